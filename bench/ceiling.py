@@ -4,7 +4,7 @@ What it reaches is what this machine, granian, TLS and the load generator togeth
 is ours to lose. It answers everything with the bytes that it was last taught (PUT), which are those of a real answer.
 A watch is a stream that stays open, and what is posted to `/broadcast?SELECTOR` goes down all that have that selector.
 
-It takes the settings from `fairlead.server.asgi` itself, so that the two cannot drift apart. The interface is RSGI,
+It takes the settings from `fairlead.server.http.asgi` itself, so that both stay alike. The interface is RSGI,
 granian's own and fastest, although the server needs another one: the ceiling is what could be had at best.
 """
 
@@ -19,8 +19,8 @@ from typing import Any, cast
 import uvloop
 from granian.constants import Interfaces
 
-from fairlead.core.certificates import ensure_certificates
-from fairlead.server.asgi import Front, Listening, free_port, listening
+from fairlead.core.crypto.certificates import ensure_certificates
+from fairlead.server.http.asgi import AsgiApp, BindOptions, free_port, run_http_server
 
 ADDRESS = "127.0.0.1"
 BROADCAST = "/broadcast"
@@ -83,9 +83,9 @@ async def serve(tls: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     files = ensure_certificates(tls)
-    where = Listening(ADDRESS, free_port(ADDRESS, 0), files.cert_file, files.key_file, GRACE_SECONDS)
+    where = BindOptions(ADDRESS, free_port(ADDRESS, 0), files.cert_file, files.key_file, GRACE_SECONDS)
     # The one method that granian looks for is there; nothing else of a Front is used.
-    async with listening(cast(Front, Bare()), where, Interfaces.RSGI) as port:
+    async with run_http_server(cast(AsgiApp, Bare()), where, Interfaces.RSGI) as port:
         print(json.dumps({"url": f"https://{ADDRESS}:{port}"}), flush=True)
         await stop.wait()
 

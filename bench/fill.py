@@ -7,7 +7,7 @@ stored for one object, under other names.
 from pathlib import Path
 
 from bench.objects import GROUP, name_of, team_of
-from fairlead.storage.contract import Change, Key
+from fairlead.storage.contract import Key, Write
 from fairlead.storage.sqlite import SqliteStore
 
 PER_COMMIT = 10_000
@@ -24,7 +24,7 @@ async def fill(data: Path, objects: int) -> None:
             raise RuntimeError("there is no first object to copy")
         for start in range(1, objects, PER_COMMIT):
             numbers = range(start, min(start + PER_COMMIT, objects))
-            await store.commit([Change(_key(number), _copy(record.value, number), 0) for number in numbers])
+            await store.commit([Write(_key(number), _copy(record.value, number), 0) for number in numbers])
         # As after some minutes: history that nobody needs any more is gone.
         await store.compact(await store.revision())
     finally:

@@ -1,24 +1,25 @@
 """Fairlead: a Kubernetes-style management API server in one process.
 
-The path of a request, from the street to the ground. Each step is a folder; none knows the ones above it.
+The path of a request, outermost layer first. Each step is a package; none imports the packages above it.
 
-    kubectl, a browser, a program
+    kubectl, a browser, an API client
       |
       |  HTTPS
       v
-    server/       bytes in, bytes out. `pipeline.py` lists the STAGES that every call walks through, in order
-    gateway/      the same for bytes that only pass through, to clusters, spaces and virtual clusters
+    server/       the HTTP front end. `http/pipeline.py` lists the stages that every request passes, in order
+    gateway/      reverse proxy to connected clusters, spaces and virtual clusters
       |
-      |->  authn/       who are you?
-      |->  authz/       may you?
-      |->  admission/   is this change acceptable here?
+      |->  authn/       authentication
+      |->  authz/       authorization
+      |->  admission/   admission control for writes
       v
-    registry/     what each verb does to an object, once for every kind; kinds/ says what the kinds are
+    registry/     generic implementation of the API verbs; kinds/ declares the kinds, domain/ holds their rules
       v
-    storage/      revisioned bytes under tuple keys, and the picture in memory that reads are served from
+    storage/      revisioned key-value stores, and the in-memory view that serves reads and watches
 
-Beside the path: `controllers/` keeps things true afterwards, `client/` talks to a server from outside, `cli/` is what
-people type. `app` puts it all together from `settings.py`, and `core/` holds the words that everyone shares.
+Beside the path: `subresources/` implements the product's own endpoints, `controllers/` reconciles, `upstream/` connects
+to remote clusters, `agent/` is the direct endpoint next to a cluster, `client/` is the Python client, `cli/` the
+command line. `app/` wires everything from `settings/`. `core/` holds the types that all packages share.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""`python -m fairlead` is `fairlead`."""
+"""Entry point of `python -m fairlead`; the same as the console script `fairlead`."""
 
 from fairlead.cli import main
 

@@ -42,7 +42,7 @@ def test_every_row_of_a_table_of_limits_is_understood() -> None:
 
 def test_every_setting_that_is_a_limit_is_on_the_page() -> None:
     named = {by for _, _, by in rows()}
-    limits = {name for name, each in SETTINGS.items() if each.about.group == "Limits"} - NO_LIMIT
+    limits = {name for name, each in SETTINGS.items() if each.info.group == "Limits"} - NO_LIMIT
     assert limits <= named
 
 

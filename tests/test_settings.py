@@ -89,13 +89,13 @@ def test_variables_of_the_commands_are_no_settings() -> None:
 
 def test_an_unknown_key_in_the_file_is_refused_with_the_nearest_known_one(tmp_path: Path) -> None:
     message = complaint(config(tmp_path, "body-limit: 4096\nprot: 1\n"), {})
-    assert "there is no setting body-limit; did you mean body_limit? Otherwise remove it" in message
-    assert "there is no setting prot; did you mean port?" in message
+    assert "unknown setting body-limit; did you mean body_limit? Otherwise remove it" in message
+    assert "unknown setting prot; did you mean port?" in message
 
 
 def test_an_unknown_variable_is_refused_with_the_nearest_known_one() -> None:
     message = complaint({}, {"FAIRLEAD_PROT": "1"})
-    assert message == "there is no setting FAIRLEAD_PROT; did you mean FAIRLEAD_PORT? Otherwise unset it"
+    assert message == "unknown setting FAIRLEAD_PROT; did you mean FAIRLEAD_PORT? Otherwise unset it"
 
 
 def test_what_kubernetes_says_about_a_service_called_fairlead_is_no_setting() -> None:
@@ -120,11 +120,11 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("port", "70000", "--port: 70000 is out of bounds; it must be between 0 and 65535"),
-        ("port", "-1", "--port: -1 is out of bounds; it must be between 0 and 65535"),
-        ("port", "https", "--port: 'https' is not a whole number"),
-        ("body_limit", "1", "--body-limit: 1 is out of bounds; it must be between 1024 and 67108864"),
-        ("log_level", "loud", "--log-level: 'loud' is none of debug, info, warning, error"),
+        ("port", "70000", "--port: 70000 is out of range; it must be between 0 and 65535"),
+        ("port", "-1", "--port: -1 is out of range; it must be between 0 and 65535"),
+        ("port", "https", "--port: 'https' is not an integer"),
+        ("body_limit", "1", "--body-limit: 1 is out of range; it must be between 1024 and 67108864"),
+        ("log_level", "loud", "--log-level: 'loud' is not one of debug, info, warning, error"),
         ("listen", "localhost", "--listen: 'localhost' must be an IP address"),
         ("listen", "", "--listen: '' must be an IP address"),
         ("public_url", "http://x", "--public-url: 'http://x' must look like https://"),
@@ -141,15 +141,15 @@ def test_a_value_that_cannot_be_is_refused_by_the_name_it_was_given_under(name: 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("port: true", "port: True is not a whole number"),
-        ("port: 1.5", "port: 1.5 is not a whole number"),
-        ("port: [1]", "port: [1] is not a whole number"),
-        ("namespace_prefix: 12", "namespace_prefix: 12 is not a text; put it in quotes"),
+        ("port: true", "port: True is not an integer"),
+        ("port: 1.5", "port: 1.5 is not an integer"),
+        ("port: [1]", "port: [1] is not an integer"),
+        ("namespace_prefix: 12", "namespace_prefix: 12 is not a string; put it in quotes"),
         ("tls_names: {a: b}", "tls_names: {'a': 'b'} is neither a list nor"),
-        ("tls_names: [a.test, 5]", "tls_names: 5 is not a text"),
-        ("- port", "must hold settings, one `name: value` a line"),
-        ("store: memory:", "not YAML in line 1; texts that end in a colon need quotes"),
-        ("a: b: secret", "not YAML in line 1"),
+        ("tls_names: [a.test, 5]", "tls_names: 5 is not a string"),
+        ("- port", "must contain settings, one `name: value` per line"),
+        ("store: memory:", "invalid YAML in line 1; strings that end in a colon need quotes"),
+        ("a: b: secret", "invalid YAML in line 1"),
     ],
 )
 def test_a_file_that_says_something_odd_is_refused(tmp_path: Path, line: str, expected: str) -> None:
@@ -179,10 +179,13 @@ def test_an_empty_file_and_empty_values_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ({"tls_cert": "/c"}, "tls_cert and tls_key belong together"),
-        ({"tls_key": "/k"}, "tls_cert and tls_key belong together"),
-        ({"tls_ca": "/a"}, "tls_ca is for a tls_cert of your own"),
-        ({"tls_cert": "/c", "tls_key": "/k", "tls_names": "a.test"}, "tls_names are for the self-made certificate"),
+        ({"tls_cert": "/c"}, "tls_cert and tls_key must be set together"),
+        ({"tls_key": "/k"}, "tls_cert and tls_key must be set together"),
+        ({"tls_ca": "/a"}, "tls_ca requires tls_cert"),
+        (
+            {"tls_cert": "/c", "tls_key": "/k", "tls_names": "a.test"},
+            "tls_names only apply to the generated certificate",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(flags: dict[str, str | None], expected: str) -> None:
@@ -234,7 +237,7 @@ def test_the_certificate_is_made_out_to_every_name_that_clients_are_told() -> No
 
 
 def accepted(setting: Setting) -> str:
-    about = setting.about
+    about = setting.info
     return f"{about.minimum} to {about.maximum}" if setting.type is int else ", ".join(about.choices)
 
 
@@ -245,9 +248,9 @@ def test_the_page_about_settings_says_what_the_code_does() -> None:
             f"`{name}`",
             f"`{flag(name)}`",
             f"`{variable(name)}`",
-            f"`{each.shown_default}`",
+            f"`{each.default_text}`",
             accepted(each),
-            each.about.help,
+            each.info.help,
         )
         for name, each in SETTINGS.items()
     ]

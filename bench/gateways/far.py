@@ -17,7 +17,7 @@ from typing import cast
 import httptools
 import uvloop
 
-from fairlead.core.certificates import ensure_certificates
+from fairlead.core.crypto.certificates import ensure_certificates
 
 ADDRESS = "127.0.0.1"
 SMALL, LARGE = 700, 8 * 1024 * 1024

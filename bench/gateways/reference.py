@@ -14,8 +14,8 @@ import httpx
 from bench.failure import Failure
 from bench.gateways import fleet
 from bench.gateways.run import Row, compared
-from fairlead.upstream.access import Access
-from fairlead.upstream.kubeconfig import BadKubeconfig, parse
+from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
 
 PLACE = "fairlead-bench"
 PIECES, PIECE_BYTES = 8, 1_040_000
@@ -25,10 +25,10 @@ PIECES, PIECE_BYTES = 8, 1_040_000
 def reference(folder: Path, seconds: int, kubeconfig: Path) -> Iterator[Row]:
     content = kubeconfig.read_text()
     try:
-        access = parse(content.encode())
+        access = parse_kubeconfig(content.encode())
     except BadKubeconfig as error:
         raise Failure(f"{kubeconfig}: {'; '.join(error.problems)}") from None
-    directly = f"https://{access.host}:{access.port}{access.path}"
+    directly = f"https://{access.host}:{access.port}{access.base_path}"
     with furnished(access, directly), fleet.fairlead(folder / "beside") as near, fleet.client(near) as api:
         fleet.connect(api, "real", content)
         fleet.wait_until_settled(api, 1)
@@ -43,8 +43,8 @@ def reference(folder: Path, seconds: int, kubeconfig: Path) -> Iterator[Row]:
 
 
 @contextmanager
-def furnished(access: Access, url: str) -> Iterator[None]:
-    trust = ssl.create_default_context(cadata=access.authority or None)
+def furnished(access: ClusterEndpoint, url: str) -> Iterator[None]:
+    trust = ssl.create_default_context(cadata=access.ca_data or None)
     headers = {"Authorization": f"Bearer {access.token}"}
     with httpx.Client(base_url=url, verify=trust, headers=headers, timeout=30) as api:
         namespaces = "/api/v1/namespaces"

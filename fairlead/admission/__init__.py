@@ -1,0 +1,98 @@
+"""Admission: checks a write against other objects before it is committed, and fills in defaults.
+
+`app/admission.py` puts the rules in order. What can be checked on the object alone is validation
+(`registry/validate.py`), not admission.
+
+    namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
+    instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
+    users, access_keys, access_key_limits       principals and their credentials
+    escalation, rbac_coverage                   privilege escalation prevention: RBAC, owners, access entries, members
+    owner_references, secret_refs               references to other objects
+    protected_objects, protected_fields         metadata, status and Secrets that only the server may write
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fairlead.core.call import AuthorizationDecision, RequestInfo
+from fairlead.core.errors import ApiError, Invalid
+from fairlead.core.objects import name_of
+from fairlead.core.user import User
+from fairlead.registry.kind import Change, Kind
+from fairlead.registry.registry import Registry
+
+Rule = Callable[[Change, Registry], Awaitable[None]]
+"""Raises to reject the write. May change the new object and add writes and preconditions to the commit."""
+
+RuleFilter = Callable[[Kind, str], bool]
+"""Whether a rule applies to a verb (create, update, delete) on a kind. Must be deterministic: the result is cached."""
+
+Authorize = Callable[[User, RequestInfo], AuthorizationDecision]
+"""Authorizes a request on behalf of the requester, as if they had sent it over HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredRule:
+    """A rule that applies only to some kinds and verbs."""
+
+    applies: RuleFilter
+    rule: Rule
+
+    async def __call__(self, change: Change, registry: Registry) -> None:
+        if self.applies(change.kind, change.verb):
+            await self.rule(change, registry)
+
+
+def applies_to(rule_filter: RuleFilter) -> Callable[[Rule], Rule]:
+    """Decorator that restricts a rule to the kinds and verbs accepted by the filter."""
+
+    def limited(rule: Rule) -> Rule:
+        return FilteredRule(rule_filter, rule)
+
+    return limited
+
+
+def is_resource(kind: Kind, group: str, *plurals: str) -> bool:
+    return kind.group == group and kind.plural in plurals
+
+
+class AdmissionChain:
+    """Runs the admission rules in order.
+
+    Which rules apply is computed once per kind and verb, so rules that do not apply cost a write nothing. The registry
+    itself needs the chain, so it is set after construction with `bind_registry`.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._rules_by_kind: dict[tuple[str, str, str], Sequence[Rule]] = {}
+        self._registry: Registry | None = None
+
+    def bind_registry(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def __call__(self, change: Change) -> None:
+        if self._registry is None:
+            raise RuntimeError("admission was called before bind_registry")
+        key = change.kind.group, change.kind.plural, change.verb
+        chosen = self._rules_by_kind.get(key)
+        if chosen is None:
+            chosen = self._rules_by_kind[key] = tuple(self._select_rules(change.kind, change.verb))
+        try:
+            for rule in chosen:
+                await rule(change, self._registry)
+        except ApiError:
+            raise
+        except Exception:
+            # Rules see objects before the schema rejects them, and may fail on a value of the wrong type.
+            if change.problems:
+                kind = change.kind
+                raise Invalid.of(kind.name, kind.stored_resource[0], name_of(change.obj), change.problems) from None
+            raise
+
+    def _select_rules(self, kind: Kind, verb: str) -> Iterator[Rule]:
+        for rule in self._rules:
+            if not isinstance(rule, FilteredRule):
+                yield rule
+            elif rule.applies(kind, verb):
+                yield rule.rule

@@ -1,127 +1,308 @@
-"""Nobody gives rights that they do not hold: the rules of a role, and the role of a binding, must be the writer's own.
+"""Privilege escalation prevention: requesters cannot grant permissions that they do not have themselves.
 
-As in Kubernetes, the verb `escalate` on roles and the verb `bind` on the role that is bound stand for all of them.
-A write that gives nothing (it leaves rules, subjects and role as they are) is nobody's concern; labels of a ClusterRole
-are, because aggregated roles choose by them. A key with a scope gives only what `escalate` or `bind` allow within that
-scope: what its identity holds beside the scope is not the key's to give.
+`prevent_escalation` checks RBAC as Kubernetes does. The rules of a role, and those of the role in a binding, must be
+covered by the requester's own rules (`rbac_coverage.py`), unless they have the verb `escalate` on the role or `bind` on
+the bound role. A write that changes neither rules, subjects nor role is not checked. The labels of a ClusterRole are,
+because aggregated roles select by them. A scoped key needs `escalate` or `bind` within its scope.
+
+`check_grants` does the same for the owners, access entries and members that our own kinds have. Giving an object to
+another owner needs the verb `makeowner` on it, unless the requester owns it. A scoped key grants only what is within
+its scope. Entries that were there before may stay.
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Protocol
 
-from fairlead.admission.chain import May, Rule, concerning
-from fairlead.admission.rule_cover import MAX_DESCRIBED, Holding, TooManyRights, quoted
-from fairlead.core.call import Target
-from fairlead.core.errors import MAX_PROBLEMS, Forbidden, NotFound
-from fairlead.core.objects import Object, dig, metadata
-from fairlead.core.user import User
-from fairlead.kinds.rules import EVERYTHING, GROUP
+import orjson
+
+from fairlead.admission import Authorize, Rule, applies_to
+from fairlead.admission.rbac_coverage import MAX_DESCRIBED, CoverageBudgetExceeded, HeldRules, format_list
+from fairlead.core.call import RequestInfo
+from fairlead.core.errors import MAX_PROBLEMS, Forbidden, NotFound, qualified_resource
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import CONTROLLER_USER, SERVICE_ACCOUNT_PREFIX, TEAM_GROUP_PREFIX, User
+from fairlead.kinds.rbac.roles import ALL_PERMISSIONS, GROUP
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
-from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
-from fairlead.storage.contract import Check
+from fairlead.storage.contract import Precondition
 
 _ROLES = {"Role": "roles", "ClusterRole": "clusterroles"}
-_GIVES = {
+_GRANTING_PATHS = {
     "roles": ("rules",),
     "clusterroles": ("rules", "aggregationRule", "metadata.labels"),
     "rolebindings": ("roleRef", "subjects"),
     "clusterrolebindings": ("roleRef", "subjects"),
 }
-"""What of each kind gives rights to somebody."""
+"""The fields of each RBAC kind that grant permissions."""
 
 
-class Holders(Protocol):
-    """Knows which rules somebody holds."""
+class RuleSource(Protocol):
+    """Returns the RBAC rules that apply to a user."""
 
     def rules_for(self, user: User, namespace: str) -> list[Object]: ...
 
 
-def escalation(may: May, rbac: Holders) -> Rule:
-    """The rule, for whoever decides what users may do and knows which rules they hold."""
+def prevent_escalation(authorize: Authorize, rbac: RuleSource) -> Rule:
+    """Checks writes to RBAC roles and bindings."""
 
-    @concerning(lambda kind, verb: verb != "delete" and kind.group == GROUP)
+    @applies_to(lambda kind, verb: verb != "delete" and kind.group == GROUP)
     async def rule(change: Change, registry: Registry) -> None:
-        if _gives_nothing(change) or change.user.holds_everything:
+        if _grants_nothing(change) or change.user.is_unscoped_admin:
             return
         if change.kind.plural in _ROLES.values():
-            _check_role(change, may, rbac)
+            _check_role(change, authorize, rbac)
         else:
-            _check_binding(change, registry, may, rbac)
+            _check_binding(change, registry, authorize, rbac)
 
     return rule
 
 
-def _gives_nothing(change: Change) -> bool:
+def _grants_nothing(change: Change) -> bool:
     old, new = change.old, change.obj
-    return old is not None and all(dig(old, path) == dig(new, path) for path in _GIVES[change.kind.plural])
+    return old is not None and all(
+        get_path(old, path) == get_path(new, path) for path in _GRANTING_PATHS[change.kind.plural]
+    )
 
 
-def _check_role(change: Change, may: May, rbac: Holders) -> None:
+def _check_role(change: Change, authorize: Authorize, rbac: RuleSource) -> None:
     name = metadata(change.obj)["name"] if change.old is not None else ""  # as in the path of such a request
-    if may(change.user, _target("escalate", change.kind.plural, change, name)).allowed:
+    if authorize(change.user, _authorization_target("escalate", change.kind.plural, change, name)).allowed:
         return
-    _refuse_scoped(change, "escalate")
-    _confirm(change, rbac, change.obj.get("rules") or ())
-    if any(each and each.get("aggregationRule") for each in (change.old, change.obj)) and _missing(
-        change, rbac, EVERYTHING
+    _reject_scoped_key(change, "escalate")
+    _require_covered(change, rbac, change.obj.get("rules") or ())
+    if any(each and each.get("aggregationRule") for each in (change.old, change.obj)) and _missing_permissions(
+        change, rbac, ALL_PERMISSIONS
     ):
         raise _forbidden(change, "must have cluster-admin privileges to use an aggregationRule")
 
 
-def _check_binding(change: Change, registry: Registry, may: May, rbac: Holders) -> None:
+def _check_binding(change: Change, registry: Registry, authorize: Authorize, rbac: RuleSource) -> None:
     reference = change.obj["roleRef"]
     plural, name = _ROLES.get(reference.get("kind", "")), reference.get("name")
-    namespace = _place(change)
+    namespace = _namespace_of(change)
     if plural is None or not name or (plural == "roles" and not namespace):
-        return  # the kind's own rules say what is wrong with it
-    if may(change.user, _target("bind", plural, change, name)).allowed:
+        return  # validation of the kind rejects it
+    if authorize(change.user, _authorization_target("bind", plural, change, name)).allowed:
         return
-    _refuse_scoped(change, "bind")
-    role = registry.resource(GROUP, plural).peek(namespace if plural == "roles" else "", name)
+    _reject_scoped_key(change, "bind")
+    role = registry.resource(GROUP, plural).get_cached(namespace if plural == "roles" else "", name)
     if role is None:
         raise NotFound.of(plural, GROUP, name)
-    _confirm(change, rbac, decode(role).get("rules") or ())
-    # The role could get more rules between this look and the commit; then the commit must not happen.
-    change.checks.append(Check(role.key, role.revision))
+    _require_covered(change, rbac, decode(role).get("rules") or ())
+    # The commit must fail if the role gets more rules before it.
+    change.preconditions.append(Precondition(role.key, role.revision))
 
 
-def _target(verb: str, plural: str, change: Change, name: str) -> Target:
-    return Target(verb, "", group=GROUP, version="v1", resource=plural, namespace=_place(change), name=name)
+def _authorization_target(verb: str, plural: str, change: Change, name: str) -> RequestInfo:
+    return RequestInfo(verb, "", group=GROUP, version="v1", resource=plural, namespace=_namespace_of(change), name=name)
 
 
-def _place(change: Change) -> str:
+def _namespace_of(change: Change) -> str:
     return metadata(change.obj)["namespace"] if change.kind.namespaced else ""
 
 
-def _refuse_scoped(change: Change, verb: str) -> None:
+def _reject_scoped_key(change: Change, verb: str) -> None:
     if change.user.scope is not None:
         raise _forbidden(
-            change, f'a key with a scope gives only what it may "{verb}" within that scope; use a key without one'
+            change, f'a key with a scope needs the verb "{verb}" within that scope; use a key without a scope'
         )
 
 
-def _confirm(change: Change, rbac: Holders, rules: Iterable[Object]) -> None:
-    missing = _missing(change, rbac, rules)
+def _require_covered(change: Change, rbac: RuleSource, rules: Iterable[Object]) -> None:
+    missing = _missing_permissions(change, rbac, rules)
     if missing:
         beyond = "" if len(missing) >= MAX_DESCRIBED else f"{len(missing) - MAX_PROBLEMS} "
         more = [f"and {beyond}more"] if len(missing) > MAX_PROBLEMS else []
-        who = f'user "{change.user.name}" (groups={quoted(change.user.groups)})'
-        told = "\n".join([*missing[:MAX_PROBLEMS], *more])
-        raise _forbidden(change, f"{who} is attempting to grant RBAC permissions not currently held:\n{told}")
+        who = f'user "{change.user.name}" (groups={format_list(change.user.groups)})'
+        lines = "\n".join([*missing[:MAX_PROBLEMS], *more])
+        raise _forbidden(change, f"{who} is attempting to grant RBAC permissions not currently held:\n{lines}")
 
 
-def _missing(change: Change, rbac: Holders, rules: Iterable[Object]) -> list[str]:
+def _missing_permissions(change: Change, rbac: RuleSource, rules: Iterable[Object]) -> list[str]:
     try:
-        return Holding(rbac.rules_for(change.user, _place(change))).missing(rules)
-    except TooManyRights:
+        return HeldRules(rbac.rules_for(change.user, _namespace_of(change))).missing_permissions(rules)
+    except CoverageBudgetExceeded:
         why = (
-            "its rules combine to more rights than can be compared with yours; split the role into smaller ones, or "
-            'ask somebody who may "escalate" roles and "bind" them'
+            "its rules combine to more permissions than can be compared with yours; split the role into smaller ones, "
+            'or ask a user with the verbs "escalate" and "bind" on roles'
         )
         raise _forbidden(change, why) from None
 
 
-def _forbidden(change: Change, why: str) -> Forbidden:
+def _forbidden(change: Change, reason: str) -> Forbidden:
     kind, name = change.kind, str(metadata(change.obj).get("name") or "")
-    return Forbidden.of(kind.plural, kind.group, name, why)
+    return Forbidden.of(kind.plural, kind.group, name, reason)
+
+
+ANY = "*"
+GRANTING_FIELDS = ("owner", "access", "members")
+"""The fields of a spec that grant permissions."""
+MAX_GRANTS = 1_000
+"""Maximum number of distinct permissions that one change may grant: each one is authorized separately."""
+MAX_GRANT_COMBINATIONS = 50 * MAX_GRANTS
+"""Maximum number of verb and subresource combinations in distinct access entries."""
+WORKSPACES = "devpodworkspaceinstances"
+"""A kind that the project role `user` may create; a requester who may create it may grant that role."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceNaming:
+    """The API group and the prefix of project namespaces of this installation."""
+
+    api_group: str
+    namespace_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantChecks:
+    """What `check_grants` needs to know about the requester: permissions, scope, ownership and project membership."""
+
+    authorize: Authorize
+    is_within_scope: Callable[[User, RequestInfo], bool]
+    owns: Callable[[User, str | None, str | None], bool]
+    is_member: Callable[[User, str], bool]
+
+
+def check_grants(checks: GrantChecks, naming: ResourceNaming) -> Rule:
+    """Checks owners, access entries and members of kinds that have access entries, and sets the default owner."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and kind.has_access_entries)
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.user == CONTROLLER_USER or change.subresource:
+            return
+        if change.verb == "create" and change.spec.get("owner") is None:
+            _set_default_owner(change, checks)
+        if not any(map(change.spec.get, GRANTING_FIELDS)):
+            return
+        if change.user.is_unscoped_admin:
+            return
+        is_owner = _is_owner(change, checks)
+        for right in _distinct_permissions(change, _granted_permissions(change, naming)):
+            owned = is_owner and checks.is_within_scope(change.user, right)
+            if not owned and not checks.authorize(change.user, right).allowed:
+                raise _grant_denied_error(change, right)
+
+    return rule
+
+
+def _set_default_owner(change: Change, checks: GrantChecks) -> None:
+    """Sets the default owner of an object that a project member creates: the member, or the team for a team's key.
+
+    Objects created by administrators and non-members get no owner.
+    """
+    meta, user = metadata(change.obj), change.user
+    if user.is_admin or not change.kind.namespaced or not checks.is_member(user, meta.get("namespace", "")):
+        return
+    spec = change.obj.setdefault("spec", {})
+    if isinstance(spec, dict):
+        team = user.name.removeprefix(TEAM_GROUP_PREFIX)
+        is_team = team != user.name and checks.owns(user, None, team)
+        spec["owner"] = {"team": team} if is_team else {"user": user.name}
+
+
+def _is_owner(change: Change, checks: GrantChecks) -> bool:
+    """Whether the requester owns the object, or will own it after the create. Owners have every permission on it."""
+    owner = get_path(change.old if change.old is not None else change.obj, "spec.owner")
+    user, team = get_path(owner, "user"), get_path(owner, "team")
+    return checks.owns(change.user, user if isinstance(user, str) else None, team if isinstance(team, str) else None)
+
+
+def _granted_permissions(change: Change, naming: ResourceNaming) -> Iterator[RequestInfo]:
+    """The permissions that the change grants, each as a request for which the requester must be authorized."""
+    kind, meta, name = change.kind, metadata(change.obj), name_of(change.obj)
+
+    def target(verb: str, subresource: str = "") -> RequestInfo:
+        namespace = meta.get("namespace", "") if kind.namespaced else ""
+        return RequestInfo(verb, "", "", kind.group, kind.version, kind.plural, subresource, namespace, name)
+
+    owner = change.spec.get("owner")
+    if owner and owner != get_path(change.old or {}, "spec.owner") and not _is_own_account(owner, change.user):
+        yield target("makeowner")
+    for verb, subresource in _access_entry_permissions(change):
+        yield target(verb, subresource)
+    if (kind.group, kind.plural) == (naming.api_group, "projects"):
+        namespace = f"{naming.namespace_prefix}{name}"
+        for member in _added_entries(change, "members"):
+            yield _project_role_target(str(member.get("clusterRole") or "viewer"), namespace, naming.api_group)
+
+
+def _distinct_permissions(change: Change, permissions: Iterable[RequestInfo]) -> Iterator[RequestInfo]:
+    """Removes duplicates and rejects a change that grants too many permissions."""
+    seen: set[RequestInfo] = set()
+    for right in permissions:
+        if right in seen:
+            continue
+        if len(seen) == MAX_GRANTS:
+            raise _too_many_grants_error(change)
+        seen.add(right)
+        yield right
+
+
+def _access_entry_permissions(change: Change) -> Iterator[tuple[str, str]]:
+    """The distinct verb and subresource combinations that new access entries grant."""
+    combined: set[tuple[frozenset[str], frozenset[str]]] = set()
+    seen: set[tuple[str, str]] = set()
+    count = 0
+    for access in _added_entries(change, "access"):
+        verbs, subresources = frozenset(_strings(access.get("verbs"))), frozenset(_strings(access.get("subresources")))
+        if (verbs, subresources) in combined:
+            continue
+        combined.add((verbs, subresources))
+        count += len(verbs) * (1 + len(subresources))
+        if count > MAX_GRANT_COMBINATIONS:
+            raise _too_many_grants_error(change)
+        for right in product(sorted(verbs), ("", *sorted(subresources))):
+            if right not in seen:
+                seen.add(right)
+                yield right
+
+
+def _too_many_grants_error(change: Change) -> Forbidden:
+    why = f"it grants more than {MAX_GRANTS} different permissions at once; use `*` in verbs, or add them step by step"
+    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+
+def _is_own_account(owner: Any, user: User) -> bool:
+    """Whether a service account names itself as the owner. That records the creator and grants no permissions."""
+    return user.name.startswith(SERVICE_ACCOUNT_PREFIX) and owner == {"user": user.name}
+
+
+def _added_entries(change: Change, field: str) -> Iterable[Object]:
+    """The entries of a spec field that the change adds. Schema validation rejects malformed entries."""
+    after = change.spec.get(field)
+    if not after or not isinstance(after, list):
+        return ()
+    before = get_path(change.old or {}, f"spec.{field}")
+    known = {_fingerprint(entry) for entry in before} if isinstance(before, list) else set()
+    return [entry for entry in after if isinstance(entry, dict) and _fingerprint(entry) not in known]
+
+
+def _fingerprint(entry: Any) -> bytes:
+    """Equal for equal entries. There may be thousands, so they are compared by set lookup."""
+    return orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)
+
+
+def _strings(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _project_role_target(role: str, namespace: str, api_group: str) -> RequestInfo:
+    """The request for which the requester must be authorized to grant a project role."""
+    if role == "admin":
+        return RequestInfo(ANY, "", "", ANY, ANY, ANY, "", namespace)
+    if role == "user":
+        return RequestInfo("create", "", "", api_group, "v1", WORKSPACES, "", namespace)
+    if role == "viewer":
+        return RequestInfo("list", "", "", api_group, "v1", WORKSPACES, "", namespace)
+    return RequestInfo("bind", "", "", GROUP, "v1", "clusterroles", "", namespace, role)
+
+
+def _grant_denied_error(change: Change, permission: RequestInfo) -> Forbidden:
+    what = f"{permission.resource}/{permission.subresource}" if permission.subresource else permission.resource
+    where = f' in the namespace "{permission.namespace}"' if permission.namespace else ""
+    missing = f"{permission.verb} {qualified_resource(what, permission.group)}{where}"
+    why = f'User "{change.user.name}" cannot grant permissions that it does not have: {missing}; ask for them first'
+    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)

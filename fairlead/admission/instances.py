@@ -1,91 +1,210 @@
-"""Instances: whose they are, and who may make them without a template.
+"""Admission of instances: default owner, instances without a template, remote access, and abandoning.
 
-A space or virtual cluster always has an owner: whoever creates it, if nobody is named. This comes before the rule about
-granting, which then sees an owner like any other. Without a template, or with one written out in place, an instance can
-be anything, so that it takes the right to create `<plural>/restricted` where the project does not allow it to all.
+- A space or virtual cluster always has an owner; the default is the requester. This runs before `check_grants`, which
+  then checks the owner like any other.
+- An instance without a template, or with an inline one, can be anything. Unless the project allows that to all members,
+  it needs the permission to create `<plural>/restricted`.
+- Cluster roles that a space grants in the remote cluster must be in the setting `space_roles` or come from a template.
+  Choosing the remote namespace needs `<plural>/restricted` as well: otherwise it could take a name that is meant for
+  another instance. Values that were set before may stay.
+- The annotation `service.sh/abandon` removes an instance without deleting its remote objects, which then no longer
+  count towards any quota. It needs the permission to update the Cluster. Imported virtual clusters are exempt: they run
+  in no cluster of this server.
 """
 
+from collections.abc import Collection
 from typing import Any
 
-from fairlead.admission.chain import May, Rule, concerning, is_one_of
-from fairlead.core.call import Target
+from fairlead.admission import Authorize, Rule, applies_to, is_resource
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, dig, metadata, name_of
-from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.resolution import TEMPLATES
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.domain.template_resolution import TEMPLATE_KINDS
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
-from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 
-OWNED = ("spaceinstances", "virtualclusterinstances")
-RESTRICTED = "restricted"
-TEAM = "service:team:"
+SPACES, VIRTUAL_CLUSTERS = "spaceinstances", "virtualclusterinstances"
+OWNED_INSTANCES = (SPACES, VIRTUAL_CLUSTERS)
+RESTRICTED_SUBRESOURCE = "restricted"
+TEAM_PREFIX = "service:team:"
+ABANDON_ANNOTATION = "service.sh/abandon"
+DEFAULT_SPACE_ROLES = frozenset({"view", "edit", "admin"})
+"""The user-facing roles that every Kubernetes cluster has."""
 
 
-def instances(may: May, api_group: str, prefix: str) -> Rule:
-    """The rule, for the API group and the prefix of project namespaces that this server uses."""
+def default_instance_owner(authorize: Authorize, api_group: str, prefix: str) -> Rule:
+    """Sets the default owner and restricts instances without a template. `prefix` is that of project namespaces."""
 
-    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *TEMPLATES))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *TEMPLATE_KINDS))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
-        if change.subresource or change.user == CONTROLLER:
+        if change.subresource or change.user == CONTROLLER_USER:
             return
-        if kind.plural in OWNED:
-            _give_owner(change)
-        if _is_free(change) and not _project_allows(change, registry, api_group, prefix):
-            _require(change, may)
+        if kind.plural in OWNED_INSTANCES:
+            _set_default_owner(change)
+        if _bypasses_template(change) and not _project_allows(change, registry, api_group, prefix):
+            _require_restricted(change, authorize)
 
     return rule
 
 
-def _give_owner(change: Change) -> None:
-    """An update that leaves the owner out keeps it; people's files often do."""
-    owner = dig(change.obj, "spec.owner")
+def _set_default_owner(change: Change) -> None:
+    """Keeps the old owner if an update omits it, as applied manifests often do."""
+    owner = get_path(change.obj, "spec.owner")
     if isinstance(owner, dict) and (owner.get("user") or owner.get("team")):
         return
     if owner is not None and not isinstance(owner, dict):
-        return  # the schema says what is wrong with it
+        return  # schema validation rejects it
     spec = change.obj.setdefault("spec", {})
     if isinstance(spec, dict):
-        before = dig(change.old or {}, "spec.owner")
-        spec["owner"] = before if before else _as_owner(change.user)
+        before = get_path(change.old or {}, "spec.owner")
+        spec["owner"] = before if before else _owner_for(change.user)
 
 
-def _as_owner(user: User) -> Object:
-    return {"team": user.name.removeprefix(TEAM)} if user.name.startswith(TEAM) else {"user": user.name}
+def _owner_for(user: User) -> Object:
+    return {"team": user.name.removeprefix(TEAM_PREFIX)} if user.name.startswith(TEAM_PREFIX) else {"user": user.name}
 
 
-def _is_free(change: Change) -> bool:
-    """Whether the change makes something that no template has settled. What was made so before may stay as it is."""
-    after = _made_from(change.obj)
+def _bypasses_template(change: Change) -> bool:
+    """Whether the change sets content that no stored template defines. Content that was set before may stay."""
+    after = _template_source(change.obj)
     name, template, _ = after
     if name and not template:
         return False
-    return change.old is None or after != _made_from(change.old)
+    return change.old is None or after != _template_source(change.old)
 
 
-def _made_from(instance: Object) -> tuple[Any, Any, Any]:
-    template = dig(instance, "spec.template") or None
-    # Only what is written out in place takes values that nobody has set limits for.
-    parameters = (dig(instance, "spec.parameters") or None) if template else None
-    return dig(instance, "spec.templateRef.name") or None, template, parameters
+def _template_source(instance: Object) -> tuple[Any, Any, Any]:
+    template = get_path(instance, "spec.template") or None
+    # A stored template validates its parameters; for an inline one they are unrestricted content.
+    parameters = (get_path(instance, "spec.parameters") or None) if template else None
+    return get_path(instance, "spec.templateRef.name") or None, template, parameters
 
 
 def _project_allows(change: Change, registry: Registry, api_group: str, prefix: str) -> bool:
     namespace = str(metadata(change.obj).get("namespace") or "")
     if not namespace.startswith(prefix):
         return False
-    entry = registry.resource(api_group, "projects").peek("", namespace.removeprefix(prefix))
-    return entry is not None and dig(decode(entry), "spec.requireTemplate.disabled") is True
+    entry = registry.resource(api_group, "projects").get_cached("", namespace.removeprefix(prefix))
+    return entry is not None and get_path(decode(entry), "spec.requireTemplate.disabled") is True
 
 
-def _require(change: Change, may: May) -> None:
+def _require_restricted(change: Change, authorize: Authorize) -> None:
     kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
-    # Without a name: the right is about making things, and owners of an object do not have it from that.
-    right = Target("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED, namespace)
-    if not may(change.user, right).allowed:
+    # Without a name: owners have every permission on their own object, and must not get this one from that.
+    right = RequestInfo("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED_SUBRESOURCE, namespace)
+    if not authorize(change.user, right).allowed:
         why = (
-            f'User "{change.user.name}" cannot create {kind.plural}/{RESTRICTED} in the namespace "{namespace}"; '
-            "name a template in spec.templateRef.name and leave spec.template out, or ask for that right"
+            f'User "{change.user.name}" cannot create {kind.plural}/{RESTRICTED_SUBRESOURCE} in the namespace '
+            f'"{namespace}"; '
+            "name a template in spec.templateRef.name and leave spec.template out, or ask for that permission"
         )
         raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
+
+
+def restrict_remote_access(authorize: Authorize, api_group: str, roles: Collection[str] = DEFAULT_SPACE_ROLES) -> Rule:
+    """Restricts cluster roles and the namespace in the remote cluster. Any writer of a space may grant `roles`."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *OWNED_INSTANCES))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.subresource or change.user == CONTROLLER_USER or change.new is None:
+            return
+        old = change.old or {}
+        if change.kind.plural == SPACES:
+            forbidden = sorted(_granted_cluster_roles(change.new) - _granted_cluster_roles(old) - set(roles))
+            if forbidden:
+                raise _role_denied_error(change, forbidden[0], roles)
+        if change.old is None and get_path(change.new, "status.serviceUID"):
+            return  # migrated from another project, keeps its namespace; no other create can set the status
+        namespace = get_path(change.new, "spec.clusterRef.namespace")
+        if (
+            namespace
+            and namespace != get_path(old, "spec.clusterRef.namespace")
+            and not _may_create_restricted(change, authorize)
+        ):
+            advice = "leave it out, so that the server chooses one, or ask for that permission"
+            raise _restricted_error(change, "setting spec.clusterRef.namespace", advice)
+
+    return rule
+
+
+def _granted_cluster_roles(instance: Object) -> set[str]:
+    """The cluster roles that the instance itself grants, without those of a stored template."""
+    granted = [
+        *_rule_cluster_roles(get_path(instance, "spec.extraAccessRules")),
+        *_rule_cluster_roles(get_path(instance, "spec.template.access.rules")),
+    ]
+    granted.append(get_path(instance, "spec.template.access.defaultClusterRole"))
+    return {role for role in granted if isinstance(role, str) and role}
+
+
+def _rule_cluster_roles(rules: Any) -> list[Any]:
+    """The cluster roles of access rules. Schema validation rejects anything that is not a list of rules."""
+    return [each.get("clusterRole") for each in rules if isinstance(each, dict)] if isinstance(rules, list) else []
+
+
+def _role_denied_error(change: Change, role: str, roles: Collection[str]) -> Forbidden:
+    why = (
+        f'the cluster role "{role}" cannot be granted in spec.extraAccessRules or spec.template.access; use '
+        f"{', '.join(sorted(roles))}, have an administrator add it to a template, or have it added to the setting "
+        "space_roles"
+    )
+    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+
+def _may_create_restricted(change: Change, authorize: Authorize) -> bool:
+    kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
+    # Without a name: owners have every permission on their own object, and must not get this one from that.
+    right = RequestInfo("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED_SUBRESOURCE, namespace)
+    return authorize(change.user, right).allowed
+
+
+def _restricted_error(change: Change, action: str, advice: str) -> Forbidden:
+    kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
+    right = f'create {kind.plural}/{RESTRICTED_SUBRESOURCE} in the namespace "{namespace}"'
+    why = f'User "{change.user.name}" cannot {right}, which {action} needs; {advice}'
+    return Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
+
+
+def check_abandon(authorize: Authorize, api_group: str) -> Rule:
+    """Setting the annotation `service.sh/abandon` needs the permission to update the Cluster."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *OWNED_INSTANCES))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.user == CONTROLLER_USER or change.is_move or not _has_abandon_annotation(change.obj):
+            return
+        cluster = get_path(change.obj, "spec.clusterRef.cluster")
+        if (
+            _has_abandon_annotation(change.old)
+            and cluster == get_path(change.old, "spec.clusterRef.cluster")
+            and not _stops_being_imported(change)
+        ):
+            return
+        if (not isinstance(cluster, str) or not cluster) and get_path(change.obj, "spec.config.secretName"):
+            return  # imported: it runs in no cluster of this server
+        cluster = cluster if isinstance(cluster, str) else ""
+        target = RequestInfo("update", "", "", api_group, "v1", "clusters", "", "", cluster)
+        if not authorize(change.user, target).allowed:
+            where = f'the cluster "{cluster}"' if cluster else "clusters"
+            why = (
+                f'User "{change.user.name}" may not update {where}, and the annotation {ABANDON_ANNOTATION} needs '
+                "that permission "
+                "because it leaves objects behind there; delete without it, or have an administrator of the cluster "
+                "set it"
+            )
+            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+    return rule
+
+
+def _stops_being_imported(change: Change) -> bool:
+    """Whether the change turns an imported instance into one that the server deploys to a cluster."""
+    was_imported, is_imported = (bool(get_path(each, "spec.config.secretName")) for each in (change.old, change.obj))
+    return was_imported and not is_imported
+
+
+def _has_abandon_annotation(instance: Object | None) -> bool:
+    annotations = metadata(instance).get("annotations") if instance is not None else None
+    return isinstance(annotations, dict) and annotations.get(ABANDON_ANNOTATION) == "true"

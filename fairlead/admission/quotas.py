@@ -1,147 +1,153 @@
-"""A project holds no more instances than its quotas allow, exactly, also when many are made at the same moment.
+"""Enforces project quotas on instances, exactly, also under concurrent creates.
 
-What a change adds is counted in the view (`kinds/quotas.py`), and its commit takes the project's ticket
-(`registry/tickets.py`): of two who have counted the same only one gets through, and the other counts again. Deleting
-and falling asleep only make room, so they take no ticket. A quota that is lowered deletes nothing and lets nothing new
-in. The ticket goes with its project.
+Usage is counted in the view (`domain/quotas.py`), and a commit that adds to it takes the project's write lock
+(`registry/write_locks.py`): of two writes that saw the same usage only one commits, and the other one is retried with a
+new count. Deletes and sleeping only reduce usage, so they take no lock. Lowering a quota deletes nothing, but rejects
+new instances. The lock is deleted with its project.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fairlead.admission.chain import Rule, concerning
+from fairlead.admission import Rule, applies_to
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, metadata, name_of
-from fairlead.kinds.quotas import ACTIVE, Holder, amount, holder_of, keys_of, limits
-from fairlead.registry import tickets
-from fairlead.registry.deletion import is_ending
-from fairlead.registry.holdings import Describe, Held, Holdings
+from fairlead.domain.quotas import ACTIVE_SUFFIX, QuotaOwner, parse_limit, quota_keys, quota_limits, quota_owner
+from fairlead.registry import write_locks
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
-from fairlead.registry.record import decode
+from fairlead.registry.owner_usage import OwnerUsageIndex, UsageEntry, UsageReader
 from fairlead.registry.registry import Registry
-from fairlead.registry.translate import storage_errors
-from fairlead.storage.view import Entry, View
+from fairlead.registry.storage_errors import translate_storage_errors
+from fairlead.registry.write_rules import is_removal
+from fairlead.storage.view.view import Entry, View
 
 PROJECTS = "projects"
 
-Used = Callable[[str, Holder | None], int]
-"""How much of a key there is, of one owner or (None) of the whole project."""
+Usage = Callable[[str, QuotaOwner | None], int]
+"""The usage of a quota key, by one owner or (None) by the whole project."""
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
-    """What a change adds under one quota: to the whole project, or to an owner."""
+class QuotaDelta:
+    """What a change adds to one quota: that of the project, or that of one owner."""
 
     keys: frozenset[str]
     limits: dict[str, str]
-    holder: Holder | None
+    owner: QuotaOwner | None
 
-    def excess(self, project: str, used: Used) -> str | None:
-        """In Kubernetes' words, why this is too much; None where it is not."""
-        counted = {key: used(key, self.holder) for key in sorted(self.keys)}
-        over = {key: count for key, count in counted.items() if count + 1 > amount(self.limits[key])}
+    def quota_error(self, project: str, usage: Usage) -> str | None:
+        """The message of Kubernetes' ResourceQuota if the quota is exceeded, else None."""
+        counted = {key: usage(key, self.owner) for key in sorted(self.keys)}
+        over = {key: count for key, count in counted.items() if count + 1 > parse_limit(self.limits[key])}
         if not over:
             return None
-        whose = f"project {project}" if self.holder is None else f"project {project}, {' '.join(self.holder)}"
+        whose = f"project {project}" if self.owner is None else f"project {project}, {' '.join(self.owner)}"
         requested = ",".join(f"{key}=1" for key in over)
-        have = ",".join(f"{key}={count}" for key, count in over.items())
-        most = ",".join(f"{key}={self.limits[key]}" for key in over)
-        return f"exceeded quota: {whose}, requested: {requested}, used: {have}, limited: {most}"
+        in_use = ",".join(f"{key}={count}" for key, count in over.items())
+        limited = ",".join(f"{key}={self.limits[key]}" for key in over)
+        return f"exceeded quota: {whose}, requested: {requested}, used: {in_use}, limited: {limited}"
 
 
-def quotas(api_group: str, prefix: str) -> Rule:
-    """The rule, for the API group and namespace prefix that this server uses."""
-    counts = _Counts()
+def enforce_quotas(api_group: str, prefix: str) -> Rule:
+    """Rejects writes that exceed a project quota. `prefix` is that of project namespaces."""
+    counts = _UsageIndex()
 
-    @concerning(lambda kind, verb: kind.group == api_group and (kind.namespaced or kind.plural == PROJECTS))
+    @applies_to(lambda kind, verb: kind.group == api_group and (kind.namespaced or kind.plural == PROJECTS))
     async def rule(change: Change, registry: Registry) -> None:
         if change.kind.plural == PROJECTS:
-            _let_go(change, registry)
+            _release_lock(change, registry)
         elif change.new is not None and not change.subresource:
-            await _keep_within(change, registry, prefix, counts)
+            await _enforce(change, registry, prefix, counts)
 
     return rule
 
 
-async def _keep_within(change: Change, registry: Registry, prefix: str, counts: "_Counts") -> None:
+async def _enforce(change: Change, registry: Registry, prefix: str, usage_index: "_UsageIndex") -> None:
     namespace = metadata(change.obj).get("namespace", "")
     if not namespace.startswith(prefix):
         return
     name = namespace.removeprefix(prefix)
-    if _excess(change, registry, name, counts) is None:
+    if _try_reserve(change, registry, name, usage_index) is None:
         return
-    # Another replica may have made room that this one has not seen yet.
-    with storage_errors():
-        await registry.view.fresh()
-    why = _excess(change, registry, name, counts)
+    # Another replica may have reduced the usage and this view may not have caught up yet.
+    with translate_storage_errors():
+        await registry.view.wait_current()
+    why = _try_reserve(change, registry, name, usage_index)
     if why is not None:
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
 
-def _excess(change: Change, registry: Registry, project: str, counts: "_Counts") -> str | None:
-    """Why the change is too much, or None: then its commit takes the ticket. Nothing is awaited in here, so that the
-    project, the count and the ticket are of one moment."""
-    entry = registry.resource(change.kind.group, PROJECTS).peek("", project)
+def _try_reserve(change: Change, registry: Registry, project: str, usage_index: "_UsageIndex") -> str | None:
+    """Returns why the change exceeds a quota. If it does not, adds the write lock to its commit and returns None.
+
+    Must not await: project, usage and the lock's revision have to be read from the same state of the view.
+    """
+    entry = registry.resource(change.kind.group, PROJECTS).get_cached("", project)
     if entry is None or b'"quotas":' not in entry.body:
         return None
-    added = [each for each in _added(change, decode(entry)) if each.keys]
+    added = [each for each in _quota_deltas(change, decode(entry)) if each.keys]
     if not added:
         return None
-    used = counts.used(change, registry)
+    used = usage_index.usage(change, registry)
     for each in added:
-        why = each.excess(project, used)
+        why = each.quota_error(project, used)
         if why is not None:
             return why
-    change.also.append(tickets.taken(registry.view, tickets.key_of(change.kind.group, project)))
+    change.extra_writes.append(
+        write_locks.acquire_lock(registry.view, write_locks.lock_key(change.kind.group, project))
+    )
     return None
 
 
-def _added(change: Change, project: Object) -> Iterator[Added]:
+def _quota_deltas(change: Change, project: Object) -> Iterator[QuotaDelta]:
     plural, old, new = change.kind.plural, change.old, change.obj
-    after, more = keys_of(plural, new), keys_of(plural, new) - keys_of(plural, old)
-    whole = limits(project, "project", (plural,))
-    yield Added(more & whole.keys(), whole, None)
-    holder = holder_of(new)
-    if holder is not None:
-        each = limits(project, "user", (plural,))
-        yield Added((more if holder == holder_of(old) else after) & each.keys(), each, holder)
+    after, more = quota_keys(plural, new), quota_keys(plural, new) - quota_keys(plural, old)
+    whole = quota_limits(project, "project", (plural,))
+    yield QuotaDelta(more & whole.keys(), whole, None)
+    owner = quota_owner(new)
+    if owner is not None:
+        each = quota_limits(project, "user", (plural,))
+        yield QuotaDelta((more if owner == quota_owner(old) else after) & each.keys(), each, owner)
 
 
-class _Counts:
-    """How much there is in each namespace, of each key and each owner. Kept up as the view changes: a project may have
-    thousands of instances, and each of them is made with this question."""
+class _UsageIndex:
+    """Usage by namespace, quota key and owner.
+
+    Updated incrementally from the view: every create reads it, and a project may have thousands of instances.
+    """
 
     def __init__(self) -> None:
-        self._by_plural: dict[str, tuple[View, Holdings]] = {}
+        self._by_plural: dict[str, tuple[View, OwnerUsageIndex]] = {}
 
-    def used(self, change: Change, registry: Registry) -> Used:
+    def usage(self, change: Change, registry: Registry) -> Usage:
         group, plural, view = change.kind.group, change.kind.plural, registry.view
         namespace = metadata(change.obj)["namespace"]
         known = self._by_plural.get(plural)
         if known is None or known[0] is not view:
-            known = self._by_plural[plural] = view, Holdings(view, group, plural, _describe(plural))
+            known = self._by_plural[plural] = view, OwnerUsageIndex(view, group, plural, _describe(plural))
         holdings = known[1]
 
-        def count(key: str, holder: Holder | None) -> int:
-            if holder is None and not key.endswith(ACTIVE):
+        def count(key: str, owner: QuotaOwner | None) -> int:
+            if owner is None and not key.endswith(ACTIVE_SUFFIX):
                 return view.count(group, plural, namespace)
-            return len(holdings.of((namespace, key, holder)))
+            return len(holdings.get((namespace, key, owner)))
 
         return count
 
 
-def _describe(plural: str) -> Describe:
-    def describe(entry: Entry) -> list[Held]:
+def _describe(plural: str) -> UsageReader:
+    def describe(entry: Entry) -> list[UsageEntry]:
         obj, namespace = decode(entry), entry.key[2]
-        holders = dict.fromkeys((None, holder_of(obj)))
-        return [Held((namespace, key, holder)) for key in keys_of(plural, obj) for holder in holders]
+        holders = dict.fromkeys((None, quota_owner(obj)))
+        return [UsageEntry((namespace, key, owner)) for key in quota_keys(plural, obj) for owner in holders]
 
     return describe
 
 
-def _let_go(change: Change, registry: Registry) -> None:
-    """Nothing takes the ticket of a project whose namespace is gone, so it goes in the commit that ends the project."""
-    if is_ending(change):
-        write = tickets.removed(registry.view, tickets.key_of(change.kind.group, name_of(change.obj)))
+def _release_lock(change: Change, registry: Registry) -> None:
+    """Deletes the write lock in the commit that deletes the project."""
+    if is_removal(change):
+        write = write_locks.delete_lock(registry.view, write_locks.lock_key(change.kind.group, name_of(change.obj)))
         if write is not None:
-            change.also.append(write)
+            change.extra_writes.append(write)

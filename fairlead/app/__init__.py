@@ -1,200 +1,261 @@
-"""The composition root: settings in, a running server out. Reads like a table of contents.
+"""The composition root: builds a running server from settings. `run` is the entry point.
 
-    identity.py    who people are and what they may do: authenticators and authorizers, in order
-    rules.py       the admission rules, in order
-    clusters.py    the ways to connected clusters
-    for_agents.py  what is done for the agents of clusters
-    measuring.py   what is counted
-    serving.py     the stages that every request passes, in order, and what stands at their end
-    moving.py      what a store holds, as a file and into another store
-    background.py  what keeps things true meanwhile: controllers and the like
+auth.py            authenticators and authorizers
+admission.py       the admission chain
+http.py            the request pipeline, the metrics and the audit log
+flow_control.py    flow control
+controllers.py     controllers, leader election, store maintenance, connections to clusters
+dynamic_config.py  settings that can change at run time
+maintenance.py     backup, restore and copy of a store
+agent.py           a second composition root: the agent, which serves the direct endpoint of a cluster
 
-`agent.py` is another composition: the direct endpoint beside a cluster. The only package that sees every room of the
-house; only those commands import it that start a server, or work on a store or on what is built in.
+Only this package may import all others. The CLI imports it only in commands that run a server or access a store.
 """
 
 import asyncio
+import gc
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from fairlead.admission.cluster_use import UNLISTED, USE
-from fairlead.app.auditing import auditing
-from fairlead.app.background import Leading, Stores, background
-from fairlead.app.clusters import clusters
-from fairlead.app.identity import PEPPER_FILE, Identity, identity
-from fairlead.app.rules import NAMESPACES, SYSTEM_NAMESPACE, admission
-from fairlead.app.run_time import ensure_config
-from fairlead.app.serving import Surroundings, handler
-from fairlead.authn.first_admin import agree_on_pepper, ensure_admin
+from fairlead.admission.allow_lists import UNLISTED_CLUSTERS_ANNOTATION, USE_VERB_REQUIRED
+from fairlead.app.admission import BUILTIN_NAMESPACES, SYSTEM_NAMESPACE, build_admission
+from fairlead.app.auth import PEPPER_FILE, Auth, build_auth
+from fairlead.app.controllers import LeaderElection, StoreStack, build_cluster_services, run_background
+from fairlead.app.dynamic_config import ensure_config
+from fairlead.app.http import HandlerDependencies, build_handler, open_audit_log
+from fairlead.authn.bootstrap import ensure_admin, verify_pepper
 from fairlead.authz.default_roles import ensure_default_roles
-from fairlead.controllers.leader import Leader, new_identity
-from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
+from fairlead.controllers.runtime.leader import LeaderElector, new_identity
 from fairlead.core.clock import SystemClock
+from fairlead.core.concurrency import set_switch_interval
+from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates
+from fairlead.core.crypto.key_file import KEYS_VARIABLE, EncryptionKeyFile
 from fairlead.core.errors import AlreadyExists
-from fairlead.core.files import private_folder
-from fairlead.core.lasting import keep_everything, lasting
-from fairlead.core.ownership import is_readable_by_others, require_private, require_unchangeable
-from fairlead.core.seal_keys import VARIABLE, SealKeys
-from fairlead.core.workers import let_the_loop_in
+from fairlead.core.files import ensure_private_folder
+from fairlead.core.folder_security import is_readable_by_others, require_private, require_tamper_proof
 from fairlead.kinds import KINDS
-from fairlead.kinds.lease import LEASE
-from fairlead.kinds.project import PROJECT, project
+from fairlead.kinds.core.lease import LEASE
+from fairlead.kinds.projects.project import PROJECT, project_kind
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.record import finisher
+from fairlead.registry.codec import entry_builder
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Admission
-from fairlead.registry.secret_fields import SecretFields
-from fairlead.registry.writing import by_the_server
-from fairlead.server.asgi import Front, Listening, free_port, listening
-from fairlead.server.event_loop import Watchdog, running
-from fairlead.server.metrics.platform import new_commits
-from fairlead.server.unsent import Unsent
+from fairlead.registry.secret_fields import SensitiveFieldIndex
+from fairlead.registry.write_options import server_write_options
+from fairlead.server.http.asgi import AsgiApp, BindOptions, free_port, run_http_server
+from fairlead.server.http.event_loop_watchdog import Watchdog, run_watchdog
+from fairlead.server.http.unsent import ClientMemoryLimiter
+from fairlead.server.metrics.families import new_commit_histogram
 from fairlead.settings import Settings, StartError
-from fairlead.storage.contract import Unavailable
-from fairlead.storage.fenced import Fenced
+from fairlead.storage.contract import StoreUnavailable
+from fairlead.storage.encrypted import EncryptedStore, load_keyring, publish_active_key
+from fairlead.storage.fenced import FencedStore
 from fairlead.storage.open import is_shared, open_store
-from fairlead.storage.sealed import Sealed, agree_on_active, keyring_for
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
 
-STREAMS_SECONDS = 2.0
-"""How long the end of the server waits for watches to be told of it; who reads more slowly notices all the same."""
+# Garbage collector tuning. A full collection takes up to a microsecond per object and stops everything else. The
+# objects that are loaded at startup are long-lived and free of cycles, so they are frozen: excluded from collection.
+# Full collections run often, so that each has little to scan. Objects that survive a long one are frozen as well;
+# otherwise pauses would grow with the number of stored objects. Frozen objects are still freed by reference counting.
+# Only a reference cycle that is frozen, and unreachable later, leaks.
+
+FULL_COLLECTION_THRESHOLD = 4
+"""The third threshold of `gc`. With Python's default of 10, a full collection would scan seventy thousand objects."""
+LONG_COLLECTION_SECONDS = 0.01
+"""CPU time of a full collection after which the surviving objects are frozen."""
+
+
+@contextmanager
+def frozen_gc() -> Iterator[None]:
+    """Disables the collector while the context is open, then freezes all objects."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def freeze_heap() -> None:
+    """Freezes all objects now, and from now on those that survive a long full collection."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_THRESHOLD)
+    if _full_collection_hook not in gc.callbacks:
+        gc.callbacks.append(_full_collection_hook)
+
+
+class FullCollectionHook:
+    """A `gc` callback that freezes objects after long full collections. Called in the thread that triggers it."""
+
+    def __init__(
+        self, cpu_clock: Callable[[], float] = time.thread_time, freeze: Callable[[], None] = gc.freeze
+    ) -> None:
+        self._cpu_clock = cpu_clock
+        self._freeze = freeze
+        self._cpu_at_start = 0.0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        if info["generation"] < len(gc.get_threshold()) - 1:
+            return
+        if phase == "start":
+            self._cpu_at_start = self._cpu_clock()
+        elif self._cpu_clock() - self._cpu_at_start > LONG_COLLECTION_SECONDS:
+            self._freeze()
+
+
+_full_collection_hook = FullCollectionHook()
+
+
+STREAM_CLOSE_TIMEOUT = 2.0
+"""How long the shutdown waits for watch streams to end. Slower clients see the connection close."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """A server that answers. `new_key` is the admin's key if this start has made it: it is told once."""
+class StartedServer:
+    """A server that accepts requests. `new_key` is the admin's access key if this start created it; shown once."""
 
     url: str
     ca_file: Path | None
     new_key: str | None
 
 
-async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started], None]) -> None:
-    """Serves until `stop` is set, then ends watches, finishes what is under way and closes the store."""
-    let_the_loop_in()
+async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[StartedServer], None]) -> None:
+    """Serves until `stop` is set, then ends watches, finishes in-flight requests and closes the store."""
+    set_switch_interval()
     clock = SystemClock()
-    _own_places(settings)
-    catalog = _catalog(settings)
-    async with _stores(settings, catalog) as stores, auditing(settings, catalog, clock) as audit:
-        certificates = _certificates(settings)
-        store, commits = stores.sealed, new_commits()
-        store.note_commit = commits.observe
-        view = View(store, finisher(catalog))
+    _check_path_ownership(settings)
+    catalog = _build_catalog(settings)
+    async with _open_stores(settings, catalog) as stores, open_audit_log(settings, catalog, clock) as audit:
+        certificates = _load_certificates(settings)
+        store, commits = stores.encrypted, new_commit_histogram()
+        store.on_commit = commits.observe
+        view = View(store, entry_builder(catalog))
         try:
-            with lasting():
+            with frozen_gc():
                 await view.start()
-            # Not before all that is stored has been opened with them: others go by what we say.
-            await agree_on_active(stores.plain, store.keyring)
-        except Unavailable as error:
+            # Only after all stored values were decrypted with these keys: other replicas rely on the published key.
+            await publish_active_key(stores.raw, store.keyring)
+        except StoreUnavailable as error:
             raise StartError(str(error)) from None
-        people = identity(settings, catalog, view, clock)
-        await _same_pepper(settings, store, people)
-        chain = admission(settings, people)
+        auth = build_auth(settings, catalog, view, clock)
+        await _check_pepper(settings, store, auth)
+        chain = build_admission(settings, auth)
         registry = Registry(catalog, store, view, chain, clock)
-        chain.look_around_in(registry)
-        leading = _leading(settings, store, registry, chain)
+        chain.bind_registry(registry)
+        election = _build_leader_election(settings, store, registry, chain)
         await _ensure_namespaces(registry)
         await ensure_default_roles(registry, settings.api_group)
         await ensure_config(registry, settings.api_group)
-        port = _port(settings)
+        port = _choose_port(settings)
         base_url = settings.base_url(port)
-        far = clusters(settings, registry, port)
-        unsent = Unsent(settings.body_limit)
-        around = Surroundings(audit, store, far.gateways, base_url, commits, Watchdog(), unsent)
-        front = Front(handler(settings, registry, people, around), settings.body_limit, unsent)
+        cluster_services = build_cluster_services(settings, registry, port)
+        limiter = ClientMemoryLimiter(settings.body_limit)
+        deps = HandlerDependencies(audit, store, cluster_services.gateways, base_url, commits, Watchdog(), limiter)
+        app = AsgiApp(build_handler(settings, registry, auth, deps), settings.body_limit, limiter)
         async with (
-            background(settings, stores, registry, leading, people, far) as begin_work,
-            _listening(front, settings, port, certificates),
-            running(around.watchdog),
+            run_background(settings, stores, registry, election, auth, cluster_services) as start_background,
+            _serve(app, settings, port, certificates),
+            run_watchdog(deps.watchdog),
         ):
-            # Only a server that answers makes the first key: it is told once, so nothing may fail in between.
-            new_key = await ensure_admin(store, view, people.pepper, settings.api_group, clock)
-            keep_everything()
-            ready(Started(base_url, certificates.ca_file, new_key))
-            await _until(stop, begin_work())
+            # Create the admin's key only once the server accepts requests: it is shown once, so nothing may fail after.
+            new_key = await ensure_admin(store, view, auth.pepper, settings.api_group, clock)
+            freeze_heap()
+            ready(StartedServer(base_url, certificates.ca_file, new_key))
+            await _run_until_stopped(stop, start_background())
             view.end_watches()
-            await far.connected.close_all()
-            # Whoever watches is told that it is over, before connections are closed.
-            await front.finish_streams(min(STREAMS_SECONDS, settings.shutdown_grace))
+            await cluster_services.upstreams.close_all()
+            # Watch streams end regularly before their connections are closed.
+            await app.wait_for_streams(min(STREAM_CLOSE_TIMEOUT, settings.shutdown_grace))
         await view.stop()
 
 
-def _own_places(settings: Settings) -> None:
-    """Nothing is trusted, or written, that somebody else could change."""
-    require_private(private_folder(settings.data))
-    place = settings.store_url.removeprefix("sqlite:")
-    if place != settings.store_url and Path(place).parent != settings.data:
-        require_unchangeable(Path(place).absolute())
+def _check_path_ownership(settings: Settings) -> None:
+    """Checks that other users of the machine cannot modify the data folder, the database or the TLS key."""
+    require_private(ensure_private_folder(settings.data))
+    database = settings.store_url.removeprefix("sqlite:")
+    if database != settings.store_url and Path(database).parent != settings.data:
+        require_tamper_proof(Path(database).absolute())
     if settings.tls_key is not None:
-        require_unchangeable(settings.tls_key)
+        require_tamper_proof(settings.tls_key)
         if settings.tls_key.exists() and is_readable_by_others(settings.tls_key):
-            log.warning("other users may read the server's key; close it to them", tls_key=str(settings.tls_key))
+            log.warning(
+                "the server's TLS key is readable by other users; restrict its permissions",
+                tls_key=str(settings.tls_key),
+            )
 
 
-def _catalog(settings: Settings) -> Catalog:
-    kinds = [project(settings.namespace_prefix) if kind is PROJECT else kind for kind in KINDS]
+def _build_catalog(settings: Settings) -> Catalog:
+    kinds = [project_kind(settings.namespace_prefix) if kind is PROJECT else kind for kind in KINDS]
     return Catalog(kinds, settings.api_group)
 
 
-async def _same_pepper(settings: Settings, store: Sealed, people: Identity) -> None:
+async def _check_pepper(settings: Settings, store: EncryptedStore, auth: Auth) -> None:
     try:
-        await agree_on_pepper(store, people.pepper, settings.data / PEPPER_FILE)
-    except Unavailable as error:
+        await verify_pepper(store, auth.pepper, settings.data / PEPPER_FILE)
+    except StoreUnavailable as error:
         raise StartError(str(error)) from None
 
 
-def _leading(settings: Settings, store: Sealed, registry: Registry, admit: Admission) -> Leading:
-    """Where other replicas may share the store, what only one may do is done with a registry that is fenced."""
+def _build_leader_election(
+    settings: Settings, store: EncryptedStore, registry: Registry, admit: Admission
+) -> LeaderElection:
+    """The leader election if the store is shared between replicas. The leader then writes through a fenced registry."""
     if not is_shared(settings.store_url):
-        return Leading(registry, None)
-    leader = Leader(registry.of(LEASE), SYSTEM_NAMESPACE, registry.clock, new_identity())
-    fenced = Registry(registry.catalog, Fenced(store, leader.fence), registry.view, admit, registry.clock)
-    return Leading(fenced, leader)
+        return LeaderElection(registry, None)
+    leader = LeaderElector(registry.resource_for(LEASE), SYSTEM_NAMESPACE, registry.clock, new_identity())
+    fenced = Registry(registry.catalog, FencedStore(store, leader.fence), registry.view, admit, registry.clock)
+    return LeaderElection(fenced, leader)
 
 
 async def _ensure_namespaces(registry: Registry) -> None:
     namespaces = registry.resource("", "namespaces")
-    for name in NAMESPACES:
-        noted = {"annotations": {UNLISTED: USE}} if name == SYSTEM_NAMESPACE else {}
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **noted}}
+    for name in BUILTIN_NAMESPACES:
+        annotations = (
+            {"annotations": {UNLISTED_CLUSTERS_ANNOTATION: USE_VERB_REQUIRED}} if name == SYSTEM_NAMESPACE else {}
+        )
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **annotations}}
         try:
-            await namespaces.create(body, "", by_the_server())
+            await namespaces.create(body, "", server_write_options())
         except AlreadyExists:
             continue
 
 
-def _certificates(settings: Settings) -> Certificates:
+def _load_certificates(settings: Settings) -> Certificates:
     if settings.tls_cert and settings.tls_key:
-        return given_certificates(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        return load_certificates(settings.tls_cert, settings.tls_key, settings.tls_ca)
     return ensure_certificates(settings.data / "tls", settings.certificate_names)
 
 
 @asynccontextmanager
-async def _stores(settings: Settings, catalog: Catalog) -> AsyncIterator[Stores]:
-    """The store, and the same with its credentials sealed, which is the one that everything else is given."""
+async def _open_stores(settings: Settings, catalog: Catalog) -> AsyncIterator[StoreStack]:
+    """Opens the store, and wraps it with encryption at rest. Everything else uses the encrypted one."""
     try:
         store = await open_store(settings.store_url)
-    except (Unavailable, ValueError) as error:
+    except (StoreUnavailable, ValueError) as error:
         raise StartError(str(error)) from None
     try:
-        keys = SealKeys(settings.data, os.environ.get(VARIABLE, ""))
+        keys = EncryptionKeyFile(settings.data, os.environ.get(KEYS_VARIABLE, ""))
         try:
-            keyring = await keyring_for(store, keys)
-        except Unavailable as error:
+            keyring = await load_keyring(store, keys)
+        except StoreUnavailable as error:
             raise StartError(str(error)) from None
-        yield Stores(store, Sealed(store, keyring, SecretFields(catalog).holds), keys)
+        yield StoreStack(store, EncryptedStore(store, keyring, SensitiveFieldIndex(catalog).may_contain), keys)
     finally:
         await store.close()
 
 
-def _port(settings: Settings) -> int:
+def _choose_port(settings: Settings) -> int:
     try:
         return free_port(settings.listen, settings.port)
     except OSError as error:
@@ -203,18 +264,16 @@ def _port(settings: Settings) -> int:
         ) from None
 
 
-def _listening(
-    front: Front, settings: Settings, port: int, certificates: Certificates
-) -> AbstractAsyncContextManager[int]:
-    where = Listening(settings.listen, port, certificates.cert_file, certificates.key_file, settings.shutdown_grace)
-    return listening(front, where)
+def _serve(app: AsgiApp, settings: Settings, port: int, certificates: Certificates) -> AbstractAsyncContextManager[int]:
+    options = BindOptions(settings.listen, port, certificates.cert_file, certificates.key_file, settings.shutdown_grace)
+    return run_http_server(app, options)
 
 
-async def _until(stop: asyncio.Event, work: "asyncio.Task[None]") -> None:
-    """Waits for the order to stop. Background work ends only through a fault of ours, and then so does the server."""
+async def _run_until_stopped(stop: asyncio.Event, work: "asyncio.Task[None]") -> None:
+    """Waits for `stop`. Background work only ends by an internal error, and then the server stops as well."""
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((stopping, work), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if work.done():
-        log.error("background work has failed; the server stops", exc_info=work.exception())
+        log.error("background work has failed; stopping the server", exc_info=work.exception())
         work.result()

@@ -1,10 +1,10 @@
-"""The agent, put together: the direct endpoint that runs beside a connected cluster. Settings in, a running one out.
+"""The composition root of the agent: the direct endpoint that runs next to a connected cluster.
 
-    audit, failures          as at the server: every request is recorded, and whatever goes wrong is a Status
-    gateway/direct           who asks, for what, and on to the cluster
-    knowledge, reports, ...  what goes on meanwhile, until the agent stops
+The pipeline is short: the audit log and error rendering as on the server, then `agent/endpoint.py`, which
+authenticates, authorizes and forwards requests to the cluster. In the background, the agent refreshes its configuration
+from the control plane, reports audit events, and reloads its cluster credentials.
 
-Only `cli/agent.py` imports it.
+Only `cli/server/agent.py` imports it.
 """
 
 import asyncio
@@ -17,41 +17,40 @@ from typing import Any
 
 import httpx
 
-from fairlead.app.serving import MOUNT
-from fairlead.client.tls import trusting
-from fairlead.core.addresses import bracketed
-from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
+from fairlead.agent.config_cache import CacheOptions, ConfigCache
+from fairlead.agent.control_plane import TIMEOUT_SECONDS, ControlPlaneClient
+from fairlead.agent.endpoint import DirectEndpoint, EndpointDependencies
+from fairlead.agent.local_cluster import ClusterEndpointSource, LocalCluster, in_cluster_source, kubeconfig_source
+from fairlead.agent.reports import ReportQueue, TeeSink
+from fairlead.agent.tokens import DirectTokenAuthenticator
+from fairlead.app.http import MANAGEMENT_PATH
+from fairlead.client.tls import build_ssl_context
 from fairlead.core.clock import SystemClock
-from fairlead.core.files import FileProblem, private_folder, read_file
-from fairlead.core.ownership import require_private
-from fairlead.gateway.direct.endpoint import Direct, Surroundings
-from fairlead.gateway.direct.holders import Holders
-from fairlead.gateway.direct.home import SECONDS, HomeServer
-from fairlead.gateway.direct.knowledge import Keeping, Knowledge
-from fairlead.gateway.direct.nearby import Nearby, Reading, from_kubeconfig, from_pod
-from fairlead.gateway.direct.reports import Copied, Reports
+from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates
+from fairlead.core.files import FileProblem, ensure_private_folder, read_file
+from fairlead.core.folder_security import require_private
+from fairlead.core.validators import format_host
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.server.asgi import Front, Listening, free_port, listening
-from fairlead.server.audit.backups import Backups
-from fairlead.server.audit.files import open_sink
-from fairlead.server.audit.intake import Logs
-from fairlead.server.audit.policy import DEFAULT
-from fairlead.server.audit.stage import Audit
-from fairlead.server.audit.trail import Trail
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import api_target
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import parse_api_path
+from fairlead.server.audit.intake import AuditLogs
+from fairlead.server.audit.log_file import LogRetention, open_sink
+from fairlead.server.audit.log_writer import AuditLogWriter
+from fairlead.server.audit.policy import DEFAULT_POLICY
+from fairlead.server.audit.stage import AuditStages
+from fairlead.server.http.asgi import AsgiApp, BindOptions, free_port, run_http_server
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from fairlead.settings import StartError
 
 BODY_LIMIT = 3 * 1024 * 1024
-GRACE = 10.0
-AUDIT_BYTES, AUDIT_BACKUPS, AUDIT_DAYS = 100 * 1024 * 1024, 10, 30
+SHUTDOWN_GRACE_SECONDS = 10.0
+AUDIT_FILE_BYTES, AUDIT_BACKUPS, AUDIT_DAYS = 100 * 1024 * 1024, 10, 30
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """`kubeconfig` is None in a pod of the cluster, `certificate` None for a self-made one; `names` are for that."""
+    """`kubeconfig` is None in a pod of the cluster. Without `certificate`, one is generated for `certificate_names`."""
 
     cluster: str
     server: str
@@ -61,99 +60,113 @@ class AgentSettings:
     kubeconfig: Path | None
     listen: str
     port: int
-    state: Path
+    state_folder: Path
     certificate: tuple[Path, Path] | None
-    names: tuple[str, ...]
-    audit: str
-    """A path, or `-` for the standard output."""
+    certificate_names: tuple[str, ...]
+    audit_path: str
+    """A path, or `-` for the standard output. Empty for the default, in the state folder."""
     offline_hours: int
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """An agent that answers, and the authority that its clients have to trust, if it is its own."""
+class StartedAgent:
+    """An agent that accepts requests. `ca_file` is its CA certificate, if the agent generated it."""
 
     url: str
     ca_file: Path | None
 
 
-async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Started], None]) -> None:
+async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[StartedAgent], None]) -> None:
     """Serves until `stop` is set."""
     clock = SystemClock()
-    require_private(private_folder(settings.state))
-    certificates = _certificates(settings)
-    nearby, reports = Nearby(_reading(settings)), Reports(clock)
-    async with _home(settings) as home, _audit(settings, reports, clock) as audit:
-        keeping = Keeping(settings.cluster, settings.state / "knowledge.json", settings.offline_hours * 3600)
-        knowledge = Knowledge(home, keeping, clock)
+    require_private(ensure_private_folder(settings.state_folder))
+    certificates = _load_certificates(settings)
+    nearby, reports = LocalCluster(_access_source(settings)), ReportQueue(clock)
+    async with _connect_control_plane(settings) as home, _open_audit(settings, reports, clock) as audit:
+        cache_options = CacheOptions(
+            settings.cluster, settings.state_folder / "knowledge.json", settings.offline_hours * 3600
+        )
+        knowledge = ConfigCache(home, cache_options, clock)
         knowledge.load()
         await knowledge.refresh()
-        direct = Direct(Surroundings(knowledge, Holders(clock), reports, nearby, api_target, audit.accountable))
+        endpoint = DirectEndpoint(
+            EndpointDependencies(
+                knowledge, DirectTokenAuthenticator(clock), reports, nearby, parse_api_path, audit.require_auditable
+            )
+        )
         async with (
-            _working(knowledge.run, partial(reports.run, home), nearby.run) as work,
-            _listening(settings, pipeline((audit.recorded, failures), direct), certificates) as port,
+            _run_background(knowledge.run, partial(reports.run, home), nearby.run) as work,
+            _serve(settings, build_pipeline((audit.audit, render_errors), endpoint), certificates) as port,
         ):
-            ready(Started(f"https://{bracketed(_reachable(settings.listen))}:{port}", certificates.ca_file))
-            await _until(stop, work)
+            ready(
+                StartedAgent(f"https://{format_host(_reachable_address(settings.listen))}:{port}", certificates.ca_file)
+            )
+            await _run_until_stopped(stop, work)
         await nearby.close()
-        await reports.tell(home)
+        await reports.flush(home)
 
 
-def _reading(settings: AgentSettings) -> Reading:
-    return from_kubeconfig(settings.kubeconfig) if settings.kubeconfig else from_pod()
+def _access_source(settings: AgentSettings) -> ClusterEndpointSource:
+    return kubeconfig_source(settings.kubeconfig) if settings.kubeconfig else in_cluster_source()
 
 
-def _certificates(settings: AgentSettings) -> Certificates:
+def _load_certificates(settings: AgentSettings) -> Certificates:
     if settings.certificate is not None:
-        return given_certificates(*settings.certificate, None)
+        return load_certificates(*settings.certificate, None)
     own = () if settings.listen in ("0.0.0.0", "::") else (settings.listen,)
-    return ensure_certificates(settings.state / "tls", tuple(dict.fromkeys((*settings.names, *own))))
+    return ensure_certificates(settings.state_folder / "tls", tuple(dict.fromkeys((*settings.certificate_names, *own))))
 
 
 @asynccontextmanager
-async def _home(settings: AgentSettings) -> AsyncIterator[HomeServer]:
-    authority = read_file(settings.ca_file) if settings.ca_file else b""
-    if authority is None:
-        raise StartError(f"{settings.ca_file}: no such file; name the server's authority with --ca-file")
+async def _connect_control_plane(settings: AgentSettings) -> AsyncIterator[ControlPlaneClient]:
+    ca_certificate = read_file(settings.ca_file) if settings.ca_file else b""
+    if ca_certificate is None:
+        raise StartError(f"{settings.ca_file}: no such file; pass the CA certificate of the server with --ca-file")
     try:
-        trust = trusting(authority.decode(errors="replace"))
+        tls = build_ssl_context(ca_certificate.decode(errors="replace"))
     except ValueError as error:
-        raise StartError(f"{settings.ca_file}: {error}; name a PEM file with the server's authority") from None
-    _key(settings.key_file)  # so that a wrong file is told at the start
-    async with httpx.AsyncClient(base_url=settings.server, verify=trust, timeout=SECONDS, trust_env=False) as http:
-        yield HomeServer(http, settings.api_group, settings.cluster, partial(_key, settings.key_file))
+        raise StartError(
+            f"{settings.ca_file}: {error}; pass a PEM file with the CA certificate of the server"
+        ) from None
+    _read_key(settings.key_file)  # fail at startup if the file is invalid
+    async with httpx.AsyncClient(
+        base_url=settings.server, verify=tls, timeout=TIMEOUT_SECONDS, trust_env=False
+    ) as http:
+        yield ControlPlaneClient(http, settings.api_group, settings.cluster, partial(_read_key, settings.key_file))
 
 
-def _key(path: Path) -> str:
+def _read_key(path: Path) -> str:
     key = (read_file(path) or b"").decode(errors="replace").strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise FileProblem(f"{path}: holds no access key; put the one in that the server has for this cluster's agent")
+        raise FileProblem(f"{path}: does not contain an access key; write the key of this cluster's agent into it")
     return key
 
 
 @asynccontextmanager
-async def _audit(settings: AgentSettings, reports: Reports, clock: SystemClock) -> AsyncIterator[Audit]:
-    backups = partial(Backups, count=AUDIT_BACKUPS, days=AUDIT_DAYS, compress=True)
-    place = settings.audit or str(settings.state / "audit.log")
-    trail = Trail(Copied(open_sink(place, backups, AUDIT_BYTES, clock), reports))
-    audit = Audit(DEFAULT, Logs.single(trail), Catalog(KINDS, settings.api_group), clock, MOUNT)
+async def _open_audit(settings: AgentSettings, reports: ReportQueue, clock: SystemClock) -> AsyncIterator[AuditStages]:
+    backups = partial(LogRetention, max_files=AUDIT_BACKUPS, max_days=AUDIT_DAYS, compress=True)
+    path = settings.audit_path or str(settings.state_folder / "audit.log")
+    writer = AuditLogWriter(TeeSink(open_sink(path, backups, AUDIT_FILE_BYTES, clock), reports))
+    audit = AuditStages(
+        DEFAULT_POLICY, AuditLogs.single(writer), Catalog(KINDS, settings.api_group), clock, MANAGEMENT_PATH
+    )
     try:
         yield audit
     finally:
         audit.finish()
-        await trail.close()
+        await writer.close()
 
 
 @asynccontextmanager
-async def _working(*work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator["asyncio.Task[None]"]:
-    """What goes on meanwhile. It ends only through a fault of ours, and then so does the agent."""
+async def _run_background(*work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator["asyncio.Task[None]"]:
+    """Runs background work while the context is open. It only ends by an internal error, which stops the agent."""
 
-    async def all_of_it() -> None:
+    async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
-            for each in work:
-                group.create_task(each())
+            for run_forever in work:
+                group.create_task(run_forever())
 
-    task = asyncio.create_task(all_of_it(), name="background")
+    task = asyncio.create_task(run_all(), name="background")
     try:
         yield task
     finally:
@@ -162,23 +175,23 @@ async def _working(*work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncItera
 
 
 @asynccontextmanager
-async def _listening(settings: AgentSettings, handle: Proceed, certificates: Certificates) -> AsyncIterator[int]:
+async def _serve(settings: AgentSettings, handle: Handler, certificates: Certificates) -> AsyncIterator[int]:
     try:
         port = free_port(settings.listen, settings.port)
     except OSError as error:
-        place = f"{settings.listen} port {settings.port}"
-        raise StartError(f"cannot listen on {place}: {error.strerror}; choose another with --port") from None
-    where = Listening(settings.listen, port, certificates.cert_file, certificates.key_file, GRACE)
-    async with listening(Front(handle, BODY_LIMIT), where) as bound:
-        yield bound
+        address = f"{settings.listen} port {settings.port}"
+        raise StartError(f"cannot listen on {address}: {error.strerror}; choose another with --port") from None
+    options = BindOptions(settings.listen, port, certificates.cert_file, certificates.key_file, SHUTDOWN_GRACE_SECONDS)
+    async with run_http_server(AsgiApp(handle, BODY_LIMIT), options) as bound_port:
+        yield bound_port
 
 
-def _reachable(listen: str) -> str:
-    """Nobody can connect to "all addresses", but on this machine loopback is one of them."""
+def _reachable_address(listen: str) -> str:
+    """An address to connect to: loopback, if the agent listens on all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)
 
 
-async def _until(stop: asyncio.Event, work: "asyncio.Task[None]") -> None:
+async def _run_until_stopped(stop: asyncio.Event, work: "asyncio.Task[None]") -> None:
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((stopping, work), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

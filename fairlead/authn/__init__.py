@@ -1,0 +1,31 @@
+"""Authentication: maps the credential of a request to a User.
+
+access_keys     authenticates access keys; last_used records their last use, key_rotation replaces their values
+bootstrap       the first administrator, and the secret behind the digests of access keys
+component_keys  keys of runners and cluster agents
+credentials     extracts the bearer token or the session cookie from a request
+direct_tokens   verifies JWTs for direct access to clusters
+login_sessions  keys issued by a login; login_throttle delays logins after failures
+password_store  verifies and sets passwords; password_hash is the hash function
+principals      users, teams and service accounts with their groups
+service_accounts  tokens of service accounts (`kubectl create token`)
+token_issuer    issues direct tokens; signing_keys stores their keys
+"""
+
+from collections.abc import Callable, Sequence
+
+from fairlead.core.call import Call
+from fairlead.core.errors import Unauthorized
+from fairlead.core.user import User
+
+Authenticator = Callable[[Call], User | None]
+"""Returns the user, or None if the call has no credential of this type. Raises Unauthorized for an invalid one."""
+
+
+def authenticate(authenticators: Sequence[Authenticator], call: Call) -> User:
+    """The user of the first authenticator that recognizes a credential. Raises Unauthorized if none does."""
+    for authenticator in authenticators:
+        user = authenticator(call)
+        if user is not None:
+            return user
+    raise Unauthorized

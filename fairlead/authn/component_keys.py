@@ -1,14 +1,14 @@
-"""The keys of runners and of clusters' agents, which come back when they are asked for: `GET runners/<name>/accesskey`,
-`GET clusters/<name>/accesskey`, `POST runners/<name>/rotatekey`.
+"""Access keys of runners and cluster agents, which clients can fetch repeatedly.
 
-Such a key is an access key like others: it can be disabled, and deleting it ends it. It belongs to its Runner or
-Cluster, its owner here, and goes with it. Beside it there is a Secret with its value, made in the same commit
-(`admission/component_keys.py`), so of two who ask first one makes both and the other finds them. `server/runners.py`
-and `server/agents.py` call this; who may ask was decided before.
+Implements `GET runners/<name>/accesskey`, `GET clusters/<name>/accesskey` and `POST runners/<name>/rotatekey` for
+`subresources/runners.py` and `subresources/cluster_agents.py`, which authorize the request first.
 
-    nobody has asked yet, or the key or its Secret is gone   a new key; what is left of an earlier one ends
-    the key is disabled or has expired                       the same key: enabling it is up to whoever disabled it
-    the access key was rotated without its Secret            409, until it is deleted, or rotated here
+The key is an ordinary access key, owned by its Runner or Cluster. Its value is in a Secret that is created in the same
+commit (`admission/access_keys.py`), so of two concurrent first requests one creates both and the other one finds them.
+
+    no key yet, or the key or its Secret was deleted   a new key; remains of an earlier one are deleted
+    the key is disabled or has expired                 the same key; it has to be enabled again
+    the access key was rotated without its Secret      409, until the key is deleted, or rotated here
 """
 
 from base64 import b64decode, b64encode
@@ -18,37 +18,37 @@ from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 
-from fairlead.authn.accesskeys import ACCESS_KEYS, Pepper, new_key
-from fairlead.authn.rotation import Rotation
+from fairlead.authn.access_keys import ACCESS_KEYS, Pepper, generate_key
+from fairlead.authn.key_rotation import KeyRotator
 from fairlead.core.errors import AlreadyExists, ApiError, Conflict, NotFound
-from fairlead.core.objects import Object, copied, dig, metadata, name_of
-from fairlead.core.user import CONTROLLER
-from fairlead.kinds.accesskey import owner_reference
-from fairlead.kinds.components import KEY_ANNOTATION, Component
-from fairlead.registry.record import decode
+from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.kinds.access.access_key import owner_reference
+from fairlead.kinds.access.components import KEY_ANNOTATION, Component
+from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing, by_the_server
+from fairlead.registry.write_options import DeleteOptions, WriteOptions, server_write_options
 
-ATTEMPTS = 20
-CURRENT = "accessKey"
+MAX_ATTEMPTS = 20
+CURRENT_FIELD = "accessKey"
 
 _ROTATED_ELSEWHERE = (
-    "its access key was rotated by itself, and nobody can read that value again; delete the access key {key}, and the "
-    "next who asks gets another"
+    "its access key was rotated separately, and the new value cannot be read again; delete the access key {key}, and "
+    "the next request creates another one"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """A component's access key and the Secret beside it."""
+class _StoredKey:
+    """A component's access key and the Secret with its value."""
 
     key: Object
     secret: Object
 
 
 class ComponentKeys:
-    """Makes, finds and rotates the keys of one sort of components, as the server itself. `namespace` is where their
-    Secrets are."""
+    """Creates, reads and rotates the keys of one type of component, as the server itself. Their Secrets are in
+    `namespace`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ComponentKeys:
         component: Component,
         namespace: str,
         pepper: Pepper,
-        rotation: Rotation,
+        rotator: KeyRotator,
     ) -> None:
         self._component = component
         self._owners = registry.resource(api_group, component.plural)
@@ -65,143 +65,144 @@ class ComponentKeys:
         self._secrets = registry.resource("", "secrets")
         self._namespace = namespace
         self._pepper = pepper
-        self._rotation = rotation
+        self._rotator = rotator
 
-    async def of(self, name: str) -> str:
-        """The key of a component, made if there is none. Raises NotFound where its owner does not exist."""
-        kept = await self._kept(name)
-        for value in _values(kept.secret):
-            # While a key is being rotated, its Secret has both values; which one holds is for the key to say.
-            if self._pepper.digest(value) == dig(kept.key, "spec.key"):
+    async def get_or_create(self, name: str) -> str:
+        """The key of a component, created if there is none. Raises NotFound if its owner does not exist."""
+        stored = await self._ensure(name)
+        for value in _decode_values(stored.secret):
+            # During a rotation the Secret has both values; the digest in the key says which one is valid.
+            if self._pepper.digest(value) == get_path(stored.key, "spec.key"):
                 return value
-        raise self._conflict(name, _ROTATED_ELSEWHERE.format(key=name_of(kept.key)))
+        raise self._conflict(name, _ROTATED_ELSEWHERE.format(key=name_of(stored.key)))
 
-    async def rotated(self, name: str, body: Object) -> str:
-        """A new key of a component. The old one ends at once, or after the overlap that the body asks for.
+    async def rotate(self, name: str, body: Object) -> str:
+        """Rotates the key of a component. The old value ends at once, or after the overlap in the request body.
 
-        The Secret has the new value before the key does: wherever this breaks off, the one that holds can be read.
+        The Secret gets the new value before the key does, so that the valid value can be read after a crash at any
+        point.
         """
-        kept = await self._kept(name)
-        value, mark = new_key(), f"next-{token_hex(4)}"
-        await self._edit(kept, lambda data: {**data, mark: _encoded(value)})
+        stored = await self._ensure(name)
+        value, pending = generate_key(), f"next-{token_hex(4)}"
+        await self._edit_secret(stored, lambda data: {**data, pending: _encode(value)})
         try:
-            await self._rotation.rotated(CONTROLLER, name_of(kept.key), body, value)
+            await self._rotator.rotate(CONTROLLER_USER, name_of(stored.key), body, value)
         except ApiError:
-            await self._edit(kept, lambda data: _without(data, mark))
+            await self._edit_secret(stored, lambda data: _without(data, pending))
             raise
 
-        def settled(data: Object) -> Object:
-            entry = self._keys.peek("", name_of(kept.key))
-            holds = entry is not None and dig(decode(entry), "spec.key") == self._pepper.digest(value)
-            return _without(data, mark) | ({CURRENT: _encoded(value)} if holds else {})
+        def promote(data: Object) -> Object:
+            entry = self._keys.get_cached("", name_of(stored.key))
+            is_current = entry is not None and get_path(decode(entry), "spec.key") == self._pepper.digest(value)
+            return _without(data, pending) | ({CURRENT_FIELD: _encode(value)} if is_current else {})
 
-        await self._edit(kept, settled)
+        await self._edit_secret(stored, promote)
         return value
 
-    async def _kept(self, name: str) -> _Kept:
-        for _ in range(ATTEMPTS):
+    async def _ensure(self, name: str) -> _StoredKey:
+        for _ in range(MAX_ATTEMPTS):
             owner = decode(await self._owners.get("", name))
             found = self._find(owner)
             if found is not None:
                 return found
-            await self._make(owner)
-        raise self._conflict(name, "its key keeps changing; try again")
+            await self._create(owner)
+        raise self._conflict(name, "its key was changed concurrently; try again")
 
-    def _find(self, owner: Object) -> _Kept | None:
-        """Only what was made for this very owner counts, and not for another one that had the name before."""
-        entry = self._secrets.peek(self._namespace, self._component.key_secret(name_of(owner)))
+    def _find(self, owner: Object) -> _StoredKey | None:
+        """The key and Secret of this owner. Those of an earlier owner with the same name are ignored."""
+        entry = self._secrets.get_cached(self._namespace, self._component.key_secret_name(name_of(owner)))
         secret = decode(entry) if entry is not None else {}
-        if not _belongs(secret, owner):
+        if not _is_owned_by(secret, owner):
             return None
-        entry = self._keys.peek("", (metadata(secret).get("annotations") or {}).get(KEY_ANNOTATION) or "")
+        entry = self._keys.get_cached("", (metadata(secret).get("annotations") or {}).get(KEY_ANNOTATION) or "")
         key = decode(entry) if entry is not None else {}
-        if not _belongs(key, owner) or "deletionTimestamp" in metadata(key):
+        if not _is_owned_by(key, owner) or "deletionTimestamp" in metadata(key):
             return None
-        return _Kept(key, secret)
+        return _StoredKey(key, secret)
 
-    async def _make(self, owner: Object) -> None:
-        """Makes a key, unless somebody else does so at the same time."""
+    async def _create(self, owner: Object) -> None:
+        """Creates a key and deletes earlier ones, unless another request does so concurrently."""
         name = name_of(owner)
         if "deletionTimestamp" in metadata(owner):
-            raise self._conflict(name, "it is being deleted, and gets no key any more")
-        before = list(self._keys_of(owner))
+            raise self._conflict(name, "it is being deleted, so no key is issued for it")
+        before = list(self._earlier_keys(owner))
         try:
-            await self._drop_secret(name)
-            await self._keys.create(self._body(owner), "", _as_server())
+            await self._delete_secret(name)
+            await self._keys.create(self._build_key(owner), "", _server_write_options())
         except (AlreadyExists, Conflict, NotFound):
             return
         for key in before:
             with suppress(NotFound):
-                await self._keys.delete("", name_of(key), Deleting(metadata(key)["uid"]), _as_server())
+                await self._keys.delete("", name_of(key), DeleteOptions(metadata(key)["uid"]), _server_write_options())
 
-    def _body(self, owner: Object) -> Object:
+    def _build_key(self, owner: Object) -> Object:
         kind, sort, name = self._keys.kind, self._component, name_of(owner)
         return {
             "apiVersion": kind.api_version,
             "kind": kind.name,
             "metadata": {
-                # Anybody may make keys of any name, and must not be in the way here.
-                "name": f"{sort.word}-{sort.label_value(name)}-{token_hex(4)}",
+                # Random suffix: users may create keys with any name, and must not be able to block this one.
+                "name": f"{sort.singular}-{sort.label_value(name)}-{token_hex(4)}",
                 "labels": {sort.label: sort.label_value(name)},
                 "ownerReferences": [owner_reference(owner)],
             },
             "spec": {
-                "displayName": f"{sort.word.capitalize()} {name}",
+                "displayName": f"{sort.singular.capitalize()} {name}",
                 "subject": sort.subject(name),
                 "groups": [sort.group, sort.subject(name)],
                 "type": "Other",
             },
         }
 
-    def _keys_of(self, owner: Object) -> Iterator[Object]:
-        """What is left of earlier keys: they would go on working, and nobody could read them."""
+    def _earlier_keys(self, owner: Object) -> Iterator[Object]:
+        """Remaining earlier keys: they would stay valid although their values can no longer be read."""
         sort, name = self._component, name_of(owner)
         for entry in self._keys.view.entries(self._keys.kind.group, self._keys.kind.plural):
             if entry.labels.get(sort.label) == sort.label_value(name):
                 key = decode(entry)
-                if _belongs(key, owner) and dig(key, "spec.subject") == sort.subject(name):
+                if _is_owned_by(key, owner) and get_path(key, "spec.subject") == sort.subject(name):
                     yield key
 
-    async def _drop_secret(self, owner: str) -> None:
-        """Takes away a Secret that is of no use: that very one, as it was judged."""
-        entry = self._secrets.peek(self._namespace, self._component.key_secret(owner))
+    async def _delete_secret(self, owner: str) -> None:
+        """Deletes an unusable Secret, with its uid and resourceVersion as preconditions."""
+        entry = self._secrets.get_cached(self._namespace, self._component.key_secret_name(owner))
         if entry is not None:
             meta = metadata(decode(entry))
-            deleting = Deleting(meta["uid"], meta["resourceVersion"])
-            await self._secrets.delete(self._namespace, entry.key[3], deleting, _as_server())
+            deleting = DeleteOptions(meta["uid"], meta["resourceVersion"])
+            await self._secrets.delete(self._namespace, entry.key[3], deleting, _server_write_options())
 
-    async def _edit(self, kept: _Kept, change: Callable[[Object], Object]) -> None:
-        """Changes the data of the Secret, if it is still the same one."""
+    async def _edit_secret(self, stored: _StoredKey, change: Callable[[Object], Object]) -> None:
+        """Changes the data of the Secret, if it still has the same uid."""
 
         def edit(secret: Object) -> Object:
-            new = copied(secret)
-            if metadata(secret)["uid"] == metadata(kept.secret)["uid"]:
+            new = deep_copy(secret)
+            if metadata(secret)["uid"] == metadata(stored.secret)["uid"]:
                 new["data"] = change(new.get("data") or {})
             return new
 
-        with suppress(NotFound):  # then the next who asks gets another key
-            await self._secrets.modify(self._namespace, name_of(kept.secret), edit, _as_server())
+        with suppress(NotFound):  # the next request creates another key
+            await self._secrets.modify(self._namespace, name_of(stored.secret), edit, _server_write_options())
 
-    def _conflict(self, name: str, why: str) -> Conflict:
-        return Conflict.of(self._component.plural, self._owners.kind.group, name, why)
-
-
-def _as_server() -> Writing:
-    return by_the_server()
+    def _conflict(self, name: str, reason: str) -> Conflict:
+        return Conflict.of(self._component.plural, self._owners.kind.group, name, reason)
 
 
-def _belongs(obj: Object, owner: Object) -> bool:
+def _server_write_options() -> WriteOptions:
+    return server_write_options()
+
+
+def _is_owned_by(obj: Object, owner: Object) -> bool:
     references = metadata(obj).get("ownerReferences") or ()
     return any(each.get("uid") == metadata(owner)["uid"] for each in references)
 
 
-def _values(secret: Object) -> Iterator[str]:
+def _decode_values(secret: Object) -> Iterator[str]:
     for text in (secret.get("data") or {}).values():
-        with suppress(NotBase64, ValueError):  # somebody has meddled with it
+        with suppress(NotBase64, ValueError):  # an administrator may have edited it
             yield b64decode(text).decode()
 
 
-def _encoded(value: str) -> str:
+def _encode(value: str) -> str:
     return b64encode(value.encode()).decode()
 
 

@@ -1,9 +1,8 @@
-"""Direct tokens are verified here, without asking the server: for whoever stands before a cluster.
+"""Verifies direct tokens offline, for the agent in front of a cluster.
 
-`verify` needs the token, the published keys and the time, and nothing else. It takes what `authn/direct_minting.py`
-makes and not a bit more: one algorithm, the exact key, issuer and audience, every claim there and of its type. A
-verifier that was kind to odd tokens would be the one that a forger looks for. What it cannot know is whether the user's
-token generation has risen since; `Claims.generation` is there to be compared.
+`verify` needs only the token, the JWKS and the time. It accepts exactly what `authn/token_issuer.py` issues: one
+algorithm, the exact key, issuer and audience, and every claim present with its type. It cannot know whether the user's
+token generation has been raised since; callers compare `Claims.generation`.
 """
 
 import binascii
@@ -18,26 +17,26 @@ import jwt
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
+from fairlead.core.crypto.signing import ALGORITHM, KEY_BITS, TOKEN_TYPE
 from fairlead.core.objects import Object
-from fairlead.core.signing import ALGORITHM, KEY_BITS, TYPE
 
 AUDIENCE = "service.sh/direct"
-"""Of tokens with all the rights of their owner."""
+"""Audience of tokens with all permissions of their owner."""
 SCOPED_AUDIENCE = "service.sh/direct-scoped"
-"""Of tokens that are cut down to a scope. Only who enforces scopes may accept this audience."""
-NOWHERE = "nowhere"
-"""In place of a uid: a token that is for no cluster at all says so."""
-PRIVATE = "service.sh"
-"""The claim with everything that is not in the standards."""
-KINDS = ("User", "Team", "ServiceAdmin")
-MAX_SKEW = 60
-"""Seconds by which clocks may differ."""
-LONGEST = 256 * 1024
+"""Audience of scoped tokens. Only verifiers that enforce scopes may accept it."""
+NO_CLUSTER = "nowhere"
+"""Takes the place of a cluster's uid in a token that is for no cluster."""
+PRIVATE_CLAIM = "service.sh"
+"""The private claim with everything that is not a registered claim."""
+PRINCIPAL_KINDS = ("User", "Team", "ServiceAdmin")
+MAX_SKEW_SECONDS = 60
+"""Maximum clock skew in seconds."""
+MAX_TOKEN_LENGTH = 256 * 1024
 
-_PARTS = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)", re.ASCII)
-_HEADER = frozenset({"alg", "kid", "typ"})
-# The times are checked here, against the clock that is handed in; the library has one of its own.
-_SIGNATURE_ALONE = {
+_JWT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)", re.ASCII)
+_HEADER_PARAMETERS = frozenset({"alg", "kid", "typ"})
+# PyJWT checks only the signature. Times are checked here, against the caller's clock instead of the library's.
+_VERIFY_SIGNATURE_ONLY = {
     "verify_signature": True,
     **dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss"), False),
     **dict.fromkeys(("verify_sub", "verify_jti"), False),
@@ -45,24 +44,24 @@ _SIGNATURE_ALONE = {
 
 
 def cluster_audience(uid: str, *, is_scoped: bool) -> str:
-    """The audience that a cluster is, by the uid of its Cluster: other ones for tokens with a scope, as above."""
+    """The audience for one cluster, by the uid of its Cluster object. Scoped tokens have a separate one."""
     return f"{SCOPED_AUDIENCE if is_scoped else AUDIENCE}/{uid}"
 
 
 class InvalidToken(Exception):
-    """The token is not to be trusted. The message says why, for a log; it has nothing of the token in it."""
+    """The token is not valid. The message is for logs and contains nothing of the token."""
 
 
 class UnknownKey(InvalidToken):
-    """The key that the token names is not among those that are known. There may be a new one."""
+    """The key id of the token is not in the JWKS, which may be outdated."""
 
 
-class OtherCluster(InvalidToken):
-    """The token is for clusters, and the caller is none of them."""
+class WrongAudience(InvalidToken):
+    """The token is for other clusters than that of the verifier."""
 
 
-class _Private(msgspec.Struct):
-    """The private claim as it stands in a token."""
+class _PrivateClaim(msgspec.Struct):
+    """The private claim of a token."""
 
     uid: str
     name: str
@@ -73,8 +72,8 @@ class _Private(msgspec.Struct):
     originalRequester: str = ""
 
 
-class _Standard(msgspec.Struct):
-    """The other claims. Types are exact: a number in quotes is no number."""
+class _RegisteredClaims(msgspec.Struct):
+    """The registered claims. Types are strict: a number in quotes is rejected."""
 
     iss: str
     aud: list[str]
@@ -88,7 +87,7 @@ class _Standard(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token says that has been verified."""
+    """The claims of a verified token."""
 
     id: str
     user: str
@@ -99,27 +98,26 @@ class Claims:
     generation: int
     scope: Object | None
     clusters: Mapping[str, str]
-    """The uids of clusters that the scope names: the name alone could be another cluster's by now."""
+    """The uids of the clusters that the scope names, by name: a later cluster may have the same name."""
     original_requester: str
-    issued: int
-    expires: int
+    issued_at: int
+    expires_at: int
 
 
 def verify(
-    token: str, jwks: Object, *, issuer: str, audience: str | Sequence[str], now: datetime, skew: int = MAX_SKEW
+    token: str, jwks: Object, *, issuer: str, audience: str | Sequence[str], now: datetime, skew: int = MAX_SKEW_SECONDS
 ) -> Claims:
-    """What the token says, or InvalidToken. `audience` is the one that the caller is, or all of them: who stands before
-    a cluster is `cluster_audience` of it. AUDIENCE itself is in every token without a scope, whichever cluster it is
-    for."""
-    payload = _signed(token, jwks)
+    """Returns the claims, or raises InvalidToken. `audience` is what the caller accepts: in front of a cluster, its
+    `cluster_audience`. AUDIENCE itself is in every unscoped token, for whichever cluster it is."""
+    payload = _verified_payload(token, jwks)
     try:
-        standard = msgspec.convert(payload, _Standard)
-        private = msgspec.convert(payload.get(PRIVATE), _Private)
+        standard = msgspec.convert(payload, _RegisteredClaims)
+        private = msgspec.convert(payload.get(PRIVATE_CLAIM), _PrivateClaim)
     except msgspec.ValidationError as error:
         raise InvalidToken(f"a claim is missing or not of its type: {error}") from None
     audiences = {audience} if isinstance(audience, str) else set(audience)
     _check_parties(standard, private, issuer, audiences)
-    _check_times(standard, now.timestamp(), min(skew, MAX_SKEW))
+    _check_times(standard, now.timestamp(), min(skew, MAX_SKEW_SECONDS))
     return Claims(
         id=standard.jti,
         user=standard.sub,
@@ -131,30 +129,30 @@ def verify(
         scope=private.scope,
         clusters=private.clusters,
         original_requester=private.originalRequester,
-        issued=standard.iat,
-        expires=standard.exp,
+        issued_at=standard.iat,
+        expires_at=standard.exp,
     )
 
 
-def _signed(token: str, jwks: Object) -> Object:
-    """The payload, once its signature has been found to be of the key that the header names."""
-    match = _PARTS.fullmatch(token) if len(token) <= LONGEST else None
+def _verified_payload(token: str, jwks: Object) -> Object:
+    """The payload, after verifying its signature with the key that the header names."""
+    match = _JWT.fullmatch(token) if len(token) <= MAX_TOKEN_LENGTH else None
     if match is None or not all(map(_is_canonical, match.groups())):
-        raise InvalidToken("this is no token: three parts in base64url belong there")
+        raise InvalidToken("it is not a JWT: three parts in base64url are required")
     try:
         header = jwt.get_unverified_header(token)
     except jwt.PyJWTError:
-        raise InvalidToken("the header is no JSON object of a token") from None
-    key = _key(jwks, _key_id(header))
+        raise InvalidToken("the header is not a valid JWT header") from None
+    key = _find_key(jwks, _key_id(header))
     try:
-        payload = jwt.decode(token, key, algorithms=[ALGORITHM], options=_SIGNATURE_ALONE)  # type: ignore[arg-type]
+        payload = jwt.decode(token, key, algorithms=[ALGORITHM], options=_VERIFY_SIGNATURE_ONLY)  # type: ignore[arg-type]
     except jwt.PyJWTError as error:
-        raise InvalidToken(f"the signature does not hold ({type(error).__name__})") from None
+        raise InvalidToken(f"the signature is invalid ({type(error).__name__})") from None
     return dict(payload)
 
 
 def _is_canonical(part: str) -> bool:
-    """One way to write each token: decoders overlook the last bits of a text that is no whole number of bytes."""
+    """Whether this is the only encoding of its content: decoders ignore surplus bits at the end of the text."""
     try:
         content = urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except binascii.Error:
@@ -163,18 +161,18 @@ def _is_canonical(part: str) -> bool:
 
 
 def _key_id(header: dict[str, Any]) -> str:
-    """No header but ours: `crit` is nothing that we understand, and `jwk` or `jku` would bring keys along."""
-    if header.get("alg") != ALGORITHM or header.get("typ") != TYPE:
-        raise InvalidToken(f"only {TYPE} with {ALGORITHM} is accepted")
-    if unknown := sorted(header.keys() - _HEADER):
-        raise InvalidToken(f"{len(unknown)} header parameters are not known here")
+    """The key id. Rejects unknown header parameters: `crit` is not supported, and `jwk` or `jku` would supply keys."""
+    if header.get("alg") != ALGORITHM or header.get("typ") != TOKEN_TYPE:
+        raise InvalidToken(f"only {TOKEN_TYPE} with {ALGORITHM} is accepted")
+    if unknown := sorted(header.keys() - _HEADER_PARAMETERS):
+        raise InvalidToken(f"{len(unknown)} header parameters are unknown")
     key_id = header.get("kid")
     if not isinstance(key_id, str) or not key_id:
         raise InvalidToken("the header names no key")
     return key_id
 
 
-def _key(jwks: Object, key_id: str) -> RSAPublicKey:
+def _find_key(jwks: Object, key_id: str) -> RSAPublicKey:
     listed = jwks.get("keys")
     found = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
     found = [each for each in found if each.get("kid") == key_id]
@@ -188,25 +186,25 @@ def _key(jwks: Object, key_id: str) -> RSAPublicKey:
     except (jwt.PyJWTError, ValueError, TypeError):
         raise InvalidToken("the key that the header names cannot be read") from None
     if not isinstance(key, RSAPublicKey) or key.key_size < KEY_BITS:
-        raise InvalidToken("the key that the header names is no public key, or too short")
+        raise InvalidToken("the key that the header names is not an RSA public key, or too short")
     return key
 
 
-def _check_parties(standard: _Standard, private: _Private, issuer: str, audiences: set[str]) -> None:
+def _check_parties(standard: _RegisteredClaims, private: _PrivateClaim, issuer: str, audiences: set[str]) -> None:
     if not issuer or standard.iss != issuer:
         raise InvalidToken("it is from another issuer")
     meant = SCOPED_AUDIENCE if private.scope is not None else AUDIENCE
     if not all(each == meant or each.startswith(f"{meant}/") for each in standard.aud):
         raise InvalidToken("it is for another audience")
     if audiences.isdisjoint(standard.aud):
-        raise OtherCluster("it is for another audience, or for other clusters")
+        raise WrongAudience("it is for another audience, or for other clusters")
     if not standard.sub or not standard.jti or not private.name:
-        raise InvalidToken("it does not say whose it is")
-    if private.kind not in KINDS or private.gen < 0 or (not private.uid and private.kind != "ServiceAdmin"):
-        raise InvalidToken("it stands for nobody that there could be")
+        raise InvalidToken("it has no subject, id or principal name")
+    if private.kind not in PRINCIPAL_KINDS or private.gen < 0 or (not private.uid and private.kind != "ServiceAdmin"):
+        raise InvalidToken("it does not identify a valid principal")
 
 
-def _check_times(standard: _Standard, now: float, skew: int) -> None:
+def _check_times(standard: _RegisteredClaims, now: float, skew: int) -> None:
     if not standard.iat <= standard.nbf < standard.exp:
         raise InvalidToken("its times are out of order")
     if standard.nbf > now + skew:

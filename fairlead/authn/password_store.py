@@ -1,8 +1,8 @@
-"""Where passwords are kept: the hash in a Secret of the server's own namespace, named by the user's `passwordRef`.
+"""Stores password hashes in Secrets in the system namespace, referenced by `spec.passwordRef` of the user.
 
-`server/login.py` checks passwords here, `server/profile.py` sets them. The Secret is called after its user and belongs
-to it, so it goes with the user. A `passwordRef` that points elsewhere is not followed: whoever may edit users could
-otherwise point somebody else's at a hash of their own making.
+`server/auth/login.py` verifies passwords here and `subresources/profile.py` sets them. The Secret is named after its
+user and has an owner reference to it, so it is garbage collected with the user. A `passwordRef` to any other Secret is
+ignored: otherwise permission to edit users would be enough to point one at a forged hash.
 """
 
 from base64 import b64decode, b64encode
@@ -11,183 +11,190 @@ from typing import Any
 
 import structlog
 
-from fairlead.authn.login_keys import LoginKeys
-from fairlead.authn.passwords import Passwords, problem
-from fairlead.authn.people import USERS
+from fairlead.authn.login_sessions import LoginSessions
+from fairlead.authn.password_hash import PasswordHasher, password_problem
+from fairlead.authn.principals import USERS
 from fairlead.core.errors import AlreadyExists, ApiError, Invalid
-from fairlead.core.objects import Object, copied, dig, metadata, name_of
+from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import User
-from fairlead.kinds.accesskey import owner_reference
-from fairlead.registry.following import Following
-from fairlead.registry.record import decode
+from fairlead.kinds.access.access_key import owner_reference
+from fairlead.registry.codec import decode
+from fairlead.registry.informer import Informer
 from fairlead.registry.registry import Registry
-from fairlead.registry.translate import storage_errors
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.storage_errors import translate_storage_errors
+from fairlead.registry.write_options import server_write_options
 
-NAMESPACE = "service-system"
-KEY = "password"
-TYPE = "service.sh/password"
-"""Of the server's own Secrets: no answer has what is in them."""
+SYSTEM_NAMESPACE = "service-system"
+PASSWORD_FIELD = "password"
+PASSWORD_SECRET_TYPE = "service.sh/password"
+"""Secret type for the server's own use: the data is in no response."""
 
 log = structlog.get_logger(__name__)
 
 
 class PasswordStore:
-    """The passwords of users. Everything is written as the server itself; who may is asked before."""
+    """Verifies and sets passwords, as the server itself. Callers authorize the request first."""
 
-    def __init__(self, registry: Registry, api_group: str, passwords: Passwords, logins: LoginKeys) -> None:
+    def __init__(self, registry: Registry, api_group: str, hasher: PasswordHasher, logins: LoginSessions) -> None:
         self._view = registry.view
-        self._people = registry.resource(api_group, USERS)
+        self._user_resource = registry.resource(api_group, USERS)
         self._secrets = registry.resource("", "secrets")
-        self._passwords = passwords
+        self._hasher = hasher
         self._logins = logins
-        self._users = Following(registry.view, api_group, USERS)
-        self._names: dict[str, str] = {}
+        self._user_informer = Informer(registry.view, api_group, USERS)
+        self._names_by_username: dict[str, str] = {}
         self._generation = -1
 
-    async def user_called(self, username: str) -> Object | None:
-        """The user that signs in by this name; None if there is no such one, or more than one."""
-        with storage_errors():
-            await self._view.fresh()
-        generation = self._users.refresh()
+    async def find_by_username(self, username: str) -> Object | None:
+        """The user with this username; None if there is none, or more than one."""
+        with translate_storage_errors():
+            await self._view.wait_current()
+        generation = self._user_informer.refresh()
         if generation != self._generation:
-            self._names = _unique_names(self._users)
+            self._names_by_username = _unique_usernames(self._user_informer)
             self._generation = generation
-        name = self._names.get(username)
+        name = self._names_by_username.get(username)
         return None if name is None else self._user(name)
 
     def would_outlive(self, key: str) -> bool:
-        """Whether a password that the holder of a key sets would last longer than that key."""
-        return self._logins.ends(key)
+        """Whether a password set with this key would be valid longer than the key."""
+        return self._logins.expires(key)
 
-    async def verified(self, user: Object | None, password: str) -> str | None:
-        """The stored hash that the password fits. None, at the same cost, if it fits none or the user may not sign in.
+    async def verify(self, user: Object | None, password: str) -> str | None:
+        """Returns the stored hash if the password matches and the user is active, else None.
 
-        Both are checked whatever the first one says, so that nobody can tell which of them it was.
+        Takes the same time in all cases, so that the response time reveals neither users nor their state.
         """
-        stored = self._stored(user) if user is not None else None
-        fits = await self._passwords.verify(password, stored)
-        blocked = user is None or bool(dig(user, "spec.disabled")) or "deletionTimestamp" in metadata(user)
+        stored = self._stored_hash(user) if user is not None else None
+        fits = await self._hasher.verify(password, stored)
+        blocked = user is None or bool(get_path(user, "spec.disabled")) or "deletionTimestamp" in metadata(user)
         return stored if fits and not blocked else None
 
-    async def still_fits(self, name: str, password: str, verified: str) -> bool:
-        """Whether a password is still the one that it was found to be, after something was done because of it."""
-        with storage_errors():
-            await self._view.fresh()
+    async def recheck(self, name: str, password: str, verified_hash: str) -> bool:
+        """Whether a password that was verified earlier is still valid; closes the race with a password change."""
+        with translate_storage_errors():
+            await self._view.wait_current()
         user = self._user(name)
-        if user is not None and self._stored(user) == verified:
+        if user is not None and self._stored_hash(user) == verified_hash:
             return True
-        return await self.verified(user, password) is not None
+        return await self.verify(user, password) is not None
 
-    async def renew(self, user: Object, password: str, verified: str) -> None:
-        """Stores the hash of the same password again if it was made at another cost than today's."""
-        if not self._passwords.is_outdated(verified):
+    async def rehash_if_outdated(self, user: Object, password: str, verified_hash: str) -> None:
+        """Replaces the stored hash if it has another cost than the current one."""
+        if not self._hasher.is_outdated(verified_hash):
             return
 
         def edit(old: Object) -> Object:
-            # Somebody may have set another password meanwhile, which must not be undone.
-            same = _text(dig(old, f"data.{KEY}")) == verified
-            return _holding(copied(old), user, encoded) if same else copied(old)
+            # A password that was set meanwhile must not be overwritten.
+            same = _decode_text(get_path(old, f"data.{PASSWORD_FIELD}")) == verified_hash
+            return _with_hash(deep_copy(old), user, encoded) if same else deep_copy(old)
 
         try:
-            encoded = await self._passwords.hash(password)
-            await self._secrets.modify(NAMESPACE, _place(user)["secretName"], edit, by_the_server())
-        except ApiError as error:  # the password is right all the same, and there will be a next time
-            log.info("a password hash was not renewed", user=name_of(user), why=error.reason)
+            encoded = await self._hasher.hash(password)
+            await self._secrets.modify(
+                SYSTEM_NAMESPACE, _expected_ref(user)["secretName"], edit, server_write_options()
+            )
+        except ApiError as error:  # best effort: the login is valid, and the next one tries again
+            log.info("a password hash was not updated", user=name_of(user), why=error.reason)
 
     def has_password(self, user: Object) -> bool:
-        return self._stored(user) is not None
+        return self._stored_hash(user) is not None
 
-    def refuse_weak(self, name: str, password: str) -> None:
-        """Raises where this cannot become the user's password."""
-        wrong = problem(password)
+    def check_strength(self, name: str, password: str) -> None:
+        """Raises Invalid if the password is not acceptable."""
+        wrong = password_problem(password)
         if wrong is not None:
-            raise Invalid.of(self._people.kind.name, self._people.kind.group, name, [wrong])
+            raise Invalid.of(self._user_resource.kind.name, self._user_resource.kind.group, name, [wrong])
 
-    async def set(self, name: str, password: str, by: User) -> None:
-        """Sets a user's password and ends its logins, but for the one that `by` has come with. Other keys stay."""
-        self.refuse_weak(name, password)
-        user = decode(await self._people.get("", name))
-        await self._keep(user, await self._passwords.hash(password))
-        await self._refer(user)
-        ended = await self._logins.end_all(name, but=by.key)
+    async def set_password(self, name: str, password: str, by: User) -> None:
+        """Sets a user's password and revokes its logins, except the one `by` uses. Other access keys stay valid."""
+        self.check_strength(name, password)
+        user = decode(await self._user_resource.get("", name))
+        await self._write_secret(user, await self._hasher.hash(password))
+        await self._set_password_ref(user)
+        ended = await self._logins.revoke_all(name, keep=by.key)
         log.info("a password was set", user=name, by=by.name, logins_ended=ended)
 
     def _user(self, name: str) -> Object | None:
-        entry = self._people.peek("", name)
+        entry = self._user_resource.get_cached("", name)
         return None if entry is None else decode(entry)
 
-    def _stored(self, user: Object) -> str | None:
-        reference, place = dig(user, "spec.passwordRef"), _place(user)
+    def _stored_hash(self, user: Object) -> str | None:
+        reference, expected = get_path(user, "spec.passwordRef"), _expected_ref(user)
         if not reference:
             return None
-        if not _is(reference, place):
-            log.warning("a passwordRef is not followed", user=name_of(user), only=f"{NAMESPACE}/{place['secretName']}")
+        if not _matches_ref(reference, expected):
+            log.warning(
+                "a passwordRef was ignored", user=name_of(user), only=f"{SYSTEM_NAMESPACE}/{expected['secretName']}"
+            )
             return None
-        entry = self._secrets.peek(NAMESPACE, place["secretName"])
+        entry = self._secrets.get_cached(SYSTEM_NAMESPACE, expected["secretName"])
         secret = decode(entry) if entry is not None else {}
-        return _text(dig(secret, f"data.{KEY}")) if _belongs(secret, user) else None
+        return _decode_text(get_path(secret, f"data.{PASSWORD_FIELD}")) if _belongs_to(secret, user) else None
 
-    async def _keep(self, user: Object, encoded: str) -> None:
-        name = _place(user)["secretName"]
-        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": TYPE}
+    async def _write_secret(self, user: Object, password_hash: str) -> None:
+        name = _expected_ref(user)["secretName"]
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": PASSWORD_SECRET_TYPE}
         try:
-            await self._secrets.create(_holding(body, user, encoded), NAMESPACE, by_the_server())
+            await self._secrets.create(_with_hash(body, user, password_hash), SYSTEM_NAMESPACE, server_write_options())
         except AlreadyExists:
             await self._secrets.modify(
-                NAMESPACE, name, lambda old: _holding(copied(old), user, encoded), by_the_server()
+                SYSTEM_NAMESPACE,
+                name,
+                lambda old: _with_hash(deep_copy(old), user, password_hash),
+                server_write_options(),
             )
 
-    async def _refer(self, user: Object) -> None:
-        place = _place(user)
-        if _is(dig(user, "spec.passwordRef") or {}, place):
+    async def _set_password_ref(self, user: Object) -> None:
+        expected = _expected_ref(user)
+        if _matches_ref(get_path(user, "spec.passwordRef") or {}, expected):
             return
 
         def edit(old: Object) -> Object:
-            new = copied(old)
-            new["spec"] = {**(new.get("spec") or {}), "passwordRef": place}
+            new = deep_copy(old)
+            new["spec"] = {**(new.get("spec") or {}), "passwordRef": expected}
             return new
 
-        await self._people.modify("", name_of(user), edit, by_the_server())
+        await self._user_resource.modify("", name_of(user), edit, server_write_options())
 
 
-def _unique_names(users: Following) -> dict[str, str]:
-    """Whom each user name means. One that two users claim means neither: rather nobody than the wrong one."""
+def _unique_usernames(users: Informer) -> dict[str, str]:
+    """User object names by username. A username of two users is left out, rather than signing in the wrong one."""
     found: dict[str, str] = {}
     twice: set[str] = set()
     for (_, name), user in users.objects.items():
-        username = dig(user, "spec.username") or name
+        username = get_path(user, "spec.username") or name
         if username in found:
             twice.add(username)
         found[username] = name
     return {username: name for username, name in found.items() if username not in twice}
 
 
-def _place(user: Object) -> Object:
-    """Where a user's password is, in the words of a passwordRef."""
-    return {"secretName": f"{name_of(user)}-password", "secretNamespace": NAMESPACE, "key": KEY}
+def _expected_ref(user: Object) -> Object:
+    """The only `passwordRef` that is accepted for a user."""
+    return {"secretName": f"{name_of(user)}-password", "secretNamespace": SYSTEM_NAMESPACE, "key": PASSWORD_FIELD}
 
 
-def _holding(secret: Object, user: Object, encoded: str) -> Object:
-    """The Secret with this hash in it, belonging to this user."""
+def _with_hash(secret: Object, user: Object, password_hash: str) -> Object:
+    """Sets the hash and the owner reference of a password Secret."""
     metadata(secret)["ownerReferences"] = [owner_reference(user)]
-    secret["data"] = {KEY: b64encode(encoded.encode()).decode()}
+    secret["data"] = {PASSWORD_FIELD: b64encode(password_hash.encode()).decode()}
     return secret
 
 
-def _is(reference: Object, place: Object) -> bool:
-    """Whether a passwordRef names this place. The key of the Secret may be left out."""
-    given = {**reference, "key": reference.get("key") or KEY}
-    return all(given.get(name) == value for name, value in place.items())
+def _matches_ref(reference: Object, expected: Object) -> bool:
+    """Whether a `passwordRef` is the expected one. The key within the Secret may be omitted."""
+    reference_with_key = {**reference, "key": reference.get("key") or PASSWORD_FIELD}
+    return all(reference_with_key.get(name) == value for name, value in expected.items())
 
 
-def _belongs(secret: Object, user: Object) -> bool:
-    """A Secret that somebody has left behind must not let the next one of the same name in."""
+def _belongs_to(secret: Object, user: Object) -> bool:
+    """Whether the Secret is not that of an earlier user with the same name."""
     owners = metadata(secret).get("ownerReferences") or ()
     return not owners or any(owner.get("uid") == metadata(user)["uid"] for owner in owners)
 
 
-def _text(value: Any) -> str | None:
+def _decode_text(value: Any) -> str | None:
     try:
         return b64decode(value or "", validate=True).decode() or None
     except (NotBase64, UnicodeDecodeError):

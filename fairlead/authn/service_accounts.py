@@ -1,9 +1,9 @@
-"""Tokens of service accounts: `POST namespaces/<ns>/serviceaccounts/<name>/token`, which is `kubectl create token`.
+"""Tokens of service accounts: `POST namespaces/<ns>/serviceaccounts/<name>/token`, as used by `kubectl create token`.
 
-A token is an access key that the server makes for the account. It carries the account's uid, so that it ends with the
-account, and it always expires. Whether the caller may ask was decided before (verb `create` on
-`serviceaccounts/token`): who may, can act as the account, as in Kubernetes. The token still reaches no further than the
-key that it was asked with: it has that key's scope, and ends no later.
+A token is an access key that the server creates for the account. It carries the account's uid, so that it ends with the
+account, and it always expires. The request is already authorized (verb `create` on `serviceaccounts/token`), which
+allows acting as the account, as in Kubernetes. In addition, the token inherits the scope of the key it was requested
+with, and expires no later.
 """
 
 import secrets
@@ -13,58 +13,58 @@ from datetime import datetime, timedelta
 
 import orjson
 
-from fairlead.authn.accesskeys import ACCESS_KEYS
+from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.core.errors import BadRequest, Conflict, Details, Forbidden, Invalid, Problem
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import User
-from fairlead.kinds.handing_on import Holder, holder_of
-from fairlead.kinds.key_life import end_of
-from fairlead.kinds.serviceaccount import (
-    DEFAULT_SECONDS,
+from fairlead.domain.key_delegation import Delegator, delegator_for
+from fairlead.domain.key_lifetime import expires_at
+from fairlead.kinds.core.service_account import (
+    DEFAULT_TOKEN_SECONDS,
     SERVICE_ACCOUNT,
     TOKEN_REQUEST,
     UID_LABEL,
     account_uid,
+    account_username,
     is_account_key,
-    subject_of,
     token_problems,
 )
-from fairlead.registry.record import decode
+from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import by_the_server
-from fairlead.storage.view import Wanted
+from fairlead.registry.write_options import server_write_options
+from fairlead.storage.view.view import IndexQuery
 
-LONGEST_PREFIX = 200
-"""How much of an account's name the names of its keys begin with."""
+MAX_NAME_PREFIX = 200
+"""How many characters of the account's name become part of the key's name."""
 ID_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
-    """Most seconds that a token may live, and how many of one account may be in force at once."""
+    """The maximum lifetime of a token in seconds, and the maximum number of active tokens per account."""
 
-    seconds: int
-    count: int
+    max_seconds: int
+    max_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class AccountToken:
-    """A token just made, or what would have been made: then it has no value. The value is shown once, never logged."""
+    """A new token; after a dry run it has no value. The value is returned once and never logged."""
 
     account: Object
     key: str
     seconds: int
-    asked_seconds: int
-    issued: datetime
+    requested_seconds: int
+    issued_at: datetime
     value: str = field(repr=False, default="")
 
     @property
-    def expires(self) -> datetime:
-        return self.issued + timedelta(seconds=self.seconds)
+    def expires_at(self) -> datetime:
+        return self.issued_at + timedelta(seconds=self.seconds)
 
 
-class AccountTokens:
-    """Makes tokens of service accounts. `audience` is what this server calls itself as the only audience of tokens."""
+class ServiceAccountTokenIssuer:
+    """Issues tokens of service accounts. `audience` is the only audience that these tokens have."""
 
     def __init__(self, registry: Registry, api_group: str, audience: str, limits: Callable[[], TokenLimits]) -> None:
         self._accounts = registry.resource(SERVICE_ACCOUNT.group, SERVICE_ACCOUNT.plural)
@@ -76,33 +76,33 @@ class AccountTokens:
     async def issue(
         self, user: User, namespace: str, name: str, request: Object, *, dry_run: bool = False
     ) -> AccountToken:
-        """A token of the account for whoever asks. Raises NotFound where there is no such account."""
+        """Issues a token of the account. Raises NotFound if there is no such account."""
         account = decode(await self._accounts.get(namespace, name))
         if "deletionTimestamp" in metadata(account):
-            why = "it is being deleted, and gets no tokens any more"
+            why = "it is being deleted, so no tokens are issued for it"
             raise Conflict.of(SERVICE_ACCOUNT.plural, SERVICE_ACCOUNT.group, name, why)
         spec = request.get("spec") or {}
-        self._refuse_invalid(name, request, spec)
+        self._validate_request(name, request, spec)
         now, limits = self._clock.now(), self._limits()
-        holder = holder_of(user, self._keys)
-        asked = spec.get("expirationSeconds") or DEFAULT_SECONDS
-        seconds = min(asked, limits.seconds, _remaining_seconds(holder, now))
-        self._refuse_more(account, limits, now)
+        delegator = delegator_for(user, self._keys)
+        requested = spec.get("expirationSeconds") or DEFAULT_TOKEN_SECONDS
+        seconds = min(requested, limits.max_seconds, _remaining_seconds(delegator, now))
+        self._check_token_limit(account, limits, now)
         key = _key_name(name)
         if dry_run:
-            return AccountToken(account, key, seconds, asked, now)
-        created = await self._keys.create(self._body(key, account, seconds, holder), "", by_the_server())
-        value = dig(orjson.loads(created), "spec.key")
-        return AccountToken(account, key, seconds, asked, now, value)
+            return AccountToken(account, key, seconds, requested, now)
+        created = await self._keys.create(self._build_key(key, account, seconds, delegator), "", server_write_options())
+        value = get_path(orjson.loads(created), "spec.key")
+        return AccountToken(account, key, seconds, requested, now, value)
 
-    def _refuse_invalid(self, name: str, request: Object, spec: Object) -> None:
+    def _validate_request(self, name: str, request: Object, spec: Object) -> None:
         reference = spec.get("boundObjectRef")
         if reference:
             version = str(reference.get("apiVersion") or "")
             kind = f"{version if '/' in version else f'/{version}'}, Kind={reference.get('kind') or ''}"
             raise BadRequest(
-                f"cannot bind token to object of type {kind}: tokens of this server end with their service account or "
-                "by themselves; leave out spec.boundObjectRef"
+                f"cannot bind token to object of type {kind}: tokens of this server are bound to their service account "
+                "only; leave out spec.boundObjectRef"
             )
         sent = metadata(request).get("name")
         problems = list(token_problems(spec))
@@ -118,42 +118,43 @@ class AccountTokens:
             Problem.invalid(
                 f"spec.audiences[{index}]",
                 each,
-                f'tokens of this server are for itself alone, which is "{self.audience}"; leave out spec.audiences',
+                f'the only audience of tokens of this server is "{self.audience}"; leave out spec.audiences',
             )
             for index, each in enumerate(audiences)
             if each != self.audience
         ]
 
-    def _refuse_more(self, account: Object, limits: TokenLimits, now: datetime) -> None:
-        """How many are in force is bounded: each is an object. Concurrent requests may overshoot by a few."""
+    def _check_token_limit(self, account: Object, limits: TokenLimits, now: datetime) -> None:
+        """Limits the number of active tokens, since each is an object. Concurrent requests may exceed it by a few."""
         meta = metadata(account)
-        ends = [end for end in self._ends(meta["uid"]) if end > now]
-        if len(ends) >= limits.count:
+        ends = [end for end in self._token_expiries(meta["uid"]) if end > now]
+        if len(ends) >= limits.max_tokens:
             left = int((min(ends) - now).total_seconds()) + 1
             why = (
-                f"it has {len(ends)} tokens in force, and {limits.count} is the limit; use one for longer, delete the "
-                f"access keys of those that nobody needs, or wait: the next one expires in {left} seconds"
+                f"it has {len(ends)} active tokens, and the limit is {limits.max_tokens}; use tokens for longer, "
+                "delete the "
+                f"access keys of those that are not needed, or wait: the next one expires in {left} seconds"
             )
             kind = SERVICE_ACCOUNT
             message = f'{kind.plural} "{meta["name"]}" is forbidden: {why}'
             raise Forbidden(message, Details(meta["name"], kind.group, kind.plural))
 
-    def _ends(self, uid: str) -> list[datetime]:
-        wanted = (Wanted("labels", UID_LABEL, frozenset({uid})),)
-        entries = self._keys.view.candidates(self._keys.kind.place, "", wanted)
-        # A key of another kind may have had the label before clients were kept from setting it.
+    def _token_expiries(self, uid: str) -> list[datetime]:
+        wanted = (IndexQuery("labels", UID_LABEL, frozenset({uid})),)
+        entries = self._keys.view.index_scan(self._keys.kind.stored_resource, "", wanted)
+        # Other keys may have the label from before clients were prevented from setting it.
         keys = (key for entry in entries if is_account_key(key := decode(entry)) and account_uid(key) == uid)
-        return [end for key in keys if (end := end_of(key)) is not None]
+        return [end for key in keys if (end := expires_at(key)) is not None]
 
-    def _body(self, key: str, account: Object, seconds: int, holder: Holder) -> Object:
+    def _build_key(self, key: str, account: Object, seconds: int, delegator: Delegator) -> Object:
         kind, meta = self._keys.kind, metadata(account)
         spec: Object = {
             "displayName": f"Service account {meta['namespace']}/{meta['name']}",
-            "subject": subject_of(meta["namespace"], meta["name"]),
+            "subject": account_username(meta["namespace"], meta["name"]),
             "type": "Other",
             "ttl": seconds,
         }
-        scope = dig(holder.key or {}, "spec.scope")
+        scope = get_path(delegator.key or {}, "spec.scope")
         if scope is not None:
             spec["scope"] = scope
         labels = {UID_LABEL: meta["uid"]}
@@ -165,11 +166,11 @@ class AccountTokens:
         }
 
 
-def _remaining_seconds(holder: Holder, now: datetime) -> int:
-    """What the key in use has left: nothing that is made with it outlives it."""
-    end = end_of(holder.key, now) if holder.key is not None else None
+def _remaining_seconds(delegator: Delegator, now: datetime) -> int:
+    """The remaining lifetime of the key in use: a token must not outlive it."""
+    end = expires_at(delegator.key, now) if delegator.key is not None else None
     return 1 << 62 if end is None else max(1, int((end - now).total_seconds()))
 
 
 def _key_name(account: str) -> str:
-    return f"serviceaccount-{account[:LONGEST_PREFIX].rstrip('-.')}-{secrets.token_hex(ID_BYTES)}"
+    return f"serviceaccount-{account[:MAX_NAME_PREFIX].rstrip('-.')}-{secrets.token_hex(ID_BYTES)}"

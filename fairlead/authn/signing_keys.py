@@ -1,8 +1,8 @@
-"""Where signing keys live: a Secret in the server's own namespace, made when the first token is asked for.
+"""Stores the signing keys of direct tokens in a Secret in the system namespace, created with the first token.
 
-Being a Secret, it is sealed at rest, backed up with everything else and shared by all replicas. Every change is a
-compare-and-swap, so replicas that make or rotate keys at once agree on the outcome; every use looks at the Secret as of
-now, so a rotation takes effect with the next token. Deleting the Secret ends every direct token there is.
+As a Secret it is encrypted at rest, included in backups and shared by all replicas. Every change is a compare-and-swap,
+so replicas that create or rotate keys concurrently agree. Every use reads the current Secret, so a rotation takes
+effect with the next token. Deleting the Secret invalidates all direct tokens.
 """
 
 import asyncio
@@ -12,25 +12,24 @@ from datetime import UTC, datetime
 
 import structlog
 
-from fairlead.core import signing
 from fairlead.core.clock import Clock, timestamp
+from fairlead.core.concurrency import HASHING_POOL
+from fairlead.core.crypto import signing
+from fairlead.core.crypto.signing import InvalidSigningKeys, SigningKey, SigningKeys
 from fairlead.core.errors import AlreadyExists, NotFound, TooManyRequests, Unavailable
-from fairlead.core.objects import Object, copied, dig
-from fairlead.core.signing import BadKeys, SigningKey, SigningKeys
-from fairlead.core.workers import HASHING
-from fairlead.registry.record import decode
+from fairlead.core.objects import Object, deep_copy, get_path
+from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing, by_the_server
+from fairlead.registry.write_options import WriteOptions, server_write_options
 
-NAME = "signing-keys"
-TYPE = "service.sh/signing-keys"
-FIELD = "keys.json"
-ATTEMPTS = 5
-HOUR = 3_600
-ROTATIONS_PER_HOUR = 4
-MOST_RETIRED = 16
-"""Keys that are published beside the active one. All of them are read with each look at the Secret, and sent to whoever
-verifies tokens."""
+SECRET_NAME = "signing-keys"
+SECRET_TYPE = "service.sh/signing-keys"
+SECRET_FIELD = "keys.json"
+MAX_ATTEMPTS = 5
+HOUR_SECONDS = 3_600
+MAX_ROTATIONS_PER_HOUR = 4
+MAX_RETIRED_KEYS = 16
+"""Maximum number of retired keys that are still published. All of them are in the Secret and in the JWKS."""
 
 log = structlog.get_logger(__name__)
 
@@ -42,120 +41,122 @@ class SigningKeyStore:
         self._secrets = registry.resource("", "secrets")
         self._clock: Clock = registry.clock
         self._namespace = namespace
-        self._making = asyncio.Lock()
-        self._read: tuple[int, SigningKeys] | None = None
+        self._creation_lock = asyncio.Lock()
+        self._cached_keys: tuple[int, SigningKeys] | None = None
 
-    async def for_signing(self, longest: int) -> SigningKeys:
-        """The keys, made if there are none. The active one is noted to sign tokens that live so many seconds."""
-        keys = await self._ensured(longest)
-        if keys.active.longest >= longest:
+    async def active_key(self, max_ttl: int) -> SigningKeys:
+        """The keys, created if there are none. Records that the active key signs tokens that are valid this long."""
+        keys = await self._ensure_keys(max_ttl)
+        if keys.active.longest >= max_ttl:
             return keys
-        return await self._changed(lambda old: signing.lasting(old, longest))
+        return await self._update_keys(lambda old: signing.with_max_ttl(old, max_ttl))
 
-    async def published(self) -> list[Object]:
-        """The public keys for those who verify; none before the first token."""
-        keys = await self._current()
-        return [] if keys is None else signing.published(keys, self._clock.now())
+    async def jwks(self) -> list[Object]:
+        """The public keys for verifiers; empty before the first token."""
+        keys = await self._load_keys()
+        return [] if keys is None else signing.build_jwks(keys, self._clock.now())
 
-    async def rotate(self, longest: int) -> SigningKeys:
-        """Puts a new key to use. Those before stay published until their tokens have ended, so there may not be too
-        many. Raises TooManyRequests, before a key is made: that takes a second of a processor."""
-        if await self._current() is None:
-            return await self._ensured(longest)
-        async with self._making:
-            known = await self._current()
+    async def rotate(self, max_ttl: int) -> SigningKeys:
+        """Replaces the active key. Retired keys stay published until their tokens have expired, so their number is
+        limited. Raises TooManyRequests before generating a key, which takes a second of CPU time."""
+        if await self._load_keys() is None:
+            return await self._ensure_keys(max_ttl)
+        async with self._creation_lock:
+            known = await self._load_keys()
             if known is not None:
-                self._require_room(known)
-            fresh = await self._new_key(longest)
+                self._check_rotation_limits(known)
+            fresh = await self._generate_key(max_ttl)
 
             def rotated(old: SigningKeys) -> SigningKeys:
-                self._require_room(old)
-                return signing.rotated(old, fresh, self._clock.now())
+                self._check_rotation_limits(old)
+                return signing.rotate(old, fresh, self._clock.now())
 
-            keys = await self._changed(rotated)
-        log.info("direct tokens are signed with a new key", key=keys.active.id)
+            keys = await self._update_keys(rotated)
+        log.info("the signing key of direct tokens was rotated", key=keys.active.id)
         return keys
 
-    def _require_room(self, keys: SigningKeys) -> None:
-        """Without Retry-After, for which clients would sit and wait, and it may be weeks."""
+    def _check_rotation_limits(self, keys: SigningKeys) -> None:
+        """Raises TooManyRequests without Retry-After: clients would wait for it, and it may be weeks."""
         moment = int(self._clock.now().timestamp())
         published = [each for each in keys.retired if each.until > moment]
-        lately = [each.since for each in published if each.since > moment - HOUR]
-        if len(lately) >= ROTATIONS_PER_HOUR:
-            wait = sorted(lately)[-ROTATIONS_PER_HOUR] + HOUR - moment
-            why = f"the signing key was changed {len(lately)} times within an hour, which is the limit"
+        lately = [each.since for each in published if each.since > moment - HOUR_SECONDS]
+        if len(lately) >= MAX_ROTATIONS_PER_HOUR:
+            wait = sorted(lately)[-MAX_ROTATIONS_PER_HOUR] + HOUR_SECONDS - moment
+            why = f"the signing key was rotated {len(lately)} times within an hour, which is the limit"
             raise TooManyRequests(f"{why}; try again in {wait} seconds")
-        if len(published) >= MOST_RETIRED:
+        if len(published) >= MAX_RETIRED_KEYS:
             until = min(each.until for each in published)
-            why = f"{len(published)} earlier keys are published until their tokens have ended, which is the limit"
-            advice = f"to end all direct tokens at once, delete the Secret {self._where}"
+            why = f"{len(published)} retired keys are published until their tokens have expired, which is the limit"
+            advice = f"delete the Secret {self._secret_path}, which invalidates all direct tokens"
             when = timestamp(datetime.fromtimestamp(until, UTC))
             raise TooManyRequests(f"{why}; try again after {when}, or {advice}")
 
-    async def _ensured(self, longest: int) -> SigningKeys:
-        for _ in range(ATTEMPTS):
-            keys = await self._current()
+    async def _ensure_keys(self, max_ttl: int) -> SigningKeys:
+        for _ in range(MAX_ATTEMPTS):
+            keys = await self._load_keys()
             if keys is not None:
                 return keys
-            async with self._making:  # making a key is work: of many who need the first one, one does it
-                if await self._current() is None:
-                    await self._create(await self._new_key(longest))
-        raise Unavailable(f"the Secret {self._where} is deleted again and again; let it be, and ask again")
+            async with self._creation_lock:  # generating a key is expensive: concurrent first requests share one
+                if await self._load_keys() is None:
+                    await self._create_secret(await self._generate_key(max_ttl))
+        raise Unavailable(
+            f"the Secret {self._secret_path} is being deleted repeatedly; stop deleting it, and try again"
+        )
 
-    async def _new_key(self, longest: int) -> SigningKey:
-        return await HASHING.run(0, signing.new_signing_key, self._clock.now(), longest)
+    async def _generate_key(self, max_ttl: int) -> SigningKey:
+        return await HASHING_POOL.run(0, signing.generate_signing_key, self._clock.now(), max_ttl)
 
-    async def _create(self, key: SigningKey) -> None:
+    async def _create_secret(self, key: SigningKey) -> None:
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": NAME, "namespace": self._namespace},
-            "type": TYPE,
-            "data": _data(SigningKeys(key)),
+            "metadata": {"name": SECRET_NAME, "namespace": self._namespace},
+            "type": SECRET_TYPE,
+            "data": _encode_keys(SigningKeys(key)),
         }
         try:
-            await self._secrets.create(body, self._namespace, _as_server())
-        except AlreadyExists:  # another replica was faster, and its key is the one
+            await self._secrets.create(body, self._namespace, _server_write_options())
+        except AlreadyExists:  # another replica created it first
             return
-        log.info("a key for signing direct tokens was made", key=key.id)
+        log.info("a signing key for direct tokens was created", key=key.id)
 
-    async def _current(self) -> SigningKeys | None:
+    async def _load_keys(self) -> SigningKeys | None:
         try:
-            entry = await self._secrets.get(self._namespace, NAME)
+            entry = await self._secrets.get(self._namespace, SECRET_NAME)
         except NotFound:
             return None
-        if self._read is None or self._read[0] != entry.revision:
-            self._read = entry.revision, self._keys(decode(entry))
-        return self._read[1]
+        if self._cached_keys is None or self._cached_keys[0] != entry.revision:
+            self._cached_keys = entry.revision, self._decode_keys(decode(entry))
+        return self._cached_keys[1]
 
-    async def _changed(self, change: Callable[[SigningKeys], SigningKeys]) -> SigningKeys:
+    async def _update_keys(self, edit_keys: Callable[[SigningKeys], SigningKeys]) -> SigningKeys:
         new: SigningKeys | None = None
 
         def edit(secret: Object) -> Object:
             nonlocal new
-            new, edited = change(self._keys(secret)), copied(secret)
-            edited["data"] = _data(new)
+            new, edited = edit_keys(self._decode_keys(secret)), deep_copy(secret)
+            edited["data"] = _encode_keys(new)
             return edited
 
-        await self._secrets.modify(self._namespace, NAME, edit, _as_server())
+        await self._secrets.modify(self._namespace, SECRET_NAME, edit, _server_write_options())
         assert new is not None  # modify calls edit at least once, or raises
         return new
 
-    def _keys(self, secret: Object) -> SigningKeys:
+    def _decode_keys(self, secret: Object) -> SigningKeys:
         try:
-            return signing.decode(b64decode((dig(secret, "data") or {}).get(FIELD) or ""))
-        except (BadKeys, ValueError):
-            advice = f"restore it from a backup, or delete it, which ends all direct tokens: {self._where}"
+            return signing.decode(b64decode((get_path(secret, "data") or {}).get(SECRET_FIELD) or ""))
+        except (InvalidSigningKeys, ValueError):
+            advice = f"restore it from a backup, or delete it, which invalidates all direct tokens: {self._secret_path}"
             raise Unavailable(f"the Secret with the signing keys cannot be used; {advice}") from None
 
     @property
-    def _where(self) -> str:
-        return f"{self._namespace}/{NAME}"
+    def _secret_path(self) -> str:
+        return f"{self._namespace}/{SECRET_NAME}"
 
 
-def _data(keys: SigningKeys) -> Object:
-    return {FIELD: b64encode(signing.encode(keys)).decode()}
+def _encode_keys(keys: SigningKeys) -> Object:
+    return {SECRET_FIELD: b64encode(signing.encode(keys)).decode()}
 
 
-def _as_server() -> Writing:
-    return by_the_server()
+def _server_write_options() -> WriteOptions:
+    return server_write_options()

@@ -1,17 +1,17 @@
-"""The ClusterRoles that are there from the beginning, and who has them. `app` makes sure of it at every start.
+"""Default ClusterRoles and bindings, reconciled at every start of the server.
 
-cluster-admin      everything
-admin              in a namespace: all that lives there; roles, bindings and tokens of service accounts included
-edit               the same without roles and bindings, and service accounts for reading only
-view               the same for reading, without secrets
-system:discovery   what the API consists of; everybody who has signed in has this
-system:basic-user  who one is and what one may do; everybody who has signed in has this
-system:monitoring  metrics and every health check, for what watches this server
+    cluster-admin      everything
+    admin              in a namespace: everything, including roles, bindings and tokens of service accounts
+    edit               like admin, but without roles and bindings, and service accounts are read-only
+    view               like edit, but read-only and without secrets
+    system:discovery   discovery documents; for all authenticated users
+    system:basic-user  reviews of one's own identity and permissions; for all authenticated users
+    system:monitoring  metrics and health checks
 
-What is missing is made again; what somebody has changed is left as it is. What nobody has changed follows the version
-of the server, so that an upgrade brings the rules about new kinds. An annotation has a digest of the rules that the
-server wrote: while it is that of the rules that are there, nobody has changed them. A role without it is left alone
-unless its rules are the default ones, and then gets it.
+Missing roles are created again. A role that users have changed is left alone; an unchanged one is updated with the
+server, so that an upgrade adds the rules for new kinds. An annotation has the digest of the rules that the server
+wrote: if it matches the current rules, the role is unchanged. A role without the annotation is left alone, unless its
+rules are the defaults; then the annotation is added.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,114 +22,121 @@ from hashlib import sha256
 import orjson
 
 from fairlead.core.errors import AlreadyExists, NotFound
-from fairlead.core.objects import Object, copied, metadata
+from fairlead.core.objects import Object, deep_copy, metadata
 from fairlead.core.user import AUTHENTICATED
-from fairlead.kinds.reviews import AUTHORIZATION_GROUP
-from fairlead.kinds.rules import EVERYTHING, GROUP
-from fairlead.kinds.selves import AUTHENTICATION_GROUP
-from fairlead.kinds.serviceaccount import SERVICE_ACCOUNT, TOKEN
-from fairlead.registry.kind import Kind
-from fairlead.registry.record import decode
+from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
+from fairlead.kinds.core.service_account import SERVICE_ACCOUNT, TOKEN_SUBRESOURCE
+from fairlead.kinds.rbac.access_reviews import AUTHORIZATION_GROUP
+from fairlead.kinds.rbac.roles import ALL_PERMISSIONS, GROUP
+from fairlead.registry.codec import decode
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.write_options import server_write_options
 
-DIGEST = "service.sh/default-rules"
-"""The annotation that has the digest of the rules that the server wrote."""
-LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
-READ = ("get", "list", "watch")
-WRITE = ("create", "delete", "deletecollection", "patch", "update")
-DISCOVERY = (
+RULES_DIGEST_ANNOTATION = "service.sh/default-rules"
+"""Annotation with the digest of the rules that the server wrote."""
+BOOTSTRAP_LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+READ_VERBS = ("get", "list", "watch")
+WRITE_VERBS = ("create", "delete", "deletecollection", "patch", "update")
+DISCOVERY_PATHS = (
     *("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"),
     *("/healthz", "/livez", "/readyz", "/version", "/version/"),
 )
-MONITORING = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*")
-_SECRETS = ("Secret",)
-_CREDENTIALS = ("AccessKey", "Token")
-"""How the names of kinds end that hold secrets, and of those that stand for somebody."""
+MONITORING_PATHS = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*")
 
 
 async def ensure_default_roles(registry: Registry, api_group: str) -> None:
-    """Creates those default roles and bindings that are not there, and brings those up to date that are ours alone."""
-    defaults = _roles(registry.catalog.kinds, api_group)
-    roles = [_noted(_object("ClusterRole", name, {"rules": rules})) for name, rules in defaults]
-    for body in (*roles, *_bindings()):
+    """Creates missing default roles and bindings, and updates the roles that users have not changed."""
+    defaults = _default_roles(registry.catalog.kinds, api_group)
+    roles = [_with_digest(_build_object("ClusterRole", name, {"rules": rules})) for name, rules in defaults]
+    for body in (*roles, *_default_bindings()):
         plural, name = f"{body['kind'].lower()}s", body["metadata"]["name"]
         resource = registry.resource(GROUP, plural)
-        entry = resource.peek("", name)
+        entry = resource.get_cached("", name)
         if entry is None:
-            with suppress(AlreadyExists):  # another replica was faster
-                await resource.create(body, "", by_the_server())
+            with suppress(AlreadyExists):  # another replica created it first
+                await resource.create(body, "", server_write_options())
         elif "rules" in body and _is_outdated(decode(entry), body):
             with suppress(NotFound):
-                await resource.modify("", name, partial(_updated, body), by_the_server())
+                await resource.modify("", name, partial(_update_role, body), server_write_options())
 
 
 def _is_outdated(current: Object, default: Object) -> bool:
-    """Whether a role is as an earlier version has made it, or as this one would, and that is not noted."""
-    noted = _noted_digest(current)
+    """Whether a role still has the rules of an earlier version, or has the default rules but no current annotation."""
+    noted = _recorded_digest(current)
     if current.get("rules") == default["rules"]:
-        return noted != _noted_digest(default)
-    return noted == _digest(current)
+        return noted != _recorded_digest(default)
+    return noted == _rules_digest(current)
 
 
-def _updated(default: Object, current: Object) -> Object:
-    return _noted({**current, "rules": default["rules"]}) if _is_outdated(current, default) else current
+def _update_role(default: Object, current: Object) -> Object:
+    return _with_digest({**current, "rules": default["rules"]}) if _is_outdated(current, default) else current
 
 
-def _noted(role: Object) -> Object:
+def _with_digest(role: Object) -> Object:
     meta = metadata(role)
-    return {**role, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), DIGEST: _digest(role)}}}
+    return {
+        **role,
+        "metadata": {
+            **meta,
+            "annotations": {**(meta.get("annotations") or {}), RULES_DIGEST_ANNOTATION: _rules_digest(role)},
+        },
+    }
 
 
-def _noted_digest(role: Object) -> str:
-    return str((metadata(role).get("annotations") or {}).get(DIGEST) or "")
+def _recorded_digest(role: Object) -> str:
+    return str((metadata(role).get("annotations") or {}).get(RULES_DIGEST_ANNOTATION) or "")
 
 
-def _digest(role: Object) -> str:
+def _rules_digest(role: Object) -> str:
     return sha256(orjson.dumps(role.get("rules") or [], option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Object]]]:
-    here = [kind for kind in kinds if kind.namespaced and kind.stored and kind.group != GROUP]
-    usable = [kind for kind in here if not kind.name.endswith(_CREDENTIALS)]
+def _default_roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Object]]]:
+    here = [kind for kind in kinds if kind.namespaced and kind.persisted and kind.group != GROUP]
+    usable = [kind for kind in here if kind.sensitivity is not Sensitivity.CREDENTIAL]
     writable = [kind for kind in usable if "create" in kind.verbs and kind is not SERVICE_ACCOUNT]
-    readable = [kind for kind in usable if not kind.name.endswith(_SECRETS)]
-    namespaces = _rule("", ("namespaces", "namespaces/status"), READ)
-    read_only = [*_plurals(kind for kind in usable if kind not in writable), *_statuses(usable)]
-    edit = [*_rules(_plurals(writable), (*READ, *WRITE)), *_rules(read_only, READ), namespaces]
-    yield "cluster-admin", list(EVERYTHING)
+    readable = [kind for kind in usable if kind.sensitivity is Sensitivity.NORMAL]
+    namespaces = _build_rule("", ("namespaces", "namespaces/status"), READ_VERBS)
+    read_only = [*_resources(kind for kind in usable if kind not in writable), *_status_resources(usable)]
+    edit = [
+        *_build_rules(_resources(writable), (*READ_VERBS, *WRITE_VERBS)),
+        *_build_rules(read_only, READ_VERBS),
+        namespaces,
+    ]
+    yield "cluster-admin", list(ALL_PERMISSIONS)
     yield (
         "admin",
         [
             *edit,
-            _rule(GROUP, ("rolebindings", "roles"), (*READ, *WRITE)),
-            _rule("", (SERVICE_ACCOUNT.plural,), (*READ, *WRITE)),
-            _rule("", (f"{SERVICE_ACCOUNT.plural}/{TOKEN}",), ("create",)),
-            _rule(AUTHORIZATION_GROUP, ("localsubjectaccessreviews",), ("create",)),
+            _build_rule(GROUP, ("rolebindings", "roles"), (*READ_VERBS, *WRITE_VERBS)),
+            _build_rule("", (SERVICE_ACCOUNT.plural,), (*READ_VERBS, *WRITE_VERBS)),
+            _build_rule("", (f"{SERVICE_ACCOUNT.plural}/{TOKEN_SUBRESOURCE}",), ("create",)),
+            _build_rule(AUTHORIZATION_GROUP, ("localsubjectaccessreviews",), ("create",)),
         ],
     )
     yield "edit", edit
-    yield "view", [*_rules((*_plurals(readable), *_statuses(readable)), READ), namespaces]
+    yield "view", [*_build_rules((*_resources(readable), *_status_resources(readable)), READ_VERBS), namespaces]
     yield (
         "system:discovery",
         [
-            {"nonResourceURLs": list(DISCOVERY), "verbs": ["get"]},
-            # There are none, and never will be; kubectl asks nevertheless.
-            _rule("apiextensions.k8s.io", ("customresourcedefinitions",), ("list",)),
+            {"nonResourceURLs": list(DISCOVERY_PATHS), "verbs": ["get"]},
+            # This server has no CRDs, but kubectl lists them.
+            _build_rule("apiextensions.k8s.io", ("customresourcedefinitions",), ("list",)),
         ],
     )
-    yield "system:monitoring", [{"nonResourceURLs": list(MONITORING), "verbs": ["get"]}]
+    yield "system:monitoring", [{"nonResourceURLs": list(MONITORING_PATHS), "verbs": ["get"]}]
     yield (
         "system:basic-user",
         [
-            _rule(AUTHENTICATION_GROUP, ("selfsubjectreviews",), ("create",)),
-            _rule(AUTHORIZATION_GROUP, ("selfsubjectaccessreviews", "selfsubjectrulesreviews"), ("create",)),
-            _rule(api_group, ("selfsubjectaccessreviews", "selves"), ("create",)),
+            _build_rule(AUTHENTICATION_GROUP, ("selfsubjectreviews",), ("create",)),
+            _build_rule(AUTHORIZATION_GROUP, ("selfsubjectaccessreviews", "selfsubjectrulesreviews"), ("create",)),
+            _build_rule(api_group, ("selfsubjectaccessreviews", "selves"), ("create",)),
         ],
     )
 
 
-def _bindings() -> Iterator[Object]:
+def _default_bindings() -> Iterator[Object]:
     groups = {
         "cluster-admin": "system:masters",
         "system:discovery": AUTHENTICATED,
@@ -139,30 +146,30 @@ def _bindings() -> Iterator[Object]:
     for role, group in groups.items():
         subjects = [{"kind": "Group", "apiGroup": GROUP, "name": group}]
         reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": role}
-        yield _object("ClusterRoleBinding", role, {"subjects": subjects, "roleRef": reference})
+        yield _build_object("ClusterRoleBinding", role, {"subjects": subjects, "roleRef": reference})
 
 
-def _plurals(kinds: Iterable[Kind]) -> list[tuple[str, str]]:
+def _resources(kinds: Iterable[Kind]) -> list[tuple[str, str]]:
     return [(kind.group, kind.plural) for kind in kinds]
 
 
-def _statuses(kinds: Iterable[Kind]) -> list[tuple[str, str]]:
-    """Statuses are for reading: they are written by those who bring them about."""
+def _status_resources(kinds: Iterable[Kind]) -> list[tuple[str, str]]:
+    """The status subresources, for read-only rules: controllers write them."""
     return [(kind.group, f"{kind.plural}/status") for kind in kinds if kind.status_subresource]
 
 
-def _rules(resources: Iterable[tuple[str, str]], verbs: Iterable[str]) -> Iterator[Object]:
-    """One rule for each group."""
+def _build_rules(resources: Iterable[tuple[str, str]], verbs: Iterable[str]) -> Iterator[Object]:
+    """One rule per API group."""
     by_group: dict[str, list[str]] = {}
     for group, resource in resources:
         by_group.setdefault(group, []).append(resource)
-    return (_rule(group, sorted(names), verbs) for group, names in sorted(by_group.items()))
+    return (_build_rule(group, sorted(names), verbs) for group, names in sorted(by_group.items()))
 
 
-def _rule(group: str, resources: Iterable[str], verbs: Iterable[str]) -> Object:
+def _build_rule(group: str, resources: Iterable[str], verbs: Iterable[str]) -> Object:
     return {"apiGroups": [group], "resources": list(resources), "verbs": sorted(verbs)}
 
 
-def _object(kind: str, name: str, fields: Object) -> Object:
-    meta = {"name": name, "labels": LABELS}
-    return copied({"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": meta, **fields})
+def _build_object(kind: str, name: str, fields: Object) -> Object:
+    meta = {"name": name, "labels": BOOTSTRAP_LABELS}
+    return deep_copy({"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": meta, **fields})

@@ -1,92 +1,200 @@
-"""RBAC: what roles and bindings allow, by Kubernetes' own rules.
+"""The RBAC authorizer: roles and bindings with the semantics of Kubernetes.
 
-One of the authorizers that `app` puts in order; rules reviews and the escalation check ask it for the rules behind its
-decisions. Rights only ever add up: who has none gets no opinion, so that others may still allow the request.
+Rules reviews and the escalation check also read the rules of a user here. RBAC only allows: without a matching rule it
+has no opinion, so that later authorizers may still allow the request.
 
-What a name and its groups add up to in a namespace is worked out once and kept until a role or a binding changes, in
-whichever replica: the four resources are followed, and each request first asks whether they still are what they were.
-What a change costs depends on the change, not on how many roles and bindings there are (`authz/subjects.py`).
+The grants of a user in a namespace are computed once and cached until a role or a binding changes, on any replica: the
+four resources are read through informers, and each request first compares their generations. The cost of a change does
+not depend on the number of roles and bindings (`authz/binding_index.py`).
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import orjson
 
-from fairlead.authz.chain import Decision
-from fairlead.authz.rights import KEPT_NAMES, Rights, spellings
-from fairlead.authz.subjects import Named, Subjects
-from fairlead.core.call import Target
+from fairlead.authz import Decision
+from fairlead.authz.binding_index import BindingIndex, SubjectIndexes
+from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.kinds.rules import EVERYTHING, GROUP
-from fairlead.registry.following import Following
-from fairlead.storage.view import View
+from fairlead.core.validators import minimal_prefixes, starts_with_any
+from fairlead.kinds.rbac.roles import ALL_PERMISSIONS, GROUP
+from fairlead.registry.informer import Informer
+from fairlead.storage.view.view import View
 
-FEW = 8
-"""Roles that are asked one by one."""
-KEPT_ANSWERS = 256
-KEPT = 4_096
-"""How many identities are kept ready; the ones that came first go first."""
-KEPT_NAMESPACES = 1_000
-"""For how many namespaces it is kept what an identity holds there."""
+ANY = "*"
+RULE_CACHE_SIZE, MAX_CACHED_NAMES = 256, 100_000
+"""Maximum number of cached results per role, and of object names in all of them."""
+MAX_UNCACHED_ROLES = 8
+"""Up to this many roles are evaluated one by one, without a cache."""
+DECISION_CACHE_SIZE = 256
+SUBJECT_CACHE_SIZE = 4_096
+"""Maximum number of cached subjects; the oldest is evicted first."""
+NAMESPACE_CACHE_SIZE = 1_000
+"""Maximum number of namespaces for which the grants of a subject are cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ResourceRule:
+    """A resource rule without its resources. An empty `names` matches all objects."""
+
+    verbs: frozenset[str]
+    groups: frozenset[str]
+    names: frozenset[str]
+
+    def matches(self, target: RequestInfo) -> bool:
+        if target.verb not in self.verbs and ANY not in self.verbs:
+            return False
+        return target.group in self.groups or ANY in self.groups
+
+
+AllowedNames = frozenset[str] | None
+"""The names of the objects that a rule allows; None for all of them."""
+
+
+class RoleRules:
+    """The rules of one role, indexed by resource. The binding says whether they apply in one namespace or everywhere.
+
+    Only resources are indexed: the full cross product of a rule's fields could be huge. The union of the rules for a
+    verb and a resource is cached, since a filtered list evaluates it for each object.
+    """
+
+    __slots__ = ("_allowed_names", "_by_resource", "_cached_names", "_path_rules", "_paths_by_verb", "rules")
+
+    def __init__(self, rules: Sequence[Object]) -> None:
+        self.rules = rules
+        self._by_resource: dict[str, list[_ResourceRule]] = {}
+        self._path_rules = [rule for rule in rules if rule.get("nonResourceURLs")]
+        self._allowed_names: dict[tuple[str, ...], AllowedNames] = {}
+        self._paths_by_verb: dict[str, tuple[frozenset[str], list[str]]] = {}
+        self._cached_names = 0
+        for rule in rules:
+            compiled = _ResourceRule(
+                _field_set(rule, "verbs"), _field_set(rule, "apiGroups"), _field_set(rule, "resourceNames")
+            )
+            for resource in _field_set(rule, "resources"):
+                self._by_resource.setdefault(resource, []).append(compiled)
+
+    def allows(self, target: RequestInfo, patterns: Sequence[str]) -> bool:
+        """Whether a rule allows the request; `patterns` are its `resource_patterns`, computed once for all roles."""
+        if not patterns:
+            return bool(self._path_rules) and self._allows_path(target)
+        names = self.allowed_names(target, patterns)
+        return names is None or target.name in names
+
+    def allowed_names(self, target: RequestInfo, patterns: Sequence[str]) -> AllowedNames:
+        """The names of the objects on which the target's verb is allowed, regardless of the target's own name."""
+        key = (target.verb, target.group, *patterns)
+        try:
+            return self._allowed_names[key]
+        except KeyError:
+            names = self._union_names(target, patterns)
+        self._cached_names += len(names or ()) + 1
+        if self._cached_names > MAX_CACHED_NAMES or len(self._allowed_names) >= RULE_CACHE_SIZE:
+            self._allowed_names.clear()
+            self._cached_names = len(names or ()) + 1
+        self._allowed_names[key] = names
+        return names
+
+    def _union_names(self, target: RequestInfo, patterns: Sequence[str]) -> AllowedNames:
+        found = []
+        for resource in patterns:
+            for rule in self._by_resource.get(resource, ()):
+                if rule.matches(target):
+                    if not rule.names:
+                        return None
+                    found.append(rule.names)
+        return found[0] if len(found) == 1 else frozenset().union(*found)
+
+    def _allows_path(self, target: RequestInfo) -> bool:
+        if target.verb not in self._paths_by_verb:
+            if len(self._paths_by_verb) >= RULE_CACHE_SIZE:
+                self._paths_by_verb.clear()
+            self._paths_by_verb[target.verb] = _allowed_paths(self._path_rules, target.verb)
+        paths, beginnings = self._paths_by_verb[target.verb]
+        return target.path in paths or starts_with_any(target.path, beginnings)
+
+
+def resource_patterns(target: RequestInfo) -> tuple[str, ...]:
+    """The values of a rule's `resources` that match the request; empty for non-resource URLs.
+
+    As in Kubernetes, `r` does not match the subresource `r/s`.
+    """
+    if target.subresource:
+        return (f"{target.resource}/{target.subresource}", ANY, f"{ANY}/{target.subresource}")
+    return (target.resource, ANY) if target.is_resource else ()
+
+
+def _allowed_paths(rules: Iterable[Object], verb: str) -> tuple[frozenset[str], list[str]]:
+    """The non-resource URLs that rules allow a verb on: exact paths, and prefixes."""
+    allowed = (rule for rule in rules if not {verb, ANY}.isdisjoint(rule.get("verbs") or ()))
+    paths = frozenset(path for rule in allowed for path in rule["nonResourceURLs"])
+    return paths, minimal_prefixes(path.rstrip(ANY) for path in paths if path.endswith(ANY))
+
+
+def _field_set(rule: Object, field: str) -> frozenset[str]:
+    return frozenset(rule.get(field) or ())
 
 
 class Grant:
-    """A role that an identity has through a binding, and the decision that comes of it."""
+    """A role that a subject has through a binding, and the resulting decision."""
 
-    __slots__ = ("_decision", "_through", "rights")
+    __slots__ = ("_binding", "_decision", "role_rules")
 
-    def __init__(self, rights: Rights, through: tuple[str, str, Object, Object]) -> None:
-        """`through` are the namespace and name of the binding, the binding, and the subject in it."""
-        self.rights = rights
-        self._through = through
+    def __init__(self, role_rules: RoleRules, binding: tuple[str, str, Object, Object]) -> None:
+        """`binding` is the namespace and the name of the binding, the binding, and the matching subject."""
+        self.role_rules = role_rules
+        self._binding = binding
         self._decision: Decision | None = None
 
     @property
     def decision(self) -> Decision:
-        """Put into words when it is first needed: somebody may have thousands of roles, and use one."""
+        """Created on first use: a user may have thousands of roles and use one."""
         if self._decision is None:
-            namespace, name, binding, subject = self._through
+            namespace, name, binding, subject = self._binding
             self._decision = Decision(True, _reason(namespace, name, binding["roleRef"], subject))
         return self._decision
 
 
 class Grants:
-    """The roles that an identity has in one place. The first that allows something decides.
+    """The roles that a subject has in one namespace, or cluster-wide. The first one that allows a request decides.
 
-    Where there are many, it is kept which of them that is, name by name: a list that is cut asks for each object.
+    If there are many, the decision is cached by object name, since a filtered list evaluates it for each object.
     """
 
-    __slots__ = ("_found", "_weight", "every")
+    __slots__ = ("_cached_names", "_decisions", "grants")
 
     def __init__(self) -> None:
-        self.every: list[Grant] = []
-        self._found: dict[tuple[str, ...], tuple[dict[str, Decision], Decision | None]] = {}
-        self._weight = 0
+        self.grants: list[Grant] = []
+        self._decisions: dict[tuple[str, ...], tuple[dict[str, Decision], Decision | None]] = {}
+        self._cached_names = 0
 
-    def decide(self, target: Target, spelled: tuple[str, ...]) -> Decision | None:
-        if not spelled or len(self.every) <= FEW:
-            for grant in self.every:
-                if grant.rights.allow(target, spelled):
+    def authorize(self, target: RequestInfo, patterns: tuple[str, ...]) -> Decision | None:
+        if not patterns or len(self.grants) <= MAX_UNCACHED_ROLES:
+            for grant in self.grants:
+                if grant.role_rules.allows(target, patterns):
                     return grant.decision
             return None
-        key = (target.verb, target.group, *spelled)
-        found = self._found.get(key)
+        key = (target.verb, target.group, *patterns)
+        found = self._decisions.get(key)
         if found is None:
-            found = self._add_up(target, spelled)
-            self._weight += len(found[0]) + 1
-            if self._weight > KEPT_NAMES or len(self._found) >= KEPT_ANSWERS:
-                self._found.clear()
-                self._weight = len(found[0]) + 1
-            self._found[key] = found
+            found = self._decisions_by_name(target, patterns)
+            self._cached_names += len(found[0]) + 1
+            if self._cached_names > MAX_CACHED_NAMES or len(self._decisions) >= DECISION_CACHE_SIZE:
+                self._decisions.clear()
+                self._cached_names = len(found[0]) + 1
+            self._decisions[key] = found
         return found[0].get(target.name) or found[1]
 
-    def _add_up(self, target: Target, spelled: tuple[str, ...]) -> tuple[dict[str, Decision], Decision | None]:
-        """By the name of an object who decides about it, and who decides about all others."""
+    def _decisions_by_name(
+        self, target: RequestInfo, patterns: tuple[str, ...]
+    ) -> tuple[dict[str, Decision], Decision | None]:
+        """The decisions by object name, and the decision for all other names."""
         by_name: dict[str, Decision] = {}
-        for grant in self.every:
-            names = grant.rights.extent(target, spelled)
+        for grant in self.grants:
+            names = grant.role_rules.allowed_names(target, patterns)
             if names is None:
                 return by_name, grant.decision
             for name in names:
@@ -94,39 +202,39 @@ class Grants:
         return by_name, None
 
 
-class Rbac:
-    """The authorizer for roles and bindings."""
+class RbacAuthorizer:
+    """The RBAC authorizer."""
 
     def __init__(
         self,
-        roles: Following,
-        cluster_roles: Following,
-        role_bindings: Following,
-        cluster_role_bindings: Following,
+        roles: Informer,
+        cluster_roles: Informer,
+        role_bindings: Informer,
+        cluster_role_bindings: Informer,
     ) -> None:
-        self._followings = (roles, cluster_roles, role_bindings, cluster_role_bindings)
+        self._informers = (roles, cluster_roles, role_bindings, cluster_role_bindings)
         self._generation: tuple[int, ...] = ()
-        self._as_of = -1
-        self._picture = _Picture(*self._followings)
+        self._revision = -1
+        self._snapshot = _RbacSnapshot(*self._informers)
 
     @staticmethod
-    def over(view: View) -> "Rbac":
-        """The authorizer for the roles and bindings in a view."""
+    def from_view(view: View) -> "RbacAuthorizer":
+        """An authorizer that reads roles and bindings from a view."""
         plurals = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
-        return Rbac(*(Following(view, GROUP, plural) for plural in plurals))
+        return RbacAuthorizer(*(Informer(view, GROUP, plural) for plural in plurals))
 
-    def __call__(self, user: User, target: Target) -> Decision | None:
-        held = self._now().held(user)
-        spelled = spellings(target)
+    def __call__(self, user: User, target: RequestInfo) -> Decision | None:
+        held = self._current_snapshot().grants_of(user)
+        spelled = resource_patterns(target)
         for namespace in ("", target.namespace) if target.namespace else ("",):
-            decision = held.grants(namespace).decide(target, spelled)
+            decision = held.grants_in(namespace).authorize(target, spelled)
             if decision is not None:
                 return decision
         return None
 
     def generation(self) -> tuple[int, ...]:
-        """Another value whenever a role or a binding has changed."""
-        roles, cluster_roles, role_bindings, cluster_role_bindings = self._followings
+        """A value that changes whenever a role or a binding has changed."""
+        roles, cluster_roles, role_bindings, cluster_role_bindings = self._informers
         return (
             roles.refresh(),
             cluster_roles.refresh(),
@@ -135,131 +243,134 @@ class Rbac:
         )
 
     def rules_for(self, user: User, namespace: str) -> list[Object]:
-        """Every rule that counts for the user in the namespace, those that count everywhere included; the caller's to
-        change."""
+        """All rules that apply to the user in the namespace, including cluster-wide ones. Callers may modify them."""
         if user.is_admin:
-            found = [orjson.dumps(rule) for rule in EVERYTHING]
+            found = [orjson.dumps(rule) for rule in ALL_PERMISSIONS]
         else:
-            held = self._now().held(user)
-            places = [held.grants(each) for each in dict.fromkeys(("", namespace))]
-            found = [orjson.dumps(rule) for grants in places for grant in grants.every for rule in grant.rights.rules]
+            held = self._current_snapshot().grants_of(user)
+            places = [held.grants_in(each) for each in dict.fromkeys(("", namespace))]
+            found = [
+                orjson.dumps(rule) for grants in places for grant in grants.grants for rule in grant.role_rules.rules
+            ]
         return [orjson.loads(rule) for rule in dict.fromkeys(found)]
 
-    def role_allows(self, name: str, target: Target) -> bool:
-        """Whether the ClusterRole of that name would allow something to whoever has it."""
-        rights = self._now().rights("ClusterRole", "", name)
-        return rights is not None and rights.allow(target, spellings(target))
+    def role_allows(self, name: str, target: RequestInfo) -> bool:
+        """Whether the ClusterRole of that name allows the request."""
+        rights = self._current_snapshot().role_rules("ClusterRole", "", name)
+        return rights is not None and rights.allows(target, resource_patterns(target))
 
-    def _now(self) -> "_Picture":
-        now = self._followings[0].as_of
-        if now != self._as_of:  # something has happened, though perhaps to other resources
-            self._as_of = now
+    def _current_snapshot(self) -> "_RbacSnapshot":
+        now = self._informers[0].revision
+        if now != self._revision:  # the view has changed, though perhaps in other resources
+            self._revision = now
             generation = self.generation()
             if generation != self._generation:
                 self._generation = generation
-                self._picture.update()
-        return self._picture
+                self._snapshot.update()
+        return self._snapshot
 
 
-class _Picture:
-    """Roles and bindings as they stand."""
+class _RbacSnapshot:
+    """The compiled state of roles and bindings at one generation."""
 
     def __init__(
         self,
-        roles: Following,
-        cluster_roles: Following,
-        role_bindings: Following,
-        cluster_role_bindings: Following,
+        roles: Informer,
+        cluster_roles: Informer,
+        role_bindings: Informer,
+        cluster_role_bindings: Informer,
     ) -> None:
         self._roles = {"Role": roles, "ClusterRole": cluster_roles}
         self._bindings = (cluster_role_bindings, role_bindings)
-        self._rights: dict[tuple[str, str, str], Rights] = {}
-        self._held: dict[tuple[str, tuple[str, ...]], Held] = {}
-        self._subjects = Subjects()
+        self._role_rules: dict[tuple[str, str, str], RoleRules] = {}
+        self._grants_by_subject: dict[tuple[str, tuple[str, ...]], GrantsByNamespace] = {}
+        self._binding_index = BindingIndex()
 
     def update(self) -> None:
-        """Takes in what has changed. Only what somebody holds is worked out anew, when it is next needed."""
+        """Applies the changes of the informers. The grants of subjects are dropped and computed again on demand."""
         for kind, roles in self._roles.items():
-            for namespace, name in roles.changes():
-                self._rights.pop((kind, namespace, name), None)
+            for namespace, name in roles.pop_changed_keys():
+                self._role_rules.pop((kind, namespace, name), None)
         for bindings in self._bindings:
-            for place in bindings.changes():
-                self._subjects.put(place, bindings.objects.get(place))
-        self._held.clear()
+            for key in bindings.pop_changed_keys():
+                self._binding_index.update(key, bindings.objects.get(key))
+        self._grants_by_subject.clear()
 
-    def held(self, user: User) -> "Held":
+    def grants_of(self, user: User) -> "GrantsByNamespace":
         identity = (user.name, user.groups)
-        held = self._held.get(identity)
+        held = self._grants_by_subject.get(identity)
         if held is None:
-            if len(self._held) >= KEPT:
-                del self._held[next(iter(self._held))]
-            held = self._held[identity] = Held(self._subjects, self._subjects.find(user), self.rights)
+            if len(self._grants_by_subject) >= SUBJECT_CACHE_SIZE:
+                del self._grants_by_subject[next(iter(self._grants_by_subject))]
+            held = self._grants_by_subject[identity] = GrantsByNamespace(
+                self._binding_index, self._binding_index.find_for_user(user), self.role_rules
+            )
         return held
 
-    def rights(self, kind: str, namespace: str, name: str) -> Rights | None:
-        """What a role allows; None while there is no such role. It is kept until the role changes."""
-        place = (kind, namespace, name)
-        rights = self._rights.get(place)
+    def role_rules(self, kind: str, namespace: str, name: str) -> RoleRules | None:
+        """The compiled rules of a role, cached until it changes; None if there is no such role."""
+        key = (kind, namespace, name)
+        rights = self._role_rules.get(key)
         if rights is None:
             role = self._roles[kind].objects.get((namespace, name))
             if role is not None:
-                rights = self._rights[place] = Rights(role.get("rules") or ())
+                rights = self._role_rules[key] = RoleRules(role.get("rules") or ())
         return rights
 
 
-class Held:
-    """What an identity holds between two changes of roles or bindings, worked out for the namespaces it asks for."""
+class GrantsByNamespace:
+    """The grants of one subject by namespace, computed on demand. Valid until a role or a binding changes."""
 
-    __slots__ = ("_found", "_grants", "_rights", "_subjects")
+    __slots__ = ("_binding_index", "_found", "_grants", "_role_rules")
 
     def __init__(
         self,
-        subjects: Subjects,
-        found: list[dict[str, Named]],
-        rights: Callable[[str, str, str], Rights | None],
+        binding_index: BindingIndex,
+        found: list[dict[str, SubjectIndexes]],
+        role_rules: Callable[[str, str, str], RoleRules | None],
     ) -> None:
-        self._subjects = subjects
+        self._binding_index = binding_index
         self._found = found
-        self._rights = rights
+        self._role_rules = role_rules
         self._grants: dict[str, Grants] = {}
 
-    def grants(self, namespace: str) -> Grants:
-        """What counts in a namespace; the empty one stands for everywhere."""
+    def grants_in(self, namespace: str) -> Grants:
+        """The grants in a namespace; an empty one means cluster-wide."""
         grants = self._grants.get(namespace)
         if grants is None:
             if not any(namespace in filed for filed in self._found):
-                return _NONE
-            grants = self._work_out(namespace)
-            if len(self._grants) < KEPT_NAMESPACES:
+                return _NO_GRANTS
+            grants = self._resolve(namespace)
+            if len(self._grants) < NAMESPACE_CACHE_SIZE:
                 self._grants[namespace] = grants
         return grants
 
-    def _work_out(self, namespace: str) -> Grants:
-        """The first of several bindings to one role is the one that counts: the others would never decide."""
+    def _resolve(self, namespace: str) -> Grants:
+        """Only the first of several bindings to the same role is used: the others would never decide."""
         grants, seen = Grants(), set[tuple[str, str]]()
-        for name, binding, subject in self._subjects.bindings(self._found, namespace):
+        for name, binding, subject in self._binding_index.bindings_in(self._found, namespace):
             kind, role = binding["roleRef"]["kind"], binding["roleRef"]["name"]
             if (kind, role) in seen:
                 continue
             seen.add((kind, role))
-            rights = self._rights(kind, namespace if kind == "Role" else "", role)
+            rights = self._role_rules(kind, namespace if kind == "Role" else "", role)
             if rights is not None:
-                grants.every.append(Grant(rights, (namespace, name, binding, subject)))
+                grants.grants.append(Grant(rights, (namespace, name, binding, subject)))
         return grants
 
 
-_NONE = Grants()
+_NO_GRANTS = Grants()
 
 
 def _reason(namespace: str, name: str, role: Object, subject: Object) -> str:
-    binding, who = f"ClusterRoleBinding {_quoted(name)}", subject["name"]
+    binding, who = f"ClusterRoleBinding {_quote(name)}", subject["name"]
     if namespace:
-        binding = f"RoleBinding {_quoted(f'{name}/{namespace}')}"
+        binding = f"RoleBinding {_quote(f'{name}/{namespace}')}"
     if subject["kind"] == "ServiceAccount":
         who = f"{who}/{subject.get('namespace') or namespace}"
-    of, to = f"{role['kind']} {_quoted(role['name'])}", f"{subject['kind']} {_quoted(who)}"
+    of, to = f"{role['kind']} {_quote(role['name'])}", f"{subject['kind']} {_quote(who)}"
     return f"RBAC: allowed by {binding} of {of} to {to}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

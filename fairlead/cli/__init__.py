@@ -1,11 +1,13 @@
-"""The command line: one file per command, and COMMANDS is all of them, in the order in which `--help` shows them.
+"""The command line. `main` is the console script `fairlead`; `COMMANDS` maps each command to its function or group.
 
-`main` is the console script `fairlead`. A command either starts a server (`up`, `serve` and `agent`), talks to one
-through `fairlead.client`, or works on files and stores beside one (`seal`, `backup`, `restore`, `store`). Few import
-`fairlead.app`; a contract names them. COMMANDS says where each is found, and only the one that was typed is imported;
-what is heavy waits inside the commands, besides. So help, completion and the credential that kubectl asks for are
-quick. A file that has several commands to say about one thing (`fairlead seal rotate`) hands over a `typer.Typer` of
-its own, a group, in place of a function.
+- `server`: commands that start a server (`up`, `serve`, `agent`), and `version`
+- `access`: login and contexts, access keys, tokens, users, teams, permissions
+- `resources`: clusters, projects, instances, apps, runners, kubeconfigs
+- `storage`: backup, restore, copy, export and encryption keys; they work on files and stores, not on a server
+- `ui`: shared flags, output, prompts, sessions, waiting
+
+For a fast start (help, completion, exec credentials for kubectl), only the requested command is imported, and commands
+import heavy modules inside their functions. Only a few may import `fairlead.app`; an import contract lists them.
 """
 
 import os
@@ -16,68 +18,68 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli import version
+from fairlead.cli.server import version
 
 COMMANDS: tuple[tuple[str, str], ...] = (
-    ("up", "fairlead.cli.up:command"),
-    ("serve", "fairlead.cli.serve:command"),
-    ("agent", "fairlead.cli.agent:command"),
-    ("login", "fairlead.cli.login:command"),
-    ("logout", "fairlead.cli.logout:command"),
-    ("whoami", "fairlead.cli.whoami:command"),
-    ("context", "fairlead.cli.context:group"),
-    ("kubeconfig", "fairlead.cli.kubeconfig:command"),
-    ("cluster", "fairlead.cli.cluster:group"),
-    ("project", "fairlead.cli.project:group"),
-    ("workspace", "fairlead.cli.workspace:group"),
-    ("vcluster", "fairlead.cli.vcluster:group"),
-    ("space", "fairlead.cli.space:group"),
-    ("app", "fairlead.cli.app:group"),
-    ("key", "fairlead.cli.key:group"),
-    ("user", "fairlead.cli.user:group"),
-    ("team", "fairlead.cli.team:group"),
-    ("runner", "fairlead.cli.runner:group"),
-    ("who-can", "fairlead.cli.who_can:command"),
-    ("token", "fairlead.cli.token:group"),
-    ("seal", "fairlead.cli.seal:group"),
-    ("backup", "fairlead.cli.backup:group"),
-    ("restore", "fairlead.cli.restore:command"),
-    ("store", "fairlead.cli.store:group"),
-    ("export", "fairlead.cli.export:group"),
-    ("version", "fairlead.cli.version:command"),
+    ("up", "fairlead.cli.server.up:command"),
+    ("serve", "fairlead.cli.server.serve:command"),
+    ("agent", "fairlead.cli.server.agent:command"),
+    ("login", "fairlead.cli.access.login:command"),
+    ("logout", "fairlead.cli.access.logout:command"),
+    ("whoami", "fairlead.cli.access.whoami:command"),
+    ("context", "fairlead.cli.access.context:group"),
+    ("kubeconfig", "fairlead.cli.resources.kubeconfig:command"),
+    ("cluster", "fairlead.cli.resources.cluster:group"),
+    ("project", "fairlead.cli.resources.project:group"),
+    ("workspace", "fairlead.cli.resources.workspace:group"),
+    ("vcluster", "fairlead.cli.resources.vcluster:group"),
+    ("space", "fairlead.cli.resources.space:group"),
+    ("app", "fairlead.cli.resources.app:group"),
+    ("key", "fairlead.cli.access.key:group"),
+    ("user", "fairlead.cli.access.user:group"),
+    ("team", "fairlead.cli.access.team:group"),
+    ("runner", "fairlead.cli.resources.runner:group"),
+    ("who-can", "fairlead.cli.access.permissions:who_can"),
+    ("token", "fairlead.cli.access.token:group"),
+    ("seal", "fairlead.cli.storage.encryption_keys:group"),
+    ("backup", "fairlead.cli.storage.backup:backup_group"),
+    ("restore", "fairlead.cli.storage.backup:restore"),
+    ("store", "fairlead.cli.storage.backup:store_group"),
+    ("export", "fairlead.cli.storage.export:group"),
+    ("version", "fairlead.cli.server.version:command"),
 )
-"""What is typed, and the module and the name in it that it stands for."""
+"""Command names in the order of `--help`, with `module:attribute` of a function or a `typer.Typer` group."""
 
 
 def main() -> None:
-    make_app(typed(sys.argv[1:], os.environ))()
+    make_app(requested_command(sys.argv[1:], os.environ))()
 
 
-def typed(arguments: Sequence[str], variables: Mapping[str, str]) -> str | None:
-    """The command that a command line begins with, None if any may be meant.
+def requested_command(arguments: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """The command name on the command line, or None if there is none or it is unknown.
 
-    A shell that completes hands over what was typed so far in a variable, which one depends on the shell.
+    During completion, the shell passes the command line in an environment variable that depends on the shell.
     """
-    words = variables.get("COMP_WORDS") or variables.get("_TYPER_COMPLETE_ARGS") or ""
-    given = words.split()[1:] if "_FAIRLEAD_COMPLETE" in variables else arguments
-    return given[0] if given and given[0] in dict(COMMANDS) else None
+    words = environ.get("COMP_WORDS") or environ.get("_TYPER_COMPLETE_ARGS") or ""
+    line = words.split()[1:] if "_FAIRLEAD_COMPLETE" in environ else arguments
+    return line[0] if line and line[0] in dict(COMMANDS) else None
 
 
 def make_app(only: str | None = None) -> typer.Typer:
-    """With all commands, or with the one that is going to be called."""
-    # Python's own tracebacks: the pretty ones may show values, and a value may be a secret.
-    made = typer.Typer(name="fairlead", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    made.callback()(root)
-    for name, place in COMMANDS:
+    """Builds the Typer application with all commands, or with only one of them."""
+    # No pretty exceptions: they print the values of locals, which may be secrets.
+    app = typer.Typer(name="fairlead", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    app.callback()(root)
+    for name, target in COMMANDS:
         if only not in (None, name):
             continue
-        module, _, found = place.partition(":")
-        command = getattr(import_module(module), found)
+        module, _, attribute = target.partition(":")
+        command = getattr(import_module(module), attribute)
         if isinstance(command, typer.Typer):
-            made.add_typer(command, name=name)
+            app.add_typer(command, name=name)
         else:
-            made.command(name)(command)
-    return made
+            app.command(name)(command)
+    return app
 
 
 def root(
@@ -88,5 +90,5 @@ def root(
 ) -> None:
     """A Kubernetes-style management API for clusters, projects, workspaces and apps, in one process.
 
-    Start with [bold]fairlead up[/bold]; it prints what to type next.
+    Start with [bold]fairlead up[/bold]; it prints the next commands.
     """

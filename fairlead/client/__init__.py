@@ -1,26 +1,31 @@
-"""A small synchronous client of the management API: for the commands, for runners, and for users' own programs.
+"""Synchronous client for the management API, used by the CLI, by runners, and by users' own programs.
 
     with Client("https://fairlead.example.com", key) as client:
         for project in client.list("projects"):
             print(project["metadata"]["name"])
 
-`client.py` speaks to the server, `watching.py` keeps a watch going, `tls.py` says whom to trust, `contexts.py` keeps
-logins on the disk, `discovery.py` finds a resource by what people call it, and every failure is a `ClientError` of
-`errors.py` whose text is one sentence that says what to do next.
+Modules:
+    client.py, watch.py       HTTP requests; resumable watches
+    errors.py                 `ClientError` and its subclasses; the text says what to do next
+    tls.py                    TLS contexts and certificate fingerprints
+    contexts.py               stored logins
+    discovery.py              finds API resources by name, kind or short name
+    kubeconfig.py             reads and writes kubeconfig files
+    kubeconfig_export.py      exports one kubeconfig context for use on another machine
 """
 
 from fairlead.client.client import DEFAULT_GROUP, Client
-from fairlead.client.errors import ApiProblem, Cause, ClientError, DeadlinePassed, Unreachable, Untrusted
-from fairlead.client.watching import Event
+from fairlead.client.errors import ApiStatusError, Cause, CertificateError, ClientError, DeadlineExceeded, Unreachable
+from fairlead.client.watch import Event
 
 __all__ = [
     "DEFAULT_GROUP",
-    "ApiProblem",
+    "ApiStatusError",
     "Cause",
+    "CertificateError",
     "Client",
     "ClientError",
-    "DeadlinePassed",
+    "DeadlineExceeded",
     "Event",
     "Unreachable",
-    "Untrusted",
 ]

@@ -1,4 +1,4 @@
-"""Where logins are kept: one file of this user's, with a name for each.
+"""Stored logins: a file with named contexts, like a kubeconfig.
 
 `$XDG_CONFIG_HOME/fairlead/config.yaml` (else `~/.config/fairlead/config.yaml`), readable by its owner only:
 
@@ -10,8 +10,8 @@
         authority: |
           -----BEGIN CERTIFICATE-----
 
-`fairlead login` and `logout` write it, every other command asks `chosen` for a login. The environment may take its
-place, as in CI: FAIRLEAD_URL with FAIRLEAD_KEY. A stored key is never sent to an address from there.
+`fairlead login` and `logout` write it, other commands call `select_login`. In CI, the environment variables
+FAIRLEAD_URL and FAIRLEAD_KEY replace it. A stored key is never sent to the URL in FAIRLEAD_URL.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from typing import Any
 
 import msgspec
 
-from fairlead.client.client import DEFAULT_GROUP, Client, normalized, read_authority
+from fairlead.client.client import DEFAULT_GROUP, Client, normalize_url, read_ca_file
 from fairlead.client.errors import ClientError
 from fairlead.core import yaml
-from fairlead.core.files import FileProblem, private_folder, read_file, write_file
-from fairlead.core.malformed import Malformed
+from fairlead.core.body_errors import Malformed
+from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
 
-URL, KEY, CA_FILE, CONTEXT = "FAIRLEAD_URL", "FAIRLEAD_KEY", "FAIRLEAD_CA_FILE", "FAIRLEAD_CONTEXT"
+URL_ENV, KEY_ENV, CA_FILE_ENV, CONTEXT_ENV = "FAIRLEAD_URL", "FAIRLEAD_KEY", "FAIRLEAD_CA_FILE", "FAIRLEAD_CONTEXT"
 
 
-class NoLogin(ClientError):
-    """Nobody has said which server to talk to."""
+class NotLoggedIn(ClientError):
+    """No server and key are configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """All that it takes to talk to a server as somebody. `authority` is PEM; empty trusts the machine's authorities."""
+    """URL, access key and TLS options of a server. `authority`: CA in PEM; empty to trust the system's CAs."""
 
     url: str
     key: str = field(default="", repr=False)
@@ -47,47 +47,47 @@ class Login:
     insecure: bool = False
     group: str = DEFAULT_GROUP
 
-    def client(self) -> Client:
+    def create_client(self) -> Client:
         return Client(self.url, self.key, authority=self.authority, insecure=self.insecure, group=self.group)
 
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """The file as a value."""
+    """The content of the file."""
 
     current: str = ""
     contexts: dict[str, Login] = field(default_factory=dict)
 
     def with_login(self, name: str, login: Login) -> Contexts:
-        """It is the current one from now on."""
+        """Adds or replaces a login, and makes it the current one."""
         return Contexts(name, self.contexts | {name: login})
 
-    def without(self, name: str) -> Contexts:
+    def without_login(self, name: str) -> Contexts:
         rest = {each: login for each, login in self.contexts.items() if each != name}
         return Contexts("" if self.current == name else self.current, rest)
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """A login and the name that it is kept under, empty where it came from the environment."""
+class SelectedLogin:
+    """A login and the name of its context, which is empty if the environment was used."""
 
     name: str
     login: Login
 
 
 def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
-    given = environment.get("XDG_CONFIG_HOME", "")
-    # The XDG specification has relative paths ignored.
-    if given.startswith("/"):
-        return Path(given) / "fairlead" / "config.yaml"
+    config_home = environment.get("XDG_CONFIG_HOME", "")
+    # The XDG specification says to ignore relative paths.
+    if config_home.startswith("/"):
+        return Path(config_home) / "fairlead" / "config.yaml"
     try:
         return Path.home() / ".config" / "fairlead" / "config.yaml"
     except RuntimeError as error:
-        raise FileProblem("this user has no home folder; set XDG_CONFIG_HOME to a folder for logins") from error
+        raise FileProblem("this user has no home directory; set XDG_CONFIG_HOME to a directory for logins") from error
 
 
-def load(path: Path) -> Contexts:
-    """What the file holds; nothing where there is none."""
+def load_contexts(path: Path) -> Contexts:
+    """Loads the file. Empty if it does not exist."""
     content = read_file(path)
     if content is None:
         return Contexts()
@@ -95,70 +95,71 @@ def load(path: Path) -> Contexts:
         value, _ = yaml.decode(content)
         return msgspec.convert({} if value is None else value, Contexts)
     except (Malformed, msgspec.ValidationError) as error:
-        # A validation error names the place and the types; it does not quote the value.
+        # A validation error names the path and the types, and does not quote the value.
         problem = str(error) if isinstance(error, msgspec.ValidationError) else "not YAML"
-        raise FileProblem(f"{path}: {problem}; mend it, or remove it and log in again") from None
+        raise FileProblem(f"{path}: {problem}; fix it, or remove it and log in again") from None
 
 
-def save(path: Path, contexts: Contexts) -> None:
-    """In a folder and a file that are closed to everybody else."""
-    private_folder(path.parent)
-    logins = {name: _worth_saying(login) for name, login in contexts.contexts.items()}
+def save_contexts(path: Path, contexts: Contexts) -> None:
+    """Writes the file. Directory and file are accessible to their owner only."""
+    ensure_private_folder(path.parent)
+    logins = {name: _non_default_fields(login) for name, login in contexts.contexts.items()}
     write_file(path, yaml.encode({"current": contexts.current, "contexts": logins}))
 
 
-def _worth_saying(login: Login) -> dict[str, Any]:
-    """The file is for people, too: what a login has by default is left out."""
-    plain = asdict(Login(login.url))
-    return {name: value for name, value in asdict(login).items() if name == "url" or value != plain[name]}
+def _non_default_fields(login: Login) -> dict[str, Any]:
+    """Omits default values, to keep the file readable."""
+    defaults = asdict(Login(login.url))
+    return {name: value for name, value in asdict(login).items() if name == "url" or value != defaults[name]}
 
 
-def chosen(name: str | None, environment: Mapping[str, str] = os.environ) -> Chosen:
-    """The login to use: the named context, else what the environment says, else the current context."""
-    kept = load(contexts_path(environment))
+def select_login(name: str | None, environment: Mapping[str, str] = os.environ) -> SelectedLogin:
+    """Selects the login: the named context, else the environment, else the current context."""
+    stored = load_contexts(contexts_path(environment))
     if name is not None:
-        return Chosen(name, _named(kept, name))
-    if url := environment.get(URL):
-        return Chosen("", _from_environment(url, environment))
-    current = environment.get(CONTEXT) or kept.current
+        return SelectedLogin(name, _get_login(stored, name))
+    if url := environment.get(URL_ENV):
+        return SelectedLogin("", _login_from_environment(url, environment))
+    current = environment.get(CONTEXT_ENV) or stored.current
     if not current:
-        raise NoLogin(_nothing_chosen(kept))
-    login = _named(kept, current)
-    if ca_file := environment.get(CA_FILE):
-        login = replace(login, authority=read_authority(Path(ca_file)))
-    if key := environment.get(KEY):
-        return Chosen("", replace(login, key=key))
-    return Chosen(current, login)
+        raise NotLoggedIn(_no_current_message(stored))
+    login = _get_login(stored, current)
+    if ca_file := environment.get(CA_FILE_ENV):
+        login = replace(login, authority=read_ca_file(Path(ca_file)))
+    if key := environment.get(KEY_ENV):
+        return SelectedLogin("", replace(login, key=key))
+    return SelectedLogin(current, login)
 
 
-def _nothing_chosen(kept: Contexts) -> str:
-    if not kept.contexts:
-        return f"no login yet; log in with `fairlead login URL`, or set {URL} and {KEY}"
+def _no_current_message(contexts: Contexts) -> str:
+    if not contexts.contexts:
+        return f"no login yet; log in with `fairlead login URL`, or set {URL_ENV} and {KEY_ENV}"
     return (
-        f"no login is the current one; choose with --context or {CONTEXT} (there are: {_names(kept)}), or log in again"
+        f"no current login; select one with --context or {CONTEXT_ENV} (available: {_context_names(contexts)}), "
+        "or log in again"
     )
 
 
-def _names(kept: Contexts) -> str:
-    return ", ".join(sorted(kept.contexts)) or "none"
+def _context_names(contexts: Contexts) -> str:
+    return ", ".join(sorted(contexts.contexts)) or "none"
 
 
-def _named(kept: Contexts, name: str) -> Login:
-    login = kept.contexts.get(name)
+def _get_login(contexts: Contexts, name: str) -> Login:
+    login = contexts.contexts.get(name)
     if login is None:
         advice = f"log in with `fairlead login URL --name {name}`"
-        raise NoLogin(f"no login named {name!r} (there are: {_names(kept)}); {advice}")
+        raise NotLoggedIn(f"no login named {name!r} (available: {_context_names(contexts)}); {advice}")
     return login
 
 
-def _from_environment(url: str, environment: Mapping[str, str]) -> Login:
-    key = environment.get(KEY)
+def _login_from_environment(url: str, environment: Mapping[str, str]) -> Login:
+    key = environment.get(KEY_ENV)
     if not key:
-        raise NoLogin(f"{URL} is set, but {KEY} is not; set both, or neither to use a login of `fairlead login`")
-    ca_file = environment.get(CA_FILE)
-    return Login(normalized(url), key, read_authority(Path(ca_file)) if ca_file else "")
+        raise NotLoggedIn(f"{URL_ENV} is set, but {KEY_ENV} is not; set both, or neither to use a stored login")
+    ca_file = environment.get(CA_FILE_ENV)
+    return Login(normalize_url(url), key, read_ca_file(Path(ca_file)) if ca_file else "")
 
 
-def default_name(url: str) -> str:
-    """What a login is called unless somebody says otherwise: the server's host, with its port unless it is 443."""
-    return normalized(url).removeprefix("https://").removesuffix(":443")
+def default_context_name(url: str) -> str:
+    """The default name of a login: the server's host, with its port unless that is 443."""
+    return normalize_url(url).removeprefix("https://").removesuffix(":443")

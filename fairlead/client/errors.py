@@ -1,12 +1,10 @@
-"""Everything that can go wrong between a program and its server, as one sentence with advice.
-
-`client.py` raises these; the commands print them and nothing more.
+"""Errors of the client. Their text is one sentence for the user, with advice; the CLI prints just that.
 
 ClientError
-├── ApiProblem            the server answered, and the answer is no: its code, reason, message and causes
-├── DeadlinePassed        a watch has lasted as long as it was meant to
-└── Unreachable           no answer: refused, unknown host, timeout, broken connection
-    └── Untrusted         a TLS certificate that cannot be trusted
+├── ApiStatusError          an error response: code, reason, message and causes of the Status
+├── DeadlineExceeded        the time limit of a watch has passed
+└── Unreachable             no response: connection refused, unknown host, timeout, broken connection
+    └── CertificateError    TLS failed, usually because the certificate is not trusted
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.core import json
-from fairlead.core.malformed import Malformed
+from fairlead.core.body_errors import Malformed
 
 ADVICE = {
     "AlreadyExists": "choose another name",
@@ -27,40 +25,42 @@ ADVICE = {
     "TooManyRequests": "try again in a moment",
     "Unauthorized": "log in again with `fairlead login`",
 }
-CANNOT = "`fairlead whoami` shows with whose rights you ask"
-GIVEN = "with `fairlead login --ca-file` or FAIRLEAD_CA_FILE (the server's own is tls/ca.crt in its data folder)"
+FORBIDDEN_ADVICE = "`fairlead whoami` shows your user and groups"
+CA_FILE_ADVICE = (
+    "with `fairlead login --ca-file` or FAIRLEAD_CA_FILE (the server's own CA is tls/ca.crt in its data directory)"
+)
 
-# OpenSSL's verify codes: the certificate, or one above it, is signed by nobody that we know.
+# OpenSSL verify codes for an unknown CA.
 _UNKNOWN_AUTHORITY = {2, 18, 19, 20, 21}
 _OUT_OF_DATE = {9: "is not valid yet", 10: "has expired"}
 _WRONG_NAME = {62, 64}
 
 
 class ClientError(Exception):
-    """The text is for the person who asked."""
+    """An error with a text for the user."""
 
 
-class DeadlinePassed(ClientError):
-    """Whoever watches knows what for, and says so."""
+class DeadlineExceeded(ClientError):
+    """The time limit has passed. The caller knows what it waited for, and adds that to the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One thing wrong with one field of what was sent."""
+    """One cause of a Status: a problem with one field of the request."""
 
     field: str
     reason: str
     message: str
 
 
-class ApiProblem(ClientError):
-    """A `Status` with a code of 400 or more. `str()` is its message, with advice where the client has some to give."""
+class ApiStatusError(ClientError):
+    """A Status with a code of 400 or more. `str()` is its message, with advice for some reasons."""
 
     def __init__(self, code: int, reason: str, message: str, causes: tuple[Cause, ...] = ()) -> None:
         advice = ADVICE.get(reason, "")
-        # Other refusals say by themselves what to change; "User X cannot" leaves one wondering about X.
+        # Other Forbidden messages say what to change. "User X cannot" may surprise a user who is not aware of being X.
         if reason == "Forbidden" and " cannot " in message:
-            advice = CANNOT
+            advice = FORBIDDEN_ADVICE
         super().__init__(f"{message}; {advice}" if advice else message)
         self.code = code
         self.reason = reason
@@ -68,83 +68,86 @@ class ApiProblem(ClientError):
         self.causes = causes
 
     @staticmethod
-    def of(code: int, body: bytes, url: str) -> ApiProblem:
-        """What an answer says. One that is no `Status` came from a proxy on the way, or from another sort of server."""
+    def parse(code: int, body: bytes, url: str) -> ApiStatusError:
+        """Parses an error response. A body that is not a Status comes from a proxy, or from another kind of server."""
         try:
             status = json.decode(body)
         except Malformed:
             status = None
         if not isinstance(status, dict) or not isinstance(message := status.get("message"), str):
-            return ApiProblem(code, "", f"{url} answered {code} without saying why; is a Fairlead server behind it?")
+            return ApiStatusError(
+                code, "", f"{url} responded with status {code} and no message; is it a Fairlead server?"
+            )
         details = status.get("details")
         causes = details.get("causes") if isinstance(details, dict) else None
-        return ApiProblem(code, str(status.get("reason", "")), message, tuple(_causes(causes)))
+        return ApiStatusError(code, str(status.get("reason", "")), message, tuple(_parse_causes(causes)))
 
 
-def _causes(listed: Any) -> Iterator[Cause]:
+def _parse_causes(listed: Any) -> Iterator[Cause]:
     for each in listed if isinstance(listed, list) else ():
         if isinstance(each, dict):
             yield Cause(str(each.get("field", "")), str(each.get("reason", "")), str(each.get("message", "")))
 
 
 class Unreachable(ClientError):
-    """No answer came."""
+    """No response was received."""
 
 
-class Untrusted(Unreachable):
-    """The other side's certificate does not convince. `unknown_authority` is the case that a CA file mends."""
+class CertificateError(Unreachable):
+    """TLS failed. `unknown_authority`: the certificate's CA is unknown, which a CA file fixes."""
 
     def __init__(self, text: str, unknown_authority: bool = False) -> None:
         super().__init__(text)
         self.unknown_authority = unknown_authority
 
 
-def unreachable(url: str, error: Exception, own_authority: bool) -> Unreachable:
-    """The sentence for a connection that failed. `own_authority` is whether we were told whom to trust."""
-    for each in _chain(error):
+def connection_error(url: str, error: Exception, has_custom_ca: bool) -> Unreachable:
+    """The error for a failed connection. `has_custom_ca`: whether a CA was configured."""
+    for each in _cause_chain(error):
         if isinstance(each, ssl.SSLCertVerificationError):
-            return _untrusted(url, each, own_authority)
+            return _certificate_error(url, each, has_custom_ca)
         if isinstance(each, ssl.SSLError):
             reason = (each.reason or "TLS failed").replace("_", " ").lower()
-            return Untrusted(f"{url}: no TLS connection ({reason}); is this the address of a Fairlead server?")
+            return CertificateError(f"{url}: TLS handshake failed ({reason}); is this the URL of a Fairlead server?")
         if isinstance(each, ConnectionRefusedError):
-            return Unreachable(f"{url}: connection refused; is the server running, and is this its address?")
+            return Unreachable(f"{url}: connection refused; check the URL, and that the server is running")
         if isinstance(each, socket.gaierror):
-            return Unreachable(f"{url}: no such host; check the address")
+            return Unreachable(f"{url}: no such host; check the URL")
         if isinstance(each, TimeoutError):
-            return Unreachable(f"{url}: no answer in time; check the address and the network, then try again")
+            return Unreachable(f"{url}: timed out; check the URL and the network, then try again")
     detail = str(error) or type(error).__name__
-    return Unreachable(f"{url}: the connection broke ({detail}); see that the server is running, then try again")
+    return Unreachable(f"{url}: connection failed ({detail}); check that the server is running, then try again")
 
 
-def _untrusted(url: str, error: ssl.SSLCertVerificationError, own_authority: bool) -> Untrusted:
+def _certificate_error(url: str, error: ssl.SSLCertVerificationError, has_custom_ca: bool) -> CertificateError:
     code = error.verify_code
     if code in _OUT_OF_DATE:
-        return Untrusted(
+        return CertificateError(
             f"{url}: the server's certificate {_OUT_OF_DATE[code]}; check the clocks, or restart the server to renew it"
         )
     if code in _WRONG_NAME:
-        return Untrusted(
-            f"{url}: the server's certificate is made out to another name; use a name that it has, "
+        return CertificateError(
+            f"{url}: the server's certificate is for another host name; use a host name of the certificate, "
             "or start the server with --tls-names"
         )
-    if code in _UNKNOWN_AUTHORITY and own_authority:
-        return Untrusted(
-            f"{url}: the server's certificate is not from the authority that you trust; give the right one {GIVEN}",
+    if code in _UNKNOWN_AUTHORITY and has_custom_ca:
+        return CertificateError(
+            f"{url}: the server's certificate is not signed by the configured CA; specify the right one "
+            f"{CA_FILE_ADVICE}",
             unknown_authority=True,
         )
     if code in _UNKNOWN_AUTHORITY:
-        return Untrusted(
-            f"{url}: the server's certificate is from an authority that this machine does not know; give it {GIVEN}",
+        return CertificateError(
+            f"{url}: the server's certificate is signed by an unknown CA; specify the CA {CA_FILE_ADVICE}",
             unknown_authority=True,
         )
-    return Untrusted(
-        f"{url}: the server's certificate was refused ({error.verify_message}); the server needs another one"
+    return CertificateError(
+        f"{url}: the server's certificate is invalid ({error.verify_message}); the server needs another one"
     )
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it came from: the HTTP library wraps the one that tells."""
+def _cause_chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and its causes: httpx wraps the original exception."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

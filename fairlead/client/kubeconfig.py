@@ -1,8 +1,7 @@
-"""Kubeconfig files: a login taken from one, and a context put into one that holds others already.
+"""Kubeconfig files: reads a login from one, and merges a context into an existing one.
 
-`fairlead kubeconfig` and `fairlead login --kubeconfig` call this. A file that people live by is changed with care: what
-is not ours stays as it was, the state before is kept beside it, the new one appears at once or not at all, and the lock
-of kubectl is respected, as it may be writing at the same moment.
+`fairlead kubeconfig` and `fairlead login --kubeconfig` call this. Other entries of the file are preserved, a backup is
+written, the file is replaced atomically, and kubectl's lock file is honoured.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairlead.client.client import MANAGEMENT, normalized, read_authority
+from fairlead.client.client import MANAGEMENT, normalize_url, read_ca_file
 from fairlead.client.contexts import Login
 from fairlead.core import yaml
-from fairlead.core.files import FileProblem, private_folder, read_file, write_file
-from fairlead.core.malformed import Malformed
-from fairlead.core.objects import Object, dig
+from fairlead.core.body_errors import Malformed
+from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
+from fairlead.core.objects import Object, get_path
 
 SECTIONS = ("clusters", "users", "contexts")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A context with a cluster and a user of the same name. `user` is how to sign in, as kubeconfigs say it."""
+class KubeconfigEntry:
+    """A context with a cluster and a user of the same name. `cluster` and `user` are in kubeconfig format."""
 
     name: str
     cluster: Object
@@ -36,12 +35,12 @@ class Entry:
 
     @property
     def context(self) -> Object:
-        place = {"namespace": self.namespace} if self.namespace else {}
-        return {"cluster": self.name, "user": self.name, **place}
+        namespace = {"namespace": self.namespace} if self.namespace else {}
+        return {"cluster": self.name, "user": self.name, **namespace}
 
 
-def cluster_of(login: Login, path: str = MANAGEMENT) -> Object:
-    """The server of a login: its own API, or another one that it is the entrance to."""
+def cluster_entry(login: Login, path: str = MANAGEMENT) -> Object:
+    """The kubeconfig cluster for a login: the management API, or the gateway at `path`."""
     cluster: Object = {"server": login.url + path}
     if login.authority:
         cluster["certificate-authority-data"] = base64.b64encode(login.authority.encode()).decode()
@@ -50,34 +49,34 @@ def cluster_of(login: Login, path: str = MANAGEMENT) -> Object:
     return cluster
 
 
-def merged(config: Object, entry: Entry, make_current: bool) -> Object:
-    """The config with the entry in it: in the place of one that has its name, else at the end."""
+def merge_entry(config: Object, entry: KubeconfigEntry, make_current: bool) -> Object:
+    """Returns the config with the entry. Replaces an entry of the same name, else appends it."""
     result = {"apiVersion": "v1", "kind": "Config", **config}
     for section, field, value in (
         ("clusters", "cluster", entry.cluster),
         ("users", "user", entry.user),
         ("contexts", "context", entry.context),
     ):
-        result[section] = _with_named(config.get(section) or [], entry.name, field, value)
+        result[section] = _replace_or_append(config.get(section) or [], entry.name, field, value)
     if make_current or not config.get("current-context"):
         result["current-context"] = entry.name
     return result
 
 
-def _with_named(listed: list[Object], name: str, field: str, value: Object) -> list[Object]:
-    ours = {"name": name, field: value}
-    replaced = [ours if each.get("name") == name else each for each in listed]
-    return replaced if ours in replaced else [*listed, ours]
+def _replace_or_append(listed: list[Object], name: str, field: str, value: Object) -> list[Object]:
+    entry = {"name": name, field: value}
+    replaced = [entry if each.get("name") == name else each for each in listed]
+    return replaced if entry in replaced else [*listed, entry]
 
 
-def merge_into(path: Path, entry: Entry, make_current: bool = True) -> Path | None:
-    """Puts the entry into the file, made if there is none. Returns where the state before is kept, if it differs."""
-    # A link stays a link: the file behind it is the one to replace.
+def merge_into_file(path: Path, entry: KubeconfigEntry, make_current: bool = True) -> Path | None:
+    """Merges the entry into the file, creating it if needed. Returns the path of the backup, if the file changed."""
+    # Resolve symbolic links: replace the target, not the link.
     path = Path(os.path.realpath(path))
-    private_folder(path.parent)
-    with _locked(path):
+    ensure_private_folder(path.parent)
+    with _lock_file(path):
         before = read_file(path)
-        content = yaml.encode(merged(parsed(path, before), entry, make_current))
+        content = yaml.encode(merge_entry(parse_kubeconfig(path, before), entry, make_current))
         if content == before:
             return None
         backup = path.with_name(f"{path.name}.bak") if before is not None else None
@@ -88,59 +87,61 @@ def merge_into(path: Path, entry: Entry, make_current: bool = True) -> Path | No
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """The lock that kubectl takes on the same file."""
+def _lock_file(path: Path) -> Iterator[None]:
+    """Holds kubectl's lock file."""
     lock = path.with_name(f"{path.name}.lock")
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         raise FileProblem(f"{lock}: another program is writing {path.name}; try again, or remove the lock") from None
     except OSError as error:
-        raise FileProblem(f"{lock}: {error.strerror}; make the folder writable, or name another file") from error
+        raise FileProblem(f"{lock}: {error.strerror}; make the directory writable, or specify another file") from error
     try:
         yield
     finally:
         lock.unlink(missing_ok=True)
 
 
-def login_of(path: Path) -> Login:
-    """The login of a kubeconfig's current context, whose user must have a token."""
+def login_from_kubeconfig(path: Path) -> Login:
+    """Reads a login from the current context of a kubeconfig. Its user must have a token."""
     content = read_file(path)
     if content is None:
-        raise FileProblem(f"{path}: no such file; name a kubeconfig")
-    config = parsed(path, content)
-    context = named(config, "contexts", "context", config.get("current-context"))
-    cluster = named(config, "clusters", "cluster", dig(context, "cluster"))
-    token = dig(named(config, "users", "user", dig(context, "user")), "token")
-    server = dig(cluster, "server")
+        raise FileProblem(f"{path}: no such file; specify a kubeconfig")
+    config = parse_kubeconfig(path, content)
+    context = find_entry(config, "contexts", "context", config.get("current-context"))
+    cluster = find_entry(config, "clusters", "cluster", get_path(context, "cluster"))
+    token = get_path(find_entry(config, "users", "user", get_path(context, "user")), "token")
+    server = get_path(cluster, "server")
     if not isinstance(token, str) or not isinstance(server, str):
-        raise FileProblem(f"{path}: its current context has no server with a token; log in with a key instead")
-    return Login(normalized(server), token, _authority(path, cluster), bool(dig(cluster, "insecure-skip-tls-verify")))
+        raise FileProblem(f"{path}: the current context has no server or no token; log in with an access key instead")
+    return Login(
+        normalize_url(server), token, _read_ca_data(path, cluster), bool(get_path(cluster, "insecure-skip-tls-verify"))
+    )
 
 
-def _authority(path: Path, cluster: Any) -> str:
-    if file := dig(cluster, "certificate-authority"):
-        return read_authority(path.parent / str(file))
+def _read_ca_data(path: Path, cluster: Any) -> str:
+    if file := get_path(cluster, "certificate-authority"):
+        return read_ca_file(path.parent / str(file))
     try:
-        return base64.b64decode(dig(cluster, "certificate-authority-data") or "").decode("ascii")
+        return base64.b64decode(get_path(cluster, "certificate-authority-data") or "").decode("ascii")
     except ValueError:
-        raise FileProblem(f"{path}: its certificate-authority-data cannot be read; give --ca-file instead") from None
+        raise FileProblem(f"{path}: certificate-authority-data is not valid base64; use --ca-file instead") from None
 
 
-def named(config: Object, section: str, field: str, name: Any) -> Any:
+def find_entry(config: Object, section: str, field: str, name: Any) -> Any:
     return next((each.get(field) for each in config.get(section) or [] if each.get("name") == name), None)
 
 
-def parsed(path: Path, content: bytes | None) -> Object:
+def parse_kubeconfig(path: Path, content: bytes | None) -> Object:
     try:
         config, _ = yaml.decode(content or b"{}")
     except Malformed as error:
-        raise FileProblem(f"{path}: {error}; mend it, or name another file") from None
+        raise FileProblem(f"{path}: {error}; fix it, or specify another file") from None
     config = {} if config is None else config
-    if not isinstance(config, dict) or not all(_has_objects(config.get(section)) for section in SECTIONS):
-        raise FileProblem(f"{path}: not a kubeconfig; mend it, or name another file")
+    if not isinstance(config, dict) or not all(_is_object_list(config.get(section)) for section in SECTIONS):
+        raise FileProblem(f"{path}: not a kubeconfig; fix it, or specify another file")
     return config
 
 
-def _has_objects(listed: Any) -> bool:
+def _is_object_list(listed: Any) -> bool:
     return listed is None or (isinstance(listed, list) and all(isinstance(each, dict) for each in listed))

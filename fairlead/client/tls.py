@@ -1,8 +1,8 @@
-"""Whom a client trusts: the machine's authorities, the one that it was given, or (on demand) anybody.
+"""TLS trust of the client: the system's CA certificates, a configured CA, or (on demand) no verification.
 
-`client.py` makes its connections with `trusting`; `fairlead login` shows people `presented_certificate` when its
-authority is unknown. What a person then accepts is the server's own certificate, because a server does not send its
-authority's. A certificate of a year stands in for an authority of ten, so `--ca-file` is the better way.
+If the server's CA is unknown, `fairlead login` shows the server certificate from `fetch_certificate` for confirmation.
+The user then trusts that certificate itself, because servers do not send their CA certificate. It expires after a
+year, the CA after ten, so `--ca-file` is the better option.
 """
 
 import hashlib
@@ -10,13 +10,13 @@ import socket
 import ssl
 from urllib.parse import urlsplit
 
-from fairlead.client.errors import unreachable
+from fairlead.client.errors import connection_error
 
-PATIENCE = 10.0
+CONNECT_TIMEOUT = 10.0
 
 
-def trusting(authority: str = "", insecure: bool = False) -> ssl.SSLContext:
-    """A context that trusts the PEM certificates given, else the machine's. Raises ValueError for what is no PEM."""
+def build_ssl_context(authority: str = "", insecure: bool = False) -> ssl.SSLContext:
+    """Trusts the given PEM certificates, else the system's. Raises ValueError if there is no PEM certificate."""
     if insecure:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -27,24 +27,24 @@ def trusting(authority: str = "", insecure: bool = False) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=authority)
     except (ssl.SSLError, ValueError) as error:
-        raise ValueError("holds no certificate in PEM") from error
-    # What was given is trusted as it is, even if it is a server's certificate and no authority's.
+        raise ValueError("contains no PEM certificate") from error
+    # Also trust a server certificate that is not a CA certificate.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 
-def presented_certificate(url: str) -> str:
-    """The certificate that the server shows, as PEM, believed by nobody yet."""
+def fetch_certificate(url: str) -> str:
+    """Fetches the server certificate as PEM, without verification."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     try:
         with (
-            socket.create_connection((host, parts.port or 443), PATIENCE) as plain,
-            trusting(insecure=True).wrap_socket(plain, server_hostname=host) as connection,
+            socket.create_connection((host, parts.port or 443), CONNECT_TIMEOUT) as plain,
+            build_ssl_context(insecure=True).wrap_socket(plain, server_hostname=host) as connection,
         ):
             return ssl.DER_cert_to_PEM_cert(connection.getpeercert(binary_form=True) or b"")
     except OSError as error:
-        raise unreachable(url, error, own_authority=False) from error
+        raise connection_error(url, error, has_custom_ca=False) from error
 
 
 def fingerprint(certificate: str) -> str:

@@ -1,7 +1,7 @@
-"""A request on its way through the stages, and the reply that comes back.
+"""The request (`Call`) and response (`Reply`) types that every pipeline stage works with.
 
-`server/asgi.py` makes a Call out of whatever the HTTP server hands over and sends the Reply; everything between knows
-these two only. `server/route.py` fills in the Target, the authenticators the User.
+`server/http/asgi.py` builds a `Call` from the ASGI request and sends the `Reply`. `server/api/routing.py` sets the
+`RequestInfo`, the authenticators set the `User`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
@@ -14,14 +14,14 @@ from fairlead.core.errors import ApiError
 from fairlead.core.user import User
 
 MANAGEMENT = "management"
-"""The root of Targets in the management API. The platform's own paths have an empty one."""
+"""`RequestInfo.root` of requests in the management API. It is empty for the server's other paths."""
 
-NAMESPACES = ("", "namespaces")
-"""The one resource whose objects are places themselves: a request for namespace n has n as its namespace, too."""
+NAMESPACE_RESOURCE = ("", "namespaces")
+"""Group and plural of namespaces. As in Kubernetes, a request for namespace n also has n as its `namespace`."""
 
 
 class Headers(Protocol):
-    """Request headers; names in lower case."""
+    """Request headers. Names are in lower case."""
 
     def get(self, key: str, default: str = "") -> str: ...
 
@@ -29,19 +29,19 @@ class Headers(Protocol):
 
     def keys(self) -> Iterable[str]: ...
 
-    def any_begins(self, prefix: str) -> bool:
-        """Whether there is a header whose name begins so."""
+    def has_prefix(self, prefix: str) -> bool:
+        """Whether any header name starts with this prefix."""
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: that would take several times as long to make, for every request
-class Target:
-    """What is being asked: the URL and the method, parsed once. A value: whoever wants another one makes it.
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: building a frozen one is several times slower
+class RequestInfo:
+    """The parsed method and URL of a request, like Kubernetes' RequestInfo. Never modified; build a new one instead.
 
-    `verb` is Kubernetes' (get, list, watch, create, update, patch, delete, deletecollection) for resources, and the
-    lower case method for everything else. `root` says which API root the path hung under.
+    `verb` is the Kubernetes verb (get, list, watch, create, update, patch, delete, deletecollection) for resource
+    requests, and the method in lower case for all others. `root` is the API root of the path.
 
-    Behind a gateway it is what is being asked of the cluster there, and `via` is the entrance: which cluster, space or
-    virtual cluster. Whoever decides about such a Target must look at both.
+    For a request through a gateway, this is the request to the remote cluster, and `gateway` is the gateway itself:
+    the cluster, space or virtual cluster. Authorizers must check both.
     """
 
     verb: str
@@ -53,18 +53,18 @@ class Target:
     subresource: str = ""
     namespace: str = ""
     name: str = ""
-    via: "Target | None" = None
+    gateway: "RequestInfo | None" = None
 
     @property
     def is_resource(self) -> bool:
         return bool(self.resource)
 
 
-_NOTHING_YET = Target("", "")
+_EMPTY_REQUEST_INFO = RequestInfo("", "")
 
 
-class Verdict(Protocol):
-    """Whether somebody may do something, and why."""
+class AuthorizationDecision(Protocol):
+    """Protocol of an authorization decision."""
 
     @property
     def allowed(self) -> bool: ...
@@ -73,82 +73,82 @@ class Verdict(Protocol):
     def reason(self) -> str: ...
 
 
-class Sieve(Protocol):
-    """What the asker sees of a list or watch that is not all for him. `authz/permissions.py` makes it."""
+class ObjectFilter(Protocol):
+    """Filters a list or watch to the objects the requester may see. Built by `authz/authorizer.py`."""
 
-    def sees(self, entry: Any) -> bool:
-        """Whether this state of an object is for him."""
+    def allows(self, entry: Any) -> bool:
+        """Whether the requester may see this state of an object."""
 
     def generation(self) -> object:
-        """Another value whenever anybody's permissions have changed."""
+        """A value that changes whenever any permissions change."""
 
 
 class StepTimer(Protocol):
-    """How long a request has kept the event loop busy. `server/steps.py` makes it."""
+    """Measures how long a request occupies the event loop. Implemented in `server/http/step_timer.py`."""
 
-    spend: Callable[[float], None] | None
-    """Called with the seconds of each step as it ends."""
+    on_step: Callable[[float], None] | None
+    """Called with the duration of each step when it ends."""
 
-    def seconds(self) -> float:
-        """What all steps took so far."""
+    def busy_seconds(self) -> float:
+        """The total duration of all steps so far."""
 
 
-class Keeper(Protocol):
-    """Whoever has let a call in, and can be asked again. Both raise."""
+class AccessGuard(Protocol):
+    """Authorizes a call again after it was admitted. Both methods raise if access is denied."""
 
-    def require(self, call: "Call", target: Target) -> None:
-        """That the asker has a further right."""
+    def require(self, call: "Call", target: RequestInfo) -> None:
+        """Check that the requester has an additional permission."""
 
     def recheck(self, call: "Call") -> None:
-        """That what the call was let in for still holds."""
+        """Check that the request would still be admitted."""
 
 
-class _Unguarded:
-    """Nothing is asked of a call that nobody had to let in."""
+class _NoGuard:
+    """The guard of calls that need no authorization."""
 
-    def require(self, call: "Call", target: Target) -> None:
+    def require(self, call: "Call", target: RequestInfo) -> None:
         return None
 
     def recheck(self, call: "Call") -> None:
         return None
 
 
-_UNGUARDED = _Unguarded()
+_NO_GUARD = _NoGuard()
 
 
-class Socket(Protocol):
-    """A WebSocket that has been accepted. Whoever was handed it closes it."""
+class WebSocket(Protocol):
+    """An accepted WebSocket. The receiver of the object must close it."""
 
     async def receive(self) -> bytes | str | None:
-        """The next message; None when the other side has closed, or is gone."""
+        """The next message; None when the peer has closed or disconnected."""
 
     async def send(self, message: bytes | str) -> None:
-        """Returns when there is room for more. A side that is gone is no error here: `receive` tells it."""
+        """Returns when there is room for more. A disconnected peer is not an error here; `receive` reports it."""
 
     async def close(self, code: int, reason: str) -> None:
-        """Says goodbye with one of WebSocket's codes, such as 1000, and a short reason."""
+        """Close with a WebSocket status code, such as 1000, and a short reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """A Reply that goes on as a WebSocket: the subprotocol that was agreed on, if any, and what happens then."""
+    """Switches the connection to a WebSocket: the negotiated subprotocol, if any, and the coroutine that serves it."""
 
-    protocol: str
-    run: Callable[[Socket], Awaitable[None]]
+    subprotocol: str
+    run: Callable[[WebSocket], Awaitable[None]]
 
 
-async def _no_body() -> AsyncIterator[bytes]:
+async def _empty_body() -> AsyncIterator[bytes]:
     nothing: tuple[bytes, ...] = ()
     for chunk in nothing:
         yield chunk
 
 
-class Call(Struct, eq=False):  # a Struct is made several times as quickly as a dataclass, and every request is one
-    """One request. The body is read once, by the stage that needs it, under the limit that this stage names; or it is
-    streamed, by whoever hands it on without looking.
+class Call(Struct, eq=False):  # several times faster to build than a dataclass
+    """One request.
 
-    `decision` is why the request was let through or refused. `sieve` is set when a list or watch is to be cut down to
-    what the asker may get.
+    The stage that needs the body reads it once, with its own size limit. A stage that only forwards the body streams
+    it instead. `decision` is the authorization decision. `object_filter` is set when a list or watch must be filtered
+    to what the requester may see.
     """
 
     method: str
@@ -159,39 +159,42 @@ class Call(Struct, eq=False):  # a Struct is made several times as quickly as a 
     client: str = ""
     audit_id: str = ""
     raw_target: str = ""
-    """Path and query as they were sent, for whoever hands them on."""
-    stream_body: Callable[[], AsyncIterator[bytes]] = _no_body
-    """The body chunk by chunk, as fast as it is taken. Raises BadRequest where it breaks off."""
-    wants_socket: bool = False
-    """Whether the client asks to go on as a WebSocket."""
-    protocols: tuple[str, ...] = ()
-    """The subprotocols of a WebSocket that the client offers, the best first."""
-    target: Target = _NOTHING_YET
+    """Path and query exactly as the client sent them, for forwarding."""
+    stream_body: Callable[[], AsyncIterator[bytes]] = _empty_body
+    """The body in chunks, with back pressure. Raises BadRequest if the client breaks off."""
+    is_websocket: bool = False
+    """Whether the client requests a WebSocket upgrade."""
+    subprotocols: tuple[str, ...] = ()
+    """The WebSocket subprotocols that the client offers, most preferred first."""
+    target: RequestInfo = _EMPTY_REQUEST_INFO
     user: User | None = None
-    failure: ApiError | None = None
-    """What is wrong with the request as far as it was looked at. It is answered once it is the request's turn."""
+    deferred_error: ApiError | None = None
+    """A routing or authentication error. A later stage raises it, after the stages that must see every request."""
     warnings: list[str] = []
     annotations: dict[str, str] = {}
-    """What the audit log is to say of this request beside what it says of every one."""
-    decision: Verdict | None = None
-    sieve: Sieve | None = None
-    keeper: Keeper = _UNGUARDED
+    """Additional annotations for the audit event of this request."""
+    decision: AuthorizationDecision | None = None
+    object_filter: ObjectFilter | None = None
+    guard: AccessGuard = _NO_GUARD
     body_size: int = 0
-    """Bytes of the body, once it has been read whole."""
-    fault: str = ""
-    """What is wrong with the request itself, whoever asks: it is refused before anything else is looked at."""
-    steps: StepTimer | None = None
-    """Times what this request does on the event loop, once it is known not to be answered at once."""
+    """Size of the body in bytes, once it has been read completely."""
+    malformed_reason: str = ""
+    """Why the HTTP request itself is invalid. It is rejected before authentication."""
+    step_timer: StepTimer | None = None
+    """Measures event loop time. Set once the request turns out to need more than one step."""
 
-    def defer(self, failure: ApiError) -> None:
-        """Keeps what is wrong for later, if nothing was wrong before. Where it was found does not matter, and would
-        keep this call in memory until the garbage collector comes by."""
-        if self.failure is None:
-            self.failure = failure.with_traceback(None)
+    def defer_error(self, error: ApiError) -> None:
+        """Record an error to be returned later, unless one is recorded already.
 
-    def take_failure(self) -> ApiError:
-        """What is wrong, to be raised. The call lets go of it: errors hold what they were raised in."""
-        failure, self.failure = self.failure, None
+        The traceback is dropped: it would keep this call in memory until the next garbage collection.
+        """
+        if self.deferred_error is None:
+            self.deferred_error = error.with_traceback(None)
+
+    def pop_deferred_error(self) -> ApiError:
+        """Remove and return the deferred error, to be raised. Keeping it would create a reference cycle through its
+        traceback."""
+        failure, self.deferred_error = self.deferred_error, None
         return failure or ApiError("there is nothing wrong")
 
     def parameter(self, name: str) -> str:
@@ -199,22 +202,22 @@ class Call(Struct, eq=False):  # a Struct is made several times as quickly as a 
         values = self.query.get(name)
         return values[0] if values else ""
 
-    def require(self, target: Target) -> None:
-        """Asks for a further right. Raises what the asker is answered who does not have it."""
-        self.keeper.require(self, target)
+    def require(self, target: RequestInfo) -> None:
+        """Require an additional permission. Raises the error to return if the requester does not have it."""
+        self.guard.require(self, target)
 
     def recheck(self) -> None:
-        """Asks whether all of this still holds. Raises what the asker is told if not."""
-        self.keeper.recheck(self)
+        """Authorize the call again. Raises the error to return if access was revoked."""
+        self.guard.recheck(self)
 
 
 class Reply(Struct, eq=False):
-    """An answer: a status, headers, and either finished bytes or a stream of them.
+    """A response: status, headers, and either complete bytes or a stream of them.
 
-    A stream that raises was broken off: the client is made to notice. With `upgrade`, the status is 101.
+    If the stream raises, the connection is aborted so that the client notices. With `upgrade`, the status is 101.
 
-    Whoever answers later returns something to await. A Reply itself can be awaited, too, and is there at once: so
-    nobody has to care, and whoever is in a hurry looks whether it is one already.
+    A handler that needs to wait returns an awaitable of a Reply. A Reply is itself awaitable and completes
+    immediately, so callers can await either; a caller on a hot path may check for a Reply first.
     """
 
     status: int
@@ -223,10 +226,11 @@ class Reply(Struct, eq=False):
     headers: list[tuple[str, str]] = []
     stream: AsyncIterator[bytes] | None = None
     cacheable: bool = False
-    """The headers say how long it may be kept; everything else is for the asker alone, and only now."""
+    """Whether the handler sets the caching headers itself. All other responses are marked as private and not
+    cacheable."""
     upgrade: Upgrade | None = None
-    holding: object = None
-    """What `server/unsent.py` holds for an answer until its client has read it. It goes with the reply."""
+    memory_reservation: object = None
+    """The memory reservation that `server/http/unsent.py` keeps until the client has read the response."""
 
     def __await__(self) -> "Generator[None, None, Reply]":
         yield from ()

@@ -1,27 +1,27 @@
-"""Everything that can be wrong with a request, as exceptions that are raised anywhere and rendered once.
+"""The API errors: exceptions that are raised anywhere and rendered in one place.
 
-`server/failures.py` turns them into Kubernetes' `Status` object; nothing else does. A `Problem` is one thing wrong with
-one field; `Invalid` carries all of them, so that a user mends a file once and not once per mistake.
+`server/api/errors.py` turns them into a Kubernetes `Status`; nothing else does. A `Problem` describes one invalid
+field. `Invalid` carries all of them, so that users can fix a manifest in one pass.
 
-ApiError
-├── BadRequest 400            the body or the query cannot be understood
-├── Unauthorized 401          no valid credential
-├── Forbidden 403             a valid credential without the right
-├── NotFound 404
-├── MethodNotAllowed 405
-├── NotAcceptable 406         no representation that the Accept header allows
-├── AlreadyExists 409         create of a taken name
-├── Conflict 409              the object has moved on since the caller read it
-├── Expired 410               the version or continue token is too old
-├── TooLarge 413              body or patch past its limit
-├── UnsupportedMediaType 415
-├── Invalid 422               understood, but not acceptable: every problem is listed
-├── TooManyRequests 429       with Retry-After
-├── Internal 500              our fault
-├── NotImplementedHere 501    a direct endpoint does only a part of what the server does
-├── BadGateway 502            a connected cluster answered what cannot be handed on
-├── Unavailable 503           the store, or a connected cluster, cannot answer now
-└── Timeout 504               waited long enough
+    ApiError
+    ├── BadRequest 400            the body or the query is malformed
+    ├── Unauthorized 401          no valid credential
+    ├── Forbidden 403             authenticated, but not allowed
+    ├── NotFound 404
+    ├── MethodNotAllowed 405
+    ├── NotAcceptable 406         no representation matches the Accept header
+    ├── AlreadyExists 409         create with a name that is in use
+    ├── Conflict 409              the object was modified since the client read it
+    ├── Expired 410               the resourceVersion or continue token is too old
+    ├── TooLarge 413              body or patch above its size limit
+    ├── UnsupportedMediaType 415
+    ├── Invalid 422               validation failed: all problems are listed
+    ├── TooManyRequests 429       with Retry-After
+    ├── Internal 500              a bug in the server
+    ├── NotImplementedStatus 501  the agent serves only a part of the API
+    ├── BadGateway 502            a remote cluster sent a response that cannot be forwarded
+    ├── Unavailable 503           the store or a remote cluster cannot respond now
+    └── Timeout 504               the time limit of the request was exceeded
 """
 
 from __future__ import annotations
@@ -33,101 +33,106 @@ from itertools import islice, takewhile
 from typing import Any
 
 MAX_PROBLEMS = 100
-MAX_SHOWN = 1_024
-"""All problems are told, and what is wrong is quoted, within what a person could read and a client should hold. Whoever
-looks for problems stops there, too: one more is enough to know that there are more."""
-MAX_MESSAGE = 256 * 1024
-"""Characters of a whole message: whatever it quotes of a request, the answer is not as large as that."""
-_MORE = "and more problems; fix these first"
+MAX_QUOTED_CHARS = 1_024
+"""Limits on the problems of one error, and on the characters quoted of one value. Validators stop after one problem
+more than the limit, which is enough to report that there are more."""
+MAX_MESSAGE_CHARS = 256 * 1024
+"""Characters of a whole message, so that an error is never as large as the request it quotes."""
+_MORE_PROBLEMS = "and more problems; fix these first"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with one field, in Kubernetes' words. The factories below are its vocabulary."""
+    """One invalid field, with Kubernetes' reasons and messages. Use the factories below."""
 
     field: str
     reason: str
     message: str
 
     @staticmethod
-    def required(path: str, why: str = "") -> Problem:
-        return Problem(path, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
+    def required(path: str, detail: str = "") -> Problem:
+        return Problem(path, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value")
 
     @staticmethod
-    def invalid(path: str, value: Any, why: str) -> Problem:
-        return Problem(path, "FieldValueInvalid", f"Invalid value: {shown(value)}: {why}")
+    def invalid(path: str, value: Any, detail: str) -> Problem:
+        return Problem(path, "FieldValueInvalid", f"Invalid value: {quote_value(value)}: {detail}")
 
     @staticmethod
-    def wrong_type(path: str, value: Any, why: str) -> Problem:
-        return Problem(path, "FieldValueTypeInvalid", f"Invalid value: {shown(value)}: {why}")
+    def wrong_type(path: str, value: Any, detail: str) -> Problem:
+        return Problem(path, "FieldValueTypeInvalid", f"Invalid value: {quote_value(value)}: {detail}")
 
     @staticmethod
     def unsupported(path: str, value: Any, allowed: Sequence[str]) -> Problem:
         choices = ", ".join(json.dumps(each) for each in allowed)
         return Problem(
-            path, "FieldValueNotSupported", f"Unsupported value: {shown(value)}: supported values: {choices}"
+            path, "FieldValueNotSupported", f"Unsupported value: {quote_value(value)}: supported values: {choices}"
         )
 
     @staticmethod
     def duplicate(path: str, value: Any) -> Problem:
-        return Problem(path, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+        return Problem(path, "FieldValueDuplicate", f"Duplicate value: {quote_value(value)}")
 
     @staticmethod
-    def forbidden(path: str, why: str) -> Problem:
-        return Problem(path, "FieldValueForbidden", f"Forbidden: {why}")
+    def forbidden(path: str, detail: str) -> Problem:
+        return Problem(path, "FieldValueForbidden", f"Forbidden: {detail}")
 
     @staticmethod
     def too_long(path: str, limit: int, unit: str = "bytes") -> Problem:
         return Problem(path, "FieldValueTooLong", f"Too long: may not be more than {limit} {unit}")
 
     @staticmethod
-    def too_many(path: str, found: int, limit: int, unit: str = "items") -> Problem:
-        return Problem(path, "FieldValueTooMany", f"Too many: {found}: must have at most {limit} {unit}")
+    def too_many(path: str, actual: int, limit: int, unit: str = "items") -> Problem:
+        return Problem(path, "FieldValueTooMany", f"Too many: {actual}: must have at most {limit} {unit}")
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
 
 
-def _readable(problem: Problem) -> Problem:
-    """The same problem, without the rest of what no answer should repeat: a key may be as long as a body."""
-    if len(problem.field) <= MAX_SHOWN and len(problem.message) <= 4 * MAX_SHOWN:
+def _truncate_problem(problem: Problem) -> Problem:
+    """The same problem with its field and message truncated: a map key can be as long as the body."""
+    if len(problem.field) <= MAX_QUOTED_CHARS and len(problem.message) <= 4 * MAX_QUOTED_CHARS:
         return problem
-    return Problem(cut(problem.field, MAX_SHOWN), problem.reason, cut(problem.message, 4 * MAX_SHOWN))
+    return Problem(
+        truncate(problem.field, MAX_QUOTED_CHARS), problem.reason, truncate(problem.message, 4 * MAX_QUOTED_CHARS)
+    )
 
 
-def cut(text: str, length: int = MAX_SHOWN) -> str:
-    """A text as it may stand in a message; of a long one the beginning."""
+def truncate(text: str, length: int = MAX_QUOTED_CHARS) -> str:
+    """Shorten a text for use in a message."""
     return text if len(text) <= length else f"{text[:length]}..."
 
 
-def shown(value: Any) -> str:
-    """A value as an error message quotes it; of a long one the beginning."""
-    text = json.dumps(_clipped(value, [MAX_SHOWN + 1]), ensure_ascii=False, separators=(",", ":"))
-    return cut(text, MAX_SHOWN)
+def quote_value(value: Any) -> str:
+    """A value as JSON for quoting in an error message, shortened if it is long."""
+    text = json.dumps(_truncate_value(value, [MAX_QUOTED_CHARS + 1]), ensure_ascii=False, separators=(",", ":"))
+    return truncate(text, MAX_QUOTED_CHARS)
 
 
-def _clipped(value: Any, room: list[int]) -> Any:
-    """As much of a value as has its place in a message. `room` is how many characters are left, and goes down.
+def _truncate_value(value: Any, room: list[int]) -> Any:
+    """Reduce a value to what fits into a message, before encoding it. `room` holds the characters left and is
+    decremented.
 
-    Each value takes at least one character, so that a text of those that are kept is too long whenever others are not.
+    Every value costs at least one character. So if anything was dropped, the encoded rest exceeds the limit and is
+    marked as shortened.
     """
     room[0] -= 1
     if isinstance(value, str):
-        kept = value[: max(room[0], 1)]
-        room[0] -= len(kept)
-        return kept
+        prefix = value[: max(room[0], 1)]
+        room[0] -= len(prefix)
+        return prefix
     if isinstance(value, dict):
         return {
-            _clipped(key, room): _clipped(each, room) for key, each in takewhile(lambda _: room[0] > 0, value.items())
+            _truncate_value(key, room): _truncate_value(each, room)
+            for key, each in takewhile(lambda _: room[0] > 0, value.items())
         }
     if isinstance(value, list | tuple):
-        return [_clipped(each, room) for each in takewhile(lambda _: room[0] > 0, value)]
+        return [_truncate_value(each, room) for each in takewhile(lambda _: room[0] > 0, value)]
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What a `Status` says beyond its message."""
+    """The `details` of a `Status`."""
 
     name: str = ""
     group: str = ""
@@ -138,14 +143,14 @@ class Details:
 
 
 class ApiError(Exception):
-    """An answer with a status code of 400 or more. Subclasses fix the code and Kubernetes' reason word."""
+    """A response with status code 400 or above. Subclasses define the code and Kubernetes' StatusReason."""
 
     code = 500
     reason = "InternalError"
 
     def __init__(self, message: str, details: Details | None = None) -> None:
         super().__init__(message)
-        self.message = cut(message, MAX_MESSAGE)
+        self.message = truncate(message, MAX_MESSAGE_CHARS)
         self.details = details or Details()
 
 
@@ -164,8 +169,8 @@ class Forbidden(ApiError):
     code, reason = 403, "Forbidden"
 
     @staticmethod
-    def of(plural: str, group: str, name: str, why: str, problems: Sequence[Problem] = ()) -> Forbidden:
-        message = f'{qualified(plural, group)} "{name}" is forbidden: {why}'
+    def of(plural: str, group: str, name: str, detail: str, problems: Sequence[Problem] = ()) -> Forbidden:
+        message = f'{qualified_resource(plural, group)} "{name}" is forbidden: {detail}'
         return Forbidden(message, Details(name, group, plural, problems=problems))
 
 
@@ -174,7 +179,7 @@ class NotFound(ApiError):
 
     @staticmethod
     def of(plural: str, group: str, name: str) -> NotFound:
-        return NotFound(f'{qualified(plural, group)} "{name}" not found', Details(name, group, plural))
+        return NotFound(f'{qualified_resource(plural, group)} "{name}" not found', Details(name, group, plural))
 
 
 class MethodNotAllowed(ApiError):
@@ -190,15 +195,17 @@ class AlreadyExists(ApiError):
 
     @staticmethod
     def of(plural: str, group: str, name: str) -> AlreadyExists:
-        return AlreadyExists(f'{qualified(plural, group)} "{name}" already exists', Details(name, group, plural))
+        return AlreadyExists(
+            f'{qualified_resource(plural, group)} "{name}" already exists', Details(name, group, plural)
+        )
 
 
 class Conflict(ApiError):
     code, reason = 409, "Conflict"
 
     @staticmethod
-    def of(plural: str, group: str, name: str, why: str) -> Conflict:
-        message = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
+    def of(plural: str, group: str, name: str, detail: str) -> Conflict:
+        message = f'Operation cannot be fulfilled on {qualified_resource(plural, group)} "{name}": {detail}'
         return Conflict(message, Details(name, group, plural))
 
 
@@ -220,12 +227,12 @@ class Invalid(ApiError):
     @staticmethod
     def of(kind: str, group: str, name: str, problems: Iterable[Problem]) -> Invalid:
         found = tuple(dict.fromkeys(islice(problems, 10 * MAX_PROBLEMS)))
-        listed = tuple(_readable(problem) for problem in found[:MAX_PROBLEMS])
+        listed = tuple(_truncate_problem(problem) for problem in found[:MAX_PROBLEMS])
         texts = [str(problem) for problem in listed]
         if len(found) > MAX_PROBLEMS:
-            texts.append(_MORE)
+            texts.append(_MORE_PROBLEMS)
         text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-        message = f'{qualified(kind, group)} "{name}" is invalid: {text}'
+        message = f'{qualified_resource(kind, group)} "{name}" is invalid: {text}'
         return Invalid(message, Details(name, group, kind, problems=listed))
 
 
@@ -237,7 +244,7 @@ class Internal(ApiError):
     code, reason = 500, "InternalError"
 
 
-class NotImplementedHere(ApiError):
+class NotImplementedStatus(ApiError):
     code, reason = 501, "NotImplemented"
 
 
@@ -253,6 +260,6 @@ class Timeout(ApiError):
     code, reason = 504, "Timeout"
 
 
-def qualified(word: str, group: str) -> str:
-    """`apps.management.service.sh`, or just `namespaces` in the core group."""
-    return f"{word}.{group}" if group else word
+def qualified_resource(resource: str, group: str) -> str:
+    """Kubernetes' qualified resource: `apps.management.service.sh`, or just `namespaces` in the core group."""
+    return f"{resource}.{group}" if group else resource

@@ -1,7 +1,6 @@
-"""Files that only their owner may read, and that are never half written.
+"""Private files that are written atomically: certificates, kubeconfigs and other secrets.
 
-For certificates, kubeconfigs and whatever else holds a secret. What goes wrong is a FileProblem, whose message is for
-the person who started the server; the commands print it and nothing more.
+Errors are raised as `FileProblem`. Its message is meant for the operator; the CLI prints it as it is.
 """
 
 import os
@@ -12,12 +11,12 @@ from pathlib import Path
 
 
 class FileProblem(Exception):
-    """A file or folder that the user has to mend. The message says which, what is wrong and what to do."""
+    """A file or folder that the operator has to fix. The message names the path, the problem and what to do."""
 
 
-def private_folder(path: Path) -> Path:
-    """Makes the folder and those above it, closed to everyone else. What is there already keeps its mode."""
-    with _refusals(path):
+def ensure_private_folder(path: Path) -> Path:
+    """Create the folder and its parents with mode 0700. Existing folders keep their mode."""
+    with _translate_os_errors(path):
         for above in reversed(path.parents):
             if not above.exists():
                 above.mkdir(mode=0o700, exist_ok=True)
@@ -26,8 +25,8 @@ def private_folder(path: Path) -> Path:
 
 
 def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """The file holds all of the new content or all of the old, even if the machine stops in the middle."""
-    with _refusals(path):
+    """Replace the file atomically and durably, also if the machine crashes."""
+    with _translate_os_errors(path):
         descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -43,8 +42,8 @@ def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def read_file(path: Path) -> bytes | None:
-    """The content, or None where there is no such file."""
-    with _refusals(path, "readable"):
+    """The content, or None if the file does not exist."""
+    with _translate_os_errors(path, "readable"):
         try:
             return path.read_bytes()
         except FileNotFoundError:
@@ -52,7 +51,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def _sync_folder(path: Path) -> None:
-    """A new name is only safe on the disk once its folder is."""
+    """fsync the folder, which makes the rename durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -61,9 +60,9 @@ def _sync_folder(path: Path) -> None:
 
 
 @contextmanager
-def _refusals(path: Path, wanted: str = "writable") -> Iterator[None]:
+def _translate_os_errors(path: Path, access: str = "writable") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = f"make it {wanted} for the user that runs fairlead, or name another path"
+        advice = f"make it {access} for the user that runs fairlead, or use another path"
         raise FileProblem(f"{path}: {error.strerror or error}; {advice}") from error

@@ -1,9 +1,8 @@
-"""JSON bodies in and out: orjson, plus what a server that strangers talk to must know beyond it.
+"""JSON encoding and decoding with orjson, hardened against untrusted input.
 
-Called wherever a body is read or written. orjson already refuses NaN, bytes that are not UTF-8 and text after the
-value; three things are added. Depth is limited, so that code walking an object cannot run out of stack. Integers beyond
-64 bits are refused, as orjson would quietly round them to floats. Keys that occur twice, of which orjson keeps the last
-without a word, can be listed.
+orjson already rejects NaN, invalid UTF-8 and trailing text. This module adds three checks. Depth is limited, so that
+recursive code cannot exhaust the stack. Integers beyond 64 bits are rejected, because orjson silently rounds them to
+floats. Duplicate keys, of which orjson silently keeps the last, can be listed.
 """
 
 from __future__ import annotations
@@ -15,72 +14,72 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.duplicates import Duplicates, field_path
-from fairlead.core.malformed import MAX_DEPTH, MAX_VALUES, Malformed, too_deep
+from fairlead.core.body_errors import MAX_DEPTH, MAX_VALUES, DuplicateKeys, Malformed, depth_error, field_path
 
 __all__ = [
     "Malformed",
     "count_values",
     "decode",
-    "depth_of",
-    "duplicate_keys",
     "encode",
     "encode_pretty",
+    "find_duplicate_keys",
     "has_too_many_values",
+    "nesting_depth",
 ]
 
-# The closing quote is optional: a string that never ends is then one match and not a search from every quote in it.
+# The closing quote is optional: an unterminated string is then one match, not a search from every quote in it.
 _STRING = rb'"(?:[^"\\]+|\\.)*+"?'
 _STRINGS = re.compile(_STRING, re.DOTALL)
-# An integer of 19 digits or more, outside of strings, that is not the tail of a fraction or an exponent.
+# An integer of 19 digits or more outside of strings, which is not part of a fraction or an exponent.
 _LONG_INTEGERS = re.compile(_STRING + rb"|(?<![0-9.eE+-])(-?[0-9]{19,})(?![0-9.eE])", re.DOTALL)
 _DIGITS_TO_ZERO = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else ord(" ") for byte in range(256))
-_LONG_RUN = b"0" * 19
-_STEPS = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, 0) for byte in range(256))
-_MARKS = (b",", b"[", b"{")
+_LONG_DIGITS = b"0" * 19
+_DEPTH_DELTAS = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, 0) for byte in range(256))
+_VALUE_DELIMITERS = (b",", b"[", b"{")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if chr(byte) not in "[]{}")
 
 
 def decode(data: bytes) -> Any:
-    """The value of a JSON text; of a key given twice the last value. Raises `Malformed`."""
+    """Decode JSON; the last value of a duplicate key wins. Raises `Malformed`."""
     if is_too_deep(data):
-        raise too_deep()
+        raise depth_error()
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise _malformed(data, error) from None
-    if _LONG_RUN in data.translate(_DIGITS_TO_ZERO):
-        _refuse_large_integers(data)
+        raise _decode_error(data, error) from None
+    if _LONG_DIGITS in data.translate(_DIGITS_TO_ZERO):
+        _check_integers(data)
     return value
 
 
 def encode(value: Any) -> bytes:
-    """JSON without any spaces."""
+    """Compact JSON."""
     return orjson.dumps(value)
 
 
 def encode_pretty(value: Any) -> bytes:
-    """JSON for people: two spaces a level and a newline at the end."""
+    """Indented JSON with a trailing newline."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def duplicate_keys(data: bytes, value: Any = None) -> list[str]:
-    """The paths of keys that occur twice in one object of `data`. `value` is what `decode` made of it, untouched.
+def find_duplicate_keys(data: bytes, value: Any = None) -> list[str]:
+    """The paths of duplicate keys in `data`. `value` is the unmodified result of `decode`.
 
-    A colon outside of strings follows a key, and nothing else. So a text has as many colons as the text of its value,
-    unless a key went missing; only escapes can hide one. That costs two microseconds, and nearly every body ends there.
+    Outside of strings, a colon occurs exactly once per key. So the text has as many colons as its re-encoded value,
+    unless a key was dropped; only escape sequences can hide a colon. This comparison takes two microseconds and
+    settles nearly every body.
     """
     if value is None:
         value = decode(data)
     if b"\\u003" not in data and data.count(b":") == orjson.dumps(value).count(b":"):
         return []
-    found = Duplicates()
-    _walk(json.loads(data, object_pairs_hook=_kept), "", found)
+    found = DuplicateKeys()
+    _collect_duplicates(json.loads(data, object_pairs_hook=_collect_pairs), "", found)
     return found.paths
 
 
 class _Pairs:
-    """An object of a JSON text with every occurrence of its keys."""
+    """A JSON object with all occurrences of its keys."""
 
     __slots__ = ("pairs",)
 
@@ -88,77 +87,81 @@ class _Pairs:
         self.pairs = pairs
 
 
-_HOLDERS = (_Pairs, list)
+_CONTAINERS = (_Pairs, list)
 
 
-def _kept(pairs: list[tuple[str, Any]]) -> _Pairs | None:
-    """What the search has to see of an object: nothing, if it neither repeats a key nor holds other things."""
-    if len(dict(pairs)) == len(pairs) and not any(isinstance(value, _HOLDERS) for _, value in pairs):
+def _collect_pairs(pairs: list[tuple[str, Any]]) -> _Pairs | None:
+    """Keep an object only if it has duplicate keys or nested containers; otherwise the search can skip it."""
+    if len(dict(pairs)) == len(pairs) and not any(isinstance(value, _CONTAINERS) for _, value in pairs):
         return None
     return _Pairs(pairs)
 
 
-def _walk(value: Any, path: str, found: Duplicates) -> None:
-    """Note every key that occurs again. The recursion is as deep as the body, and `decode` has limited that."""
+def _collect_duplicates(value: Any, path: str, found: DuplicateKeys) -> None:
+    """Collect duplicate keys. The recursion is as deep as the body, which `decode` has limited."""
     if isinstance(value, list):
         for index, child in enumerate(value):
-            if isinstance(child, _HOLDERS) and not found.full:
-                _walk(child, field_path(path, index), found)
-    elif isinstance(value, _Pairs) and not found.full:
+            if isinstance(child, _CONTAINERS) and not found.is_full:
+                _collect_duplicates(child, field_path(path, index), found)
+    elif isinstance(value, _Pairs) and not found.is_full:
         keys: set[str] = set()
         for key, child in value.pairs:
             if key in keys:
                 found.add(field_path(path, key))
             keys.add(key)
-            if isinstance(child, _HOLDERS):
-                _walk(child, field_path(path, key), found)
+            if isinstance(child, _CONTAINERS):
+                _collect_duplicates(child, field_path(path, key), found)
 
 
 def is_too_deep(data: bytes) -> bool:
-    """Whether JSON is nested deeper than will be read. The brackets are only counted properly where they are many."""
-    return depth_of(data, MAX_DEPTH) > MAX_DEPTH
+    """Whether JSON exceeds the depth limit."""
+    return nesting_depth(data, MAX_DEPTH) > MAX_DEPTH
 
 
-def depth_of(data: bytes, enough: int) -> int:
-    """How deep JSON is nested. Where no more than `enough` levels are possible, the number of brackets will do."""
+def nesting_depth(data: bytes, threshold: int) -> int:
+    """The nesting depth of JSON, or an upper bound if that does not exceed `threshold`.
+
+    The number of opening brackets is an upper bound and is cheap to compute.
+    """
     brackets = data.count(b"[") + data.count(b"{")
-    return brackets if brackets <= enough else _depth(data)
+    return brackets if brackets <= threshold else _exact_depth(data)
 
 
 def has_too_many_values(data: bytes) -> bool:
-    """Whether a body has more values than will be read."""
-    # Two bytes are the least that a value takes, so that small bodies need not be looked at.
+    """Whether a body exceeds the limit on values."""
+    # A value takes at least two bytes, so small bodies need no count.
     return len(data) > 2 * MAX_VALUES and count_values(data, MAX_VALUES) > MAX_VALUES
 
 
-def count_values(data: bytes, enough: int = 0) -> int:
-    """How many values a JSON text holds: all that stand in lists and maps, and these themselves.
+def count_values(data: bytes, threshold: int = 0) -> int:
+    """The number of values in a JSON text, containers and their items, or an upper bound if that is at most
+    `threshold`.
 
-    Brackets and commas tell, outside of strings. Where even with those in strings they are no more than `enough`, that
-    is the answer, and the strings need not be found.
+    Counts brackets and commas outside of strings. Those inside of strings only raise the count, so if the total is
+    small enough, the strings need not be removed.
     """
-    marks = sum(map(data.count, _MARKS))
-    if marks <= enough:
+    marks = sum(map(data.count, _VALUE_DELIMITERS))
+    if marks <= threshold:
         return marks
-    return sum(map(_STRINGS.sub(b"", data).count, _MARKS))
+    return sum(map(_STRINGS.sub(b"", data).count, _VALUE_DELIMITERS))
 
 
-def _depth(data: bytes) -> int:
-    """How deep brackets nest outside of strings, also in a text that is no JSON at all."""
-    brackets = _STRINGS.sub(b"", data).translate(_STEPS, _NOT_BRACKETS)
+def _exact_depth(data: bytes) -> int:
+    """The nesting depth of brackets outside of strings; the text need not be valid JSON."""
+    brackets = _STRINGS.sub(b"", data).translate(_DEPTH_DELTAS, _NOT_BRACKETS)
     return max(accumulate(memoryview(brackets).cast("b")), default=0)
 
 
-def _refuse_large_integers(data: bytes) -> None:
+def _check_integers(data: bytes) -> None:
     for match in _LONG_INTEGERS.finditer(data):
         digits = match[1]
-        # Compared by length first: Python refuses to read thousands of digits.
+        # Checks the length first: Python refuses to parse thousands of digits.
         if digits and (len(digits) > 20 or not -(2**63) <= int(digits) < 2**63):
-            shown = digits[:40].decode()
-            raise Malformed(f"integer {shown} does not fit into 64 bits; send it as a string")
+            text = digits[:40].decode()
+            raise Malformed(f"integer {text} does not fit into 64 bits; send it as a string")
 
 
-def _malformed(data: bytes, error: orjson.JSONDecodeError) -> Malformed:
+def _decode_error(data: bytes, error: orjson.JSONDecodeError) -> Malformed:
     try:
         text = data.decode()
     except UnicodeDecodeError as invalid:

@@ -1,18 +1,18 @@
-"""API objects as plain JSON values, and the few ways that everybody reaches into them."""
+"""API objects as plain JSON values, with helpers for metadata, finalizers and paths."""
 
 from typing import Any
 
 import orjson
 
 Object = dict[str, Any]
-"""A whole API object, or a part of one: what JSON calls an object."""
+"""An API object or a part of one: a JSON object."""
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""The annotation in which `kubectl apply` keeps a copy of what it was given."""
+"""The annotation in which client-side `kubectl apply` stores the last applied manifest."""
 
 
 def metadata(obj: Object) -> Object:
-    """The object's metadata, made if it is missing."""
+    """The object's metadata, created if it is missing."""
     found = obj.get("metadata")
     if not isinstance(found, dict):
         found = obj["metadata"] = {}
@@ -28,7 +28,7 @@ def has_finalizer(obj: Object, name: str) -> bool:
 
 
 def add_finalizer(obj: Object, name: str) -> Object:
-    """The object with the finalizer. One that is being deleted takes no new ones."""
+    """The object with the finalizer added. An object that is being deleted is returned unchanged."""
     meta = metadata(obj)
     if has_finalizer(obj, name) or "deletionTimestamp" in meta:
         return obj
@@ -42,8 +42,8 @@ def remove_finalizer(obj: Object, name: str) -> Object:
     return {**obj, "metadata": {**meta, "finalizers": [each for each in meta["finalizers"] if each != name]}}
 
 
-def dig(value: Any, path: str) -> Any:
-    """What stands at a dotted path such as `status.phase`; None where any step is missing."""
+def get_path(value: Any, path: str) -> Any:
+    """The value at a dotted path such as `status.phase`; None if any step is missing."""
     for step in path.split("."):
         if not isinstance(value, dict):
             return None
@@ -51,14 +51,14 @@ def dig(value: Any, path: str) -> Any:
     return value
 
 
-def copied(obj: Object) -> Object:
-    """A deep copy; through JSON, which is several times as fast as `copy.deepcopy`."""
+def deep_copy(obj: Object) -> Object:
+    """A deep copy through JSON, several times faster than `copy.deepcopy`."""
     copy: Object = orjson.loads(orjson.dumps(obj))
     return copy
 
 
-def identical(one: Object, other: Object) -> bool:
-    """Equality as JSON has it. Python alone takes `true` for `1`, so a seeming match is looked at again as bytes."""
+def json_equal(one: Object, other: Object) -> bool:
+    """JSON equality. Python treats `true` and `1` as equal, so a match is confirmed on the encoded bytes."""
     if one != other:
         return False
     return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)

@@ -1,6 +1,6 @@
-"""What an access key is cut down to, as a value.
+"""The scope of an access key, parsed into a value.
 
-`Scope.of` reads it from the `scope` of a key or token once; `authz/scope` asks it on each request.
+`Scope.parse` reads it once from the `scope` of a key or token; `authz/scope` evaluates it for each request.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from fairlead.core.objects import Object
 
 ANY = "*"
 
-CLI_FLAG = "allowServiceCli"
-"""The field that lets the command-line tool read what it needs."""
+CLI_FIELD = "allowServiceCli"
+"""The field that allows the CLI to read what it needs."""
 
 CLI_ROLE = "service-cli"
-"""The role that says the same."""
+"""The role with the same effect."""
 
 
 class ScopeTooLarge(Exception):
-    """Two scopes have so many rules with so much in common that they are not compared to the end."""
+    """Comparing two scopes would take too many steps."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
-    """An API group and names of resources in it: `r`, `r/sub`, `*`, `r/*`, `*/sub`. None named means all of them."""
+class ScopeResources:
+    """An API group and resource patterns in it: `r`, `r/sub`, `*`, `r/*`, `*/sub`. No patterns means all resources."""
 
     group: str
     names: tuple[str, ...] = ()
@@ -36,22 +36,22 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class ScopeRule:
-    """One entry of the deprecated `rules`. A request must match it in every dimension; an empty one is free."""
+    """One entry of the deprecated `rules`. A request must match every field; an empty field matches everything."""
 
     verbs: tuple[str, ...] = ()
-    resources: tuple[Resources, ...] = ()
+    resources: tuple[ScopeResources, ...] = ()
     object_names: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     cluster: str = ""
     virtual_clusters: tuple[tuple[str, str], ...] = ()
-    """Pairs of name and namespace; an empty part is free."""
+    """Pairs of name and namespace; an empty part matches everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeRole:
-    """A bundle of rights that the server manages, for components of the platform. It allows nothing by itself."""
+    """A set of permissions that the server defines for platform components. It grants nothing by itself."""
 
     role: str
     projects: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class ScopeRole:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Scope:
-    """The entries of a scope. What one of them allows is inside; a scope without entries holds nothing."""
+    """The entries of a scope. A request is inside if any entry allows it; a scope without entries allows nothing."""
 
     allow_cli: bool = False
     projects: tuple[str, ...] = ()
@@ -74,117 +74,122 @@ class Scope:
     roles: tuple[ScopeRole, ...] = ()
 
     @property
-    def holds_nothing(self) -> bool:
-        """Without any entry that could allow something: all that is left is asking who one is."""
+    def is_empty(self) -> bool:
+        """Whether no entry could allow anything. Only self reviews are left."""
         return not (
             self.allow_cli or self.projects or self.spaces or self.virtual_clusters or self.clusters or self.rules
         )
 
     @staticmethod
-    def of(obj: Any) -> Scope | None:
-        """The scope that an object's field holds, None for a field that is not there.
+    def parse(obj: Any) -> Scope | None:
+        """Parse a `scope` field; None if the field is absent.
 
-        Whatever is not as the schema has it allows nothing: an entry is passed over, a rule as a whole, because half
-        a rule would be a wider one.
+        Entries that do not match the schema allow nothing. An invalid rule is skipped as a whole, because a part of a
+        rule would allow more than the rule.
         """
         if obj is None:
             return None
         if not isinstance(obj, dict):
             return Scope()
-        roles = tuple(_roles(obj.get("roles")))
+        roles = tuple(_parse_roles(obj.get("roles")))
         return Scope(
-            allow_cli=obj.get(CLI_FLAG) is True or any(each.role == CLI_ROLE for each in roles),
-            projects=_names(obj.get("projects"), "project"),
-            spaces=_pairs(obj.get("spaces"), "project", "space"),
-            virtual_clusters=_pairs(obj.get("virtualClusters"), "project", "virtualCluster"),
-            clusters=_names(obj.get("clusters"), "cluster"),
-            rules=tuple(_rules(obj.get("rules"))),
+            allow_cli=obj.get(CLI_FIELD) is True or any(each.role == CLI_ROLE for each in roles),
+            projects=_parse_names(obj.get("projects"), "project"),
+            spaces=_parse_pairs(obj.get("spaces"), "project", "space"),
+            virtual_clusters=_parse_pairs(obj.get("virtualClusters"), "project", "virtualCluster"),
+            clusters=_parse_names(obj.get("clusters"), "cluster"),
+            rules=tuple(_parse_rules(obj.get("rules"))),
             roles=tuple(each for each in roles if each.role != CLI_ROLE),
         )
 
 
-def _objects(value: Any) -> Iterator[Object]:
+def _objects_in(value: Any) -> Iterator[Object]:
     return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
 
 
-def _names(value: Any, field: str) -> tuple[str, ...]:
-    found = (each.get(field) for each in _objects(value))
+def _parse_names(value: Any, field: str) -> tuple[str, ...]:
+    found = (each.get(field) for each in _objects_in(value))
     return tuple(name for name in found if isinstance(name, str) and name)
 
 
-def _pairs(value: Any, first: str, second: str) -> tuple[tuple[str, str], ...]:
-    found = ((each.get(first), each.get(second)) for each in _objects(value))
+def _parse_pairs(value: Any, first: str, second: str) -> tuple[tuple[str, str], ...]:
+    found = ((each.get(first), each.get(second)) for each in _objects_in(value))
     return tuple((one, two) for one, two in found if isinstance(one, str) and isinstance(two, str) and one and two)
 
 
-def _roles(value: Any) -> Iterator[ScopeRole]:
-    for each in _objects(value):
+def _parse_roles(value: Any) -> Iterator[ScopeRole]:
+    for each in _objects_in(value):
         role = each.get("role")
         if isinstance(role, str) and role:
-            virtual_clusters = _pairs(each.get("virtualClusters"), "project", "virtualCluster")
-            yield ScopeRole(role, tuple(_texts_in(each.get("projects"))), virtual_clusters)
+            virtual_clusters = _parse_pairs(each.get("virtualClusters"), "project", "virtualCluster")
+            yield ScopeRole(role, tuple(_strings_in(each.get("projects"))), virtual_clusters)
 
 
-def _texts_in(value: Any) -> Iterator[str]:
+def _strings_in(value: Any) -> Iterator[str]:
     return (each for each in value if isinstance(each, str)) if isinstance(value, list) else iter(())
 
 
-def _rules(value: Any) -> Iterator[ScopeRule]:
-    for each in _objects(value):
-        with suppress(_Malformed):
-            yield _rule(each)
+def _parse_rules(value: Any) -> Iterator[ScopeRule]:
+    for each in _objects_in(value):
+        with suppress(_InvalidRule):
+            yield _parse_rule(each)
 
 
-class _Malformed(Exception):
-    """A part of a rule that cannot be read, and must not be taken for one that is free."""
+class _InvalidRule(Exception):
+    """An invalid part of a rule, which must not be treated as an empty field that matches everything."""
 
 
-def _rule(rule: Object) -> ScopeRule:
+def _parse_rule(rule: Object) -> ScopeRule:
     return ScopeRule(
-        verbs=_texts(rule, "verbs"),
-        resources=tuple(_resources(each) for each in _entries(rule, "resources")),
-        object_names=_texts(rule, "resourceNames"),
-        namespaces=_texts(rule, "namespaces"),
-        paths=_texts(rule, "nonResourceURLs"),
-        targets=_texts(rule, "requestTargets"),
-        cluster=_text(rule, "cluster"),
+        verbs=_string_list_field(rule, "verbs"),
+        resources=tuple(_parse_resources(each) for each in _object_list_field(rule, "resources")),
+        object_names=_string_list_field(rule, "resourceNames"),
+        namespaces=_string_list_field(rule, "namespaces"),
+        paths=_string_list_field(rule, "nonResourceURLs"),
+        targets=_string_list_field(rule, "requestTargets"),
+        cluster=_string_field(rule, "cluster"),
         virtual_clusters=tuple(
-            (_text(each, "name"), _text(each, "namespace")) for each in _entries(rule, "virtualClusters")
+            (_string_field(each, "name"), _string_field(each, "namespace"))
+            for each in _object_list_field(rule, "virtualClusters")
         ),
     )
 
 
-def _resources(entry: Object) -> Resources:
-    return Resources(_text(entry, "group"), _texts(entry, "resources"), _texts(entry, "resourceNames"))
+def _parse_resources(entry: Object) -> ScopeResources:
+    return ScopeResources(
+        _string_field(entry, "group"),
+        _string_list_field(entry, "resources"),
+        _string_list_field(entry, "resourceNames"),
+    )
 
 
-def _text(obj: Object, field: str) -> str:
+def _string_field(obj: Object, field: str) -> str:
     value = obj.get(field)
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _Malformed
+        raise _InvalidRule
     return value
 
 
-def _texts(obj: Object, field: str) -> tuple[str, ...]:
-    values = _list(obj, field)
+def _string_list_field(obj: Object, field: str) -> tuple[str, ...]:
+    values = _list_field(obj, field)
     if not all(isinstance(each, str) for each in values):
-        raise _Malformed
+        raise _InvalidRule
     return tuple(values)
 
 
-def _entries(obj: Object, field: str) -> Iterable[Object]:
-    values = _list(obj, field)
+def _object_list_field(obj: Object, field: str) -> Iterable[Object]:
+    values = _list_field(obj, field)
     if not all(isinstance(each, dict) for each in values):
-        raise _Malformed
+        raise _InvalidRule
     return values
 
 
-def _list(obj: Object, field: str) -> list[Any]:
+def _list_field(obj: Object, field: str) -> list[Any]:
     value = obj.get(field)
     if value is None:
         return []
     if not isinstance(value, list):
-        raise _Malformed
+        raise _InvalidRule
     return value

@@ -1,4 +1,4 @@
-"""Who is asking."""
+"""The authenticated user of a request, and the names of built-in groups."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from fairlead.core.scope import Scope
 
 ADMIN_GROUPS = frozenset({"system:masters", "service:admins"})
-"""The built-in groups that hold every right; nobody can grant them who is not in them."""
+"""The built-in groups with all permissions. Only their members can grant them."""
 
 AUTHENTICATED = "system:authenticated"
-EVERYBODY = (AUTHENTICATED, "service:authenticated")
-"""The groups of everybody who has signed in."""
+AUTHENTICATED_GROUPS = (AUTHENTICATED, "service:authenticated")
+"""The groups of all authenticated users."""
 
-TEAM_GROUP, USER_GROUP = "service:team:", "service:user:"
-"""How the groups begin that a team is to its members, and a user to itself."""
+TEAM_GROUP_PREFIX, USER_GROUP_PREFIX = "service:team:", "service:user:"
+"""Prefixes of the groups that represent a team and a single user."""
 
-SERVICE_ACCOUNT = "system:serviceaccount:"
-"""How the user names of service accounts begin; the namespace and the account's name follow."""
-SERVICE_ACCOUNTS = "system:serviceaccounts"
-"""The group of all service accounts. With a colon and a namespace behind it, the group of those in that namespace."""
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+"""Prefix of service account user names, followed by namespace and name."""
+SERVICE_ACCOUNTS_GROUP = "system:serviceaccounts"
+"""The group of all service accounts. With `:<namespace>` appended, the group of those in that namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """An authenticated identity. `key` names the access key it came with, never its value.
+    """An authenticated user. `key` is the name of the access key that was used, never its value.
 
-    `scope` is what that key is cut down to; None leaves the identity all of its rights. `impersonator` is who really
-    asks, when somebody acts as this user.
+    `scope` is what that key is restricted to; None means no restriction. `impersonator` is the user who sent the
+    request, when it impersonates this one.
     """
 
     name: str
@@ -40,21 +40,24 @@ class User:
 
     @property
     def is_admin(self) -> bool:
-        """In a built-in admin group. A scope may still cut this down: it is asked first, and apart."""
+        """Whether the user is in a built-in admin group. The key's scope may still restrict it and is checked
+        separately."""
         return not ADMIN_GROUPS.isdisjoint(self.groups)
 
     @property
-    def payer(self) -> str:
-        """Under which name what this identity asks for is counted: that of whoever really asks. The service accounts of
-        a namespace count together, because whoever may make one there may make a hundred."""
+    def flow_distinguisher(self) -> str:
+        """The name that limits and flow control count this user under: the impersonator's, if there is one.
+
+        All service accounts of a namespace share one name, because a user who can create one can create many.
+        """
         name = self.name if self.impersonator is None else self.impersonator.name
-        return name.rpartition(":")[0] if name.startswith(SERVICE_ACCOUNT) else name
+        return name.rpartition(":")[0] if name.startswith(SERVICE_ACCOUNT_PREFIX) else name
 
     @property
-    def holds_everything(self) -> bool:
-        """An administrator whose key has no scope: there is nothing that it could not do anyway."""
+    def is_unscoped_admin(self) -> bool:
+        """Whether this is an administrator whose key has no scope, which may do everything."""
         return self.is_admin and self.scope is None
 
 
-CONTROLLER = User("system:service:controller", ("system:masters",))
-"""The server itself, when it keeps things true."""
+CONTROLLER_USER = User("system:service:controller", ("system:masters",))
+"""The identity of the controllers."""

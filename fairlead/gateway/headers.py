@@ -1,20 +1,27 @@
-"""What of a request's headers goes along to a cluster, and as whom the request is made there.
+"""Headers of forwarded requests and responses, impersonation, and mapping of upstream errors to Status errors.
 
-Only names that are listed here pass, so a header that means something to somebody on the way, in whatever spelling,
-does not. The client's impersonation headers were dealt with before (`server/identify.py`), and the user that is given
-here is whom they asked for. The stored credential comes from `upstream/`; this adds whom it acts for. `forward.py`
-calls.
+Requests: only the headers in an allow-list are forwarded, so a header that a proxy in between interprets never passes.
+The client's own impersonation headers were handled before (`server/auth/impersonation.py`); the user passed in here is
+the effective one. `upstream/` adds the stored credential, this module the `Impersonate-*` headers.
+
+Responses are forwarded unchanged, including error responses, with these exceptions. Redirects are rejected: they would
+lead the client, with its key, to any address. A 401 is rejected: it is about the stored credential, and would make
+clients discard their own. Headers that affect this server's origin in a browser, such as cookies, are dropped, and
+scripts are sandboxed. `Cache-Control` is made private, so that no shared cache serves a response to other users.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
+from http import HTTPStatus
 from urllib.parse import quote
 
-from fairlead.core.call import Headers
-from fairlead.core.cluster_identity import ClusterNames, Extra
+from fairlead.core.call import Headers, Reply
+from fairlead.core.cluster_identity import ClusterIdentityMapper, Extra
+from fairlead.core.errors import ApiError, BadGateway, Details, Timeout, TooManyRequests, Unavailable
 from fairlead.core.user import User
+from fairlead.upstream.errors import Busy, ProtocolError, TimedOut, TlsError, UpstreamError, UserLimitExceeded
 
-PASSED = frozenset(
+FORWARDED_REQUEST_HEADERS = frozenset(
     {
         "accept",
         "accept-encoding",
@@ -36,60 +43,170 @@ PASSED = frozenset(
     }
 )
 
-TOKEN_CHARACTERS = "!#$&'*+^`|"
-"""What the name of a header may have beside letters, digits and `-._~`. Kubernetes decodes the rest of an extra key."""
-TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
-"""How a WebSocket's subprotocol begins that is a credential, which browsers have no other place for."""
+HEADER_NAME_CHARACTERS = "!#$&'*+^`|"
+"""Allowed in header names in addition to letters, digits and `-._~`. Other characters of extra keys are
+percent-encoded, and decoded by Kubernetes."""
+BEARER_SUBPROTOCOL_PREFIX = "base64url.bearer.authorization.k8s.io."
+"""Prefix of a WebSocket subprotocol that carries a bearer token, as browsers send it."""
 
-LONGEST_KEPT = 2_048
-"""Identities with more text than this are not kept: clients name groups, uids and extra values of any size."""
+MAX_CACHED_IDENTITY_CHARS = 2_048
+"""Larger identities are not cached: clients can send groups, uids and extra values of any size."""
 
-Pairs = Sequence[tuple[str, str]]
+HeaderPairs = Sequence[tuple[str, str]]
 
 
-def handed_on(headers: Headers, user: User, names: ClusterNames, audit_id: str) -> list[tuple[str, str]]:
-    """The headers of the request to the cluster. The audit id lets its log and ours be read side by side."""
+def forwarded_headers(
+    headers: Headers, user: User, names: ClusterIdentityMapper, audit_id: str
+) -> list[tuple[str, str]]:
+    """The headers of the request to the cluster. The audit ID correlates the cluster's audit log with ours."""
     pairs = list(_identity_headers(user, names))
     if audit_id:
         pairs.append(("audit-id", audit_id))
-    for name in headers.keys():  # noqa: SIM118 - they are no mapping
-        if name in PASSED:
+    for name in headers.keys():  # noqa: SIM118 - Headers is not a mapping
+        if name in FORWARDED_REQUEST_HEADERS:
             pairs += [(name, value) for value in headers.get_all(name)]
     return pairs
 
 
-def _identity_headers(user: User, names: ClusterNames) -> tuple[tuple[str, str], ...]:
+def _identity_headers(user: User, names: ClusterIdentityMapper) -> tuple[tuple[str, str], ...]:
     impersonator = user.impersonator.name if user.impersonator is not None else None
-    build = _kept_impersonation if _length(user) <= LONGEST_KEPT else _impersonation
+    build = (
+        _cached_impersonation_headers
+        if _identity_length(user) <= MAX_CACHED_IDENTITY_CHARS
+        else _build_impersonation_headers
+    )
     return build(names, user.name, user.groups, user.uid, user.extra, impersonator)
 
 
-def _length(user: User) -> int:
-    """The text of an identity. Every value counts, an empty one too."""
+def _identity_length(user: User) -> int:
+    """Size of an identity in characters. Each value counts as at least one, even if it is empty."""
     length = len(user.name) + len(user.uid) + sum(map(len, user.groups)) + len(user.groups)
     for key, values in user.extra:
         length += len(key) + sum(map(len, values)) + len(values)
     return length + len(user.impersonator.name) if user.impersonator is not None else length
 
 
-def _impersonation(
-    names: ClusterNames, name: str, groups: tuple[str, ...], uid: str, extra: Extra, impersonator: str | None
+def _build_impersonation_headers(
+    names: ClusterIdentityMapper, name: str, groups: tuple[str, ...], uid: str, extra: Extra, impersonator: str | None
 ) -> tuple[tuple[str, str], ...]:
-    """Whom a cluster is to take the request from. By these parts alone: a User has a scope, which is slow to hash."""
+    """The `Impersonate-*` headers. Takes the parts of a User as cache key, because its scope is slow to hash."""
     acting = User(impersonator) if impersonator is not None else None
-    known = names.identity(User(name, groups, uid, extra=extra, impersonator=acting))
+    known = names.map_user(User(name, groups, uid, extra=extra, impersonator=acting))
     pairs = [("impersonate-user", known.user)]
     pairs += [("impersonate-group", group) for group in known.groups]
     if known.uid:
         pairs.append(("impersonate-uid", known.uid))
     for key, values in known.extra:
-        pairs += [(f"impersonate-extra-{quote(key, safe=TOKEN_CHARACTERS)}", value) for value in values]
+        pairs += [(f"impersonate-extra-{quote(key, safe=HEADER_NAME_CHARACTERS)}", value) for value in values]
     return tuple(pairs)
 
 
-_kept_impersonation = lru_cache(maxsize=4096)(_impersonation)
+_cached_impersonation_headers = lru_cache(maxsize=4096)(_build_impersonation_headers)
 
 
-def offered(protocols: Sequence[str]) -> list[str]:
-    """The subprotocols that are offered to the cluster: all but the client's credential."""
-    return [each for each in protocols if not each.startswith(TOKEN_PROTOCOL)]
+def forwarded_subprotocols(subprotocols: Sequence[str]) -> list[str]:
+    """The subprotocols to offer to the cluster: all but the client's bearer token."""
+    return [each for each in subprotocols if not each.startswith(BEARER_SUBPROTOCOL_PREFIX)]
+
+
+FORWARDED_RESPONSE_HEADERS = frozenset(
+    {
+        "accept-ranges",
+        "content-disposition",
+        "content-encoding",
+        "content-language",
+        "content-range",
+        "date",
+        "etag",
+        "expires",
+        "last-modified",
+        "retry-after",
+        "vary",
+        "warning",
+        "x-kubernetes-pf-flowschema-uid",
+        "x-kubernetes-pf-prioritylevel-uid",
+    }
+)
+SANDBOX_HEADERS = (("content-security-policy", "sandbox"), ("x-content-type-options", "nosniff"))
+"""Browsers treat a page from a cluster as one with an opaque origin, not as one of this server."""
+SHARED_CACHE_DIRECTIVES = frozenset({"public", "s-maxage"})
+"""Directives that allow shared caching. kube-apiserver uses them for discovery; a pod may send them with anything."""
+PRIVATE_CACHE_CONTROL = "no-cache, private"
+"""The Cache-Control that kube-apiserver sends with everything else."""
+RETRY_AFTER_SECONDS = 1
+"""Retry-After, only for exceeded limits. Clients then retry silently, which would hide an unreachable cluster."""
+
+
+def check_status(status: int, title: str) -> None:
+    """Raises BadGateway for a response that must not be forwarded. `title` names the cluster in messages."""
+    if 200 <= status < 300:
+        return
+    if status == HTTPStatus.UNAUTHORIZED:
+        reason = "rejects the stored credential; ask an administrator to store a new kubeconfig"
+        raise BadGateway(f"{title} {reason}")
+    if 300 <= status < 400 and status != HTTPStatus.NOT_MODIFIED:
+        reason = "responded with a redirect, which gateways do not follow; request the target path instead"
+        raise BadGateway(f"{title} {reason}")
+    if not 300 <= status <= 999:
+        raise BadGateway(f"{title} sent an invalid response status; try again, or contact its administrator")
+
+
+def build_reply_head(status: int, headers: HeaderPairs) -> tuple[Reply, int | None]:
+    """Builds the reply without its body. Also returns the content length, if the cluster sent it.
+
+    Adds no headers to a 304: clients merge its headers into their cached response. With a Content-Type of ours, kubectl
+    could no longer decode its cached response. That response got our headers when it was first sent.
+    """
+    is_not_modified = status == HTTPStatus.NOT_MODIFIED
+    content_type, length, caching = "", None, list[str]()
+    forwarded = [] if is_not_modified else list(SANDBOX_HEADERS)
+    for name, value in headers:
+        if name == "cache-control":
+            caching.append(value)
+        elif name in FORWARDED_RESPONSE_HEADERS:
+            forwarded.append((name, value))
+        elif name == "content-type":
+            content_type = value
+        elif name == "content-length" and value.isdecimal():
+            length = int(value)
+    if caching:
+        forwarded.append(("cache-control", make_private(", ".join(caching))))
+    return Reply(status, b"", content_type, forwarded, cacheable=is_not_modified or bool(caching)), length
+
+
+def make_private(cache_control: str) -> str:
+    """Restricts a Cache-Control value to private caches, because this server must authorize each user.
+
+    client-go has a private cache and treats `public` and `private` alike. The result is deterministic, so the header of
+    a 304 matches that of the cached response.
+    """
+    if '"' in cache_control:  # such as `private="set-cookie"`, which applies to that header only
+        return PRIVATE_CACHE_CONTROL
+    directives = [
+        each
+        for each in map(str.strip, cache_control.split(","))
+        if each and _directive_name(each) not in SHARED_CACHE_DIRECTIVES
+    ]
+    if not any(_directive_name(each) in ("private", "no-store") for each in directives):
+        directives.append("private")
+    return ", ".join(directives)
+
+
+def _directive_name(text: str) -> str:
+    return text.partition("=")[0].strip().lower()
+
+
+def as_api_error(error: UpstreamError, title: str) -> ApiError:
+    """The Status error for a request without a response."""
+    message = f"{title}: {error.message}"
+    match error:
+        case TimedOut():
+            return Timeout(message)
+        case TlsError() | ProtocolError():
+            return BadGateway(message)
+        case UserLimitExceeded():
+            return TooManyRequests(message, Details(retry_after=RETRY_AFTER_SECONDS))
+        case Busy():
+            return Unavailable(message, Details(retry_after=RETRY_AFTER_SECONDS))
+        case _:
+            return Unavailable(message)

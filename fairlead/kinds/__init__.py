@@ -1,25 +1,37 @@
-"""The API itself: one file per kind, nothing but declarations.
+"""The kinds that the API serves: declarations of schemas, columns, defaulting and validation. No I/O.
 
-A new kind is a file here and a place in `KINDS`; everything else derives from its `Kind` value. `app` makes the catalog
-from this tuple.
+To add a kind, declare a `Kind` and add it to `KINDS`; routes, discovery, OpenAPI and tables derive from it.
+
+- `fields`: schemas that several management kinds share
+- `access`: users, teams, access keys and their scopes, direct tokens, whoami reviews
+- `clusters`: Cluster, Runner, App, Config
+- `instances`: spaces, virtual clusters, workspaces and their templates
+- `projects`: Project and its subresources, project secrets, migration
+- `core`: kinds of the core group, events.k8s.io and coordination.k8s.io
+- `rbac`: roles, bindings, access reviews
 """
 
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.app import APP
-from fairlead.kinds.cluster import CLUSTER
-from fairlead.kinds.clusterrole import CLUSTERROLE
-from fairlead.kinds.clusterrolebinding import CLUSTERROLEBINDING
-from fairlead.kinds.config import CONFIG
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.directtoken import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
-from fairlead.kinds.empty_kinds import POD, SERVICE
-from fairlead.kinds.event import EVENT
-from fairlead.kinds.event_v1 import EVENT_V1
-from fairlead.kinds.lease import LEASE
-from fairlead.kinds.namespace import NAMESPACE
-from fairlead.kinds.project import PROJECT
-from fairlead.kinds.projectsecret import PROJECT_SECRET
-from fairlead.kinds.reviews import (
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
+from fairlead.kinds.access.users import TEAM, USER
+from fairlead.kinds.access.whoami import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
+from fairlead.kinds.clusters.app import APP
+from fairlead.kinds.clusters.cluster import CLUSTER
+from fairlead.kinds.clusters.config import CONFIG
+from fairlead.kinds.clusters.runner import RUNNER
+from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
+from fairlead.kinds.core.event import EVENT
+from fairlead.kinds.core.event_v1 import EVENT_V1
+from fairlead.kinds.core.lease import LEASE
+from fairlead.kinds.core.namespace import NAMESPACE
+from fairlead.kinds.core.pod_service import POD, SERVICE
+from fairlead.kinds.core.service_account import SERVICE_ACCOUNT
+from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
+from fairlead.kinds.instances.templates import SPACE_TEMPLATE, VIRTUAL_CLUSTER_TEMPLATE, WORKSPACE_TEMPLATE
+from fairlead.kinds.instances.workspace import WORKSPACE
+from fairlead.kinds.projects.project import PROJECT
+from fairlead.kinds.projects.secrets import PROJECT_SECRET, SHARED_SECRET
+from fairlead.kinds.rbac.access_reviews import (
     EXPLAINED_REVIEW,
     EXPLAINED_SELF_REVIEW,
     LOCAL_SUBJECT_ACCESS_REVIEW,
@@ -27,21 +39,8 @@ from fairlead.kinds.reviews import (
     SELF_SUBJECT_RULES_REVIEW,
     SUBJECT_ACCESS_REVIEW,
 )
-from fairlead.kinds.role import ROLE
-from fairlead.kinds.rolebinding import ROLEBINDING
-from fairlead.kinds.runner import RUNNER
-from fairlead.kinds.secret import SECRET
-from fairlead.kinds.selves import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
-from fairlead.kinds.serviceaccount import SERVICE_ACCOUNT
-from fairlead.kinds.sharedsecret import SHARED_SECRET
-from fairlead.kinds.space import SPACE
-from fairlead.kinds.spacetemplate import SPACE_TEMPLATE
-from fairlead.kinds.team import TEAM
-from fairlead.kinds.user import USER
-from fairlead.kinds.virtualcluster import VIRTUAL_CLUSTER
-from fairlead.kinds.virtualclustertemplate import VIRTUAL_CLUSTER_TEMPLATE
-from fairlead.kinds.workspace import WORKSPACE
-from fairlead.kinds.workspacetemplate import WORKSPACE_TEMPLATE
+from fairlead.kinds.rbac.bindings import CLUSTERROLEBINDING, ROLEBINDING
+from fairlead.kinds.rbac.roles import CLUSTERROLE, ROLE
 
 KINDS = (
     APP,

@@ -1,7 +1,7 @@
-"""Conditions: what is known about an object, one entry for each aspect, as `kubectl wait --for=condition=...` reads it.
+"""Status conditions, as `kubectl wait --for=condition=...` reads them.
 
-Pure functions over the value of `status`; controllers use them inside the function of the old object that they write
-with. Nothing handed in is changed: what comes back is a new value, equal to the old one if there was no news.
+Pure functions of the value of `status`. Controllers call them inside the edit function of a write. Arguments are not
+changed; the result equals the old status if nothing is new.
 """
 
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
 
 def condition(type: str, status: str, reason: str, message: str = "", severity: str = "") -> Object:
-    """One condition before it is put into a status. A severity makes sense with the status False only."""
-    made = {"type": type, "status": status, "reason": reason, "message": message}
-    return {**made, "severity": severity} if severity else made
+    """A condition, before it is added to a status. `severity` is only meaningful with status False."""
+    value = {"type": type, "status": status, "reason": reason, "message": message}
+    return {**value, "severity": severity} if severity else value
 
 
 def find_condition(status: Object | None, type: str) -> Object | None:
-    """The condition of that type, or None while nobody has written it."""
+    """The condition of that type, or None if there is none yet."""
     return next((each for each in conditions_of(status) if each.get("type") == type), None)
 
 
@@ -27,10 +27,10 @@ def is_true(status: Object | None, type: str) -> bool:
 
 
 def with_condition(status: Object | None, condition: Object, now: str, generation: int | None = None) -> Object:
-    """The status with this condition in place of the one of its type, or at the end if it is the first of its type.
+    """The status with this condition, in place of the one of its type or at the end.
 
-    `lastTransitionTime` moves to `now` only when the condition's status is another one than before. A reason, message
-    or severity that is not given is not kept from before. `generation` is what the condition was found out for.
+    `lastTransitionTime` becomes `now` only if the condition's status changes. Reason, message and severity are always
+    replaced. `generation` becomes the observedGeneration.
     """
     before = find_condition(status, condition["type"])
     entry = dict(condition)
@@ -49,7 +49,7 @@ def with_condition(status: Object | None, condition: Object, now: str, generatio
 def with_conditions(
     status: Object | None, conditions: Iterable[Object], now: str, generation: int | None = None
 ) -> Object:
-    """The same for several at once, in their order."""
+    """The same for several conditions, in their order."""
     after = status or {}
     for each in conditions:
         after = with_condition(after, each, now, generation)
@@ -57,13 +57,13 @@ def with_conditions(
 
 
 def without_conditions(status: Object | None, *types: str) -> Object:
-    """The status without conditions of these types; those that nobody wrote are not missed."""
+    """The status without conditions of these types."""
     entries = conditions_of(status)
-    kept = [each for each in entries if each.get("type") not in types]
-    return {**(status or {}), "conditions": kept} if len(kept) != len(entries) else dict(status or {})
+    remaining = [each for each in entries if each.get("type") not in types]
+    return {**(status or {}), "conditions": remaining} if len(remaining) != len(entries) else dict(status or {})
 
 
 def conditions_of(status: Object | None) -> list[Object]:
-    """All of them, in order. What is no list of objects counts as none: the schema has refused it elsewhere."""
+    """All conditions, in order. Anything but a list of objects counts as none; the schema rejects it elsewhere."""
     found = (status or {}).get("conditions")
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

@@ -1,6 +1,6 @@
-"""The words that a kind is declared with: Kind, Column, Change.
+"""How a kind is declared: `Kind`, `Column`, `Action`, `Conversion`, and the `Change` that its rules see.
 
-One `Kind` value is all there is to say about a kind. Routes, discovery, OpenAPI, validation, defaults, unknown-field
+One `Kind` value declares everything about a kind. Routes, discovery, OpenAPI, validation, defaults, unknown-field
 warnings, merge keys, `/status`, `kubectl get` tables, field selectors and authorization names derive from it.
 """
 
@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry import schema as words
+from fairlead.registry import schema as openapi
 from fairlead.registry.schema import Schema
-from fairlead.storage.contract import Change as Write
-from fairlead.storage.contract import Check, Key
+from fairlead.storage.contract import Key, Precondition, Write
 
-__all__ = ["ALL_VERBS", "MANAGEMENT_GROUP", "Action", "Change", "Column", "Form", "Kind", "Problem"]
+__all__ = ["ALL_VERBS", "MANAGEMENT_GROUP", "Action", "Change", "Column", "Conversion", "Kind", "Problem"]
 
 MANAGEMENT_GROUP = "management.service.sh"
-"""The default of the setting `api_group`; kinds declared with this group move along when it is set."""
+"""Default of the setting `api_group`. Kinds declared with this group move to the configured one."""
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of `kubectl get`. `path` is dotted (`status.phase`) or a function of the object.
+    """A printer column of `kubectl get`. `path` is a dotted path (`status.phase`) or a function of the object.
 
-    A `wide` one needs `-o wide`; one of type `date` shows how long ago that was.
+    `wide` columns appear only with `-o wide`; columns of type `date` show an age.
     """
 
     name: str
@@ -42,10 +42,10 @@ class Column:
 
 @dataclass(slots=True)
 class Change:
-    """A write under way, as the kind's own rules and the admission chain see it.
+    """A write in progress, as seen by the kind's own rules and by the admission chain.
 
-    `old` is None on create, `new` on delete. Rules may fill in `new` (prepare, admission), add `warnings`, and hang
-    further writes and conditions onto the same commit (`also`, `checks`).
+    `old` is None on create, `new` is None on delete. Rules may set defaults in `new`, add `warnings`, and add writes
+    and preconditions to the same commit (`extra_writes`, `preconditions`).
     """
 
     verb: str
@@ -55,34 +55,36 @@ class Change:
     new: Object | None
     subresource: str = ""
     dry_run: bool = False
-    arriving: bool = False
-    """A create of what comes from another namespace and has a past: what the server has set on it is there rightly."""
-    also: list[Write] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    is_move: bool = False
+    """A create of an object that moves in from another namespace: server-set fields on it are legitimate."""
+    extra_writes: list[Write] = field(default_factory=list)
+    preconditions: list[Precondition] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     problems: Sequence[Problem] = ()
-    """What the schema has against the new object. Admission comes first all the same: a 403 is said before a 422."""
-    once: dict[str, str] = field(default_factory=dict)
-    """Values by dotted path that the answer to this very write carries and no other: a new key, shown once. It lasts
-    through all attempts of one write, so whoever finds its value in here has made it already."""
+    """What schema validation found wrong with the new object. Admission runs first: a 403 precedes a 422."""
+    one_time_fields: dict[str, str] = field(default_factory=dict)
+    """Values by dotted path that only the response to this write contains, such as a new access key. It is kept across
+    the retries of one write, so a rule that finds its value here must not generate another."""
 
     @property
     def spec(self) -> Object:
-        """The new object's spec, empty if there is none."""
+        """The new object's spec; empty if it has none."""
         spec = (self.new or {}).get("spec")
         return spec if isinstance(spec, dict) else {}
 
     @property
     def obj(self) -> Object:
-        """The object after the change, or the one that goes away."""
+        """The object after the change; for a delete, the object that is deleted."""
         return self.new if self.new is not None else self.old or {}
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A path below an object that does something instead of being a part of it (`ownedaccesskeys/<name>/rotate`).
+    """An action subresource, which does something instead of reading or writing a part
+    (`ownedaccesskeys/<name>/rotate`).
 
-    `kind` is what it takes and answers with; None for the kind that it belongs to. What it does is the server's matter.
+    `kind` is the kind of its request and response body; None for the kind it belongs to. The server implements the
+    action.
     """
 
     name: str
@@ -91,25 +93,25 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Form:
-    """Says that a kind shows the objects of another one, `of`, which is the one that is stored.
+class Conversion:
+    """Declares that a kind serves the objects of another kind, `stored_kind`, converted on read and write.
 
-    `show` and `store` turn the fields of an object from one form into the other; apiVersion, kind and metadata are
-    looked after elsewhere. `fields` gives the stored kind's name for each field that can be selected by. The stored
-    kind has no secret fields.
+    `from_stored` and `to_stored` convert the fields of an object. apiVersion, kind and metadata are handled by
+    `registry/codec.py`. `field_names` maps each selectable field to its name in the stored kind. The stored kind must
+    not have sensitive fields.
     """
 
-    of: Kind
-    show: Callable[[Object], Object]
-    store: Callable[[Object], Object]
-    fields: Mapping[str, str]
+    stored_kind: Kind
+    from_stored: Callable[[Object], Object]
+    to_stored: Callable[[Object], Object]
+    field_names: Mapping[str, str]
 
 
-def _nothing(change: Change) -> None:
+def _no_defaults(change: Change) -> None:
     return None
 
 
-def _is_nobodys(obj: Object) -> bool:
+def _never_server_owned(obj: Object) -> bool:
     return False
 
 
@@ -117,90 +119,107 @@ def _no_problems(change: Change) -> Iterable[Problem]:
     return ()
 
 
+class Sensitivity(Enum):
+    """Which default roles may read the objects of a kind (`authz/default_roles.py`)."""
+
+    NORMAL = "normal"
+    """Contains no credentials that a response shows: `view`, `edit` and `admin` may read it."""
+    SECRET = "secret"
+    """Contains credentials: `edit` and `admin` may read it, `view` may not."""
+    CREDENTIAL = "credential"
+    """Is itself a credential for this server: no default role of a namespace includes it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of object. `fields` are those beside apiVersion, kind and metadata: usually spec and status."""
+    """A kind of object. `fields` are the top-level fields besides apiVersion, kind and metadata, usually spec and
+    status."""
 
     name: str
     plural: str
     namespaced: bool
     fields: Mapping[str, Schema]
     description: str
+    sensitivity: Sensitivity = field(kw_only=True)
     group: str = MANAGEMENT_GROUP
     version: str = "v1"
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     status_subresource: bool = False
-    """The status belongs to a controller: it has `/status`, and writes elsewhere leave it alone."""
-    parts: tuple[str, ...] = ()
-    """Further subresources that are written like the object itself (Namespace's `finalize`)."""
+    """The kind has `/status`, and writes to the main resource ignore the status."""
+    extra_subresources: tuple[str, ...] = ()
+    """Further subresources that are written like the object itself (`finalize` of Namespace)."""
     columns: tuple[Column, ...] = ()
-    whole_table: bool = False
-    """The columns are the whole table; otherwise Name comes first and Age last by themselves."""
+    explicit_columns: bool = False
+    """The columns are the complete table. Otherwise Name is added in front and Age at the end."""
     selectable: tuple[str, ...] = ()
-    """Dotted paths that fieldSelector accepts beside metadata.name and metadata.namespace."""
+    """Dotted paths that fieldSelector accepts besides metadata.name and metadata.namespace."""
     immutable: tuple[str, ...] = ()
-    """Dotted paths whose value may not change once set."""
-    secret: tuple[str, ...] = ()
-    """Dotted paths of credentials, a step into a list meaning each entry: sealed in the store, and left out of logs,
-    audit and the console."""
-    hidden: tuple[str, ...] = ()
-    """Those secret paths that can be written and never read again: no answer has them, and an update without them keeps
+    """Dotted paths whose value must not change once set."""
+    sensitive: tuple[str, ...] = ()
+    """Dotted paths of credentials; a path through a list covers each entry. They are encrypted at rest and left out of
+    logs, audit events and the console."""
+    write_only: tuple[str, ...] = ()
+    """The sensitive paths that are write-only: no response contains them, and an update that omits them keeps them."""
+    safe_siblings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By write-only path: sibling fields that may change without the credential being sent again. A change to any other
+    sibling may redirect the credential, so the requester must send it again."""
+    encrypted: tuple[str, ...] = ()
+    """Further paths, of text that may contain a credential. They are encrypted at rest, and served as usual."""
+    redact_derived: Callable[[Object], None] | None = None
+    """Removes values derived from write-only fields from an object before it is served. Called only for objects that
+    have write-only fields."""
+    redacted_paths: tuple[str, ...] = ()
+    """Dotted paths that `redact_derived` changes. An update that sends back the redacted value keeps the stored one."""
+    is_server_owned: Callable[[Object], bool] = _never_server_owned
+    """Whether the server owns an object. All its sensitive paths are then write-only, and only the server may write
     them."""
-    unbound: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By hidden path: the fields of the same structure that may change without it. All others say what the credential
-    is for, and who changes one of them has to send it again."""
-    sealed: tuple[str, ...] = ()
-    """Further paths, of texts that may hold a credential before anybody knows: sealed in the store, and no more."""
-    conceal: Callable[[Object], None] | None = None
-    """Takes what is derived from hidden fields out of an object that is to be shown. Asked for objects with one."""
-    concealed: tuple[str, ...] = ()
-    """Dotted paths that `conceal` changes: what comes back as it was shown is put back as it was."""
-    is_the_servers: Callable[[Object], bool] = _is_nobodys
-    """Whether an object is the server's own: its secret paths are hidden then, whoever asks, and nobody else writes
-    them."""
-    strict: tuple[str, ...] = ()
-    """Dotted paths below which unknown fields are always refused: a misspelt limit must not vanish."""
-    shared: bool = False
-    """`spec.owner` and `spec.access` give rights to the object, and who may not list all sees those that it may get."""
-    stored: bool = True
-    """False for kinds that are only asked (reviews): a POST is answered and nothing is kept."""
+    reject_unknown_under: tuple[str, ...] = ()
+    """Dotted paths below which unknown fields are always rejected, because dropping a misspelt restriction is
+    dangerous."""
+    has_access_entries: bool = False
+    """`spec.owner` and `spec.access` grant rights on the object. Users who may not list all objects get a filtered
+    list."""
+    persisted: bool = True
+    """False for kinds that are never persisted, such as access reviews: a POST is only answered."""
     actions: tuple[Action, ...] = ()
     name_is_label: bool = False
     """Names are DNS labels (63 characters, no dots) instead of DNS subdomains."""
     name_is_path_segment: bool = False
-    """Names are whatever can be one step of a URL path, such as `system:discovery`."""
-    held_by: tuple[str, ...] = ("metadata.finalizers",)
-    """Dotted paths of the lists that must be empty before a deleted object goes."""
-    deleting: Callable[[Object], None] | None = None
-    """Marks the object when its deletion begins, for a kind that shows it beyond metadata (Namespace's phase)."""
-    prepare: Callable[[Change], None] = _nothing
-    """Fills in what may be left out, after pruning and defaults and before checks. Pure."""
+    """Names may be any single URL path segment, such as `system:discovery`."""
+    finalizer_paths: tuple[str, ...] = ("metadata.finalizers",)
+    """Dotted paths of the lists that must be empty before a deleted object is removed."""
+    on_delete: Callable[[Object], None] | None = None
+    """Called on the object when its deletion begins, for kinds that also show it outside metadata (phase of Namespace).
+    """
+    default: Callable[[Change], None] = _no_defaults
+    """Sets default values, after pruning and schema defaults and before the checks. Pure."""
     check: Callable[[Change], Iterable[Problem]] = _no_problems
-    """Yields every problem that a schema cannot say. Pure."""
-    selectable_value: Callable[[Object, str], Any] | None = None
-    """For a kind whose selectable fields are not simply their paths (Event's `source`)."""
+    """Yields every problem that the schema cannot express. Pure."""
+    read_selectable_field: Callable[[Object, str], Any] | None = None
+    """Reads a selectable field, for a kind where the value is not simply at the path (`source` of Event)."""
     tracks_generation: bool = True
-    """metadata.generation counts changes of the desired state; a few core kinds have none."""
+    """metadata.generation counts changes of the desired state. Some core kinds do not have it."""
     builtin: bool = False
-    """Behaves like the kinds compiled into a kube-apiserver where those differ from custom resources: bodies may leave
-    out kind and apiVersion, what does not decode is a 400, list items carry no types, ages in tables are text."""
-    writes_without_version: bool = False
-    """PUT without resourceVersion is taken as it comes (last write wins), as core kinds do."""
-    empty: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that every object shows although nothing is in them. Whoever makes an object does not own them by that."""
-    form: Form | None = None
-    """Set for a second form of a kind: it has names, rules and permissions of its own, and no objects."""
+    """Behaves like the built-in kinds of a kube-apiserver where those differ from custom resources: bodies may omit
+    kind and apiVersion, decoding errors are a 400, list items have no kind and apiVersion, ages in tables are text."""
+    allows_unconditional_update: bool = False
+    """PUT without resourceVersion is accepted (unconditional update), as for core kinds."""
+    empty_fields: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that every object has even if they are empty. Creating an object does not make its manager own them."""
+    conversion: Conversion | None = None
+    """Set for a kind that serves the objects of another one: it has its own names, rules and permissions, but no
+    storage."""
 
     @property
-    def has_servers_own(self) -> bool:
-        """Whether any of its objects can be the server's own."""
-        return self.is_the_servers is not _is_nobodys
+    def may_be_server_owned(self) -> bool:
+        """Whether the server can own any of its objects."""
+        return self.is_server_owned is not _never_server_owned
 
-    def hidden_in(self, obj: Object) -> tuple[str, ...]:
-        """The paths that no answer about this object has."""
-        return self.secret if self.is_the_servers(obj) else self.hidden
+    def write_only_paths(self, obj: Object) -> tuple[str, ...]:
+        """The paths that no response about this object contains."""
+        return self.sensitive if self.is_server_owned(obj) else self.write_only
 
     @property
     def api_version(self) -> str:
@@ -212,31 +231,31 @@ class Kind:
 
     @property
     def subresources(self) -> tuple[str, ...]:
-        """What stands below an object's path and is written like the object."""
-        return ("status", *self.parts) if self.status_subresource else self.parts
+        """Subresources that are written like the object."""
+        return ("status", *self.extra_subresources) if self.status_subresource else self.extra_subresources
 
     @property
     def list_kind(self) -> str:
         return f"{self.name}List"
 
     @property
-    def place(self) -> tuple[str, str]:
-        """Where its objects are stored: the first two parts of their keys."""
-        of = self if self.form is None else self.form.of
-        return of.group, of.plural
+    def stored_resource(self) -> tuple[str, str]:
+        """The group and plural that its objects are stored under: the first two elements of their keys."""
+        stored = self if self.conversion is None else self.conversion.stored_kind
+        return stored.group, stored.plural
 
     def key(self, namespace: str, name: str) -> Key:
-        """Where the object is stored."""
-        if self.form is None:
+        """The storage key of an object."""
+        if self.conversion is None:
             return (self.group, self.plural, namespace, name)
-        return (*self.place, namespace, name)
+        return (*self.stored_resource, namespace, name)
 
     def schema(self) -> Schema:
-        """The whole object as structural OpenAPI, metadata left as the object that `registry/meta.py` looks after."""
+        """The whole object as structural OpenAPI. `registry/metadata.py` has the schema of metadata."""
         properties = {
-            "apiVersion": words.string("Versioned schema of this representation of an object."),
-            "kind": words.string("The kind of object that this is."),
-            "metadata": words.free("Standard object metadata."),
+            "apiVersion": openapi.string("Versioned schema of this representation of an object."),
+            "kind": openapi.string("The kind of this object."),
+            "metadata": openapi.open_object("Standard object metadata."),
             **self.fields,
         }
         return {"type": "object", "description": self.description, "properties": properties}

@@ -1,34 +1,34 @@
-"""How much of anything a request may hold: every number in one table.
+"""Limits on the content of requests, all in one table.
 
-`registry/schema.py` has them as the defaults of its words, kinds name them where another number is right, and what no
-schema can say (free-form places, keys of maps, selectors, queries) is checked against them in code. docs/limits.md
-shows this table; a test keeps the two together.
+`registry/schema.py` uses them as defaults, and kinds pass another one where needed. What a schema cannot express
+(free-form values, keys of maps, selectors, queries) is checked against them in code. docs/limits.md shows this table,
+and a test compares the two.
 
-A limit is far beyond what people need and far below what hurts everybody else. Where Kubernetes has a rule of its own,
-that rule speaks first, in its own words: the numbers here are then above it.
+A limit is far above what users need and far below what would slow down the server for others. Where Kubernetes has a
+limit of its own, the one here is higher, so that the error is Kubernetes' own.
 """
 
-from fairlead.core.malformed import MAX_VALUES
+from fairlead.core.body_errors import MAX_VALUES
 
 KIB, MIB = 1024, 1024 * 1024
 
-# Characters of texts
+# Strings, in characters
 
 NAME = 1_024
-"""Names, identifiers, one-word answers: the default of a text. Names of objects end at 253, groups of directories at
-some hundreds."""
+"""Names, identifiers, single words: the default for a string. Object names end at 253 characters, groups from
+directories at a few hundred."""
 TIME = 64
 """A date and time with any precision."""
 URL = 8_192
 EXPRESSION = 8_192
-"""A selector, cron text or list with commas."""
+"""A selector, cron expression or comma-separated list."""
 DESCRIPTION = 16 * KIB
 MESSAGE = 32 * KIB
-"""What a condition, event or phase says to people."""
+"""The message of a condition, event or phase."""
 CREDENTIAL = 16 * KIB
-"""Passwords and tokens; the key file of a cloud account is a password of 3 KiB."""
+"""Passwords and tokens. The key file of a cloud account is a password of 3 KiB."""
 ENVIRONMENT = 128 * KIB
-"""The value of an environment variable: Linux takes no longer one."""
+"""The value of an environment variable; Linux accepts no longer one."""
 PICTURE = 512 * KIB
 """An icon as a data URL."""
 README = 512 * KIB
@@ -36,25 +36,26 @@ SETTINGS = 64 * KIB
 """The text of the Config."""
 CERTIFICATES = 1 * MIB
 DOCUMENT = 1_536 * KIB
-"""Manifests, scripts, values of charts, parameters: as large as a whole object may be in etcd."""
+"""Manifests, scripts, chart values, parameters: the maximum size of an object in etcd."""
 DATA = 4 * MIB
-"""One value of a ConfigMap or Secret. All of them together end at 1 MiB decoded, which is what people meet."""
+"""One value of a ConfigMap or Secret. All of them together may have 1 MiB decoded, which is the limit that users reach.
+"""
 
-# Entries of lists
+# Lists, in entries
 
 ITEMS = 1_000
-"""The default of a list."""
+"""The default for a list."""
 NAMES_IN_A_RULE = 2_000
 """Names in a rule of a scope."""
 SCOPE_ENTRIES = 1_000
 ROLE_RULES = 5_000
 ROLE_NAMES = 10_000
-"""Names of objects in a rule of a Role, which operators fill in, too."""
+"""resourceNames in a rule of a Role, which operators generate, too."""
 SUBJECTS = 10_000
 MEMBERS = 10_000
-"""People in a project, a team or an access entry."""
+"""Users in a project, a team or an access entry."""
 GROUPS = 5_000
-"""Groups of a user. Kerberos ends at 1,015, directories do not."""
+"""Groups of a user. Kerberos allows 1,015; directories have no limit."""
 ACCESS_ENTRIES = 1_000
 ALLOWED = 5_000
 """Clusters, runners and templates that a project may use."""
@@ -63,11 +64,11 @@ PARAMETERS = 500
 DEFINITIONS = 2_000
 """Parameters of all versions of a template together."""
 PATTERNS = 16
-"""Different regular expressions of all versions of a template together: to compile one takes up to 3 milliseconds."""
+"""Distinct regular expressions in all versions of a template together. Compiling one takes up to 3 milliseconds."""
 PATTERN_CHARACTERS = 4_000
-"""Characters of all these together."""
+"""Characters of all these regular expressions together."""
 OPTIONS = 1_000
-"""Values that a parameter can be chosen from."""
+"""Values that a parameter offers."""
 VERSIONS = 1_000
 DEPLOYMENTS = 500
 """Charts and apps of a template."""
@@ -75,18 +76,18 @@ AUDIENCES = 100
 FINALIZERS = 1_000
 OWNERS = 1_000
 MANAGERS = 10_000
-"""Entries of managedFields. Beyond 1,000 they are passed over, as Kubernetes does with those that make no sense."""
+"""Entries of managedFields. More than 1,000 are ignored, as Kubernetes ignores invalid entries."""
 REPORTED_TOKENS = 20_000
-"""Tokens whose use an agent reports at once; it keeps half as many."""
+"""Tokens whose last use an agent reports in one request. The agent keeps half as many."""
 ANSWERED = 1_000_000
-"""Lists that are only in answers, or that only the server writes: as many as there are objects."""
+"""Lists that only occur in responses or that only the server writes: they can be as long as there are objects."""
 
-# Entries and keys of maps
+# Maps: entries and keys
 
 ENTRIES = 1_000
-"""The default of a map."""
+"""The default for a map."""
 KEY = 1_024
-"""Characters of a key."""
+"""Characters of a map key."""
 LABELS = 2_000
 ANNOTATIONS = 10_000
 ANNOTATIONS_BYTES = 256 * KIB
@@ -96,14 +97,14 @@ DATA_KEYS = 10_000
 DATA_BYTES = 1 * MIB
 """All values of a ConfigMap or Secret together, decoded, as in Kubernetes."""
 
-# Names in metadata
+# Strings in metadata
 
 METADATA_TEXT = 16 * KIB
-"""Single texts of metadata. What names and finalizers look like is Kubernetes' rule, and shorter."""
+"""A single string in metadata. Kubernetes' own rules for names and finalizers are stricter."""
 ANNOTATION = 1 * MIB
-"""One annotation; all of them together end at ANNOTATIONS_BYTES."""
+"""One annotation; all of them together are limited by ANNOTATIONS_BYTES."""
 
-# Free-form places: whatever stands where a schema takes anything
+# Free-form values: fields whose schema accepts any content
 
 FREE_BYTES = 512 * KIB
 FREE_VALUES = 20_000
@@ -112,7 +113,7 @@ FREE_DEPTH = 128
 # Whole requests
 
 VALUES = MAX_VALUES
-"""Values in a body: texts, numbers, lists and maps, nested ones counted one by one."""
+"""JSON values in a body: strings, numbers, lists and maps, with nested ones counted individually."""
 SELECTOR_TERMS = 64
 SELECTOR_VALUES = 2_000
 """Values in the parentheses of one term."""

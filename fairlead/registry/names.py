@@ -1,14 +1,14 @@
-"""What names, labels, annotations and finalizers may look like: Kubernetes' rules and its words for breaking them.
+"""Syntax of names, labels, annotations and finalizers: Kubernetes' rules and its error messages.
 
-Each function yields the reasons why a text is not acceptable; none means that it is fine. Metadata validation and
-selectors share them.
+Each function yields the reasons why a string is invalid; nothing if it is valid. Metadata validation and selectors use
+them.
 """
 
 import re
 from collections.abc import Iterator
 
-LABEL_LENGTH = 63
-SUBDOMAIN_LENGTH = 253
+MAX_LABEL_LENGTH = 63
+MAX_SUBDOMAIN_LENGTH = 253
 
 _NAME_PART = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -27,10 +27,10 @@ _NAME_EXAMPLES = f"(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for 
 _VALUE_EXAMPLES = f"(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '{_VALUE}')"
 
 
-def subdomain_faults(text: str) -> Iterator[str]:
+def dns_subdomain_errors(text: str) -> Iterator[str]:
     """A DNS subdomain: the names of most objects."""
-    if len(text) > SUBDOMAIN_LENGTH:
-        yield f"must be no more than {SUBDOMAIN_LENGTH} characters"
+    if len(text) > MAX_SUBDOMAIN_LENGTH:
+        yield f"must be no more than {MAX_SUBDOMAIN_LENGTH} characters"
     if not _subdomain.fullmatch(text):
         yield (
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
@@ -39,10 +39,10 @@ def subdomain_faults(text: str) -> Iterator[str]:
         )
 
 
-def label_faults(text: str) -> Iterator[str]:
-    """A DNS label: the names of namespaces and of what becomes a part of one."""
-    if len(text) > LABEL_LENGTH:
-        yield f"must be no more than {LABEL_LENGTH} characters"
+def dns_label_errors(text: str) -> Iterator[str]:
+    """A DNS label: the names of namespaces, and of objects that become part of one."""
+    if len(text) > MAX_LABEL_LENGTH:
+        yield f"must be no more than {MAX_LABEL_LENGTH} characters"
     if not _label.fullmatch(text):
         yield (
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
@@ -51,7 +51,7 @@ def label_faults(text: str) -> Iterator[str]:
         )
 
 
-def qualified_faults(text: str) -> Iterator[str]:
+def qualified_name_errors(text: str) -> Iterator[str]:
     """A name with an optional prefix and '/': the keys of labels and annotations, and finalizers."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
@@ -63,20 +63,20 @@ def qualified_faults(text: str) -> Iterator[str]:
     if slash and not prefix:
         yield "prefix part must be non-empty"
     elif slash:
-        for fault in subdomain_faults(prefix):
+        for fault in dns_subdomain_errors(prefix):
             yield f"prefix part {fault}"
     if not name:
         yield "name part must be non-empty"
-    elif len(name) > LABEL_LENGTH:
-        yield f"name part must be no more than {LABEL_LENGTH} bytes"
+    elif len(name) > MAX_LABEL_LENGTH:
+        yield f"name part must be no more than {MAX_LABEL_LENGTH} bytes"
     if not _name_part.fullmatch(name):
         yield f"name part {_ALPHANUMERIC} {_NAME_EXAMPLES}"
 
 
-def value_faults(text: str) -> Iterator[str]:
+def label_value_errors(text: str) -> Iterator[str]:
     """The value of a label."""
-    if len(text.encode()) > LABEL_LENGTH:
-        yield f"must be no more than {LABEL_LENGTH} bytes"
+    if len(text.encode()) > MAX_LABEL_LENGTH:
+        yield f"must be no more than {MAX_LABEL_LENGTH} bytes"
     if not _value.fullmatch(text):
         yield (
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
@@ -84,8 +84,8 @@ def value_faults(text: str) -> Iterator[str]:
         )
 
 
-def path_segment_faults(text: str) -> Iterator[str]:
-    """What may stand as one step of a URL path: the names of the kinds that do not insist on DNS."""
+def path_segment_errors(text: str) -> Iterator[str]:
+    """A URL path segment: the names of kinds that do not require DNS names."""
     if text in (".", ".."):
         yield f"may not be '{text}'"
     for mark in "/%":

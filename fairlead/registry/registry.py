@@ -1,4 +1,4 @@
-"""All resources together: what verbs, admission rules and controllers find the others through."""
+"""The `Registry`: all resources, for verbs, admission rules and controllers to find each other's objects."""
 
 from collections.abc import Iterator
 
@@ -7,11 +7,11 @@ from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
 from fairlead.registry.resource import Admission, Resource
 from fairlead.storage.contract import Store
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
 
 
 class Registry:
-    """The kinds that are served, each with its resource."""
+    """The served kinds, each with its `Resource`."""
 
     def __init__(self, catalog: Catalog, store: Store, view: View, admit: Admission, clock: Clock) -> None:
         self.catalog = catalog
@@ -25,10 +25,10 @@ class Registry:
         """The resource of a kind that is known to be served."""
         return self._resources[group, plural]
 
-    def of(self, kind: Kind) -> Resource:
+    def resource_for(self, kind: Kind) -> Resource:
         return self._resources[kind.group, kind.plural]
 
-    def namespaced(self) -> Iterator[Resource]:
-        """Everything that can live in a namespace, each kind once in whichever forms it is served."""
+    def namespaced_resources(self) -> Iterator[Resource]:
+        """All namespaced resources. A kind that is served in two groups occurs once, as it is stored."""
         resources = self._resources.values()
-        return (each for each in resources if each.kind.namespaced and each.kind.form is None)
+        return (each for each in resources if each.kind.namespaced and each.kind.conversion is None)

@@ -1,8 +1,7 @@
-"""What each verb does to objects of any kind: the one path that every write takes.
+"""Create, get, update, patch, apply and delete for any kind. Every write goes through here; reads come from the view.
 
-Verbs, controllers and start-up all come through here. A write is a function of the old object, run in a
-compare-and-swap loop: shape and prune, keep what only the server sets, the kind's own rules, admission, field
-ownership, commit. Nothing goes around it. Reads come from the view and never wait for the store's disk.
+A write is a function of the old object, run in a compare-and-swap loop: validate, preserve server-set fields, the
+kind's own rules, admission, managedFields, commit.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,43 +11,47 @@ from typing import Any
 import orjson
 
 from fairlead.core.clock import Clock, timestamp
+from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
 from fairlead.core.errors import MAX_PROBLEMS, AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Problem, TooLarge
 from fairlead.core.json import is_too_deep
-from fairlead.core.objects import Object, identical, metadata, name_of
-from fairlead.core.user import CONTROLLER
-from fairlead.core.workers import COMPUTE, LARGE
-from fairlead.registry import deletion, intake, meta, updating
-from fairlead.registry.forms import as_stored, show_body, show_entry
-from fairlead.registry.intake import Sent
-from fairlead.registry.kept_secrets import keep_hidden
+from fairlead.core.objects import Object, json_equal, metadata, name_of
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.registry import metadata as meta
+from fairlead.registry import request_body, write_rules
+from fairlead.registry.codec import convert_entry, decode, encode, render_stored, to_stored, with_one_time_fields
 from fairlead.registry.kind import Change, Kind
-from fairlead.registry.links import link_problems, links_of
-from fairlead.registry.managed import APPLY, UPDATE, Writer, record_apply, record_problems, record_update
-from fairlead.registry.patching.apply import Applying
-from fairlead.registry.patching.shape import shapes_of
-from fairlead.registry.record import decode, encode, served, shown_once, stamped
-from fairlead.registry.tickets import Turns, is_ticket
-from fairlead.registry.translate import storage_errors
+from fairlead.registry.patching.apply import ApplyEngine
+from fairlead.registry.patching.managed_fields import (
+    APPLY,
+    UPDATE,
+    FieldManager,
+    managed_fields_problems,
+    record_apply,
+    record_update,
+)
+from fairlead.registry.patching.merge_schema import build_merge_schemas
+from fairlead.registry.request_body import BodyContext
+from fairlead.registry.storage_errors import translate_storage_errors
+from fairlead.registry.url_rules import find_url_fields, url_problems
 from fairlead.registry.validate import Validator
-from fairlead.registry.writing import Deleted, Deleting, Writing
+from fairlead.registry.write_locks import LockQueue, is_lock_key
+from fairlead.registry.write_only_fields import restore_write_only
+from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions
 from fairlead.storage import contract
 from fairlead.storage.contract import Key, Store
-from fairlead.storage.view import Entry, View
+from fairlead.storage.view.view import Entry, View
 
-ATTEMPTS = 100
-"""How often a write that lost a race is tried again. Each time somebody else has got on, so this ends long before."""
-OBJECT_LIMIT = 6 * 1024 * 1024
-"""What patches may make an object grow to, in bytes."""
-DRAWS = 8
-"""How many names are drawn for a generateName before the caller is told that they are taken."""
+MAX_ATTEMPTS = 100  # per write that loses races; each lost race is progress of another writer
+MAX_OBJECT_BYTES = 6 * 1024 * 1024  # patches may not make an object larger
+MAX_NAME_ATTEMPTS = 8  # random names to try for a generateName
 
 Admission = Callable[[Change], Awaitable[None]]
 Edit = Callable[[Object], Object]
-"""From the current object (to be left alone) to the proposed one (the registry's to change)."""
+"""From the current object (not to be changed) to the proposed one (which the registry may change)."""
 
 
 class Resource:
-    """One kind's objects."""
+    """The objects of one kind."""
 
     def __init__(self, kind: Kind, store: Store, view: View, admit: Admission, clock: Clock) -> None:
         self.kind = kind
@@ -57,340 +60,340 @@ class Resource:
         self._admit = admit
         self._clock = clock
         self._validator = Validator(kind.schema())
-        self.shapes = shapes_of(kind)
-        self._applying = Applying.of(kind, self.shapes)
-        self._links = links_of(kind)
-        self._turns = Turns()
+        self.merge_schemas = build_merge_schemas(kind)
+        self._apply_engine = ApplyEngine.for_kind(kind, self.merge_schemas)
+        self._url_fields = find_url_fields(kind)
+        self._lock_queue = LockQueue()
 
-    def peek(self, namespace: str, name: str) -> Entry | None:
-        """The object as the view has it now."""
+    def get_cached(self, namespace: str, name: str) -> Entry | None:
+        """The object as it is in the view now."""
         return self.view.get(self.kind.key(namespace, name))
 
-    def at_once(self, namespace: str, name: str) -> Entry | None:
-        """What `get` returns, if that needs no waiting. None if it does."""
-        return self._existing(namespace, name) if self.view.is_fresh() else None
+    def get_if_current(self, namespace: str, name: str) -> Entry | None:
+        """Like `get`, but only if the view is current. None if the caller has to wait."""
+        return self._get_or_raise(namespace, name) if self.view.is_current() else None
 
     async def get(self, namespace: str, name: str) -> Entry:
-        """The object as of every write acknowledged before the call."""
-        with storage_errors():
-            await self.view.fresh()
-        return self._existing(namespace, name)
+        """The object, including every write acknowledged before the call."""
+        with translate_storage_errors():
+            await self.view.wait_current()
+        return self._get_or_raise(namespace, name)
 
-    def _existing(self, namespace: str, name: str) -> Entry:
-        entry = self.peek(namespace, name)
+    def _get_or_raise(self, namespace: str, name: str) -> Entry:
+        entry = self.get_cached(namespace, name)
         if entry is None:
             raise NotFound.of(self.kind.plural, self.kind.group, name)
-        return show_entry(self.kind, entry)
+        return convert_entry(self.kind, entry)
 
-    async def create(self, body: Any, namespace: str, writing: Writing, duplicates: Sequence[str] = ()) -> bytes:
-        """Stores a new object and returns it as it is served."""
+    async def create(self, body: Any, namespace: str, options: WriteOptions, duplicates: Sequence[str] = ()) -> bytes:
+        """Stores a new object and returns the response body."""
         kind = self.kind
-        obj = intake.as_object(body, kind)
-        shaping = obj, kind, self._validator, writing, Sent(duplicates)
-        small = writing.size <= LARGE
-        found = intake.shape(*shaping) if small else await COMPUTE.run(writing.size, intake.shape, *shaping)
-        problems = updating.problems_of_part(kind, found)
-        intake.settle_place(obj, kind, namespace)
-        about = obj["metadata"]
-        if about.pop("resourceVersion", None):
+        obj = request_body.check_type_meta(body, kind)
+        arguments = obj, kind, self._validator, options, BodyContext(duplicates)
+        small = options.size <= LARGE_JSON_BYTES
+        found = (
+            request_body.prune_and_validate(*arguments)
+            if small
+            else await COMPUTE_POOL.run(options.size, request_body.prune_and_validate, *arguments)
+        )
+        problems = write_rules.relevant_problems(kind, found)
+        request_body.check_name_and_namespace(obj, kind, namespace)
+        obj_meta = obj["metadata"]
+        if obj_meta.pop("resourceVersion", None):
             raise BadRequest("resourceVersion should not be set on objects to be created")
-        prefix = "" if about.get("name") else about.get("generateName", "")
-        draws, once, turn = 0, dict[str, str](), self._turns.first
-        for _ in range(ATTEMPTS):
+        prefix = "" if obj_meta.get("name") else obj_meta.get("generateName", "")
+        collisions, one_time, lock = 0, dict[str, str](), self._lock_queue.unlocked
+        for _ in range(MAX_ATTEMPTS):
             if prefix:
-                about["name"] = meta.generated_name(prefix)
-            change = Change("create", kind, writing.user, None, obj, dry_run=writing.dry_run, once=once)
+                obj_meta["name"] = meta.generate_name(prefix)
+            change = Change("create", kind, options.user, None, obj, dry_run=options.dry_run, one_time_fields=one_time)
             try:
-                async with turn:
-                    await self._settle(change, problems, writing)
-                    writing.tell(change.warnings)
-                    return shown_once(await self._commit(change, writing, 0, writing.size), once)
-            except contract.Conflict as conflict:
-                turn = self._turns.after(conflict.key)
-                taken = conflict.expected == 0 and not is_ticket(conflict.key)
-                draws += taken
-                if taken and (not prefix or draws == DRAWS):
-                    raise self._taken(conflict.key) from None
-                await self._catch_up()
-        raise Conflict.of(kind.plural, kind.group, name_of(obj), updating.MODIFIED)
+                async with lock:
+                    await self._prepare_create(change, problems, options)
+                    options.add_warnings(change.warnings)
+                    return with_one_time_fields(await self._commit_change(change, options, 0, options.size), one_time)
+            except contract.RevisionConflict as conflict:
+                lock = self._lock_queue.lock_for_retry(conflict.key)
+                exists = conflict.expected == 0 and not is_lock_key(conflict.key)
+                collisions += exists
+                if exists and (not prefix or collisions == MAX_NAME_ATTEMPTS):
+                    raise self._already_exists(conflict.key) from None
+                await self._refresh_view()
+        raise Conflict.of(kind.plural, kind.group, name_of(obj), write_rules.MODIFIED_MESSAGE)
 
-    def _taken(self, key: Key) -> AlreadyExists:
-        """Which object has the name; one that is on its way out will free it soon."""
-        mine = key[:2] == self.kind.place
-        group, plural = (self.kind.group, self.kind.plural) if mine else key[:2]
+    def _already_exists(self, key: Key) -> AlreadyExists:
+        is_same_kind = key[:2] == self.kind.stored_resource
+        group, plural = (self.kind.group, self.kind.plural) if is_same_kind else key[:2]
         error = AlreadyExists.of(plural, group, key[3])
         entry = self.view.get(key)
         if entry is not None and "deletionTimestamp" in metadata(decode(entry)):
             error.message = f"object is being deleted: {error.message}"
         return error
 
-    async def draft(self, obj: Object, writing: Writing) -> contract.Change:
-        """The write that would create an object, to be hung onto the commit of another one."""
-        change = Change("create", self.kind, writing.user, None, obj, dry_run=writing.dry_run)
-        await self._settle(change, (), writing)
-        return contract.Change(self._key(obj), encode(as_stored(self.kind, obj)), 0)
+    async def build_create_write(self, obj: Object, options: WriteOptions) -> contract.Write:
+        """The storage write that creates an object, to be added to the commit of another write."""
+        change = Change("create", self.kind, options.user, None, obj, dry_run=options.dry_run)
+        await self._prepare_create(change, (), options)
+        return contract.Write(self._key(obj), encode(to_stored(self.kind, obj)), 0)
 
-    async def arriving(self, obj: Object, writing: Writing) -> Change:
-        """The write of an object that comes from another namespace: checked as one that is created there.
-
-        It has a past, so its status and its managedFields stay as they are. What it is called, and when it was made, is
-        said already.
-        """
-        change = Change("create", self.kind, writing.user, None, obj, dry_run=writing.dry_run, arriving=True)
+    async def prepare_move_in(self, obj: Object, options: WriteOptions) -> Change:
+        """Admits an object that moves in from another namespace as a create. Its status and managedFields are kept."""
+        change = Change("create", self.kind, options.user, None, obj, dry_run=options.dry_run, is_move=True)
         status = obj.get("status")
-        self.kind.prepare(change)
+        self.kind.default(change)
         await self._admit(change)
         if self.kind.status_subresource and status is not None:
             obj["status"] = status
-        self._refuse(change, ())
+        self._raise_if_invalid(change, ())
         return change
 
-    async def leaving(self, old: Object, writing: Writing) -> Change:
-        """The end of an object where it was, because it goes on elsewhere: nothing that holds it has to let go."""
-        change = Change("delete", self.kind, writing.user, old, None, dry_run=writing.dry_run)
+    async def prepare_move_out(self, old: Object, options: WriteOptions) -> Change:
+        """Admits the removal of an object that moves to another namespace. Finalizers do not block it."""
+        change = Change("delete", self.kind, options.user, old, None, dry_run=options.dry_run)
         await self._admit(change)
         return change
 
-    async def _settle(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
-        """Everything that a new object goes through before it may be stored. Running it twice is harmless."""
-        writer, size = self._writer(writing), writing.size
-        if size <= LARGE:
-            self._begin(change, problems, writer)
+    async def _prepare_create(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> None:
+        """Defaults, admission, checks and managedFields of a new object. Safe to run again on a retry."""
+        writer, size = self._field_manager(options), options.size
+        if size <= LARGE_JSON_BYTES:
+            self._before_create(change, problems, writer)
             await self._admit(change)
-            self._conclude(change, problems, writing, writer)
+            self._after_create(change, problems, options, writer)
         else:
-            await COMPUTE.run(size, self._begin, change, problems, writer)
+            await COMPUTE_POOL.run(size, self._before_create, change, problems, writer)
             await self._admit(change)
-            await COMPUTE.run(size, self._conclude, change, problems, writing, writer)
+            await COMPUTE_POOL.run(size, self._after_create, change, problems, options, writer)
 
-    def _begin(self, change: Change, problems: Sequence[Problem], writer: Writer) -> None:
+    def _before_create(self, change: Change, problems: Sequence[Problem], manager: FieldManager) -> None:
         obj, change.problems = change.obj, problems
-        meta.begin(obj, writer.now, self.kind)
+        meta.init_metadata(obj, manager.now, self.kind)
         if self.kind.status_subresource and "status" in obj:
             obj["status"] = {}
         if not problems:
-            self.kind.prepare(change)
+            self.kind.default(change)
 
-    def _conclude(self, change: Change, problems: Sequence[Problem], writing: Writing, writer: Writer) -> None:
-        self._refuse(change, problems)
-        self._record(change, writing, writer)
+    def _after_create(
+        self, change: Change, problems: Sequence[Problem], options: WriteOptions, manager: FieldManager
+    ) -> None:
+        self._raise_if_invalid(change, problems)
+        self._record_managed_fields(change, options, manager)
 
     async def modify(
-        self, namespace: str, name: str, edit: Edit, writing: Writing, duplicates: Sequence[str] = ()
+        self, namespace: str, name: str, edit: Edit, options: WriteOptions, duplicates: Sequence[str] = ()
     ) -> bytes:
-        """Replaces an object by what `edit` makes of it, again and again until nobody came in between."""
-        for _ in range(ATTEMPTS):
-            entry = self.at_once(namespace, name) or await self.get(namespace, name)
-            size, proposing = max(writing.size, len(entry.body)), (entry, edit, (namespace, name), writing, duplicates)
-            if size <= LARGE:
-                change, problems = self._propose(*proposing)
-                is_same = await self._reconcile(change, problems, writing)
+        """Replaces an object with the result of `edit`, retrying after every lost race."""
+        for _ in range(MAX_ATTEMPTS):
+            entry = self.get_if_current(namespace, name) or await self.get(namespace, name)
+            size, arguments = max(options.size, len(entry.body)), (entry, edit, (namespace, name), options, duplicates)
+            if size <= LARGE_JSON_BYTES:
+                change, problems = self._build_update(*arguments)
+                is_same = await self._prepare_update(change, problems, options)
             else:
-                change, problems = await COMPUTE.run(size, self._propose, *proposing)
-                is_same = await self._reconcile_large(size, change, problems, writing)
-            writing.tell(change.warnings)
+                change, problems = await COMPUTE_POOL.run(size, self._build_update, *arguments)
+                is_same = await self._prepare_large(size, change, problems, options)
+            options.add_warnings(change.warnings)
             if is_same:
                 return entry.body
             try:
-                return await self._commit(change, writing, entry.revision, size)
-            except contract.Conflict:
-                await self._catch_up()
-        raise Conflict.of(self.kind.plural, self.kind.group, name, updating.MODIFIED)
+                return await self._commit_change(change, options, entry.revision, size)
+            except contract.RevisionConflict:
+                await self._refresh_view()
+        raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
 
-    def _propose(
-        self, entry: Entry, edit: Edit, place: tuple[str, str], writing: Writing, duplicates: Sequence[str]
+    def _build_update(
+        self, entry: Entry, edit: Edit, key: tuple[str, str], options: WriteOptions, duplicates: Sequence[str]
     ) -> tuple[Change, list[Problem]]:
-        """The change that an edit makes of the object, and what is wrong with its shape."""
         old = decode(entry)
-        proposed = edit(self._visible(entry, old, writing))
+        proposed = edit(self._without_write_only(entry, old, options))
         try:
-            new = intake.as_object(proposed, self.kind)
-            problems = intake.shape(new, self.kind, self._validator, writing, Sent(duplicates, old))
+            new = request_body.check_type_meta(proposed, self.kind)
+            problems = request_body.prune_and_validate(
+                new, self.kind, self._validator, options, BodyContext(duplicates, old)
+            )
         except BadRequest as error:
-            raise intake.blamed(error, writing) from None
-        intake.settle_place(new, self.kind, *place)
-        if entry.whole and writing.user != CONTROLLER:  # which has seen all of it
-            problems += keep_hidden(old, new, self.kind)
-        problems = updating.problems_of_part(self.kind, problems, writing.subresource)
-        return Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run), problems
+            raise request_body.as_patch_error(error, options) from None
+        request_body.check_name_and_namespace(new, self.kind, *key)
+        if entry.full_body and options.user != CONTROLLER_USER:  # the server itself sees write-only fields
+            problems += restore_write_only(old, new, self.kind)
+        problems = write_rules.relevant_problems(self.kind, problems, options.subresource)
+        return Change("update", self.kind, options.user, old, new, options.subresource, options.dry_run), problems
 
-    def _visible(self, entry: Entry, old: Object, writing: Writing) -> Object:
-        """What an edit may see of the object: a patch must not copy a hidden field to where it can be read.
-
-        The entry keeps a whole beside its body only where the two differ: where something is hidden.
-        """
-        if not entry.whole or writing.user == CONTROLLER:
-            return old
-        visible: Object = orjson.loads(entry.body)
+    def _without_write_only(self, entry: Entry, old: Object, options: WriteOptions) -> Object:
+        """A patch must not copy a write-only field to a readable one. Without write-only fields there is no
+        `full_body`."""
+        visible: Object = old if not entry.full_body or options.user == CONTROLLER_USER else orjson.loads(entry.body)
         return visible
 
     async def apply(
-        self, config: Any, namespace: str, name: str, writing: Writing, duplicates: Sequence[str] = ()
+        self, config: Any, namespace: str, name: str, options: WriteOptions, duplicates: Sequence[str] = ()
     ) -> tuple[bytes, bool]:
-        """Gives an object the fields that a configuration names, or creates it. Tells whether it was created."""
-        small = writing.size <= LARGE
+        """Server-side apply; creates the object if needed. Returns the response body, and whether it was created."""
+        small = options.size <= LARGE_JSON_BYTES
         wanted = (
-            self._applying.checked(config) if small else await COMPUTE.run(writing.size, self._applying.checked, config)
+            self._apply_engine.check_config(config)
+            if small
+            else await COMPUTE_POOL.run(options.size, self._apply_engine.check_config, config)
         )
-        if duplicates and writing.field_validation == "Strict":
+        if duplicates and options.field_validation == "Strict":
             named = ", ".join(f'duplicate field "{path}"' for path in duplicates)
-            raise BadRequest(meta.undecodable(self.kind, f"strict decoding error: {named}"))
+            raise BadRequest(meta.decode_error_message(self.kind, f"strict decoding error: {named}"))
 
         def edit(old: Object) -> Object:
-            return self._applying.applied(old, wanted, self._writer(writing), force=writing.force)
+            return self._apply_engine.apply_config(old, wanted, self._field_manager(options), force=options.force)
 
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             try:
-                return await self.modify(namespace, name, edit, writing, duplicates), False
+                return await self.modify(namespace, name, edit, options, duplicates), False
             except NotFound:
-                if writing.subresource or self.peek(namespace, name) is not None:
+                if options.subresource or self.get_cached(namespace, name) is not None:
                     raise
-            writing.before_creating()
-            making = wanted, self._writer(writing)
-            new = (
-                self._applying.created(*making)
-                if small
-                else await COMPUTE.run(writing.size, self._applying.created, *making)
-            )
-            intake.settle_place(new, self.kind, namespace, name)
+            options.authorize_create()
+            arguments = wanted, self._field_manager(options)
+            if small:
+                new = self._apply_engine.build_new(*arguments)
+            else:
+                new = await COMPUTE_POOL.run(options.size, self._apply_engine.build_new, *arguments)
+            request_body.check_name_and_namespace(new, self.kind, namespace, name)
             try:
-                return await self.create(new, namespace, writing, duplicates), True
+                return await self.create(new, namespace, options, duplicates), True
             except AlreadyExists:
-                await self._catch_up()
-                if self.peek(namespace, name) is None:
+                await self._refresh_view()
+                if self.get_cached(namespace, name) is None:
                     raise
-        raise Conflict.of(self.kind.plural, self.kind.group, name, updating.MODIFIED)
+        raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
 
-    async def _reconcile(self, change: Change, problems: Sequence[Problem], writing: Writing) -> bool:
-        """Everything that a changed object goes through before it may be stored. Tells whether nothing is changed."""
-        self._before_admission(change, problems, writing)
+    async def _prepare_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> bool:
+        """Server-set fields, defaults, admission, checks and managedFields of an update. True if nothing changes."""
+        self._before_update(change, problems, options)
         await self._admit(change)
-        return self._after_admission(change, problems, writing)
+        return self._after_update(change, problems, options)
 
-    async def _reconcile_large(self, size: int, change: Change, problems: Sequence[Problem], writing: Writing) -> bool:
-        """The same in a thread, but for the rules that look at other objects."""
-        await COMPUTE.run(size, self._before_admission, change, problems, writing)
+    async def _prepare_large(
+        self, size: int, change: Change, problems: Sequence[Problem], options: WriteOptions
+    ) -> bool:
+        """The same in a thread, except for admission, which reads other objects."""
+        await COMPUTE_POOL.run(size, self._before_update, change, problems, options)
         await self._admit(change)
-        return await COMPUTE.run(size, self._after_admission, change, problems, writing)
+        return await COMPUTE_POOL.run(size, self._after_update, change, problems, options)
 
-    def _before_admission(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
+    def _before_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> None:
         kind, old, new, change.problems = self.kind, change.old or {}, change.obj, problems
-        updating.check_versions(kind, old, new, writing)
-        meta.carry_over(old, new)
-        updating.keep_apart(kind, old, new, writing.subresource)
+        write_rules.check_uid_and_version(kind, old, new, options)
+        meta.preserve_server_fields(old, new)
+        write_rules.separate_status(kind, old, new, options.subresource)
         if not problems:
-            kind.prepare(change)
+            kind.default(change)
 
-    def _after_admission(self, change: Change, problems: Sequence[Problem], writing: Writing) -> bool:
+    def _after_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> bool:
         kind, old, new = self.kind, change.old or {}, change.obj
-        self._refuse(change, [*problems, *meta.update_problems(old, new), *updating.immutable_problems(kind, old, new)])
-        if kind.tracks_generation and not updating.same_desire(old, new):
+        self._raise_if_invalid(
+            change, [*problems, *meta.update_problems(old, new), *write_rules.immutable_problems(kind, old, new)]
+        )
+        if kind.tracks_generation and not write_rules.is_same_spec(old, new):
             metadata(new)["generation"] = metadata(old).get("generation", 0) + 1
-        self._record(change, writing, self._writer(writing))
-        return identical(old, new)
+        self._record_managed_fields(change, options, self._field_manager(options))
+        return json_equal(old, new)
 
-    def _refuse(self, change: Change, problems: Sequence[Problem]) -> None:
-        """Raises with every problem at once. A kind's own checks may rely on the schema, so they come after it."""
-        links = link_problems(self._links, change)
-        every = chain(problems, meta.problems(change.obj, self.kind), record_problems(change.obj), links)
+    def _raise_if_invalid(self, change: Change, problems: Sequence[Problem]) -> None:
+        """Raises all problems at once. A kind's own checks rely on a valid schema, so they come last."""
+        links = url_problems(self._url_fields, change)
+        every = chain(problems, meta.problems(change.obj, self.kind), managed_fields_problems(change.obj), links)
         found = list(islice(every, 10 * MAX_PROBLEMS))
         if not problems:
             found.extend(islice(self.kind.check(change), 10 * MAX_PROBLEMS))
         if found:
-            raise Invalid.of(self.kind.name, self.kind.place[0], name_of(change.obj), found)
+            raise Invalid.of(self.kind.name, self.kind.stored_resource[0], name_of(change.obj), found)
 
-    def _record(self, change: Change, writing: Writing, writer: Writer) -> None:
-        if writing.applying:
-            record_apply(change.old, change.obj, writer)
+    def _record_managed_fields(self, change: Change, options: WriteOptions, manager: FieldManager) -> None:
+        if options.is_apply:
+            record_apply(change.old, change.obj, manager)
         else:
-            shape = self.shapes.written[writing.subresource]
-            record_update(change.old, change.obj, shape, writer, self.kind.empty)
+            shape = self.merge_schemas.by_subresource[options.subresource]
+            record_update(change.old, change.obj, shape, manager, self.kind.empty_fields)
 
-    def _writer(self, writing: Writing) -> Writer:
-        now, operation = timestamp(self._clock.now()), APPLY if writing.applying else UPDATE
-        return Writer(writing.manager, self.kind.api_version, now, writing.subresource, operation)
+    def _field_manager(self, options: WriteOptions) -> FieldManager:
+        now, operation = timestamp(self._clock.now()), APPLY if options.is_apply else UPDATE
+        return FieldManager(options.field_manager, self.kind.api_version, now, options.subresource, operation)
 
-    async def _commit(self, change: Change, writing: Writing, expected: int, size: int) -> bytes:
-        """Stores a create or update; an object whose deletion has nothing left to wait for goes instead."""
+    async def _commit_change(self, change: Change, options: WriteOptions, expected: int, size: int) -> bytes:
+        """Stores a create or update, or removes an object whose deletion is complete with this write."""
         obj = change.obj
-        value = self._encode(obj) if size <= LARGE else await COMPUTE.run(size, self._encode, obj)
+        value = self._encode(obj) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, self._encode, obj)
         key = self._key(obj)
-        gone = deletion.finished(obj, self.kind)
-        if writing.dry_run:
-            self._check_free([key] if expected == 0 else [], change)
-            return await self._serve(value, expected)
-        write = contract.Change(key, None if gone else value, expected)
-        revision = await self.write_all([write, *change.also], change.checks)
+        is_gone = write_rules.is_deletion_complete(obj, self.kind)
+        if options.dry_run:
+            self._check_absent([key] if expected == 0 else [], change)
+            return await self._render(value, expected)
+        write = contract.Write(key, None if is_gone else value, expected)
+        revision = await self.commit([write, *change.extra_writes], change.preconditions)
         entry = self.view.get(key)
-        if entry is not None and entry.revision == revision and self.kind.form is None:
-            return entry.body  # made by the view already, unless another write has come after us
-        return await self._serve(value, expected if gone else revision)
+        if entry is not None and entry.revision == revision and self.kind.conversion is None:
+            return entry.body  # the view has built it, and no later write has replaced it
+        return await self._render(value, expected if is_gone else revision)
 
     def _encode(self, obj: Object) -> bytes:
-        value = encode(as_stored(self.kind, obj))
-        if len(value) > OBJECT_LIMIT:
-            raise TooLarge(f"the object would have {len(value)} bytes; {OBJECT_LIMIT} is the limit")
-        if is_too_deep(value):  # with its managedFields; what is stored must also be readable when it is sent back
-            raise BadRequest("the object is nested too deeply; make it flatter")
+        value = encode(to_stored(self.kind, obj))
+        if len(value) > MAX_OBJECT_BYTES:
+            raise TooLarge(f"the object would have {len(value)} bytes; {MAX_OBJECT_BYTES} is the limit")
+        if is_too_deep(value):  # including managedFields: clients send the stored object back
+            raise BadRequest("the object is nested too deeply; reduce its nesting")
         return value
 
-    async def _serve(self, value: bytes, revision: int) -> bytes:
-        """A stored value as its writer is answered; without a revision (0) where there is none yet."""
+    async def _render(self, value: bytes, revision: int) -> bytes:
         size = len(value)
-        return (
-            self._served(value, revision) if size <= LARGE else await COMPUTE.run(size, self._served, value, revision)
-        )
+        if size <= LARGE_JSON_BYTES:
+            return render_stored(self.kind, value, revision)
+        return await COMPUTE_POOL.run(size, render_stored, self.kind, value, revision)
 
-    def _served(self, value: bytes, revision: int) -> bytes:
-        return show_body(self.kind, served(self.kind, stamped(value, revision) if revision else value))
-
-    def _check_free(self, created: Sequence[Key], change: Change) -> None:
-        """What the store would check: that nothing is there yet where something is to be created."""
-        for key in (*created, *(write.key for write in change.also if write.expected == 0)):
+    def _check_absent(self, created: Sequence[Key], change: Change) -> None:
+        """In a dry run, checks what the store would: that objects to be created do not exist yet."""
+        for key in (*created, *(write.key for write in change.extra_writes if write.expected_revision == 0)):
             if self.view.get(key) is not None:
-                raise contract.Conflict(key, 0, 1)
+                raise contract.RevisionConflict(key, 0, 1)
 
-    async def delete(self, namespace: str, name: str, deleting: Deleting, writing: Writing) -> Deleted:
-        """Removes an object, or marks it where finalizers hold it."""
-        for _ in range(ATTEMPTS):
+    async def delete(
+        self, namespace: str, name: str, delete_options: DeleteOptions, options: WriteOptions
+    ) -> DeleteResult:
+        """Removes an object, or marks it as deleted if it has finalizers."""
+        for _ in range(MAX_ATTEMPTS):
             entry = await self.get(namespace, name)
             size = len(entry.body)
-            old = decode(entry) if size <= LARGE else await COMPUTE.run(size, decode, entry)
-            deletion.check_preconditions(old, self.kind, deleting)
-            change = Change("delete", self.kind, writing.user, old, None, dry_run=writing.dry_run)
+            old = decode(entry) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, decode, entry)
+            write_rules.check_preconditions(old, self.kind, delete_options)
+            change = Change("delete", self.kind, options.user, old, None, dry_run=options.dry_run)
             await self._admit(change)
-            new = deletion.marked(old, self.kind, deleting, timestamp(self._clock.now()))
+            new = write_rules.mark_deleted(old, self.kind, delete_options, timestamp(self._clock.now()))
             try:
-                return await self._take_away(entry, old, new, change)
-            except contract.Conflict:
-                await self._catch_up()
-        raise Conflict.of(self.kind.plural, self.kind.group, name, updating.MODIFIED)
+                return await self._commit_delete(entry, old, new, change)
+            except contract.RevisionConflict:
+                await self._refresh_view()
+        raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
 
-    async def _take_away(self, entry: Entry, old: Object, new: Object | None, change: Change) -> Deleted:
+    async def _commit_delete(self, entry: Entry, old: Object, new: Object | None, change: Change) -> DeleteResult:
         uid, name = metadata(old)["uid"], metadata(old)["name"]
-        value = encode(as_stored(self.kind, new)) if new is not None else None
-        if new is not None and identical(old, new):
-            return Deleted(False, entry.body, uid, name)
+        value = encode(to_stored(self.kind, new)) if new is not None else None
+        if new is not None and json_equal(old, new):
+            return DeleteResult(False, entry.body, uid, name)
         revision = entry.revision
         if not change.dry_run:
-            write = contract.Change(entry.key, value, entry.revision)
-            revision = await self.write_all([write, *change.also], change.checks)
+            write = contract.Write(entry.key, value, entry.revision)
+            revision = await self.commit([write, *change.extra_writes], change.preconditions)
         if value is None:
-            return Deleted(True, entry.body, uid, name)
-        return Deleted(False, await self._serve(value, revision), uid, name)
+            return DeleteResult(True, entry.body, uid, name)
+        return DeleteResult(False, await self._render(value, revision), uid, name)
 
-    async def write_all(self, changes: Sequence[contract.Change], checks: Sequence[contract.Check]) -> int:
-        """Commits writes that have been through everything else, and returns when they can be seen."""
-        with storage_errors():
-            revision = await self._store.commit(changes, checks)
+    async def commit(self, writes: Sequence[contract.Write], preconditions: Sequence[contract.Precondition]) -> int:
+        """Commits storage writes that need no further checks, and returns once the view has them."""
+        with translate_storage_errors():
+            revision = await self._store.commit(writes, preconditions)
             if self.view.revision < revision:
-                await self.view.reached(revision)
+                await self.view.wait_for(revision)
         return revision
 
-    async def _catch_up(self) -> None:
-        """After a lost race: looks at the store's newest state, whichever replica wrote it."""
-        with storage_errors():
-            await self.view.fresh()
+    async def _refresh_view(self) -> None:
+        with translate_storage_errors():
+            await self.view.wait_current()
 
     def _key(self, obj: Object) -> Key:
         return self.kind.key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

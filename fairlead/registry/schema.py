@@ -1,11 +1,11 @@
-"""The words that kinds describe their fields with, and the structural OpenAPI v3 that they make.
+"""Functions that build the structural OpenAPI v3 schemas of fields.
 
-A schema is a plain dictionary in OpenAPI's own form, so that publishing it needs no translation. Every field has a
-description: `kubectl explain` shows it. The words keep kind files short and their schemas structural (every level
-typed), which is what pruning, defaults and field ownership rely on.
+A schema is a plain OpenAPI dictionary, so it is published as it is. Every field has a description, which `kubectl
+explain` shows. The functions keep declarations of kinds short and their schemas structural (every level has a type), as
+pruning, defaults and field ownership require.
 
-Whatever can be long has a bound, from the table in `registry/limits.py`. The words put in the usual one; a field that
-needs another names it. A bound of 0 stands for none, and only answers that nobody sends have that.
+Everything of variable length has a limit from `registry/limits.py`. Each function applies the usual one; a field that
+needs another passes it. 0 means no limit, and is only used for fields of responses.
 """
 
 from typing import Any
@@ -16,102 +16,104 @@ Schema = dict[str, Any]
 
 
 def string(
-    description: str = "", *, default: str | None = None, format: str = "", longest: int = limits.NAME
+    description: str = "", *, default: str | None = None, format: str = "", max_length: int = limits.NAME
 ) -> Schema:
-    """Text. `format` is one of OpenAPI's (date-time, byte, ...); `longest` is how many characters it may have."""
+    """A string. `format` is an OpenAPI format (date-time, byte, ...); `max_length` is in characters."""
     schema: Schema = {"type": "string"}
-    if longest:
-        schema["maxLength"] = longest
+    if max_length:
+        schema["maxLength"] = max_length
     if format:
         schema["format"] = format
-    return _described(schema, description, default)
+    return _annotate(schema, description, default)
 
 
 def enum(description: str, *values: str, default: str | None = None) -> Schema:
-    """Text out of a closed list."""
-    return _described({"type": "string", "enum": list(values)}, description, default)
+    """A string out of a fixed list of values."""
+    return _annotate({"type": "string", "enum": list(values)}, description, default)
 
 
 def timestamp(description: str = "") -> Schema:
     """A date and time, RFC 3339."""
-    return string(description, format="date-time", longest=limits.TIME)
+    return string(description, format="date-time", max_length=limits.TIME)
 
 
 def integer(description: str = "", *, default: int | None = None, minimum: int | None = None, bits: int = 64) -> Schema:
     schema: Schema = {"type": "integer", "format": f"int{bits}"}
     if minimum is not None:
         schema["minimum"] = minimum
-    return _described(schema, description, default)
+    return _annotate(schema, description, default)
 
 
 def boolean(description: str = "", *, default: bool | None = None) -> Schema:
-    return _described({"type": "boolean"}, description, default)
+    return _annotate({"type": "boolean"}, description, default)
 
 
 def obj(description: str = "", /, *, required: tuple[str, ...] = (), **properties: Schema) -> Schema:
-    """A structure with named fields. Names that Python keeps for itself can be passed with `**{"from": ...}`."""
+    """An object with named fields. Pass field names that are Python keywords as `**{"from": ...}`."""
     schema: Schema = {"type": "object", "properties": properties}
     if required:
         schema["required"] = list(required)
-    return _described(schema, description)
+    return _annotate(schema, description)
 
 
-def mapping(values: Schema, description: str = "", *, most: int = limits.ENTRIES) -> Schema:
-    """A map from text to `values`, with at most `most` entries."""
-    return _described(_bounded({"type": "object", "additionalProperties": values}, "maxProperties", most), description)
+def mapping(values: Schema, description: str = "", *, max_properties: int = limits.ENTRIES) -> Schema:
+    """A map from strings to `values`, with at most `max_properties` entries."""
+    return _annotate(
+        _with_limit({"type": "object", "additionalProperties": values}, "maxProperties", max_properties), description
+    )
 
 
-def free(description: str = "") -> Schema:
-    """A structure whose fields are the caller's own: kept as sent. `registry/guards.py` bounds it."""
-    return _described({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
+def open_object(description: str = "") -> Schema:
+    """An object with arbitrary fields, stored as sent. `registry/freeform_limits.py` limits its size."""
+    return _annotate({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
 
 
-def anything(description: str = "") -> Schema:
-    """Any JSON value. `registry/guards.py` bounds it."""
-    return _described({"x-kubernetes-preserve-unknown-fields": True}, description)
+def any_value(description: str = "") -> Schema:
+    """Any JSON value. `registry/freeform_limits.py` limits its size."""
+    return _annotate({"x-kubernetes-preserve-unknown-fields": True}, description)
 
 
-def array(items: Schema, description: str = "", *, most: int = limits.ITEMS) -> Schema:
-    """A list that is owned and replaced as a whole."""
-    return _described(_list_of(items, "atomic", most), description)
+def array(items: Schema, description: str = "", *, max_items: int = limits.ITEMS) -> Schema:
+    """An atomic list: owned and replaced as a whole."""
+    return _annotate(_build_list(items, "atomic", max_items), description)
 
 
-def array_set(items: Schema, description: str = "", *, most: int = limits.ITEMS) -> Schema:
-    """A list of scalars without duplicates, where each entry can be owned by somebody else."""
-    return _described(_list_of(items, "set", most), description)
+def array_set(items: Schema, description: str = "", *, max_items: int = limits.ITEMS) -> Schema:
+    """A list of scalars without duplicates, in which each entry has its own owner."""
+    return _annotate(_build_list(items, "set", max_items), description)
 
 
-def array_map(keys: tuple[str, ...], items: Schema, description: str = "", *, most: int = limits.ITEMS) -> Schema:
-    """A list of structures that are told apart by `keys`; entries merge instead of replacing each other."""
-    schema = _list_of(items, "map", most)
+def array_map(keys: tuple[str, ...], items: Schema, description: str = "", *, max_items: int = limits.ITEMS) -> Schema:
+    """A list of objects identified by `keys`. Entries are merged by key."""
+    schema = _build_list(items, "map", max_items)
     schema["x-kubernetes-list-map-keys"] = list(keys)
-    return _described(schema, description)
+    return _annotate(schema, description)
 
 
 def nullable(schema: Schema) -> Schema:
-    """The same, or null."""
+    """The same schema, with null allowed."""
     return {**schema, "nullable": True}
 
 
 def atomic(schema: Schema) -> Schema:
-    """The same structure or map, owned and replaced as a whole."""
+    """The same object or map, owned and replaced as a whole."""
     return {**schema, "x-kubernetes-map-type": "atomic"}
 
 
-def described(schema: Schema, description: str) -> Schema:
-    """A shared type with a description of its own at the place of its use."""
+def with_description(schema: Schema, description: str) -> Schema:
+    """A shared schema with a description for this particular use."""
     return {**schema, "description": description}
 
 
-def _list_of(items: Schema, sort: str, most: int) -> Schema:
-    return _bounded({"type": "array", "items": items, "x-kubernetes-list-type": sort}, "maxItems", most)
+def _build_list(items: Schema, list_type: str, max_items: int) -> Schema:
+    return _with_limit({"type": "array", "items": items, "x-kubernetes-list-type": list_type}, "maxItems", max_items)
 
 
-def _bounded(schema: Schema, word: str, most: int) -> Schema:
-    return {**schema, word: most} if most else schema
+def _with_limit(schema: Schema, keyword: str, limit: int) -> Schema:
+    return {**schema, keyword: limit} if limit else schema
 
 
-def _described(schema: Schema, description: str, default: Any = None) -> Schema:
+def _annotate(schema: Schema, description: str, default: Any = None) -> Schema:
     if description:
         schema["description"] = description
     if default is not None:

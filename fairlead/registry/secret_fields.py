@@ -1,7 +1,7 @@
-"""Where credentials are: the one register that the store, the API and the audit log go by.
+"""Sensitive fields: which stored values may contain one, and how they are redacted or removed.
 
-Kinds declare their `secret` paths and, among them, the `hidden` ones that no answer ever has. Everything that must
-treat them differently asks here, so that a field is declared secret once and is secret everywhere.
+Kinds declare their `sensitive` paths, and among them the `write_only` ones that no response contains. The store, the
+API and the audit log all use this module.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,73 +18,75 @@ from fairlead.storage.contract import Key
 REDACTED = "<redacted>"
 
 
-class SecretFields:
-    """The register of a catalog's kinds."""
+class SensitiveFieldIndex:
+    """Finds stored values with sensitive fields, for all kinds of a catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._marks = {
-            (kind.group, kind.plural): tuple({mark for path in (*kind.secret, *kind.sealed) for mark in _marks(path)})
+        self._markers = {
+            (kind.group, kind.plural): tuple(
+                {mark for path in (*kind.sensitive, *kind.encrypted) for mark in _field_markers(path)}
+            )
             for kind in catalog.kinds
         }
 
-    def holds(self, key: Key, value: bytes) -> bool:
-        """Whether a stored value may hold a credential. Rather once too often: it is told by the names of fields."""
-        return any(map(value.__contains__, self._marks.get((key[0], key[1]), ())))
+    def may_contain(self, key: Key, value: bytes) -> bool:
+        """Whether a stored value may contain a credential. Matches field names, so false positives are possible."""
+        return any(map(value.__contains__, self._markers.get((key[0], key[1]), ())))
 
 
-def _marks(path: str) -> Iterator[bytes]:
-    """What JSON holds that has such a field: as it is, or within a text, where `kubectl apply` writes it down again."""
+def _field_markers(path: str) -> Iterator[bytes]:
+    """What JSON with this field contains: its key, or its escaped key in the last-applied annotation."""
     name = path.rpartition(".")[2]
     yield f'"{name}":'.encode()
     yield f'"{name}\\":'.encode()
 
 
 def redact(obj: Object, paths: Sequence[str]) -> Object:
-    """Replaces what stands at the paths: a text by a mark, the values of a map each by a mark."""
-    for holder, name in _places(obj, paths):
-        value = holder[name]
-        holder[name] = dict.fromkeys(value, REDACTED) if isinstance(value, dict) else REDACTED
+    """Redacts the values at the paths: a string as a whole, a map value by value."""
+    for parent, name in _find_parents(obj, paths):
+        value = parent[name]
+        parent[name] = dict.fromkeys(value, REDACTED) if isinstance(value, dict) else REDACTED
     return obj
 
 
-def without_hidden(obj: Object, kind: Kind) -> Object:
-    """The object as answers have it: hidden fields taken out, also where kubectl has written them down again.
+def strip_write_only(obj: Object, kind: Kind) -> Object:
+    """Removes write-only fields from an object, also from the last-applied annotation of kubectl.
 
-    Changes and returns what it is given.
+    Changes and returns the object.
     """
-    hidden = kind.hidden_in(obj)
-    if kind.conceal is not None:
-        kind.conceal(obj)
-    _take_out(obj, hidden)
+    hidden = kind.write_only_paths(obj)
+    if kind.redact_derived is not None:
+        kind.redact_derived(obj)
+    _remove_paths(obj, hidden)
     annotations = metadata(obj).get("annotations") or {}
     if hidden and annotations.get(LAST_APPLIED):
         with suppress(orjson.JSONDecodeError):
             applied = orjson.loads(annotations[LAST_APPLIED])
-            if _take_out(applied, hidden):
+            if _remove_paths(applied, hidden):
                 annotations[LAST_APPLIED] = orjson.dumps(applied).decode() + "\n"
     return obj
 
 
-def _take_out(value: Any, paths: Sequence[str]) -> bool:
-    found = list(_places(value, paths))
-    for holder, name in found:
-        del holder[name]
+def _remove_paths(value: Any, paths: Sequence[str]) -> bool:
+    found = list(_find_parents(value, paths))
+    for parent, name in found:
+        del parent[name]
     return bool(found)
 
 
-def _places(obj: Any, paths: Sequence[str]) -> Iterator[tuple[Object, str]]:
-    """The maps that hold something at a path, with the name it has there."""
+def _find_parents(obj: Any, paths: Sequence[str]) -> Iterator[tuple[Object, str]]:
+    """The maps that have a value at one of the paths, each with the key."""
     for path in paths:
-        *way, name = path.split(".")
-        yield from _holders(obj, way, name)
+        *steps, name = path.split(".")
+        yield from _iter_parents(obj, steps, name)
 
 
-def _holders(value: Any, way: Sequence[str], name: str) -> Iterator[tuple[Object, str]]:
+def _iter_parents(value: Any, steps: Sequence[str], name: str) -> Iterator[tuple[Object, str]]:
     if isinstance(value, list):
         for each in value:
-            yield from _holders(each, way, name)
+            yield from _iter_parents(each, steps, name)
     elif isinstance(value, dict):
-        if not way and name in value:
+        if not steps and name in value:
             yield value, name
-        elif way and way[0] in value:
-            yield from _holders(value[way[0]], way[1:], name)
+        elif steps and steps[0] in value:
+            yield from _iter_parents(value[steps[0]], steps[1:], name)

@@ -1,9 +1,9 @@
-"""Checks an object against its kind's structural schema: types, required and unknown fields, closed lists, defaults.
+"""Validates objects against their kind's structural schema: types, required and unknown fields, enums, defaults.
 
-Most objects are fine, so the whole question is first put to a compiled validator in one call; only when that says no is
-the object walked in Python (`registry/walk.py`), to prune what nobody declared and to name problems with their paths.
-The walk knows every word that a schema may use. The compiled validator is never asked for its list of errors: of a
-hostile body, that would be millions.
+Most objects are valid, so a compiled validator checks them first in one call. Only if it rejects an object does
+`registry/validation_walk.py` walk it in Python, to prune unknown fields and to report problems with their paths. The
+walk supports every schema keyword in use. The compiled validator is never asked for its list of errors, which could be
+millions for a malicious body.
 """
 
 from collections.abc import Iterator
@@ -13,52 +13,53 @@ import jsonschema_rs
 
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
-from fairlead.registry.formats import FORMATS, INT_BOUNDS
-from fairlead.registry.guards import ELSEWHERE, Guard
+from fairlead.registry.freeform_limits import SKIP_FREEFORM_CHECK, FreeformCheck
 from fairlead.registry.schema import Schema
-from fairlead.registry.walk import Findings, Walk, number_bounds
+from fairlead.registry.validation_walk import FORMATS, INT_BOUNDS, SchemaWalk, ValidationResult, number_bounds
 
-__all__ = ["Findings", "Validator"]
+__all__ = ["ValidationResult", "Validator"]
 
-_FINE = Findings()
-"""What is found in nearly every object: nothing. Findings are read by whoever gets them, never added to."""
+_VALID = ValidationResult()
+"""The result for nearly every object. Callers only read results, so it is shared."""
 
-_WORDS = frozenset(
+_SUPPORTED_KEYWORDS = frozenset(
     {
         *("type", "properties", "additionalProperties", "items", "required", "enum", "format", "nullable", "default"),
         *("description", "minimum", "maximum", "maxLength", "maxItems", "maxProperties"),
     }
 )
-"""What a schema may say. The walk checks all of it, so that both ways come to the same verdict."""
+"""The supported schema keywords. The walk checks all of them, so it agrees with the compiled validator."""
 
 
 class Validator:
-    """One kind's schema, compiled. `examine` changes the object: it prunes, and it fills in defaults."""
+    """The compiled schema of one kind. `validate` changes the object: it prunes unknown fields and sets defaults."""
 
-    def __init__(self, schema: Schema, *, guarded: bool = True) -> None:
-        """`guarded` bounds free-form places and the keys of maps, too."""
-        _refuse_unknown_words(schema)
-        self._schema = _marked(schema)
-        self._compiled = jsonschema_rs.Draft4Validator(_closed(schema), validate_formats=True, formats=FORMATS)
-        self._has_defaults = any(True for _ in _defaults(schema))
-        self._guard = Guard.of(self._schema) if guarded else None
-        self._guarded = guarded
+    def __init__(self, schema: Schema, *, limit_freeform: bool = True) -> None:
+        """`limit_freeform`: also limit the size of free-form values and the length of map keys."""
+        _check_keywords(schema)
+        self._schema = _exclude_metadata(schema)
+        self._compiled = jsonschema_rs.Draft4Validator(_to_json_schema(schema), validate_formats=True, formats=FORMATS)
+        self._has_defaults = any(True for _ in _iter_defaults(schema))
+        self._freeform_check = FreeformCheck.from_schema(self._schema) if limit_freeform else None
+        self._limit_freeform = limit_freeform
 
-    def examine(self, obj: Object, before: Object | None = None) -> Findings:
-        """`before` is the object as it is stored: values that it had already may break bounds."""
-        if not self._has_defaults and self._is_fine(obj):
-            return _FINE
-        walk = Walk(guarded=self._guarded)
-        findings = walk.over(obj, self._schema, before)
-        if not findings.problems and not walk.has_tolerated and not self._compiled.is_valid(obj):
-            findings.problems.append(self._unnamed(obj))
+    def validate(self, obj: Object, before: Object | None = None) -> ValidationResult:
+        """Validates the object. `before` is the stored object: values that it already had may exceed limits."""
+        if not self._has_defaults and self._is_valid(obj):
+            return _VALID
+        walk = SchemaWalk(limit_freeform=self._limit_freeform)
+        findings = walk.run(obj, self._schema, before)
+        if not findings.problems and not walk.has_ratcheted and not self._compiled.is_valid(obj):
+            findings.problems.append(self._fallback_problem(obj))
         return findings
 
-    def _is_fine(self, obj: Object) -> bool:
-        return self._compiled.is_valid(obj) and (self._guard is None or self._guard.accepts(obj))
+    def _is_valid(self, obj: Object) -> bool:
+        return self._compiled.is_valid(obj) and (
+            self._freeform_check is None or self._freeform_check.is_within_limits(obj)
+        )
 
-    def _unnamed(self, obj: Object) -> Problem:
-        """What the walk had no words for. There should be nothing; if there is, the object is refused all the same."""
+    def _fallback_problem(self, obj: Object) -> Problem:
+        """A problem for an object that the compiled validator rejects and the walk accepts, which should not happen."""
         try:
             self._compiled.validate(obj)
         except jsonschema_rs.ValidationError as error:
@@ -67,47 +68,49 @@ class Validator:
         return Problem("", "FieldValueInvalid", "Invalid value: does not fit the schema")
 
 
-def _refuse_unknown_words(schema: Schema) -> None:
-    strange = [word for word in schema if word not in _WORDS and not word.startswith("x-")]
-    if strange:
-        raise ValueError(f"the walk over objects does not check {', '.join(strange)}; teach it, or leave that out")
-    for each in _inner(schema):
-        _refuse_unknown_words(each)
+def _check_keywords(schema: Schema) -> None:
+    unsupported = [word for word in schema if word not in _SUPPORTED_KEYWORDS and not word.startswith("x-")]
+    if unsupported:
+        raise ValueError(f"unsupported schema keyword: {', '.join(unsupported)}; add it to registry/validation_walk.py")
+    for each in _subschemas(schema):
+        _check_keywords(each)
 
 
-def _inner(schema: Schema) -> Iterator[Schema]:
+def _subschemas(schema: Schema) -> Iterator[Schema]:
     yield from schema.get("properties", {}).values()
     for word in ("items", "additionalProperties"):
         if isinstance(schema.get(word), dict):
             yield schema[word]
 
 
-def _marked(schema: Schema) -> Schema:
-    """The schema of an object whose metadata is bounded by the validator of metadata."""
-    about = schema.get("properties", {}).get("metadata")
-    if about is None:
+def _exclude_metadata(schema: Schema) -> Schema:
+    """The schema with metadata excluded from the free-form limits: metadata has a validator of its own."""
+    metadata = schema.get("properties", {}).get("metadata")
+    if metadata is None:
         return schema
-    return {**schema, "properties": {**schema["properties"], "metadata": {**about, ELSEWHERE: True}}}
+    return {**schema, "properties": {**schema["properties"], "metadata": {**metadata, SKIP_FREEFORM_CHECK: True}}}
 
 
-def _not_null(closed: Schema) -> Schema:
-    """A null is like an absent field, also where any value is welcome; the walk takes it out."""
-    return closed if "type" in closed else {**closed, "not": {"type": "null"}}
+def _reject_null(schema: Schema) -> Schema:
+    """Rejects null: it counts as an absent field, also where any value is allowed, and the walk removes it."""
+    return schema if "type" in schema else {**schema, "not": {"type": "null"}}
 
 
-def _closed(schema: Schema) -> Schema:
-    """The same schema for a JSON Schema validator: whatever is not declared is refused, integers are bounded."""
+def _to_json_schema(schema: Schema) -> Schema:
+    """The schema for a JSON Schema validator: undeclared fields are rejected and integers are bounded."""
     closed = {key: value for key, value in schema.items() if not key.startswith("x-") and key not in _ANNOTATIONS}
     if schema.get("nullable"):
         closed["type"] = [schema["type"], "null"]
     if "properties" in schema:
-        closed["properties"] = {name: _not_null(_closed(each)) for name, each in schema["properties"].items()}
+        closed["properties"] = {
+            name: _reject_null(_to_json_schema(each)) for name, each in schema["properties"].items()
+        }
     if isinstance(schema.get("additionalProperties"), dict):
-        closed["additionalProperties"] = _closed(schema["additionalProperties"])
+        closed["additionalProperties"] = _to_json_schema(schema["additionalProperties"])
     elif schema.get("type") == "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
         closed["additionalProperties"] = False
     if "items" in schema:
-        closed["items"] = _closed(schema["items"])
+        closed["items"] = _to_json_schema(schema["items"])
     if schema.get("format", "") in INT_BOUNDS:
         del closed["format"]
         closed["minimum"], closed["maximum"] = number_bounds(schema)
@@ -117,8 +120,8 @@ def _closed(schema: Schema) -> Schema:
 _ANNOTATIONS = frozenset({"description", "default", "nullable"})
 
 
-def _defaults(schema: Schema) -> Iterator[Any]:
+def _iter_defaults(schema: Schema) -> Iterator[Any]:
     if "default" in schema:
         yield schema["default"]
-    for each in _inner(schema):
-        yield from _defaults(each)
+    for each in _subschemas(schema):
+        yield from _iter_defaults(each)

@@ -1,18 +1,14 @@
-"""Revisioned bytes under tuple keys: the lowest room of the house, below it there is only the disk.
+"""Revisioned key-value storage: bytes under tuple keys, with transactions, watches and compaction.
 
-    contract.py       the whole promise and its errors, on one page; what everybody above imports
-    open.py           "sqlite:/var/lib/fairlead.db" -> Store
-    memory.py         a store for tests and trials
-    sqlite/           the store for one server: one file on its disk
-    postgres/ etcd/   the stores for several servers; fenced.py: over one of them, for whoever leads
-    view.py           the picture in memory that reads are served from; watchers.py: who hears of changes to it
-    retention.py      the background task that forgets old history
-    copying.py        from one store to another; backup.py: a store as one file
-    sealed.py         a store over another that encrypts credentials; resealing.py: keeps them under the active key
-
-    keys.py           tuple keys <-> bytes of the same order
-    commits.py        what makes a commit well-formed, and where it conflicts
-    feed.py           replay, then live: the watch of every store
-
-`docs/storage.md` tells the same story for people who run a store or want to add one.
+contract.py            the Store protocol and its errors, which all other packages import
+open.py                opens a store by URL, for example sqlite:/var/lib/fairlead.db
+memory.py, sqlite/     stores for one server: in memory, and in one file
+postgres/, etcd/       stores for several replicas
+fenced.py              wraps a store so that only the leader can write
+encrypted.py           wraps a store with encryption at rest; reencrypt.py: background re-encryption
+view/                  the watch cache in memory that serves reads and watches
+compaction.py          background compaction of history
+copy.py, backup.py     copies between stores, and backup files
+commit.py              key encoding and commit validation; watch_feed.py: watches (both used by all stores)
+fingerprints.py        detects replicas that are configured with different secrets
 """

@@ -1,12 +1,12 @@
-"""A store as one file: everything it held at one revision. Written and read by `app/moving.py`, from and to any store.
+"""Backup files: everything a store holds at one revision. Used by `app/maintenance.py` with any store.
 
-    line     `fairlead-backup` and the header as JSON: version of this format, revision, when, from what sort of store
-    records  each: length of the key and of the value, 4 bytes each, big-endian; the packed key (keys.py); the value
-    end      the same with a key of length 0; its value is JSON: how many records, and a SHA-256 digest of all above
+    line      `fairlead-backup` and the header as JSON: format version, revision, time, type of the store
+    records   for each: lengths of key and value (4 bytes each, big-endian), the packed key (commit.py), the value
+    trailer   the same with an empty key; its value is JSON: the number of records, and a SHA-256 digest of all above
 
-What can only be known at the end stands there, so that a backup can go through a pipe; a file without its end is known
-to be cut off. Keys come in order, each once. Values are as the store has them: what is sealed stays sealed, and opens
-with the keys that it was sealed with. The digest tells damage, not malice.
+Count and digest are at the end so that a backup can be piped; a file without trailer is truncated. Keys are sorted
+and unique. Values are written as stored: encrypted values stay encrypted and need the same keys. The digest detects
+corruption, not tampering.
 """
 
 import hashlib
@@ -16,145 +16,145 @@ from typing import BinaryIO
 
 import msgspec
 
-from fairlead.core.sealing import is_sealed, key_id_of
-from fairlead.storage.contract import Key, Unavailable
-from fairlead.storage.copying import LENGTHS, ONLY_PART, UNFINISHED, Content, Snapshot
-from fairlead.storage.keys import pack, unpack
+from fairlead.core.crypto.encryption import is_encrypted, key_id_of
+from fairlead.storage.commit import pack_key, unpack_key
+from fairlead.storage.contract import Key, StoreUnavailable
+from fairlead.storage.copy import RECORD_LENGTHS, UNFINISHED_KEY, UNFINISHED_MESSAGE, ContentDigest, Snapshot
 
 MAGIC = b"fairlead-backup "
 VERSION = 1
-HEADER_BYTES = 4096
-"""A first line that is longer is none of ours."""
+MAX_HEADER_BYTES = 4096
+"""A file whose first line is longer is not a backup."""
 
 
-LONGEST = 256 * 1024 * 1024
-"""Bytes of a key or a value; no store takes as much. Else a damaged length could ask for all of the memory."""
+MAX_FIELD_BYTES = 256 * 1024 * 1024
+"""Maximum size of a key or value, which no store reaches. It keeps a corrupt length from exhausting the memory."""
 
 
-class Header(msgspec.Struct, frozen=True):
+class BackupHeader(msgspec.Struct, frozen=True):
     revision: int
     made: str
-    """RFC 3339, by the clock of whoever made it."""
+    """RFC 3339, by the clock of the machine that wrote the backup."""
     store: str
-    """The scheme of the store's address, for people."""
+    """The scheme of the store's URL, for information."""
     version: int = VERSION
 
 
-class End(msgspec.Struct, frozen=True):
+class Trailer(msgspec.Struct, frozen=True):
     count: int
     digest: str
 
 
-class Summary(msgspec.Struct, frozen=True):
-    """What is to be said of a backup. `seal_keys` are the ids of those that its sealed values need."""
+class BackupSummary(msgspec.Struct, frozen=True):
+    """Properties of a backup. `encryption_key_ids` are the keys that its encrypted values need."""
 
-    header: Header
+    header: BackupHeader
     count: int
     digest: str
-    bytes: int
-    seal_keys: tuple[str, ...]
+    size_bytes: int
+    encryption_key_ids: tuple[str, ...]
 
 
-class Damaged(Exception):
-    """This is not a backup, or no longer. The message, for people, says what is wrong; the file's name is not in it."""
+class CorruptBackup(Exception):
+    """The file is not a backup, or is corrupt. The message says what is wrong, without the file name."""
 
 
-async def write_backup(snapshot: Snapshot, made: str, store: str, out: BinaryIO) -> Summary:
-    header = Header(snapshot.revision, made, store)
+async def write_backup(snapshot: Snapshot, created: str, store: str, out: BinaryIO) -> BackupSummary:
+    header = BackupHeader(snapshot.revision, created, store)
     line = MAGIC + msgspec.json.encode(header) + b"\n"
-    content, size, keys = Content(), out.write(line), set[str]()
+    content, size, keys = ContentDigest(), out.write(line), set[str]()
     async with aclosing(snapshot.records) as records:
         async for record in records:
-            if record.key == UNFINISHED:
-                raise Unavailable(ONLY_PART)
-            if is_sealed(record.value):
+            if record.key == UNFINISHED_KEY:
+                raise StoreUnavailable(UNFINISHED_MESSAGE)
+            if is_encrypted(record.value):
                 keys.add(key_id_of(record.value))
             size += out.write(content.add(record.key, record.value))
-    end = End(content.count, _digest(line, content))
+    end = Trailer(content.count, _compute_digest(line, content))
     encoded = msgspec.json.encode(end)
-    size += out.write(LENGTHS.pack(0, len(encoded)) + encoded)
-    return Summary(header, end.count, end.digest, size, tuple(sorted(keys)))
+    size += out.write(RECORD_LENGTHS.pack(0, len(encoded)) + encoded)
+    return BackupSummary(header, end.count, end.digest, size, tuple(sorted(keys)))
 
 
-class Backup:
-    """A file that is being read, once. `summary` is there when all `records` were taken, and only if they are sound."""
+class BackupReader:
+    """Reads a backup file once. `summary` is set after all `records` were read, if the backup is valid."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._line = file.readline(HEADER_BYTES)
+        self._line = file.readline(MAX_HEADER_BYTES)
         self._size = len(self._line)
-        self.header = _header(self._line)
-        self.summary: Summary | None = None
+        self.header = _parse_header(self._line)
+        self.summary: BackupSummary | None = None
 
     def records(self) -> Iterator[tuple[Key, bytes]]:
-        """Raises Damaged, at the latest after the last one: nothing is certain before."""
-        content, keys, last = Content(), set[str](), b""
+        """Raises CorruptBackup. The digest is checked last, so no record can be trusted before the end."""
+        content, keys, last = ContentDigest(), set[str](), b""
         while True:
-            key_size, value_size = LENGTHS.unpack(self._take(LENGTHS.size))
-            packed, value = self._take(key_size), self._take(value_size)
+            key_size, value_size = RECORD_LENGTHS.unpack(self._read_exactly(RECORD_LENGTHS.size))
+            packed, value = self._read_exactly(key_size), self._read_exactly(value_size)
             if not packed:
                 break
             if packed <= last:
-                raise Damaged("its records are not in order")
-            last, key = packed, _key(packed)
+                raise CorruptBackup("its records are not sorted")
+            last, key = packed, _parse_key(packed)
             content.add(key, value)
-            if is_sealed(value):
+            if is_encrypted(value):
                 keys.add(key_id_of(value))
             yield key, value
-        end = _end(value)
+        end = _parse_trailer(value)
         if self._file.read(1):
-            raise Damaged("something follows its end")
-        if (end.count, end.digest) != (content.count, _digest(self._line, content)):
-            raise Damaged("its digest does not fit what is in it")
-        self.summary = Summary(self.header, end.count, end.digest, self._size, tuple(sorted(keys)))
+            raise CorruptBackup("there is data after its trailer")
+        if (end.count, end.digest) != (content.count, _compute_digest(self._line, content)):
+            raise CorruptBackup("its digest does not match its content")
+        self.summary = BackupSummary(self.header, end.count, end.digest, self._size, tuple(sorted(keys)))
 
-    def _take(self, size: int) -> bytes:
-        if size > LONGEST:
-            raise Damaged("a length in it is damaged")
-        taken = self._file.read(size)
-        if len(taken) < size:
-            raise Damaged("it is cut off")
+    def _read_exactly(self, size: int) -> bytes:
+        if size > MAX_FIELD_BYTES:
+            raise CorruptBackup("a length in it is corrupt")
+        chunk = self._file.read(size)
+        if len(chunk) < size:
+            raise CorruptBackup("it is truncated")
         self._size += size
-        return taken
+        return chunk
 
 
-def verify(file: BinaryIO) -> Summary:
-    """Reads all of it. Raises Damaged."""
-    backup = Backup(file)
+def verify_file(file: BinaryIO) -> BackupSummary:
+    """Read the whole backup. Raises CorruptBackup."""
+    backup = BackupReader(file)
     for _ in backup.records():
         pass
     assert backup.summary is not None
     return backup.summary
 
 
-def _digest(line: bytes, content: Content) -> str:
+def _compute_digest(line: bytes, content: ContentDigest) -> str:
     return hashlib.sha256(line + b"%d " % content.count + content.digest()).hexdigest()
 
 
-def _header(line: bytes) -> Header:
+def _parse_header(line: bytes) -> BackupHeader:
     if not line.startswith(MAGIC):
-        raise Damaged("it is no backup, or its beginning is lost")
+        raise CorruptBackup("it is not a backup, or its beginning is missing")
     try:
-        header = msgspec.json.decode(line[len(MAGIC) :], type=Header)
+        header = msgspec.json.decode(line[len(MAGIC) :], type=BackupHeader)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Damaged("its first line is damaged") from error
+        raise CorruptBackup("its first line is corrupt") from error
     if header.version > VERSION:
-        raise Damaged("it was written by a newer version of Fairlead; use that one")
+        raise CorruptBackup("it was written by a newer version of Fairlead; use that one")
     return header
 
 
-def _key(packed: bytes) -> Key:
+def _parse_key(packed: bytes) -> Key:
     try:
-        key = unpack(packed)
+        key = unpack_key(packed)
     except UnicodeDecodeError as error:
-        raise Damaged("a key in it is damaged") from error
-    if pack(key) != packed:
-        raise Damaged("a key in it is damaged")
+        raise CorruptBackup("a key in it is corrupt") from error
+    if pack_key(key) != packed:
+        raise CorruptBackup("a key in it is corrupt")
     return key
 
 
-def _end(value: bytes) -> End:
+def _parse_trailer(value: bytes) -> Trailer:
     try:
-        return msgspec.json.decode(value, type=End)
+        return msgspec.json.decode(value, type=Trailer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Damaged("its end is damaged") from error
+        raise CorruptBackup("its trailer is corrupt") from error

@@ -1,11 +1,11 @@
-"""The storage contract: revisioned bytes under tuple keys. The whole of it, with its errors, on this page.
+"""The storage contract: the `Store` protocol for revisioned bytes under tuple keys, and its errors.
 
-A store knows nothing of objects, kinds or JSON. It maps one to one onto etcd's Txn/Range/Watch and onto a one-table SQL
-log. Selectors, TTLs, dry runs and caching live above it. `tests/storage/test_contract.py` asks every store the same
-questions; a store that is not in that suite does not exist.
+A store knows nothing about objects, kinds or JSON. The contract maps directly to etcd's Txn, Range and Watch, and to
+a log in one SQL table. Selectors, TTLs, dry runs and caching are implemented above it. Every store must pass
+`tests/storage/test_contract.py`.
 
-Revisions are one strictly increasing sequence for the whole store, allocated under the write lock: every commit gets
-one, all changes of a commit share it, and no reader ever sees revision N after it has seen N+1. They survive restarts.
+Revisions are one strictly increasing sequence per store, allocated under the write lock. Every commit has one, and
+all its writes share it. No reader sees revision N after N+1. Revisions survive restarts.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Key = tuple[str, ...]
-"""Parts, never a joined path: no part can pretend to be two. Keys order by their parts, part by part."""
+"""A tuple of parts, never a joined path, so keys cannot be ambiguous. Keys are ordered part by part."""
 
 FIRST_REVISION = 1_000
-"""Where an empty store stands. Well above 1, so that version 1, which some clients try, is always in the past."""
+"""The revision of an empty store. Well above 1, so that resourceVersion 1, which some clients try, is always in the
+past."""
 
 
-@dataclass(slots=True, unsafe_hash=True)  # values like all others, but frozen ones take three times as long to make
+@dataclass(slots=True, unsafe_hash=True)  # immutable by convention: building a frozen one takes three times as long
 class Record:
-    """A key's value and the revision of the commit that last wrote it."""
+    """A key, its value, and the revision of the commit that last wrote it."""
 
     key: Key
     value: bytes
@@ -30,7 +31,7 @@ class Record:
 
 @dataclass(slots=True, unsafe_hash=True)  # as Record: every write makes one
 class Event:
-    """What one commit did to one key. `value` is None where the key was deleted."""
+    """The change of one key by one commit. `value` is None if the key was deleted."""
 
     key: Key
     value: bytes | None
@@ -38,107 +39,107 @@ class Event:
 
 
 @dataclass(slots=True, unsafe_hash=True)  # as Record: every write makes one
-class Change:
-    """A wish for one key: `value` is what it shall hold, None to delete it.
+class Write:
+    """A write to one key: the new value, or None to delete it.
 
-    `expected` is the revision the key must have now; 0 says that it must not exist.
+    `expected_revision` is the revision that the key must have; 0 means that it must not exist.
     """
 
     key: Key
     value: bytes | None
-    expected: int
+    expected_revision: int
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A condition of a commit on a key that it does not write: its revision must be `expected` (0 = absent)."""
+class Precondition:
+    """A condition on a key that the commit does not write: it must have this revision (0 = must not exist)."""
 
     key: Key
-    expected: int
+    expected_revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A piece of a scan, in key order. `revision` is the snapshot it shows: pass it as `at` for the next piece."""
+    """One page of a scan, in key order. Pass its `revision` as `at` to read the next page of the same snapshot."""
 
     records: Sequence[Record]
     revision: int
-    more: bool
+    has_more: bool
 
 
 class StorageError(Exception):
-    """Everything a store raises on purpose.
+    """The base class of all errors of a store.
 
     StorageError
-    ├── Conflict      a change or check found another revision than it expected; nothing was written
-    ├── Compacted     that old revision is gone; start again from a newer one
-    └── Unavailable   the store cannot answer now (disk full, read-only, locked, unreachable); trying later may help
+    ├── RevisionConflict   a key does not have the expected revision; nothing was written
+    ├── Compacted          the revision was compacted; start again from a newer one
+    └── StoreUnavailable   the store cannot respond now (disk full, read-only, locked, unreachable); retry later
     """
 
 
-class Conflict(StorageError):
+class RevisionConflict(StorageError):
     def __init__(self, key: Key, expected: int, actual: int) -> None:
         super().__init__(f"{'/'.join(key)} is at revision {actual}, not {expected}")
         self.key, self.expected, self.actual = key, expected, actual
 
 
 class Compacted(StorageError):
-    def __init__(self, asked: int, oldest: int) -> None:
-        super().__init__(f"revision {asked} has been compacted; the oldest one left is {oldest}")
-        self.asked, self.oldest = asked, oldest
+    def __init__(self, requested: int, oldest: int) -> None:
+        super().__init__(f"revision {requested} has been compacted; the oldest one left is {oldest}")
+        self.requested, self.oldest = requested, oldest
 
 
-class Unavailable(StorageError):
-    """Its message is for people: what is wrong and what to do about it."""
+class StoreUnavailable(StorageError):
+    """The message is for operators: what is wrong and what to do about it."""
 
 
 class Store(Protocol):
-    """What every store promises. All methods belong to one event loop and may be called concurrently."""
+    """The interface of all stores. Call its methods on one event loop only; concurrent calls are allowed."""
 
     async def read(self, key: Key) -> Record | None:
-        """The newest record of a key; sees every commit acknowledged before the call."""
+        """The current record of a key. Linearizable: sees every commit acknowledged before the call."""
 
     async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
-        """Records whose keys begin with `prefix`, past `after`, at most `limit` (0 = all), as they stood at `at`.
+        """Records whose keys start with `prefix` and come after `after`, at most `limit` (0 = all), at revision `at`.
 
         `at=None` means now. Pages read with the same `at` are one consistent snapshot. Raises Compacted.
         """
 
-    async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
-        """Writes all changes or none, durably, and returns their revision.
+    async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
+        """Apply all writes atomically and durably, and return their revision.
 
-        Raises Conflict at the first change or check that does not hold. When it returns, a crash of the process or the
-        machine no longer loses the commit. When the caller is cancelled meanwhile, the commit may still happen.
-        A commit without changes is a programming error (ValueError), as is one that names a key twice.
+        Raises RevisionConflict for the first write or precondition that does not hold. If the caller is cancelled,
+        the commit may still happen. Raises ValueError if there are no writes or a key is named twice.
         """
 
     def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
-        """Every event on the prefix with a revision above `since`, in order, none twice, none left out; then live.
+        """All events under the prefix after revision `since`, in order and exactly once; first history, then live.
 
-        Each batch holds whole commits only. Raises Compacted when `since` is older than `oldest()`, also later,
-        if this watcher falls behind compaction. Ends when the store is closed.
+        Batches contain whole commits. Raises Compacted if `since` is older than `oldest()`, also later, if the watch
+        falls behind compaction. Ends when the store is closed.
         """
 
     async def revision(self) -> int:
         """The revision of the newest acknowledged commit (FIRST_REVISION in an empty store)."""
 
-    def known_revision(self) -> int | None:
-        """The same without waiting, where nobody but this process commits; None where others have to be asked."""
+    def local_revision(self) -> int | None:
+        """The same without waiting if only this process writes to the store; None if other replicas may."""
 
     async def oldest(self) -> int:
-        """The oldest revision that `scan(at=)` and `watch(since=)` still answer."""
+        """The oldest revision that `scan(at=)` and `watch(since=)` still accept."""
 
     async def compact(self, before: int) -> None:
-        """Forgets history that only states older than `before` need. The state at `before` and all after it stay.
+        """Discard history that only revisions before `before` need.
 
-        Never moves backwards; a `before` above the newest revision is cut to it.
+        The compacted revision never decreases, and never exceeds the newest revision.
         """
 
-    async def scrub(self) -> None:
-        """Leaves nothing on the disk of what compaction has forgotten. Commits wait meanwhile, perhaps for long."""
+    async def purge_deleted(self) -> None:
+        """Physically remove compacted data from the disk. Commits are blocked meanwhile, possibly for long."""
 
-    async def check(self) -> None:
-        """Raises Unavailable unless a commit could succeed now. Free while all is well; after a failure it tries."""
+    async def check_writable(self) -> None:
+        """Raise StoreUnavailable unless a commit could succeed now. Free in normal operation; after a failure it
+        tries a write."""
 
     async def close(self) -> None:
-        """Finishes the commits under way, ends the watches, lets go of the file. Idempotent."""
+        """Finish pending commits, end all watches and release resources. Idempotent."""

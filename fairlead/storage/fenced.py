@@ -1,101 +1,111 @@
-"""A store that only the holder of a lease can write to; whoever has lost the lease without knowing writes nothing.
+"""A store wrapper with fencing: only the current leader can write.
 
-The composition root puts it under what only one replica may do: controllers and the like. Each commit carries the
-condition that the lease still is where our last renewal has put it. A process that stood still for a minute and wakes
-up as if nothing had happened finds its commits refused by the store itself, whatever its clock says.
+`app` gives it to the controllers and everything else that only the leader may do. Each commit has the precondition
+that the lease is unchanged since our last renewal. So a process that was paused and resumes after losing the lease
+cannot write, whatever its clock says.
 
-Our own renewals move the lease, too, and a commit may cross one of them on the way. Such a commit is made again once
-the renewal is known. `controllers/leader.py` moves the `Fence`.
+Our own renewals change the lease, too. A commit that collides with one is repeated once the renewal is known.
+`controllers/runtime/leader.py` updates the `Fence`.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from fairlead.storage.contract import Change, Check, Conflict, Event, Key, Page, Record, Store, Unavailable
+from fairlead.storage.contract import (
+    Event,
+    Key,
+    Page,
+    Precondition,
+    Record,
+    RevisionConflict,
+    Store,
+    StoreUnavailable,
+    Write,
+)
 
 
-class LostLead(Unavailable):
-    """Unavailable, because whoever gets it can do nothing but leave the work to another replica."""
+class LeadershipLost(StoreUnavailable):
+    """This replica is no longer the leader. A StoreUnavailable, because callers can only give up."""
 
     def __init__(self) -> None:
-        super().__init__("this replica does not lead any more; the one that does carries on")
+        super().__init__("this replica is no longer the leader; the new leader continues")
 
 
 class Fence:
-    """Where the lease stands as far as we hold it. A new one stands nowhere."""
+    """The revision of the lease while this replica holds it. Initially it holds none."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.doubted = asyncio.Event()
-        """Set when a commit was refused: the lease has to be renewed, or found to be lost, right now."""
+        self.renewal_requested = asyncio.Event()
+        """Set when a commit was rejected: the lease must be renewed, or found to be lost, immediately."""
         self._revision = 0
-        self._moved = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         return self._revision > 0
 
     @property
     def revision(self) -> int:
-        """Of the lease, which is ours. Raises LostLead where it is not."""
+        """The revision of the lease. Raises LeadershipLost if this replica does not hold it."""
         if not self._revision:
-            raise LostLead
+            raise LeadershipLost
         return self._revision
 
-    def move(self, revision: int) -> None:
-        """The lease is ours, as of this revision."""
+    def update(self, revision: int) -> None:
+        """Record that this replica holds the lease at this revision."""
         self._revision = revision
-        # Whoever had doubts has the answer: no need to renew it once more for him.
-        self.doubted.clear()
-        self._moved.set()
-        self._moved = asyncio.Event()
+        # Pending requests for a renewal are answered by this one.
+        self.renewal_requested.clear()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
-    def drop(self) -> None:
-        """The lease is not ours, or not for long."""
-        self.move(0)
+    def release(self) -> None:
+        """Record that this replica does not hold the lease, or is about to release it."""
+        self.update(0)
 
-    async def moved_from(self, revision: int) -> None:
-        """Waits until we know of a newer renewal than this one. Raises LostLead."""
+    async def wait_newer(self, revision: int) -> None:
+        """Wait for a renewal newer than this revision. Raises LeadershipLost."""
         while self.revision == revision:
-            self.doubted.set()
-            await self._moved.wait()
+            self.renewal_requested.set()
+            await self._changed.wait()
 
 
-class Fenced:
-    """The contract over another store, for the holder of the lease."""
+class FencedStore:
+    """A Store that wraps another one and adds the lease as a precondition to every commit."""
 
     def __init__(self, store: Store, fence: Fence) -> None:
         self._store = store
         self._fence = fence
 
-    async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
         key = self._fence.key
-        for change in changes:
+        for change in writes:
             if change.key == key:
-                return await self._commit_to_lease(change.expected, changes, checks)
+                return await self._commit_lease(change.expected_revision, writes, preconditions)
         while True:
             revision = self._fence.revision
             try:
-                return await self._store.commit(changes, (*checks, Check(key, revision)))
-            except Conflict as conflict:
+                return await self._store.commit(writes, (*preconditions, Precondition(key, revision)))
+            except RevisionConflict as conflict:
                 if conflict.key != key:
                     raise
-            await self._fence.moved_from(revision)
+            await self._fence.wait_newer(revision)
 
-    async def _commit_to_lease(self, expected: int, changes: Sequence[Change], checks: Sequence[Check]) -> int:
-        """Even a controller may have something to say about the lease. What it expects of it is the condition."""
+    async def _commit_lease(self, expected: int, changes: Sequence[Write], checks: Sequence[Precondition]) -> int:
+        """A commit that writes the lease itself: its expected revision takes the place of the precondition."""
         if expected != self._fence.revision:
-            raise Conflict(self._fence.key, expected, self._fence.revision)
+            raise RevisionConflict(self._fence.key, expected, self._fence.revision)
         return await self._store.commit(changes, checks)
 
     async def compact(self, before: int) -> None:
-        """Checked here alone: compacting twice does no harm, so the store need not see to it."""
+        """Checked locally only: compacting twice is harmless, so the store need not enforce it."""
         _ = self._fence.revision
         await self._store.compact(before)
 
-    async def scrub(self) -> None:
+    async def purge_deleted(self) -> None:
         _ = self._fence.revision
-        await self._store.scrub()
+        await self._store.purge_deleted()
 
     async def read(self, key: Key) -> Record | None:
         return await self._store.read(key)
@@ -109,14 +119,14 @@ class Fenced:
     async def revision(self) -> int:
         return await self._store.revision()
 
-    def known_revision(self) -> int | None:
-        return self._store.known_revision()
+    def local_revision(self) -> int | None:
+        return self._store.local_revision()
 
     async def oldest(self) -> int:
         return await self._store.oldest()
 
-    async def check(self) -> None:
-        await self._store.check()
+    async def check_writable(self) -> None:
+        await self._store.check_writable()
 
     async def close(self) -> None:
         await self._store.close()

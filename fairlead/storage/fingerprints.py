@@ -1,10 +1,11 @@
-"""Fingerprints of the secrets that all servers of a store must share, kept in that store.
+"""Fingerprints of the secrets that all replicas of a store must share, kept in that store.
 
-The secrets themselves (the pepper of access keys, the keys for sealing) are with the servers and never in the store. A
-server with other ones would start without complaint, and then refuse every key or write what nobody else can read. So
-the first server leaves a fingerprint, and the others compare. `sealed.keyring_for` and `authn/first_admin.py` do.
+The secrets themselves (the pepper of access keys, the encryption keys) are configured on the servers and never
+stored. A replica with different secrets would start, and then reject all access keys or write values that the others
+cannot decrypt. So the first server stores fingerprints, and the others compare: see `encrypted.load_keyring` and
+`authn/bootstrap.py`.
 
-No kind serves these records, so they are seen in no list and by no watch.
+No kind serves these records, so they appear in no list or watch.
 """
 
 import hashlib
@@ -12,39 +13,39 @@ from dataclasses import dataclass
 
 import orjson
 
-from fairlead.storage.contract import Change, Key, Store
+from fairlead.storage.contract import Key, Store, Write
 
-RESOURCE = "fingerprints"
+FINGERPRINT_RESOURCE = "fingerprints"
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Of one secret. `id` tells apart those of which there can be several."""
+    """The fingerprint of one secret. `id` distinguishes several secrets with the same name."""
 
     digest: str
     id: str = ""
 
 
-def key_of(name: str) -> Key:
-    return ("", RESOURCE, "", name)
+def fingerprint_key(name: str) -> Key:
+    return ("", FINGERPRINT_RESOURCE, "", name)
 
 
-def fingerprint(name: str, secret: bytes, id: str = "") -> Fingerprint:
-    """What cannot be turned back, as the secrets are random and long. Half of a SHA-256 tells any two apart."""
+def compute_fingerprint(name: str, secret: bytes, id: str = "") -> Fingerprint:
+    """Irreversible, because the secrets are random and long. Half of a SHA-256 is enough to distinguish them."""
     return Fingerprint(hashlib.sha256(f"fairlead {name}\0".encode() + secret).hexdigest()[:32], id)
 
 
-async def kept(store: Store, name: str) -> tuple[Fingerprint | None, int]:
-    """What the store has under this name, and the revision to expect when it is replaced."""
-    record = await store.read(key_of(name))
+async def load_fingerprint(store: Store, name: str) -> tuple[Fingerprint | None, int]:
+    """The stored fingerprint, and the revision to expect when replacing it."""
+    record = await store.read(fingerprint_key(name))
     if record is None:
         return None, 0
     value = orjson.loads(record.value)
     return Fingerprint(value["digest"], value["id"]), record.revision
 
 
-async def keep(store: Store, name: str, found: Fingerprint, expected: int) -> None:
-    """Raises Conflict where another server was faster."""
+async def save_fingerprint(store: Store, name: str, new_fingerprint: Fingerprint, expected: int) -> None:
+    """Store a fingerprint. Raises RevisionConflict if another server was faster."""
     header = {"apiVersion": "v1", "kind": "Fingerprint", "metadata": {"name": name}}
-    value = orjson.dumps({**header, "id": found.id, "digest": found.digest})
-    await store.commit([Change(key_of(name), value, expected)])
+    value = orjson.dumps({**header, "id": new_fingerprint.id, "digest": new_fingerprint.digest})
+    await store.commit([Write(fingerprint_key(name), value, expected)])

@@ -1,8 +1,8 @@
-"""A store in this process's memory: for tests, trials and `memory:`. Nothing survives the process.
+"""A store in memory, for tests and `memory:`. Nothing survives the process.
 
-It keeps the whole contract, history, compaction and watches included, so that whatever works on it works on the others.
-No method awaits before its work is done, so each is atomic on its loop and needs no lock. Each then lets the others run
-once before it answers: what it says may be old news by then, as with any store.
+It implements the whole contract, including history, compaction and watches. No method awaits before it is done, so
+each is atomic and needs no lock. Each then yields to the event loop once, so that its result may be outdated when the
+caller gets it, as with any other store.
 """
 
 import asyncio
@@ -10,57 +10,56 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 
-from fairlead.storage.commits import find_conflict, prepare
+from fairlead.storage.commit import find_conflict, pack_key, prefix_range, prepare_commit
 from fairlead.storage.contract import (
     FIRST_REVISION,
-    Change,
-    Check,
     Compacted,
     Event,
     Key,
     Page,
+    Precondition,
     Record,
-    Unavailable,
+    StoreUnavailable,
+    Write,
 )
-from fairlead.storage.feed import Feed, cut_piece
-from fairlead.storage.keys import pack, prefix_range
+from fairlead.storage.watch_feed import WatchFeed, take_chunk
 
 
 class MemoryStore:
     def __init__(self, first: int = FIRST_REVISION) -> None:
         self._keys: list[bytes] = []
-        """Every packed key that has a version, in order."""
+        """All packed keys that have a version, sorted."""
         self._versions: dict[bytes, list[Event]] = {}
-        """Oldest version first; never empty."""
+        """Versions by packed key, oldest first; the lists are never empty."""
         self._log: list[Event] = []
-        """All events after `oldest()`, in revision order."""
-        self._feed = Feed(first, first, self._replay)
+        """All events after `oldest()`, by revision."""
+        self._feed = WatchFeed(first, first, self._replay)
         self._closed = False
 
     async def read(self, key: Key) -> Record | None:
-        self._refuse_closed()
-        record = self._as_of(pack(key), self._feed.revision)
+        self._check_open()
+        record = self._record_at(pack_key(key), self._feed.revision)
         await asyncio.sleep(0)
         return record
 
     async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
-        self._refuse_closed()
+        self._check_open()
         at = self._feed.revision if at is None else min(at, self._feed.revision)
         if at < self._feed.oldest:
             raise Compacted(at, self._feed.oldest)
         low, high = prefix_range(prefix, after)
-        records = list(islice(self._records(low, high, at), limit + 1 if limit else None))
+        records = list(islice(self._iter_records(low, high, at), limit + 1 if limit else None))
         await asyncio.sleep(0)
-        return Page(records[: limit or None], at, more=bool(limit) and len(records) > limit)
+        return Page(records[: limit or None], at, has_more=bool(limit) and len(records) > limit)
 
-    async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
-        self._refuse_closed()
-        commit = prepare(changes, checks)
+    async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
+        self._check_open()
+        commit = prepare_commit(writes, preconditions)
         if conflict := find_conflict(commit, self._revision_of):
             raise conflict
         revision = self._feed.revision + 1
-        events = [Event(change.key, change.value, revision) for change in commit.changes]
-        for packed, event in zip(commit.changed, events, strict=True):
+        events = [Event(change.key, change.value, revision) for change in commit.writes]
+        for packed, event in zip(commit.write_keys, events, strict=True):
             if packed not in self._versions:
                 insort(self._keys, packed)
             self._versions.setdefault(packed, []).append(event)
@@ -70,65 +69,65 @@ class MemoryStore:
         return revision
 
     def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
-        return self._feed.follow(prefix, since)
+        return self._feed.subscribe(prefix, since)
 
     async def revision(self) -> int:
         return self._feed.revision
 
-    def known_revision(self) -> int:
+    def local_revision(self) -> int:
         return self._feed.revision
 
     async def oldest(self) -> int:
         return self._feed.oldest
 
     async def compact(self, before: int) -> None:
-        self._refuse_closed()
+        self._check_open()
         before = min(before, self._feed.revision)
-        self._feed.compacted(before)
+        self._feed.set_oldest(before)
         forgotten = bisect_right(self._log, before, key=_revision)
-        touched = {pack(event.key) for event in self._log[:forgotten]}
+        touched = {pack_key(event.key) for event in self._log[:forgotten]}
         del self._log[:forgotten]
         for packed in touched:
-            self._forget(packed, before)
+            self._discard_versions(packed, before)
         await asyncio.sleep(0)
 
-    async def scrub(self) -> None:
-        self._refuse_closed()
+    async def purge_deleted(self) -> None:
+        self._check_open()
 
-    async def check(self) -> None:
-        self._refuse_closed()
+    async def check_writable(self) -> None:
+        self._check_open()
 
     async def close(self) -> None:
         self._closed = True
         self._feed.close()
 
-    def _refuse_closed(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
-            raise Unavailable("the store is closed")
+            raise StoreUnavailable("the store is closed")
 
-    def _as_of(self, packed: bytes, at: int) -> Record | None:
+    def _record_at(self, packed: bytes, at: int) -> Record | None:
         versions = self._versions.get(packed, [])
         index = bisect_right(versions, at, key=_revision) - 1
         if index < 0 or (value := versions[index].value) is None:
             return None
         return Record(versions[index].key, value, versions[index].revision)
 
-    def _records(self, low: bytes, high: bytes, at: int) -> Iterator[Record]:
+    def _iter_records(self, low: bytes, high: bytes, at: int) -> Iterator[Record]:
         for index in range(bisect_left(self._keys, low), bisect_left(self._keys, high)):
-            if record := self._as_of(self._keys[index], at):
+            if record := self._record_at(self._keys[index], at):
                 yield record
 
     def _revision_of(self, packed: bytes) -> int:
-        record = self._as_of(packed, self._feed.revision)
+        record = self._record_at(packed, self._feed.revision)
         return record.revision if record else 0
 
-    def _forget(self, packed: bytes, before: int) -> None:
-        """Drops the versions that no state from `before` on shows: all superseded by then, and a deletion by then."""
+    def _discard_versions(self, packed: bytes, before: int) -> None:
+        """Discard the versions that no revision from `before` on needs: superseded ones, and a deletion."""
         versions = self._versions[packed]
-        shown = bisect_right(versions, before, key=_revision) - 1
-        if versions[shown].value is None:
-            shown += 1
-        del versions[:shown]
+        newest = bisect_right(versions, before, key=_revision) - 1
+        if versions[newest].value is None:
+            newest += 1
+        del versions[:newest]
         if not versions:
             del self._versions[packed]
             del self._keys[bisect_left(self._keys, packed)]
@@ -137,7 +136,7 @@ class MemoryStore:
         start = bisect_right(self._log, since, key=_revision)
         end = bisect_right(self._log, upto, key=_revision)
         wanted = [event for event in self._log[start:end] if event.key[: len(prefix)] == prefix]
-        return cut_piece(wanted, upto)
+        return take_chunk(wanted, upto)
 
 
 def _revision(event: Event) -> int:

@@ -1,7 +1,7 @@
-"""A store's address -> the store. Called by the composition root; a new store is one more line in SCHEMES.
+"""Opens a store by its URL. To add a store, add an entry to SCHEMES.
 
-Drivers are imported with the first store that needs them: whoever runs on a file starts without them. An address may
-hold a password, so no message repeats one.
+Database drivers are imported only by the stores that need them. A URL may contain a password, so no message quotes
+it.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,15 +9,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from fairlead.storage.contract import FIRST_REVISION, Store
-from fairlead.storage.copying import Snapshot, refuse_unfinished, scanned
+from fairlead.storage.copy import Snapshot, check_complete, take_snapshot
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.sqlite import SqliteStore
-from fairlead.storage.sqlite.snapshot import snapshot
+from fairlead.storage.sqlite.reader import open_file_snapshot
 
 
 async def _open_memory(rest: str, first: int) -> Store:
     if rest:
-        raise ValueError("nothing may follow the colon")
+        raise ValueError("nothing is allowed after the colon")
     return MemoryStore(first)
 
 
@@ -27,7 +27,7 @@ async def _open_sqlite(path: str, first: int) -> Store:
 
 def _sqlite_path(path: str) -> str:
     if path in ("", ":memory:"):
-        raise ValueError("the path of a file must follow the colon")
+        raise ValueError("the path of a file is required after the colon")
     return path
 
 
@@ -43,89 +43,89 @@ async def _open_etcd(rest: str, first: int) -> Store:
     return await EtcdStore.open(parse_address(rest), first)
 
 
-POSTGRES_FORM = "postgres://user@host:5432/database"
+POSTGRES_URL_FORMAT = "postgres://user@host:5432/database"
 
 
 @dataclass(frozen=True, slots=True)
-class Scheme:
-    """A sort of store: the form of its addresses, for people, and what opens one, given the rest of the address."""
+class StoreScheme:
+    """A type of store: the format of its URLs, and the function that opens one, given the URL without its scheme."""
 
-    form: str
-    opened: Callable[[str, int], Awaitable[Store]]
-    """Also given the revision at which it shall stand at least."""
-    shared: bool
-    """Whether several servers can have it open at once. If not, it belongs to one process."""
-    beside: Callable[[str], AbstractAsyncContextManager[Snapshot]] | None = None
-    """What reads one that belongs to a server meanwhile, where there is a way."""
+    url_format: str
+    open: Callable[[str, int], Awaitable[Store]]
+    """The second argument is the minimum revision of the store."""
+    is_shared: bool
+    """Whether several servers can use it at the same time. Otherwise it belongs to one process."""
+    snapshot: Callable[[str], AbstractAsyncContextManager[Snapshot]] | None = None
+    """Takes a snapshot while a server has the store open, if that is possible."""
 
 
-SCHEMES: dict[str, Scheme] = {
-    "memory": Scheme("memory:", _open_memory, shared=False),
-    "sqlite": Scheme(
+SCHEMES: dict[str, StoreScheme] = {
+    "memory": StoreScheme("memory:", _open_memory, is_shared=False),
+    "sqlite": StoreScheme(
         "sqlite:/path/to/file or sqlite:relative/path",
         _open_sqlite,
-        shared=False,
-        beside=lambda path: snapshot(_sqlite_path(path)),
+        is_shared=False,
+        snapshot=lambda path: open_file_snapshot(_sqlite_path(path)),
     ),
-    "postgres": Scheme(POSTGRES_FORM, _open_postgres, shared=True),
-    "postgresql": Scheme(POSTGRES_FORM, _open_postgres, shared=True),
-    "etcd": Scheme("etcd://host1:2379,host2:2379/prefix", _open_etcd, shared=True),
+    "postgres": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, is_shared=True),
+    "postgresql": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, is_shared=True),
+    "etcd": StoreScheme("etcd://host1:2379,host2:2379/prefix", _open_etcd, is_shared=True),
 }
 
 
 async def open_store(url: str) -> Store:
-    """ValueError where the address is none of those we know, Unavailable where the store cannot be opened."""
-    store = await open_to_fill(url)
+    """Open a store. Raises ValueError for an invalid URL, StoreUnavailable if the store cannot be opened."""
+    store = await open_for_restore(url)
     try:
-        await refuse_unfinished(store)
+        await check_complete(store)
     except BaseException:
         await store.close()
         raise
     return store
 
 
-async def open_to_fill(url: str, first: int = FIRST_REVISION) -> Store:
-    """The same for whoever is going to replace what is in there. It then stands at `first` at least."""
-    known, rest = _known(url)
+async def open_for_restore(url: str, first: int = FIRST_REVISION) -> Store:
+    """Open a store whose content will be replaced. Its revision is then at least `first`."""
+    known, rest = _parse_url(url)
     try:
-        return await known.opened(rest, first)
+        return await known.open(rest, first)
     except ValueError as error:
-        raise ValueError(f"this is no {scheme_of(url)} store's address: {error}; use {known.form}") from error
+        raise ValueError(f"this is not a valid {scheme_of(url)} store URL: {error}; use {known.url_format}") from error
 
 
 @asynccontextmanager
 async def open_snapshot(url: str) -> AsyncIterator[Snapshot]:
-    """What the store holds now, also while servers use it. Raises ValueError and Unavailable like `open_store`."""
-    known, rest = _known(url)
-    if known.beside is not None:
-        async with known.beside(rest) as found:
+    """A snapshot of the store, also while servers use it. Raises ValueError and StoreUnavailable like `open_store`."""
+    known, rest = _parse_url(url)
+    if known.snapshot is not None:
+        async with known.snapshot(rest) as found:
             yield found
         return
-    if not known.shared:
-        raise ValueError(f"what a {scheme_of(url)} store holds, only the server that has it can see")
+    if not known.is_shared:
+        raise ValueError(f"a {scheme_of(url)} store can only be read by the server that uses it")
     store = await open_store(url)
     try:
-        yield await scanned(store)
+        yield await take_snapshot(store)
     finally:
         await store.close()
 
 
 def is_shared(url: str) -> bool:
-    """Whether other servers may have the same store open."""
+    """Whether other servers can use the same store."""
     known = SCHEMES.get(scheme_of(url))
-    return known is not None and known.shared
+    return known is not None and known.is_shared
 
 
 def scheme_of(url: str) -> str:
     return url.partition(":")[0]
 
 
-def _known(url: str) -> tuple[Scheme, str]:
+def _parse_url(url: str) -> tuple[StoreScheme, str]:
     scheme, colon, rest = url.partition(":")
     if not colon or scheme not in SCHEMES:
-        raise ValueError(f"this is no store's address; use {_forms()}")
+        raise ValueError(f"this is not a store URL; use {_url_formats()}")
     return SCHEMES[scheme], rest
 
 
-def _forms() -> str:
-    return ", ".join(dict.fromkeys(scheme.form for scheme in SCHEMES.values()))
+def _url_formats() -> str:
+    return ", ".join(dict.fromkeys(scheme.url_format for scheme in SCHEMES.values()))

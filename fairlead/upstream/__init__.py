@@ -1,7 +1,14 @@
-"""Talking to the API servers of connected clusters: how to reach one, and requests, streams and sockets to it.
+"""HTTP/1.1 and WebSocket client for the API servers of connected clusters.
 
-    kubeconfig -> Access -> Upstream (pool of connections, limits) -> Response, FarSocket, or an UpstreamError
+kubeconfig -> ClusterEndpoint -> Upstream (connection pool, limits) -> Response, UpstreamWebSocket or UpstreamError
 
-`gateway` hands people's requests on through an Upstream; `controllers` ask things of their own through
-`ClusterApi`.
+    clusters.py                    the Upstreams of each Cluster and VirtualClusterInstance
+    upstream.py, access.py         `Upstream`, and its values: endpoint, limits, request
+    pool.py, fair_share.py         connection pool; limits per user
+    connection.py, messages.py     HTTP/1.1 exchanges; responses and request heads
+    websocket.py                   WebSocket connections
+    dial.py, transport.py          TCP and TLS connections
+    address_policy.py              which addresses may be dialed
+    kubeconfig.py, errors.py       kubeconfig validation; `UpstreamError` and its subclasses
+    kube_client.py, watch.py       Kubernetes client, and list and watch, for controllers
 """

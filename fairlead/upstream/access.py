@@ -1,23 +1,58 @@
-"""How to reach one API server. `kubeconfig.py` makes it, `upstream.py` uses it; nothing else needs what is inside."""
+"""The values an `Upstream` works with: the endpoint of an API server, its limits, and a request to it.
 
+`kubeconfig.py` builds the endpoint. The gateways and `KubeClient` build requests, and `Upstream` sends them.
+"""
+
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """An address, whom to trust there, and a credential that its text never shows.
+class ClusterEndpoint:
+    """Address, trusted CA and credential of one API server. The `repr` never shows the credential.
 
-    Of the two sorts of credentials either may be empty: a token, or a certificate with its key, both PEM.
+    The credential is a bearer token, or a client certificate with its key, both PEM. Either may be empty.
     """
 
     host: str
     port: int
-    path: str
-    """What the server's URL has after the port: empty, or starting with a slash and not ending with one."""
-    server_name: str
-    """The name or address that its certificate must be for."""
-    authority: str
-    """The certificates that are trusted, PEM; empty: those that this machine trusts."""
+    base_path: str
+    """Path of the server URL: empty, or with a leading and without a trailing slash."""
+    tls_server_name: str
+    """DNS name or IP address that the server certificate must be valid for."""
+    ca_data: str
+    """Trusted CA certificates, PEM. Empty: the system's CA certificates."""
     token: str = field(default="", repr=False)
-    certificate: str = field(default="", repr=False)
-    key: str = field(default="", repr=False)
+    client_certificate: str = field(default="", repr=False)
+    client_key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits and timeouts of one Upstream. Each cluster has its own, so a dead cluster does not block the others."""
+
+    max_requests: int = 256
+    """Maximum of concurrent requests, including watches and other streams."""
+    max_websockets: int = 256
+    max_queued: int = 256
+    """Maximum of queued requests. A request waits for `connect_seconds` at most; beyond the maximum it is rejected."""
+    connect_seconds: float = 5
+    response_header_seconds: float = 60
+    """Timeout from the end of the request to the response head. The body has no timeout, because of watches."""
+    idle_seconds: float = 60
+    """Idle timeout of pooled connections. Must be below the 90 seconds after which kube-apiserver closes them."""
+
+
+@dataclass(slots=True)  # not frozen: creating a frozen dataclass is several times slower, and every request has one
+class Request:
+    """A request to a cluster, without the stored credential.
+
+    `target` is the raw path and query, relative to the path of the kubeconfig's server URL. Header values hold one
+    byte per character (latin-1); encode any other text first. A streamed body has the length that `content-length`
+    says, or is chunked.
+    """
+
+    method: str
+    target: str
+    headers: Sequence[tuple[str, str]] = ()
+    body: bytes | AsyncIterator[bytes] = b""

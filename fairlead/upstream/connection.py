@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection to a cluster: requests go out one after the other, answers are parsed as they come.
+"""One HTTP/1.1 connection to a cluster: one exchange at a time, no pipelining, responses parsed as they arrive.
 
-`pool.py` owns connections, `upstream.py` starts exchanges on them. The parser is C and strict: whatever leaves a doubt
-where an answer ends is an error, and ends the connection. So do bytes that nobody asked for: the next request on this
-connection would get them as its answer.
+`pool.py` owns connections, `upstream.py` starts exchanges on them. The parser (llhttp, in C) is strict. An ambiguous
+end of a response is an error and closes the connection. So do unsolicited bytes: they would be taken for the response
+to the next request on this connection.
 """
 
 import asyncio
@@ -13,84 +13,85 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from fairlead.upstream.errors import Broken, TimedOut, Unreachable, UpstreamError
-from fairlead.upstream.response import Response
-from fairlead.upstream.tls import refusal
+from fairlead.upstream.dial import tls_alert_error
+from fairlead.upstream.errors import ProtocolError, TimedOut, Unreachable, UpstreamError
+from fairlead.upstream.messages import HOP_BY_HOP, Response
 from fairlead.upstream.transport import TlsTransport
-from fairlead.upstream.wire import HOP_BY_HOP
 
-MAX_HEAD = 64 * 1024
-MAX_BETWEEN = 64 * 1024
-"""What may come without a byte of a body in it: the sizes and extensions of chunks, and trailers."""
-_PLAIN_CONNECTION = frozenset({b"close", b"keep-alive", b"upgrade"})
-_NO_BODY = frozenset({204, 304})
+MAX_HEAD_BYTES = 64 * 1024
+MAX_FRAMING_BYTES = 64 * 1024
+"""Maximum of consecutive bytes without body data: chunk sizes, chunk extensions and trailers."""
+_STANDARD_CONNECTION_TOKENS = frozenset({b"close", b"keep-alive", b"upgrade"})
+_BODYLESS_STATUSES = frozenset({204, 304})
 
-Switch = Callable[[TlsTransport, Sequence[tuple[str, str]], bytes], None]
-"""Takes over a connection after a 101, with its headers and what came after them. Raises Broken."""
+UpgradeHandler = Callable[[TlsTransport, Sequence[tuple[str, str]], bytes], None]
+"""Takes over a connection after a 101, with its headers and the bytes that follow. Raises ProtocolError."""
 
 
 class Connection:
-    """`settled` is called with it when it is free again, or gone. `deadline` is watched by the pool."""
+    """`on_released` is called when the connection is free again, or closed. The pool enforces `deadline`."""
 
     __slots__ = (
-        "_delivered",
-        "_drained",
+        "_bytes_without_body",
+        "_connection_headers",
+        "_drain_waiter",
         "_end_deadline",
-        "_finished",
-        "_head_only",
+        "_had_body_data",
+        "_has_known_length",
         "_head_size",
         "_headers",
-        "_in_head",
-        "_interim",
-        "_named",
+        "_is_finished",
+        "_is_head_request",
+        "_is_in_head",
+        "_is_interim",
+        "_is_paused",
+        "_is_reusable",
+        "_on_released",
         "_parser",
-        "_paused",
-        "_raw_size",
-        "_settled",
-        "_sized",
-        "_sound",
         "_transport",
         "deadline",
         "idle_since",
+        "on_upgrade",
         "response",
-        "switch",
         "upload",
-        "uses",
+        "use_count",
     )
 
-    def __init__(self, settled: Callable[["Connection"], None]) -> None:
-        self._settled = settled
+    def __init__(self, on_released: Callable[["Connection"], None]) -> None:
+        self._on_released = on_released
         self._transport: TlsTransport | None = None
         self._parser = HttpResponseParser(self)
-        self._drained: asyncio.Future[None] | None = None
-        self._sound = True
-        self._paused = False
-        self._forget()
+        self._drain_waiter: asyncio.Future[None] | None = None
+        self._is_reusable = True
+        self._is_paused = False
+        self._reset_parse_state()
         self.response: Response | None = None
         self.deadline = self._end_deadline = math.inf
         self.idle_since = 0.0
-        self.uses = 0
+        self.use_count = 0
         self.upload: asyncio.Task[None] | None = None
-        self.switch: Switch | None = None
+        self.on_upgrade: UpgradeHandler | None = None
 
-    def _forget(self) -> None:
-        """What is known of the answer that is being parsed."""
+    def _reset_parse_state(self) -> None:
+        """Resets the state of the response parser."""
         self._headers: list[tuple[str, str]] = []
-        self._head_size = self._raw_size = 0
-        self._in_head = True
-        self._delivered = self._head_only = self._interim = self._sized = self._finished = False
-        self._named: frozenset[str] = frozenset()
+        self._head_size = self._bytes_without_body = 0
+        self._is_in_head = True
+        self._had_body_data = self._is_head_request = self._is_interim = self._has_known_length = self._is_finished = (
+            False
+        )
+        self._connection_headers: frozenset[str] = frozenset()
 
     # --- for the pool and upstream -----------------------------------------------------------------------------------
 
     @property
-    def usable(self) -> bool:
-        return self._sound and self._transport is not None and not self._transport.is_closing()
+    def is_usable(self) -> bool:
+        return self._is_reusable and self._transport is not None and not self._transport.is_closing()
 
-    def start(self, head_only: bool, deadline: float, end_deadline: float) -> Response:
-        """Expects an answer from now on. `write` the request next."""
-        self.uses += 1
-        self._head_only = head_only
+    def start_exchange(self, is_head_request: bool, deadline: float, end_deadline: float) -> Response:
+        """Starts an exchange: a response is expected from now on. The caller then sends the request with `write`."""
+        self.use_count += 1
+        self._is_head_request = is_head_request
         self.deadline, self._end_deadline = deadline, end_deadline
         self.response = Response(self, asyncio.get_running_loop().create_future())
         return self.response
@@ -100,13 +101,13 @@ class Connection:
         self._transport.write(data)
 
     async def drain(self) -> None:
-        """Returns when there is room for more, or when nobody wants more."""
-        if self._drained is not None:
-            await self._drained
+        """Waits until the write buffer has room, or the exchange is over."""
+        if self._drain_waiter is not None:
+            await self._drain_waiter
 
     def fail(self, error: BaseException) -> None:
-        """Ends the exchange and the connection."""
-        self._sound = False
+        """Fails the exchange and closes the connection."""
+        self._is_reusable = False
         response, self.response = self.response, None
         if response is not None:
             response.fail(error)
@@ -114,7 +115,7 @@ class Connection:
             self._transport.abort()
         self._stop_upload()
         self._wake()
-        self._settled(self)
+        self._on_released(self)
 
     def _stop_upload(self) -> None:
         upload, self.upload = self.upload, None
@@ -122,22 +123,22 @@ class Connection:
             upload.cancel()
 
     def time_out(self) -> None:
-        self.fail(TimedOut("the cluster did not answer in time; see whether it is overloaded, or ask for less"))
+        self.fail(TimedOut("the cluster did not respond in time; check whether it is overloaded, or request less"))
 
     # --- for the response --------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._paused = True
+            self._is_paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        if self._transport is not None and self._paused:
-            self._paused = False
+        if self._transport is not None and self._is_paused:
+            self._is_paused = False
             self._transport.resume_reading()
 
-    def abandon(self) -> None:
-        self.fail(Broken("the answer was closed before its end"))
+    def abort(self) -> None:
+        self.fail(ProtocolError("the response was closed before its end"))
 
     # --- for the event loop ------------------------------------------------------------------------------------------
 
@@ -146,177 +147,181 @@ class Connection:
 
     def data_received(self, data: memoryview) -> None:
         if self.response is None:
-            self.fail(Broken("the cluster sent something that nobody asked for"))
+            self.fail(ProtocolError("the cluster sent unsolicited data"))
             return
         try:
             self._parser.feed_data(data)
         except HttpParserError as error:
             cause = error.__context__
-            self.fail(cause if isinstance(cause, UpstreamError) else Broken("the cluster's answer is not valid HTTP"))
+            self.fail(
+                cause if isinstance(cause, UpstreamError) else ProtocolError("the cluster's response is not valid HTTP")
+            )
         except HttpParserUpgrade as upgrade:
-            self._hand_over(bytes(data[upgrade.args[0] :]))
+            self._switch_protocols(bytes(data[upgrade.args[0] :]))
         else:
-            if self._finished:
-                self._finish()
+            if self._is_finished:
+                self._finish_exchange()
             else:
-                self._limit(len(data))
+                self._check_progress(len(data))
 
-    def _limit(self, nbytes: int) -> None:
-        """Ends what goes on and on without getting anywhere."""
-        self._raw_size = 0 if self._delivered else self._raw_size + nbytes
-        self._delivered = False
-        if self._in_head and self._raw_size > MAX_HEAD:
-            self.fail(_too_large())
-        elif self._raw_size > MAX_BETWEEN:
-            self.fail(_idle_talk())
+    def _check_progress(self, nbytes: int) -> None:
+        """Fails a response that goes on without body data."""
+        self._bytes_without_body = 0 if self._had_body_data else self._bytes_without_body + nbytes
+        self._had_body_data = False
+        if self._is_in_head and self._bytes_without_body > MAX_HEAD_BYTES:
+            self.fail(_head_too_large())
+        elif self._bytes_without_body > MAX_FRAMING_BYTES:
+            self.fail(_no_progress())
 
-    def _hand_over(self, rest: bytes) -> None:
-        """A 101: from here on the connection belongs to whoever asked for it, and speaks another protocol."""
+    def _switch_protocols(self, rest: bytes) -> None:
+        """Handles a 101: passes the connection to the upgrade handler, which speaks another protocol on it."""
         response, transport = self.response, self._transport
         try:
-            if self.switch is None or response is None or transport is None:
-                raise Broken("the cluster switched protocols without being asked to")
-            self.switch(transport, self._headers, rest)
-        except Broken as error:
+            if self.on_upgrade is None or response is None or transport is None:
+                raise ProtocolError("the cluster switched protocols without an upgrade request")
+            self.on_upgrade(transport, self._headers, rest)
+        except ProtocolError as error:
             self.fail(error)
             return
-        self._sound, self._transport, self.response = False, None, None
+        self._is_reusable, self._transport, self.response = False, None, None
         response.status = 101
-        response.arrival.set_result(None)
+        response.head_received.set_result(None)
         response.finish()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        response, self._sound, self._transport = self.response, False, None
-        if response is not None and response.arrival.done() and not self._sized and exc is None:
+        response, self._is_reusable, self._transport = self.response, False, None
+        if response is not None and response.head_received.done() and not self._has_known_length and exc is None:
             self.response = None
             response.finish()
-        self.fail(self._lost(exc))
+        self.fail(self._connection_lost_error(exc))
 
     def pause_writing(self) -> None:
-        self._drained = asyncio.get_running_loop().create_future()
+        self._drain_waiter = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
         self._wake()
 
     def _wake(self) -> None:
-        drained, self._drained = self._drained, None
+        drained, self._drain_waiter = self._drain_waiter, None
         if drained is not None and not drained.done():
             drained.set_result(None)
 
-    def _lost(self, exc: Exception | None) -> UpstreamError:
-        if self.response is not None and self.response.arrival.done():
-            return Broken("the cluster broke off in the middle of its answer")
-        refused = refusal(exc)
-        return refused or Unreachable("the cluster closed the connection without an answer; try again")
+    def _connection_lost_error(self, exc: Exception | None) -> UpstreamError:
+        if self.response is not None and self.response.head_received.done():
+            return ProtocolError("the cluster closed the connection in the middle of its response")
+        alert = tls_alert_error(exc)
+        return alert or Unreachable("the cluster closed the connection without a response; try again")
 
     # --- for the parser ----------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self._finished:
-            # The answer was whole; what follows it makes the connection useless, and is never looked at.
-            self._sound = False
+        if self._is_finished:
+            # The response was complete. What follows it is discarded, and the connection is not reused.
+            self._is_reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_size += len(name) + len(value)
-        if not self._in_head:  # a trailer
-            if self._head_size > MAX_BETWEEN:
-                raise _idle_talk()
+        if not self._is_in_head:  # a trailer
+            if self._head_size > MAX_FRAMING_BYTES:
+                raise _no_progress()
             return
-        if self._head_size > MAX_HEAD:
-            raise _too_large()
-        known = _known(name)
+        if self._head_size > MAX_HEAD_BYTES:
+            raise _head_too_large()
+        known = _normalize_header_name(name)
         if known:
             self._headers.append((known, value.decode("latin-1")))
             if known == "content-length":
-                self._sized = True
+                self._has_known_length = True
         else:
-            self._hop(name.lower(), value.lower())
+            self._on_hop_by_hop_header(name.lower(), value.lower())
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if self._parser.get_http_version() not in ("1.1", "1.0"):
-            raise Broken("the cluster's answer has an unknown version of HTTP")
+            raise ProtocolError("the cluster's response has an unknown HTTP version")
         if status < 200:
-            self._interim = status != 101  # after which there is no other head to wait for
+            self._is_interim = status != 101  # no other head follows a 101
             return
         response = self.response
-        if response is None or self._finished:
+        if response is None or self._is_finished:
             return
-        self._in_head = False
-        self._head_size = self._raw_size = 0
-        self._sound = self._sound and self._parser.should_keep_alive()
-        self._sized = self._sized or self._head_only or status in _NO_BODY
-        named = self._named
+        self._is_in_head = False
+        self._head_size = self._bytes_without_body = 0
+        self._is_reusable = self._is_reusable and self._parser.should_keep_alive()
+        self._has_known_length = self._has_known_length or self._is_head_request or status in _BODYLESS_STATUSES
+        named = self._connection_headers
         response.status = status
         response.headers = [each for each in self._headers if each[0] not in named] if named else self._headers
         self.deadline = self._end_deadline
-        if self._head_only:
-            self._finished = True
-        if not response.arrival.done():
-            response.arrival.set_result(None)
+        if self._is_head_request:
+            self._is_finished = True
+        if not response.head_received.done():
+            response.head_received.set_result(None)
 
     def on_body(self, data: bytes) -> None:
-        if self._finished:
-            self._sound = False
+        if self._is_finished:
+            self._is_reusable = False
         elif self.response is not None:
-            self._delivered = True
+            self._had_body_data = True
             self.response.feed(data)
 
     def on_message_complete(self) -> None:
-        if self._interim:
-            self._interim = False
+        if self._is_interim:
+            self._is_interim = False
             self._headers = []
         else:
-            self._finished = True
+            self._is_finished = True
 
-    def _hop(self, name: bytes, value: bytes) -> None:
-        """Headers that are between the cluster and us."""
+    def _on_hop_by_hop_header(self, name: bytes, value: bytes) -> None:
+        """Handles hop-by-hop headers."""
         if name == b"transfer-encoding":
             if value.strip() != b"chunked":
-                raise Broken("the cluster's answer has an encoding that nobody asked for")
-            self._sized = True
+                raise ProtocolError("the cluster's response has an unsupported transfer-encoding")
+            self._has_known_length = True
         elif name == b"connection":
-            tokens = {token.strip() for token in value.split(b",")} - _PLAIN_CONNECTION
-            self._named |= {token.decode("latin-1") for token in tokens}
+            tokens = {token.strip() for token in value.split(b",")} - _STANDARD_CONNECTION_TOKENS
+            self._connection_headers |= {token.decode("latin-1") for token in tokens}
 
-    def _finish(self) -> None:
+    def _finish_exchange(self) -> None:
         response, self.response = self.response, None
-        if self._head_only:
-            self._parser = HttpResponseParser(self)  # the old one waits for the body that HEAD does not bring
+        if self._is_head_request:
+            self._parser = HttpResponseParser(self)  # the old parser waits for a body, which HEAD does not have
         if self.upload is not None:
-            self._sound = self._sound and _is_complete(self.upload)  # or answered before it had heard all
+            self._is_reusable = self._is_reusable and _is_complete(
+                self.upload
+            )  # the cluster may respond before the upload ends
             self._stop_upload()
-        self._forget()
+        self._reset_parse_state()
         if response is not None:
             response.finish()
         self.deadline = math.inf
-        if self._sound:
+        if self._is_reusable:
             self.resume()
         else:
             self.close()
-        self._settled(self)
+        self._on_released(self)
 
     def close(self) -> None:
-        self._sound = False
+        self._is_reusable = False
         if self._transport is not None:
             self._transport.close()
 
 
 def _is_complete(upload: asyncio.Task[None]) -> bool:
-    """Whether all of it was sent. The answer may come before anybody was told so."""
+    """Whether the whole body was sent. The done callback may not have run yet."""
     return upload.done() and not upload.cancelled() and upload.exception() is None
 
 
-def _too_large() -> Broken:
-    return Broken(f"the head of the cluster's answer is larger than {MAX_HEAD} bytes")
+def _head_too_large() -> ProtocolError:
+    return ProtocolError(f"the head of the cluster's response is larger than {MAX_HEAD_BYTES} bytes")
 
 
-def _idle_talk() -> Broken:
-    return Broken("the cluster goes on with its answer without saying anything; tell its administrator")
+def _no_progress() -> ProtocolError:
+    return ProtocolError("the cluster's response goes on without any body data; contact the cluster's administrator")
 
 
 @lru_cache(1024)
-def _known(name: bytes) -> str:
-    """A header's name in lower case; empty for those that are between the cluster and us."""
+def _normalize_header_name(name: bytes) -> str:
+    """A header name in lower case; empty for hop-by-hop headers."""
     lower = name.decode("latin-1").lower()
     return "" if lower in HOP_BY_HOP else lower

@@ -1,22 +1,24 @@
-"""Everything that can go wrong between us and a connected cluster, short of an HTTP answer.
+"""Errors of requests to connected clusters that got no HTTP response, and notification about failures.
 
-`message` is for people, and may be shown to any user of the cluster: it has no credential, no address and nothing of
-what the other side wrote. `reason` is one word, for conditions and Events.
+`message` may be shown to any user of the cluster: it contains no credential, no address and nothing that the cluster
+sent. `reason` is a CamelCase word for conditions and Events.
 
 UpstreamError
-├── Blocked         the address is none that clusters may be at
-├── Unreachable     no such name, refused, reset: nobody there
-├── Untrusted       TLS failed: the certificate is for another name, from a stranger, or has run out
-├── TimedOut        nothing came for too long
-├── Busy            too much is under way to this cluster already
-├── Crowding        one user has too much under way to it
-├── Broken          not HTTP, or broke off in the middle
-│   └── TooLarge    more than was to be read of one answer
-├── Refused         a WebSocket was wanted, and an ordinary answer came, which is carried along
-└── NotConnected    the object says of no cluster how to reach it (`connected.py`)
+├── AddressBlocked          the address policy does not allow the address
+├── Unreachable             DNS failure, connection refused or reset
+├── TlsError                TLS failed: wrong host name, unknown CA, expired certificate
+├── TimedOut                connecting or responding took too long
+├── Busy                    the limit of this cluster is reached
+├── UserLimitExceeded       the limit of one user in this cluster is reached
+├── ProtocolError           invalid HTTP, or closed in the middle of a response
+│   └── ResponseTooLarge    the body exceeds the caller's limit
+├── HandshakeRejected       the cluster responded to a WebSocket handshake with something other than 101
+└── NotConnected            the object has no usable kubeconfig (`clusters.py`)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from fairlead.storage.contract import Key
 
 
 class UpstreamError(Exception):
@@ -27,7 +29,7 @@ class UpstreamError(Exception):
         self.message = message
 
 
-class Blocked(UpstreamError):
+class AddressBlocked(UpstreamError):
     reason = "Blocked"
 
 
@@ -35,7 +37,7 @@ class Unreachable(UpstreamError):
     reason = "Unreachable"
 
 
-class Untrusted(UpstreamError):
+class TlsError(UpstreamError):
     reason = "Untrusted"
 
 
@@ -47,25 +49,58 @@ class Busy(UpstreamError):
     reason = "Busy"
 
 
-class Crowding(UpstreamError):
+class UserLimitExceeded(UpstreamError):
     reason = "TooManyRequests"
 
 
-class Broken(UpstreamError):
+class ProtocolError(UpstreamError):
     reason = "Broken"
 
 
-class TooLarge(Broken):
-    """The answer was broken off. The same may be had in smaller parts."""
+class ResponseTooLarge(ProtocolError):
+    """The response was aborted. The caller may retry with smaller pages."""
 
 
-class Refused(UpstreamError):
-    """Only a 101 opens a WebSocket. This was another answer, and its connection has been closed."""
+class HandshakeRejected(UpstreamError):
+    """The response to a WebSocket handshake was not a 101. Carries that response; its connection is closed."""
 
     reason = "Refused"
 
     def __init__(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
-        super().__init__(f"the cluster answered {status} where a WebSocket was asked for")
+        super().__init__(f"the cluster responded to a WebSocket handshake with status {status}")
         self.status = status
         self.headers = headers
         self.body = body
+
+
+UNAUTHORIZED = 401
+"""Means that the cluster rejects the stored credential."""
+CLUSTER_FAILURES = (ProtocolError, TimedOut, Unreachable, TlsError)
+"""Failures of the remote cluster. Busy and UserLimitExceeded are our own limits, HandshakeRejected is a response."""
+
+Subscriber = Callable[[Key], None]
+
+
+class FailureNotifier:
+    """Notifies subscribers about failed requests to a remote cluster, so that its health is probed immediately.
+
+    `clusters.py` passes one to the Upstreams of users and controllers; the Cluster controller subscribes to it. A
+    replica that is not the leader runs no controllers and has no subscribers. Nothing is queued or deduplicated here:
+    the subscriber limits its own rate.
+    """
+
+    def __init__(self) -> None:
+        self._subscribers: list[Subscriber] = []
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Calls `subscriber` with the object key of each failed request. Returns a function that unsubscribes."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    def notify(self, key: Key) -> None:
+        for subscriber in self._subscribers:
+            subscriber(key)
+
+
+def ignore_failure() -> None:
+    """The default `on_failure` of an Upstream."""

@@ -1,36 +1,44 @@
-"""Kubeconfigs as they are accepted for connected clusters: one context of one, read strictly, into an Access.
+"""Parses and validates the kubeconfig of a connected cluster into a `ClusterEndpoint`.
 
-`connected.py` and the admission rule for clusters call this. A kubeconfig is code where it is used by kubectl: it names
-programs to run, files to read and proxies to go through. Here whoever stores it is not whoever runs the server, so none
-of that is accepted: what counts is in the text itself, and a field that is not known is not passed over. Problems name
-fields and never what is in them.
+`clusters.py` and the admission rule for clusters call this. For kubectl a kubeconfig is code: it names programs to
+run, files to read and proxies to use. Here untrusted users store it, so all of that is rejected, and so are unknown
+fields. Only inline data of the current context counts.
+
+Functions that parse a field return its value (empty if it is not set) and a problem, or None. Problems name fields and
+never quote values, which may be secret.
 """
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fairlead.core import yaml
-from fairlead.core.addresses import check_host_name
-from fairlead.core.malformed import Malformed
+from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object
-from fairlead.upstream.access import Access
-from fairlead.upstream.credentials import authority, certificate_and_key, token
-from fairlead.upstream.server_url import ServerUrl, server_url
+from fairlead.core.validators import check_host_name
+from fairlead.upstream.access import ClusterEndpoint
 
-TOKEN_ADVICE = "use the token of a service account, made with `kubectl create token` or kept in a Secret"
-INLINE_ADVICE = "put the file's content into {}-data (`kubectl config view --raw --flatten` does)"
-
+_URL_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+_URL_EXAMPLE = "it must look like https://cluster.example.com:6443"
+# Printable ASCII without spaces. A line break in a token would inject headers.
+_TOKEN = re.compile(r"[!-~]+")
+TOKEN_ADVICE = "use a service account token, created with `kubectl create token` or stored in a Secret"
+INLINE_ADVICE = "put the file's content into {}-data (`kubectl config view --raw --flatten` does this)"
 CLUSTER_FIELDS = frozenset(
     {"server", "certificate-authority-data", "tls-server-name", "insecure-skip-tls-verify", "disable-compression"}
 )
 USER_FIELDS = frozenset({"token", "client-certificate-data", "client-key-data"})
-_LINE, _FIELD = re.compile(r"line \d+"), re.compile(r"[A-Za-z-]{1,40}")
-IGNORED = frozenset({"extensions"})
-"""Notes of other tools, about nothing that is done here."""
-
-REFUSED = {
+_LINE_NUMBER, _FIELD_NAME = re.compile(r"line \d+"), re.compile(r"[A-Za-z-]{1,40}")
+IGNORED_FIELDS = frozenset({"extensions"})
+"""Extensions of other tools, without effect here."""
+REJECTED_FIELDS = {
     "exec": f"would run a program on the server; {TOKEN_ADVICE}",
     "auth-provider": f"is not supported; {TOKEN_ADVICE}",
     "tokenFile": "names a file; put the token itself into token",
@@ -39,16 +47,128 @@ REFUSED = {
     "certificate-authority": f"names a file; {INLINE_ADVICE.format('certificate-authority')}",
     "client-certificate": f"names a file; {INLINE_ADVICE.format('client-certificate')}",
     "client-key": f"names a file; {INLINE_ADVICE.format('client-key')}",
-    "proxy-url": "is not supported; name an address that is reached directly",
+    "proxy-url": "is not supported; use an address that this server can reach directly",
     **dict.fromkeys(
         ("as", "as-uid", "as-groups", "as-user-extra"),
-        "is not supported, as every request is made in the name of its user; remove it",
+        "is not supported, because requests impersonate the requesting user; remove it",
     ),
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ServerUrl:
+    host: str
+    port: int
+    path: str
+
+
+NO_SERVER_URL = ServerUrl("", 0, "")
+
+
+def parse_server_url(value: Any) -> tuple[ServerUrl, str | None]:
+    """Parses `server`. Ambiguous URLs are rejected, not interpreted."""
+    if not isinstance(value, str) or not value:
+        return NO_SERVER_URL, f"cluster: server is missing; {_URL_EXAMPLE}"
+    if not value.isascii() or any(character <= " " or character in "\\\x7f" for character in value):
+        return NO_SERVER_URL, f"cluster: server has characters that are not allowed in a URL; {_URL_EXAMPLE}"
+    try:
+        parts = urlsplit(value)
+        host, port = (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return NO_SERVER_URL, f"cluster: server is not a URL; {_URL_EXAMPLE}"
+    if problem := _server_url_problem(value, host, port):
+        return NO_SERVER_URL, f"cluster: {problem}; {_URL_EXAMPLE}"
+    return ServerUrl(host, port or 443, parts.path.rstrip("/")), None
+
+
+def _server_url_problem(value: str, host: str, port: int | None) -> str | None:
+    parts = urlsplit(value)
+    if parts.scheme != "https":
+        return "server must be an https URL"
+    if "@" in parts.netloc:
+        return "server contains a user name or password, which belong in the user entry"
+    if "?" in value or "#" in value:
+        return "server has a query or a fragment"
+    # An IPv6 zone (`%eth0`) selects an interface of this host. It is not part of a cluster's address.
+    if any(sign in host for sign in "*%") or check_host_name(host) is not None:
+        return "server has no valid host"
+    if port == 0 or parts.netloc.endswith(":"):
+        return "server has no valid port"
+    if not _URL_PATH.fullmatch(parts.path) or any(step in (".", "..") for step in parts.path.split("/")):
+        return "server has a path with special characters, or with `.` or `..` segments"
+    return None
+
+
+def parse_token(user: Object) -> tuple[str, str | None]:
+    value = user.get("token")
+    if value in (None, ""):
+        return "", None
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value.strip()):
+        return "", "user: token must be one line without spaces; copy it again"
+    return value.strip(), None
+
+
+def parse_ca_data(cluster: Object) -> tuple[str, str | None]:
+    """Parses `certificate-authority-data`. Empty: the system's CA certificates are trusted."""
+    text, problem = _decode_pem(cluster, "cluster", "certificate-authority-data")
+    if problem or not text:
+        return "", problem
+    if not _load_certificates(text):
+        return "", "cluster: certificate-authority-data contains no PEM certificate; export the CA again"
+    return text, None
+
+
+def parse_client_certificate(user: Object) -> tuple[tuple[str, str], str | None]:
+    certificate, problem = _decode_pem(user, "user", "client-certificate-data")
+    key, other_problem = _decode_pem(user, "user", "client-key-data")
+    if problem := problem or other_problem:
+        return ("", ""), problem
+    if not certificate and not key:
+        return ("", ""), None
+    if not certificate or not key:
+        return ("", ""), "user: client-certificate-data and client-key-data must both be set; set both, or use a token"
+    if problem := _key_pair_problem(certificate, key):
+        return ("", ""), f"user: {problem}"
+    return (certificate, key), None
+
+
+def _key_pair_problem(certificate: str, key: str) -> str | None:
+    certificates = _load_certificates(certificate)
+    if not certificates:
+        return "client-certificate-data contains no PEM certificate; export it again"
+    try:
+        private = load_pem_private_key(key.encode(), None).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return "client-key-data contains no unencrypted PEM key; export it again"
+    try:
+        public = certificates[0].public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return "client-certificate-data has an unsupported key type; use RSA or ECDSA"
+    if public != private:
+        return "client-key-data does not match client-certificate-data; export both again"
+    return None
+
+
+def _load_certificates(text: str) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(text.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return []
+
+
+def _decode_pem(section: Object, section_name: str, field: str) -> tuple[str, str | None]:
+    value: Any = section.get(field)
+    if value in (None, ""):
+        return "", None
+    try:
+        # Pasted base64 often has line breaks.
+        return b64decode("".join(value.split()), validate=True).decode("ascii"), None
+    except (ValueError, AttributeError):
+        return "", f"{section_name}: {field} is not a base64-encoded PEM file; export it again"
+
+
 class BadKubeconfig(ValueError):
-    """A kubeconfig that is not accepted: everything that is wrong with it, each with what to do."""
+    """A rejected kubeconfig, with all problems found in it."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("; ".join(problems))
@@ -56,119 +176,127 @@ class BadKubeconfig(ValueError):
 
 
 @dataclass(slots=True)
-class _Reading:
-    """What has been found to be wrong so far."""
+class _ProblemCollector:
+    """Collects problems, so that all of them are reported at once."""
 
     problems: list[str] = field(default_factory=list)
 
-    def stop(self, problem: str) -> BadKubeconfig:
+    def fatal_error(self, problem: str) -> BadKubeconfig:
         return BadKubeconfig((*self.problems, problem))
 
-    def take(self, value: Any, problem: str | None) -> Any:
+    def collect(self, value: Any, problem: str | None) -> Any:
         if problem:
             self.problems.append(problem)
         return value
 
 
-def parse(content: bytes) -> Access:
-    """How to reach the cluster of the current context. Raises BadKubeconfig."""
-    reading = _Reading()
-    config = _loaded(content, reading)
-    context = _named(config, "contexts", "context", _current(config, reading), reading)
-    cluster = _named(config, "clusters", "cluster", context.get("cluster"), reading)
-    user = _named(config, "users", "user", context.get("user"), reading)
-    reading.problems += _unacceptable("cluster", cluster, CLUSTER_FIELDS)
-    reading.problems += _unacceptable("user", user, USER_FIELDS)
+def parse_kubeconfig(content: bytes) -> ClusterEndpoint:
+    """Parses the cluster and user of the current context. Raises BadKubeconfig."""
+    collector = _ProblemCollector()
+    config = _load_yaml(content, collector)
+    context = _find_entry(config, "contexts", "context", _current_context(config, collector), collector)
+    cluster = _find_entry(config, "clusters", "cluster", context.get("cluster"), collector)
+    user = _find_entry(config, "users", "user", context.get("user"), collector)
+    collector.problems += _field_problems("cluster", cluster, CLUSTER_FIELDS)
+    collector.problems += _field_problems("user", user, USER_FIELDS)
     if cluster.get("insecure-skip-tls-verify"):
-        reading.problems.append(
+        collector.problems.append(
             "cluster: insecure-skip-tls-verify is not accepted; put the cluster's CA into certificate-authority-data"
         )
-    access = _access(cluster, user, reading)
-    if reading.problems:
-        raise BadKubeconfig(tuple(reading.problems))
-    return access
+    endpoint = _build_endpoint(cluster, user, collector)
+    if collector.problems:
+        raise BadKubeconfig(tuple(collector.problems))
+    return endpoint
 
 
-def problems(content: bytes) -> tuple[str, ...]:
-    """What is wrong with it; nothing for one that is accepted."""
+def kubeconfig_problems(content: bytes) -> tuple[str, ...]:
+    """The problems of a kubeconfig; empty if it is valid."""
     try:
-        parse(content)
+        parse_kubeconfig(content)
     except BadKubeconfig as error:
         return error.problems
     return ()
 
 
-def _access(cluster: Object, user: Object, reading: _Reading) -> Access:
-    url: ServerUrl = reading.take(*server_url(cluster.get("server")))
-    certificate, key = reading.take(*certificate_and_key(user))
-    access = Access(
+def _build_endpoint(cluster: Object, user: Object, collector: _ProblemCollector) -> ClusterEndpoint:
+    url: ServerUrl = collector.collect(*parse_server_url(cluster.get("server")))
+    certificate, key = collector.collect(*parse_client_certificate(user))
+    endpoint = ClusterEndpoint(
         url.host,
         url.port,
         url.path,
-        _server_name(cluster, reading) or url.host,
-        reading.take(*authority(cluster)),
-        reading.take(*token(user)),
+        _tls_server_name(cluster, collector) or url.host,
+        collector.collect(*parse_ca_data(cluster)),
+        collector.collect(*parse_token(user)),
         certificate,
         key,
     )
-    # Where a field is refused, what to do about it has been said already.
-    if not access.token and not access.certificate and not reading.problems:
-        reading.problems.append(f"user: has neither a token nor a client certificate; {TOKEN_ADVICE}")
-    return access
+    # A problem with a credential field already has its own advice.
+    if not endpoint.token and not endpoint.client_certificate and not collector.problems:
+        collector.problems.append(f"user: has neither a token nor a client certificate; {TOKEN_ADVICE}")
+    return endpoint
 
 
-def _server_name(cluster: Object, reading: _Reading) -> str:
+def _tls_server_name(cluster: Object, collector: _ProblemCollector) -> str:
     name = cluster.get("tls-server-name") or ""
     if name and (not isinstance(name, str) or check_host_name(name) is not None or "*" in name):
-        reading.problems.append("cluster: tls-server-name must be a DNS name in lower case or an IP address")
+        collector.problems.append("cluster: tls-server-name must be a lowercase DNS name or an IP address")
         return ""
     return str(name)
 
 
-def _loaded(content: bytes, reading: _Reading) -> Object:
+def _load_yaml(content: bytes, collector: _ProblemCollector) -> Object:
     try:
         config, duplicates = yaml.decode(content)
-    except Malformed as error:  # whose text may quote the content
-        line = _LINE.search(str(error))
+    except Malformed as error:  # its text may quote the content
+        line = _LINE_NUMBER.search(str(error))
         where = f" in {line[0]}" if line else ""
-        raise reading.stop(f"it is not YAML{where}; store one as `kubectl config view --raw` prints it") from None
+        raise collector.fatal_error(f"invalid YAML{where}; store the output of `kubectl config view --raw`") from None
     if not isinstance(config, dict):
-        raise reading.stop("it is empty or no kubeconfig; store one as `kubectl config view --raw` prints it")
+        raise collector.fatal_error("empty or not a kubeconfig; store the output of `kubectl config view --raw`")
     if config.get("kind", "Config") != "Config" or config.get("apiVersion", "v1") != "v1":
-        reading.problems.append("it is of another kind; a kubeconfig has apiVersion v1 and kind Config")
+        collector.problems.append("wrong kind; a kubeconfig has apiVersion v1 and kind Config")
     if duplicates:
-        reading.problems.append("a field occurs twice in it, and tools differ in which they believe; keep one of them")
+        collector.problems.append("duplicate field, which tools interpret differently; remove one of them")
     return config
 
 
-def _current(config: Object, reading: _Reading) -> str:
-    """The context that counts: the current one, or the only one there is."""
+def _current_context(config: Object, collector: _ProblemCollector) -> str:
+    """Name of the current context, or of the only one."""
     if isinstance(name := config.get("current-context"), str) and name:
         return name
     contexts = config.get("contexts")
     only = contexts[0] if isinstance(contexts, list) and len(contexts) == 1 else None
     if isinstance(only, dict) and isinstance(only.get("name"), str):
         return str(only["name"])
-    raise reading.stop("it has no current-context; set it, or leave only one context in (`--minify` does)")
+    raise collector.fatal_error("current-context is missing; set it, or keep only one context (`--minify` does this)")
 
 
-def _named(config: Object, section: str, part: str, name: Any, reading: _Reading) -> Object:
-    """The one entry of that name. Without it there is nothing more to read."""
+def _find_entry(config: Object, section: str, field_name: str, name: Any, collector: _ProblemCollector) -> Object:
+    """Finds the entry with the name. Raises BadKubeconfig immediately, since nothing else can be checked without it."""
     listed = config.get(section)
     entries = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    found = [each.get(part) for each in entries if each.get("name") == name]
+    found = [each.get(field_name) for each in entries if each.get("name") == name]
     if len(found) != 1 or not isinstance(name, str):
-        how = "names no entry of" if not found else "names more than one entry of"
-        raise reading.stop(f"its {part} {how} {section}; export it with `kubectl config view --raw --minify`")
+        how = "is not in" if not found else "occurs more than once in"
+        raise collector.fatal_error(
+            f"the {field_name} {how} {section}; export it with `kubectl config view --raw --minify`"
+        )
     if not isinstance(found[0], dict):
-        raise reading.stop(f"{part}: must hold fields; export it with `kubectl config view --raw --minify`")
+        raise collector.fatal_error(
+            f"{field_name}: must be an object; export it with `kubectl config view --raw --minify`"
+        )
     return found[0]
 
 
-def _unacceptable(part: str, fields: Object, known: frozenset[str]) -> Iterator[str]:
-    for name in sorted(fields.keys() - known - IGNORED):
-        # An empty value is how tools leave a field out.
+def _field_problems(section_name: str, fields: Object, known: frozenset[str]) -> Iterator[str]:
+    for name in sorted(fields.keys() - known - IGNORED_FIELDS):
+        # Some tools write empty values for unset fields.
         if fields[name] in (None, "", [], {}):
             continue
-        shown = name if _FIELD.fullmatch(name) else "a field"
-        yield f"{part}: {name} {REFUSED[name]}" if name in REFUSED else f"{part}: {shown} is not known; remove it"
+        label = name if _FIELD_NAME.fullmatch(name) else "a field with an invalid name"
+        yield (
+            f"{section_name}: {name} {REJECTED_FIELDS[name]}"
+            if name in REJECTED_FIELDS
+            else f"{section_name}: {label} is not supported; remove it"
+        )

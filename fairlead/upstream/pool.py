@@ -1,141 +1,143 @@
-"""The connections to one cluster: how many, who waits, which are kept, and which have taken too long.
+"""Connection pool of one cluster: bounded concurrency, a bounded queue, idle connections, and deadlines.
 
-`upstream.py` takes connections from here; each comes back by itself once its answer has come.
-One timer for the whole pool looks at all deadlines, a few times a second: a timer for each request would cost more than
-many a request.
+`upstream.py` acquires connections; a connection returns to the pool by itself when its response has been received. One
+timer per pool checks all deadlines a few times a second, because a timer per request would be too expensive.
 """
 
 import asyncio
 from collections import deque
 
+from fairlead.upstream.access import Limits
 from fairlead.upstream.connection import Connection
-from fairlead.upstream.dialing import Dialing
-from fairlead.upstream.errors import Broken, Busy
-from fairlead.upstream.limits import Limits
+from fairlead.upstream.dial import Connector
+from fairlead.upstream.errors import Busy, ProtocolError
 
-TICK = 0.25
+TICK_SECONDS = 0.25
 
-_BUSY = "too many requests to this cluster are under way; try again in a while"
+_BUSY_MESSAGE = "too many concurrent requests to this cluster; try again later"
 
 
-class Turns:
-    """At most so many at once; the others wait in a row, which has an end, too."""
+class BoundedSlots:
+    """A semaphore with a bounded queue and a timeout for queued waiters."""
 
-    def __init__(self, most: int, waiting: int, seconds: float) -> None:
-        self.taken = 0
-        self._most = most
-        self._waiting = waiting
-        self._seconds = seconds
-        self._row: deque[asyncio.Future[None]] = deque()
+    def __init__(self, max_slots: int, max_queued: int, queue_seconds: float) -> None:
+        self.in_use = 0
+        self._max_slots = max_slots
+        self._max_queued = max_queued
+        self._queue_seconds = queue_seconds
+        self._queue: deque[asyncio.Future[None]] = deque()
 
-    def now(self) -> bool:
-        """Takes a turn if one is free."""
-        if self.taken >= self._most:
+    def try_acquire(self) -> bool:
+        """Acquires a slot if one is free."""
+        if self.in_use >= self._max_slots:
             return False
-        self.taken += 1
+        self.in_use += 1
         return True
 
-    async def take(self) -> None:
-        if self.now():
+    async def acquire(self) -> None:
+        """Acquires a slot. Raises Busy if the queue is full, or after the timeout."""
+        if self.try_acquire():
             return
-        if len(self._row) >= self._waiting:
-            raise Busy(_BUSY)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._row.append(turn)
+        if len(self._queue) >= self._max_queued:
+            raise Busy(_BUSY_MESSAGE)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(waiter)
         try:
-            async with asyncio.timeout(self._seconds):
-                await turn
+            async with asyncio.timeout(self._queue_seconds):
+                await waiter
         except TimeoutError:
-            self._give_up(turn)
-            raise Busy(_BUSY) from None
+            self._abandon_wait(waiter)
+            raise Busy(_BUSY_MESSAGE) from None
         except asyncio.CancelledError:
-            self._give_up(turn)
+            self._abandon_wait(waiter)
             raise
 
-    def give(self) -> None:
-        """A turn is over: it goes to the next in the row."""
-        while self._row:
-            turn = self._row.popleft()
-            if not turn.done():
-                turn.set_result(None)
+    def release(self) -> None:
+        """Passes the slot to the first waiter, or frees it."""
+        while self._queue:
+            waiter = self._queue.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
-        self.taken -= 1
+        self.in_use -= 1
 
-    def _give_up(self, turn: asyncio.Future[None]) -> None:
-        if turn.done() and not turn.cancelled():
-            self.give()  # it came just now
-        elif turn in self._row:
-            self._row.remove(turn)
+    def _abandon_wait(self, waiter: asyncio.Future[None]) -> None:
+        if waiter.done() and not waiter.cancelled():
+            self.release()  # the slot was assigned just before the timeout
+        elif waiter in self._queue:
+            self._queue.remove(waiter)
 
 
-class Pool:
-    def __init__(self, dialing: Dialing, limits: Limits) -> None:
-        self._dialing = dialing
+class ConnectionPool:
+    """Pool of the HTTP connections to one cluster. WebSockets have their own connections."""
+
+    def __init__(self, connector: Connector, limits: Limits) -> None:
+        self._connector = connector
         self._limits = limits
-        self._turns = Turns(limits.requests, limits.waiting, limits.connect_seconds)
+        self._slots = BoundedSlots(limits.max_requests, limits.max_queued, limits.connect_seconds)
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._is_closed = False
 
     @property
     def in_use(self) -> int:
-        return self._turns.taken
+        return self._slots.in_use
 
-    def ready(self) -> Connection | None:
-        """A connection that can be had without waiting: the one used last, so that the others get old and go."""
-        while self._idle and self._turns.now():
+    def try_acquire(self) -> Connection | None:
+        """Returns an idle connection, if any. Most recently used first, so that the others reach the idle timeout."""
+        while self._idle and self._slots.try_acquire():
             connection = self._idle.pop()
-            if connection.usable:
+            if connection.is_usable:
                 self._busy.add(connection)
                 return connection
-            self._turns.give()
+            self._slots.release()
         return None
 
-    async def take(self, seconds: float) -> Connection:
-        """A connection, sooner or later. Raises UpstreamError."""
-        await self._turns.take()
+    async def acquire(self, seconds: float) -> Connection:
+        """Returns an idle or a new connection, after waiting for a slot. Raises UpstreamError."""
+        await self._slots.acquire()
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable:
+            if connection.is_usable:
                 self._busy.add(connection)
                 return connection
-        return await self._new(seconds)
+        return await self._connect(seconds)
 
-    async def fresh(self, seconds: float) -> Connection:
-        """One that nobody has used yet."""
-        await self._turns.take()
-        return await self._new(seconds)
+    async def acquire_new(self, seconds: float) -> Connection:
+        """Returns a new connection, after waiting for a slot. Raises UpstreamError."""
+        await self._slots.acquire()
+        return await self._connect(seconds)
 
-    async def _new(self, seconds: float) -> Connection:
+    async def _connect(self, seconds: float) -> Connection:
         try:
             limit = min(seconds, self._limits.connect_seconds)
-            connection = await self._dialing(lambda: Connection(self._settled), limit)
+            connection = await self._connector(lambda: Connection(self._on_released), limit)
         except BaseException:
-            self._turns.give()
+            self._slots.release()
             raise
         self._busy.add(connection)
-        self._watch()
+        self._schedule_tick()
         return connection
 
-    def _settled(self, connection: Connection) -> None:
-        """An exchange is over, or the connection is. May be told twice."""
+    def _on_released(self, connection: Connection) -> None:
+        """Called when an exchange is over or the connection is closed. May be called twice."""
         if connection in self._busy:
             self._busy.discard(connection)
-            if connection.usable and not self._closed:
+            if connection.is_usable and not self._is_closed:
                 connection.idle_since = asyncio.get_running_loop().time()
                 self._idle.append(connection)
             else:
                 connection.close()
-            self._turns.give()
-        elif not connection.usable and connection in self._idle:
+            self._slots.release()
+        elif not connection.is_usable and connection in self._idle:
             self._idle.remove(connection)
 
-    def _watch(self) -> None:
+    def _schedule_tick(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TICK, self._look)
+            self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._on_tick)
 
-    def _look(self) -> None:
+    def _on_tick(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
         for connection in [each for each in self._busy if each.deadline < now]:
@@ -144,19 +146,19 @@ class Pool:
             self._idle.remove(connection)
             connection.close()
         if self._busy or self._idle:
-            self._watch()
+            self._schedule_tick()
 
     def close_idle(self) -> None:
-        """Closes the kept connections that are not in use."""
+        """Closes the idle connections."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
     def close(self) -> None:
-        """Ends everything: what is under way breaks off."""
-        self._closed = True
+        """Closes all connections and aborts open requests."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         for connection in [*self._idle, *self._busy]:
-            connection.fail(Broken("the connection to this cluster was closed"))
+            connection.fail(ProtocolError("the connection to this cluster was closed"))
         self._idle.clear()

@@ -1,12 +1,12 @@
-"""A TLS connection to a cluster, as its protocols see it: what has arrived is always delivered before the end is.
+"""asyncio TLS transport that delivers all received data before it reports the end of the connection.
 
-The event loops' own TLS transports do not promise that. When the other side closes while reading is paused, they drop
-what they have read and not yet delivered, and a write that fails ends the connection with all that is still to be read:
-the end of a command's output, of a file, of a log. Here the socket itself is left alone while reading is paused,
-nothing is kept between two reads but an incomplete TLS record, and a side that no longer listens is read to its end.
+The TLS transports of asyncio and uvloop do not guarantee that. If the peer closes while reading is paused, they drop
+data that was read but not delivered; and a failed write closes the connection with all unread data: the end of a
+command's output, of a file, of a log. This transport does not read the socket while reading is paused, buffers nothing
+between two reads but an incomplete TLS record, and after a failed write reads on to the end of the stream.
 
-`dialing.py` makes these; `connection.py` and `sockets.py` have the protocols. Everything that arrives lands in a buffer
-that all connections of an event loop share, and is handed over before anything else happens there.
+`dial.py` creates transports; the protocols are in `connection.py` and `websocket.py`. Data is received into a buffer
+that all connections of an event loop share, and is delivered to the protocol before the next read.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol, cast
 
-GOODBYE_SECONDS = 2.0
-"""How long the other side may take to take in what was written before a connection was closed."""
-READ_BYTES = 256 * 1024
-READS_AT_ONCE, TURN_SECONDS = 4, 0.005
-"""Others have their turn after so many reads, or after the read during which so much time has passed."""
-_RECORD_ROOM = 32 * 1024
-"""More than a TLS record takes: what is left of an earlier read is decrypted together with the next."""
-HIGH_WATER, LOW_WATER = 128 * 1024, 32 * 1024
-"""How much that was written may wait for the other side before its writers are told to wait, and to go on."""
-HANDSHAKE_BYTES = 16 * 1024
+CLOSE_TIMEOUT_SECONDS = 2.0
+"""Timeout for flushing written data after `close`."""
+READ_BUFFER_BYTES = 256 * 1024
+MAX_READS_PER_TURN, MAX_TURN_SECONDS = 4, 0.005
+"""A connection yields to the event loop after this many reads, or after this time."""
+_RECORD_SLACK_BYTES = 32 * 1024
+"""More than the size of a TLS record: the rest of an earlier read is decrypted together with the next one."""
+HIGH_WATER_BYTES, LOW_WATER_BYTES = 128 * 1024, 32 * 1024
+"""Write buffer sizes at which the protocol's `pause_writing` and `resume_writing` are called."""
+HANDSHAKE_READ_BYTES = 16 * 1024
 
 
-class Receiver(Protocol):
-    """What is told of a connection. `data_received` gets memory that is used again: it keeps nothing but copies."""
+class TransportProtocol(Protocol):
+    """An asyncio protocol. The memory passed to `data_received` is reused, so the protocol must copy it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
 
@@ -43,19 +43,19 @@ class Receiver(Protocol):
     def resume_writing(self) -> None: ...
 
 
-class _Memory(threading.local):
-    """The buffers of one thread, and so of the event loop that runs in it."""
+class _ThreadBuffers(threading.local):
+    """Receive buffers per thread, and thus per event loop."""
 
     def __init__(self) -> None:
-        self.encrypted = memoryview(bytearray(READ_BYTES))
-        self.landing = memoryview(bytearray(READ_BYTES + _RECORD_ROOM))
+        self.encrypted = memoryview(bytearray(READ_BUFFER_BYTES))
+        self.decrypted = memoryview(bytearray(READ_BUFFER_BYTES + _RECORD_SLACK_BYTES))
 
 
-_memory = _Memory()
+_buffers = _ThreadBuffers()
 
 
 class TlsTransport(asyncio.Transport):
-    """`shake_hands` first, then `start`. Owns its socket, which must not block."""
+    """Owns a non-blocking socket. Call `do_handshake` first, then `start`."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, server_name: str) -> None:
         super().__init__()
@@ -65,14 +65,14 @@ class TlsTransport(asyncio.Transport):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
         self._read_into = cast(Callable[[int, memoryview], int], self._tls.read)
         self._unsent = memoryview(b"")
-        self._reads = self._reads_on = self._waits_for_room = self._writers_wait = False
-        self._is_deaf = False
-        """Whether the other side takes in nothing any more."""
-        self._is_closing = self._is_over = False
-        self._protocol: Receiver | None = None
+        self._is_reading = self._is_read_scheduled = self._is_write_blocked = self._is_writing_paused = False
+        self._is_write_broken = False
+        """Whether a write has failed. Reading may go on."""
+        self._is_closing = self._is_closed = False
+        self._protocol: TransportProtocol | None = None
 
-    async def shake_hands(self) -> None:
-        """Raises OSError, of which ssl.SSLError is one."""
+    async def do_handshake(self) -> None:
+        """Performs the TLS handshake. Raises OSError, including its subclass ssl.SSLError."""
         is_done = False
         while not is_done:
             try:
@@ -80,28 +80,28 @@ class TlsTransport(asyncio.Transport):
                 is_done = True
             except ssl.SSLWantReadError:
                 pass
-            if said := self._outgoing.read():
-                await self._loop.sock_sendall(self._socket, said)
+            if data := self._outgoing.read():
+                await self._loop.sock_sendall(self._socket, data)
             if not is_done:
-                await self._hear()
+                await self._receive_handshake_data()
 
-    async def _hear(self) -> None:
-        heard = await self._loop.sock_recv(self._socket, HANDSHAKE_BYTES)
-        if not heard:
+    async def _receive_handshake_data(self) -> None:
+        data = await self._loop.sock_recv(self._socket, HANDSHAKE_READ_BYTES)
+        if not data:
             raise ConnectionResetError("closed during the TLS handshake")
-        self._incoming.write(heard)
+        self._incoming.write(data)
 
-    def start(self, protocol: Receiver) -> None:
+    def start(self, protocol: TransportProtocol) -> None:
         self._protocol = protocol
         protocol.connection_made(self)
         self.resume_reading()
-        if self._incoming.pending:  # what came along with the end of the handshake
+        if self._incoming.pending:  # data that arrived with the end of the handshake
             self._loop.call_soon(self._decrypt)
 
     # --- for protocols -----------------------------------------------------------------------------------------------
 
-    def hand_over(self, protocol: Receiver) -> None:
-        """Another protocol gets what arrives from now on."""
+    def switch_protocol(self, protocol: TransportProtocol) -> None:
+        """Delivers to another protocol from now on, after an HTTP upgrade."""
         self._protocol = protocol
         protocol.connection_made(self)
 
@@ -109,20 +109,20 @@ class TlsTransport(asyncio.Transport):
         return self._is_closing
 
     def is_reading(self) -> bool:
-        return self._reads
+        return self._is_reading
 
     def pause_reading(self) -> None:
-        if self._reads:
-            self._reads = False
+        if self._is_reading:
+            self._is_reading = False
             self._loop.remove_reader(self._socket)
 
     def resume_reading(self) -> None:
-        if not self._reads and not self._is_closing:
-            self._reads = True
-            self._loop.add_reader(self._socket, self._readable)
+        if not self._is_reading and not self._is_closing:
+            self._is_reading = True
+            self._loop.add_reader(self._socket, self._on_readable)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._is_closing or self._is_deaf or not data:
+        if self._is_closing or self._is_write_broken or not data:
             return
         try:
             written = self._tls.write(data)
@@ -131,141 +131,147 @@ class TlsTransport(asyncio.Transport):
                 while rest:
                     rest = rest[self._tls.write(rest) :]
         except ssl.SSLError as error:
-            self._end(error)
+            self._terminate(error)
             return
-        self._send()
-        if self.get_write_buffer_size() > HIGH_WATER and not self._writers_wait and self._protocol is not None:
-            self._writers_wait = True
+        self._flush()
+        if (
+            self.get_write_buffer_size() > HIGH_WATER_BYTES
+            and not self._is_writing_paused
+            and self._protocol is not None
+        ):
+            self._is_writing_paused = True
             self._protocol.pause_writing()
 
     def get_write_buffer_size(self) -> int:
         return len(self._unsent) + self._outgoing.pending
 
     def close(self) -> None:
-        """What was written still goes out, if the other side takes it soon. Nothing more is read."""
+        """Stops reading, flushes written data within CLOSE_TIMEOUT_SECONDS, and closes the connection."""
         if self._is_closing:
             return
         self._is_closing = True
         self.pause_reading()
-        with suppress(ssl.SSLError):  # it would like to hear the same from the other side
+        with suppress(ssl.SSLError):  # raised because the peer's close_notify has not arrived
             self._tls.unwrap()
-        self._send()
-        if not self._is_over:
-            self._loop.call_later(GOODBYE_SECONDS, self.abort)
+        self._flush()
+        if not self._is_closed:
+            self._loop.call_later(CLOSE_TIMEOUT_SECONDS, self.abort)
 
     def abort(self) -> None:
-        self._end(None)
+        self._terminate(None)
 
     # --- for the event loop ------------------------------------------------------------------------------------------
 
-    def _readable(self) -> None:
-        """The event loop says so in every turn while there is more. Reading that goes on by itself is not doubled."""
-        if not self._reads_on:
+    def _on_readable(self) -> None:
+        """Event loop callback, called in every iteration while data is available. Skipped if a read is scheduled."""
+        if not self._is_read_scheduled:
             self._read()
 
     def _read(self) -> None:
-        """Takes in what has arrived, until there is no more or somebody has enough.
+        """Reads until the socket has no more data, the protocol pauses reading, or the turn is over.
 
-        It is not left to the event loop to say that there is more: of a connection that was reset, uvloop tells once,
-        and never again. One callback at most waits for its turn to read on.
+        Schedules its own continuation instead of relying on the event loop: uvloop reports a reset connection as
+        readable only once. At most one continuation is scheduled.
         """
-        encrypted, until = _memory.encrypted, self._loop.time() + TURN_SECONDS
-        for _ in range(READS_AT_ONCE):
+        encrypted, until = _buffers.encrypted, self._loop.time() + MAX_TURN_SECONDS
+        for _ in range(MAX_READS_PER_TURN):
             try:
                 count = self._socket.recv_into(encrypted)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                self._end(error)
+                self._terminate(error)
                 return
             if not count:
-                # Anybody on the way can close TCP. Only the other side itself can close TLS, which `_decrypt` sees.
-                self._end(ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "the connection was closed without closing TLS first"))
+                # An attacker can close TCP, but only the peer can close TLS, which `_decrypt` detects.
+                self._terminate(
+                    ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "the connection was closed without closing TLS first")
+                )
                 return
             self._incoming.write(encrypted[:count])
             self._decrypt()
-            if not self._reads:
+            if not self._is_reading:
                 return
             if self._loop.time() >= until:
                 break
-        self._reads_on = True
-        self._loop.call_soon(self._read_on)
+        self._is_read_scheduled = True
+        self._loop.call_soon(self._continue_reading)
 
-    def _read_on(self) -> None:
-        self._reads_on = False
-        if self._reads:
+    def _continue_reading(self) -> None:
+        self._is_read_scheduled = False
+        if self._is_reading:
             self._read()
 
     def _decrypt(self) -> None:
-        """Hands over everything that can be read by now."""
+        """Decrypts and delivers everything received so far."""
         if self._is_closing:
             return
-        tls, incoming, landing = self._tls, self._incoming, _memory.landing
-        size, is_end, trouble = 0, False, None
+        tls, incoming, landing = self._tls, self._incoming, _buffers.decrypted
+        size, is_end, failure = 0, False, None
         try:
             while (incoming.pending or tls.pending()) and not is_end:
                 count = self._read_into(len(landing) - size, landing[size:] if size else landing)
                 is_end = not count
                 size += count
         except ssl.SSLWantReadError:
-            pass  # the rest of a record is still to come
+            pass  # incomplete TLS record
         except ssl.SSLError as error:
-            trouble = error
+            failure = error
         if size and not self._deliver(landing[:size]):
             return
-        if is_end or trouble is not None:
-            self._end(trouble)
+        if is_end or failure is not None:
+            self._terminate(failure)
         elif self._outgoing.pending:
-            self._send()
+            self._flush()
 
     def _deliver(self, data: memoryview) -> bool:
-        """Whether the protocol could do with it. One with a fault is in no known state: its connection ends."""
+        """Returns whether the protocol accepted the data. If it raised, its state is unknown: closes the connection."""
         try:
             if self._protocol is not None:
                 self._protocol.data_received(data)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and ends the connection
-            context = {"message": "a protocol failed on what it received", "exception": error, "transport": self}
+        except Exception as error:  # noqa: BLE001 - any exception is reported and closes the connection
+            context = {"message": "a protocol failed in data_received", "exception": error, "transport": self}
             self._loop.call_exception_handler(context)
-            self._end(error)
+            self._terminate(error)
             return False
         return True
 
-    def _send(self) -> None:
-        """Sends as much as the socket takes, and the rest when it takes more."""
+    def _flush(self) -> None:
+        """Sends as much as the socket accepts, and the rest when it is writable again."""
         try:
-            while not self._waits_for_room and (self._unsent or self._outgoing.pending):
+            while not self._is_write_blocked and (self._unsent or self._outgoing.pending):
                 if not self._unsent:
                     self._unsent = memoryview(self._outgoing.read())
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
         except (BlockingIOError, InterruptedError):
-            self._waits_for_room = True
-            self._loop.add_writer(self._socket, self._room)
+            self._is_write_blocked = True
+            self._loop.add_writer(self._socket, self._on_writable)
         except OSError:
             self._stop_writing()
         if self._is_closing and not self.get_write_buffer_size():
-            self._end(None)
+            self._terminate(None)
 
-    def _room(self) -> None:
+    def _on_writable(self) -> None:
         self._loop.remove_writer(self._socket)
-        self._waits_for_room = False
-        self._send()
-        if self._writers_wait and self.get_write_buffer_size() <= LOW_WATER and self._protocol is not None:
-            self._writers_wait = False
+        self._is_write_blocked = False
+        self._flush()
+        if self._is_writing_paused and self.get_write_buffer_size() <= LOW_WATER_BYTES and self._protocol is not None:
+            self._is_writing_paused = False
             self._protocol.resume_writing()
 
     def _stop_writing(self) -> None:
-        """The other side takes in nothing any more. What it said before is still to be read, and then why it left."""
-        self._is_deaf = True
+        """Discards the write buffer after a failed write. Reading goes on: unread data may explain the failure."""
+        self._is_write_broken = True
         self._outgoing.read()
         self._unsent = memoryview(b"")
-        if self._writers_wait and self._protocol is not None:
-            self._writers_wait = False
+        if self._is_writing_paused and self._protocol is not None:
+            self._is_writing_paused = False
             self._protocol.resume_writing()
 
-    def _end(self, error: Exception | None) -> None:
-        if self._is_over:
+    def _terminate(self, error: Exception | None) -> None:
+        if self._is_closed:
             return
-        self._is_over = self._is_closing = True
+        self._is_closed = self._is_closing = True
         self.pause_reading()
         self._loop.remove_writer(self._socket)
         self._socket.close()

@@ -1,134 +1,227 @@
-"""A connected cluster's API server, as everything else of ours sees it: `send` a request, `open_socket`.
+"""`Upstream`: client for the API server of one connected cluster, with `send` and `open_websocket`.
 
-`connected.py` makes one for each cluster and keeps it; gateways and controllers use it. The stored credential is put on
-here and nowhere else, and goes to the address of its own kubeconfig only: redirects are answers like others.
+`clusters.py` creates and caches them; gateways and controllers use them. Only this module attaches the stored
+credential, and only for the address in its own kubeconfig. Redirects are not followed.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fairlead.upstream.access import Access
+from fairlead.core.errors import BadRequest
+from fairlead.upstream.access import ClusterEndpoint, Limits, Request
 from fairlead.upstream.connection import Connection
-from fairlead.upstream.dialing import Dialing, Resolve
-from fairlead.upstream.errors import Refused, Unreachable
-from fairlead.upstream.failures import FAILURES, UNAUTHORIZED, ignore_failure
-from fairlead.upstream.limits import Limits
-from fairlead.upstream.pool import Pool, Turns
-from fairlead.upstream.request import Request
-from fairlead.upstream.response import Response
-from fairlead.upstream.shares import Shares
-from fairlead.upstream.sockets import FarSocket, opened
-from fairlead.upstream.uploading import Upload, framing
-from fairlead.upstream.wire import Wire
+from fairlead.upstream.dial import Connector, Resolve
+from fairlead.upstream.errors import CLUSTER_FAILURES, UNAUTHORIZED, HandshakeRejected, Unreachable, ignore_failure
+from fairlead.upstream.fair_share import UserLimits
+from fairlead.upstream.messages import RequestHeadEncoder, Response
+from fairlead.upstream.pool import BoundedSlots, ConnectionPool
+from fairlead.upstream.websocket import UpstreamWebSocket, connect_websocket
+
+# --- upload ---
+# Request bodies: framing headers and streamed uploads.
+#
+# A streamed upload runs in its own task, because a cluster may respond before it has received the whole body: with
+# an error, or in a bidirectional stream.
+
+
+_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_CHUNKED = "transfer-encoding: chunked\r\n"
+MAX_LENGTH_DIGITS = 18
+
+
+def framing(method: str, headers: Sequence[tuple[str, str]], body: bytes | AsyncIterator[bytes]) -> str:
+    """The header line that delimits the body; empty for methods that usually have no body."""
+    if isinstance(body, bytes):
+        return f"content-length: {len(body)}\r\n" if body or method in _METHODS_WITH_BODY else ""
+    length = _content_length(headers)
+    return _CHUNKED if length is None else f"content-length: {length}\r\n"
+
+
+def _content_length(headers: Sequence[tuple[str, str]]) -> int | None:
+    """The client's `content-length`, or None. Raises BadRequest if it is repeated or invalid."""
+    values = [value.strip() for name, value in headers if name.lower() == "content-length"]
+    if not values:
+        return None
+    value = values[0]
+    if len(values) > 1 or not (value.isascii() and value.isdecimal()) or len(value) > MAX_LENGTH_DIGITS:
+        raise BadRequest("content-length is not a single number; send it once, or omit it")
+    return int(value)
+
+
+class Upload:
+    """A streamed request body.
+
+    `write_seconds`: how long the cluster may leave a full write buffer unread. `deadline`: end of the whole exchange.
+    There is no timeout for a slow client: the HTTP server that reads from it enforces that.
+    """
+
+    def __init__(
+        self, connection: Connection, headers: Sequence[tuple[str, str]], write_seconds: float, deadline: float
+    ) -> None:
+        self._connection = connection
+        self._remaining = _content_length(headers)
+        self._write_seconds = write_seconds
+        self._deadline = deadline
+
+    async def run(self, body: AsyncIterator[bytes], response: Response) -> None:
+        """Starts the upload. Returns when the response head is received, even if the upload is still running."""
+        connection = self._connection
+        connection.deadline = self._deadline
+        task = asyncio.get_running_loop().create_task(self._send(body, response))
+        connection.upload = task
+        task.add_done_callback(lambda done: self._on_done(done, response))
+        await response.head_received
+
+    def _on_done(self, task: asyncio.Task[None], response: Response) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if self._connection.upload is not task:
+            return  # the exchange is over, and the connection may serve another one
+        if error is not None:
+            self._connection.fail(error)
+            return
+        self._connection.upload = None
+        if not response.head_received.done():
+            self._connection.deadline = self._write_deadline()
+
+    async def _send(self, body: AsyncIterator[bytes], response: Response) -> None:
+        connection, counted = self._connection, self._remaining is not None
+        async for data in body:
+            if not data:
+                continue
+            if self._remaining is not None:
+                self._remaining -= len(data)
+                if self._remaining < 0:
+                    raise BadRequest("the body is longer than its content-length")
+            connection.write(data if counted else b"%x\r\n%b\r\n" % (len(data), data))
+            if not response.head_received.done():
+                connection.deadline = self._write_deadline()
+            await connection.drain()
+            if not response.head_received.done():
+                connection.deadline = self._deadline
+        if self._remaining:
+            raise BadRequest("the body is shorter than its content-length")
+        if not counted:
+            connection.write(b"0\r\n\r\n")
+
+    def _write_deadline(self) -> float:
+        return min(self._deadline, asyncio.get_running_loop().time() + self._write_seconds)
+
 
 __all__ = ["Limits", "Request", "Response", "Upstream"]
 
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Upstream:
     def __init__(
-        self, access: Access, resolve: Resolve, limits: Limits, on_failure: Callable[[], None] = ignore_failure
+        self,
+        endpoint: ClusterEndpoint,
+        resolve: Resolve,
+        limits: Limits,
+        on_failure: Callable[[], None] = ignore_failure,
     ) -> None:
-        """`on_failure` is called for each request that gets no answer, and for each 401."""
+        """`on_failure` is called for each request without a response, and for each 401."""
         self._limits = limits
         self._on_failure = on_failure
-        self.shares = Shares(limits)
-        """For whoever sends requests of many users, to be taken before."""
-        self._wire = Wire(access)
-        self._dialing = Dialing(access, resolve)
-        self._pool = Pool(self._dialing, limits)
-        self._turns = Turns(limits.sockets, limits.waiting, limits.connect_seconds)
-        self._sockets: set[FarSocket] = set()
+        self.user_limits = UserLimits(limits)
+        """Limits per user. The gateways acquire a slot before they send a request of a user."""
+        self._head_encoder = RequestHeadEncoder(endpoint)
+        self._connector = Connector(endpoint, resolve)
+        self._pool = ConnectionPool(self._connector, limits)
+        self._websocket_slots = BoundedSlots(limits.max_websockets, limits.max_queued, limits.connect_seconds)
+        self._websockets: set[UpstreamWebSocket] = set()
 
     @property
     def in_use(self) -> int:
-        """Requests and sockets under way."""
-        return self._pool.in_use + self._turns.taken
+        """Number of open requests and WebSockets."""
+        return self._pool.in_use + self._websocket_slots.in_use
 
     async def send(self, request: Request, *, seconds: float | None = None) -> Response:
-        """An answer whose head has come. Whoever gets it reads it to its end, or closes it.
+        """Returns a response whose head has been received. The caller reads it to its end, or closes it.
 
-        `seconds` are for all of it, to the end of the body; without them only the head has a deadline.
+        `seconds`: timeout up to the end of the body. Without it, only the response head has a timeout.
         """
-        with self._noticing_failures():
+        with self._report_failures():
             response = await self._send(request, seconds)
         if response.status == UNAUTHORIZED:
             self._on_failure()
         return response
 
     def close_idle(self) -> None:
-        """Closes the connections that nobody uses, so that the next request dials, and checks certificates again."""
+        """Closes idle connections, so that the next request connects anew and verifies the certificate again."""
         self._pool.close_idle()
 
     @contextmanager
-    def _noticing_failures(self) -> Iterator[None]:
+    def _report_failures(self) -> Iterator[None]:
         try:
             yield
-        except FAILURES:
+        except CLUSTER_FAILURES:
             self._on_failure()
             raise
-        except Refused as refused:
+        except HandshakeRejected as refused:
             if refused.status == UNAUTHORIZED:
                 self._on_failure()
             raise
 
     async def _send(self, request: Request, seconds: float | None) -> Response:
         start = asyncio.get_running_loop().time()
-        end = math.inf if seconds is None else start + seconds
-        left = math.inf if seconds is None else seconds
+        deadline = math.inf if seconds is None else start + seconds
+        remaining = math.inf if seconds is None else seconds
         lines = framing(request.method, request.headers, request.body)
-        head = self._wire.head(request.method, request.target, request.headers, lines)
-        connection = self._pool.ready() or await self._pool.take(left)
-        used = connection.uses > 0
+        head = self._head_encoder.encode(request.method, request.target, request.headers, lines)
+        connection = self._pool.try_acquire() or await self._pool.acquire(remaining)
+        is_reused = connection.use_count > 0
         try:
-            return await self._exchange(connection, request, head, end)
+            return await self._exchange(connection, request, head, deadline)
         except Unreachable:
-            # The cluster may have closed the connection just before: no reason to trouble anybody, where asking twice
-            # does no harm.
-            if not used or request.method not in _SAFE or not isinstance(request.body, bytes):
+            # The cluster may have closed the idle connection just before. Safe methods are retried on a new one.
+            if not is_reused or request.method not in _SAFE_METHODS or not isinstance(request.body, bytes):
                 raise
-        return await self._exchange(await self._pool.fresh(left), request, head, end)
+        return await self._exchange(await self._pool.acquire_new(remaining), request, head, deadline)
 
-    async def _exchange(self, connection: Connection, request: Request, head: bytes, end: float) -> Response:
-        wait = asyncio.get_running_loop().time() + self._limits.head_seconds
-        response = connection.start(request.method == "HEAD", min(wait, end), end)
+    async def _exchange(self, connection: Connection, request: Request, head: bytes, deadline: float) -> Response:
+        wait = asyncio.get_running_loop().time() + self._limits.response_header_seconds
+        response = connection.start_exchange(request.method == "HEAD", min(wait, deadline), deadline)
         try:
             if isinstance(request.body, bytes):
                 connection.write(head + request.body if request.body else head)
-                await response.arrival
+                await response.head_received
             else:
                 connection.write(head)
-                upload = Upload(connection, request.headers, self._limits.head_seconds, end)
+                upload = Upload(connection, request.headers, self._limits.response_header_seconds, deadline)
                 await upload.run(request.body, response)
         except asyncio.CancelledError:
-            # Not the connection: where the answer has come just now, that may be somebody else's already.
+            # Not the connection: if the response was just received, it may already serve another exchange.
             await response.close()
             raise
         return response
 
-    async def open_socket(self, request: Request, protocols: Sequence[str]) -> FarSocket:
-        """A WebSocket to the cluster. Raises Refused for any answer but 101, and closes the connection then."""
-        await self._turns.take()
+    async def open_websocket(self, request: Request, subprotocols: Sequence[str]) -> UpstreamWebSocket:
+        """Opens a WebSocket. Raises HandshakeRejected for any response but 101, and closes the connection."""
+        await self._websocket_slots.acquire()
         try:
-            with self._noticing_failures():
-                far = await opened(self._dialing, self._wire, request, protocols, self._limits)
+            with self._report_failures():
+                websocket = await connect_websocket(
+                    self._connector, self._head_encoder, request, subprotocols, self._limits
+                )
         except BaseException:
-            self._turns.give()
+            self._websocket_slots.release()
             raise
-        self._sockets.add(far)
-        far.when_gone(self._socket_gone)
-        return far
+        self._websockets.add(websocket)
+        websocket.on_closed(self._on_websocket_closed)
+        return websocket
 
-    def _socket_gone(self, far: FarSocket) -> None:
-        if far in self._sockets:
-            self._sockets.discard(far)
-            self._turns.give()
+    def _on_websocket_closed(self, websocket: UpstreamWebSocket) -> None:
+        if websocket in self._websockets:
+            self._websockets.discard(websocket)
+            self._websocket_slots.release()
 
     async def close(self) -> None:
-        """Breaks off everything that is under way."""
+        """Aborts open requests and WebSockets, and closes all connections."""
         self._pool.close()
-        for far in list(self._sockets):
-            far.abort()
+        for websocket in list(self._websockets):
+            websocket.abort()

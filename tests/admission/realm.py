@@ -5,20 +5,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.admission.chain import Rule
-from fairlead.admission.identities import identities
-from fairlead.admission.minting import Mint, minting
-from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper, new_key
-from fairlead.authn.activity import Activity
-from fairlead.authn.people import TEAMS, USERS, People
-from fairlead.authz.scope import covers
-from fairlead.core.call import Target
+from fairlead.admission import Rule
+from fairlead.admission.access_keys import KeyIssuer, issue_access_key
+from fairlead.admission.users import check_users_and_teams
+from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepper, generate_key
+from fairlead.authn.last_used import LastUsedTracker
+from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
+from fairlead.authz.scope import is_superset
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER, User
-from fairlead.registry.following import Following
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.world import World, new_world
 
 PEPPER = Pepper(bytes(range(32)))
@@ -35,12 +35,12 @@ class Rights:
     """Who may do what, beside administrators."""
 
     granted: set[tuple[str, str, str, str]] = field(default_factory=set)
-    asked: list[Target] = field(default_factory=list)
+    asked: list[RequestInfo] = field(default_factory=list)
 
     def grant(self, user: User, verb: str, resource: str, name: str) -> None:
         self.granted.add((user.name, verb, resource, name))
 
-    def __call__(self, user: User, target: Target) -> "Answer":
+    def __call__(self, user: User, target: RequestInfo) -> "Answer":
         self.asked.append(target)
         resource = f"{target.resource}.{target.group}" if target.group else target.resource
         return Answer(user.is_admin or (user.name, target.verb, resource, target.name) in self.granted)
@@ -57,13 +57,13 @@ class Realm:
         self.world = world
         self.rights = rights
         self.registry = world.registry
-        self.activity = Activity(world.clock)
+        self.activity = LastUsedTracker(world.clock)
         self._signed_in = 0
         view = world.view
-        accounts = Following(view, "", "serviceaccounts")
-        people = People(Following(view, GROUP, USERS), Following(view, GROUP, TEAMS), accounts)
-        keys = Following(view, GROUP, ACCESS_KEYS)
-        self.authenticate = AccessKeys(keys, people, PEPPER, world.clock, self.activity.last_use)
+        accounts = Informer(view, "", "serviceaccounts")
+        people = PrincipalDirectory(Informer(view, GROUP, USERS), Informer(view, GROUP, TEAMS), accounts)
+        keys = Informer(view, GROUP, ACCESS_KEYS)
+        self.authenticate = AccessKeyAuthenticator(keys, people, PEPPER, world.clock, self.activity.last_use)
 
     async def user(self, name: str, by: User = ROOT, **spec: Any) -> Object:
         return await self.make("User", name, by, **spec)
@@ -76,7 +76,7 @@ class Realm:
 
     async def make(self, kind: str, name: str, by: User, **spec: Any) -> Object:
         body = self.world.body(kind, name, spec=spec)
-        return await self.world.submit(kind, body, Writing(by, "tests"))
+        return await self.world.submit(kind, body, WriteOptions(by, "tests"))
 
     async def set(self, kind: str, name: str, by: User, **spec: Any) -> Object:
         """Gives fields of the spec other values, as a patch does; None takes one away."""
@@ -85,11 +85,11 @@ class Realm:
             changed = {**obj.get("spec", {}), **spec}
             obj["spec"] = {name: value for name, value in changed.items() if value is not None}
 
-        return await self.world.patch(kind, name, patch, Writing(by, "tests"))
+        return await self.world.patch(kind, name, patch, WriteOptions(by, "tests"))
 
     async def set_status(self, name: str, **status: Any) -> Object:
         """Writes to the status of a key, as the server does."""
-        writing = Writing(CONTROLLER, "fairlead", subresource="status")
+        writing = WriteOptions(CONTROLLER_USER, "fairlead", subresource="status")
         return await self.world.patch(
             "OwnedAccessKey", name, lambda obj: obj.setdefault("status", {}).update(status), writing
         )
@@ -97,12 +97,12 @@ class Realm:
     async def signed_in(self, user: str, **spec: Any) -> User:
         """The user as it comes with a new key of its own."""
         self._signed_in += 1
-        made = await self.key(f"{user}-{self._signed_in}", CONTROLLER, user=user, **spec)
-        return self.authenticate.of_token(made["spec"]["key"])
+        made = await self.key(f"{user}-{self._signed_in}", CONTROLLER_USER, user=user, **spec)
+        return self.authenticate.authenticate_token(made["spec"]["key"])
 
     def opens(self, value: str) -> bool:
         try:
-            return self.authenticate.of_token(value).key != ""
+            return self.authenticate.authenticate_token(value).key != ""
         except Unauthorized:
             return False
 
@@ -117,8 +117,8 @@ class Realm:
 async def new_realm(max_ttl: int = 0, rules: Sequence[Rule] = ()) -> AsyncIterator[Realm]:
     """Root, who is an administrator, and Ada and Bob, who are not. `rules` come behind those for people and keys."""
     rights = Rights()
-    mint = Mint(PEPPER, new_key, covers, lambda: max_ttl)
-    async with new_world(rules=(minting(mint, GROUP), identities(rights, GROUP), *rules)) as world:
+    mint = KeyIssuer(PEPPER, generate_key, is_superset, lambda: max_ttl)
+    async with new_world(rules=(issue_access_key(mint, GROUP), check_users_and_teams(rights, GROUP), *rules)) as world:
         realm = Realm(world, rights)
         await realm.user("root", groups=["system:masters"])
         await realm.user("ada")

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.abandoning import abandoning
-from fairlead.core.call import Target
+from fairlead.admission.instances import check_abandon
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.realm import Answer
 from tests.admission.world import ADA, World, new_world
 
@@ -20,20 +20,20 @@ MARK = {"service.sh/abandon": "true"}
 both = pytest.mark.parametrize("kind", ["SpaceInstance", "VirtualClusterInstance"])
 
 
-def may(user: User, target: Target) -> Answer:
+def may(user: User, target: RequestInfo) -> Answer:
     assert (target.verb, target.resource) == ("update", "clusters")
     return Answer((user.name, target.name) == ("ops", "c"))
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(abandoning(may, GROUP),)) as made:
+    async with new_world(rules=(check_abandon(may, GROUP),)) as made:
         yield made
 
 
 async def make(world: World, kind: str, by: User = ADA, mark: Object | None = None, **spec: Any) -> Object:
     described = {"annotations": mark} if mark else {}
-    return await world.submit(kind, world.body(kind, "a", metadata=described, spec=spec), Writing(by))
+    return await world.submit(kind, world.body(kind, "a", metadata=described, spec=spec), WriteOptions(by))
 
 
 @both
@@ -41,7 +41,7 @@ async def test_it_takes_the_right_to_change_the_cluster(world: World, kind: str)
     await make(world, kind, clusterRef={"cluster": "c"})
     with pytest.raises(Forbidden, match='User "ada" may not update the cluster "c"'):
         await world.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK))
-    await world.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK), Writing(OPS))
+    await world.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK), WriteOptions(OPS))
     await world.patch(kind, "a", lambda each: each["spec"].update(displayName="x"))
 
 
@@ -74,7 +74,7 @@ async def test_what_was_imported_is_not_abandoned_beforehand(world: World, chang
     """It can be put into a cluster afterwards, and would be left behind there on its deletion."""
     kind = "VirtualClusterInstance"
     await make(world, kind, mark=MARK, config={"secretName": "theirs"})
-    with pytest.raises(Forbidden, match="which it takes to leave something behind there"):
+    with pytest.raises(Forbidden, match="because it leaves objects behind there"):
         await world.patch(kind, "a", lambda each: each["spec"].update(change))
     await world.patch(kind, "a", lambda each: each["metadata"].pop("annotations"))
     await world.patch(kind, "a", lambda each: each["spec"].update(change))

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from fairlead.admission.allow_lists import allowed_names, default_template, is_allowed
-from fairlead.admission.allowed import allowed
+from fairlead.admission.projects import enforce_allow_lists
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.world import World, as_ada, new_world
 
@@ -19,7 +19,7 @@ TEMPLATE = "DevPodWorkspaceTemplate"
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(allowed(GROUP, NAMESPACE_PREFIX),)) as made:
+    async with new_world(rules=(enforce_allow_lists(GROUP, NAMESPACE_PREFIX),)) as made:
         yield made
 
 
@@ -46,7 +46,7 @@ async def test_a_runner_must_be_in_the_list(world: World) -> None:
         await made(world, "b", runnerRef={"runner": "three"})
     assert caught.value.message == (
         f'devpodworkspaceinstances.{GROUP} "b" is forbidden: project "p" does not allow the runner "three" '
-        "(spec.runnerRef.runner); allowed here: one, two; choose one that is allowed, or have it added to "
+        "(spec.runnerRef.runner); allowed here: one, two; choose an allowed one, or have it added to "
         "spec.allowedRunners of the project"
     )
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.attaching import attaching
+from fairlead.admission.owner_references import touch_movable_owner
 from fairlead.core.objects import Object, metadata
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.moving import Move, move
+from fairlead.registry.namespace_move import MoveRequest, move
 from tests.admission.world import NAMESPACE, World, as_ada, new_world
 
 INSTANCE = "VirtualClusterInstance"
@@ -16,7 +16,7 @@ INSTANCE = "VirtualClusterInstance"
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(attaching(MANAGEMENT_GROUP),)) as made:
+    async with new_world(rules=(touch_movable_owner(MANAGEMENT_GROUP),)) as made:
         yield made
 
 
@@ -110,8 +110,8 @@ async def test_who_is_attached_between_the_look_and_the_commit_moves_along(
         await comes(world, made)
 
     world.store.before.append(in_between)
-    what = Move(world.of(INSTANCE), "v", NAMESPACE, "default", (), lambda parts: None)
+    what = MoveRequest(world.of(INSTANCE), "v", NAMESPACE, "default", (), lambda parts: None)
     moved = await move(world.registry, what, as_ada())
-    assert moved.dependants == 1
+    assert moved.dependents == 1
     assert world.see("ConfigMap", "late") is None
-    assert world.of("ConfigMap").peek("default", "late") is not None
+    assert world.of("ConfigMap").get_cached("default", "late") is not None

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.block_owner_deletion import block_owner_deletion
-from fairlead.admission.chain import Chain
-from fairlead.core.call import Target
+from fairlead.admission import AdmissionChain
+from fairlead.admission.owner_references import check_block_owner_deletion
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.world import ADA, World, as_ada
 
 BOB = User("bob")
@@ -28,10 +28,10 @@ class Ward:
     """Ada may do everything, Bob what he is told here. Remembers what was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[Target] = []
+        self.asked: list[RequestInfo] = []
         self.allows: tuple[str, ...] = ()
 
-    def __call__(self, user: User, target: Target) -> Answer:
+    def __call__(self, user: User, target: RequestInfo) -> Answer:
         self.asked.append(target)
         return Answer(user == ADA or target.resource in self.allows, "" if user == ADA else "not on his list")
 
@@ -40,9 +40,9 @@ class Ward:
 def ward(world: World) -> Ward:
     """Puts the rule, and nothing else, before the writes of this world."""
     made = Ward()
-    chain = Chain((block_owner_deletion(made),))
+    chain = AdmissionChain((check_block_owner_deletion(made),))
     world.registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
-    chain.look_around_in(world.registry)
+    chain.bind_registry(world.registry)
     return made
 
 
@@ -53,12 +53,14 @@ def reference(blocking: bool | None = True, **changed: Any) -> Object:
 
 async def create(world: World, user: User, *references: Object, dry_run: bool = False) -> Object:
     body = world.body("ConfigMap", "a", metadata={"ownerReferences": list(references)})
-    return await world.submit("ConfigMap", body, Writing(user, "tests", dry_run=dry_run))
+    return await world.submit("ConfigMap", body, WriteOptions(user, "tests", dry_run=dry_run))
 
 
 async def change(world: World, user: User, *references: Object) -> Object:
     new = list(references)
-    return await world.patch("ConfigMap", "a", lambda obj: obj["metadata"].update(ownerReferences=new), Writing(user))
+    return await world.patch(
+        "ConfigMap", "a", lambda obj: obj["metadata"].update(ownerReferences=new), WriteOptions(user)
+    )
 
 
 async def test_whoever_may_not_delete_the_owner_may_not_block_its_deletion(world: World, ward: Ward) -> None:
@@ -70,7 +72,7 @@ async def test_whoever_may_not_delete_the_owner_may_not_block_its_deletion(world
     assert 'ConfigMap "parent"' in problem.message
     assert '"bob" may not delete that owner (not on his list); leave blockOwnerDeletion out' in problem.message
     assert world.see("ConfigMap", "a") is None
-    assert ward.asked == [Target("delete", "", "", "", "v1", "configmaps", "", "demo", "parent")]
+    assert ward.asked == [RequestInfo("delete", "", "", "", "v1", "configmaps", "", "demo", "parent")]
 
 
 async def test_a_dry_run_says_the_same(world: World, ward: Ward) -> None:
@@ -107,7 +109,7 @@ async def test_an_update_that_begins_to_block_is_refused(world: World, ward: War
 async def test_what_blocks_already_may_stay_and_may_be_taken_away(world: World, ward: Ward) -> None:
     await create(world, ADA, reference())
     ward.asked.clear()
-    await world.patch("ConfigMap", "a", lambda obj: obj.update(data={"x": "y"}), Writing(BOB))
+    await world.patch("ConfigMap", "a", lambda obj: obj.update(data={"x": "y"}), WriteOptions(BOB))
     await change(world, BOB, reference(), reference(False, uid="q"))
     await change(world, BOB, reference(False))
     await change(world, BOB)
@@ -125,19 +127,19 @@ async def test_what_blocks_already_cannot_be_turned_onto_another_owner(
 
 async def test_an_owner_without_namespace_is_asked_about_without_one(world: World, ward: Ward) -> None:
     await create(world, ADA, reference(apiVersion="management.service.sh/v1", kind="Gadget"))
-    assert ward.asked == [Target("delete", "", "", "management.service.sh", "v1", "gadgets", "", "", "parent")]
+    assert ward.asked == [RequestInfo("delete", "", "", "management.service.sh", "v1", "gadgets", "", "", "parent")]
 
 
 async def test_a_namespace_is_asked_about_as_in_its_own_path(world: World, ward: Ward) -> None:
     await create(world, ADA, reference(kind="Namespace"))
-    assert ward.asked == [Target("delete", "", "", "", "v1", "namespaces", "", "parent", "parent")]
+    assert ward.asked == [RequestInfo("delete", "", "", "", "v1", "namespaces", "", "parent", "parent")]
 
 
 async def test_for_an_owner_that_is_not_served_it_takes_the_right_to_delete_anything(world: World, ward: Ward) -> None:
     ward.allows = ("nothings",)
     with pytest.raises(Invalid):
         await create(world, BOB, reference(apiVersion="x.io/v1", kind="Nothing"))
-    assert ward.asked == [Target("delete", "", "", "x.io", "v1", "*", "", "", "*")]
+    assert ward.asked == [RequestInfo("delete", "", "", "x.io", "v1", "*", "", "", "*")]
     await create(world, ADA, reference(apiVersion="x.io/v1", kind="Nothing"))
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.admission.chain import Chain, Rule, concerning
+from fairlead.admission import AdmissionChain, Rule, applies_to
 from fairlead.core.errors import Forbidden, Invalid, Problem
-from fairlead.kinds.project import PROJECT
+from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 from tests.admission.world import ADA, GADGET, World
@@ -28,32 +28,32 @@ def refuse() -> None:
 
 async def test_the_rules_are_asked_in_order(world: World) -> None:
     asked: list[str] = []
-    chain = Chain((rule("first", asked), rule("second", asked)))
-    chain.look_around_in(world.registry)
+    chain = AdmissionChain((rule("first", asked), rule("second", asked)))
+    chain.bind_registry(world.registry)
     await chain(CHANGE)
     assert asked == ["first", "second"]
 
 
 async def test_after_a_refusal_nobody_else_is_asked(world: World) -> None:
     asked: list[str] = []
-    chain = Chain((rule("first", asked, refuse), rule("second", asked)))
-    chain.look_around_in(world.registry)
+    chain = AdmissionChain((rule("first", asked, refuse), rule("second", asked)))
+    chain.bind_registry(world.registry)
     with pytest.raises(Forbidden, match="not here"):
         await chain(CHANGE)
     assert asked == ["first"]
 
 
 async def test_a_chain_that_was_given_no_registry_refuses_to_guess() -> None:
-    with pytest.raises(RuntimeError, match="before the registry stood"):
-        await Chain(())(CHANGE)
+    with pytest.raises(RuntimeError, match="before bind_registry"):
+        await AdmissionChain(())(CHANGE)
 
 
 async def test_a_rule_is_asked_about_what_concerns_it_alone(world: World) -> None:
     asked: list[str] = []
-    deletes = concerning(lambda kind, verb: verb == "delete")(rule("deletes", asked))
-    gadgets = concerning(lambda kind, verb: kind.plural == GADGET.plural)(rule("gadgets", asked))
-    chain = Chain((deletes, rule("everything", asked), gadgets))
-    chain.look_around_in(world.registry)
+    deletes = applies_to(lambda kind, verb: verb == "delete")(rule("deletes", asked))
+    gadgets = applies_to(lambda kind, verb: kind.plural == GADGET.plural)(rule("gadgets", asked))
+    chain = AdmissionChain((deletes, rule("everything", asked), gadgets))
+    chain.bind_registry(world.registry)
     await chain(CHANGE)
     await chain(Change("delete", GADGET, ADA, {}, None))
     await chain(Change("create", PROJECT, ADA, None, {}))
@@ -62,7 +62,7 @@ async def test_a_rule_is_asked_about_what_concerns_it_alone(world: World) -> Non
 
 async def test_a_rule_outside_of_a_chain_also_knows_what_concerns_it(world: World) -> None:
     asked: list[str] = []
-    deletes = concerning(lambda kind, verb: verb == "delete")(rule("deletes", asked))
+    deletes = applies_to(lambda kind, verb: verb == "delete")(rule("deletes", asked))
     await deletes(CHANGE, world.registry)
     assert asked == []
     await deletes(Change("delete", GADGET, ADA, {}, None), world.registry)
@@ -74,8 +74,8 @@ def fail() -> None:
 
 
 async def test_a_rule_that_fails_on_an_invalid_object_leaves_the_answer_to_the_schema(world: World) -> None:
-    chain = Chain((rule("fails", [], fail),))
-    chain.look_around_in(world.registry)
+    chain = AdmissionChain((rule("fails", [], fail),))
+    chain.bind_registry(world.registry)
     problem = Problem.invalid("spec.name", {}, "must be a string")
     with pytest.raises(Invalid) as refused:
         await chain(Change("create", GADGET, ADA, None, {}, problems=[problem]))
@@ -85,7 +85,7 @@ async def test_a_rule_that_fails_on_an_invalid_object_leaves_the_answer_to_the_s
 
 
 async def test_a_refusal_comes_before_what_the_schema_says(world: World) -> None:
-    chain = Chain((rule("refuses", [], refuse),))
-    chain.look_around_in(world.registry)
+    chain = AdmissionChain((rule("refuses", [], refuse),))
+    chain.bind_registry(world.registry)
     with pytest.raises(Forbidden):
         await chain(Change("create", GADGET, ADA, None, {}, problems=[Problem.invalid("spec", 1, "must be an object")]))

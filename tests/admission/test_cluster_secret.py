@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.cluster_secret import cluster_secret
-from fairlead.core.call import Target
+from fairlead.admission import AdmissionChain
+from fairlead.admission.secret_refs import check_cluster_secret
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.world import NAMESPACE, World
 
 BOB = User("bob")
@@ -33,16 +33,16 @@ def readable() -> set[tuple[str, str]]:
 
 @pytest.fixture
 def ruled(world: World, readable: set[tuple[str, str]]) -> World:
-    def may(user: User, target: Target) -> Answer:
+    def may(user: User, target: RequestInfo) -> Answer:
         assert (target.verb, target.group, target.resource) == ("get", "", "secrets")
         return Answer((target.namespace, target.name) in readable)
 
     def problems(kubeconfig: bytes) -> list[str]:
         return [] if kubeconfig == b"good" else ["it is odd; mend it"]
 
-    chain = Chain((cluster_secret(may, MANAGEMENT_GROUP, "service-system", problems),))
+    chain = AdmissionChain((check_cluster_secret(may, MANAGEMENT_GROUP, "service-system", problems),))
     registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
-    chain.look_around_in(registry)
+    chain.bind_registry(registry)
     return World(world.store, world.view, registry, world.clock)
 
 
@@ -51,15 +51,15 @@ async def test_t12_a_secret_that_the_writer_may_not_read_is_refused(
 ) -> None:
     body = ruled.body("Cluster", "c", spec={"config": CONFIG})
     with pytest.raises(Forbidden, match='cannot read the secret "kubeconfig" in the namespace "vault"'):
-        await ruled.submit("Cluster", body, Writing(BOB))
+        await ruled.submit("Cluster", body, WriteOptions(BOB))
     readable.add(("vault", "kubeconfig"))
-    await ruled.submit("Cluster", body, Writing(BOB))
+    await ruled.submit("Cluster", body, WriteOptions(BOB))
 
 
 async def test_t12_without_a_namespace_it_is_the_servers_own(ruled: World, readable: set[tuple[str, str]]) -> None:
     readable.add(("service-system", "kubeconfig"))
     await ruled.submit(
-        "Cluster", ruled.body("Cluster", "c", spec={"config": {"secretName": "kubeconfig"}}), Writing(BOB)
+        "Cluster", ruled.body("Cluster", "c", spec={"config": {"secretName": "kubeconfig"}}), WriteOptions(BOB)
     )
 
 
@@ -67,15 +67,15 @@ async def test_t12_an_update_is_asked_only_when_it_points_elsewhere(
     ruled: World, readable: set[tuple[str, str]]
 ) -> None:
     readable.add(("vault", "kubeconfig"))
-    await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG}), Writing(BOB))
+    await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB))
     readable.clear()
-    await ruled.patch("Cluster", "c", lambda each: each["spec"].update(displayName="x"), Writing(BOB))
+    await ruled.patch("Cluster", "c", lambda each: each["spec"].update(displayName="x"), WriteOptions(BOB))
     with pytest.raises(Forbidden):
-        await ruled.patch("Cluster", "c", lambda each: each["spec"]["config"].update(secretName="y"), Writing(BOB))
+        await ruled.patch("Cluster", "c", lambda each: each["spec"]["config"].update(secretName="y"), WriteOptions(BOB))
 
 
 async def warned(ruled: World, config: dict[str, str]) -> list[str]:
-    writing = Writing(BOB)
+    writing = WriteOptions(BOB)
     body = ruled.body("Cluster", spec={"config": {"secretNamespace": NAMESPACE, **config}})
     body["metadata"]["generateName"] = "c-"
     await ruled.submit("Cluster", body, writing)
@@ -98,7 +98,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_warned_about_and_taken(
 
 async def test_t12_nothing_is_said_about_a_secret_that_the_writer_may_not_read(ruled: World) -> None:
     await ruled.create("Secret", "kubeconfig", data={"config": b64encode(b"odd").decode()})
-    writing = Writing(BOB)
+    writing = WriteOptions(BOB)
     body = ruled.body("Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": NAMESPACE}})
     with pytest.raises(Forbidden):
         await ruled.submit("Cluster", body, writing)
@@ -111,4 +111,4 @@ async def test_a_reference_of_the_wrong_type_is_invalid(
 ) -> None:
     readable.add(("vault", "kubeconfig"))
     with pytest.raises(Invalid, match=rf"spec.config.{next(iter(wrong))}"):
-        await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG | wrong}), Writing(BOB))
+        await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG | wrong}), WriteOptions(BOB))

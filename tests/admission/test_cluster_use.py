@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.allowed import allowed
-from fairlead.admission.cluster_use import ClusterUse, listed_clusters, unlisted_clusters
-from fairlead.core.call import Target
+from fairlead.admission.allow_lists import ClusterUseCheck, check_listed_clusters, unlisted_cluster_policy
+from fairlead.admission.projects import enforce_allow_lists
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.realm import Answer
 from tests.admission.world import World, new_world
 
@@ -26,15 +26,15 @@ KINDS = {
 }
 
 
-def may(user: User, target: Target) -> Answer:
+def may(user: User, target: RequestInfo) -> Answer:
     """Ada may use berlin, the administrator everything, and Bob nothing."""
     assert (target.verb, target.resource, target.namespace) == ("use", "clusters", "")
     return Answer(user.is_admin or (user.name, target.name) == ("ada", "berlin"))
 
 
 def rules(setting: str = "") -> tuple[Any, ...]:
-    use = ClusterUse(may, unlisted_clusters(setting, SYSTEM), GROUP)
-    return listed_clusters(use), allowed(GROUP, NAMESPACE_PREFIX, use)
+    use = ClusterUseCheck(may, unlisted_cluster_policy(setting, SYSTEM), GROUP)
+    return check_listed_clusters(use), enforce_allow_lists(GROUP, NAMESPACE_PREFIX, use)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def world() -> AsyncIterator[World]:
     """An installation that began with this rule."""
     async with new_world(rules=rules()) as made:
         noted = {"annotations": {"service.sh/unlisted-clusters": "use"}}
-        await made.submit("Namespace", made.body("Namespace", SYSTEM, metadata=noted), Writing(CONTROLLER))
+        await made.submit("Namespace", made.body("Namespace", SYSTEM, metadata=noted), WriteOptions(CONTROLLER_USER))
         yield made
 
 
@@ -55,13 +55,13 @@ async def older() -> AsyncIterator[World]:
 
 
 async def project(world: World, by: User = ROOT, **spec: Any) -> Object:
-    return await world.submit("Project", world.body("Project", "p", spec=spec), Writing(by))
+    return await world.submit("Project", world.body("Project", "p", spec=spec), WriteOptions(by))
 
 
 async def make(world: World, by: User, cluster: str, kind: str = "SpaceInstance") -> list[str]:
     """Makes an instance there. Returns the warnings."""
     named: Object = {"cluster": cluster} if KINDS[kind] == "clusterRef" else {"cluster": {"name": cluster}}
-    writing = Writing(by)
+    writing = WriteOptions(by)
     body = world.body(kind, "", HOME, metadata={"generateName": "x-"}, spec={KINDS[kind]: named})
     await world.submit(kind, body, writing)
     return writing.warnings
@@ -103,7 +103,7 @@ async def test_no_command_is_suggested_for_what_is_no_name(world: World, cluster
 async def test_an_older_installation_goes_on_with_a_warning(older: World) -> None:
     await project(older)
     (warning,) = await make(older, BOB, "berlin")
-    assert "a later version will refuse this" in warning and "kubectl patch project p" in warning
+    assert "a later version will reject this" in warning and "kubectl patch project p" in warning
     assert await make(older, ROOT, "berlin") == []
 
 
@@ -125,7 +125,7 @@ async def test_whoever_lists_a_cluster_may_use_it(world: World) -> None:
 
     async def write(by: User, *names: str) -> None:
         wanted = [{"name": name} for name in names]
-        await world.patch("Project", "p", lambda each: each["spec"].update(allowedClusters=wanted), Writing(by))
+        await world.patch("Project", "p", lambda each: each["spec"].update(allowedClusters=wanted), WriteOptions(by))
 
     await write(ADA, "berlin")
     for names in (("berlin", "oslo"), ("*",)):
@@ -144,12 +144,12 @@ async def test_taking_the_list_away_is_no_way_to_all_clusters(older: World) -> N
     await project(older, allowedClusters=[{"name": "berlin"}])
     for edit in (lambda each: each["spec"].pop("allowedClusters"), lambda each: each.pop("spec")):
         with pytest.raises(Forbidden, match="may not use all clusters"):
-            await older.patch("Project", "p", edit, Writing(ADA))
-    await older.patch("Project", "p", lambda each: each["spec"].pop("allowedClusters"), Writing(ROOT))
+            await older.patch("Project", "p", edit, WriteOptions(ADA))
+    await older.patch("Project", "p", lambda each: each["spec"].pop("allowedClusters"), WriteOptions(ROOT))
 
 
 async def test_taking_the_list_away_gives_nothing_here(world: World) -> None:
     await project(world, allowedClusters=[{"name": "berlin"}])
-    await world.patch("Project", "p", lambda each: each["spec"].pop("allowedClusters"), Writing(BOB))
+    await world.patch("Project", "p", lambda each: each["spec"].pop("allowedClusters"), WriteOptions(BOB))
     with pytest.raises(Forbidden):
         await make(world, BOB, "berlin")

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.escalation import escalation
-from fairlead.authz.chain import Decision, administrators, authorize
-from fairlead.authz.rbac import Rbac
-from fairlead.core.call import Target
+from fairlead.admission import AdmissionChain
+from fairlead.admission.escalation import prevent_escalation
+from fairlead.authz import Decision, administrators, authorize
+from fairlead.authz.rbac import RbacAuthorizer
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import ApiError, Forbidden, Invalid, NotFound
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.world import NAMESPACE, World
 
 GROUP = "rbac.authorization.k8s.io"
@@ -32,41 +32,41 @@ TO_BOB = [{"kind": "User", "name": "bob"}]
 @pytest.fixture
 def guarded(world: World) -> World:
     """The same world with the rule, and nothing else, before its writes. Scopes reach as far as `in_scope` says."""
-    rbac = Rbac.over(world.view)
+    rbac = RbacAuthorizer.from_view(world.view)
 
-    def may(user: User, target: Target) -> Decision:
+    def may(user: User, target: RequestInfo) -> Decision:
         return authorize((in_scope, administrators, rbac), user, target)
 
-    chain = Chain((escalation(may, rbac),))
+    chain = AdmissionChain((prevent_escalation(may, rbac),))
     world.registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
-    chain.look_around_in(world.registry)
+    chain.bind_registry(world.registry)
     return world
 
 
-def in_scope(user: User, target: Target) -> Decision | None:
+def in_scope(user: User, target: RequestInfo) -> Decision | None:
     inside = user.scope is None or (target.namespace == NAMESPACE and NAMESPACE in user.scope.projects)
     return None if inside else Decision(False, "outside")
 
 
 async def create(world: World, user: User, kind: str, name: str, **fields: Any) -> Object:
-    return await world.submit(kind, world.body(kind, name, **fields), Writing(user, "tests"))
+    return await world.submit(kind, world.body(kind, name, **fields), WriteOptions(user, "tests"))
 
 
 async def change(world: World, user: User, kind: str, name: str, **fields: Any) -> Object:
-    return await world.patch(kind, name, lambda obj: obj.update(fields), Writing(user, "tests"))
+    return await world.patch(kind, name, lambda obj: obj.update(fields), WriteOptions(user, "tests"))
 
 
 async def label(world: World, user: User, kind: str, name: str, **labels: str) -> Object:
-    return await world.patch(kind, name, lambda obj: obj["metadata"].update(labels=labels), Writing(user, "tests"))
+    return await world.patch(kind, name, lambda obj: obj["metadata"].update(labels=labels), WriteOptions(user, "tests"))
 
 
 async def give(world: World, *rules: Object, namespace: str = "", user: User = EVE) -> None:
     """Gives rights to Eve: everywhere, or in one namespace."""
     kind = "RoleBinding" if namespace else "ClusterRoleBinding"
-    await create(world, CONTROLLER, "ClusterRole", f"held-{namespace}", rules=list(rules))
+    await create(world, CONTROLLER_USER, "ClusterRole", f"held-{namespace}", rules=list(rules))
     reference = {"kind": "ClusterRole", "name": f"held-{namespace}"}
     subjects = [{"kind": "User", "name": user.name}]
-    await create(world, CONTROLLER, kind, "held", namespace=namespace, subjects=subjects, roleRef=reference)
+    await create(world, CONTROLLER_USER, kind, "held", namespace=namespace, subjects=subjects, roleRef=reference)
 
 
 def bound(role: str, kind: str = "Role", subjects: Any = TO_BOB) -> Object:
@@ -134,10 +134,10 @@ async def test_less_is_more_only_if_all_that_is_left_is_held(guarded: World) -> 
 async def test_a_dry_run_is_refused_like_the_write(guarded: World) -> None:
     body = guarded.body("Role", "r", rules=[READ_SECRETS])
     with pytest.raises(Forbidden):
-        await guarded.submit("Role", body, Writing(EVE, "tests", dry_run=True))
+        await guarded.submit("Role", body, WriteOptions(EVE, "tests", dry_run=True))
 
 
-@pytest.mark.parametrize("user", [ROOT, CONTROLLER, User("x", ("system:masters",))])
+@pytest.mark.parametrize("user", [ROOT, CONTROLLER_USER, User("x", ("system:masters",))])
 async def test_admins_and_the_server_itself_may_write_everything(guarded: World, user: User) -> None:
     await create(guarded, user, "ClusterRole", "r", rules=[ANYTHING, ANY_PATH])
     await create(guarded, user, "ClusterRoleBinding", "b", **bound("r", "ClusterRole"))
@@ -179,7 +179,7 @@ async def test_a_role_may_be_annotated_whatever_its_rules(guarded: World) -> Non
     await label(guarded, EVE, "Role", "r", a="b")
     await create(guarded, ROOT, "ClusterRole", "r", rules=[ANYTHING])
     note = {"annotations": {"a": "b"}}
-    await guarded.patch("ClusterRole", "r", lambda obj: obj["metadata"].update(note), Writing(EVE))
+    await guarded.patch("ClusterRole", "r", lambda obj: obj["metadata"].update(note), WriteOptions(EVE))
 
 
 async def test_a_cluster_role_with_rules_that_are_not_held_cannot_be_labelled_into_an_aggregated_one(
@@ -199,9 +199,9 @@ async def test_an_aggregation_rule_takes_all_rights(guarded: World) -> None:
         await create(guarded, EVE, "ClusterRole", "r", aggregationRule=rule)
     await create(guarded, ROOT, "ClusterRole", "r", aggregationRule=rule)
     with pytest.raises(Forbidden, match="must have cluster-admin privileges"):
-        await guarded.patch("ClusterRole", "r", lambda obj: obj.pop("aggregationRule"), Writing(EVE))
+        await guarded.patch("ClusterRole", "r", lambda obj: obj.pop("aggregationRule"), WriteOptions(EVE))
     await change(guarded, ROOT, "ClusterRole", "held-", rules=[ANYTHING])
-    await guarded.patch("ClusterRole", "r", lambda obj: obj.pop("aggregationRule"), Writing(EVE))
+    await guarded.patch("ClusterRole", "r", lambda obj: obj.pop("aggregationRule"), WriteOptions(EVE))
 
 
 async def test_a_role_that_is_held_can_be_bound(guarded: World) -> None:
@@ -238,7 +238,7 @@ async def test_an_aggregated_role_is_bound_for_what_it_has_gathered(guarded: Wor
     gathered = {"aggregationRule": {"clusterRoleSelectors": [{}]}, "rules": [READ_MAPS]}
     await create(guarded, ROOT, "ClusterRole", "all", **gathered)
     await create(guarded, EVE, "ClusterRoleBinding", "b", **bound("all", "ClusterRole"))
-    await change(guarded, CONTROLLER, "ClusterRole", "all", rules=[READ_MAPS, READ_SECRETS])
+    await change(guarded, CONTROLLER_USER, "ClusterRole", "all", rules=[READ_MAPS, READ_SECRETS])
     with pytest.raises(Forbidden):
         await create(guarded, EVE, "ClusterRoleBinding", "c", **bound("all", "ClusterRole"))
 
@@ -340,7 +340,7 @@ async def test_a_key_with_a_scope_does_not_give_what_its_user_holds(guarded: Wor
     await give(guarded, READ_MAPS)
     await create(guarded, ROOT, "Role", "small", rules=[READ_MAPS])
     assert await outcomes(guarded, SCOPED) == ["Forbidden", "Forbidden"]
-    with pytest.raises(Forbidden, match='only what it may "escalate" within that scope'):
+    with pytest.raises(Forbidden, match='needs the verb "escalate" within that scope'):
         await create(guarded, SCOPED, "Role", "x", rules=[READ_MAPS])
     assert await outcomes(guarded, EVE) == ["made", "made"]
 

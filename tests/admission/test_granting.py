@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.granting import Names, Standing, granting
-from fairlead.authz.people import owns
-from fairlead.core.call import Target
+from fairlead.admission import AdmissionChain
+from fairlead.admission.escalation import GrantChecks, ResourceNaming, check_grants
+from fairlead.authz.name_index import owns
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.scope import Scope
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.world import World
 from tests.authz.people import ALICE, BOB
 from tests.growth import assert_linear, words
@@ -36,7 +36,7 @@ class Held:
     def __init__(self) -> None:
         self.rights: set[tuple[str, str, str]] = set()
 
-    def __call__(self, user: User, target: Target) -> Answer:
+    def __call__(self, user: User, target: RequestInfo) -> Answer:
         return Answer((target.verb, target.resource, target.subresource) in self.rights)
 
 
@@ -45,7 +45,7 @@ def held() -> Held:
     return Held()
 
 
-def inside(user: User, target: Target) -> bool:
+def inside(user: User, target: RequestInfo) -> bool:
     """Keys with a scope reach apps for everything but changing owners, and nothing else."""
     return user.scope is None or (target.resource == "apps" and target.verb != "makeowner")
 
@@ -53,15 +53,15 @@ def inside(user: User, target: Target) -> bool:
 @pytest.fixture
 async def ruled(world: World, held: Held) -> AsyncIterator[World]:
     """The world under the rule; Alice and a team are members of the project that the namespace `demo` stands for."""
-    standing = Standing(held, inside, owns, lambda user, namespace: user in (ALICE, TEAM) and namespace == MEMBER_OF)
-    chain = Chain((granting(standing, Names(MANAGEMENT_GROUP, "service-p-")),))
+    standing = GrantChecks(held, inside, owns, lambda user, namespace: user in (ALICE, TEAM) and namespace == MEMBER_OF)
+    chain = AdmissionChain((check_grants(standing, ResourceNaming(MANAGEMENT_GROUP, "service-p-")),))
     registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
-    chain.look_around_in(registry)
+    chain.bind_registry(registry)
     yield World(world.store, world.view, registry, world.clock)
 
 
 async def create(world: World, user: User, kind: str, name: str, **spec: Any) -> dict[str, Any]:
-    return await world.submit(kind, world.body(kind, name, spec=spec), Writing(user))
+    return await world.submit(kind, world.body(kind, name, spec=spec), WriteOptions(user))
 
 
 ACCOUNT = User("system:serviceaccount:demo:ci", ("system:serviceaccounts", "system:authenticated"))
@@ -82,7 +82,7 @@ ENTRY = {"users": ["bob"], "verbs": ["get", "delete"]}
 
 async def test_t6_an_access_entry_takes_every_right_that_it_gives(ruled: World, held: Held) -> None:
     held.rights = {("get", "apps", "")}
-    with pytest.raises(Forbidden, match="cannot grant what it does not hold: delete apps"):
+    with pytest.raises(Forbidden, match="cannot grant permissions that it does not have: delete apps"):
         await create(ruled, ALICE, "App", "a", access=[ENTRY])
     held.rights |= {("delete", "apps", "")}
     await create(ruled, ALICE, "App", "a", access=[ENTRY])
@@ -95,30 +95,30 @@ async def test_t6_subresources_are_rights_of_their_own(ruled: World, held: Held)
 
 
 async def test_what_was_granted_before_may_stay(ruled: World, held: Held) -> None:
-    await create(ruled, CONTROLLER, "App", "a", access=[ENTRY])
-    await ruled.patch("App", "a", lambda app: app["spec"].update(displayName="x"), Writing(ALICE))
+    await create(ruled, CONTROLLER_USER, "App", "a", access=[ENTRY])
+    await ruled.patch("App", "a", lambda app: app["spec"].update(displayName="x"), WriteOptions(ALICE))
     with pytest.raises(Forbidden):
-        await ruled.patch("App", "a", lambda app: app["spec"]["access"][0]["verbs"].append("*"), Writing(ALICE))
+        await ruled.patch("App", "a", lambda app: app["spec"]["access"][0]["verbs"].append("*"), WriteOptions(ALICE))
 
 
 async def test_owners_hold_every_right_on_what_is_theirs(ruled: World) -> None:
     await create(ruled, ALICE, "App", "a", owner={"user": "alice"}, access=[ENTRY])
-    await ruled.patch("App", "a", lambda app: app["spec"].update(owner={"user": "bob"}), Writing(ALICE))
+    await ruled.patch("App", "a", lambda app: app["spec"].update(owner={"user": "bob"}), WriteOptions(ALICE))
     with pytest.raises(Forbidden, match="makeowner"):
-        await ruled.patch("App", "a", lambda app: app["spec"].update(owner={"user": "alice"}), Writing(ALICE))
+        await ruled.patch("App", "a", lambda app: app["spec"].update(owner={"user": "alice"}), WriteOptions(ALICE))
 
 
 async def test_t4_an_owner_gives_no_more_than_is_inside_the_scope_of_its_key(ruled: World) -> None:
     scoped = replace(ALICE, scope=Scope(projects=("x",)))
     await create(ruled, ALICE, "App", "a", owner={"user": "alice"})
-    await ruled.patch("App", "a", lambda app: app["spec"].update(access=[ENTRY]), Writing(scoped))
+    await ruled.patch("App", "a", lambda app: app["spec"].update(access=[ENTRY]), WriteOptions(scoped))
     with pytest.raises(Forbidden, match="makeowner"):
-        await ruled.patch("App", "a", lambda app: app["spec"].update(owner={"user": "bob"}), Writing(scoped))
+        await ruled.patch("App", "a", lambda app: app["spec"].update(owner={"user": "bob"}), WriteOptions(scoped))
     await create(ruled, ALICE, "Project", "p", owner={"user": "alice"})
     members = [{"kind": "User", "name": "bob", "clusterRole": "admin"}]
-    with pytest.raises(Forbidden, match="cannot grant what it does not hold"):
-        await ruled.patch("Project", "p", lambda project: project["spec"].update(members=members), Writing(scoped))
-    await ruled.patch("Project", "p", lambda project: project["spec"].update(members=members), Writing(ALICE))
+    with pytest.raises(Forbidden, match="cannot grant permissions that it does not have"):
+        await ruled.patch("Project", "p", lambda project: project["spec"].update(members=members), WriteOptions(scoped))
+    await ruled.patch("Project", "p", lambda project: project["spec"].update(members=members), WriteOptions(ALICE))
 
 
 async def test_making_an_object_somebody_elses_takes_a_right(ruled: World, held: Held) -> None:
@@ -196,7 +196,9 @@ def entries(count: int, **more: Any) -> list[dict[str, Any]]:
 async def test_entries_are_replaced_in_time_that_grows_with_their_number(ruled: World, held: Held) -> None:
     """None of them is the same as before, so all of them are new."""
     held.rights = {("get", "apps", ""), ("use", "apps", "")}
-    rule = granting(Standing(held, inside, owns, lambda user, namespace: False), Names(MANAGEMENT_GROUP, "service-p-"))
+    rule = check_grants(
+        GrantChecks(held, inside, owns, lambda user, namespace: False), ResourceNaming(MANAGEMENT_GROUP, "service-p-")
+    )
     kind = ruled.of("App").kind
 
     def make(size: int) -> Callable[[], object]:
@@ -210,13 +212,15 @@ async def test_entries_are_replaced_in_time_that_grows_with_their_number(ruled: 
 
 async def test_a_right_that_many_entries_give_is_asked_for_once(ruled: World, held: Held) -> None:
     held.rights = {("get", "apps", ""), ("use", "apps", ""), ("create", "apps", "")}
-    asked: list[Target] = []
+    asked: list[RequestInfo] = []
 
-    def counting(user: User, target: Target) -> Answer:
+    def counting(user: User, target: RequestInfo) -> Answer:
         asked.append(target)
         return held(user, target)
 
-    rule = granting(Standing(counting, inside, owns, lambda user, namespace: False), Names(MANAGEMENT_GROUP, "p-"))
+    rule = check_grants(
+        GrantChecks(counting, inside, owns, lambda user, namespace: False), ResourceNaming(MANAGEMENT_GROUP, "p-")
+    )
     new = {"metadata": {"name": "a"}, "spec": {"access": entries(500)}}
     finished(rule(Change("create", ruled.of("App").kind, BOB, None, new), ruled.registry))
     assert sorted(target.verb for target in asked) == ["get", "use"]
@@ -251,7 +255,7 @@ async def test_more_rights_than_can_be_asked_for_are_not_granted(
     ruled: World, held: Held, access: list[dict[str, Any]]
 ) -> None:
     held.rights = {(f"v{verb}", "apps", part) for verb in range(1100) for part in ("", *(f"s{i}" for i in range(30)))}
-    with pytest.raises(Forbidden, match="grants more than 1000 different rights at once; use `\\*` in verbs"):
+    with pytest.raises(Forbidden, match="grants more than 1000 different permissions at once; use `\\*` in verbs"):
         await create(ruled, BOB, "App", "a", access=access)
     root = User("root", ("system:masters",))
     assert await create(ruled, root, "App", "a", access=access), "who holds everything is not asked"

@@ -8,8 +8,8 @@ import pytest
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
-from fairlead.core.user import CONTROLLER, User
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.admission.realm import ADA, BOB, ROOT, Realm, new_realm
 
 SCOPED_ROOT = replace(ROOT, scope=Scope(projects=("*",)))
@@ -60,7 +60,7 @@ async def test_everything_else_of_a_user_is_for_those_who_may_write_it(realm: Re
     await realm.set("User", "bob", ROOT, groups=["devs"])
     assert await realm.set("User", "bob", ADA, displayName="Bob", email="bob@example.com", disabled=True)
     assert await realm.user("eve", ADA, displayName="Eve", groups=[], clusterRoles=[])
-    assert (await realm.world.delete("User", "eve", user=ADA)).gone
+    assert (await realm.world.delete("User", "eve", user=ADA)).is_removed
 
 
 @pytest.mark.parametrize("group", ["system:masters", "service:admins"])
@@ -70,7 +70,7 @@ async def test_who_is_in_an_admin_group_is_written_by_administrators_only(realm:
         assert await refused(realm.set("User", "boss", user, email="x@example.com"))
         assert await refused(realm.world.delete("User", "boss", user=user))
     assert await realm.set("User", "boss", ROOT, email="x@example.com")
-    assert (await realm.world.delete("User", "boss", user=ROOT)).gone
+    assert (await realm.world.delete("User", "boss", user=ROOT)).is_removed
 
 
 @pytest.mark.parametrize("spec", [{"passwordRef": PASSWORD}, {"codesRef": PASSWORD}, {"subject": "somebody"}])
@@ -100,7 +100,7 @@ async def test_a_key_that_is_cut_down_does_not_set_its_owners_password(realm: Re
 
 async def test_who_only_has_a_users_name_is_not_that_user(realm: Realm) -> None:
     machine = await realm.key("machine", ROOT, subject="ada")
-    user = realm.authenticate.of_token(machine["spec"]["key"])
+    user = realm.authenticate.authenticate_token(machine["spec"]["key"])
     assert user.name == "ada"
     assert await refused(realm.set("User", "ada", user, passwordRef=PASSWORD), "impersonate")
 
@@ -109,11 +109,9 @@ async def test_who_only_has_a_users_name_is_not_that_user(realm: Realm) -> None:
 
 
 async def test_the_last_administrator_stays(realm: Realm) -> None:
-    for user in (ROOT, CONTROLLER):
+    for user in (ROOT, CONTROLLER_USER):
         assert await refused(realm.world.delete("User", "root", user=user), "last administrator")
-        assert await refused(
-            realm.set("User", "root", user, disabled=True), "put another user into service:admins first"
-        )
+        assert await refused(realm.set("User", "root", user, disabled=True), "add another user to service:admins first")
         assert await refused(realm.set("User", "root", user, groups=["devs"]), "last administrator")
     assert await realm.set("User", "root", ROOT, groups=["service:admins"], displayName="Root")
 
@@ -123,7 +121,7 @@ async def test_an_administrator_who_is_not_the_last_may_go(realm: Realm) -> None
     assert await realm.set("User", "root", ROOT, disabled=True)
     assert await refused(realm.world.delete("User", "second", user=ROOT), "last administrator")
     assert await realm.set("User", "root", ROOT, disabled=False)
-    assert (await realm.world.delete("User", "second", user=ROOT)).gone
+    assert (await realm.world.delete("User", "second", user=ROOT)).is_removed
 
 
 async def test_whoever_is_disabled_or_going_does_not_count(realm: Realm) -> None:
@@ -131,7 +129,7 @@ async def test_whoever_is_disabled_or_going_does_not_count(realm: Realm) -> None
     body = realm.world.body(
         "User", "going", metadata={"finalizers": ["x.io/wait"]}, spec={"groups": ["service:admins"]}
     )
-    await realm.world.submit("User", body, Writing(ROOT, "tests"))
+    await realm.world.submit("User", body, WriteOptions(ROOT, "tests"))
     await realm.world.delete("User", "going", user=ROOT)
     assert await refused(realm.world.delete("User", "root", user=ROOT), "last administrator")
 
@@ -146,10 +144,10 @@ async def test_two_administrators_cannot_delete_each_other_at_the_same_time(real
     users = realm.world.of("User")
 
     async def the_other_is_faster() -> None:
-        await users.delete("", "second", Deleting(), Writing(ROOT))
+        await users.delete("", "second", DeleteOptions(), WriteOptions(ROOT))
 
     realm.world.store.before.append(the_other_is_faster)
-    assert await refused(users.delete("", "root", Deleting(), Writing(ROOT)), "last administrator")
+    assert await refused(users.delete("", "root", DeleteOptions(), WriteOptions(ROOT)), "last administrator")
     assert "root" in realm.world.names("User")
 
 
@@ -237,7 +235,7 @@ async def test_everything_else_of_a_team_is_for_those_who_may_write_it(realm: Re
     await realm.team("core", users=["bob"], groups=["people"])
     assert await realm.set("Team", "core", ADA, displayName="Core")
     assert await realm.team("empty", ADA, users=[])
-    assert (await realm.world.delete("Team", "core", user=ADA)).gone
+    assert (await realm.world.delete("Team", "core", user=ADA)).is_removed
 
 
 # --- bodies that are nothing like a user
@@ -248,5 +246,5 @@ async def test_everything_else_of_a_team_is_for_those_who_may_write_it(realm: Re
 async def test_a_body_of_the_wrong_shape_makes_nothing(realm: Realm, kind: str, spec: object) -> None:
     before = realm.world.names(kind)
     with pytest.raises(Invalid):
-        await realm.world.submit(kind, realm.world.body(kind, "eve", spec=spec), Writing(ADA, "tests"))
+        await realm.world.submit(kind, realm.world.body(kind, "eve", spec=spec), WriteOptions(ADA, "tests"))
     assert realm.world.names(kind) == before

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.instance_reach import instance_reach
-from fairlead.core.call import Target
+from fairlead.admission.instances import restrict_remote_access
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.realm import Answer
 from tests.admission.world import NAMESPACE, World, new_world
 
@@ -20,14 +20,14 @@ SPACE, VC = "SpaceInstance", "VirtualClusterInstance"
 both = pytest.mark.parametrize("kind", [SPACE, VC])
 
 
-def may(user: User, target: Target) -> Answer:
+def may(user: User, target: RequestInfo) -> Answer:
     assert (target.verb, target.subresource, target.namespace, target.name) == ("create", "restricted", NAMESPACE, "")
     return Answer(user.is_admin)
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(instance_reach(may, GROUP),)) as made:
+    async with new_world(rules=(restrict_remote_access(may, GROUP),)) as made:
         yield made
 
 
@@ -36,7 +36,7 @@ def rules(*roles: str) -> list[Object]:
 
 
 async def make(world: World, kind: str = SPACE, by: User = ADA, **spec: Any) -> Object:
-    return await world.submit(kind, world.body(kind, "one", spec=spec), Writing(by))
+    return await world.submit(kind, world.body(kind, "one", spec=spec), WriteOptions(by))
 
 
 async def test_a_space_gives_the_ordinary_roles_of_a_namespace(world: World) -> None:
@@ -49,12 +49,14 @@ async def test_a_space_does_not_give_other_roles_of_the_cluster(world: World, ro
         await make(world, extraAccessRules=rules("view", role))
     await make(world, extraAccessRules=rules("view"))
     with pytest.raises(Forbidden, match="extraAccessRules"):
-        await world.patch(SPACE, "one", lambda each: each["spec"].update(extraAccessRules=rules(role)), Writing(ADA))
+        await world.patch(
+            SPACE, "one", lambda each: each["spec"].update(extraAccessRules=rules(role)), WriteOptions(ADA)
+        )
 
 
 async def test_roles_that_a_space_gave_before_may_stay(world: World) -> None:
-    await make(world, by=CONTROLLER, extraAccessRules=rules("cluster-admin"))
-    await world.patch(SPACE, "one", lambda each: each["spec"].update(displayName="x"), Writing(ADA))
+    await make(world, by=CONTROLLER_USER, extraAccessRules=rules("cluster-admin"))
+    await world.patch(SPACE, "one", lambda each: each["spec"].update(displayName="x"), WriteOptions(ADA))
 
 
 @both
@@ -63,15 +65,15 @@ async def test_the_name_of_a_namespace_is_not_anybodys_to_choose(world: World, k
         await make(world, kind, clusterRef={"cluster": "c", "namespace": "kube-system"})
     await make(world, kind, clusterRef={"cluster": "c"})
     with pytest.raises(Forbidden, match="leave it out"):
-        await world.patch(kind, "one", lambda each: each["spec"]["clusterRef"].update(namespace="n"), Writing(ADA))
+        await world.patch(kind, "one", lambda each: each["spec"]["clusterRef"].update(namespace="n"), WriteOptions(ADA))
 
 
 @both
 async def test_what_the_server_has_settled_may_be_sent_back(world: World, kind: str) -> None:
     await make(world, kind, clusterRef={"cluster": "c"})
-    settle = Writing(CONTROLLER)
+    settle = WriteOptions(CONTROLLER_USER)
     await world.patch(kind, "one", lambda each: each["spec"]["clusterRef"].update(namespace="n"), settle)
-    await world.patch(kind, "one", lambda each: each["spec"].update(displayName="x"), Writing(ADA))
+    await world.patch(kind, "one", lambda each: each["spec"].update(displayName="x"), WriteOptions(ADA))
 
 
 @both
@@ -94,7 +96,7 @@ async def test_a_virtual_cluster_has_roles_of_its_own(world: World) -> None:
 
 
 async def test_the_setting_says_which_roles_are_given() -> None:
-    async with new_world(rules=(instance_reach(may, GROUP, {"view", "space-user"}),)) as world:
+    async with new_world(rules=(restrict_remote_access(may, GROUP, {"view", "space-user"}),)) as world:
         with pytest.raises(Forbidden, match="use space-user, view"):
             await make(world, extraAccessRules=rules("admin"))
         await make(world, extraAccessRules=rules("space-user"))
@@ -105,4 +107,4 @@ async def test_a_status_of_ones_own_is_no_way_to_a_namespace_of_ones_choice(worl
     """Only what moves here from another project has one already."""
     body = world.body(kind, "one", spec={"clusterRef": {"cluster": "c", "namespace": "kube-system"}})
     with pytest.raises(Forbidden, match=r"clusterRef\.namespace"):
-        await world.submit(kind, {**body, "status": {"serviceUID": "x"}}, Writing(ADA))
+        await world.submit(kind, {**body, "status": {"serviceUID": "x"}}, WriteOptions(ADA))

@@ -7,14 +7,14 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.admission.instances import instances
-from fairlead.core.call import Target
+from fairlead.admission.instances import default_instance_owner
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.realm import Answer
 from tests.admission.world import World, new_world
 
@@ -31,18 +31,18 @@ def inline(kind: str) -> Object:
     return WORKSPACE_INLINE if kind == "DevPodWorkspaceInstance" else INLINE
 
 
-asked: list[Target] = []
+asked: list[RequestInfo] = []
 
 
-def may(user: User, target: Target) -> Answer:
+def may(user: User, target: RequestInfo) -> Answer:
     asked.append(target)
     return Answer(user.is_admin)
 
 
 @asynccontextmanager
 async def web(**spec: Any) -> AsyncIterator[World]:
-    async with new_world(rules=(instances(may, GROUP, NAMESPACE_PREFIX),)) as world:
-        await world.submit("Project", world.body("Project", "web", spec=spec), Writing(CONTROLLER))
+    async with new_world(rules=(default_instance_owner(may, GROUP, NAMESPACE_PREFIX),)) as world:
+        await world.submit("Project", world.body("Project", "web", spec=spec), WriteOptions(CONTROLLER_USER))
         yield world
 
 
@@ -53,7 +53,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def make(world: World, kind: str, by: User = ADA, **spec: Any) -> Object:
-    return await world.submit(kind, world.body(kind, "one", NAMESPACE, spec=spec), Writing(by))
+    return await world.submit(kind, world.body(kind, "one", NAMESPACE, spec=spec), WriteOptions(by))
 
 
 async def change(world: World, kind: str, by: User = ADA, **spec: Any) -> Object:
@@ -62,7 +62,7 @@ async def change(world: World, kind: str, by: User = ADA, **spec: Any) -> Object
     def edit(old: Object) -> Object:
         return {**old, "spec": {name: value for name, value in {**old["spec"], **spec}.items() if value is not None}}
 
-    changed: Object = orjson.loads(await resource.modify(NAMESPACE, "one", edit, Writing(by)))
+    changed: Object = orjson.loads(await resource.modify(NAMESPACE, "one", edit, WriteOptions(by)))
     return changed
 
 
@@ -150,8 +150,8 @@ async def test_a_project_that_requires_none_lets_everybody(kind: str) -> None:
 
 async def test_outside_of_projects_a_template_is_required_too(world: World) -> None:
     with pytest.raises(Forbidden):
-        await world.submit("SpaceInstance", world.body("SpaceInstance", "one", spec={}), Writing(ADA))
+        await world.submit("SpaceInstance", world.body("SpaceInstance", "one", spec={}), WriteOptions(ADA))
 
 
 async def test_the_server_itself_is_not_asked(world: World) -> None:
-    await make(world, "SpaceInstance", CONTROLLER)
+    await make(world, "SpaceInstance", CONTROLLER_USER)

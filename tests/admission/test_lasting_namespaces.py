@@ -2,14 +2,14 @@
 
 import pytest
 
-from fairlead.admission.lasting_namespaces import lasting_namespaces
+from fairlead.admission.namespaces import protect_system_namespaces
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER
+from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.kind import Change
 from tests.admission.world import ADA, World
 
-RULE = lasting_namespaces(("default", "service-system"))
+RULE = protect_system_namespaces(("default", "service-system"))
 
 
 def deletion(world: World, kind: str, name: str, verb: str = "delete") -> Change:
@@ -18,7 +18,7 @@ def deletion(world: World, kind: str, name: str, verb: str = "delete") -> Change
 
 
 async def test_a_namespace_that_must_last_cannot_be_deleted_by_anybody(world: World) -> None:
-    for user in (ADA, CONTROLLER):
+    for user in (ADA, CONTROLLER_USER):
         change = deletion(world, "Namespace", "default")
         change.user = user
         with pytest.raises(Forbidden, match='namespaces "default" is forbidden: this namespace may not be deleted'):

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core.errors import Forbidden, NotFound
-from fairlead.storage.contract import Check
+from fairlead.storage.contract import Precondition
 from tests.admission.world import World
 
 
@@ -28,7 +28,7 @@ async def test_what_is_in_an_ending_namespace_can_still_be_changed_and_deleted(w
     await world.create("ConfigMap", "c", metadata={"finalizers": ["x.io/a"]})
     await world.delete("Namespace", "demo")
     await world.patch("ConfigMap", "c", lambda obj: obj.update(data={"a": "1"}))
-    assert not (await world.delete("ConfigMap", "c")).gone
+    assert not (await world.delete("ConfigMap", "c")).is_removed
     await world.patch("ConfigMap", "c", lambda obj: obj["metadata"].update(finalizers=[]))
     assert world.names("ConfigMap") == []
 
@@ -41,10 +41,10 @@ async def test_a_note_that_mentions_deletion_does_not_end_a_namespace(world: Wor
 
 
 async def test_the_commit_depends_on_the_namespace_as_it_was_seen(world: World) -> None:
-    namespace = world.of("Namespace").peek("", "demo")
+    namespace = world.of("Namespace").get_cached("", "demo")
     assert namespace is not None
     await world.create("ConfigMap", "c")
-    assert list(world.store.commits[-1][1]) == [Check(namespace.key, namespace.revision)]
+    assert list(world.store.commits[-1][1]) == [Precondition(namespace.key, namespace.revision)]
 
 
 async def test_objects_without_a_namespace_need_none(world: World) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fairlead.admission.living_project import living_project
+from fairlead.admission.projects import require_active_project
 from fairlead.core.errors import Forbidden
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.world import new_world
 
@@ -12,7 +12,7 @@ KIND = "DevPodWorkspaceInstance"
 
 
 async def test_instances_are_made_in_a_living_project_only() -> None:
-    async with new_world(rules=(living_project(GROUP, NAMESPACE_PREFIX),)) as world:
+    async with new_world(rules=(require_active_project(GROUP, NAMESPACE_PREFIX),)) as world:
         await world.create("Project", "p")
         await world.create(KIND, "a", "service-p-p")
         await world.delete("Project", "p")

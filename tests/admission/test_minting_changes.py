@@ -6,8 +6,8 @@ import pytest
 
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER, EVERYBODY, User
-from fairlead.registry.writing import Writing
+from fairlead.core.user import AUTHENTICATED_GROUPS, CONTROLLER_USER, User
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.realm import ADA, BOB, PEPPER, ROOT, Realm, new_realm, projects
 
 CHOSEN = "a-key-of-my-own-choice"
@@ -43,14 +43,14 @@ async def test_an_update_that_does_not_change_the_value_keeps_it(realm: Realm, k
 async def test_knowing_the_digest_is_not_knowing_the_key(realm: Realm) -> None:
     await realm.key("k", key=CHOSEN)
     await realm.key("other", BOB, key=PEPPER.digest(CHOSEN))
-    assert realm.authenticate.of_token(CHOSEN).name == "ada"
+    assert realm.authenticate.authenticate_token(CHOSEN).name == "ada"
 
 
 async def test_a_put_without_a_type_keeps_it(realm: Realm) -> None:
-    made = await realm.key("k", CONTROLLER, user="ada", type="Login")
+    made = await realm.key("k", CONTROLLER_USER, user="ada", type="Login")
     body = realm.world.body("OwnedAccessKey", "k", spec={"user": "ada"})
     body["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"]
-    assert (await realm.world.put("OwnedAccessKey", body, Writing(ADA, "tests")))["spec"]["type"] == "Login"
+    assert (await realm.world.put("OwnedAccessKey", body, WriteOptions(ADA, "tests")))["spec"]["type"] == "Login"
 
 
 async def test_a_type_that_is_named_is_taken(realm: Realm) -> None:
@@ -99,7 +99,7 @@ async def test_t4_groups_are_not_added_by_an_update(realm: Realm) -> None:
 async def test_t4_a_key_that_reaches_further_is_not_switched_on_again(realm: Realm) -> None:
     await realm.key("k", disabled=True)
     ada = await realm.signed_in("ada", scope=projects("a"))
-    with pytest.raises(Forbidden, match="reaches further"):
+    with pytest.raises(Forbidden, match="exceeds the scope"):
         await realm.set("OwnedAccessKey", "k", ada, disabled=False)
     assert await realm.set("OwnedAccessKey", "k", ADA, disabled=False)
 
@@ -114,12 +114,12 @@ async def test_a_scoped_key_may_still_narrow_a_wider_one(realm: Realm) -> None:
 async def test_r7_nobody_but_the_server_writes_the_status(realm: Realm, status: Object) -> None:
     await realm.key("k")
     for user in (ADA, ROOT):
-        with pytest.raises(Forbidden, match="the server writes the status"):
-            writing = Writing(user, "tests", subresource="status")
+        with pytest.raises(Forbidden, match="only the server may write the status"):
+            writing = WriteOptions(user, "tests", subresource="status")
             await realm.world.patch("OwnedAccessKey", "k", lambda obj: obj.update(status=status), writing)
 
 
 async def test_t19_nobody_makes_a_key_for_a_user_who_is_not_in_force(realm: Realm) -> None:
-    asleep = User("dora", EVERYBODY, impersonator=ROOT)
-    with pytest.raises(Forbidden, match='there is no user "dora" in force'):
+    asleep = User("dora", AUTHENTICATED_GROUPS, impersonator=ROOT)
+    with pytest.raises(Forbidden, match='there is no active user "dora"'):
         await realm.key("k", asleep)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.parameters import parameters
+from fairlead.admission.templates import check_parameters
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
@@ -17,7 +17,7 @@ DEFINITIONS = [{"variable": "size", "type": "number", "max": 3}, {"variable": "i
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(parameters(GROUP),)) as made:
+    async with new_world(rules=(check_parameters(GROUP),)) as made:
         for kind in TEMPLATES.values():
             versions = [{"version": "1.0.0", "parameters": []}]
             spec = {"template": {"instanceTemplate": {"metadata": {}}}, "parameters": DEFINITIONS, "versions": versions}

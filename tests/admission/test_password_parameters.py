@@ -6,16 +6,16 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.admission.parameters import parameters
+from fairlead.admission.templates import check_parameters
 from fairlead.core.errors import Invalid
-from fairlead.core.objects import LAST_APPLIED, Object, dig
-from fairlead.kinds.password_parameters import conceal, hide_passwords, note_rendered, secrets_of
-from fairlead.kinds.resolution import TEMPLATES as FIELDS
-from fairlead.kinds.resolution import Definition, definition_for, made
+from fairlead.core.objects import LAST_APPLIED, Object, get_path
+from fairlead.domain.password_parameters import hidden_values, hide_passwords, record_rendered_secrets, redact_instance
+from fairlead.domain.template_resolution import TEMPLATE_KINDS as FIELDS
+from fairlead.domain.template_resolution import TemplateDefinition, find_definition, render_definition
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.secret_fields import SecretFields
-from fairlead.registry.writing import Writing, by_the_server
+from fairlead.registry.secret_fields import SensitiveFieldIndex
+from fairlead.registry.write_options import WriteOptions, server_write_options
 from tests.admission.templated import TEMPLATES, every_kind
 from tests.admission.world import ADA, NAMESPACE, World, as_ada, new_world
 
@@ -26,7 +26,7 @@ DEFINITIONS = [{"variable": "db.password", "type": "password"}, {"variable": "si
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(parameters(GROUP),)) as made:
+    async with new_world(rules=(check_parameters(GROUP),)) as made:
         for kind in TEMPLATES.values():
             note = {"note": "{{ parameters.db.password }}", "other": "{{ parameters.db.password | quote }}"}
             template = {"instanceTemplate": {"metadata": {"annotations": note}}}
@@ -40,27 +40,27 @@ async def make(world: World, kind: str, text: str, **spec: Any) -> Object:
 
 
 def shown(world: World, kind: str) -> bytes:
-    entry = world.of(kind).peek(NAMESPACE, "one")
+    entry = world.of(kind).get_cached(NAMESPACE, "one")
     assert entry is not None
     return entry.body
 
 
 def stored(world: World, kind: str) -> Object:
-    entry = world.of(kind).peek(NAMESPACE, "one")
+    entry = world.of(kind).get_cached(NAMESPACE, "one")
     assert entry is not None
     return decode(entry)
 
 
 def value(world: World, kind: str) -> str | None:
-    found: str | None = (dig(stored(world, kind), "spec.parameterSecrets") or {}).get("db.password")
+    found: str | None = (get_path(stored(world, kind), "spec.parameterSecrets") or {}).get("db.password")
     return found
 
 
 def rendered(world: World, kind: str) -> Object:
-    entry = world.of(TEMPLATES[kind]).peek("", "t")
+    entry = world.of(TEMPLATES[kind]).get_cached("", "t")
     assert entry is not None
-    result = made(stored(world, kind), definition_for(stored(world, kind), decode(entry)))
-    found: Object = dig(result, "instanceTemplate.metadata.annotations")
+    result = render_definition(stored(world, kind), find_definition(stored(world, kind), decode(entry)))
+    found: Object = get_path(result, "instanceTemplate.metadata.annotations")
     return found
 
 
@@ -80,7 +80,7 @@ async def test_whatever_the_password_is_nothing_else_changes(world: World, kind:
     text = f"size: 1\ndb.password: {orjson.dumps(secret).decode()}\n"
     await make(world, kind, text)
     assert value(world, kind) == secret and rendered(world, kind)["note"] == secret
-    assert dig(stored(world, kind), "spec.parameters").count("<hidden>") == 1
+    assert get_path(stored(world, kind), "spec.parameters").count("<hidden>") == 1
 
 
 @every_kind
@@ -119,7 +119,7 @@ async def test_a_placeholder_for_nothing_is_refused(world: World, kind: str) -> 
 @every_kind
 async def test_another_template_does_not_get_the_password(world: World, kind: str) -> None:
     await make(world, kind, f"db.password: {PLAIN}")
-    with pytest.raises(Invalid, match="given to another template does not count"):
+    with pytest.raises(Invalid, match="sent to another template does not count"):
         await change(world, kind, templateRef={"name": "other"})
     await change(world, kind, templateRef={"name": "other"}, parameters="size: 1")
     assert value(world, kind) is None
@@ -134,7 +134,7 @@ async def test_what_kubectl_writes_down_has_no_password_either(world: World, kin
     body["spec"]["parameters"] = f"db.password: {orjson.dumps(CANARY).decode()}"
     body["metadata"]["annotations"] = {LAST_APPLIED: orjson.dumps(body).decode()}
     await world.submit(kind, body, as_ada())
-    applied = dig(stored(world, kind), "metadata.annotations")[LAST_APPLIED]
+    applied = get_path(stored(world, kind), "metadata.annotations")[LAST_APPLIED]
     assert "7f3a" not in applied and "<hidden>" in applied and b"7f3a" not in shown(world, kind)
 
 
@@ -146,18 +146,18 @@ async def test_the_rendered_template_and_messages_show_no_password(world: World,
 
     def report(old: Object) -> Object:
         told = {**old.get("status", {}), field: result, "message": f"cannot read {CANARY}"}
-        return {**old, "status": note_rendered(old, told)}
+        return {**old, "status": record_rendered_secrets(old, told)}
 
-    await world.of(kind).modify(NAMESPACE, "one", report, by_the_server("status"))
+    await world.of(kind).modify(NAMESPACE, "one", report, server_write_options("status"))
     assert b"7f3a" not in shown(world, kind)
-    assert dig(stored(world, kind), f"status.{field}") == result
+    assert get_path(stored(world, kind), f"status.{field}") == result
 
     def back(old: Object) -> Object:
         return {**old, "status": {**old["status"], "reason": "Seen"}}
 
-    await world.of(kind).modify(NAMESPACE, "one", back, Writing(ADA, "tests", subresource="status"))
-    assert dig(stored(world, kind), f"status.{field}") == result, "what was shown and comes back changes nothing"
-    assert dig(stored(world, kind), "status.reason") == "Seen"
+    await world.of(kind).modify(NAMESPACE, "one", back, WriteOptions(ADA, "tests", subresource="status"))
+    assert get_path(stored(world, kind), f"status.{field}") == result, "what was shown and comes back changes nothing"
+    assert get_path(stored(world, kind), "status.reason") == "Seen"
     await change(world, kind, parameters="db.password: another")
     assert b"7f3a" not in shown(world, kind), "while the template is still rendered with the value from before"
 
@@ -166,9 +166,9 @@ async def test_the_rendered_template_and_messages_show_no_password(world: World,
 async def test_texts_of_parameters_are_sealed_even_before_their_template_is_there(world: World, kind: str) -> None:
     await make(world, kind, f"db.password: {PLAIN}", templateRef={"name": "missing"})
     resource = world.of(kind)
-    entry = resource.peek(NAMESPACE, "one")
+    entry = resource.get_cached(NAMESPACE, "one")
     assert entry is not None
-    assert SecretFields(world.registry.catalog).holds(entry.key, entry.whole or entry.body)
+    assert SensitiveFieldIndex(world.registry.catalog).may_contain(entry.key, entry.full_body or entry.body)
 
 
 async def test_a_parameter_that_is_no_password_any_more_stays_hidden(world: World) -> None:
@@ -228,14 +228,14 @@ async def test_other_parameters_do_not_send_a_hidden_password_elsewhere(deployed
             await change(deployed, kind, **spec)
     sent = {**steps[-1], "parameters": HIDDEN.replace("<hidden>", "mine") + EVIL}
     await change(deployed, kind, **sent)
-    assert secrets_of(stored(deployed, kind)) == {"pass": "mine"}
+    assert hidden_values(stored(deployed, kind)) == {"pass": "mine"}
 
 
 async def test_a_hidden_password_is_kept_while_it_goes_where_it_went(deployed: World) -> None:
     kind = "VirtualClusterInstance"
     for text in (HIDDEN.replace("k\n", "other\n", 1), HIDDEN + "host: a.example.com\n"):
         await change(deployed, kind, parameters=text)
-        assert secrets_of(stored(deployed, kind)) == {"pass": PLAIN}
+        assert hidden_values(stored(deployed, kind)) == {"pass": PLAIN}
 
 
 WRITTEN = ["pw: {0}\n", "pw: '{0}'\n", 'pw: "x{0}y"\n', "pw: |\n  a\n  b {0}\n", "a: {0}\nb: \U0001f600\n", "{0}: x\n"]
@@ -249,14 +249,14 @@ def test_a_password_is_hidden_in_whichever_way_yaml_writes_it(text: str, secret:
     template = {"objects": text.replace("{0}", "{{ parameters.p }}")}
     instance = {"metadata": {}, "spec": {"parameterSecrets": {"p": secret}}, "status": {}}
     instance["status"] = {
-        "space": made({"spec": {"parameters": "p: <hidden>", **instance["spec"]}}, definition(template))
+        "space": render_definition({"spec": {"parameters": "p: <hidden>", **instance["spec"]}}, definition(template))
     }
-    conceal(instance)
+    redact_instance(instance)
     assert "<hidden>" in instance["status"]["space"]["objects"]
 
 
-def definition(template: Object) -> Definition:
-    return Definition(template, [{"variable": "p", "type": "password"}])
+def definition(template: Object) -> TemplateDefinition:
+    return TemplateDefinition(template, [{"variable": "p", "type": "password"}])
 
 
 def test_a_short_password_leaves_words_and_moments_as_they_are() -> None:
@@ -265,7 +265,7 @@ def test_a_short_password_leaves_words_and_moments_as_they_are() -> None:
     condition = {"type": "Ready", "status": "True", "reason": "e2", "lastTransitionTime": moment, "message": "e2"}
     status: Object = {"phase": "Ready", "message": "e2", "conditions": [condition], "kubernetes": {"at": moment}}
     instance = {"metadata": {}, "spec": {"parameterSecrets": {"a": "2", "b": "e"}}, "status": status}
-    conceal(instance)
+    redact_instance(instance)
     assert instance["status"] == {
         "phase": "Ready",
         "message": "<hidden>",
@@ -278,7 +278,7 @@ def test_passwords_of_a_letter_do_not_multiply_a_text() -> None:
     """Each of these is a part of the placeholder."""
     secrets = dict(zip("abcdefg", "<hiden>", strict=True))
     instance = {"metadata": {}, "spec": {"parameterSecrets": secrets}, "status": {"message": "<x" * 1_000}}
-    conceal(instance)
+    redact_instance(instance)
     assert instance["status"] == {"message": "<hidden>x" * 1_000}
     spec = {"parameters": "".join(f"{name}: '{letter}'\n" for name, letter in secrets.items()) + "# " + "<x" * 1_000}
     hidden = hide_passwords(spec, [{"variable": name, "type": "password"} for name in secrets], {})
@@ -291,5 +291,5 @@ def test_nothing_is_hidden_where_there_is_nothing_to_hide() -> None:
     assert hide_passwords({"parameters": "db.password: x"}, [{"variable": "db.password"}], {}) is None
     assert hide_passwords({"parameters": "[]"}, DEFINITIONS, {}) is None
     untouched: Object = {"metadata": {}, "status": {"a": "b"}}
-    conceal(untouched)
+    redact_instance(untouched)
     assert untouched == {"metadata": {}, "status": {"a": "b"}}

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.password_secret import password_secret
-from fairlead.core.call import Target
+from fairlead.admission import AdmissionChain
+from fairlead.admission.users import protect_password_secret
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.admission.world import NAMESPACE, World
 
 WRITER, DEPUTY = User("writer"), User("deputy")
@@ -28,7 +28,7 @@ class Answer:
     reason: str = ""
 
 
-def may(user: User, target: Target) -> Answer:
+def may(user: User, target: RequestInfo) -> Answer:
     """The deputy may impersonate everybody."""
     assert (target.verb, target.resource) == ("impersonate", "users")
     return Answer(user == DEPUTY)
@@ -37,34 +37,34 @@ def may(user: User, target: Target) -> Answer:
 @pytest.fixture
 async def ruled(world: World) -> AsyncIterator[World]:
     """The world under the rule, where passwords are kept in the namespace `demo` and Root is an administrator."""
-    chain = Chain((password_secret(may, {"root"}.__contains__, NAMESPACE),))
+    chain = AdmissionChain((protect_password_secret(may, {"root"}.__contains__, NAMESPACE),))
     registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
-    chain.look_around_in(registry)
+    chain.bind_registry(registry)
     yield World(world.store, world.view, registry, world.clock)
 
 
 async def keep(world: World, name: str, user: User, namespace: str = NAMESPACE) -> None:
-    await world.submit("Secret", world.body("Secret", name, namespace, data=HASH), Writing(user))
+    await world.submit("Secret", world.body("Secret", name, namespace, data=HASH), WriteOptions(user))
 
 
 @pytest.mark.parametrize("user", [WRITER, SCOPED_ROOT])
 async def test_t45_nobody_puts_a_hash_in_the_place_of_a_password(ruled: World, user: User) -> None:
-    with pytest.raises(Forbidden, match='where the password of user "bob" is kept'):
+    with pytest.raises(Forbidden, match='it holds the password of user "bob"'):
         await keep(ruled, "bob-password", user)
-    await keep(ruled, "bob-password", CONTROLLER)
+    await keep(ruled, "bob-password", CONTROLLER_USER)
     with pytest.raises(Forbidden):
-        await ruled.patch("Secret", "bob-password", lambda secret: secret.update(data=OTHER), Writing(user))
+        await ruled.patch("Secret", "bob-password", lambda secret: secret.update(data=OTHER), WriteOptions(user))
 
 
 async def test_t45_nobody_makes_an_old_password_that_of_somebody_else(ruled: World) -> None:
     owner = {"apiVersion": "management.service.sh/v1", "kind": "User", "name": "bob", "uid": "1"}
-    await keep(ruled, "bob-password", CONTROLLER)
+    await keep(ruled, "bob-password", CONTROLLER_USER)
 
     def claim(secret: Object) -> None:
         secret["metadata"]["ownerReferences"] = [owner]
 
     with pytest.raises(Forbidden):
-        await ruled.patch("Secret", "bob-password", claim, Writing(WRITER))
+        await ruled.patch("Secret", "bob-password", claim, WriteOptions(WRITER))
 
 
 async def test_who_may_impersonate_a_user_may_but_not_for_administrators(ruled: World) -> None:
@@ -81,9 +81,9 @@ async def test_other_secrets_and_other_namespaces_are_not_concerned(ruled: World
 
 
 async def test_labels_can_be_changed_and_the_whole_of_it_deleted(ruled: World) -> None:
-    await keep(ruled, "bob-password", CONTROLLER)
+    await keep(ruled, "bob-password", CONTROLLER_USER)
     await ruled.patch(
-        "Secret", "bob-password", lambda secret: secret["metadata"].update(labels={"a": "b"}), Writing(WRITER)
+        "Secret", "bob-password", lambda secret: secret["metadata"].update(labels={"a": "b"}), WriteOptions(WRITER)
     )
-    deleted = await ruled.of("Secret").delete(NAMESPACE, "bob-password", Deleting(), Writing(WRITER))
-    assert deleted.gone
+    deleted = await ruled.of("Secret").delete(NAMESPACE, "bob-password", DeleteOptions(), WriteOptions(WRITER))
+    assert deleted.is_removed

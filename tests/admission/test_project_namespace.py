@@ -2,17 +2,17 @@
 
 import pytest
 
-from fairlead.admission.project_namespace import FINALIZER, PROJECT_LABEL
+from fairlead.admission.namespaces import PROJECT_FINALIZER, PROJECT_LABEL
 from fairlead.core.errors import AlreadyExists, Forbidden, Invalid
-from fairlead.core.user import CONTROLLER, User
-from fairlead.registry import meta as meta_module
-from fairlead.registry.writing import Writing
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.registry import metadata as meta_module
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.world import World, as_ada
 
 
 async def make_namespace(world: World, name: str) -> None:
     """As only the server itself may."""
-    await world.submit("Namespace", world.body("Namespace", name), Writing(CONTROLLER, "fairlead"))
+    await world.submit("Namespace", world.body("Namespace", name), WriteOptions(CONTROLLER_USER, "fairlead"))
 
 
 async def test_a_project_and_its_namespace_come_in_one_commit(world: World) -> None:
@@ -28,13 +28,13 @@ async def test_a_project_and_its_namespace_come_in_one_commit(world: World) -> N
     }
     assert (namespace["spec"], namespace["status"]) == ({"finalizers": ["kubernetes"]}, {"phase": "Active"})
     assert namespace["metadata"]["uid"] != made["metadata"]["uid"]
-    assert made["metadata"]["finalizers"] == [FINALIZER]
+    assert made["metadata"]["finalizers"] == [PROJECT_FINALIZER]
     await world.create("ConfigMap", "c", "service-p-demo")
 
 
 async def test_a_projects_own_finalizers_are_kept_beside_ours(world: World) -> None:
     made = await world.create("Project", "demo", metadata={"finalizers": ["x.io/a"]})
-    assert made["metadata"]["finalizers"] == ["x.io/a", FINALIZER]
+    assert made["metadata"]["finalizers"] == ["x.io/a", PROJECT_FINALIZER]
 
 
 async def test_a_project_whose_namespace_is_taken_does_not_come_at_all(world: World) -> None:
@@ -56,7 +56,7 @@ async def test_a_name_that_the_server_draws_names_the_namespace_too(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = iter(["p-a", "p-a", "p-b"])
-    monkeypatch.setattr(meta_module, "generated_name", lambda prefix: next(drawn))
+    monkeypatch.setattr(meta_module, "generate_name", lambda prefix: next(drawn))
     await world.create("Project", metadata={"generateName": "p-"})
     await world.create("Project", metadata={"generateName": "p-"})
     assert world.names("Project") == ["p-a", "p-b"]
@@ -68,7 +68,7 @@ async def test_a_drawn_name_whose_namespace_is_taken_is_drawn_again(
 ) -> None:
     await make_namespace(world, "service-p-p-a")
     drawn = iter(["p-a", "p-b"])
-    monkeypatch.setattr(meta_module, "generated_name", lambda prefix: next(drawn))
+    monkeypatch.setattr(meta_module, "generate_name", lambda prefix: next(drawn))
     made = await world.create("Project", metadata={"generateName": "p-"})
     assert made["metadata"]["name"] == "p-b"
 
@@ -98,7 +98,7 @@ async def test_a_project_without_a_name_is_told_that_it_needs_one(world: World) 
 async def test_a_dry_run_of_a_project_leaves_no_namespace_behind(world: World) -> None:
     before = await world.store.revision()
     made = await world.submit("Project", world.body("Project", "demo"), as_ada(dry_run=True))
-    assert made["metadata"]["finalizers"] == [FINALIZER]
+    assert made["metadata"]["finalizers"] == [PROJECT_FINALIZER]
     assert await world.store.revision() == before
     assert "service-p-demo" not in world.names("Namespace")
 
@@ -111,9 +111,9 @@ async def test_a_dry_run_notices_that_the_namespace_is_taken(world: World) -> No
 
 async def test_a_projects_namespace_is_neither_made_nor_deleted_by_itself(world: World) -> None:
     await world.create("Project", "demo")
-    with pytest.raises(Forbidden, match='it comes and goes with project "demo"; delete the project instead'):
+    with pytest.raises(Forbidden, match='it belongs to project "demo"; delete the project instead'):
         await world.delete("Namespace", "service-p-demo")
-    with pytest.raises(Forbidden, match='it comes and goes with project "new"; create the project instead'):
+    with pytest.raises(Forbidden, match='it belongs to project "new"; create the project instead'):
         await world.create("Namespace", "service-p-new")
     found = world.see("Namespace", "service-p-demo")
     assert found is not None
@@ -122,7 +122,7 @@ async def test_a_projects_namespace_is_neither_made_nor_deleted_by_itself(world:
 
 async def test_nobody_passes_for_the_server_by_taking_its_name(world: World) -> None:
     await world.create("Project", "demo")
-    for user in (User(CONTROLLER.name), User(CONTROLLER.name, ("system:masters", "system:authenticated"))):
+    for user in (User(CONTROLLER_USER.name), User(CONTROLLER_USER.name, ("system:masters", "system:authenticated"))):
         with pytest.raises(Forbidden):
             await world.delete("Namespace", "service-p-demo", user=user)
 
@@ -140,7 +140,7 @@ async def test_a_projects_namespace_can_be_labelled_by_those_who_may(world: Worl
 
 async def test_other_namespaces_come_and_go_as_in_kubernetes(world: World) -> None:
     await world.create("Namespace", "service-px")
-    assert not (await world.delete("Namespace", "service-px")).gone
+    assert not (await world.delete("Namespace", "service-px")).is_removed
     found = world.see("Namespace", "service-px")
     assert found is not None
     assert found["status"]["phase"] == "Terminating"
@@ -152,12 +152,12 @@ async def test_an_update_without_finalizers_does_not_let_a_project_go_without_it
     body = world.body("Project", "demo", metadata={"resourceVersion": made["metadata"]["resourceVersion"]})
     await world.put("Project", body)
     deleted = await world.delete("Project", "demo")
-    assert not deleted.gone, "the namespace is still there, and nobody could delete it any more"
+    assert not deleted.is_removed, "the namespace is still there, and nobody could delete it any more"
 
 
 async def test_the_finalizer_can_be_taken_off_once_the_project_is_ending(world: World) -> None:
     await world.create("Project", "demo")
     await world.delete("Project", "demo")
-    writing = Writing(CONTROLLER, "fairlead")
+    writing = WriteOptions(CONTROLLER_USER, "fairlead")
     await world.patch("Project", "demo", lambda obj: obj["metadata"].update(finalizers=[]), writing)
     assert world.names("Project") == []

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.protected_objects import Protected, protected_objects
-from fairlead.core.call import Target
+from fairlead.admission.protected_objects import ProtectedObjects, protect_metadata
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
-from fairlead.core.user import CONTROLLER, User
-from fairlead.registry.writing import Writing
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.realm import Answer
 from tests.admission.world import ADA, World, new_world
 
@@ -19,11 +19,11 @@ ROOT = User("root", ("system:masters",))
 SCOPED = User("root", ("system:masters",), scope=Scope(projects=("*",)))
 BOB = User("bob")
 DEAD = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "dead"}
-SERVER = Writing(CONTROLLER)
+SERVER = WriteOptions(CONTROLLER_USER)
 NAMES = ("service-p-x", "service-system", "default")
 
 
-def may(user: User, target: Target) -> Answer:
+def may(user: User, target: RequestInfo) -> Answer:
     """Bob may delete what he likes, and Ada nothing."""
     assert target.verb == "delete"
     return Answer(user.name == "bob")
@@ -31,8 +31,8 @@ def may(user: User, target: Target) -> Answer:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    protected = Protected("service-p-", ("default", "service-system"), "service-system")
-    async with new_world(rules=(protected_objects(may, protected),)) as made:
+    protected = ProtectedObjects("service-p-", ("default", "service-system"), "service-system")
+    async with new_world(rules=(protect_metadata(may, protected),)) as made:
         for name in NAMES[:2]:
             await made.submit("Namespace", made.body("Namespace", name), SERVER)
         yield made
@@ -46,7 +46,7 @@ def giving(field: str, value: Any) -> Callable[[Object], object]:
 @pytest.mark.parametrize("by", [ADA, BOB, SCOPED, ROOT])
 async def test_a_namespace_that_the_server_relies_on_gets_no_owner(world: World, name: str, by: User) -> None:
     with pytest.raises(Forbidden, match="leave its ownerReferences out"):
-        await world.patch("Namespace", name, giving("ownerReferences", [DEAD]), Writing(by))
+        await world.patch("Namespace", name, giving("ownerReferences", [DEAD]), WriteOptions(by))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,21 +59,21 @@ async def test_nobody_else_holds_such_a_namespace_or_lets_it_go(
         each["metadata"]["finalizers"] = ["example.com/x"]
         each["spec"] = {"finalizers": []}
 
-    with pytest.raises(Forbidden, match="finalizers are the server's"):
-        await world.patch("Namespace", name, hold, Writing(by, subresource=subresource))
+    with pytest.raises(Forbidden, match="finalizers are managed by the server"):
+        await world.patch("Namespace", name, hold, WriteOptions(by, subresource=subresource))
 
 
 async def test_a_status_brings_nothing_along(world: World) -> None:
     before = world.see("Namespace", "service-p-x")
     for field, value in (("finalizers", ["example.com/x"]), ("ownerReferences", [DEAD])):
-        await world.patch("Namespace", "service-p-x", giving(field, value), Writing(ADA, subresource="status"))
+        await world.patch("Namespace", "service-p-x", giving(field, value), WriteOptions(ADA, subresource="status"))
     assert world.see("Namespace", "service-p-x") == before
 
 
 async def test_other_namespaces_are_their_owners_matter(world: World) -> None:
     await world.create("Namespace", "free")
     await world.patch("Namespace", "free", giving("finalizers", ["example.com/x"]))
-    await world.patch("Namespace", "free", giving("ownerReferences", [DEAD]), Writing(BOB))
+    await world.patch("Namespace", "free", giving("ownerReferences", [DEAD]), WriteOptions(BOB))
 
 
 @pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
@@ -81,8 +81,8 @@ async def test_what_is_in_the_servers_namespace_is_its_own(world: World, kind: s
     body = world.body(kind, "a", "service-system", metadata={"ownerReferences": [DEAD]})
     for by in (ADA, BOB):
         with pytest.raises(Forbidden):
-            await world.submit(kind, body, Writing(by))
-    await world.submit(kind, body, Writing(ROOT))
+            await world.submit(kind, body, WriteOptions(by))
+    await world.submit(kind, body, WriteOptions(ROOT))
 
 
 async def test_a_default_role_gets_no_owner(world: World) -> None:
@@ -90,7 +90,7 @@ async def test_a_default_role_gets_no_owner(world: World) -> None:
     await world.submit("ClusterRole", world.body("ClusterRole", "admin", metadata=labelled, rules=[]), SERVER)
     for field, value in (("ownerReferences", [DEAD]), ("finalizers", ["example.com/x"])):
         with pytest.raises(Forbidden):
-            await world.patch("ClusterRole", "admin", giving(field, value), Writing(BOB))
+            await world.patch("ClusterRole", "admin", giving(field, value), WriteOptions(BOB))
 
 
 @pytest.mark.parametrize("references", [[DEAD], [{**DEAD, "uid": "other"}], []])
@@ -99,7 +99,7 @@ async def test_changing_owners_takes_the_right_to_delete(world: World, reference
     with pytest.raises(Forbidden, match="may not delete it"):
         await world.patch("ConfigMap", "a", giving("ownerReferences", references))
     await world.patch("ConfigMap", "a", giving("labels", {"a": "b"}))
-    await world.patch("ConfigMap", "a", giving("ownerReferences", references), Writing(BOB))
+    await world.patch("ConfigMap", "a", giving("ownerReferences", references), WriteOptions(BOB))
 
 
 @pytest.mark.parametrize("by", [ADA, BOB, SCOPED])
@@ -107,15 +107,15 @@ async def test_finalizers_of_the_server_are_neither_removed_nor_set_by_others(wo
     await world.create("Project", "x-y", spec={})
     own, others = "service.sh/space", ["example.com/one", "example.com/two"]
     body = world.body("SpaceInstance", "a", "demo", metadata={"finalizers": [own, *others[:1]]}, spec={})
-    writing = Writing(by)
+    writing = WriteOptions(by)
     assert (await world.submit("SpaceInstance", body, writing))["metadata"]["finalizers"] == others[:1]
-    assert any("set and removed by the server" in each for each in writing.warnings)
+    assert any("only the server sets and removes" in each for each in writing.warnings)
     await world.patch("SpaceInstance", "a", giving("finalizers", [own, *others]), SERVER)
     for asked in ([], others, None, ["service.sh/other", others[0]]):
-        after = await world.patch("SpaceInstance", "a", giving("finalizers", asked), Writing(by))
+        after = await world.patch("SpaceInstance", "a", giving("finalizers", asked), WriteOptions(by))
         assert after["metadata"]["finalizers"] == [each for each in others if each in (asked or ())] + [own]
         await world.patch("SpaceInstance", "a", giving("finalizers", [own, *others]), SERVER)
-    after = await world.patch("SpaceInstance", "a", giving("finalizers", []), Writing(ROOT))
+    after = await world.patch("SpaceInstance", "a", giving("finalizers", []), WriteOptions(ROOT))
     assert "finalizers" not in after["metadata"]
 
 

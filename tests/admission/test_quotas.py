@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 
 from fairlead.admission import quotas as module
-from fairlead.admission.quotas import quotas
+from fairlead.admission.quotas import enforce_quotas
 from fairlead.core.errors import AlreadyExists, Forbidden
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER
-from fairlead.kinds.project import NAMESPACE_PREFIX
-from fairlead.kinds.quotas import FORCE, LAST_ACTIVITY, SLEEPING_SINCE
-from fairlead.registry import tickets
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.quotas import FORCE_ANNOTATION, LAST_ACTIVITY_ANNOTATION, SLEEPING_SINCE_ANNOTATION
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry import write_locks
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.admission.world import World, as_ada, new_world
 
 KIND, PLURAL, HOME = "DevPodWorkspaceInstance", "devpodworkspaceinstances", "service-p-p"
-TICKET = tickets.key_of(GROUP, "p")
+TICKET = write_locks.lock_key(GROUP, "p")
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(quotas(GROUP, NAMESPACE_PREFIX),)) as made:
+    async with new_world(rules=(enforce_quotas(GROUP, NAMESPACE_PREFIX),)) as made:
         yield made
 
 
@@ -107,7 +107,7 @@ async def test_a_taken_name_is_still_told_as_that(world: World) -> None:
 async def test_room_that_a_delete_makes_can_be_used(world: World) -> None:
     await project(world, project={PLURAL: "1"})
     await made(world, "a")
-    await world.of(KIND).delete(HOME, "a", Deleting(), as_ada())
+    await world.of(KIND).delete(HOME, "a", DeleteOptions(), as_ada())
     await made(world, "b")
     assert world.names(KIND) == ["b"]
 
@@ -147,11 +147,11 @@ async def test_an_instance_cannot_be_given_to_somebody_whose_quota_is_used_up(wo
 
 async def sleeping(world: World, name: str) -> None:
     """One that whoever runs it has put to sleep."""
-    writing = Writing(CONTROLLER, "fairlead", subresource="status")
+    writing = WriteOptions(CONTROLLER_USER, "fairlead", subresource="status")
     await world.of(KIND).modify(HOME, name, lambda old: {**old, "status": {"phase": "Sleeping"}}, writing)
 
 
-WOKEN = {"annotations": {LAST_ACTIVITY: "5"}}
+WOKEN = {"annotations": {LAST_ACTIVITY_ANNOTATION: "5"}}
 
 
 async def test_those_asleep_are_not_active_and_waking_one_up_needs_room(world: World) -> None:
@@ -169,7 +169,7 @@ async def test_those_asleep_are_not_active_and_waking_one_up_needs_room(world: W
 
 async def test_who_only_says_that_something_sleeps_gets_no_room(world: World) -> None:
     await project(world, project={f"{PLURAL}.active": "1"})
-    says = {"annotations": {FORCE: "true", SLEEPING_SINCE: "5"}}
+    says = {"annotations": {FORCE_ANNOTATION: "true", SLEEPING_SINCE_ANNOTATION: "5"}}
     await made(world, "a", metadata=says)
     await change(world, "a", metadata=says)
     for metadata in ({}, says):
@@ -192,7 +192,7 @@ async def test_a_status_is_never_refused(world: World) -> None:
     await made(world, "a")
     await sleeping(world, "a")
     await made(world, "b")
-    writing = Writing(CONTROLLER, "fairlead", subresource="status")
+    writing = WriteOptions(CONTROLLER_USER, "fairlead", subresource="status")
     await world.of(KIND).modify(HOME, "a", lambda old: {**old, "status": {"phase": "Ready"}}, writing)
 
 
@@ -217,14 +217,14 @@ async def test_the_ticket_goes_with_the_project(world: World) -> None:
     await project(world, project={PLURAL: "5"})
     await made(world, "a")
     assert world.view.get(TICKET) is not None
-    await world.of(KIND).delete(HOME, "a", Deleting(), as_ada())
+    await world.of(KIND).delete(HOME, "a", DeleteOptions(), as_ada())
     await world.delete("Project", "p")
     assert world.view.get(TICKET) is not None
 
     def released(old: Object) -> Object:
         return {**old, "metadata": {**old["metadata"], "finalizers": []}}
 
-    await world.of("Project").modify("", "p", released, Writing(CONTROLLER, "fairlead"))
+    await world.of("Project").modify("", "p", released, WriteOptions(CONTROLLER_USER, "fairlead"))
     assert world.names("Project") == []
     assert world.view.get(TICKET) is None
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.reported_status import reported_status
+from fairlead.admission import AdmissionChain
+from fairlead.admission.protected_fields import protect_status
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, copied
+from fairlead.core.objects import Object, deep_copy
 from fairlead.core.scope import Scope
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.world import NAMESPACE, World
 
 KINDS = ["Cluster", "SpaceInstance", "VirtualClusterInstance"]
@@ -20,9 +20,9 @@ ADMIN = User("root", ("system:masters",))
 
 @pytest.fixture
 def ruled(world: World) -> World:
-    chain = Chain((reported_status(MANAGEMENT_GROUP),))
+    chain = AdmissionChain((protect_status(MANAGEMENT_GROUP),))
     registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
-    chain.look_around_in(registry)
+    chain.bind_registry(registry)
     return World(world.store, world.view, registry, world.clock)
 
 
@@ -31,11 +31,11 @@ def place(kind: str) -> str:
 
 
 def taken_over(obj: Object) -> Object:
-    return {**copied(obj), "status": {"phase": "Failed"}}
+    return {**deep_copy(obj), "status": {"phase": "Failed"}}
 
 
 def described(obj: Object) -> Object:
-    return {**copied(obj), "spec": {"description": "x"}}
+    return {**deep_copy(obj), "spec": {"description": "x"}}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -43,26 +43,26 @@ def described(obj: Object) -> Object:
 async def test_t7_nobody_tells_the_controllers_what_they_have_found(ruled: World, kind: str, user: User) -> None:
     await ruled.create(kind, "one", spec={})
     with pytest.raises(Forbidden, match="change its spec instead"):
-        await ruled.of(kind).modify(place(kind), "one", taken_over, Writing(user, subresource="status"))
-    await ruled.of(kind).modify(place(kind), "one", copied, Writing(user, subresource="status"))
-    await ruled.of(kind).modify(place(kind), "one", described, Writing(user))
+        await ruled.of(kind).modify(place(kind), "one", taken_over, WriteOptions(user, subresource="status"))
+    await ruled.of(kind).modify(place(kind), "one", deep_copy, WriteOptions(user, subresource="status"))
+    await ruled.of(kind).modify(place(kind), "one", described, WriteOptions(user))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("user", [ADMIN, CONTROLLER])
+@pytest.mark.parametrize("user", [ADMIN, CONTROLLER_USER])
 async def test_the_server_and_administrators_do(ruled: World, kind: str, user: User) -> None:
     await ruled.create(kind, "one", spec={})
-    await ruled.of(kind).modify(place(kind), "one", taken_over, Writing(user, subresource="status"))
+    await ruled.of(kind).modify(place(kind), "one", taken_over, WriteOptions(user, subresource="status"))
 
 
 async def test_what_runners_report_of_workspaces_is_theirs(ruled: World) -> None:
     await ruled.create("DevPodWorkspaceInstance", "one", spec={})
-    writing = Writing(OWNER, subresource="status")
+    writing = WriteOptions(OWNER, subresource="status")
     await ruled.of("DevPodWorkspaceInstance").modify(NAMESPACE, "one", taken_over, writing)
 
 
 def asleep(obj: Object) -> Object:
-    return {**copied(obj), "status": {"phase": "Sleeping"}}
+    return {**deep_copy(obj), "status": {"phase": "Sleeping"}}
 
 
 async def test_that_a_workspace_sleeps_is_its_runners_word(ruled: World) -> None:
@@ -70,9 +70,9 @@ async def test_that_a_workspace_sleeps_is_its_runners_word(ruled: World) -> None
     made = await ruled.create("DevPodWorkspaceInstance", "one", spec={}, status={"phase": "Sleeping"})
     assert (made.get("status") or {}).get("phase") != "Sleeping"
     workspaces = ruled.of("DevPodWorkspaceInstance")
-    with pytest.raises(Forbidden, match="said by its runner"):
-        await workspaces.modify(NAMESPACE, "one", asleep, Writing(OWNER, subresource="status"))
-    await workspaces.modify(NAMESPACE, "one", taken_over, Writing(OWNER, subresource="status"))
+    with pytest.raises(Forbidden, match="only its runner may report"):
+        await workspaces.modify(NAMESPACE, "one", asleep, WriteOptions(OWNER, subresource="status"))
+    await workspaces.modify(NAMESPACE, "one", taken_over, WriteOptions(OWNER, subresource="status"))
     runner = User("runner", ("service:runners",))
-    await workspaces.modify(NAMESPACE, "one", asleep, Writing(runner, subresource="status"))
-    await workspaces.modify(NAMESPACE, "one", asleep, Writing(OWNER, subresource="status"))
+    await workspaces.modify(NAMESPACE, "one", asleep, WriteOptions(runner, subresource="status"))
+    await workspaces.modify(NAMESPACE, "one", asleep, WriteOptions(OWNER, subresource="status"))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.admission import rule_cover as module
-from fairlead.admission.rule_cover import MAX_DESCRIBED, Holding, TooManyRights, quoted
-from fairlead.authz.rights import Rights, spellings
-from fairlead.core.call import Target
+from fairlead.admission import rbac_coverage as module
+from fairlead.admission.rbac_coverage import MAX_DESCRIBED, CoverageBudgetExceeded, HeldRules, format_list
+from fairlead.authz.rbac import RoleRules, resource_patterns
+from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from tests.growth import assert_linear
 
@@ -78,12 +78,12 @@ def paths(verbs: str, urls: str) -> Object:
     ],
 )
 def test_what_is_missing(held: list[Object], wanted: Object, missing: list[str]) -> None:
-    assert Holding(held).missing([wanted]) == missing
+    assert HeldRules(held).missing_permissions([wanted]) == missing
 
 
 def test_what_is_missing_is_told_once_and_in_order() -> None:
     twice = [rule("get", "b a"), rule("get", "a"), paths("get", "/x")]
-    assert Holding([]).missing(twice) == [
+    assert HeldRules([]).missing_permissions(twice) == [
         '{APIGroups:["g"], Resources:["a"], Verbs:["get"]}',
         '{APIGroups:["g"], Resources:["b"], Verbs:["get"]}',
         '{NonResourceURLs:["/x"], Verbs:["get"]}',
@@ -108,22 +108,22 @@ def many(letter: str, count: int) -> str:
     ],
 )
 def test_rules_that_multiply_without_end_are_not_compared(held: list[Object], wanted: list[Object]) -> None:
-    with pytest.raises(TooManyRights):
-        Holding(held).missing(wanted)
+    with pytest.raises(CoverageBudgetExceeded):
+        HeldRules(held).missing_permissions(wanted)
 
 
 def test_long_lists_that_are_held_as_a_whole_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BUDGET", 10)
+    monkeypatch.setattr(module, "COMPARISON_BUDGET", 10)
     wide = rule(many("v", 1_000), "apps", many("g", 1_000), many("n", 1_000))
-    assert Holding([rule("*", "apps", "*")]).missing([wide]) == []
-    assert Holding([wide]).missing([wide]) == []
+    assert HeldRules([rule("*", "apps", "*")]).missing_permissions([wide]) == []
+    assert HeldRules([wide]).missing_permissions([wide]) == []
 
 
 def test_values_are_quoted_within_what_anybody_would_read() -> None:
-    (line,) = Holding([]).missing([rule("get", "x" * 100_000)])
+    (line,) = HeldRules([]).missing_permissions([rule("get", "x" * 100_000)])
     assert len(line) < 2_000
-    assert quoted(("a", 'b"')) == '["a" "b\\""]'
-    assert len(quoted(("a",) * 100_000)) < 1_000
+    assert format_list(("a", 'b"')) == '["a" "b\\""]'
+    assert len(format_list(("a",) * 100_000)) < 1_000
 
 
 def some(*values: str) -> st.SearchStrategy[list[str]]:
@@ -180,24 +180,26 @@ def test_it_agrees_with_a_plain_comparison(held: list[Object], wanted: list[Obje
         if "nonResourceURLs" in each
         for verb, url in product(each["verbs"], each["nonResourceURLs"])
     )
-    assert (Holding(held).missing(wanted) == []) == expected
+    assert (HeldRules(held).missing_permissions(wanted) == []) == expected
 
 
 @given(RULES, RULES)
 def test_what_is_covered_allows_nothing_new(held: list[Object], wanted: list[Object]) -> None:
-    if Holding(held).missing(wanted):
+    if HeldRules(held).missing_permissions(wanted):
         return
-    mine, others = Rights(held), Rights(wanted)
+    mine, others = RoleRules(held), RoleRules(wanted)
     requests = [
-        Target(verb, "", "m", group, "v1", resource, subresource, "", name)
+        RequestInfo(verb, "", "m", group, "v1", resource, subresource, "", name)
         for verb, group, resource, subresource, name in product(
             ("get", "use"), ("", "h"), ("apps", "x"), ("", "status"), ("", "a", "c")
         )
     ]
-    requests += [Target(verb, url, "m") for verb, url in product(("get", "put"), ("/x", "/x/y", "/x/z", "/xx", "/"))]
+    requests += [
+        RequestInfo(verb, url, "m") for verb, url in product(("get", "put"), ("/x", "/x/y", "/x/z", "/xx", "/"))
+    ]
     for target in requests:
-        spelled = spellings(target)
-        assert mine.allow(target, spelled) or not others.allow(target, spelled), target
+        spelled = resource_patterns(target)
+        assert mine.allows(target, spelled) or not others.allows(target, spelled), target
 
 
 # --- many rules ---
@@ -214,9 +216,9 @@ def test_a_rule_of_many_names_is_compared_with_a_few_others_as_a_whole(monkeypat
         compared.append(rule)
         return False
 
-    monkeypatch.setattr(module._Held, "covers_all_of", covers)
-    monkeypatch.setattr(module, "MAX_WORDS", 1_000)
-    assert Holding(held).missing([{**every, "resourceNames": names}]) == []
+    monkeypatch.setattr(module._HeldRule, "covers_rule", covers)
+    monkeypatch.setattr(module, "MAX_LOOKUPS", 1_000)
+    assert HeldRules(held).missing_permissions([{**every, "resourceNames": names}]) == []
     assert len(compared) == 1 + 1_000 // (len(names) + 3)
 
 
@@ -224,12 +226,12 @@ def test_a_path_is_looked_up_however_many_beginnings_are_held() -> None:
     def make(size: int) -> Callable[[], object]:
         held = [{"verbs": ["get"], "nonResourceURLs": [f"/{index}/*" for index in range(size)]}]
         wanted = [{"verbs": ["get"], "nonResourceURLs": [f"/{index}/x" for index in range(size)]}]
-        assert Holding(held).missing(wanted) == []
-        return lambda: Holding(held).missing(wanted)
+        assert HeldRules(held).missing_permissions(wanted) == []
+        return lambda: HeldRules(held).missing_permissions(wanted)
 
     assert_linear(make)
 
 
 def test_of_very_many_missing_rights_the_first_are_described() -> None:
     wanted = [{"verbs": ["get"], "apiGroups": [""], "resources": [f"r{index}" for index in range(5_000)]}]
-    assert len(Holding([]).missing(wanted)) == MAX_DESCRIBED
+    assert len(HeldRules([]).missing_permissions(wanted)) == MAX_DESCRIBED

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.template_trust import template_trust
+from fairlead.admission.templates import mark_trusted_templates
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing, by_the_server
+from fairlead.registry.write_options import WriteOptions, server_write_options
 from tests.admission.world import ADA, World, new_world
 
 ROOT = User("root", ("system:masters",))
@@ -22,24 +22,24 @@ KINDS = ("SpaceTemplate", "VirtualClusterTemplate")
 
 @pytest.fixture
 async def ruled() -> AsyncIterator[World]:
-    async with new_world(rules=(template_trust(GROUP),)) as world:
+    async with new_world(rules=(mark_trusted_templates(GROUP),)) as world:
         yield world
 
 
 async def make(world: World, by: User, kind: str = "SpaceTemplate", **annotations: str) -> Object:
     body = world.body(kind, "t", spec={"template": {}}, metadata={"annotations": annotations} if annotations else {})
-    return await world.submit(kind, body, Writing(by))
+    return await world.submit(kind, body, WriteOptions(by))
 
 
 async def edit(world: World, by: User, **spec: Any) -> Object:
-    return await world.patch("SpaceTemplate", "t", lambda each: each["spec"].update(spec), Writing(by))
+    return await world.patch("SpaceTemplate", "t", lambda each: each["spec"].update(spec), WriteOptions(by))
 
 
 async def mark(world: World, by: User, value: str | None) -> Object:
     def put(each: Object) -> None:
         each["metadata"]["annotations"] = {} if value is None else {MARK: value}
 
-    return await world.patch("SpaceTemplate", "t", put, Writing(by))
+    return await world.patch("SpaceTemplate", "t", put, WriteOptions(by))
 
 
 def found(template: Object) -> str | None:
@@ -79,9 +79,9 @@ async def test_whoever_else_changes_a_definition_takes_the_mark_off(ruled: World
 async def test_others_are_warned(ruled: World) -> None:
     await make(ruled, ROOT)
     warnings: list[str] = []
-    writing = Writing(ADA, warnings=warnings)
+    writing = WriteOptions(ADA, warnings=warnings)
     await ruled.patch("SpaceTemplate", "t", lambda each: each["spec"].update(template={"objects": "x"}), writing)
-    assert any("was an administrator's and is not any more" in each for each in warnings)
+    assert any("is no longer trusted" in each for each in warnings)
 
 
 async def test_an_administrator_who_changes_a_template_does_not_vouch_for_the_rest(ruled: World) -> None:
@@ -94,7 +94,7 @@ async def test_an_administrator_who_changes_a_template_does_not_vouch_for_the_re
 
 
 async def test_a_template_from_before_there_were_marks_stays_without(ruled: World) -> None:
-    await ruled.submit("SpaceTemplate", ruled.body("SpaceTemplate", "t", spec={"template": {}}), by_the_server())
+    await ruled.submit("SpaceTemplate", ruled.body("SpaceTemplate", "t", spec={"template": {}}), server_write_options())
     assert found(await edit(ruled, ROOT, displayName="x")) is None
     assert found(await edit(ruled, ADA, displayName="y")) is None
     assert found(await edit(ruled, ADA, template={"objects": "x"})) == "false"

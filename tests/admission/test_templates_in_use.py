@@ -2,8 +2,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.admission.templates_in_use import templates_in_use
-from fairlead.core.call import Target
+from fairlead.admission.templates import prevent_deletion_while_used
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Conflict
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
@@ -18,13 +18,13 @@ KINDS = {
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def sees(user: User, target: Target) -> Answer:
+def sees(user: User, target: RequestInfo) -> Answer:
     return Answer(not target.name.startswith("secret"))
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(templates_in_use(sees, GROUP),)) as made:
+    async with new_world(rules=(prevent_deletion_while_used(sees, GROUP),)) as made:
         for kind in KINDS.values():
             await made.create(kind, "t", spec={})
         yield made
@@ -40,7 +40,7 @@ async def test_a_template_in_use_stays_and_says_who_uses_it(world: World, kind: 
     await use(world, kind, "one", "two")
     with pytest.raises(Conflict) as caught:
         await world.delete(KINDS[kind], "t")
-    assert "demo/one, demo/two are made from it" in caught.value.message
+    assert "demo/one, demo/two are using it" in caught.value.message
     assert world.see(KINDS[kind], "t") is not None
 
 
@@ -48,7 +48,7 @@ async def test_a_template_in_use_stays_and_says_who_uses_it(world: World, kind: 
 async def test_a_template_that_nobody_uses_goes(world: World, kind: str) -> None:
     await use(world, kind, "one", template="other")
     await use(world, next(each for each in KINDS if each != kind), "one")
-    assert (await world.delete(KINDS[kind], "t")).gone
+    assert (await world.delete(KINDS[kind], "t")).is_removed
 
 
 async def test_ten_are_named_and_the_rest_counted(world: World) -> None:
@@ -63,11 +63,11 @@ async def test_those_whom_the_asker_may_not_see_are_only_counted(world: World) -
     await use(world, "SpaceInstance", "secret-one")
     with pytest.raises(Conflict) as caught:
         await world.delete("SpaceTemplate", "t")
-    assert "1 of the spaceinstances is made from it" in caught.value.message
+    assert "1 of the spaceinstances is using it" in caught.value.message
     assert "secret-one" not in caught.value.message
 
 
 async def test_with_its_last_user_gone_it_can_go(world: World) -> None:
     await use(world, "SpaceInstance", "one")
     await world.delete("SpaceInstance", "one")
-    assert (await world.delete("SpaceTemplate", "t")).gone
+    assert (await world.delete("SpaceTemplate", "t")).is_removed

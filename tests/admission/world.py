@@ -10,26 +10,25 @@ from unittest.mock import patch
 
 import orjson
 
-from fairlead.admission.chain import Chain, Rule
-from fairlead.admission.living_namespace import living_namespace
-from fairlead.admission.project_namespace import project_namespace
+from fairlead.admission import AdmissionChain, Rule
+from fairlead.admission.namespaces import manage_project_namespace, require_active_namespace
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry import resource
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind
-from fairlead.registry.record import decode, finisher
+from fairlead.registry.codec import decode, entry_builder
+from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Sensitivity
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
-from fairlead.registry.schema import anything, boolean, free, integer, obj, string
-from fairlead.registry.writing import Deleted, Deleting, Writing
+from fairlead.registry.schema import any_value, boolean, integer, obj, open_object, string
+from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions
 from fairlead.storage import contract
-from fairlead.storage.contract import Check, Event, Key, Page, Record, Store
+from fairlead.storage.contract import Event, Key, Page, Precondition, Record, Store
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
 from tests.controllers.virtual_time import LoopClock
 
 ADA = User("ada")
@@ -52,7 +51,12 @@ GADGET = Kind(
     namespaced=False,
     fields={
         "spec": obj(
-            size=integer(), color=string(), on=boolean(), free=free(), any=anything(), mode=string(default="plain")
+            size=integer(),
+            color=string(),
+            on=boolean(),
+            free=open_object(),
+            any=any_value(),
+            mode=string(default="plain"),
         ),
         "status": obj(phase=string(), size=integer()),
     },
@@ -60,8 +64,9 @@ GADGET = Kind(
     status_subresource=True,
     selectable=("spec.color", "status.phase"),
     immutable=("spec.color",),
-    prepare=_warn,
+    default=_warn,
     check=_check,
+    sensitivity=Sensitivity.NORMAL,
 )
 
 
@@ -71,7 +76,7 @@ class Meddled:
     def __init__(self, inner: Store) -> None:
         self.inner = inner
         self.before: list[Callable[[], Awaitable[object]]] = []
-        self.commits: list[tuple[Sequence[contract.Change], Sequence[Check]]] = []
+        self.commits: list[tuple[Sequence[contract.Write], Sequence[Precondition]]] = []
 
     async def read(self, key: Key) -> Record | None:
         return await self.inner.read(key)
@@ -79,7 +84,7 @@ class Meddled:
     async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
         return await self.inner.scan(prefix, after=after, limit=limit, at=at)
 
-    async def commit(self, changes: Sequence[contract.Change], checks: Sequence[Check] = ()) -> int:
+    async def commit(self, changes: Sequence[contract.Write], checks: Sequence[Precondition] = ()) -> int:
         if self.before:
             await self.before.pop(0)()
         self.commits.append((changes, checks))
@@ -91,8 +96,8 @@ class Meddled:
     async def revision(self) -> int:
         return await self.inner.revision()
 
-    def known_revision(self) -> int | None:
-        return self.inner.known_revision()
+    def local_revision(self) -> int | None:
+        return self.inner.local_revision()
 
     async def oldest(self) -> int:
         return await self.inner.oldest()
@@ -100,11 +105,11 @@ class Meddled:
     async def compact(self, before: int) -> None:
         await self.inner.compact(before)
 
-    async def scrub(self) -> None:
-        await self.inner.scrub()
+    async def purge_deleted(self) -> None:
+        await self.inner.purge_deleted()
 
-    async def check(self) -> None:
-        await self.inner.check()
+    async def check_writable(self) -> None:
+        await self.inner.check_writable()
 
     async def close(self) -> None:
         await self.inner.close()
@@ -119,7 +124,7 @@ class World:
 
     def of(self, name: str) -> Resource:
         """The resource of a kind, by the kind's name."""
-        return next(self.registry.of(kind) for kind in self.registry.catalog.kinds if kind.name == name)
+        return next(self.registry.resource_for(kind) for kind in self.registry.catalog.kinds if kind.name == name)
 
     def body(self, kind: str, name: str = "", namespace: str = "", **fields: Any) -> Object:
         declared = self.of(kind).kind
@@ -134,12 +139,12 @@ class World:
         body = self.body(kind, name, namespace, **fields)
         return await self.submit(kind, body)
 
-    async def submit(self, kind: str, body: Object, writing: Writing | None = None) -> Object:
+    async def submit(self, kind: str, body: Object, writing: WriteOptions | None = None) -> Object:
         created = await self.of(kind).create(body, body["metadata"].get("namespace", ""), writing or as_ada())
         return _loaded(created)
 
     async def patch(
-        self, kind: str, name: str, patch: Callable[[Object], object], writing: Writing | None = None
+        self, kind: str, name: str, patch: Callable[[Object], object], writing: WriteOptions | None = None
     ) -> Object:
         """Lets `patch` change a copy of the object in place, as patches do, and stores that."""
 
@@ -150,18 +155,20 @@ class World:
 
         return _loaded(await self.of(kind).modify(self._namespace(kind), name, edit, writing or as_ada()))
 
-    async def put(self, kind: str, body: Object, writing: Writing | None = None) -> Object:
+    async def put(self, kind: str, body: Object, writing: WriteOptions | None = None) -> Object:
         """Replaces the object by the body, as it is."""
         namespace, name = self._namespace(kind), body["metadata"]["name"]
         text = orjson.dumps(body)
         return _loaded(await self.of(kind).modify(namespace, name, lambda _: _loaded(text), writing or as_ada()))
 
-    async def delete(self, kind: str, name: str, deleting: Deleting | None = None, user: User = ADA) -> Deleted:
-        return await self.of(kind).delete(self._namespace(kind), name, deleting or Deleting(), Writing(user))
+    async def delete(
+        self, kind: str, name: str, deleting: DeleteOptions | None = None, user: User = ADA
+    ) -> DeleteResult:
+        return await self.of(kind).delete(self._namespace(kind), name, deleting or DeleteOptions(), WriteOptions(user))
 
     def see(self, kind: str, name: str) -> Object | None:
         """The object as the view has it, or None."""
-        entry = self.of(kind).peek(self._namespace(kind), name)
+        entry = self.of(kind).get_cached(self._namespace(kind), name)
         return decode(entry) if entry is not None else None
 
     def names(self, kind: str) -> list[str]:
@@ -177,8 +184,8 @@ def _loaded(text: bytes) -> Object:
     return value
 
 
-def as_ada(**options: Any) -> Writing:
-    return Writing(ADA, "tests", **options)
+def as_ada(**options: Any) -> WriteOptions:
+    return WriteOptions(ADA, "tests", **options)
 
 
 @asynccontextmanager
@@ -190,17 +197,21 @@ async def new_world(store: Store | None = None, rules: Sequence[Rule] = ()) -> A
     clock = LoopClock()
     meddled = Meddled(store or MemoryStore())
     catalog = Catalog((*KINDS, GADGET))
-    view = View(meddled, finisher(catalog))
+    view = View(meddled, entry_builder(catalog))
     await view.start()
-    chain = Chain((living_namespace, project_namespace(NAMESPACE_PREFIX, MANAGEMENT_GROUP), *rules))
+    chain = AdmissionChain(
+        (require_active_namespace, manage_project_namespace(NAMESPACE_PREFIX, MANAGEMENT_GROUP), *rules)
+    )
     registry = Registry(catalog, meddled, view, chain, clock)
-    chain.look_around_in(registry)
+    chain.bind_registry(registry)
     world = World(meddled, view, registry, clock)
     if store is None:
         await world.create("Namespace", "default")
         await world.create("Namespace", NAMESPACE)
     try:
-        with patch.object(resource, "LARGE", 2**62):  # its clock is that of the loop, which threads do not have
+        with patch.object(
+            resource, "LARGE_JSON_BYTES", 2**62
+        ):  # its clock is that of the loop, which threads do not have
             yield world
     finally:
         await view.stop()

@@ -1,7 +1,7 @@
 """Whatever a client can send has a bound: every list, map and text in every schema that is published.
 
 A schema that is written without the words of `registry/schema.py`, or with a bound of 0, is noticed here. Free-form
-places carry no bound in the schema; `registry/guards.py` bounds them, and tests/kinds/test_limits.py tries that.
+places carry no bound in the schema; `registry/freeform_limits.py` bounds them, as tests/kinds/test_limits.py shows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,9 +11,9 @@ import pytest
 from fairlead.kinds import KINDS
 from fairlead.registry import schema as words
 from fairlead.registry.kind import Kind
-from fairlead.registry.meta import METADATA
+from fairlead.registry.metadata import METADATA
 from fairlead.registry.schema import Schema
-from fairlead.server import openapi_metadata as published
+from fairlead.server.discovery import openapi_meta as published
 
 SENT = (
     *(published.OBJECT_META, published.OWNER_REFERENCE, published.MANAGED_FIELDS_ENTRY),
@@ -66,9 +66,9 @@ def test_schemas_of_all_sorts_are_looked_at() -> None:
     "schema",
     [
         {"type": "string"},
-        words.string(longest=0),
-        words.array(words.integer(), most=0),
-        words.mapping(words.boolean(), most=0),
+        words.string(max_length=0),
+        words.array(words.integer(), max_items=0),
+        words.mapping(words.boolean(), max_properties=0),
         {"type": "array", "items": {"type": "integer"}},
         words.array(words.obj(inner=words.mapping({"type": "string", "format": "password"}))),
     ],

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
-from fairlead.core.call import Call, Reply, Target
+from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.user import User
 
 ADMIN = User("admin", ("system:masters", "system:authenticated"))
@@ -26,7 +26,7 @@ class Sent:
     def keys(self) -> list[str]:
         return list(self._headers)
 
-    def any_begins(self, prefix: str) -> bool:
+    def has_prefix(self, prefix: str) -> bool:
         return any(name.startswith(prefix) for name in self._headers)
 
 
@@ -37,7 +37,7 @@ def call(
     method: str = "GET",
     headers: Mapping[str, str | Sequence[str]] | None = None,
     body: bytes = b"",
-    target: Target | None = None,
+    target: RequestInfo | None = None,
 ) -> Call:
     async def read_body() -> bytes:
         return body
@@ -49,7 +49,7 @@ def call(
     return made
 
 
-def _nothing(target: Target) -> None:
+def _nothing(target: RequestInfo) -> None:
     return None
 
 
@@ -58,9 +58,9 @@ class Kept:
     """Whoever let a call in, and what it says when it is asked again."""
 
     recheck_says: Callable[[], None] = lambda: None
-    require_says: Callable[[Target], None] = _nothing
+    require_says: Callable[[RequestInfo], None] = _nothing
 
-    def require(self, call: Call, target: Target) -> None:
+    def require(self, call: Call, target: RequestInfo) -> None:
         self.require_says(target)
 
     def recheck(self, call: Call) -> None:

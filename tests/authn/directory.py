@@ -8,19 +8,19 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper
-from fairlead.authn.activity import Activity
-from fairlead.authn.people import TEAMS, USERS, People
+from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepper
+from fairlead.authn.last_used import LastUsedTracker
+from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.following import Following
-from fairlead.registry.record import finisher
-from fairlead.storage.contract import Change, Key
+from fairlead.registry.codec import entry_builder
+from fairlead.registry.informer import Informer
+from fairlead.storage.contract import Key, Write
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
 from tests.authn.calls import call
 from tests.authn.hand_clock import HandClock
 
@@ -34,11 +34,11 @@ class Directory:
         self._view = view
         self._revisions: dict[Key, int] = {}
         self.clock = HandClock()
-        self.activity = Activity(self.clock)
-        self.users, self.teams = Following(view, GROUP, USERS), Following(view, GROUP, TEAMS)
-        self.people = People(self.users, self.teams)
-        self.keys = Following(view, GROUP, ACCESS_KEYS)
-        self.authenticate = AccessKeys(self.keys, self.people, pepper, self.clock, self.activity.last_use)
+        self.activity = LastUsedTracker(self.clock)
+        self.users, self.teams = Informer(view, GROUP, USERS), Informer(view, GROUP, TEAMS)
+        self.people = PrincipalDirectory(self.users, self.teams)
+        self.keys = Informer(view, GROUP, ACCESS_KEYS)
+        self.authenticate = AccessKeyAuthenticator(self.keys, self.people, pepper, self.clock, self.activity.last_use)
 
     async def user(self, name: str, uid: str = "", meta: Object | None = None, **spec: Any) -> None:
         await self.put(USERS, name, {"username": name, **spec}, {"uid": uid or f"uid-of-{name}", **(meta or {})})
@@ -68,9 +68,9 @@ class Directory:
         await self._commit((GROUP, plural, "", name), None)
 
     async def _commit(self, key: Key, value: bytes | None) -> None:
-        revision = await self._store.commit([Change(key, value, self._revisions.get(key, 0))])
+        revision = await self._store.commit([Write(key, value, self._revisions.get(key, 0))])
         self._revisions[key] = 0 if value is None else revision
-        await self._view.reached(revision)
+        await self._view.wait_for(revision)
 
     def ask(self, *authorization: str) -> User | None:
         return self.authenticate(call(headers={"authorization": authorization} if authorization else {}))
@@ -82,7 +82,7 @@ class Directory:
         """Who comes in with the key; their use of it is noted, as it is when they are let in."""
         user = self.ask(f"Bearer {key}")
         assert user is not None
-        self.activity.note(user)
+        self.activity.record_use(user)
         return user
 
     def refuses(self, *authorization: str) -> bool:
@@ -97,7 +97,7 @@ class Directory:
 @asynccontextmanager
 async def new_directory() -> AsyncIterator[Directory]:
     store = MemoryStore()
-    view = View(store, finisher(Catalog(())))
+    view = View(store, entry_builder(Catalog(())))
     await view.start()
     yield Directory(store, view)
     await view.stop()

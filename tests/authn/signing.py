@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256, HashAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from fairlead.core.crypto.signing import SigningKey, SigningKeys, build_jwks, generate_signing_key
 from fairlead.core.objects import Object
-from fairlead.core.signing import SigningKey, SigningKeys, new_signing_key, published
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MAXIMUM = 90 * 24 * 3600
@@ -24,7 +24,7 @@ MAXIMUM = 90 * 24 * 3600
 @cache
 def signing_key(number: int) -> SigningKey:
     """The same key for the same number."""
-    return new_signing_key(NOW, MAXIMUM)
+    return generate_signing_key(NOW, MAXIMUM)
 
 
 def keys_in_turn() -> Iterator[SigningKey]:
@@ -41,7 +41,7 @@ def jwks(*keys: SigningKey) -> Object:
 
 @cache
 def _published(key: SigningKey) -> tuple[Object, ...]:
-    return tuple(published(SigningKeys(key), NOW))
+    return tuple(build_jwks(SigningKeys(key), NOW))
 
 
 @cache

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.authn import accesskeys
-from fairlead.authn.accesskeys import ACCESS_KEYS, KEY_PREFIX, TEAMS, USERS, Pepper, new_key
+from fairlead.authn import access_keys
+from fairlead.authn.access_keys import ACCESS_KEYS, KEY_PREFIX, TEAMS, USERS, Pepper, generate_key
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
 from tests.authn.directory import GROUP, PEPPER, Directory
 
-KEY = new_key()
+KEY = generate_key()
 EVERYBODY = {"system:authenticated", "service:authenticated"}
 GOING = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
 
@@ -75,16 +75,16 @@ async def test_a_key_carries_its_scope(directory: Directory) -> None:
 
 
 async def test_a_key_can_be_asked_about_by_its_name(directory: Directory) -> None:
-    assert directory.authenticate.identity("alices-key") == directory.who(KEY)
-    assert directory.authenticate.identity("nobodys-key") is None
+    assert directory.authenticate.user_of_key("alices-key") == directory.who(KEY)
+    assert directory.authenticate.user_of_key("nobodys-key") is None
     await directory.key("alices-key", KEY, "alice", disabled=True)
-    assert directory.authenticate.identity("alices-key") is None
+    assert directory.authenticate.user_of_key("alices-key") is None
 
 
 async def test_a_token_can_be_asked_about_without_a_call(directory: Directory) -> None:
-    assert directory.authenticate.of_token(KEY).name == "alice"
+    assert directory.authenticate.authenticate_token(KEY).name == "alice"
     with pytest.raises(Unauthorized):
-        directory.authenticate.of_token("another")
+        directory.authenticate.authenticate_token("another")
 
 
 async def test_what_is_wrong_with_a_credential_is_not_told(directory: Directory) -> None:
@@ -229,13 +229,13 @@ async def test_t15_a_key_that_was_just_used_is_judged_anew_after_every_change(di
 async def test_no_more_used_keys_are_remembered_than_there_is_room_for(
     directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accesskeys, "ACCEPTED", 2)
-    keys = [new_key() for _ in range(5)]
+    monkeypatch.setattr(access_keys, "TOKEN_CACHE_SIZE", 2)
+    keys = [generate_key() for _ in range(5)]
     for number, key in enumerate(keys):
         await directory.key(f"key-{number}", key, "alice")
     for key in (*keys, *keys):
         assert directory.opens(key)
-        assert len(directory.authenticate._accepted) <= 2
+        assert len(directory.authenticate._token_cache) <= 2
 
 
 async def test_others_keep_their_keys(directory: Directory) -> None:
@@ -274,14 +274,14 @@ async def test_t33_an_unknown_key_takes_the_same_steps_as_a_known_one(
 
         monkeypatch.setattr(where, name, step)
 
-    noted(type(keys._nobody), "fits")
-    noted(type(keys._nobody), "in_force")
+    noted(type(keys._dummy_credential), "matches")
+    noted(type(keys._dummy_credential), "is_active")
     noted(Pepper, "digest")
     noted(hmac, "compare_digest")
     directory.who(KEY)
     known, steps[:] = list(steps), []
-    directory.refuses("Bearer " + new_key())
-    assert steps == known == ["digest", "fits", "compare_digest", "in_force"]
+    directory.refuses("Bearer " + generate_key())
+    assert steps == known == ["digest", "matches", "compare_digest", "is_active"]
 
 
 async def test_t33_a_key_is_found_by_its_whole_digest_and_compared_in_constant_time(directory: Directory) -> None:
@@ -337,7 +337,7 @@ def test_the_pepper_is_named_in_the_digest_so_that_it_can_be_changed_one_day() -
 
 
 def test_t26_keys_are_long_random_and_easily_found_by_scanners() -> None:
-    keys = {new_key() for _ in range(1_000)}
+    keys = {generate_key() for _ in range(1_000)}
     assert len(keys) == 1_000
     for key in keys:
         assert re.fullmatch(r"fairlead_[A-Za-z0-9_-]{43}", key)
@@ -350,4 +350,4 @@ def test_the_user_object_knows_the_name_of_the_key_and_never_its_value() -> None
 async def test_a_header_that_was_accepted_is_no_token(directory: Directory) -> None:
     assert directory.who(KEY).name == "alice"
     with pytest.raises(Unauthorized):
-        directory.authenticate.of_token(f"Bearer {KEY}")
+        directory.authenticate.authenticate_token(f"Bearer {KEY}")

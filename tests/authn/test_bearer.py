@@ -8,8 +8,8 @@ from itertools import islice
 
 import pytest
 
-from fairlead.authn.accesskeys import KEY_PREFIX, new_key
-from fairlead.authn.bearer import INVALID, MAX_HEADER, bearer_token
+from fairlead.authn.access_keys import KEY_PREFIX, generate_key
+from fairlead.authn.credentials import INVALID_TOKEN, MAX_HEADER_BYTES, bearer_token
 from fairlead.core.errors import Unauthorized
 from tests.authn.calls import call
 from tests.authn.directory import PEPPER, Directory
@@ -26,7 +26,7 @@ def token(*authorization: str) -> str | None:
 def refused(*authorization: str) -> bool:
     with pytest.raises(Unauthorized) as caught:
         token(*authorization)
-    return caught.value.message == INVALID
+    return caught.value.message == INVALID_TOKEN
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
@@ -39,7 +39,7 @@ def test_spaces_around_the_token_do_not_matter() -> None:
 
 
 def test_t10_a_header_that_the_http_server_could_not_read_is_invalid_and_not_absent() -> None:
-    with pytest.raises(Unauthorized, match=INVALID):
+    with pytest.raises(Unauthorized, match=INVALID_TOKEN):
         bearer_token(call(headers={"authorization": ()}))
 
 
@@ -72,10 +72,10 @@ def test_t10_two_headers_are_invalid_whatever_they_hold(other: str) -> None:
 
 
 def test_t10_an_oversized_header_is_invalid() -> None:
-    largest = "x" * (MAX_HEADER - len("Bearer "))
+    largest = "x" * (MAX_HEADER_BYTES - len("Bearer "))
     assert token(f"Bearer {largest}") == largest
     assert refused(f"Bearer {largest}x")
-    assert refused(f"Bearer {KEY}{' ' * MAX_HEADER}")
+    assert refused(f"Bearer {KEY}{' ' * MAX_HEADER_BYTES}")
     assert refused(f"Bearer {'x' * 65_000}")
 
 
@@ -126,7 +126,7 @@ def spoilt(chance: random.Random) -> str:
         lambda: "".join(chance.sample(header, len(header))),
         lambda: "".join(chance.choices(string.printable, k=chance.randrange(80))),
         lambda: header + another * chance.randrange(1, 5_000),
-        lambda: f"Bearer {new_key()}",
+        lambda: f"Bearer {generate_key()}",
     ]
     return chance.choice(makers)()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.authn.chain import Authenticator, authenticate
+from fairlead.authn import Authenticator, authenticate
 from fairlead.core.call import Call
 from fairlead.core.errors import Unauthorized
 from fairlead.core.user import User

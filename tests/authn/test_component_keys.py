@@ -7,28 +7,27 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from fairlead.admission.component_keys import component_keys
-from fairlead.admission.minting import Mint, minting
-from fairlead.authn.accesskeys import new_key
+from fairlead.admission.access_keys import KeyIssuer, issue_access_key, store_component_key
+from fairlead.authn.access_keys import generate_key
 from fairlead.authn.component_keys import ComponentKeys
-from fairlead.authn.rotation import Rotation
-from fairlead.authz.scope import covers
-from fairlead.controllers.garbage import Garbage
+from fairlead.authn.key_rotation import KeyRotator
+from fairlead.authz.scope import is_superset
+from fairlead.controllers.core.garbage_collector import GarbageCollector
 from fairlead.core.errors import Conflict, Invalid, NotFound, Unavailable
-from fairlead.core.objects import Object, dig
-from fairlead.core.user import CONTROLLER
-from fairlead.kinds.accesskey import MAX_OVERLAP
-from fairlead.kinds.runner import RUNNER_COMPONENT
+from fairlead.core.objects import Object, get_path
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.admission.realm import PEPPER, ROOT, Realm, Rights
 from tests.admission.world import new_world
 from tests.controllers.at_work import at_work, until
 from tests.controllers.virtual_time import virtually
 
 SYSTEM = "service-system"
-SERVER = Writing(CONTROLLER, "fairlead")
+SERVER = WriteOptions(CONTROLLER_USER, "fairlead")
 
 
 class House:
@@ -36,11 +35,11 @@ class House:
 
     def __init__(self, realm: Realm) -> None:
         self.realm, self.world = realm, realm.world
-        self.rotation = Rotation(realm.registry, GROUP, PEPPER, covers)
+        self.rotation = KeyRotator(realm.registry, GROUP, PEPPER, is_superset)
         self.keys = ComponentKeys(realm.registry, GROUP, RUNNER_COMPONENT, SYSTEM, PEPPER, self.rotation)
 
     def secret(self) -> Object | None:
-        entry = self.world.of("Secret").peek(SYSTEM, "runner-r-key")
+        entry = self.world.of("Secret").get_cached(SYSTEM, "runner-r-key")
         return decode(entry) if entry is not None else None
 
     def key(self) -> Object:
@@ -50,13 +49,15 @@ class House:
         return found
 
     async def rotate(self, overlap: int = 0) -> str:
-        return await self.keys.rotated("r", {"spec": {"overlapSeconds": overlap}})
+        return await self.keys.rotate("r", {"spec": {"overlapSeconds": overlap}})
 
 
 @asynccontextmanager
 async def house() -> AsyncIterator[House]:
-    mint = Mint(PEPPER, new_key, covers, lambda: 3_600)
-    async with new_world(rules=(minting(mint, GROUP), component_keys(GROUP, SYSTEM, (RUNNER_COMPONENT,)))) as world:
+    mint = KeyIssuer(PEPPER, generate_key, is_superset, lambda: 3_600)
+    async with new_world(
+        rules=(issue_access_key(mint, GROUP), store_component_key(GROUP, SYSTEM, (RUNNER_COMPONENT,)))
+    ) as world:
         await world.create("Namespace", SYSTEM)
         await world.create("Runner", "r")
         yield House(Realm(world, Rights()))
@@ -66,16 +67,16 @@ async def house() -> AsyncIterator[House]:
 async def test_a_key_is_made_when_it_is_first_asked_for_and_comes_back() -> None:
     async with house() as here:
         assert here.world.names("OwnedAccessKey") == []
-        value = await here.keys.of("r")
+        value = await here.keys.get_or_create("r")
         assert value.startswith("fairlead_")
-        assert await here.keys.of("r") == value
+        assert await here.keys.get_or_create("r") == value
         assert len(here.world.names("OwnedAccessKey")) == 1
 
 
 @virtually
 async def test_the_key_is_the_runners_identity() -> None:
     async with house() as here:
-        user = here.realm.authenticate.of_token(await here.keys.of("r"))
+        user = here.realm.authenticate.authenticate_token(await here.keys.get_or_create("r"))
         assert user.name == "service:runner:r"
         assert {"service:runners", "service:runner:r", "system:authenticated"} == set(user.groups) - {
             "service:authenticated"
@@ -90,7 +91,7 @@ async def test_the_key_is_the_runners_identity() -> None:
 @virtually
 async def test_two_who_ask_first_at_once_get_the_same_key() -> None:
     async with house() as here:
-        values = await asyncio.gather(*(here.keys.of("r") for _ in range(20)))
+        values = await asyncio.gather(*(here.keys.get_or_create("r") for _ in range(20)))
         assert len(set(values)) == 1
         assert len(here.world.names("OwnedAccessKey")) == 1
         assert here.realm.opens(values[0])
@@ -100,7 +101,7 @@ async def test_two_who_ask_first_at_once_get_the_same_key() -> None:
 async def test_key_and_secret_come_in_one_commit() -> None:
     async with house() as here:
         commits = len(here.world.store.commits)
-        await here.keys.of("r")
+        await here.keys.get_or_create("r")
         (changes, _) = here.world.store.commits[commits]
         assert {change.key[1] for change in changes} == {"ownedaccesskeys", "secrets"}
         assert len(here.world.store.commits) == commits + 1
@@ -112,10 +113,10 @@ async def test_who_loses_the_race_takes_the_others_key() -> None:
         others: list[str] = []
 
         async def be_faster() -> None:
-            others.append(await here.keys.of("r"))
+            others.append(await here.keys.get_or_create("r"))
 
         here.world.store.before = [be_faster]
-        assert await here.keys.of("r") == others[0]
+        assert await here.keys.get_or_create("r") == others[0]
         assert len(here.world.names("OwnedAccessKey")) == 1
 
 
@@ -123,9 +124,9 @@ async def test_who_loses_the_race_takes_the_others_key() -> None:
 async def test_a_runner_that_does_not_exist_has_no_key() -> None:
     async with house() as here:
         with pytest.raises(NotFound, match=r'runners\.management\.service\.sh "x" not found'):
-            await here.keys.of("x")
+            await here.keys.get_or_create("x")
         with pytest.raises(NotFound):
-            await here.keys.rotated("x", {})
+            await here.keys.rotate("x", {})
 
 
 @virtually
@@ -134,16 +135,16 @@ async def test_a_runner_that_is_being_deleted_gets_no_key() -> None:
         await here.world.patch("Runner", "r", lambda obj: obj["metadata"].update(finalizers=["x.io/a"]))
         await here.world.delete("Runner", "r")
         with pytest.raises(Conflict, match="being deleted"):
-            await here.keys.of("r")
+            await here.keys.get_or_create("r")
 
 
 @virtually
 async def test_t27_a_rotated_key_is_another_one_and_comes_back_from_then_on() -> None:
     async with house() as here:
-        old = await here.keys.of("r")
+        old = await here.keys.get_or_create("r")
         new = await here.rotate()
         assert new != old
-        assert await here.keys.of("r") == new
+        assert await here.keys.get_or_create("r") == new
         assert (here.realm.opens(old), here.realm.opens(new)) == (False, True)
         assert list((here.secret() or {})["data"]) == ["accessKey"]
 
@@ -151,7 +152,7 @@ async def test_t27_a_rotated_key_is_another_one_and_comes_back_from_then_on() ->
 @virtually
 async def test_an_old_key_works_for_as_long_as_was_asked() -> None:
     async with house() as here:
-        old = await here.keys.of("r")
+        old = await here.keys.get_or_create("r")
         await here.rotate(overlap=60)
         assert here.realm.opens(old)
         await asyncio.sleep(61)
@@ -162,14 +163,14 @@ async def test_an_old_key_works_for_as_long_as_was_asked() -> None:
 async def test_a_rotation_may_be_the_first_that_is_asked_for() -> None:
     async with house() as here:
         value = await here.rotate()
-        assert await here.keys.of("r") == value
+        assert await here.keys.get_or_create("r") == value
 
 
 @virtually
 async def test_rotations_at_once_leave_one_key_that_works_and_comes_back() -> None:
     async with house() as here:
         values = await asyncio.gather(*(here.rotate() for _ in range(8)))
-        value = await here.keys.of("r")
+        value = await here.keys.get_or_create("r")
         assert value in values
         assert [each for each in values if here.realm.opens(each)] == [value]
         assert list((here.secret() or {})["data"]) == ["accessKey"]
@@ -179,7 +180,7 @@ async def test_rotations_at_once_leave_one_key_that_works_and_comes_back() -> No
 async def test_wherever_a_rotation_breaks_off_the_key_that_holds_comes_back() -> None:
     for commits in range(4):
         async with house() as here:
-            await here.keys.of("r")
+            await here.keys.get_or_create("r")
 
             async def nothing() -> None:
                 return None
@@ -191,36 +192,36 @@ async def test_wherever_a_rotation_breaks_off_the_key_that_holds_comes_back() ->
             with suppress(Unavailable):
                 await here.rotate(overlap=60)
             here.world.store.before = []
-            assert here.realm.opens(await here.keys.of("r"))
+            assert here.realm.opens(await here.keys.get_or_create("r"))
             await here.rotate()
-            assert here.realm.opens(await here.keys.of("r"))
+            assert here.realm.opens(await here.keys.get_or_create("r"))
 
 
 @virtually
 async def test_a_refused_rotation_leaves_everything_as_it_was() -> None:
     async with house() as here:
-        value = await here.keys.of("r")
+        value = await here.keys.get_or_create("r")
         with pytest.raises(Invalid, match="overlapSeconds"):
-            await here.rotate(overlap=MAX_OVERLAP + 1)
-        assert await here.keys.of("r") == value
+            await here.rotate(overlap=MAX_OVERLAP_SECONDS + 1)
+        assert await here.keys.get_or_create("r") == value
         assert list((here.secret() or {})["data"]) == ["accessKey"]
 
 
 @virtually
 async def test_a_disabled_key_comes_back_as_it_is() -> None:
     async with house() as here:
-        value = await here.keys.of("r")
+        value = await here.keys.get_or_create("r")
         await here.realm.set("OwnedAccessKey", here.key()["metadata"]["name"], ROOT, disabled=True)
-        assert await here.keys.of("r") == value
+        assert await here.keys.get_or_create("r") == value
         assert not here.realm.opens(value)
 
 
 @virtually
 async def test_an_expired_key_comes_back_as_it_is_and_is_not_rotated() -> None:
     async with house() as here:
-        value = await here.keys.of("r")
+        value = await here.keys.get_or_create("r")
         await here.realm.set_status(here.key()["metadata"]["name"], expired="2026-01-02T03:04:05Z")
-        assert await here.keys.of("r") == value
+        assert await here.keys.get_or_create("r") == value
         with pytest.raises(Conflict, match="expired"):
             await here.rotate()
 
@@ -228,9 +229,9 @@ async def test_an_expired_key_comes_back_as_it_is_and_is_not_rotated() -> None:
 @virtually
 async def test_a_deleted_key_is_gone_for_good_and_another_takes_its_place() -> None:
     async with house() as here:
-        old = await here.keys.of("r")
+        old = await here.keys.get_or_create("r")
         await here.world.delete("OwnedAccessKey", here.key()["metadata"]["name"])
-        values = await asyncio.gather(*(here.keys.of("r") for _ in range(5)))
+        values = await asyncio.gather(*(here.keys.get_or_create("r") for _ in range(5)))
         assert len(set(values)) == 1
         assert (here.realm.opens(old), here.realm.opens(values[0])) == (False, True)
 
@@ -238,9 +239,9 @@ async def test_a_deleted_key_is_gone_for_good_and_another_takes_its_place() -> N
 @virtually
 async def test_without_its_secret_a_key_ends_when_another_is_made() -> None:
     async with house() as here:
-        old = await here.keys.of("r")
-        await here.world.of("Secret").delete(SYSTEM, "runner-r-key", Deleting(), SERVER)
-        new = await here.keys.of("r")
+        old = await here.keys.get_or_create("r")
+        await here.world.of("Secret").delete(SYSTEM, "runner-r-key", DeleteOptions(), SERVER)
+        new = await here.keys.get_or_create("r")
         assert (here.realm.opens(old), here.realm.opens(new)) == (False, True)
         assert len(here.world.names("OwnedAccessKey")) == 1
 
@@ -248,12 +249,12 @@ async def test_without_its_secret_a_key_ends_when_another_is_made() -> None:
 @virtually
 async def test_a_key_that_was_rotated_by_itself_is_told_about() -> None:
     async with house() as here:
-        await here.keys.of("r")
-        await here.rotation.rotated(CONTROLLER, here.key()["metadata"]["name"], {})
+        await here.keys.get_or_create("r")
+        await here.rotation.rotate(CONTROLLER_USER, here.key()["metadata"]["name"], {})
         with pytest.raises(Conflict, match="delete the access key"):
-            await here.keys.of("r")
+            await here.keys.get_or_create("r")
         value = await here.rotate()
-        assert await here.keys.of("r") == value
+        assert await here.keys.get_or_create("r") == value
 
 
 @virtually
@@ -261,7 +262,7 @@ async def test_nobody_is_in_the_way_of_a_runners_key() -> None:
     async with house() as here:
         body = here.world.body("Secret", "runner-r-key", SYSTEM, stringData={"accessKey": "planted-by-somebody"})
         await here.world.submit("Secret", body)
-        value = await here.keys.of("r")
+        value = await here.keys.get_or_create("r")
         assert value != "planted-by-somebody"
         assert here.realm.opens(value)
 
@@ -269,12 +270,12 @@ async def test_nobody_is_in_the_way_of_a_runners_key() -> None:
 @virtually
 async def test_key_and_secret_go_with_their_runner_and_a_namesake_gets_its_own() -> None:
     async with house() as here:
-        old = await here.keys.of("r")
+        old = await here.keys.get_or_create("r")
         await here.world.delete("Runner", "r")
         await here.world.create("Runner", "r")
-        new = await here.keys.of("r")
+        new = await here.keys.get_or_create("r")
         assert new != old
-        async with at_work(here.world, Garbage(here.realm.registry)):
+        async with at_work(here.world, GarbageCollector(here.realm.registry)):
             await until(lambda: len(here.world.names("OwnedAccessKey")) == 1)
             assert (here.realm.opens(old), here.realm.opens(new)) == (False, True)
             await here.world.delete("Runner", "r")
@@ -284,9 +285,9 @@ async def test_key_and_secret_go_with_their_runner_and_a_namesake_gets_its_own()
 @virtually
 async def test_the_value_stands_in_the_secret_and_nowhere_else() -> None:
     async with house() as here:
-        value = await here.keys.of("r")
+        value = await here.keys.get_or_create("r")
         secret = here.secret() or {}
         assert b64decode(secret["data"]["accessKey"]).decode() == value
-        assert dig(here.key(), "spec.key") == PEPPER.digest(value)
+        assert get_path(here.key(), "spec.key") == PEPPER.digest(value)
         holding = [entry.key for entry in here.world.view.entries("", "secrets") if b"accessKey" in entry.body]
         assert holding == [("", "secrets", SYSTEM, "runner-r-key")]

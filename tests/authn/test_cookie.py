@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.authn.cookie import COOKIE, MAX_BYTES, MAX_COOKIES, CookieKeys, clear_cookie, set_cookie, token_in
+from fairlead.authn.credentials import (
+    COOKIE,
+    MAX_COOKIE_BYTES,
+    MAX_COOKIES,
+    CookieAuthenticator,
+    clear_cookie_header,
+    parse_cookie_token,
+    set_cookie_header,
+)
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
 from tests.authn.calls import call
@@ -20,13 +28,13 @@ OWN = {"host": HOST, "origin": f"https://{HOST}"}
 class OneKey:
     """What knows a single key."""
 
-    def of_token(self, token: str) -> User:
+    def authenticate_token(self, token: str) -> User:
         if token != KEY:
             raise Unauthorized("invalid bearer token")
         return ALICE
 
 
-cookies = CookieKeys(OneKey())
+cookies = CookieAuthenticator(OneKey())
 
 
 def ask(method: str = "GET", cookie: str | Sequence[str] = f"{COOKIE}={KEY}", **headers: str) -> User | None:
@@ -75,7 +83,7 @@ def test_an_authorization_header_of_any_sort_comes_first(header: str) -> None:
 )
 def test_t10_a_cookie_of_ours_that_is_not_exactly_one_valid_key_is_refused(cookie: str | Sequence[str]) -> None:
     with pytest.raises(Unauthorized) as caught:
-        token_in([cookie] if isinstance(cookie, str) else cookie)
+        parse_cookie_token([cookie] if isinstance(cookie, str) else cookie)
     assert KEY not in caught.value.message
 
 
@@ -86,7 +94,7 @@ def test_a_key_that_nobody_has_is_refused() -> None:
 
 def test_what_is_too_large_is_not_parsed() -> None:
     with pytest.raises(Unauthorized, match="too large"):
-        ask(cookie=f"a={'x' * MAX_BYTES}; {COOKIE}={KEY}")
+        ask(cookie=f"a={'x' * MAX_COOKIE_BYTES}; {COOKIE}={KEY}")
     with pytest.raises(Unauthorized, match="too many"):
         ask(cookie=";" * MAX_COOKIES + f"{COOKIE}={KEY}")
 
@@ -94,7 +102,7 @@ def test_what_is_too_large_is_not_parsed() -> None:
 @given(st.lists(st.text(max_size=60), max_size=4))
 def test_t45_nothing_but_the_cookie_itself_yields_a_token(headers: list[str]) -> None:
     try:
-        token = token_in(headers)
+        token = parse_cookie_token(headers)
     except Unauthorized:
         return
     assert token is None or any(f"{COOKIE}={token}" in header for header in headers)
@@ -103,7 +111,7 @@ def test_t45_nothing_but_the_cookie_itself_yields_a_token(headers: list[str]) ->
 @given(st.text(alphabet=f"{COOKIE}={KEY}; \t,\"'", max_size=200))
 def test_t45_a_header_made_of_the_right_pieces_in_the_wrong_way_yields_no_other_token(header: str) -> None:
     try:
-        token = token_in([header])
+        token = parse_cookie_token([header])
     except Unauthorized:
         return
     pieces = [piece.strip(" \t") for piece in header.split(";")]
@@ -158,7 +166,7 @@ def test_opening_a_socket_must_come_from_our_own_page_although_it_is_a_get() -> 
 
 
 def test_behind_a_proxy_the_origin_is_the_public_one() -> None:
-    proxied = CookieKeys(OneKey(), "https://fairlead.example.com")
+    proxied = CookieAuthenticator(OneKey(), "https://fairlead.example.com")
     sent = {"cookie": f"{COOKIE}={KEY}", "host": "10.0.0.7:8443", "origin": "https://fairlead.example.com"}
     assert proxied(call(method="POST", headers=sent)) == ALICE
     with pytest.raises(Forbidden):
@@ -171,11 +179,11 @@ def test_an_invalid_key_is_told_before_anything_about_origins() -> None:
 
 
 def test_the_cookie_is_given_and_taken_away_with_the_same_protection() -> None:
-    for cookie in (set_cookie(KEY, 3600), set_cookie(KEY, 0), clear_cookie()):
+    for cookie in (set_cookie_header(KEY, 3600), set_cookie_header(KEY, 0), clear_cookie_header()):
         first, *attributes = cookie.split("; ")
         assert first.startswith(f"{COOKIE}=")
         assert {"HttpOnly", "Secure", "SameSite=Strict", "Path=/"} <= set(attributes)
         assert not any(attribute.startswith("Domain") for attribute in attributes)
-    assert "Max-Age=3600" in set_cookie(KEY, 3600) and "Max-Age" not in set_cookie(KEY, 0)
-    assert clear_cookie().startswith(f"{COOKIE}=;") and "Max-Age=0" in clear_cookie()
-    assert token_in([set_cookie(KEY, 3600).partition(";")[0]]) == KEY
+    assert "Max-Age=3600" in set_cookie_header(KEY, 3600) and "Max-Age" not in set_cookie_header(KEY, 0)
+    assert clear_cookie_header().startswith(f"{COOKIE}=;") and "Max-Age=0" in clear_cookie_header()
+    assert parse_cookie_token([set_cookie_header(KEY, 3600).partition(";")[0]]) == KEY

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.authn.accesskeys import ACCESS_KEYS
+from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.core.objects import Object
 from tests.authn.directory import PEPPER, Directory
 
@@ -93,7 +93,7 @@ async def test_a_use_that_another_process_has_written_down_counts(directory: Dir
 async def test_looking_at_a_key_is_no_use_of_it(directory: Directory) -> None:
     await directory.key("k", KEY, "alice", **SLIDING)
     directory.clock.tick(50)
-    assert directory.authenticate.identity("k")
+    assert directory.authenticate.user_of_key("k")
     assert directory.ask(f"Bearer {KEY}")
     directory.clock.tick(10)
     assert is_over(directory)

@@ -11,14 +11,14 @@ import orjson
 import pytest
 import yaml
 
+from fairlead.agent.config_cache import AgentConfig
+from fairlead.agent.tokens import DirectTokenAuthenticator
 from fairlead.authn.direct_tokens import AUDIENCE
-from fairlead.core import signing
-from fairlead.core.cluster_identity import DEFAULT_PREFIX, ClusterNames
+from fairlead.core.cluster_identity import DEFAULT_PREFIX, ClusterIdentityMapper
+from fairlead.core.crypto import signing
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import User
-from fairlead.gateway.direct.holders import Holders
-from fairlead.gateway.direct.state import State
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.realm import ROOT
 from tests.authn.signing import keys_in_turn
@@ -26,7 +26,7 @@ from tests.authn.test_direct_minting import ISSUER, Office, an_office
 from tests.gateway.direct.beside import CLUSTER, configuration
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "direct-tokens.md"
-NAMES = ClusterNames(DEFAULT_PREFIX)
+NAMES = ClusterIdentityMapper(DEFAULT_PREFIX)
 
 
 def documented() -> Any:
@@ -59,14 +59,14 @@ def mapped(claims: Object) -> tuple[str, tuple[str, ...], str]:
 
 def sent(user: User) -> tuple[str, tuple[str, ...], str]:
     """The same as a gateway sends it."""
-    identity = NAMES.identity(user)
+    identity = NAMES.map_user(user)
     return identity.user, identity.groups, identity.uid
 
 
 @pytest.fixture(autouse=True)
 def quick_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     made = keys_in_turn()
-    monkeypatch.setattr(signing, "new_signing_key", lambda now, longest: next(made))
+    monkeypatch.setattr(signing, "generate_signing_key", lambda now, longest: next(made))
 
 
 async def at_the_agent(office: Office, token: str, user: User) -> tuple[str, tuple[str, ...], str]:
@@ -76,11 +76,11 @@ async def at_the_agent(office: Office, token: str, user: User) -> tuple[str, tup
     config = configuration(
         issuer=ISSUER,
         clusterUID=uid,
-        jwks={"keys": list(await office.keys.published())},
+        jwks={"keys": list(await office.keys.jwks())},
         identities={"users": [known], "teams": [{"uid": user.uid}]},
     )
-    state = State.read(orjson.dumps(config), CLUSTER)
-    return sent(replace(Holders(office.realm.world.clock).of(token, state).user, extra=()))
+    state = AgentConfig.parse(orjson.dumps(config), CLUSTER)
+    return sent(replace(DirectTokenAuthenticator(office.realm.world.clock).authenticate(token, state).user, extra=()))
 
 
 async def people(office: Office) -> list[User]:
@@ -107,13 +107,13 @@ async def test_an_administrators_token_says_so_in_the_group_that_clusters_bind()
     async with an_office() as office:
         claims = payload_of((await office.mint(ROOT)).value)
         assert "service:admins" in claims["groups"]
-        assert NAMES.administrators in mapped(claims)[1]
+        assert NAMES.admin_group in mapped(claims)[1]
         assert not any(group.startswith("system:") for group in claims["groups"])
 
 
 async def test_names_of_kubernetes_itself_get_no_token() -> None:
     async with an_office() as office:
-        with pytest.raises(Forbidden, match="is no name that connected clusters are given"):
+        with pytest.raises(Forbidden, match="is not sent to connected clusters"):
             await office.mint(replace(ROOT, name="system:admin"))
 
 

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fairlead.authn.direct_tokens import AUDIENCE, SCOPED_AUDIENCE, Claims, InvalidToken, verify
+from fairlead.core.crypto.signing import SigningKey, sign
 from fairlead.core.objects import Object
-from fairlead.core.signing import SigningKey, sign
 from tests.authn.signing import (
     NOW,
     by_hand,
@@ -235,8 +235,8 @@ def test_t41_what_a_good_token_says() -> None:
         scope=None,
         clusters={},
         original_requester="",
-        issued=BEGIN,
-        expires=BEGIN + 3600,
+        issued_at=BEGIN,
+        expires_at=BEGIN + 3600,
     )
 
 

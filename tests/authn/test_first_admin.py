@@ -10,22 +10,22 @@ from pathlib import Path
 import orjson
 import pytest
 
-from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper
-from fairlead.authn.first_admin import agree_on_pepper, ensure_admin, load_pepper
-from fairlead.authn.people import TEAMS, USERS, People
-from fairlead.authz.chain import administrators, authorize
-from fairlead.core.call import Target
+from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepper
+from fairlead.authn.bootstrap import ensure_admin, load_pepper, verify_pepper
+from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
+from fairlead.authz import administrators, authorize
+from fairlead.core.call import RequestInfo
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.user import USER
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.users import USER
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.following import Following
-from fairlead.registry.record import finisher
+from fairlead.registry.codec import entry_builder
+from fairlead.registry.informer import Informer
 from fairlead.registry.validate import Validator
-from fairlead.storage.contract import Change
+from fairlead.storage.contract import Write
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
 from tests.authn.calls import call
 
 GROUP = "management.service.sh"
@@ -34,7 +34,7 @@ PEPPER = Pepper(bytes(range(32)))
 
 @asynccontextmanager
 async def view_of(store: MemoryStore) -> AsyncIterator[View]:
-    view = View(store, finisher(Catalog(())))
+    view = View(store, entry_builder(Catalog(())))
     await view.start()
     yield view
     await view.stop()
@@ -54,11 +54,13 @@ async def ensure(store: MemoryStore, view: View) -> str | None:
 async def test_the_first_key_opens_everything(store: MemoryStore) -> None:
     async with view_of(store) as view:
         key = await ensure(store, view)
-        people = People(Following(view, GROUP, USERS), Following(view, GROUP, TEAMS))
-        keys = AccessKeys(Following(view, GROUP, ACCESS_KEYS), people, PEPPER, SystemClock(), lambda key: None)
+        people = PrincipalDirectory(Informer(view, GROUP, USERS), Informer(view, GROUP, TEAMS))
+        keys = AccessKeyAuthenticator(
+            Informer(view, GROUP, ACCESS_KEYS), people, PEPPER, SystemClock(), lambda key: None
+        )
         user = keys(call(headers={"authorization": f"Bearer {key}"}))
     assert user is not None and user.name == "admin"
-    assert authorize([administrators], user, Target("delete", "/")).allowed
+    assert authorize([administrators], user, RequestInfo("delete", "/")).allowed
 
 
 async def test_the_first_key_belongs_to_the_first_user_and_fits_its_kind(store: MemoryStore) -> None:
@@ -69,8 +71,8 @@ async def test_the_first_key_belongs_to_the_first_user_and_fits_its_kind(store: 
     owner = {"apiVersion": f"{GROUP}/v1", "kind": "User", "name": "admin", "uid": user["metadata"]["uid"]}
     assert key["metadata"]["ownerReferences"] == [owner]
     for kind, obj in ((USER, user), (OWNED_ACCESS_KEY, key)):
-        findings = Validator(kind.schema()).examine(obj)
-        assert (findings.unknown, findings.problems) == ([], [])
+        findings = Validator(kind.schema()).validate(obj)
+        assert (findings.unknown_fields, findings.problems) == ([], [])
 
 
 async def test_there_is_one_first_key_and_no_second(store: MemoryStore) -> None:
@@ -90,7 +92,7 @@ async def test_a_later_start_makes_none(store: MemoryStore) -> None:
 
 async def test_where_somebody_is_already_nothing_is_made(store: MemoryStore) -> None:
     value = orjson.dumps({"apiVersion": "v1", "kind": "User", "metadata": {"name": "eve"}, "spec": {}})
-    await store.commit([Change((GROUP, USERS, "", "eve"), value, 0)])
+    await store.commit([Write((GROUP, USERS, "", "eve"), value, 0)])
     async with view_of(store) as view:
         assert await ensure(store, view) is None
         assert view.count(GROUP, ACCESS_KEYS) == 0
@@ -171,15 +173,15 @@ def test_a_pepper_in_the_environment_that_is_none_is_refused_and_not_shown(tmp_p
 
 
 async def test_the_first_servers_pepper_counts_for_all(store: MemoryStore, tmp_path: Path) -> None:
-    await agree_on_pepper(store, PEPPER, tmp_path / "pepper.key")
-    await agree_on_pepper(store, PEPPER, tmp_path / "pepper.key")
+    await verify_pepper(store, PEPPER, tmp_path / "pepper.key")
+    await verify_pepper(store, PEPPER, tmp_path / "pepper.key")
     with pytest.raises(FileProblem, match="copy theirs over it"):
-        await agree_on_pepper(store, Pepper(b"x" * 32), tmp_path / "pepper.key")
+        await verify_pepper(store, Pepper(b"x" * 32), tmp_path / "pepper.key")
     (record,) = (await store.scan(())).records
     assert PEPPER.secret not in record.value and PEPPER.secret.hex().encode() not in record.value
 
 
 async def test_of_two_servers_that_start_at_once_one_has_the_pepper(store: MemoryStore, tmp_path: Path) -> None:
     peppers = [PEPPER, Pepper(b"x" * 32)]
-    ends = await asyncio.gather(*(agree_on_pepper(store, p, tmp_path) for p in peppers), return_exceptions=True)
+    ends = await asyncio.gather(*(verify_pepper(store, p, tmp_path) for p in peppers), return_exceptions=True)
     assert [type(end) for end in ends if end is not None] == [FileProblem]

@@ -9,21 +9,21 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.authn import passwords
-from fairlead.authn.passwords import COST, MAX_BYTES, Cost, Passwords, problem
+from fairlead.authn import password_hash
+from fairlead.authn.password_hash import DEFAULT_COST, MAX_BYTES, Cost, PasswordHasher, password_problem
+from fairlead.core.concurrency import CURRENT_ACCOUNT, Account
 from fairlead.core.errors import TooManyRequests
-from fairlead.core.workers import ACCOUNT, Account
 
 CHEAP = Cost(memory=8, passes=1)
 SECRET = "correct horse battery staple"
 
 
 @pytest.fixture
-def cheap() -> Passwords:
-    return Passwords(CHEAP)
+def cheap() -> PasswordHasher:
+    return PasswordHasher(CHEAP)
 
 
-async def test_a_password_fits_its_own_hash_and_no_other(cheap: Passwords) -> None:
+async def test_a_password_fits_its_own_hash_and_no_other(cheap: PasswordHasher) -> None:
     stored = await cheap.hash(SECRET)
     assert await cheap.verify(SECRET, stored)
     assert not await cheap.verify(SECRET + " ", stored)
@@ -31,35 +31,35 @@ async def test_a_password_fits_its_own_hash_and_no_other(cheap: Passwords) -> No
     assert not await cheap.verify("", stored)
 
 
-async def test_the_same_password_has_another_hash_each_time(cheap: Passwords) -> None:
+async def test_the_same_password_has_another_hash_each_time(cheap: PasswordHasher) -> None:
     assert await cheap.hash(SECRET) != await cheap.hash(SECRET)
 
 
 async def test_the_hash_says_what_it_was_made_with_and_not_of_what() -> None:
-    stored = await Passwords().hash(SECRET)
-    assert stored.startswith(f"$argon2id$v=19$m={COST.memory},t={COST.passes},p=1$")
+    stored = await PasswordHasher().hash(SECRET)
+    assert stored.startswith(f"$argon2id$v=19$m={DEFAULT_COST.memory},t={DEFAULT_COST.passes},p=1$")
     assert SECRET not in stored
 
 
 def test_the_cost_is_more_than_what_is_recommended_at_least() -> None:
     """19 MiB and two passes are the common advice for sign-ins that must not take long."""
-    assert COST.memory >= 19 * 1024 and COST.passes >= 2
+    assert DEFAULT_COST.memory >= 19 * 1024 and DEFAULT_COST.passes >= 2
 
 
-async def test_a_hash_of_another_cost_still_fits_and_is_known_to_be_outdated(cheap: Passwords) -> None:
+async def test_a_hash_of_another_cost_still_fits_and_is_known_to_be_outdated(cheap: PasswordHasher) -> None:
     older = await cheap.hash(SECRET)
-    today = Passwords(Cost(memory=16, passes=2))
+    today = PasswordHasher(Cost(memory=16, passes=2))
     assert await today.verify(SECRET, older)
     assert today.is_outdated(older) and not cheap.is_outdated(older)
     assert not today.is_outdated(await today.hash(SECRET))
 
 
-async def test_a_hash_that_other_software_has_made_fits(cheap: Passwords) -> None:
+async def test_a_hash_that_other_software_has_made_fits(cheap: PasswordHasher) -> None:
     argon = Argon2id(salt=b"saltsaltsalt", length=24, iterations=2, lanes=2, memory_cost=64)
     assert await cheap.verify(SECRET, argon.derive_phc_encoded(SECRET.encode()))
 
 
-async def test_an_umlaut_is_the_same_however_the_keyboard_sends_it(cheap: Passwords) -> None:
+async def test_an_umlaut_is_the_same_however_the_keyboard_sends_it(cheap: PasswordHasher) -> None:
     stored = await cheap.hash("Gr\u00fc\u00dfe aus K\u00f6ln")
     assert await cheap.verify("Gru\u0308\u00dfe aus Ko\u0308ln", stored)
 
@@ -78,7 +78,7 @@ async def test_an_umlaut_is_the_same_however_the_keyboard_sends_it(cheap: Passwo
         "$argon2id$v=19$m=8,t=1,p=1$$",
     ],
 )
-async def test_what_is_no_hash_of_ours_or_would_cost_too_much_fits_nothing(cheap: Passwords, stored: str) -> None:
+async def test_what_is_no_hash_of_ours_or_would_cost_too_much_fits_nothing(cheap: PasswordHasher, stored: str) -> None:
     assert not await cheap.verify(SECRET, stored)
     assert not await cheap.verify("", stored)
     assert not await cheap.verify(stored, stored)
@@ -109,12 +109,14 @@ class Bench:
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench()
     made.go_on.set()
-    monkeypatch.setattr(passwords, "_fits", made.fits)
+    monkeypatch.setattr(password_hash, "_matches", made.fits)
     yield made
     made.go_on.set()
 
 
-async def test_whoever_has_no_password_costs_as_much_to_refuse_as_who_has_one(cheap: Passwords, bench: Bench) -> None:
+async def test_whoever_has_no_password_costs_as_much_to_refuse_as_who_has_one(
+    cheap: PasswordHasher, bench: Bench
+) -> None:
     """Counted, not timed: one hash of the same cost, whether or not there is anything to compare with."""
     stored = await cheap.hash(SECRET)
     for known in (stored, None, "", "no hash", "$argon2id$v=19$m=4194304,t=1,p=1$c2FsdHNhbHRzYWx0$aGFzaGhhc2hoYXNo"):
@@ -123,7 +125,7 @@ async def test_whoever_has_no_password_costs_as_much_to_refuse_as_who_has_one(ch
         assert bench.costs == ["m=8,t=1,p=1"]
 
 
-async def test_a_password_that_is_too_long_or_no_text_costs_as_much_too(cheap: Passwords, bench: Bench) -> None:
+async def test_a_password_that_is_too_long_or_no_text_costs_as_much_too(cheap: PasswordHasher, bench: Bench) -> None:
     stored = await cheap.hash(SECRET)
     for password in ("x" * 1025, "\ud800" * 12, ""):
         bench.costs.clear()
@@ -141,7 +143,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_only_a_few_are_reckoned_at_once(bench: Bench) -> None:
-    few = Passwords(CHEAP, at_once=2, waiting=8)
+    few = PasswordHasher(CHEAP, max_concurrent=2, max_waiting=8)
     bench.go_on.clear()
     asked = [asyncio.create_task(few.verify("wrong", None)) for _ in range(10)]
     await until(lambda: bench.running == 2)
@@ -153,7 +155,7 @@ async def test_only_a_few_are_reckoned_at_once(bench: Bench) -> None:
 
 
 async def test_who_would_have_to_wait_too_long_is_told_to_come_again(bench: Bench) -> None:
-    few = Passwords(CHEAP, at_once=1, waiting=1)
+    few = PasswordHasher(CHEAP, max_concurrent=1, max_waiting=1)
     bench.go_on.clear()
     asked = [asyncio.create_task(few.verify("wrong", None)) for _ in range(2)]
     await until(lambda: bench.running == 1)
@@ -167,7 +169,7 @@ async def test_who_would_have_to_wait_too_long_is_told_to_come_again(bench: Benc
 
 async def test_a_place_is_not_free_before_its_thread_is_done(bench: Bench) -> None:
     """Or impatient clients could have any number of hashes reckoned side by side."""
-    few = Passwords(CHEAP, at_once=1, waiting=1)
+    few = PasswordHasher(CHEAP, max_concurrent=1, max_waiting=1)
     bench.go_on.clear()
     impatient = asyncio.create_task(few.verify("wrong", None))
     await until(lambda: bench.running == 1)
@@ -182,7 +184,7 @@ async def test_a_place_is_not_free_before_its_thread_is_done(bench: Bench) -> No
 
 
 async def test_who_gives_up_while_waiting_leaves_the_place_to_others(bench: Bench) -> None:
-    few = Passwords(CHEAP, at_once=1, waiting=1)
+    few = PasswordHasher(CHEAP, max_concurrent=1, max_waiting=1)
     bench.go_on.clear()
     first = asyncio.create_task(few.verify("wrong", None))
     await until(lambda: bench.running == 1)
@@ -197,23 +199,23 @@ async def test_who_gives_up_while_waiting_leaves_the_place_to_others(bench: Benc
 
 
 def test_a_password_needs_twelve_characters_and_no_rules() -> None:
-    assert problem("a" * 12) is None and problem("\u00e4" * 12) is None
-    too_short = problem("a" * 11)
+    assert password_problem("a" * 12) is None and password_problem("\u00e4" * 12) is None
+    too_short = password_problem("a" * 11)
     assert too_short is not None and "at least 12 characters" in too_short.message
 
 
 def test_characters_count_as_they_are_composed() -> None:
-    assert problem("u\u0308" * 11) is not None
+    assert password_problem("u\u0308" * 11) is not None
 
 
 def test_a_password_has_an_upper_limit_in_bytes() -> None:
-    assert problem("a" * MAX_BYTES) is None
+    assert password_problem("a" * MAX_BYTES) is None
     for long in ("a" * (MAX_BYTES + 1), "\u00e4" * (MAX_BYTES // 2 + 1), "\ud800" * 12):
-        wrong = problem(long)
+        wrong = password_problem(long)
         assert wrong is not None and wrong.field == "password"
 
 
-async def test_what_is_too_long_is_never_cut_off_and_hashed(cheap: Passwords) -> None:
+async def test_what_is_too_long_is_never_cut_off_and_hashed(cheap: PasswordHasher) -> None:
     with pytest.raises(ValueError, match="too long"):
         await cheap.hash("a" * (MAX_BYTES + 1))
 
@@ -222,22 +224,22 @@ async def test_what_is_too_long_is_never_cut_off_and_hashed(cheap: Passwords) ->
 @given(st.text(max_size=40))
 def test_no_problem_quotes_the_password(tail: str) -> None:
     for text in ("canary" + tail, ("canary" + tail) * 200):
-        found = problem(text)
+        found = password_problem(text)
         assert found is None or "canary" not in str(found)
 
 
 async def test_nobodys_hash_fits_no_password_and_is_another_one_in_each_process() -> None:
-    one, other = Passwords(CHEAP), Passwords(CHEAP)
-    assert one._nobodys != other._nobodys
-    assert not await one.verify("", other._nobodys)
+    one, other = PasswordHasher(CHEAP), PasswordHasher(CHEAP)
+    assert one._dummy != other._dummy
+    assert not await one.verify("", other._dummy)
 
 
 async def test_one_address_leaves_room_for_others_to_sign_in() -> None:
     """Whoever asks is known by the account that flow control has put the request down to."""
-    crowded, crowd, quiet = Passwords(CHEAP, at_once=1, waiting=7), Account(), Account()
+    crowded, crowd, quiet = PasswordHasher(CHEAP, max_concurrent=1, max_waiting=7), Account(), Account()
 
     async def verify(account: Account) -> bool:
-        ACCOUNT.set(account)
+        CURRENT_ACCOUNT.set(account)
         return await crowded.verify("a long password", None)
 
     tasks = [asyncio.create_task(verify(crowd)) for _ in range(20)]
@@ -245,6 +247,6 @@ async def test_one_address_leaves_room_for_others_to_sign_in() -> None:
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, TooManyRequests)]
     assert len(refused) == 16, "half of the eight places are for one"
-    assert "from you" in str(refused[0])
+    assert "too many of your" in str(refused[0])
     assert answers[-1] is False
     assert await verify(crowd) is False, "its places are free again"

@@ -1,6 +1,6 @@
 """Users and teams as identities, with all of their groups and not one more."""
 
-from fairlead.authn.people import TEAMS, USERS
+from fairlead.authn.principals import TEAMS, USERS
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from tests.authn.directory import Directory
@@ -13,14 +13,14 @@ def of_user(name: str) -> set[str]:
 
 
 async def groups(directory: Directory, name: str) -> set[str]:
-    user = directory.people.user_named(name)
+    user = directory.people.find_user(name)
     assert user is not None
     return set(user.groups)
 
 
 async def test_a_user_is_in_its_own_groups_and_in_those_of_everybody(directory: Directory) -> None:
     await directory.user("alice", groups=["devs", "devs"])
-    user = directory.people.user_named("alice")
+    user = directory.people.find_user("alice")
     assert user is not None
     assert (user.name, user.uid, user.key, user.scope) == ("alice", "uid-of-alice", "", None)
     assert set(user.groups) == {"devs", *of_user("alice")}
@@ -40,7 +40,7 @@ async def test_each_team_of_a_user_is_a_group(directory: Directory) -> None:
 async def test_who_is_in_a_team_twice_is_in_it_once(directory: Directory) -> None:
     await directory.user("alice", ssoGroups=["people"])
     await directory.team("core", users=["alice", "alice"], groups=["people"])
-    user = directory.people.user_named("alice")
+    user = directory.people.find_user("alice")
     assert user is not None and user.groups.count("service:team:core") == 1
 
 
@@ -68,15 +68,15 @@ async def test_a_team_that_is_disabled_or_going_or_gone_has_no_members(directory
 
 
 async def test_who_is_disabled_or_going_or_gone_is_nobody(directory: Directory) -> None:
-    assert directory.people.user_named("alice") is None
+    assert directory.people.find_user("alice") is None
     await directory.user("alice")
-    assert isinstance(directory.people.user_named("alice"), User)
+    assert isinstance(directory.people.find_user("alice"), User)
     await directory.user("alice", disabled=True)
-    assert directory.people.user_named("alice") is None
+    assert directory.people.find_user("alice") is None
     await directory.user("alice", meta={"deletionTimestamp": "2026-01-02T03:04:05Z"})
-    assert directory.people.user_named("alice") is None
+    assert directory.people.find_user("alice") is None
     await directory.remove(USERS, "alice")
-    assert directory.people.user_named("alice") is None
+    assert directory.people.find_user("alice") is None
 
 
 async def test_the_memberships_of_all_can_be_listed(directory: Directory) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.rotation import MOST_PREVIOUS, Rotation
-from fairlead.authz.scope import covers
+from fairlead.authn.key_rotation import MAX_PREVIOUS_VALUES, KeyRotator
+from fairlead.authz.scope import is_superset
 from fairlead.core.errors import Conflict, Forbidden, Invalid, NotFound
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.accesskey import MAX_OVERLAP
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.realm import ADA, BOB, PEPPER, ROOT, Realm, new_realm, projects
 from tests.controllers.virtual_time import virtually
@@ -26,12 +26,12 @@ class Rotating:
 
     def __init__(self, realm: Realm) -> None:
         self.realm = realm
-        self.rotation = Rotation(realm.registry, GROUP, PEPPER, covers)
+        self.rotation = KeyRotator(realm.registry, GROUP, PEPPER, is_superset)
 
     async def rotate(self, by: User = ADA, overlap: int | None = None) -> str:
         """The new value."""
         body: Object = {} if overlap is None else {"spec": {"overlapSeconds": overlap}}
-        answer: Object = orjson.loads(await self.rotation.rotated(by, "k", body))
+        answer: Object = orjson.loads(await self.rotation.rotate(by, "k", body))
         value: str = answer["spec"]["key"]
         return value
 
@@ -42,7 +42,7 @@ class Rotating:
 @asynccontextmanager
 async def rotating(**spec: Any) -> AsyncIterator[Rotating]:
     async with new_realm() as realm:
-        await realm.key("k", CONTROLLER, **{"user": "ada", "key": FIRST, **spec})
+        await realm.key("k", CONTROLLER_USER, **{"user": "ada", "key": FIRST, **spec})
         yield Rotating(realm)
 
 
@@ -89,15 +89,15 @@ async def test_t27_rotating_at_once_ends_all_earlier_values() -> None:
 @virtually
 async def test_no_more_than_a_few_values_work_at_a_time() -> None:
     async with rotating() as keys:
-        values = [FIRST, *[await keys.rotate(overlap=100) for _ in range(MOST_PREVIOUS + 2)]]
-        assert [keys.works(each) for each in values] == [False] * 2 + [True] * (MOST_PREVIOUS + 1)
+        values = [FIRST, *[await keys.rotate(overlap=100) for _ in range(MAX_PREVIOUS_VALUES + 2)]]
+        assert [keys.works(each) for each in values] == [False] * 2 + [True] * (MAX_PREVIOUS_VALUES + 1)
 
 
 @virtually
 async def test_everything_else_of_the_key_stays_and_nothing_of_its_values_is_told() -> None:
     async with rotating(ttl=500, groups=["ci"]) as keys:
         before = keys.realm.stored("k")
-        body = await keys.rotation.rotated(ROOT, "k", {"spec": {"overlapSeconds": 60}})
+        body = await keys.rotation.rotate(ROOT, "k", {"spec": {"overlapSeconds": 60}})
         answer, after = orjson.loads(body), keys.realm.stored("k")
         assert PEPPER.digest(FIRST).encode() not in body and b'"previous":' not in body
         assert answer["metadata"]["uid"] == before["metadata"]["uid"]
@@ -111,17 +111,17 @@ async def test_everything_else_of_the_key_stays_and_nothing_of_its_values_is_tol
 @virtually
 async def test_an_overlap_has_its_bounds() -> None:
     async with rotating() as keys:
-        with pytest.raises(Invalid, match=f"at most {MAX_OVERLAP} seconds"):
-            await keys.rotate(overlap=MAX_OVERLAP + 1)
+        with pytest.raises(Invalid, match=f"at most {MAX_OVERLAP_SECONDS} seconds"):
+            await keys.rotate(overlap=MAX_OVERLAP_SECONDS + 1)
         assert keys.works(FIRST)
-        await keys.rotate(overlap=MAX_OVERLAP)
+        await keys.rotate(overlap=MAX_OVERLAP_SECONDS)
 
 
 @virtually
 async def test_what_is_not_there_is_not_rotated() -> None:
     async with rotating() as keys:
         with pytest.raises(NotFound):
-            await keys.rotation.rotated(ADA, "nothing", {})
+            await keys.rotation.rotate(ADA, "nothing", {})
 
 
 @virtually
@@ -151,7 +151,7 @@ async def test_t4_a_key_rotates_none_that_reaches_further_or_lives_longer() -> N
     async with rotating() as keys:
         scoped = await keys.realm.signed_in("ada", scope=projects("a"))
         ending = await keys.realm.signed_in("ada", ttl=60)
-        assert await forbids(keys.rotate(scoped), "reaches further")
+        assert await forbids(keys.rotate(scoped), "exceeds the scope")
         assert await forbids(keys.rotate(ending), "no key outlives")
         assert keys.works(FIRST)
 
@@ -159,15 +159,15 @@ async def test_t4_a_key_rotates_none_that_reaches_further_or_lives_longer() -> N
 @virtually
 async def test_t4_a_key_that_was_given_further_groups_is_rotated_with_itself_or_by_administrators() -> None:
     async with rotating(groups=["ci"]) as keys:
-        assert await forbids(keys.rotate(ADA), "further groups")
-        assert await keys.rotate(keys.realm.authenticate.of_token(FIRST))
+        assert await forbids(keys.rotate(ADA), "can add groups")
+        assert await keys.rotate(keys.realm.authenticate.authenticate_token(FIRST))
 
 
 @virtually
 async def test_a_key_rotates_itself_whatever_its_scope_and_life() -> None:
     async with rotating(scope=projects("a"), ttl=60) as keys:
         await asyncio.sleep(30)
-        assert keys.works(await keys.rotate(keys.realm.authenticate.of_token(FIRST)))
+        assert keys.works(await keys.rotate(keys.realm.authenticate.authenticate_token(FIRST)))
 
 
 @virtually

@@ -1,15 +1,15 @@
 """People for tests, in the groups that signing in would give them."""
 
-from fairlead.core.user import EVERYBODY, User
+from fairlead.core.user import AUTHENTICATED_GROUPS, User
 
 
 def person(name: str, *teams: str) -> User:
     own = (f"service:user:{name}", "service:user:*")
-    return User(name, (*(f"service:team:{team}" for team in teams), *EVERYBODY, *own))
+    return User(name, (*(f"service:team:{team}" for team in teams), *AUTHENTICATED_GROUPS, *own))
 
 
 ALICE, BOB, CAROL = person("alice", "red"), person("bob", "blue"), person("carol")
-RED_KEY = User("service:team:red", ("service:team:red", *EVERYBODY))
+RED_KEY = User("service:team:red", ("service:team:red", *AUTHENTICATED_GROUPS))
 """A key of the team itself."""
-MACHINE = User("alice", EVERYBODY)
+MACHINE = User("alice", AUTHENTICATED_GROUPS)
 """A machine's key whose subject is called like a user: it is none."""

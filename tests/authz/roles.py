@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from typing import Any, cast
 
-from fairlead.authz.rbac import Rbac
-from fairlead.core.call import Target
+from fairlead.authz.rbac import RbacAuthorizer
+from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
-from fairlead.registry.following import Following
-from fairlead.storage.view import Place
+from fairlead.registry.informer import Informer
+from fairlead.storage.view.view import NamespacedName
 
 
 class Fixed:
     """Objects that stay as they are."""
 
-    as_of = 1
+    revision = 1
 
     def __init__(self, objects: Iterable[Object]) -> None:
         self.objects = {(each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in objects}
@@ -21,13 +21,15 @@ class Fixed:
     def refresh(self) -> int:
         return 1
 
-    def changes(self) -> set[Place]:
+    def pop_changed_keys(self) -> set[NamespacedName]:
         return set(self.objects)
 
 
-def fixed(roles: Any = (), cluster_roles: Any = (), role_bindings: Any = (), cluster_role_bindings: Any = ()) -> Rbac:
+def fixed(
+    roles: Any = (), cluster_roles: Any = (), role_bindings: Any = (), cluster_role_bindings: Any = ()
+) -> RbacAuthorizer:
     sorts = (roles, cluster_roles, role_bindings, cluster_role_bindings)
-    return Rbac(*(cast(Following, Fixed(each)) for each in sorts))
+    return RbacAuthorizer(*(cast(Informer, Fixed(each)) for each in sorts))
 
 
 def named(name: str, namespace: str = "") -> Object:
@@ -58,10 +60,10 @@ def paths(verbs: str, urls: str) -> Object:
     return {"verbs": verbs.split(), "nonResourceURLs": urls.split()}
 
 
-def asked(verb: str, resource: str, name: str = "", group: str = "g", namespace: str = "") -> Target:
+def asked(verb: str, resource: str, name: str = "", group: str = "g", namespace: str = "") -> RequestInfo:
     plural, _, subresource = resource.partition("/")
-    return Target(verb, "/x", "management", group, "v1", plural, subresource, namespace, name)
+    return RequestInfo(verb, "/x", "management", group, "v1", plural, subresource, namespace, name)
 
 
-def path(verb: str, url: str) -> Target:
-    return Target(verb, url, "management")
+def path(verb: str, url: str) -> RequestInfo:
+    return RequestInfo(verb, url, "management")

@@ -1,8 +1,8 @@
-"""Every request there can be, with the row of docs/access-keys.md that it belongs to.
+"""Every request there can be, with its row in scope_matrix.md.
 
-Made from the catalog, so that a kind, subresource or action that somebody adds is asked about without being mentioned
-here. The names are those of the table: project `web` with its space `dev` and virtual cluster `ci`, cluster `berlin`,
-config map `settings`; `ada` asks, who is in team `core`.
+Built from the catalog, so that new kinds, subresources and actions are included automatically. The names are those of
+the table: project `web` with its space `dev` and virtual cluster `ci`, cluster `berlin`, ConfigMap `settings`. The
+user is `ada`, a member of team `core`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
-from fairlead.core.call import MANAGEMENT, Target
-from fairlead.core.user import EVERYBODY, User
+from fairlead.core.call import MANAGEMENT, RequestInfo
+from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind
+from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind, Sensitivity
 
 PREFIX = "service-p-"
 WEB, LAB, DEFAULT = f"{PREFIX}web", f"{PREFIX}lab", "default"
 
-ADA = User("ada", ("service:user:ada", "service:user:*", "service:team:core", *EVERYBODY), key="k")
+ADA = User("ada", ("service:user:ada", "service:user:*", "service:team:core", *AUTHENTICATED_GROUPS), key="k")
 
 READ = ("get", "list", "watch")
 OBJECT_VERBS = (*READ, "create", "update", "patch", "delete", "use", "bind", "escalate")
@@ -27,9 +27,9 @@ SUBRESOURCE_VERBS = ("get", "create", "update", "patch", "delete")
 METHODS = ("get", "post", "put", "patch", "delete", "options", "")
 
 QUESTIONS = {
-    "selves": "who one is",
-    "selfsubjectreviews": "who one is",
-    "selfsubjectaccessreviews": "what one may",
+    "selves": "identity review",
+    "selfsubjectreviews": "identity review",
+    "selfsubjectaccessreviews": "self access review",
 }
 MIGRATION = "migratevirtualclusterinstance"
 INSTANCES = {"spaceinstances": "space", "virtualclusterinstances": "virtual cluster"}
@@ -45,8 +45,8 @@ class Asked:
 
     row: str
     verb: str
-    target: Target
-    behind: Target | None = None
+    target: RequestInfo
+    behind: RequestInfo | None = None
 
 
 def every_request(catalog: Catalog, documents: Iterable[str], public: Iterable[str]) -> Iterator[Asked]:
@@ -56,7 +56,7 @@ def every_request(catalog: Catalog, documents: Iterable[str], public: Iterable[s
         else:
             yield from _misplaced_too(_outside_of_namespaces(kind))
     for group, plural in (("", "endpoints"), ("example.com", "things")):
-        unknown = Kind("Unknown", plural, True, {}, "", group=group)
+        unknown = Kind("Unknown", plural, True, {}, "", group=group, sensitivity=Sensitivity.NORMAL)
         for namespace in (WEB, LAB, DEFAULT, ""):
             yield from _objects("a kind that is not served", unknown, namespace, "x", "")
     yield from _paths(documents, frozenset(public))
@@ -64,8 +64,8 @@ def every_request(catalog: Catalog, documents: Iterable[str], public: Iterable[s
     yield from _through_gateways()
 
 
-def _target(kind: Kind, verb: str, namespace: str = "", name: str = "", subresource: str = "") -> Target:
-    return Target(verb, "/x", MANAGEMENT, kind.group, kind.version, kind.plural, subresource, namespace, name)
+def _target(kind: Kind, verb: str, namespace: str = "", name: str = "", subresource: str = "") -> RequestInfo:
+    return RequestInfo(verb, "/x", MANAGEMENT, kind.group, kind.version, kind.plural, subresource, namespace, name)
 
 
 def _parts(kind: Kind) -> tuple[str, ...]:
@@ -110,18 +110,18 @@ def _outside_of_namespaces(kind: Kind) -> Iterator[Asked]:
         return _people(kind)
     if (kind.group, kind.plural) == ("", "namespaces"):
         return _namespaces(kind)
-    if not kind.stored:
+    if not kind.persisted:
         return _questions(kind)
     return _others(kind)
 
 
 def _others(kind: Kind) -> Iterator[Asked]:
-    yield from _objects("an object of another kind outside of namespaces", kind, "", "x")
-    yield from _collection("all objects of another kind outside of namespaces", kind)
+    yield from _objects("a cluster-scoped object of another kind", kind, "", "x")
+    yield from _collection("all cluster-scoped objects of another kind", kind)
 
 
 def _questions(kind: Kind) -> Iterator[Asked]:
-    row = QUESTIONS.get(kind.plural, "another question")
+    row = QUESTIONS.get(kind.plural, "another review")
     yield from (Asked(row, verb, _target(kind, verb)) for verb in ALL_VERBS)
 
 
@@ -154,7 +154,7 @@ def _clusters(kind: Kind) -> Iterator[Asked]:
 
 def _people(kind: Kind) -> Iterator[Asked]:
     own, other = PEOPLE[kind.plural]
-    row = "one's own user or team"
+    row = "own user or team"
     yield from (Asked(row, verb, _target(kind, verb, "", own)) for verb in OBJECT_VERBS)
     for part in _parts(kind):
         yield from _part(f"{row}, a subresource", kind, part, "", own)
@@ -197,7 +197,7 @@ def _elsewhere(here: str, elsewhere: str, kind: Kind) -> Iterator[Asked]:
     for namespace, where in ((LAB, "of another project"), (DEFAULT, "in another namespace")):
         yield from _objects(f"an object {where}", kind, namespace, *NAMES)
         yield from _collection(f"all {elsewhere} {where}", kind, namespace)
-    yield from _objects("an object in no namespace, of a kind that needs one", kind, "", *NAMES)
+    yield from _objects("a namespaced object without a namespace", kind, "", *NAMES)
     yield from _collection(f"all {here} in all namespaces", kind)
 
 
@@ -217,18 +217,20 @@ def _paths(documents: Iterable[str], public: frozenset[str]) -> Iterator[Asked]:
         if path.startswith(crds):
             continue
         for method in METHODS:
-            yield Asked(row, method, Target(method, path, MANAGEMENT))
-            yield Asked(row if path in public or "metrics" in row else "another path", method, Target(method, path))
+            yield Asked(row, method, RequestInfo(method, path, MANAGEMENT))
+            yield Asked(
+                row if path in public or "metrics" in row else "another path", method, RequestInfo(method, path)
+            )
     group, version, plural = crds.removeprefix("/apis/").split("/")
     for verb in COLLECTION_VERBS:
-        yield Asked("custom resource definitions", verb, Target(verb, crds, MANAGEMENT, group, version, plural))
+        yield Asked("custom resource definitions", verb, RequestInfo(verb, crds, MANAGEMENT, group, version, plural))
 
 
 def _acting_as_others() -> Iterator[Asked]:
     named = (("", "users", ""), ("", "groups", ""), ("authentication.k8s.io", "userextras", "scopes"))
     for group, plural, part in named:
-        target = Target("impersonate", "", MANAGEMENT, group, "v1", plural, part, "", "ada")
-        yield Asked("acting as somebody else", "impersonate", target)
+        target = RequestInfo("impersonate", "", MANAGEMENT, group, "v1", plural, part, "", "ada")
+        yield Asked("impersonation", "impersonate", target)
 
 
 def _through_gateways() -> Iterator[Asked]:
@@ -242,28 +244,28 @@ def _through_gateways() -> Iterator[Asked]:
         entrances[f"{way} another {word} of project `web`"] = gateway_target(root, "qa", WEB)
         entrances[f"{way} a {word} of another project"] = gateway_target(root, known, LAB)
     inners = [
-        Target("get", "/api/v1/namespaces/default/pods/x", "", "", "v1", "pods", "", DEFAULT, "x"),
-        Target("list", "/api/v1/pods", "", "", "v1", "pods"),
-        Target("create", "/api/v1/namespaces/default/pods", "", "", "v1", "pods", "", DEFAULT),
-        Target("create", "/api/v1/namespaces/default/pods/x/exec", "", "", "v1", "pods", "exec", DEFAULT, "x"),
+        RequestInfo("get", "/api/v1/namespaces/default/pods/x", "", "", "v1", "pods", "", DEFAULT, "x"),
+        RequestInfo("list", "/api/v1/pods", "", "", "v1", "pods"),
+        RequestInfo("create", "/api/v1/namespaces/default/pods", "", "", "v1", "pods", "", DEFAULT),
+        RequestInfo("create", "/api/v1/namespaces/default/pods/x/exec", "", "", "v1", "pods", "exec", DEFAULT, "x"),
     ]
     for row, entrance in entrances.items():
         yield from (Asked(row, inner.verb, entrance, inner) for inner in inners)
         place = row.removeprefix("through the gateway to ")
         yield from (Asked(f"discovery at {place}", inner.verb, entrance, inner) for inner in _discovery())
-        about = f"a question about oneself at {place}"
+        about = f"self review at {place}"
         yield from (Asked(about, inner.verb, entrance, inner) for inner in _about_oneself())
 
 
-def _discovery() -> Iterator[Target]:
+def _discovery() -> Iterator[RequestInfo]:
     paths = ("/", "/api", "/api/", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1")
     for path in (*paths, "/openapi/v2", "/openapi/v3", "/openapi/v3/apis/apps/v1", "/version", "/healthz", "/readyz"):
-        yield Target("get", path)
-        yield Target("post", path)
+        yield RequestInfo("get", path)
+        yield RequestInfo("post", path)
 
 
-def _about_oneself() -> Iterator[Target]:
+def _about_oneself() -> Iterator[RequestInfo]:
     for verb in ("create", "get"):
-        yield Target(verb, "/", "", "authentication.k8s.io", "v1", "selfsubjectreviews")
-        yield Target(verb, "/", "", "authorization.k8s.io", "v1", "selfsubjectaccessreviews")
-        yield Target(verb, "/", "", "authorization.k8s.io", "v1", "selfsubjectrulesreviews")
+        yield RequestInfo(verb, "/", "", "authentication.k8s.io", "v1", "selfsubjectreviews")
+        yield RequestInfo(verb, "/", "", "authorization.k8s.io", "v1", "selfsubjectaccessreviews")
+        yield RequestInfo(verb, "/", "", "authorization.k8s.io", "v1", "selfsubjectrulesreviews")

@@ -1,7 +1,7 @@
-"""The decision table of docs/access-keys.md, read from the page itself: what is promised, and not what the code does.
+"""Reads the decision table in scope_matrix.md: the specified decisions, independent of the code.
 
-The page has one table that says which scope each column stands for, and several with the decisions. A row counts for
-the verbs that it names; one for `others` counts for all that no other row of the same request names.
+The file has one table with the scope of each column, and several with the decisions. A row applies to the verbs that it
+names; a row for `others` applies to all verbs that no other row of the same request names.
 """
 
 import json
@@ -13,9 +13,9 @@ from typing import Any
 
 from fairlead.core.scope import Scope
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "access-keys.md"
+MATRIX = Path(__file__).with_name("scope_matrix.md")
 
-ALLOW, DENY, CUT = "✓", "·", "cut"
+ALLOW, DENY, FILTERED = "✓", "·", "filtered"
 OTHERS = "others"
 
 Row = tuple[str, str]
@@ -31,16 +31,16 @@ class Table:
 
     @property
     def scopes(self) -> dict[str, Scope | None]:
-        return {column: Scope.of(scope) for column, scope in self.written.items()}
+        return {column: Scope.parse(scope) for column, scope in self.written.items()}
 
     def row(self, request: str, verb: str) -> Row:
         for candidate in ((request, verb), (request, OTHERS)):
             if candidate in self.rows:
                 return candidate
-        raise LookupError(f"{PAGE.name} does not say who may {verb}: {request}; add a row to one of its tables")
+        raise LookupError(f"{MATRIX.name} has no decision about {verb}: {request}; add a row to one of its tables")
 
 
-def read_table(page: Path = PAGE) -> Table:
+def read_table(page: Path = MATRIX) -> Table:
     written: dict[str, Any] = {}
     rows: dict[Row, dict[str, str]] = {}
     for header, *lines in _tables(page.read_text(encoding="utf-8")):
@@ -48,7 +48,7 @@ def read_table(page: Path = PAGE) -> Table:
             written = {line[0]: json.loads(line[1].strip("`")) for line in lines}
         elif header[:2] == ["request", "verbs"]:
             for row, cells in _decisions(header, lines):
-                assert row not in rows, f"{page.name} decides twice about {row}"
+                assert row not in rows, f"{page.name} has two decisions about {row}"
                 rows[row] = cells
     return Table(written, rows)
 
@@ -61,7 +61,7 @@ def _decisions(header: list[str], lines: list[list[str]]) -> Iterator[tuple[Row,
 
 
 def _tables(text: str) -> Iterator[list[list[str]]]:
-    """Every table of a page as rows of cells, the line below its header left out."""
+    """Every table of a page as rows of cells, without the line below its header."""
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
         yield [rows[0], *rows[2:]]

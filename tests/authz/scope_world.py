@@ -2,41 +2,41 @@
 
 from dataclasses import replace
 
-from fairlead.authz.scope import allowing_entry, inside_gateway, touches, within_scope
-from fairlead.core.call import MANAGEMENT, Target
-from fairlead.core.scope import Resources, Scope, ScopeRule
-from fairlead.core.user import EVERYBODY, User
+from fairlead.authz.scope import inside_gateway, matching_entry, overlaps, within_scope
+from fairlead.core.call import MANAGEMENT, RequestInfo
+from fairlead.core.scope import Scope, ScopeResources, ScopeRule
+from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from tests.authz.scopes_and_targets import GROUP, NAMES
 
-ADA = User("ada", ("service:user:ada", "service:user:*", "service:team:core", *EVERYBODY), key="ci")
+ADA = User("ada", ("service:user:ada", "service:user:*", "service:team:core", *AUTHENTICATED_GROUPS), key="ci")
 WEB = Scope(projects=("web",))
 
 within = within_scope(NAMES)
-touching = touches(NAMES)
+touching = overlaps(NAMES)
 through = inside_gateway(NAMES)
-entry = allowing_entry(NAMES)
+entry = matching_entry(NAMES)
 
 
-def inside(scope: Scope | None, target: Target) -> bool:
+def inside(scope: Scope | None, target: RequestInfo) -> bool:
     return within(replace(ADA, scope=scope), target) is None
 
 
-def touched(scope: Scope | None, target: Target) -> bool:
+def touched(scope: Scope | None, target: RequestInfo) -> bool:
     return touching(replace(ADA, scope=scope), target)
 
 
-def refusal(scope: Scope, target: Target, key: str = "ci") -> str:
+def refusal(scope: Scope, target: RequestInfo, key: str = "ci") -> str:
     decision = within(replace(ADA, scope=scope, key=key), target)
     assert decision is not None and not decision.allowed
     return decision.reason
 
 
-def core(verb: str, resource: str, namespace: str = "", name: str = "", sub: str = "") -> Target:
-    return Target(verb, "/x", MANAGEMENT, "", "v1", resource, sub, namespace, name)
+def core(verb: str, resource: str, namespace: str = "", name: str = "", sub: str = "") -> RequestInfo:
+    return RequestInfo(verb, "/x", MANAGEMENT, "", "v1", resource, sub, namespace, name)
 
 
-def ours(verb: str, resource: str, namespace: str = "", name: str = "", sub: str = "") -> Target:
-    return Target(verb, "/x", MANAGEMENT, GROUP, "v1", resource, sub, namespace, name)
+def ours(verb: str, resource: str, namespace: str = "", name: str = "", sub: str = "") -> RequestInfo:
+    return RequestInfo(verb, "/x", MANAGEMENT, GROUP, "v1", resource, sub, namespace, name)
 
 
 def rule(**parts: object) -> Scope:
@@ -44,5 +44,5 @@ def rule(**parts: object) -> Scope:
     return Scope(rules=(ScopeRule(**parts),))  # type: ignore[arg-type]
 
 
-def resources(*names: str, group: str = "", objects: tuple[str, ...] = ()) -> tuple[Resources, ...]:
-    return (Resources(group, names, objects),)
+def resources(*names: str, group: str = "", objects: tuple[str, ...] = ()) -> tuple[ScopeResources, ...]:
+    return (ScopeResources(group, names, objects),)

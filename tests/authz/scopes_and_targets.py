@@ -6,13 +6,13 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from fairlead.authz.scope import ScopeNames, gateway_target
+from fairlead.authz.scope import ScopeNaming, gateway_target
 from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
-from fairlead.core.call import MANAGEMENT, Target
-from fairlead.core.scope import Resources, Scope, ScopeRole, ScopeRule
+from fairlead.core.call import MANAGEMENT, RequestInfo
+from fairlead.core.scope import Scope, ScopeResources, ScopeRole, ScopeRule
 
 GROUP = "management.example.org"
-NAMES = ScopeNames(
+NAMES = ScopeNaming(
     GROUP,
     "p-",
     {
@@ -53,7 +53,7 @@ def some(*values: str) -> st.SearchStrategy[tuple]:
 
 
 resources = st.builds(
-    Resources,
+    ScopeResources,
     st.sampled_from(("", GROUP)),
     some("configmaps", "projects", "*", "projects/*", "*/status", "clusters/status", "namespaces"),
     st.one_of(st.just(()), some("dev", "web", "p-web")),
@@ -107,15 +107,15 @@ def _narrower_rule(rule: ScopeRule, other: ScopeRule) -> ScopeRule:
 pairs = st.one_of(st.tuples(scopes, scopes), scopes.flatmap(lambda outer: st.tuples(st.just(outer), narrower(outer))))
 
 
-def _resource_targets() -> list[Target]:
+def _resource_targets() -> list[RequestInfo]:
     every = product(VERBS, KINDS, SUBRESOURCES, PLACES, OBJECTS)
     return [
-        Target(verb, "/x", MANAGEMENT, group, "v1", plural, subresource, place, name)
+        RequestInfo(verb, "/x", MANAGEMENT, group, "v1", plural, subresource, place, name)
         for verb, (group, plural), subresource, place, name in every
     ]
 
 
-def _entrances() -> list[Target]:
+def _entrances() -> list[RequestInfo]:
     instances = product((SPACE, VIRTUAL_CLUSTER), ("dev", "qa"), ("p-web", "p-lab"), ("use", "get"))
     clusters = [gateway_target(CLUSTER, name, verb=verb) for name, verb in product(("berlin", "oslo"), ("use", "get"))]
     return [*clusters, *(gateway_target(*words) for words in instances)]
@@ -126,6 +126,6 @@ ENTRANCES = _entrances()
 TARGETS = [
     *RESOURCE_TARGETS,
     *ENTRANCES,
-    *(Target(*words) for words in product(("get", "post", ""), PATHS, (MANAGEMENT, "", "elsewhere"))),
+    *(RequestInfo(*words) for words in product(("get", "post", ""), PATHS, (MANAGEMENT, "", "elsewhere"))),
 ]
 """Requests of all sorts: a scope is held against all of them at once, which is cheaper than to think of more scopes."""

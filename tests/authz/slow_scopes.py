@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from fairlead.authz.scope.names import CLUSTER, REQUEST_TARGETS, VIRTUAL_CLUSTER, ScopeNames
-from fairlead.core.call import MANAGEMENT, Target
-from fairlead.core.scope import ANY, Resources, Scope, ScopeRule
+from fairlead.authz.scope.names import CLUSTER, REQUEST_TARGETS, VIRTUAL_CLUSTER, ScopeNaming
+from fairlead.core.call import MANAGEMENT, RequestInfo
+from fairlead.core.scope import ANY, Scope, ScopeResources, ScopeRule
 
 # --- names of resources that overlap ---
 
@@ -34,7 +34,7 @@ def anything_goes(rule: ScopeRule) -> bool:
     return not (rule.resources or rule.object_names or rule.namespaces or rule.paths)
 
 
-def matches(rule: ScopeRule, target: Target, places: Collection[str]) -> bool:
+def matches(rule: ScopeRule, target: RequestInfo, places: Collection[str]) -> bool:
     if rule.verbs and target.verb not in rule.verbs and ANY not in rule.verbs:
         return False
     if not target.resource:
@@ -49,11 +49,11 @@ def matches(rule: ScopeRule, target: Target, places: Collection[str]) -> bool:
     )
 
 
-def _has_object(entry: Resources, target: Target) -> bool:
+def _has_object(entry: ScopeResources, target: RequestInfo) -> bool:
     return has_resource(entry, target) and (not entry.object_names or target.name in entry.object_names)
 
 
-def has_resource(entry: Resources, target: Target) -> bool:
+def has_resource(entry: ScopeResources, target: RequestInfo) -> bool:
     if entry.group != target.group:
         return False
     if not entry.names or ANY in entry.names:
@@ -68,14 +68,16 @@ def is_target(rule: ScopeRule, root: str) -> bool:
     return not rule.targets or bool(set(REQUEST_TARGETS.get(root, ())) & set(rule.targets))
 
 
-def ruled(scope: Scope, target: Target, names: ScopeNames) -> bool:
+def ruled(scope: Scope, target: RequestInfo, names: ScopeNaming) -> bool:
     """Whether a rule allows a request of the management API or the platform."""
     rules = [rule for rule in scope.rules if is_target(rule, target.root) and not rule.cluster]
     rules = [rule for rule in rules if not rule.virtual_clusters]
-    return target.root in (MANAGEMENT, "") and any(matches(rule, target, names.places(target)) for rule in rules)
+    return target.root in (MANAGEMENT, "") and any(
+        matches(rule, target, names.matching_namespaces(target)) for rule in rules
+    )
 
 
-def for_entrance(rule: ScopeRule, entrance: Target) -> bool:
+def for_entrance(rule: ScopeRule, entrance: RequestInfo) -> bool:
     if not is_target(rule, entrance.root):
         return False
     if rule.cluster and (entrance.root, entrance.name) != (CLUSTER, rule.cluster):
@@ -172,7 +174,7 @@ def _resources_cover(wide: ScopeRule, narrow: ScopeRule) -> bool:
     )
 
 
-def _entry_covers(wide: Resources, narrow: Resources, object_names: Collection[str]) -> bool:
+def _entry_covers(wide: ScopeResources, narrow: ScopeResources, object_names: Collection[str]) -> bool:
     if wide.group != narrow.group:
         return False
     if not (_within(wide.object_names, narrow.object_names) or _within(wide.object_names, object_names)):

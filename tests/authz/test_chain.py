@@ -2,16 +2,16 @@
 
 import pytest
 
-from fairlead.authz.chain import Decision, administrators, authorize
-from fairlead.core.call import Target
-from fairlead.core.user import ADMIN_GROUPS, CONTROLLER, User
+from fairlead.authz import Decision, administrators, authorize
+from fairlead.core.call import RequestInfo
+from fairlead.core.user import ADMIN_GROUPS, CONTROLLER_USER, User
 
-TARGET = Target("delete", "/", "management", "g", "v1", "apps", name="one")
+TARGET = RequestInfo("delete", "/", "management", "g", "v1", "apps", name="one")
 ALICE = User("alice", ("system:authenticated",))
 
 
 def says(decision: Decision | None, asked: list[str] | None = None):
-    def authorizer(user: User, target: Target) -> Decision | None:
+    def authorizer(user: User, target: RequestInfo) -> Decision | None:
         if asked is not None:
             asked.append(user.name)
         return decision
@@ -45,7 +45,7 @@ def test_the_built_in_groups_may_do_everything(group: str) -> None:
 
 
 def test_the_server_itself_may_do_everything() -> None:
-    assert authorize([administrators], CONTROLLER, TARGET).allowed
+    assert authorize([administrators], CONTROLLER_USER, TARGET).allowed
 
 
 @pytest.mark.parametrize(

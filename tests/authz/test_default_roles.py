@@ -1,50 +1,54 @@
 """The roles that are there from the beginning: what they give, to whom, and that they come back."""
 
+from dataclasses import replace
 from hashlib import sha256
 
 import orjson
 import pytest
 
+from fairlead.admission import AdmissionChain
 from fairlead.authz.default_roles import ensure_default_roles
-from fairlead.authz.oneself import Oneself
-from fairlead.authz.rbac import Rbac
-from fairlead.core.call import MANAGEMENT, Target
+from fairlead.authz.rbac import RbacAuthorizer
+from fairlead.authz.self_access import SelfAuthorizer
+from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.objects import Object
-from fairlead.core.user import EVERYBODY, User
+from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.kinds import KINDS
-from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.writing import Writing, by_the_server
-from tests.admission.world import ADA, NAMESPACE, World
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import MANAGEMENT_GROUP, Sensitivity
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import WriteOptions, server_write_options
+from tests.admission.world import ADA, GADGET, NAMESPACE, World
 
 GROUP = "rbac.authorization.k8s.io"
 PLURALS = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
-SOMEBODY = User("somebody", EVERYBODY)
+SOMEBODY = User("somebody", AUTHENTICATED_GROUPS)
 READ, WRITE = ("get", "list", "watch"), ("create", "update", "patch", "delete", "deletecollection")
 
 
 @pytest.fixture
-async def rbac(world: World) -> Rbac:
+async def rbac(world: World) -> RbacAuthorizer:
     await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
-    return Rbac.over(world.view)
+    return RbacAuthorizer.from_view(world.view)
 
 
-def asked(verb: str, resource: str, group: str = "", namespace: str = NAMESPACE) -> Target:
+def asked(verb: str, resource: str, group: str = "", namespace: str = NAMESPACE) -> RequestInfo:
     plural, _, subresource = resource.partition("/")
-    return Target(verb, "", "management", group, "v1", plural, subresource, namespace)
+    return RequestInfo(verb, "", "management", group, "v1", plural, subresource, namespace)
 
 
-def may(rbac: Rbac, role: str, verbs: tuple[str, ...], resource: str, group: str = "") -> list[str]:
+def may(rbac: RbacAuthorizer, role: str, verbs: tuple[str, ...], resource: str, group: str = "") -> list[str]:
     return [verb for verb in verbs if rbac.role_allows(role, asked(verb, resource, group))]
 
 
-async def test_they_are_all_there(world: World, rbac: Rbac) -> None:
+async def test_they_are_all_there(world: World, rbac: RbacAuthorizer) -> None:
     roles = ["admin", "cluster-admin", "edit", "system:basic-user", "system:discovery", "system:monitoring", "view"]
     assert world.names("ClusterRole") == roles
     bindings = ["cluster-admin", "system:basic-user", "system:discovery", "system:monitoring"]
     assert world.names("ClusterRoleBinding") == bindings
 
 
-async def test_what_is_missing_comes_back_and_what_was_changed_stays(world: World, rbac: Rbac) -> None:
+async def test_what_is_missing_comes_back_and_what_was_changed_stays(world: World, rbac: RbacAuthorizer) -> None:
     changed = await world.patch("ClusterRole", "view", lambda obj: obj.update(rules=[]))
     taken = await world.patch("ClusterRoleBinding", "system:discovery", lambda obj: obj.pop("subjects"))
     await world.delete("ClusterRole", "edit")
@@ -55,7 +59,7 @@ async def test_what_is_missing_comes_back_and_what_was_changed_stays(world: Worl
     assert world.see("ClusterRole", "edit") and world.see("ClusterRoleBinding", "cluster-admin")
 
 
-async def make_earlier(world: World, name: str, writing: Writing, *, is_noted: bool = True) -> list[Object]:
+async def make_earlier(world: World, name: str, writing: WriteOptions, *, is_noted: bool = True) -> list[Object]:
     """The role as an earlier version has made it. Returns its rules."""
     current = world.see("ClusterRole", name)
     assert current is not None
@@ -72,10 +76,10 @@ def rules_of(world: World, name: str) -> list[Object]:
     return list((world.see("ClusterRole", name) or {})["rules"])
 
 
-async def test_what_nobody_has_changed_follows_the_version_of_the_server(world: World, rbac: Rbac) -> None:
+async def test_what_nobody_has_changed_follows_the_version_of_the_server(world: World, rbac: RbacAuthorizer) -> None:
     new = {name: world.see("ClusterRole", name) for name in ("admin", "view")}
-    await make_earlier(world, "admin", by_the_server())
-    await make_earlier(world, "view", by_the_server())
+    await make_earlier(world, "admin", server_write_options())
+    await make_earlier(world, "view", server_write_options())
     await world.patch("ClusterRole", "view", lambda obj: obj["metadata"].update(labels={"seen": "yes"}))
     await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
     for name, role in new.items():
@@ -88,19 +92,19 @@ async def test_what_nobody_has_changed_follows_the_version_of_the_server(world: 
 
 @pytest.mark.parametrize("manager", ["tests", "fairlead"])
 async def test_rules_that_were_changed_stay_whatever_the_client_calls_itself(
-    world: World, rbac: Rbac, manager: str
+    world: World, rbac: RbacAuthorizer, manager: str
 ) -> None:
-    await make_earlier(world, "view", by_the_server())
+    await make_earlier(world, "view", server_write_options())
     changed: list[Object] = [{"apiGroups": [""], "resources": ["events"], "verbs": ["get"]}]
-    await world.patch("ClusterRole", "view", lambda obj: obj.update(rules=changed), Writing(ADA, manager))
+    await world.patch("ClusterRole", "view", lambda obj: obj.update(rules=changed), WriteOptions(ADA, manager))
     await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
     assert rules_of(world, "view") == changed
 
 
 async def test_a_role_without_the_digest_is_left_alone_unless_its_rules_are_the_default(
-    world: World, rbac: Rbac
+    world: World, rbac: RbacAuthorizer
 ) -> None:
-    earlier = await make_earlier(world, "admin", by_the_server(), is_noted=False)
+    earlier = await make_earlier(world, "admin", server_write_options(), is_noted=False)
     new = world.see("ClusterRole", "view") or {}
     await world.patch("ClusterRole", "view", lambda obj: obj["metadata"].pop("annotations"))
     await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
@@ -109,7 +113,7 @@ async def test_a_role_without_the_digest_is_left_alone_unless_its_rules_are_the_
     assert found["metadata"]["annotations"] == new["metadata"]["annotations"]
 
 
-async def test_a_start_with_everything_there_writes_nothing(world: World, rbac: Rbac) -> None:
+async def test_a_start_with_everything_there_writes_nothing(world: World, rbac: RbacAuthorizer) -> None:
     revision = world.view.revision
     await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
     assert world.view.revision == revision
@@ -124,20 +128,20 @@ async def test_two_replicas_that_start_at_once_do_not_mind_each_other(world: Wor
     assert len(world.names("ClusterRole")) == 7
 
 
-async def test_monitoring_reads_metrics_and_every_health_check_and_nothing_else(rbac: Rbac) -> None:
+async def test_monitoring_reads_metrics_and_every_health_check_and_nothing_else(rbac: RbacAuthorizer) -> None:
     watcher = User("prometheus", ("system:monitoring",))
     for path in ("/metrics", "/livez", "/readyz/store", "/healthz/ping"):
-        assert rbac(watcher, Target("get", path, MANAGEMENT)) and rbac(watcher, Target("get", path))
-    assert not rbac(watcher, Target("post", "/metrics"))
+        assert rbac(watcher, RequestInfo("get", path, MANAGEMENT)) and rbac(watcher, RequestInfo("get", path))
+    assert not rbac(watcher, RequestInfo("post", "/metrics"))
     assert not rbac(watcher, asked("get", "events"))
 
 
-async def test_what_nobody_can_write_is_only_readable(rbac: Rbac) -> None:
+async def test_what_nobody_can_write_is_only_readable(rbac: RbacAuthorizer) -> None:
     for role in ("view", "edit", "admin"):
         assert may(rbac, role, (*READ, *WRITE), "services") == list(READ)
 
 
-async def test_only_admins_of_a_namespace_write_service_accounts_and_ask_for_their_tokens(rbac: Rbac) -> None:
+async def test_only_admins_of_a_namespace_write_service_accounts_and_ask_for_their_tokens(rbac: RbacAuthorizer) -> None:
     assert may(rbac, "admin", (*READ, *WRITE), "serviceaccounts") == [*READ, *WRITE]
     assert may(rbac, "admin", ("create",), "serviceaccounts/token") == ["create"]
     for role in ("view", "edit"):
@@ -145,24 +149,24 @@ async def test_only_admins_of_a_namespace_write_service_accounts_and_ask_for_the
         assert may(rbac, role, ("create", "get"), "serviceaccounts/token") == []
 
 
-async def test_cluster_admin_may_do_everything(rbac: Rbac) -> None:
+async def test_cluster_admin_may_do_everything(rbac: RbacAuthorizer) -> None:
     root = User("root", ("system:masters",))
     assert rbac(root, asked("escalate", "anything/at-all", "x.io", ""))
-    assert rbac(root, Target("delete", "/anything"))
+    assert rbac(root, RequestInfo("delete", "/anything"))
 
 
 @pytest.mark.parametrize(
     "path", ["/api", "/api/v1", "/apis", "/apis/x/y", "/openapi/v3", "/version", "/readyz", "/livez"]
 )
-async def test_everybody_may_look_at_what_the_api_consists_of(rbac: Rbac, path: str) -> None:
-    assert rbac(SOMEBODY, Target("get", path, "management"))
-    assert not rbac(SOMEBODY, Target("post", path, "management"))
-    assert not rbac(User("stranger"), Target("get", path, "management"))
+async def test_everybody_may_look_at_what_the_api_consists_of(rbac: RbacAuthorizer, path: str) -> None:
+    assert rbac(SOMEBODY, RequestInfo("get", path, "management"))
+    assert not rbac(SOMEBODY, RequestInfo("post", path, "management"))
+    assert not rbac(User("stranger"), RequestInfo("get", path, "management"))
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/apiextra", "/openapix", "/debug", "/version/x"])
-async def test_nobody_may_look_elsewhere_by_that(rbac: Rbac, path: str) -> None:
-    assert not rbac(SOMEBODY, Target("get", path, "management"))
+async def test_nobody_may_look_elsewhere_by_that(rbac: RbacAuthorizer, path: str) -> None:
+    assert not rbac(SOMEBODY, RequestInfo("get", path, "management"))
 
 
 BASIC = [
@@ -176,11 +180,11 @@ BASIC = [
 
 
 @pytest.mark.parametrize(("verb", "resource", "group"), BASIC)
-async def test_everybody_may_ask_about_themselves(rbac: Rbac, verb: str, resource: str, group: str) -> None:
+async def test_everybody_may_ask_about_themselves(rbac: RbacAuthorizer, verb: str, resource: str, group: str) -> None:
     assert rbac(SOMEBODY, asked(verb, resource, group, ""))
 
 
-async def test_everybody_may_do_nothing_else(world: World, rbac: Rbac) -> None:
+async def test_everybody_may_do_nothing_else(world: World, rbac: RbacAuthorizer) -> None:
     verbs = (*READ, *WRITE, "escalate", "bind", "use", "impersonate")
     allowed = [
         (verb, kind.plural, kind.group)
@@ -203,7 +207,7 @@ async def test_the_management_group_may_have_another_name(world: World) -> None:
 
 
 @pytest.mark.parametrize("role", ["view", "edit", "admin"])
-async def test_all_three_see_what_is_in_a_namespace(rbac: Rbac, role: str) -> None:
+async def test_all_three_see_what_is_in_a_namespace(rbac: RbacAuthorizer, role: str) -> None:
     for resource in ("configmaps", "events", "namespaces", "namespaces/status"):
         assert may(rbac, role, READ, resource) == list(READ)
     assert may(rbac, role, READ, "leases", "coordination.k8s.io") == list(READ)
@@ -211,7 +215,7 @@ async def test_all_three_see_what_is_in_a_namespace(rbac: Rbac, role: str) -> No
     assert may(rbac, role, READ, "devpodworkspaceinstances/status", MANAGEMENT_GROUP) == list(READ)
 
 
-async def test_viewers_change_nothing_and_see_no_secrets_keys_or_roles(world: World, rbac: Rbac) -> None:
+async def test_viewers_change_nothing_and_see_no_secrets_keys_or_roles(world: World, rbac: RbacAuthorizer) -> None:
     everything = {f"{kind.plural}{sub}": kind.group for kind in world.registry.catalog.kinds for sub in ("", "/status")}
     for resource, group in everything.items():
         assert may(rbac, "view", (*WRITE, "use", "bind", "escalate"), resource, group) == []
@@ -223,7 +227,7 @@ async def test_viewers_change_nothing_and_see_no_secrets_keys_or_roles(world: Wo
 
 
 @pytest.mark.parametrize("role", ["edit", "admin"])
-async def test_editors_change_what_is_in_a_namespace_and_not_the_namespace(rbac: Rbac, role: str) -> None:
+async def test_editors_change_what_is_in_a_namespace_and_not_the_namespace(rbac: RbacAuthorizer, role: str) -> None:
     for resource in ("configmaps", "secrets", "events"):
         assert may(rbac, role, WRITE, resource) == list(WRITE)
     assert may(rbac, role, WRITE, "devpodworkspaceinstances", MANAGEMENT_GROUP) == list(WRITE)
@@ -233,7 +237,7 @@ async def test_editors_change_what_is_in_a_namespace_and_not_the_namespace(rbac:
         assert may(rbac, role, (*READ, *WRITE), plural, MANAGEMENT_GROUP) == []
 
 
-async def test_roles_and_bindings_of_a_namespace_are_for_its_admins(rbac: Rbac) -> None:
+async def test_roles_and_bindings_of_a_namespace_are_for_its_admins(rbac: RbacAuthorizer) -> None:
     for plural in ("roles", "rolebindings"):
         assert may(rbac, "admin", WRITE, plural, GROUP) == list(WRITE)
         assert may(rbac, "admin", ("escalate", "bind"), plural, GROUP) == []
@@ -242,7 +246,7 @@ async def test_roles_and_bindings_of_a_namespace_are_for_its_admins(rbac: Rbac) 
     assert may(rbac, "admin", ("create",), "localsubjectaccessreviews", "authorization.k8s.io") == ["create"]
 
 
-async def test_the_admin_of_a_namespace_can_hand_the_role_on(world: World, rbac: Rbac) -> None:
+async def test_the_admin_of_a_namespace_can_hand_the_role_on(world: World, rbac: RbacAuthorizer) -> None:
     """Who has `admin` holds all that `edit` and `view` give."""
     reference: Object = {"kind": "ClusterRole", "name": "admin"}
     await world.create("RoleBinding", "b", subjects=[{"kind": "User", "name": "ada"}], roleRef=reference)
@@ -259,17 +263,48 @@ async def test_the_admin_of_a_namespace_can_hand_the_role_on(world: World, rbac:
 
 
 @pytest.mark.parametrize("role", ["admin", "edit", "view"])
-async def test_no_role_but_that_of_administrators_reads_or_changes_the_config(rbac: Rbac, role: str) -> None:
+async def test_no_role_but_that_of_administrators_reads_or_changes_the_config(rbac: RbacAuthorizer, role: str) -> None:
     assert may(rbac, role, ("get", "list", "patch", "update"), "configs", MANAGEMENT_GROUP) == []
 
 
-async def test_without_a_role_people_store_nothing_but_access_keys_which_are_bounded(world: World, rbac: Rbac) -> None:
-    oneself, ada = Oneself(MANAGEMENT_GROUP, world.view), User("ada", (*EVERYBODY, "service:user:ada"))
+async def test_without_a_role_people_store_nothing_but_access_keys_which_are_bounded(
+    world: World, rbac: RbacAuthorizer
+) -> None:
+    oneself, ada = (
+        SelfAuthorizer(MANAGEMENT_GROUP, world.view),
+        User("ada", (*AUTHENTICATED_GROUPS, "service:user:ada")),
+    )
     allowed = set()
     for kind in KINDS:
         for namespace in ("", NAMESPACE):
             for verb in ("create", "update", "patch"):
-                target = Target(verb, "", MANAGEMENT, kind.group, "v1", kind.plural, "", namespace, "ada")
+                target = RequestInfo(verb, "", MANAGEMENT, kind.group, "v1", kind.plural, "", namespace, "ada")
                 if rbac(ada, target) or oneself(ada, target):
-                    allowed.add((kind.plural, kind.stored))
+                    allowed.add((kind.plural, kind.persisted))
     assert {plural for plural, is_stored in allowed if is_stored} == {"ownedaccesskeys"}
+
+
+def test_a_kind_that_shows_sensitive_fields_says_so() -> None:
+    """Otherwise the role `view` would include it, whatever its name is."""
+    shown = {kind.name: set(kind.sensitive) - set(kind.write_only) for kind in KINDS}
+    assert [kind.name for kind in KINDS if shown[kind.name] and kind.sensitivity is Sensitivity.NORMAL] == []
+
+
+@pytest.mark.parametrize(
+    ("sensitivity", "roles"),
+    [
+        (Sensitivity.NORMAL, ["admin", "edit", "view"]),
+        (Sensitivity.SECRET, ["admin", "edit"]),
+        (Sensitivity.CREDENTIAL, []),
+    ],
+)
+async def test_the_sensitivity_of_a_kind_decides_which_roles_read_it(
+    world: World, sensitivity: Sensitivity, roles: list[str]
+) -> None:
+    kind = replace(GADGET, name="Credential", plural="credentials", namespaced=True, sensitivity=sensitivity)
+    admission = AdmissionChain(())
+    registry = Registry(Catalog((*KINDS, kind)), world.store, world.view, admission, world.clock)
+    admission.bind_registry(registry)
+    await ensure_default_roles(registry, MANAGEMENT_GROUP)
+    rbac = RbacAuthorizer.from_view(world.view)
+    assert [role for role in ("admin", "edit", "view") if may(rbac, role, READ, "credentials", kind.group)] == roles

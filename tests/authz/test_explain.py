@@ -2,47 +2,47 @@
 
 import pytest
 
-from fairlead.authz.chain import Authorizer, Decision, authorize
-from fairlead.authz.explain import Step, explain, name_of
-from fairlead.core.call import Target
+from fairlead.authz import Authorizer, Decision, authorize
+from fairlead.authz.authorizer import ExplainStep, explain, step_name
+from fairlead.core.call import RequestInfo
 from fairlead.core.user import User
 
 ADA = User("ada")
-GET = Target("get", "", group="g", resource="apps")
+GET = RequestInfo("get", "", group="g", resource="apps")
 
 
-def undecided(user: User, target: Target) -> Decision | None:
+def undecided(user: User, target: RequestInfo) -> Decision | None:
     return None
 
 
-def good_friends(user: User, target: Target) -> Decision | None:
+def good_friends(user: User, target: RequestInfo) -> Decision | None:
     return Decision(True, "a friend")
 
 
 def within_fences(word: str) -> Authorizer:
-    def decide(user: User, target: Target) -> Decision | None:
+    def decide(user: User, target: RequestInfo) -> Decision | None:
         return Decision(False, f"outside of {word}")
 
     return decide
 
 
 class Roles:
-    def __call__(self, user: User, target: Target) -> Decision | None:
+    def __call__(self, user: User, target: RequestInfo) -> Decision | None:
         return Decision(True, "a role")
 
 
 def test_everyone_is_told_in_order_and_nobody_is_asked_after_the_decision() -> None:
     assert explain((undecided, good_friends, Roles()), ADA, GET) == [
-        Step("undecided", "no opinion"),
-        Step("good friends", "allow", "a friend"),
-        Step("roles", "not asked"),
+        ExplainStep("undecided", "no opinion"),
+        ExplainStep("good friends", "allow", "a friend"),
+        ExplainStep("roles", "not evaluated"),
     ]
 
 
 def test_a_denial_ends_the_path_too() -> None:
     assert explain((within_fences("town"), Roles()), ADA, GET) == [
-        Step("within fences", "deny", "outside of town"),
-        Step("roles", "not asked"),
+        ExplainStep("within fences", "deny", "outside of town"),
+        ExplainStep("roles", "not evaluated"),
     ]
 
 
@@ -70,7 +70,7 @@ def test_the_path_ends_where_the_chain_does(chain: tuple[Authorizer, ...]) -> No
 
 
 def test_authorizers_are_known_by_what_their_source_calls_them() -> None:
-    assert name_of(good_friends) == "good friends"
-    assert name_of(within_fences("x")) == "within fences"
-    assert name_of(Roles()) == "roles"
-    assert name_of(Roles().__call__) == "roles"
+    assert step_name(good_friends) == "good friends"
+    assert step_name(within_fences("x")) == "within fences"
+    assert step_name(Roles()) == "roles"
+    assert step_name(Roles().__call__) == "roles"

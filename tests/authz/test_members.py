@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.authz.members import Members
-from fairlead.core.call import Target
+from fairlead.authz.project_members import ProjectMemberAuthorizer
+from fairlead.core.call import RequestInfo
 from fairlead.core.user import User
-from fairlead.registry.following import Following
+from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.admission.world import World
 from tests.authz.people import ALICE, BOB, CAROL, MACHINE
@@ -17,19 +17,21 @@ from tests.growth import work
 MINE, OTHER = "service-p-mine", "service-p-other"
 
 
-def target(verb: str, resource: str, namespace: str = MINE, group: str = MANAGEMENT_GROUP, name: str = "x") -> Target:
-    return Target(verb, "", "management", group, "v1", resource, "", namespace, name)
+def target(
+    verb: str, resource: str, namespace: str = MINE, group: str = MANAGEMENT_GROUP, name: str = "x"
+) -> RequestInfo:
+    return RequestInfo(verb, "", "management", group, "v1", resource, "", namespace, name)
 
 
-def custom_roles(role: str, asked: Target) -> bool:
+def custom_roles(role: str, asked: RequestInfo) -> bool:
     return role == "auditor" and asked.verb == "list"
 
 
-async def members(world: World, *entries: dict[str, str], **spec: object) -> Members:
+async def members(world: World, *entries: dict[str, str], **spec: object) -> ProjectMemberAuthorizer:
     await world.create("Project", "mine", spec={"members": list(entries), **spec})
     await world.create("Project", "other", spec={})
-    projects = Following(world.view, MANAGEMENT_GROUP, "projects")
-    return Members(projects, MANAGEMENT_GROUP, "service-p-", custom_roles)
+    projects = Informer(world.view, MANAGEMENT_GROUP, "projects")
+    return ProjectMemberAuthorizer(projects, MANAGEMENT_GROUP, "service-p-", custom_roles)
 
 
 def member(name: str, role: str = "", kind: str = "User") -> dict[str, str]:
@@ -79,7 +81,7 @@ async def test_members_read_their_project_and_its_namespace_and_change_neither(w
 @pytest.mark.parametrize("part", ["members", "clusters", "runners", "templates"])
 async def test_members_read_the_parts_of_their_project_and_others_do_not(world: World, part: str) -> None:
     authorizer = await members(world, member("alice", "viewer"))
-    asked = Target("get", "", "management", MANAGEMENT_GROUP, "v1", "projects", part, "", "mine")
+    asked = RequestInfo("get", "", "management", MANAGEMENT_GROUP, "v1", "projects", part, "", "mine")
     assert authorizer(ALICE, asked)
     assert authorizer(BOB, asked) is None
     assert authorizer(ALICE, replace(asked, name="other")) is None
@@ -119,18 +121,18 @@ async def test_a_role_that_was_taken_away_is_gone_at_once(world: World) -> None:
 async def test_lists_are_cut_for_members_and_projects_for_everybody(world: World) -> None:
     authorizer = await members(world, member("alice", "viewer"))
     workspaces = target("list", WORKSPACES, name="")
-    assert authorizer.stands(ALICE, workspaces) and not authorizer.stands(BOB, workspaces)
+    assert authorizer.may_see_some(ALICE, workspaces) and not authorizer.may_see_some(BOB, workspaces)
     everywhere = target("list", WORKSPACES, "", name="")
-    assert authorizer.stands(ALICE, everywhere) and not authorizer.stands(BOB, everywhere)
-    assert authorizer.stands(BOB, target("list", "projects", "", name=""))
-    assert not authorizer.stands(ALICE, target("list", "secrets", group="", name=""))
+    assert authorizer.may_see_some(ALICE, everywhere) and not authorizer.may_see_some(BOB, everywhere)
+    assert authorizer.may_see_some(BOB, target("list", "projects", "", name=""))
+    assert not authorizer.may_see_some(ALICE, target("list", "secrets", group="", name=""))
 
 
 @pytest.mark.parametrize(("role", "may"), [("admin", True), ("user", True), ("viewer", False), ("auditor", False)])
 async def test_who_may_ask_for_a_virtual_cluster_to_be_moved_here(world: World, role: str, may: bool) -> None:
     """What is moved is asked for at both ends, too; this is only the door."""
     authorizer = await members(world, member("alice", role))
-    asked = Target(
+    asked = RequestInfo(
         "create", "", "management", MANAGEMENT_GROUP, "v1", "projects", "migratevirtualclusterinstance", "", "mine"
     )
     assert (authorizer(ALICE, asked) is not None) == may

@@ -2,10 +2,10 @@
 
 import pytest
 
+from fairlead.authz import Decision
 from fairlead.authz import rbac as module
-from fairlead.authz.chain import Decision
-from fairlead.authz.rbac import Rbac
-from fairlead.core.call import Target
+from fairlead.authz.rbac import RbacAuthorizer
+from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import ADMIN_GROUPS, User
 from tests.admission.world import World
@@ -63,7 +63,7 @@ TO_BOB = binding(subject("User", "bob"))
         (rule("*", "*", groups="*"), path("get", "/x"), False),
     ],
 )
-def test_what_a_rule_allows(given_rule: Object, target: Target, allowed: bool) -> None:
+def test_what_a_rule_allows(given_rule: Object, target: RequestInfo, allowed: bool) -> None:
     rbac = fixed(cluster_roles=[role(given_rule)], cluster_role_bindings=[TO_BOB])
     decision = rbac(BOB, target)
     assert (decision is not None and decision.allowed) == allowed
@@ -182,16 +182,16 @@ def test_the_built_in_admins_have_the_rules_for_everything(group: str) -> None:
 
 
 def test_no_more_identities_are_kept_than_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT", 3)
+    monkeypatch.setattr(module, "SUBJECT_CACHE_SIZE", 3)
     rbac = fixed(cluster_roles=[role(rule("get", "apps"))], cluster_role_bindings=[TO_BOB])
     for number in range(10):
         assert rbac(User("bob", (f"g{number}",)), asked("get", "apps"))
         assert not rbac(User(f"eve{number}"), asked("get", "apps"))
-    assert len(rbac._picture._held) == 3
+    assert len(rbac._snapshot._grants_by_subject) == 3
 
 
 async def test_rights_follow_the_objects(world: World) -> None:
-    rbac, target = Rbac.over(world.view), asked("get", "apps")
+    rbac, target = RbacAuthorizer.from_view(world.view), asked("get", "apps")
     assert not rbac(BOB, target)
     await world.create("ClusterRole", "r", rules=[rule("get", "apps")])
     await world.create("ClusterRoleBinding", "b", **{key: TO_BOB[key] for key in ("subjects", "roleRef")})
@@ -209,7 +209,7 @@ async def test_rights_follow_the_objects(world: World) -> None:
 
 
 async def test_the_generation_moves_with_every_role_and_binding_and_with_nothing_else(world: World) -> None:
-    rbac = Rbac.over(world.view)
+    rbac = RbacAuthorizer.from_view(world.view)
     seen = [rbac.generation()]
     await world.create("ConfigMap", "c")
     assert rbac.generation() == seen[0]

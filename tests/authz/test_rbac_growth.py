@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
+from fairlead.authz import binding_index
 from fairlead.authz import rbac as module
-from fairlead.authz import subjects
-from fairlead.authz.rbac import KEPT_ANSWERS, Rbac
-from fairlead.authz.rights import KEPT, Rights, spellings
-from fairlead.core.call import Target
+from fairlead.authz.rbac import DECISION_CACHE_SIZE, RULE_CACHE_SIZE, RbacAuthorizer, RoleRules, resource_patterns
+from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from tests.admission.world import World
@@ -69,22 +68,22 @@ def test_the_first_of_many_roles_that_allows_something_is_the_reason(monkeypatch
     bindings = [binding(subject("Group", "devs"), name=f"b{i}", to=f"r{i}") for i in (2, 0, 1)]
     targets = [asked(verb, "apps", name) for verb in ("get", "list", "watch") for name in ("", "a", "b", "c", "d")]
     plain = [fixed(cluster_roles=roles, cluster_role_bindings=bindings)(BOB, target) for target in targets]
-    monkeypatch.setattr(module, "FEW", 0)
+    monkeypatch.setattr(module, "MAX_UNCACHED_ROLES", 0)
     assert [fixed(cluster_roles=roles, cluster_role_bindings=bindings)(BOB, target) for target in targets] == plain
     assert len({each.reason for each in plain if each}) == 2
 
 
 def test_what_is_kept_of_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FEW", 0)
-    rights = Rights([rule("*", "*", names="a"), {"verbs": ["*"], "nonResourceURLs": ["/x"]}])
+    monkeypatch.setattr(module, "MAX_UNCACHED_ROLES", 0)
+    rights = RoleRules([rule("*", "*", names="a"), {"verbs": ["*"], "nonResourceURLs": ["/x"]}])
     rbac = fixed([], [role(rule("*", "*", names="a"))], [], [binding(subject("User", "bob"))])
-    for index in range(3 * KEPT):
+    for index in range(3 * RULE_CACHE_SIZE):
         target = asked("get", f"r{index}", "a")
-        assert rights.allow(target, spellings(target)) and rbac(BOB, target)
-        assert rights.allow(Target(f"v{index}", "/x"), ())
-    assert len(rights._extents) <= KEPT and len(rights._paths) <= KEPT
-    [grants] = rbac._picture.held(BOB)._grants.values()
-    assert len(grants._found) <= KEPT_ANSWERS
+        assert rights.allows(target, resource_patterns(target)) and rbac(BOB, target)
+        assert rights.allows(RequestInfo(f"v{index}", "/x"), ())
+    assert len(rights._allowed_names) <= RULE_CACHE_SIZE and len(rights._paths_by_verb) <= RULE_CACHE_SIZE
+    [grants] = rbac._snapshot.grants_of(BOB)._grants.values()
+    assert len(grants._decisions) <= DECISION_CACHE_SIZE
 
 
 async def test_a_binding_that_changes_costs_as_much_among_many_as_alone(
@@ -92,14 +91,14 @@ async def test_a_binding_that_changes_costs_as_much_among_many_as_alone(
 ) -> None:
     """Each write of a binding is followed by somebody's request, which must not go through all the others."""
     looked_at: list[str] = []
-    read = subjects._subjects
+    read = binding_index._subject_keys
 
-    def counted(namespace: str, each: Object) -> Iterator[tuple[int, subjects.Who]]:
+    def counted(namespace: str, each: Object) -> Iterator[tuple[int, binding_index.SubjectKey]]:
         looked_at.append(each["metadata"]["name"])
         return read(namespace, each)
 
-    monkeypatch.setattr(subjects, "_subjects", counted)
-    rbac = Rbac.over(world.view)
+    monkeypatch.setattr(binding_index, "_subject_keys", counted)
+    rbac = RbacAuthorizer.from_view(world.view)
     await world.create("ClusterRole", "r", rules=[rule("get", "apps")])
     given: dict[str, Any] = {"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [subject("Group", "devs")]}
     for number in range(30):
@@ -121,7 +120,7 @@ def test_many_bindings_to_one_role_are_one_grant() -> None:
     rbac = fixed([], [role(rule("get", "apps"))], bindings, [])
     decision = rbac(BOB, asked("get", "apps", namespace="n"))
     assert decision is not None and 'RoleBinding "b000/n"' in decision.reason
-    assert len(rbac._picture.held(BOB).grants("n").every) == 1
+    assert len(rbac._snapshot.grants_of(BOB).grants_in("n").grants) == 1
     assert rbac(BOB, asked("get", "apps", namespace="m")) is None
     assert rbac(BOB, asked("get", "apps")) is None
-    assert list(rbac._picture.held(BOB)._grants) == ["n"]
+    assert list(rbac._snapshot.grants_of(BOB)._grants) == ["n"]

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core.call import Target
+from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from tests.authz.roles import asked, binding, fixed, named, path, role, subject
 
 
-def naive(objects: dict[str, list[Object]], user: User, target: Target) -> bool:
+def naive(objects: dict[str, list[Object]], user: User, target: RequestInfo) -> bool:
     """Kubernetes' rules word by word, from the beginning for every question."""
     for each in objects["cluster_role_bindings"] + objects["role_bindings"]:
         namespace = each["metadata"].get("namespace", "")
@@ -34,7 +34,7 @@ def naively_names(one: Object, namespace: str, user: User) -> bool:
     return user.name == f"system:serviceaccount:{one.get('namespace') or namespace}:{one['name']}"
 
 
-def naively_allows(one: Object, target: Target) -> bool:
+def naively_allows(one: Object, target: RequestInfo) -> bool:
     if not {target.verb, "*"} & set(one["verbs"]):
         return False
     if not target.resource:
@@ -129,7 +129,9 @@ TARGETS = st.one_of(
 
 
 @given(OBJECTS, USERS, st.lists(TARGETS, min_size=1, max_size=5))
-def test_it_decides_as_kubernetes_words_it(objects: dict[str, list[Object]], user: User, targets: list[Target]) -> None:
+def test_it_decides_as_kubernetes_words_it(
+    objects: dict[str, list[Object]], user: User, targets: list[RequestInfo]
+) -> None:
     rbac = fixed(**objects)
     for target in targets:
         decision = rbac(user, target)
@@ -139,7 +141,7 @@ def test_it_decides_as_kubernetes_words_it(objects: dict[str, list[Object]], use
 
 @given(OBJECTS, USERS, TARGETS)
 def test_the_rules_it_tells_are_the_rules_it_decides_by(
-    objects: dict[str, list[Object]], user: User, target: Target
+    objects: dict[str, list[Object]], user: User, target: RequestInfo
 ) -> None:
     rbac = fixed(**objects)
     told = any(naively_allows(each, target) for each in rbac.rules_for(user, target.namespace))

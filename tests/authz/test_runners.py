@@ -4,10 +4,10 @@ from itertools import product
 
 import pytest
 
-from fairlead.authz.permissions import Permissions
-from fairlead.authz.runners import Runners
-from fairlead.core.call import Target
-from fairlead.core.user import EVERYBODY, User
+from fairlead.authz.authorizer import AuthorizerChain
+from fairlead.authz.component_access import RunnerAuthorizer
+from fairlead.core.call import RequestInfo
+from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.admission.world import World
 
@@ -17,26 +17,26 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletec
 
 def runner(name: str, key: str = "") -> User:
     identity = f"service:runner:{name}"
-    return User(identity, ("service:runners", identity, *EVERYBODY), key=key)
+    return User(identity, ("service:runners", identity, *AUTHENTICATED_GROUPS), key=key)
 
 
-def target(verb: str, resource: str, name: str = "", subresource: str = "", namespace: str = "") -> Target:
+def target(verb: str, resource: str, name: str = "", subresource: str = "", namespace: str = "") -> RequestInfo:
     group = "" if resource in ("events", "secrets", "configmaps") else MANAGEMENT_GROUP
-    return Target(verb, "", "management", group, "v1", resource, subresource, namespace, name)
+    return RequestInfo(verb, "", "management", group, "v1", resource, subresource, namespace, name)
 
 
 @pytest.fixture
-async def runners(world: World) -> Runners:
+async def runners(world: World) -> RunnerAuthorizer:
     """Runners `a` and `b`; workspace `wa` of the one in `demo`, `wb` of the other in `default`, and `w` of none."""
     for name in ("a", "b"):
         await world.create("Runner", name)
     await world.create("DevPodWorkspaceInstance", "wa", "demo", spec={"runnerRef": {"runner": "a"}})
     await world.create("DevPodWorkspaceInstance", "wb", "default", spec={"runnerRef": {"runner": "b"}})
     await world.create("DevPodWorkspaceInstance", "w", "demo", spec={"runnerRef": {}})
-    return Runners(MANAGEMENT_GROUP, world.view)
+    return RunnerAuthorizer(MANAGEMENT_GROUP, world.view)
 
 
-async def test_a_runner_reads_itself_and_writes_its_own_status(runners: Runners) -> None:
+async def test_a_runner_reads_itself_and_writes_its_own_status(runners: RunnerAuthorizer) -> None:
     may = {("get", ""), ("get", "status"), ("update", "status"), ("patch", "status"), ("get", "config")}
     asked = set(product(VERBS, ("", "status", "config", "accesskey", "rotatekey", "other")))
     allowed = {(verb, part) for verb, part in asked if runners(runner("a"), target(verb, "runners", "a", part))}
@@ -46,7 +46,7 @@ async def test_a_runner_reads_itself_and_writes_its_own_status(runners: Runners)
         assert runners(runner("a"), target(verb, "runners", "", part)) is None
 
 
-async def test_a_runner_reads_its_workspaces_and_writes_their_status(runners: Runners) -> None:
+async def test_a_runner_reads_its_workspaces_and_writes_their_status(runners: RunnerAuthorizer) -> None:
     may = {("get", ""), ("list", ""), ("watch", ""), ("get", "status"), ("update", "status"), ("patch", "status")}
     asked = set(product(VERBS, ("", "status", "up")))
 
@@ -59,7 +59,7 @@ async def test_a_runner_reads_its_workspaces_and_writes_their_status(runners: Ru
         assert allowed(runner("a"), name, namespace) == set()
 
 
-async def test_a_runner_records_events_where_it_has_workspaces(runners: Runners) -> None:
+async def test_a_runner_records_events_where_it_has_workspaces(runners: RunnerAuthorizer) -> None:
     assert runners(runner("a"), target("create", "events", namespace="demo"))
     assert runners(runner("a"), target("create", "events", namespace="default")) is None
     assert runners(runner("a"), target("create", "events")) is None
@@ -67,50 +67,52 @@ async def test_a_runner_records_events_where_it_has_workspaces(runners: Runners)
         assert runners(runner("a"), target(verb, "events", "e", namespace="demo")) is None
 
 
-async def test_a_runner_may_nothing_else(runners: Runners) -> None:
+async def test_a_runner_may_nothing_else(runners: RunnerAuthorizer) -> None:
     for verb, resource in product(VERBS, ("secrets", "configmaps", "projects", "users", "ownedaccesskeys", "clusters")):
         for name, namespace in (("x", "demo"), ("", "demo"), ("x", ""), ("", "")):
             assert runners(runner("a"), target(verb, resource, name, "", namespace)) is None
-            assert not runners.stands(runner("a"), target(verb, resource, name, "", namespace))
+            assert not runners.may_see_some(runner("a"), target(verb, resource, name, "", namespace))
 
 
-async def test_lists_and_watches_are_cut_to_the_runners_workspaces(runners: Runners, world: World) -> None:
-    permissions = Permissions((), (runners,))
+async def test_lists_and_watches_are_cut_to_the_runners_workspaces(runners: RunnerAuthorizer, world: World) -> None:
+    permissions = AuthorizerChain((), (runners,))
     entries = world.view.entries(MANAGEMENT_GROUP, WORKSPACES)
     for verb in ("list", "watch"):
         for namespace in ("", "demo", "default"):
-            cut = permissions.cut(runner("a"), target(verb, WORKSPACES, namespace=namespace))
+            cut = permissions.filter_for(runner("a"), target(verb, WORKSPACES, namespace=namespace))
             assert cut is not None
-            assert [entry.key[3] for entry in entries if cut.sees(entry)] == ["wa"]
-    assert permissions.cut(runner("a"), target("list", "runners")) is None
+            assert [entry.key[3] for entry in entries if cut.allows(entry)] == ["wa"]
+    assert permissions.filter_for(runner("a"), target("list", "runners")) is None
 
 
-async def test_a_workspace_that_is_bound_later_is_seen_from_then_on(runners: Runners, world: World) -> None:
-    entry = world.of("DevPodWorkspaceInstance").peek("demo", "w")
+async def test_a_workspace_that_is_bound_later_is_seen_from_then_on(runners: RunnerAuthorizer, world: World) -> None:
+    entry = world.of("DevPodWorkspaceInstance").get_cached("demo", "w")
     get = target("get", WORKSPACES, "w", "", "demo")
-    assert entry is not None and runners.of(runner("a"), get, entry) is None
+    assert entry is not None and runners.authorize_object(runner("a"), get, entry) is None
     bind = {"runnerRef": {"runner": "a"}}
     await world.patch("DevPodWorkspaceInstance", "w", lambda obj: obj.update(spec=bind))
-    entry = world.of("DevPodWorkspaceInstance").peek("demo", "w")
-    assert entry is not None and runners.of(runner("a"), get, entry)
+    entry = world.of("DevPodWorkspaceInstance").get_cached("demo", "w")
+    assert entry is not None and runners.authorize_object(runner("a"), get, entry)
 
 
 @pytest.mark.parametrize(
     "user",
     [
-        User("service:runner:a", EVERYBODY),
-        User("ada", ("service:runner:a", "service:runners", *EVERYBODY)),
-        User("a", ("service:runners", *EVERYBODY)),
+        User("service:runner:a", AUTHENTICATED_GROUPS),
+        User("ada", ("service:runner:a", "service:runners", *AUTHENTICATED_GROUPS)),
+        User("a", ("service:runners", *AUTHENTICATED_GROUPS)),
         runner("missing"),
     ],
 )
-async def test_whoever_is_not_wholly_a_runner_is_none(runners: Runners, user: User) -> None:
+async def test_whoever_is_not_wholly_a_runner_is_none(runners: RunnerAuthorizer, user: User) -> None:
     assert runners(user, target("get", "runners", "a")) is None
     assert runners(user, target("get", WORKSPACES, "wa", "", "demo")) is None
-    assert not runners.stands(user, target("list", WORKSPACES))
+    assert not runners.may_see_some(user, target("list", WORKSPACES))
 
 
-async def test_a_key_of_an_earlier_runner_of_the_name_stands_for_nobody(runners: Runners, world: World) -> None:
+async def test_a_key_of_an_earlier_runner_of_the_name_stands_for_nobody(
+    runners: RunnerAuthorizer, world: World
+) -> None:
     found = world.see("Runner", "a")
     assert found is not None
     reference = {"apiVersion": found["apiVersion"], "kind": "Runner", "name": "a", "uid": found["metadata"]["uid"]}

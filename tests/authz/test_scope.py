@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from fairlead.authz.scope import authorizer as module
-from fairlead.core.call import MANAGEMENT, Target
+from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.scope import Scope, ScopeRole, ScopeRule
-from fairlead.core.user import EVERYBODY, User
+from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from tests.authz.scope_world import ADA, WEB, core, entry, inside, ours, refusal, resources, rule, touched, within
 from tests.authz.scopes_and_targets import GROUP
 
@@ -21,19 +21,19 @@ from tests.authz.scopes_and_targets import GROUP
 @pytest.mark.parametrize("scope", [Scope(), Scope(roles=(ScopeRole("agent"),)), WEB])
 def test_asking_who_one_is_is_always_inside(scope: Scope) -> None:
     assert inside(scope, ours("create", "selves"))
-    assert inside(scope, Target("create", "", MANAGEMENT, "authentication.k8s.io", "v1", "selfsubjectreviews"))
+    assert inside(scope, RequestInfo("create", "", MANAGEMENT, "authentication.k8s.io", "v1", "selfsubjectreviews"))
 
 
 @pytest.mark.parametrize("sub", ["", "status"])
 def test_with_an_empty_scope_even_discovery_is_outside(sub: str) -> None:
     for path in ("/", "/api", "/apis", f"/apis/{GROUP}", "/openapi/v2", "/openapi/v3", "/version"):
-        assert not inside(Scope(), Target("get", path, MANAGEMENT))
+        assert not inside(Scope(), RequestInfo("get", path, MANAGEMENT))
     assert not inside(Scope(), ours("get", "selves", sub=sub))
 
 
 def test_one_s_own_user_and_teams_are_found_by_groups_and_not_by_names() -> None:
     cli = Scope(allow_cli=True)
-    machine = User("ada", EVERYBODY, scope=cli)
+    machine = User("ada", AUTHENTICATED_GROUPS, scope=cli)
     assert inside(cli, ours("get", "users", name="ada")) and inside(cli, ours("get", "teams", name="core"))
     assert within(machine, ours("get", "users", name="ada")) is not None
     assert not inside(cli, ours("get", "users", name="*"))
@@ -152,10 +152,10 @@ def test_t5_the_source_of_a_migration_is_asked_about_as_any_deletion() -> None:
         (WEB, replace(core("list", "configmaps"), name="x"), False),
         (WEB, core("list", "configmaps", "p-lab"), False),
         (WEB, ours("list", "ownedaccesskeys"), False),
-        (WEB, Target("list", "/x", "elsewhere", "", "v1", "configmaps"), False),
+        (WEB, RequestInfo("list", "/x", "elsewhere", "", "v1", "configmaps"), False),
     ],
 )
-def test_a_list_is_cut_where_something_of_it_could_be_listed(scope: Scope, target: Target, expected: bool) -> None:
+def test_a_list_is_cut_where_something_of_it_could_be_listed(scope: Scope, target: RequestInfo, expected: bool) -> None:
     assert touched(scope, target) is expected
 
 
@@ -165,25 +165,25 @@ def test_a_list_is_cut_where_something_of_it_could_be_listed(scope: Scope, targe
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (core("get", "secrets", "p-lab", "x"), 'it takes an entry for project "lab"'),
-        (ours("get", "projects", name="lab"), 'it takes an entry for project "lab"'),
-        (ours("get", "spaceinstances", "p-lab", "dev"), 'it takes an entry for project "lab" or its space "dev"'),
-        (core("get", "namespaces", "p-lab", "p-lab"), 'it takes an entry for project "lab"'),
-        (core("get", "secrets", "default", "x"), "of all that a scope can have, only a rule could allow it"),
-        (ours("delete", "projects", name="web"), "of all that a scope can have, only a rule could allow it"),
-        (ours("get", "clusters", name="berlin"), 'it takes an entry for cluster "berlin"'),
-        (ours("create", "selfsubjectaccessreviews"), "it takes allowServiceCli"),
-        (ours("get", "users", name="ada"), "it takes allowServiceCli"),
-        (Target("get", "/metrics", MANAGEMENT), "of all that a scope can have, only a rule could allow it"),
+        (core("get", "secrets", "p-lab", "x"), 'it needs an entry for project "lab"'),
+        (ours("get", "projects", name="lab"), 'it needs an entry for project "lab"'),
+        (ours("get", "spaceinstances", "p-lab", "dev"), 'it needs an entry for project "lab" or its space "dev"'),
+        (core("get", "namespaces", "p-lab", "p-lab"), 'it needs an entry for project "lab"'),
+        (core("get", "secrets", "default", "x"), "of the entries of a scope, only a rule could allow it"),
+        (ours("delete", "projects", name="web"), "of the entries of a scope, only a rule could allow it"),
+        (ours("get", "clusters", name="berlin"), 'it needs an entry for cluster "berlin"'),
+        (ours("create", "selfsubjectaccessreviews"), "it needs allowServiceCli"),
+        (ours("get", "users", name="ada"), "it needs allowServiceCli"),
+        (RequestInfo("get", "/metrics", MANAGEMENT), "of the entries of a scope, only a rule could allow it"),
     ],
 )
-def test_a_refusal_says_what_it_would_have_taken(target: Target, words: str) -> None:
+def test_a_refusal_says_what_it_would_have_taken(target: RequestInfo, words: str) -> None:
     assert refusal(WEB, target) == f'outside the scope of access key "ci": {words}'
 
 
 def test_a_refusal_names_the_key_if_it_has_a_name() -> None:
-    assert refusal(WEB, Target("get", "/x")).startswith('outside the scope of access key "ci": ')
-    assert refusal(WEB, Target("get", "/x"), key="").startswith("outside the scope of this credential: ")
+    assert refusal(WEB, RequestInfo("get", "/x")).startswith('outside the scope of access key "ci": ')
+    assert refusal(WEB, RequestInfo("get", "/x"), key="").startswith("outside the scope of this credential: ")
 
 
 def test_t17_a_refusal_is_the_same_for_what_exists_and_what_does_not() -> None:
@@ -196,7 +196,7 @@ def test_the_first_entry_that_allows_is_named() -> None:
     user = replace(ADA, scope=Scope(True, ("web", "*"), rules=(ScopeRule(paths=("/metrics",)),)))
     assert entry(user, core("get", "secrets", "p-web", "x")) == "projects[0]"
     assert entry(user, core("get", "secrets", "p-lab", "x")) == "projects[1]"
-    assert entry(user, Target("get", "/metrics")) == "rules[0]"
+    assert entry(user, RequestInfo("get", "/metrics")) == "rules[0]"
     assert entry(user, ours("get", "users", name="ada")) == "allowServiceCli"
     assert entry(user, ours("create", "selves")) == "any scope"
     assert entry(user, core("get", "secrets", "default", "x")) == ""
@@ -218,18 +218,18 @@ def test_equal_scopes_that_are_not_the_same_are_decided_alike() -> None:
 
 
 def test_kept_scopes_stay_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT", 4)
+    monkeypatch.setattr(module, "COMPILED_CACHE_SIZE", 4)
     scopes = [Scope(projects=(f"x{number}",)) for number in range(20)]
     for number, scope in enumerate(scopes):
         assert inside(scope, core("get", "secrets", f"p-x{number}", "x"))
-        assert len(module._kept) <= 4
+        assert len(module._compiled_cache) <= 4
 
 
 def test_what_is_kept_of_a_scope_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_kept", {})
+    monkeypatch.setattr(module, "_compiled_cache", {})
     lasting = Scope(projects=("lasting",))
     for number in range(20):  # somebody who writes a key again and again
         assert inside(lasting, core("get", "secrets", "p-lasting", "x"))
         assert inside(Scope(projects=(f"x{number}",)), core("get", "secrets", f"p-x{number}", "x"))
     gc.collect()
-    assert [scope for scope, _ in module._kept] == [id(lasting)]
+    assert [scope for scope, _ in module._compiled_cache] == [id(lasting)]

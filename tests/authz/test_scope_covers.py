@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.authz.scope import covers
+from fairlead.authz.scope import is_superset
 from fairlead.core.scope import Scope, ScopeRole, ScopeRule
 from tests.authz.scope_world import WEB, resources, rule
 
@@ -65,4 +65,4 @@ from tests.authz.scope_world import WEB, resources, rule
 def test_t4_a_scope_covers_what_plainly_reaches_no_further(
     outer: Scope | None, inner: Scope | None, expected: bool
 ) -> None:
-    assert covers(outer, inner) is expected
+    assert is_superset(outer, inner) is expected

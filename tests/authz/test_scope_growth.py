@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.authz.scope import allowing_entry, covers
-from fairlead.authz.scope.basics import is_basic
-from fairlead.authz.scope.boundary import Boundary
-from fairlead.authz.scope.covering import BUDGET
-from fairlead.authz.scope.paths import PathPatterns
-from fairlead.authz.scope.rule_index import KEPT_EXTENTS, RuleIndex
-from fairlead.authz.scope.rules import compile_rule, spellings
-from fairlead.core.call import MANAGEMENT, Target
-from fairlead.core.scope import Resources, Scope, ScopeRule, ScopeTooLarge
-from fairlead.kinds.scopes import scope_problems
+from fairlead.authz.scope import is_superset, matching_entry
+from fairlead.authz.scope.compiled import CompiledScope
+from fairlead.authz.scope.matching import compile_rule, resource_patterns
+from fairlead.authz.scope.names import is_basic_request
+from fairlead.authz.scope.path_patterns import PathPatterns
+from fairlead.authz.scope.rule_index import EXTENT_CACHE_SIZE, RuleIndex
+from fairlead.authz.scope.subset import COMPARISON_BUDGET
+from fairlead.core.call import MANAGEMENT, RequestInfo
+from fairlead.core.scope import Scope, ScopeResources, ScopeRule, ScopeTooLarge
+from fairlead.kinds.access.scope import scope_problems
 from tests.authz import slow_scopes
 from tests.authz.scope_world import ADA, core
 from tests.authz.scopes_and_targets import ENTRANCES, NAMES, TARGETS, few, pairs, resources, rules
@@ -38,7 +38,7 @@ resource_names = st.sampled_from(
 @settings(exact, max_examples=400)
 def test_t4_what_covers_what_is_exact(pair: tuple[Scope, Scope]) -> None:
     outer, inner = pair
-    assert covers(outer, inner) is slow_scopes.covers(outer, inner)
+    assert is_superset(outer, inner) is slow_scopes.covers(outer, inner)
 
 
 @given(many_rules, few(rules, 3))
@@ -46,17 +46,17 @@ def test_t4_what_covers_what_is_exact(pair: tuple[Scope, Scope]) -> None:
 def test_t4_what_many_rules_cover_is_exact(wide: tuple[ScopeRule, ...], narrow: tuple[ScopeRule, ...]) -> None:
     outer = Scope(rules=tuple(rule for rule in wide if rule.verbs and rule.resources))
     for inner in (Scope(rules=narrow), Scope(rules=wide[:5])):
-        assert covers(outer, inner) is slow_scopes.covers(outer, inner)
+        assert is_superset(outer, inner) is slow_scopes.covers(outer, inner)
 
 
 @given(few(resources, 6), few(resources, 3), st.sampled_from([(), ("dev",), ("dev", "web")]))
 @exact
 def test_t4_what_the_resources_of_one_rule_cover_is_exact(
-    wide: tuple[Resources, ...], narrow: tuple[Resources, ...], objects: tuple[str, ...]
+    wide: tuple[ScopeResources, ...], narrow: tuple[ScopeResources, ...], objects: tuple[str, ...]
 ) -> None:
     outer = Scope(rules=(ScopeRule(resources=wide, object_names=objects[:1]),))
     inner = Scope(rules=(ScopeRule(resources=narrow, object_names=objects),))
-    assert covers(outer, inner) is slow_scopes.covers(outer, inner)
+    assert is_superset(outer, inner) is slow_scopes.covers(outer, inner)
 
 
 @given(many_rules)
@@ -73,19 +73,19 @@ def test_what_rules_allow_is_exact(many: tuple[ScopeRule, ...]) -> None:
     }
     for target in TARGETS:
         if target.root in index:
-            quick = index[target.root].allow(target, NAMES.places(target))
+            quick = index[target.root].allows(target, NAMES.matching_namespaces(target))
             assert quick is slow_scopes.ruled(scope, target, NAMES), target
 
 
 @given(many_rules)
 @exact
 def test_what_rules_allow_behind_gateways_is_exact(many: tuple[ScopeRule, ...]) -> None:
-    boundary = Boundary(Scope(rules=many), NAMES)
+    boundary = CompiledScope(Scope(rules=many), NAMES)
     for entrance, inner in product(ENTRANCES, TARGETS[:200:4]):
         behind = [rule for rule in many if slow_scopes.for_entrance(rule, entrance)]
-        places = NAMES.places(replace(inner, root=entrance.root))
+        places = NAMES.matching_namespaces(replace(inner, root=entrance.root))
         expected = any(slow_scopes.matches(rule, inner, places) for rule in behind)
-        assert boundary.lets_through(entrance, inner) is (expected or (bool(behind) and is_basic(inner)))
+        assert boundary.allows_gateway(entrance, inner) is (expected or (bool(behind) and is_basic_request(inner)))
 
 
 rectangles = st.builds(
@@ -101,7 +101,7 @@ def test_names_in_namespaces_are_exact_however_many_rules_have_them(many: list[S
     index = RuleIndex(map(compile_rule, many))
     for place, name in product("uvwxyzq", "abcdefghq"):
         target = core("get", "configmaps", place, name)
-        assert index.allow(target, (place,)) is any(slow_scopes.matches(rule, target, (place,)) for rule in many)
+        assert index.allows(target, (place,)) is any(slow_scopes.matches(rule, target, (place,)) for rule in many)
 
 
 @given(
@@ -111,10 +111,10 @@ def test_names_in_namespaces_are_exact_however_many_rules_have_them(many: list[S
 @settings(exact, max_examples=500)
 def test_paths_are_matched_exactly(patterns: list[str], path: str) -> None:
     made = PathPatterns(patterns)
-    assert made.match(path) is any(slow_scopes.path_matches(each, path) for each in patterns)
+    assert made.matches(path) is any(slow_scopes.path_matches(each, path) for each in patterns)
     wide, narrow = ScopeRule(paths=tuple(patterns)), ScopeRule(paths=(path,))
     if patterns:
-        assert made.cover(path) is slow_scopes.rule_covers(wide, narrow)
+        assert made.covers(path) is slow_scopes.rule_covers(wide, narrow)
 
 
 @given(st.lists(resource_names, max_size=12))
@@ -176,7 +176,7 @@ each_scope = pytest.mark.parametrize("shape", SCOPES.values(), ids=SCOPES.keys()
 
 
 def scope_of(made: Any) -> Scope:
-    scope = Scope.of(made)
+    scope = Scope.parse(made)
     assert scope is not None
     return scope
 
@@ -197,8 +197,8 @@ def test_the_comparison_of_scopes_grows_with_their_size(shape: Shape) -> None:
     def make(size: int) -> Callable[[], object]:
         outer, inner = scope_of(shape(size)), scope_of(shape(size))
         narrowed = replace(inner, rules=tuple(replace(rule, targets=("Management",)) for rule in inner.rules))
-        assert covers(outer, narrowed)
-        return lambda: covers(outer, narrowed)
+        assert is_superset(outer, narrowed)
+        return lambda: is_superset(outer, narrowed)
 
     assert_linear(make)
 
@@ -209,18 +209,18 @@ def test_a_request_costs_the_same_however_large_the_scope_is(shape: Shape) -> No
         core("get", "r1", "n1", "o1"),
         core("get", "r1", "n1", "o1", "s"),
         core("v1", "x", "n1", "x"),
-        Target("get", "/p1/x", MANAGEMENT),
-        Target("get", "/apis/x", MANAGEMENT),
+        RequestInfo("get", "/p1/x", MANAGEMENT),
+        RequestInfo("get", "/apis/x", MANAGEMENT),
     ]
 
     def make(size: int) -> Callable[[], object]:
-        boundary = Boundary(scope_of(shape(size)), NAMES)
+        boundary = CompiledScope(scope_of(shape(size)), NAMES)
 
         def ask() -> None:
             for target in targets:
                 boundary.allows(ADA, target)
             for entrance in ENTRANCES[:4]:
-                boundary.lets_through(entrance, core("get", "r1", "n1", "o1"))
+                boundary.allows_gateway(entrance, core("get", "r1", "n1", "o1"))
 
         ask()
         return ask
@@ -240,7 +240,7 @@ def test_an_object_of_a_list_costs_the_same_however_many_rules_share_its_name_or
         objects = [core("list", "configmaps", place, name) for place, name in product(places, names)]
 
         def ask() -> None:
-            assert not any(index.allow(target, (target.namespace,)) for target in objects)
+            assert not any(index.allows(target, (target.namespace,)) for target in objects)
 
         ask()
         return ask
@@ -249,7 +249,7 @@ def test_an_object_of_a_list_costs_the_same_however_many_rules_share_its_name_or
 
 
 def test_the_entry_that_allows_is_found_without_trying_each() -> None:
-    find = allowing_entry(NAMES)
+    find = matching_entry(NAMES)
 
     def make(size: int) -> Callable[[], object]:
         projects = tuple(f"p{index}" for index in range(size))
@@ -264,10 +264,10 @@ def test_the_entry_that_allows_is_found_without_trying_each() -> None:
 def test_what_takes_many_entries_together_names_some_of_them() -> None:
     projects = tuple(f"p{index}" for index in range(100))
     user = replace(ADA, scope=Scope(projects=projects))
-    target = Target(
+    target = RequestInfo(
         "create", "/x", MANAGEMENT, NAMES.api_group, "v1", "projects", "migratevirtualclusterinstance", "", "p7"
     )
-    found = allowing_entry(NAMES)(user, target)
+    found = matching_entry(NAMES)(user, target)
     assert found.startswith("projects[0] and projects[1]") and found.endswith(" more")
 
 
@@ -285,23 +285,23 @@ def entangled(size: int) -> tuple[Scope, Scope]:
 
 
 def test_scopes_that_can_only_be_compared_pair_by_pair_are_not_compared_to_the_end() -> None:
-    assert covers(*entangled(20))
+    assert is_superset(*entangled(20))
     with pytest.raises(ScopeTooLarge):
-        covers(*entangled(4 * int(BUDGET**0.5)))
+        is_superset(*entangled(4 * int(COMPARISON_BUDGET**0.5)))
 
 
 def test_the_same_rules_are_never_too_many() -> None:
-    outer, _ = entangled(4 * int(BUDGET**0.5))
-    assert covers(outer, outer) and covers(outer, replace(outer, rules=outer.rules[::-1]))
+    outer, _ = entangled(4 * int(COMPARISON_BUDGET**0.5))
+    assert is_superset(outer, outer) and is_superset(outer, replace(outer, rules=outer.rules[::-1]))
 
 
 def test_what_is_kept_of_requests_is_bounded() -> None:
     index = RuleIndex([compile_rule(ScopeRule(object_names=("a",)))])
-    for number in range(3 * KEPT_EXTENTS):
-        assert index.allow(core("get", f"r{number}", "", "a"), ("",))
-        assert not index.allow(Target(f"verb{number}", "/x"), ())
-    assert len(index._extents) <= KEPT_EXTENTS and len(index._patterns) <= KEPT_EXTENTS
+    for number in range(3 * EXTENT_CACHE_SIZE):
+        assert index.allows(core("get", f"r{number}", "", "a"), ("",))
+        assert not index.allows(RequestInfo(f"verb{number}", "/x"), ())
+    assert len(index._extents) <= EXTENT_CACHE_SIZE and len(index._patterns) <= EXTENT_CACHE_SIZE
 
 
 def test_the_ways_to_write_a_resource_are_few() -> None:
-    assert len(list(spellings(core("get", "configmaps", sub="status")))) == 4
+    assert len(list(resource_patterns(core("get", "configmaps", sub="status")))) == 4

@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.authz.scope import covers
-from fairlead.core.call import Target
+from fairlead.authz.scope import is_superset
+from fairlead.core.call import RequestInfo
 from fairlead.core.scope import Scope
 from tests.authz.scope_world import (
     ADA,
@@ -25,12 +25,12 @@ from tests.authz.scopes_and_targets import ENTRANCES, NAMES, RESOURCE_TARGETS, T
 laws = settings(max_examples=30, deadline=None)
 
 
-def insides(scope: Scope | None) -> set[Target]:
+def insides(scope: Scope | None) -> set[RequestInfo]:
     user = replace(ADA, scope=scope)
     return {target for target in TARGETS if within(user, target) is None}
 
 
-def toucheds(scope: Scope | None) -> set[Target]:
+def toucheds(scope: Scope | None) -> set[RequestInfo]:
     user = replace(ADA, scope=scope)
     return {target for target in TARGETS if touching(user, target)}
 
@@ -65,7 +65,7 @@ def test_another_entry_never_takes_a_right_away(scope: Scope, more: Scope) -> No
 @settings(laws, max_examples=120)
 def test_t4_what_a_covered_scope_allows_the_covering_one_allows_too(pair: tuple[Scope, Scope]) -> None:
     outer, inner = pair
-    if covers(outer, inner):
+    if is_superset(outer, inner):
         assert insides(inner) <= insides(outer)
         assert toucheds(inner) <= toucheds(outer)
 
@@ -76,7 +76,7 @@ def test_t4_a_scope_covers_itself_and_every_part_of_it(scope: Scope, random: Ran
     names = [each.name for each in fields(Scope) if each.name != "allow_cli"]
     kept = {name: tuple(each for each in getattr(scope, name) if random.random() < 0.5) for name in names}
     part = Scope(allow_cli=scope.allow_cli and random.random() < 0.5, **kept)
-    assert covers(scope, scope) and covers(scope, part)
+    assert is_superset(scope, scope) and is_superset(scope, part)
     assert insides(part) <= insides(scope)
 
 
@@ -114,7 +114,7 @@ def test_rules_without_the_verb_of_a_list_open_none(scope: Scope) -> None:
                 assert not inside(ruled, asked) and not touched(ruled, asked)
 
 
-def existing(target: Target) -> Target | None:
+def existing(target: RequestInfo) -> RequestInfo | None:
     """The target as a get of an object that there could be."""
     got = replace(target, verb="get", subresource="")
     if (got.group, got.resource) == ("", "namespaces"):
@@ -140,7 +140,7 @@ def test_a_refusal_is_right_about_the_entry_that_it_takes(scope: Scope) -> None:
             assert_cured(scope, target, decision.reason)
 
 
-def assert_cured(scope: Scope, target: Target, reason: str) -> None:
+def assert_cured(scope: Scope, target: RequestInfo, reason: str) -> None:
     project = re.search('project "([^"]*)"', reason)
     cures = {
         "an entry for project": Scope(projects=(project[1] if project else "", "another")),
@@ -148,11 +148,11 @@ def assert_cured(scope: Scope, target: Target, reason: str) -> None:
         "an entry for cluster": Scope(clusters=(target.name,)),
         "an entry for a cluster": Scope(clusters=("another",)),
         "an entry of any kind": WEB,
-        "takes allowServiceCli": Scope(allow_cli=True),
+        "needs allowServiceCli": Scope(allow_cli=True),
     }
     cure = next((cure for words, cure in cures.items() if words in reason), None)
     if cure is None:
-        assert "only a rule could allow it" in reason or "acts as somebody else" in reason
+        assert "only a rule could allow it" in reason or "cannot impersonate" in reason
         assert not inside(EVERYTHING_BUT_RULES, target)
     else:
         cured = union(scope, cure)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.authz.people import in_team, is_user
-from fairlead.authz.sharing import Access, Given, Sharing, Spec
-from fairlead.core.call import Target
+from fairlead.authz.name_index import in_team, is_user
+from fairlead.authz.ownership import ObjectGrants, OwnerAuthorizer, _AccessEntry, _Spec
+from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
@@ -20,13 +20,13 @@ from tests.authz.people import ALICE, BOB, CAROL, MACHINE, RED_KEY
 from tests.growth import assert_linear, words, work
 
 
-def app(verb: str, name: str = "a", subresource: str = "") -> Target:
-    return Target(verb, "", "management", MANAGEMENT_GROUP, "v1", "apps", subresource, "", name)
+def app(verb: str, name: str = "a", subresource: str = "") -> RequestInfo:
+    return RequestInfo(verb, "", "management", MANAGEMENT_GROUP, "v1", "apps", subresource, "", name)
 
 
-async def shared(world: World, **spec: object) -> Sharing:
+async def shared(world: World, **spec: object) -> OwnerAuthorizer:
     await world.create("App", "a", spec=spec)
-    return Sharing(world.registry.catalog, world.view)
+    return OwnerAuthorizer(world.registry.catalog, world.view)
 
 
 @pytest.mark.parametrize("verb", ["get", "update", "patch", "delete", "use"])
@@ -95,14 +95,14 @@ async def test_nobody_may_create_by_owning(world: World) -> None:
 async def test_kinds_that_are_not_shared_have_no_owners(world: World) -> None:
     sharing = await shared(world)
     await world.create("ConfigMap", "a", data={"x": "y"})
-    assert sharing(ALICE, Target("get", "", "", "", "v1", "configmaps", "", "demo", "a")) is None
+    assert sharing(ALICE, RequestInfo("get", "", "", "", "v1", "configmaps", "", "demo", "a")) is None
 
 
 async def test_a_list_is_cut_only_for_those_who_would_find_something(world: World) -> None:
     sharing = await shared(world, access=[{"users": ["bob"], "verbs": ["get"]}])
     listing = app("list", name="")
-    assert sharing.stands(BOB, listing)
-    assert not sharing.stands(CAROL, listing)
+    assert sharing.may_see_some(BOB, listing)
+    assert not sharing.may_see_some(CAROL, listing)
 
 
 async def test_the_status_is_not_the_owners_to_write(world: World) -> None:
@@ -121,7 +121,7 @@ async def test_a_question_costs_the_same_however_many_entries_there_are_once_the
     async def make(name: str, count: int) -> Callable[[], object]:
         every = [{"users": ["bob"], "verbs": [f"v{i}"], "subresources": [f"s{i}", "s"]} for i in range(count)]
         await world.create("App", name, spec={"access": every})
-        sharing = Sharing(world.registry.catalog, world.view)
+        sharing = OwnerAuthorizer(world.registry.catalog, world.view)
         assert sharing(BOB, app("v1", name, "s1")) and not sharing(BOB, app("v1", name, "s2"))
 
         def ask() -> None:
@@ -153,7 +153,7 @@ async def test_a_question_costs_the_same_however_many_entries_there_are_once_the
 @settings(max_examples=150, deadline=None)
 def test_entries_give_exactly_what_each_of_them_gives(access: list[dict[str, list[str]]]) -> None:
     for user, verb, part in product((ALICE, BOB, CAROL, MACHINE, RED_KEY), ("get", "use"), ("", "log", "exec")):
-        given = Given(Spec(access=[Access(**each) for each in access]), user)  # type: ignore[arg-type]
+        given = ObjectGrants(_Spec(access=[_AccessEntry(**each) for each in access]), user)  # type: ignore[arg-type]
         assert given.allows(verb, part) is any(gives(each, user, verb, part) for each in access)
 
 
@@ -202,10 +202,10 @@ async def test_counted_names_say_the_same_as_looking_at_all_objects(
     writes: list[tuple[str, dict[str, object]]], built_after: int
 ) -> None:
     async with new_world() as world:
-        counted, looking = (Sharing(world.registry.catalog, world.view) for _ in range(2))
+        counted, looking = (OwnerAuthorizer(world.registry.catalog, world.view) for _ in range(2))
         for number, (name, spec) in enumerate([*writes, ("a", {})]):
             if number == min(built_after, len(writes)):
-                await asyncio.gather(*(names.build() for names in counted._names.values()))
+                await asyncio.gather(*(names.build() for names in counted._name_indexes.values()))
             if world.see("App", name) is None:
                 await world.create("App", name, spec=spec)
             elif number % 3:
@@ -213,7 +213,10 @@ async def test_counted_names_say_the_same_as_looking_at_all_objects(
             else:
                 await world.patch("App", name, partial(_put_spec, spec))
             for user in (ALICE, BOB, CAROL, RED_KEY, MACHINE):
-                assert counted.stands(user, app("list", "")) == looking.stands(user, app("list", "")), (user, spec)
+                assert counted.may_see_some(user, app("list", "")) == looking.may_see_some(user, app("list", "")), (
+                    user,
+                    spec,
+                )
 
 
 async def test_who_has_nothing_is_refused_without_a_look_at_any_object(
@@ -221,13 +224,13 @@ async def test_who_has_nothing_is_refused_without_a_look_at_any_object(
 ) -> None:
     """A list that is refused costs the same however many objects there are."""
     sharing = await shared(world, owner={"user": "alice"})
-    names = sharing._names[MANAGEMENT_GROUP, "apps"]
+    names = sharing._name_indexes[MANAGEMENT_GROUP, "apps"]
     await names.build()
-    monkeypatch.setattr(Sharing, "of", None)
-    assert sharing.stands(ALICE, app("list", ""))
-    assert not sharing.stands(BOB, app("list", ""))
+    monkeypatch.setattr(OwnerAuthorizer, "authorize_object", None)
+    assert sharing.may_see_some(ALICE, app("list", ""))
+    assert not sharing.may_see_some(BOB, app("list", ""))
     await world.delete("App", "a")
-    assert not sharing.stands(ALICE, app("list", ""))
+    assert not sharing.may_see_some(ALICE, app("list", ""))
     assert not names._counts
 
 
@@ -239,15 +242,15 @@ async def turns(count: int) -> None:
 async def test_names_that_were_missed_are_looked_up_again(world: World) -> None:
     """As when the view had to be loaded again: meanwhile, the objects themselves are looked at."""
     sharing = await shared(world, owner={"user": "alice"})
-    names = sharing._names[MANAGEMENT_GROUP, "apps"]
+    names = sharing._name_indexes[MANAGEMENT_GROUP, "apps"]
     following = asyncio.create_task(sharing.run())
     try:
         await turns(50)
-        assert names._watcher is not None and names.has(ALICE, "")
+        assert names._watcher is not None and names.names_user(ALICE, "")
         names._watcher.overflow()
-        assert names.has(ALICE, "") is None and sharing.stands(ALICE, app("list", ""))
+        assert names.names_user(ALICE, "") is None and sharing.may_see_some(ALICE, app("list", ""))
         await turns(50)
-        assert names.has(ALICE, "") and not names.has(BOB, "")
+        assert names.names_user(ALICE, "") and not names.names_user(BOB, "")
         assert set(names._counts.values()) == {1}
     finally:
         following.cancel()

@@ -12,7 +12,7 @@ from bench.ceiling import BROADCAST, SELECTOR
 from bench.connection import Connection
 from bench.failure import Failure
 from bench.servers import Server, ceiling
-from fairlead.core.certificates import ensure_certificates
+from fairlead.core.crypto.certificates import ensure_certificates
 
 
 @pytest_asyncio.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from bench.fill import DATABASE, fill
 from bench.objects import GROUP, app, name_of, team_of
-from fairlead.storage.contract import Change
+from fairlead.storage.contract import Write
 from fairlead.storage.sqlite import SqliteStore
 
 UID = "6f0c9a52-0d4e-4c1b-9d50-0123456789ab"
@@ -19,7 +19,7 @@ async def stored(data: Path, write: bool) -> list[dict[str, dict[str, object]]]:
         if write:
             first = orjson.loads(app(name_of(0), {"team": team_of(0)}))
             first["metadata"]["uid"] = UID
-            await store.commit([Change((GROUP, "apps", "", name_of(0)), orjson.dumps(first), 0)])
+            await store.commit([Write((GROUP, "apps", "", name_of(0)), orjson.dumps(first), 0)])
         return [orjson.loads(record.value) for record in (await store.scan((GROUP, "apps"))).records]
     finally:
         await store.close()

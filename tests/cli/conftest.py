@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.certificates import Certificates, ensure_certificates
+from fairlead.core.crypto.certificates import Certificates, ensure_certificates
 from tests.cli.desk import Desk
 from tests.client.fake import Fake, serving
 

@@ -10,8 +10,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from fairlead.cli import make_app, prompts
-from fairlead.client.contexts import Contexts, Login, load, save
+from fairlead.cli import make_app
+from fairlead.cli.ui import prompts
+from fairlead.client.contexts import Contexts, Login, load_contexts, save_contexts
 from tests.client.fake import KEY, Fake
 
 
@@ -33,12 +34,12 @@ class Desk:
         return self.home / "config" / "fairlead" / "config.yaml"
 
     def kept(self) -> Contexts:
-        return load(self.logins)
+        return load_contexts(self.logins)
 
     def keep(self, name: str = "test", key: str = KEY) -> None:
         """A login at the server with canned answers, as if made before."""
         login = Login(self.fake.url, key, Path(self.fake.ca_file).read_text())
-        save(self.logins, self.kept().with_login(name, login))
+        save_contexts(self.logins, self.kept().with_login(name, login))
 
     def type(self, *arguments: str, stdin: str = "", **variables: str) -> Ended:
         """A command, with an environment that has nothing of the machine's own settings."""
@@ -53,7 +54,7 @@ class Desk:
     def sit_at_a_terminal(self, *secrets: str) -> None:
         """From now on somebody is there, who types these secrets one after the other."""
         typed: Iterator[str] = iter(secrets)
-        self.patches.setattr(prompts, "can_ask", lambda: True)
+        self.patches.setattr(prompts, "is_interactive", lambda: True)
         self.patches.setattr("getpass.getpass", lambda prompt: next(typed))
 
 

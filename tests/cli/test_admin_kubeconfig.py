@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairlead.cli.admin_kubeconfig import read_key, settle
+from fairlead.cli.server.admin_kubeconfig import read_key, write_admin_kubeconfig
 from fairlead.core.files import FileProblem
 
 URL = "https://127.0.0.1:8443"
@@ -26,7 +26,7 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 
 def test_a_new_key_makes_a_complete_file_for_its_owner_only(kubeconfig: Path, authority: Path) -> None:
-    assert settle(kubeconfig, URL, authority, "a-key") == "a-key"
+    assert write_admin_kubeconfig(kubeconfig, URL, authority, "a-key") == "a-key"
     assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
     assert yaml.safe_load(kubeconfig.read_bytes()) == {
         "apiVersion": "v1",
@@ -47,22 +47,22 @@ def test_a_new_key_makes_a_complete_file_for_its_owner_only(kubeconfig: Path, au
 
 
 def test_a_certificate_that_systems_trust_needs_no_authority_in_the_file(kubeconfig: Path) -> None:
-    settle(kubeconfig, URL, None, "a-key")
+    write_admin_kubeconfig(kubeconfig, URL, None, "a-key")
     (cluster,) = yaml.safe_load(kubeconfig.read_bytes())["clusters"]
     assert cluster["cluster"] == {"server": f"{URL}/kubernetes/management"}
 
 
 def test_a_later_start_finds_the_key_and_leaves_the_file_alone(kubeconfig: Path, authority: Path) -> None:
-    settle(kubeconfig, URL, authority, "a-key")
+    write_admin_kubeconfig(kubeconfig, URL, authority, "a-key")
     before = kubeconfig.stat()
-    assert settle(kubeconfig, URL, authority, None) == "a-key"
+    assert write_admin_kubeconfig(kubeconfig, URL, authority, None) == "a-key"
     assert kubeconfig.stat() == before
 
 
 def test_another_address_or_authority_is_written_down_with_the_same_key(kubeconfig: Path, authority: Path) -> None:
-    settle(kubeconfig, URL, authority, "a-key")
+    write_admin_kubeconfig(kubeconfig, URL, authority, "a-key")
     authority.write_bytes(b"another certificate")
-    assert settle(kubeconfig, "https://fairlead.example.com", authority, None) == "a-key"
+    assert write_admin_kubeconfig(kubeconfig, "https://fairlead.example.com", authority, None) == "a-key"
     (cluster,) = yaml.safe_load(kubeconfig.read_bytes())["clusters"]
     assert cluster["cluster"]["server"] == "https://fairlead.example.com/kubernetes/management"
     assert base64.b64decode(cluster["cluster"]["certificate-authority-data"]) == b"another certificate"
@@ -70,17 +70,17 @@ def test_another_address_or_authority_is_written_down_with_the_same_key(kubeconf
 
 def test_a_new_key_replaces_whatever_was_there(kubeconfig: Path, authority: Path) -> None:
     kubeconfig.write_text("not: [ours")
-    assert settle(kubeconfig, URL, authority, "a-key") == "a-key"
+    assert write_admin_kubeconfig(kubeconfig, URL, authority, "a-key") == "a-key"
     assert read_key(kubeconfig) == "a-key"
 
 
 def test_without_file_and_key_no_file_is_made(kubeconfig: Path, authority: Path) -> None:
-    assert settle(kubeconfig, URL, authority, None) is None
+    assert write_admin_kubeconfig(kubeconfig, URL, authority, None) is None
     assert not kubeconfig.exists()
 
 
 @pytest.mark.parametrize("content", ["", "text", "users: []", "users: [{name: fairlead}]", "a: [b", "users: 5", "- a"])
 def test_a_file_that_is_not_ours_is_not_guessed_at(kubeconfig: Path, content: str) -> None:
     kubeconfig.write_text(content)
-    with pytest.raises(FileProblem, match="not the kubeconfig that fairlead wrote; restore it"):
+    with pytest.raises(FileProblem, match="not a kubeconfig written by fairlead; restore it"):
         read_key(kubeconfig)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fairlead.cli.cluster_add import remark
+from fairlead.cli.resources.cluster_add import warn_loopback
 from fairlead.client import Client
-from fairlead.client.portable import Portable
+from fairlead.client.kubeconfig_export import ExportedKubeconfig
 from tests.cli.desk import Desk, Ended
 from tests.client.fake import M, failure, items, named
 from tests.client.test_watching import END, lines
@@ -95,10 +95,10 @@ def test_a_context_becomes_a_secret_and_a_cluster_that_names_it(ops: Desk) -> No
     ended = add(ops, "--display-name", "Berlin", "--description", "the big one")
     assert (ended.code, ended.out) == (0, "")
     assert ended.err.splitlines() == [
-        "made the cluster berlin from the context 'the desk'",
-        "waiting for the server to reach berlin",
+        "created the cluster berlin from the context 'the desk'",
+        "waiting for the server to connect to berlin",
         "the cluster berlin is connected: Kubernetes v1.31.0, 3 nodes",
-        "`fairlead kubeconfig --cluster berlin` gives kubectl a context for it",
+        "`fairlead kubeconfig --cluster berlin` writes a kubectl context for it",
     ]
     stored = ops.fake.asked("POST", SECRETS)[0].body
     assert stored["metadata"] == {"name": "cluster-berlin", "labels": {LABEL: "berlin"}}
@@ -138,7 +138,7 @@ def test_another_file_and_another_context_can_be_named(ops: Desk) -> None:
     assert add(ops, "--kubeconfig", str(other)).code == 0
     assert ops.type("cluster", "add", "berlin", KUBECONFIG=str(other)).code == 0
     ended = add(ops, "--kubeconfig", str(other), "--kube-context", "none")
-    assert (ended.code, "choose with --kube-context from the desk" in ended.err) == (1, True)
+    assert (ended.code, "select one with --kube-context from the desk" in ended.err) == (1, True)
 
 
 def test_what_is_wrong_is_said_probe_by_probe_and_left_to_be_mended(ops: Desk) -> None:
@@ -147,13 +147,13 @@ def test_what_is_wrong_is_said_probe_by_probe_and_left_to_be_mended(ops: Desk) -
     ended = add(ops, "-o", "name")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.splitlines() == [
-        "made the cluster berlin from the context 'the desk'",
-        "waiting for the server to reach berlin",
+        "created the cluster berlin from the context 'the desk'",
+        "waiting for the server to connect to berlin",
         "berlin: Connecting: asking for its version",
         "fairlead: the cluster berlin is not connected: Unreachable: nobody answers at its address",
         "  ✗ version   nobody answers at its address",
-        "  the server tries again by itself; `fairlead cluster check berlin` tells how it stands",
-        "  to try another kubeconfig, `fairlead cluster remove berlin`, then add it again",
+        "  the server retries by itself; `fairlead cluster check berlin` shows the status",
+        "  to use another kubeconfig, run `fairlead cluster remove berlin`, then add it again",
     ]
     assert ops.fake.asked("DELETE", SECRET) == []
     assert ops.fake.asked("DELETE", f"{CLUSTERS}/berlin") == []
@@ -165,13 +165,13 @@ def test_a_cluster_that_has_failed_for_good_is_a_failure(ops: Desk) -> None:
     ended = add(ops)
     assert ended.code == 1
     assert "is not connected: ClusterUID: it is connected as munich, too" in ended.err
-    assert "once that is mended, the server notices" in ended.err
+    assert "after you have fixed it, the server reconnects by itself" in ended.err
 
 
 def test_a_cluster_that_is_removed_meanwhile_is_told(ops: Desk) -> None:
     ops.fake.on("GET", CLUSTERS, lines(END))
     ended = add(ops)
-    assert (ended.code, "was removed meanwhile" in ended.err) == (1, True)
+    assert (ended.code, "was deleted while waiting" in ended.err) == (1, True)
 
 
 def test_a_program_that_signs_in_is_refused_with_the_commands_that_help(ops: Desk) -> None:
@@ -180,7 +180,7 @@ def test_a_program_that_signs_in_is_refused_with_the_commands_that_help(ops: Des
     assert (ended.code, ended.out) == (1, "")
     first, _, *commands = ended.err.splitlines()
     assert first.startswith(
-        "fairlead: the context 'the desk' cannot be given to the server: it signs in with a program"
+        "fairlead: the context 'the desk' cannot be used by the server: it uses a credential plugin (exec)"
     )
     assert commands[0] == "  fairlead cluster role spaces | kubectl --context 'the desk' apply -f -"
     assert commands[-1] == "  fairlead cluster add berlin --kube-context fairlead-berlin"
@@ -210,21 +210,21 @@ def test_an_address_of_this_machine_means_another_machine_to_a_server_elsewhere(
     server: str, own: str, remarked: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Client(own) as client:
-        remark(Portable("one", server, b""), client)
-    assert ("is an address of this machine" in capsys.readouterr().err) is remarked
+        warn_loopback(ExportedKubeconfig("one", server, b""), client)
+    assert ("is a loopback address" in capsys.readouterr().err) is remarked
 
 
 def test_a_name_that_is_taken_is_told_before_anything_is_stored(ops: Desk) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy()))
     ended = add(ops)
     assert ended.code == 1
-    assert "there is a cluster berlin already; choose another name" in ended.err
+    assert "the cluster berlin already exists; choose another name" in ended.err
     assert ops.fake.asked("POST", SECRETS) == []
 
 
 @pytest.mark.parametrize(
     ("answer", "told"),
-    [(TAKEN, "there is a cluster berlin already"), ((403, failure(403, "Forbidden", "not for you")), "not for you")],
+    [(TAKEN, "the cluster berlin already exists"), ((403, failure(403, "Forbidden", "not for you")), "not for you")],
 )
 def test_where_no_cluster_can_be_made_no_secret_is_left(ops: Desk, answer: tuple[int, Any], told: str) -> None:
     ops.fake.on("POST", CLUSTERS, answer)
@@ -246,7 +246,7 @@ def test_the_secret_of_somebody_else_is_left_alone(ops: Desk) -> None:
     ops.fake.on("POST", SECRETS, TAKEN)
     ops.fake.on("GET", SECRET, (200, secret()))
     ended = add(ops)
-    assert (ended.code, "is not of this command" in ended.err) == (1, True)
+    assert (ended.code, "was not created by this command" in ended.err) == (1, True)
     assert ops.fake.asked("PATCH", SECRET) == ops.fake.asked("POST", CLUSTERS) == []
 
 
@@ -260,7 +260,7 @@ def test_clusters_are_listed(ops: Desk) -> None:
         ["new", "-", "-", "-", "-"],
     ]
     ops.fake.on("GET", CLUSTERS, items())
-    assert "`fairlead cluster add` connects one" in ops.type("cluster", "list").err
+    assert "connect one with `fairlead cluster add`" in ops.type("cluster", "list").err
 
 
 def test_a_healthy_cluster_is_told_probe_by_probe(ops: Desk) -> None:
@@ -283,7 +283,7 @@ def test_what_is_wrong_is_told_with_what_happens_next(ops: Desk) -> None:
         "✗ version   nobody answers at its address",
         "✗ the cluster berlin is not connected: Unreachable: nobody answers at its address",
     ]
-    assert ended.err == "the server tries again by itself; `fairlead cluster check berlin` tells how it stands\n"
+    assert ended.err == "the server retries by itself; `fairlead cluster check berlin` shows the status\n"
 
 
 def test_a_cluster_that_answers_and_is_not_ready_is_not_healthy(ops: Desk) -> None:
@@ -291,7 +291,7 @@ def test_a_cluster_that_answers_and_is_not_ready_is_not_healthy(ops: Desk) -> No
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, berlin(phase="Initialized", conditions=conditions)))
     ended = ops.type("cluster", "check", "berlin")
     assert ended.code == 1
-    assert "✗ the cluster berlin is connected, but not all is well: NotReady: etcd is down" in ended.out
+    assert "✗ the cluster berlin is connected, but not healthy: NotReady: etcd is down" in ended.out
 
 
 def test_a_probe_that_failed_is_trouble_enough(ops: Desk) -> None:
@@ -299,7 +299,7 @@ def test_a_probe_that_failed_is_trouble_enough(ops: Desk) -> None:
     useless["status"]["probes"] = [*PROBES, {"name": "impersonation", "ok": False, "message": "bind it to a role"}]
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, useless))
     ended = ops.type("cluster", "check", "berlin")
-    assert (ended.code, "not all is well: impersonation: bind it to a role" in ended.out) == (1, True)
+    assert (ended.code, "not healthy: impersonation: bind it to a role" in ended.out) == (1, True)
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (404, failure(404, "NotFound", "no such cluster")))
     ops.fake.on("GET", CLUSTERS, changes(useless))
     ended = add(ops)
@@ -323,14 +323,14 @@ def test_a_check_for_programs_has_the_same_exit_code(ops: Desk) -> None:
 
 def test_old_news_are_told_to_be_old(ops: Desk) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy(lastProbeTime="2026-01-01T00:00:00Z")))
-    assert "the server last looked" in ops.type("cluster", "check", "berlin").err
+    assert "the last probe was" in ops.type("cluster", "check", "berlin").err
 
 
 def test_a_cluster_without_a_kubeconfig_is_told_to_have_none(ops: Desk) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, named("berlin", spec={})))
     ended = ops.type("cluster", "check", "berlin")
-    assert (ended.code, "the server has not looked at it yet" in ended.out) == (1, True)
-    assert "names no kubeconfig" in ended.err
+    assert (ended.code, "the server has not probed it yet" in ended.out) == (1, True)
+    assert "it has no kubeconfig" in ended.err
 
 
 def test_the_key_of_an_agent_stands_alone_on_stdout(ops: Desk) -> None:

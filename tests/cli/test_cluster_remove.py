@@ -16,7 +16,7 @@ def test_a_removal_takes_the_kubeconfig_along(ops: Desk) -> None:
     ops.fake.on("GET", SECRET, (200, secret(**{LABEL: "berlin"})))
     ended = ops.type("cluster", "remove", "berlin", "--yes")
     assert ended.code == 0
-    assert ended.err.endswith("the cluster berlin is removed, and its kubeconfig is forgotten\n")
+    assert ended.err.endswith("the cluster berlin is removed, and its kubeconfig is deleted\n")
     assert len(ops.fake.asked("DELETE", f"{CLUSTERS}/berlin")) == len(ops.fake.asked("DELETE", SECRET)) == 1
 
 
@@ -27,7 +27,7 @@ def test_a_removal_tells_what_holds_it_up(ops: Desk) -> None:
     gone = {"type": "DELETED", "object": held}
     ops.fake.on("GET", CLUSTERS, lines({"type": "ADDED", "object": held}, END, gone))
     ended = ops.type("cluster", "remove", "berlin", "--yes")
-    assert "being removed: held by example.com/held" in ended.err
+    assert "being deleted: waiting for the finalizers example.com/held" in ended.err
     assert ended.err.endswith("the cluster berlin is removed\n")
 
 
@@ -35,7 +35,9 @@ def test_a_removal_leaves_secrets_that_are_not_of_this_command(ops: Desk) -> Non
     ops.fake.on("GET", CLUSTERS, lines(END))
     ops.fake.on("GET", SECRET, (200, secret()))
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy()))
-    assert "is not of `fairlead cluster add`, and stays" in ops.type("cluster", "remove", "berlin", "--yes").err
+    assert (
+        "was not created by `fairlead cluster add` and is kept" in ops.type("cluster", "remove", "berlin", "--yes").err
+    )
     elsewhere = named("berlin", spec={"config": {"secretName": "other", "secretNamespace": "default"}})
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, elsewhere))
     assert ops.type("cluster", "remove", "berlin", "--yes").code == 0
@@ -80,11 +82,11 @@ def test_a_refusal_lists_no_more_than_a_screenful(ops: Desk) -> None:
 
 def test_instances_can_be_abandoned_and_their_namespaces_are_listed(ops: Desk) -> None:
     inhabit(ops, instance("a", "demo-a"))
-    left = {"message": "what belongs to instances stays in the cluster: space p-demo/a (namespace demo-a)"}
+    left = {"message": "objects of these instances were left in the cluster: space p-demo/a (namespace demo-a)"}
     ops.fake.on("GET", EVENTS, (200, {"items": [left]}))
     ops.sit_at_a_terminal()
     ended = ops.type("cluster", "remove", "berlin", "--abandon", stdin="n\n")
-    assert (ended.code, "These namespaces stay in it: demo-a." in ended.err) == (2, True)
+    assert (ended.code, "These namespaces are left in it: demo-a." in ended.err) == (2, True)
     ended = ops.type("cluster", "remove", "berlin", "--abandon", "--yes")
     assert ended.code == 0
     assert ended.err.endswith(f"warning: {left['message']}\n")

@@ -7,8 +7,8 @@ import yaml
 from typer.testing import CliRunner
 
 from fairlead.cli import make_app
-from fairlead.cli.cluster_role import Part, build_objects
-from fairlead.controllers.cluster_rights import EXTRA, REQUIRED
+from fairlead.cli.resources.cluster_role import RolePart, build_objects
+from fairlead.controllers.clusters.probe import EXTRA_RIGHT, REQUIRED_RIGHTS
 
 RUNNER = CliRunner()
 
@@ -56,8 +56,8 @@ def test_every_right_that_is_probed_is_in_the_role_for_gateways() -> None:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    probed = {(right.group, right.resource) for right in REQUIRED}
-    assert given == {*probed, (EXTRA.group, f"{EXTRA.resource}/{EXTRA.subresource}")}
+    probed = {(right.group, right.resource) for right in REQUIRED_RIGHTS}
+    assert given == {*probed, (EXTRA_RIGHT.group, f"{EXTRA_RIGHT.resource}/{EXTRA_RIGHT.subresource}")}
 
 
 def test_no_role_gives_everything_or_the_right_to_take_more() -> None:
@@ -72,14 +72,14 @@ def test_no_role_gives_everything_or_the_right_to_take_more() -> None:
 def test_it_says_that_the_right_to_impersonate_is_as_strong_as_that_of_an_administrator(arguments: list[str]) -> None:
     said = " ".join(RUNNER.invoke(make_app(), ["cluster", "role", *arguments]).stdout.replace("# ", "").split())
     assert "impersonate all users and groups" in said
-    assert "system:masters included" in said and "as strong as cluster-admin" in said
+    assert "including system:masters" in said and "equivalent to cluster-admin" in said
 
 
 def test_other_cluster_roles_and_another_account_can_be_named() -> None:
     objects = printed("spaces", "--cluster-role", "tenant", "--account", "hub", "--namespace", "ops")
     assert [rule["resourceNames"] for rule in rules(objects) if "bind" in rule["verbs"]] == [["tenant"]]
     assert objects[0]["metadata"] == {"name": "hub", "namespace": "ops"}
-    assert objects == build_objects([Part.SPACES], ["tenant"], "hub", "ops")
+    assert objects == build_objects([RolePart.SPACES], ["tenant"], "hub", "ops")
 
 
 def test_an_unknown_part_is_refused_with_those_that_there_are() -> None:
@@ -91,4 +91,4 @@ def test_an_unknown_part_is_refused_with_those_that_there_are() -> None:
 def test_cluster_add_prints_all_roles_without_a_name_or_a_server() -> None:
     ended = RUNNER.invoke(make_app(), ["cluster", "add", "--print-role"])
     assert ended.exit_code == 0, ended.output
-    assert list(yaml.safe_load_all(ended.stdout)) == printed(*(part.value for part in Part))
+    assert list(yaml.safe_load_all(ended.stdout)) == printed(*(part.value for part in RolePart))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.client import ApiProblem
+from fairlead.client import ApiStatusError
 from tests.cli.desk import Desk
 from tests.cli.test_commands_end_to_end import administrator, as_json, done
 from tests.client.fake import Fake
@@ -31,7 +31,7 @@ def desk(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Des
 def test_a_cluster_is_added_listed_checked_and_removed_with_its_kubeconfig(desk: Desk, server: Server) -> None:
     kubeconfig = str(Path(server.ca_file).parents[1] / "admin.kubeconfig")
     done(desk.type("cluster", "add", "itself", "--kubeconfig", kubeconfig, "--no-wait"))
-    assert "there is a cluster itself already" in desk.type("cluster", "add", "itself", "--kubeconfig", kubeconfig).err
+    assert "the cluster itself already exists" in desk.type("cluster", "add", "itself", "--kubeconfig", kubeconfig).err
     (listed,) = as_json(desk.type("cluster", "list", "-o", "json"))["items"]
     assert listed["spec"]["config"]["secretName"] == "cluster-itself"
     assert desk.type("cluster", "check", "itself").code == 1  # no server connects to itself
@@ -40,8 +40,8 @@ def test_a_cluster_is_added_listed_checked_and_removed_with_its_kubeconfig(desk:
     with administrator(server) as client:
         path = client.core_path("secrets", "cluster-itself", namespace="service-system")
         assert list(client.send("GET", path)["data"]) == ["config"]
-        assert "its kubeconfig is forgotten" in desk.type("cluster", "remove", "itself", "--yes").err
-        with pytest.raises(ApiProblem, match="not found"):
+        assert "its kubeconfig is deleted" in desk.type("cluster", "remove", "itself", "--yes").err
+        with pytest.raises(ApiStatusError, match="not found"):
             client.send("GET", path)
 
 
@@ -67,7 +67,8 @@ def test_waiting_for_a_space_in_a_cluster_that_does_not_answer_ends_in_time(
         ended = desk.type(*wanted, "--wait", "--timeout", "3s")
         assert ended.code == 1
         assert (
-            "the space dev is still Pending (Progressing: its namespace is being made or updated) after 3s" in ended.err
+            "the space dev is still Pending (Progressing: its namespace is being created or updated) after 3s"
+            in ended.err
         )
         done(desk.type("space", "delete", "dev", "--project", "patient", "--yes", "--abandon"))
         done(desk.type("cluster", "remove", "mute", "--yes", "--keep"))

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead import __version__
-from fairlead.cli import COMMANDS, make_app, typed
+from fairlead.cli import COMMANDS, make_app, requested_command
 from fairlead.settings import SETTINGS, flag
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -35,7 +35,7 @@ def test_serve_has_a_flag_for_every_setting_with_its_default() -> None:
     text = " ".join(output.replace("│", " ").split())
     for name, setting in SETTINGS.items():
         assert f"{flag(name)} " in text
-        assert f"{setting.about.help}. Default: {setting.shown_default}" in text
+        assert f"{setting.info.help}. Default: {setting.default_text}" in text
 
 
 def test_the_version_is_told_in_three_ways() -> None:
@@ -49,7 +49,7 @@ def test_the_version_is_the_one_of_the_package() -> None:
 
 
 def test_a_bad_setting_ends_the_command_with_one_line_about_it() -> None:
-    assert fairlead("up", "--port", "many") == (1, "fairlead: --port: 'many' is not a whole number\n")
+    assert fairlead("up", "--port", "many") == (1, "fairlead: --port: 'many' is not an integer\n")
     assert fairlead("serve", "--config", "/nowhere/fairlead.yaml") == (
         1,
         "fairlead: /nowhere/fairlead.yaml: no such file; create it, or leave out --config and FAIRLEAD_CONFIG\n",
@@ -60,7 +60,7 @@ def test_a_variable_that_nobody_reads_stops_the_start() -> None:
     code, output = fairlead("up", FAIRLEAD_BODYLIMIT="5000")
     assert (code, output) == (
         1,
-        "fairlead: there is no setting FAIRLEAD_BODYLIMIT; did you mean FAIRLEAD_BODY_LIMIT? Otherwise unset it\n",
+        "fairlead: unknown setting FAIRLEAD_BODYLIMIT; did you mean FAIRLEAD_BODY_LIMIT? Otherwise unset it\n",
     )
 
 
@@ -72,16 +72,16 @@ def test_a_command_alone_shows_the_same_help_as_among_all(name: str) -> None:
 
 
 def test_only_the_command_that_is_typed_is_made() -> None:
-    assert typed(["up", "--json"], {}) == "up"
-    assert [typed(given, {}) for given in ([], ["--help"], ["--version"], ["upp"])] == [None] * 4
+    assert requested_command(["up", "--json"], {}) == "up"
+    assert [requested_command(given, {}) for given in ([], ["--help"], ["--version"], ["upp"])] == [None] * 4
 
 
 def test_a_shell_that_completes_names_the_command_in_a_variable() -> None:
     bash = {"_FAIRLEAD_COMPLETE": "complete_bash", "COMP_WORDS": "fairlead key cr"}
     zsh = {"_FAIRLEAD_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "fairlead key cr"}
-    assert [typed([], bash), typed([], zsh)] == ["key", "key"]
-    assert typed([], bash | {"COMP_WORDS": "fairlead k"}) is None
-    assert typed(["up"], {"COMP_WORDS": "other key"}) == "up"
+    assert [requested_command([], bash), requested_command([], zsh)] == ["key", "key"]
+    assert requested_command([], bash | {"COMP_WORDS": "fairlead k"}) is None
+    assert requested_command(["up"], {"COMP_WORDS": "other key"}) == "up"
 
 
 def test_no_command_begins_like_another_so_that_one_completes_alone() -> None:
@@ -92,7 +92,8 @@ def test_no_command_begins_like_another_so_that_one_completes_alone() -> None:
 def test_starting_a_server_imports_no_other_command() -> None:
     code = (
         "import sys; from fairlead.cli import make_app; make_app('up');"
-        "print(*[name for name in ('fairlead.client', 'fairlead.cli.key', 'rich', 'httpx') if name in sys.modules])"
+        "names = ('fairlead.client', 'fairlead.cli.access.key', 'rich', 'httpx');"
+        "print(*[name for name in names if name in sys.modules])"
     )
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert told == "\n"

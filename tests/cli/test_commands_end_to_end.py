@@ -75,7 +75,7 @@ def test_the_kubeconfig_that_up_leaves_is_a_login(server: Server, tmp_path: Path
     told = as_json(desk.type("whoami", "-o", "json"))
     assert (told["user"]["name"], told["accessKey"]) == ("admin", "admin-first-key")
     assert told["projectNamespacePrefix"] == "service-p-"
-    assert "all the rights of admin" in desk.type("whoami").out
+    assert "all permissions of admin" in desk.type("whoami").out
 
 
 def test_a_user_logs_in_with_a_password_and_out_again(desk: Desk) -> None:
@@ -85,7 +85,7 @@ def test_a_user_logs_in_with_a_password_and_out_again(desk: Desk) -> None:
     told = as_json(desk.type("whoami", "-o", "json"))
     assert (told["user"]["displayName"], told["accessKeyType"]) == ("Alice A.", "Login")
     value = desk.kept().contexts["alice"].key
-    assert "is no longer valid" in desk.type("logout").err
+    assert "is revoked" in desk.type("logout").err
     assert set(desk.kept().contexts) == {"test"}
     refused = whoami(desk, value)
     assert refused.code == 1
@@ -226,7 +226,7 @@ def test_people_ask_about_their_own_keys(desk: Desk) -> None:
     done(log_in(desk, "hal"))
     lasting = desk.type("key", "create", "--name", "hals-own")
     assert lasting.code == 1
-    assert "no key outlives the one it was made with" in lasting.err
+    assert "no key outlives the one that issued it" in lasting.err
     done(desk.type("key", "create", "--name", "hals-own", "--ttl", "1h"))
     ended = desk.type("key", "explain", "hals-own", "--verb", "delete", "--resource", "projects")
     assert ended.code == 1
@@ -296,9 +296,9 @@ def test_a_project_is_made_shown_and_deleted_by_its_owner(desk: Desk) -> None:
     assert "project/ships" in done(desk.type("project", "list", "-o", "name")).splitlines()
     assert "service-p-ships" in done(desk.type("project", "show", "ships"))
     rows = [line.split()[:3] for line in done(desk.type("project", "members", "ships")).splitlines()[1:]]
-    assert rows == [["user", "jan", "owner"], ["user", "kim", "by"], ["team", "crew", "user"]]
+    assert rows == [["user", "jan", "owner"], ["user", "kim", "through"], ["team", "crew", "user"]]
     ended = desk.type("project", "delete", "ships", "--yes")
-    assert "the project ships is gone" in ended.err, ended.err
+    assert "the project ships is deleted" in ended.err, ended.err
     assert "project/ships" not in done(desk.type("project", "list", "-o", "name"))
 
 
@@ -310,7 +310,7 @@ def test_members_come_and_go(desk: Desk) -> None:
     assert [each["name"] for each in as_json(desk.type("whoami", "-o", "json"))["user"]["teams"]] == ["guests"]
     done(desk.type("team", "remove", "guests", "lou", "--context", "test"))
     assert not as_json(desk.type("whoami", "-o", "json"))["user"].get("teams")
-    assert "there is no user 'nobody'" in desk.type("team", "add", "guests", "nobody", "--context", "test").err
+    assert "user 'nobody' does not exist" in desk.type("team", "add", "guests", "nobody", "--context", "test").err
 
 
 def test_a_project_that_is_deleted_says_what_it_waits_for(desk: Desk, server: Server, fairlead: Fairlead) -> None:
@@ -324,7 +324,7 @@ def test_a_project_that_is_deleted_says_what_it_waits_for(desk: Desk, server: Se
         told = iter(deleting.stderr.readline, "")
         assert any("waiting for 1 spaceinstance" in line and "example.com/held" in line for line in told)
         client.patch("spaceinstances", "held", {"metadata": {"finalizers": None}}, namespace="service-p-held")
-        assert "the project held is gone" in list(told)[-1]
+        assert "the project held is deleted" in list(told)[-1]
         assert deleting.wait() == 0
 
 
@@ -347,7 +347,7 @@ def test_a_virtual_cluster_is_imported_and_migrated(desk: Desk) -> None:
         done(desk.type("project", "create", project))
     done(desk.type("vcluster", "import", "theirs", "--project", "from-here", "--display-name", "Theirs"))
     route = ("vcluster", "migrate", "theirs", "--from", "from-here", "--to", "to-there")
-    assert "could move" in desk.type(*route, "--dry-run").err
+    assert "can be moved" in desk.type(*route, "--dry-run").err
     assert projects_of(desk, "theirs") == ["from-here"]
     done(desk.type(*route))
     assert projects_of(desk, "theirs") == ["to-there"]
@@ -391,4 +391,4 @@ def test_a_workspace_is_made_from_a_template_and_waited_for(desk: Desk, server: 
     with administrator(server) as client:
         client.delete("runners", "dock")
     _, err = deleting.communicate(timeout=PATIENCE)
-    assert "the workspace desk is gone" in err
+    assert "the workspace desk is deleted" in err

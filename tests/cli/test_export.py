@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 from typer.testing import CliRunner
 
-from fairlead.cli.export import group
+from fairlead.cli.storage.export import group
 
 
 def exported(*arguments: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from fairlead.cli.flags import takes
+from fairlead.cli.ui.flags import options_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ def run(*arguments: str) -> tuple[int, list[Outer]]:
     app = typer.Typer()
 
     @app.command()
-    @takes(Outer)
+    @options_from(Outer)
     def command(given: Outer) -> None:
         """Say something."""
         seen.append(given)
@@ -45,7 +45,7 @@ def test_what_is_required_stays_required_and_types_are_checked() -> None:
 
 
 def test_the_help_is_that_of_the_function() -> None:
-    @takes(Outer)
+    @options_from(Outer)
     def command(given: Outer) -> None:
         """Say something."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.key_words import expiry, row, state
+from fairlead.cli.access.key import expiry_time, key_state, table_row
 from tests.cli.desk import Desk, loaded
 from tests.client.fake import M, failure, items, named
 
@@ -33,7 +33,7 @@ def sent(desk: Desk) -> dict[str, Any]:
 def test_a_new_value_is_alone_on_stdout(minting: Desk) -> None:
     ended = minting.type("key", "create")
     assert (ended.code, ended.out) == (0, "fairlead_new-value\n")
-    assert "the key key-x7k2p; it is shown this once only" in ended.err
+    assert "the key key-x7k2p; it is shown only once" in ended.err
     assert "fairlead_new-value" not in ended.err
     assert sent(minting) == {
         "apiVersion": "management.service.sh/v1",
@@ -87,11 +87,11 @@ def test_a_scope_can_come_from_a_file_even_an_empty_one(minting: Desk, tmp_path:
 @pytest.mark.parametrize(
     ("flags", "advice"),
     [
-        (("--space", "a"), "'a' does not name a part of a scope; write it as PROJECT/SPACE"),
-        (("--space", "a/"), "write it as PROJECT/SPACE"),
-        (("--project", "a/b"), "write it as PROJECT"),
+        (("--space", "a"), "'a' is not a valid scope entry; use the format PROJECT/SPACE"),
+        (("--space", "a/"), "use the format PROJECT/SPACE"),
+        (("--project", "a/b"), "use the format PROJECT"),
         (("--scope-file", "/nowhere.yaml"), "/nowhere.yaml: no such file"),
-        (("--scope-file", "/nowhere.yaml", "--project", "a"), "leave out the other flags about it"),
+        (("--scope-file", "/nowhere.yaml", "--project", "a"), "use either the file or the flags"),
     ],
 )
 def test_a_scope_that_cannot_be_meant_is_a_usage_error(minting: Desk, flags: tuple[str, ...], advice: str) -> None:
@@ -113,7 +113,7 @@ def test_a_scope_file_that_is_none_never_means_a_key_without_scope(minting: Desk
 def test_a_duration_that_is_none_is_a_usage_error(minting: Desk) -> None:
     ended = minting.type("key", "create", "--ttl", "a while")
     assert ended.code == 2
-    assert "write it like 30d, 12h, 90m, 45s" in " ".join(ended.err.replace("│", " ").split())
+    assert "use the format 30d, 12h, 90m, 45s" in " ".join(ended.err.replace("│", " ").split())
 
 
 def test_a_refusal_is_told_with_its_reason(minting: Desk) -> None:
@@ -125,7 +125,7 @@ def test_a_refusal_is_told_with_its_reason(minting: Desk) -> None:
 
 def test_a_life_that_is_too_long_is_told_with_its_flag(minting: Desk) -> None:
     minting.fake.on("POST", KEYS, (403, failure(403, "Forbidden", "set spec.ttl to at most 60")))
-    assert "spec.ttl is --ttl here" in minting.type("key", "create").err
+    assert "set spec.ttl with --ttl" in minting.type("key", "create").err
 
 
 def test_a_scope_that_is_refused_is_told_with_its_file(minting: Desk, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_scope_that_is_refused_is_told_with_its_file(minting: Desk, tmp_path: 
     file.write_text("rules: [{verb: [get]}]")
     minting.fake.on("POST", KEYS, (400, failure(400, "BadRequest", 'unknown field "spec.scope.rules[0].verb"')))
     ended = minting.type("key", "create", "--scope-file", str(file))
-    assert (ended.code, f"spec.scope is what {file} holds" in ended.err) == (1, True)
+    assert (ended.code, f"spec.scope is the content of {file}" in ended.err) == (1, True)
 
 
 def test_what_the_server_warns_of_is_shown_beside_the_value(minting: Desk) -> None:
@@ -176,8 +176,8 @@ def test_no_keys_is_said_so_beside_the_output(user: Desk) -> None:
     user.fake.on("GET", KEYS, items())
     ended = user.type("key", "list")
     assert (ended.code, ended.out) == (0, "")
-    assert "no keys; make one with `fairlead key create`" in ended.err
-    assert "no keys of team ops that you may see" in user.type("key", "list", "--team", "ops").err
+    assert "no keys; create one with `fairlead key create`" in ended.err
+    assert "no keys of team ops that you may read" in user.type("key", "list", "--team", "ops").err
 
 
 def test_one_list_is_asked_for_at_a_time(user: Desk) -> None:
@@ -190,23 +190,31 @@ def test_a_row_says_what_people_want_to_know() -> None:
     made = key("ci", ttl=86400 * 30, scope=scope, displayName="CI")
     made["status"]["lastActivity"] = "2026-01-09T22:00:00Z"
     shown = ("ci", "alice", "User", "active", "in 21d", "2h ago", "project a (+1)", "CI", "9d")
-    assert row(made, NOW) == shown
-    assert row(named("ops", spec={"team": "ops"}), NOW)[1:8] == ("team ops", "-", "active", "never", "-", "all", "-")
+    assert table_row(made, NOW) == shown
+    assert table_row(named("ops", spec={"team": "ops"}), NOW)[1:8] == (
+        "team ops",
+        "-",
+        "active",
+        "never",
+        "-",
+        "all",
+        "-",
+    )
 
 
 def test_a_row_of_an_expired_key_says_since_when() -> None:
-    assert row(key("old", ttl=86400), NOW)[3:5] == ("expired", "8d ago")
+    assert table_row(key("old", ttl=86400), NOW)[3:5] == ("expired", "8d ago")
 
 
 def test_a_life_counts_from_the_last_use_where_the_key_says_so() -> None:
     fixed, sliding = key("a", ttl=3600), key("b", ttl=3600, ttlAfterLastActivity=True)
-    assert expiry(fixed) == expiry(sliding) == datetime(2026, 1, 1, 1, tzinfo=UTC)
+    assert expiry_time(fixed) == expiry_time(sliding) == datetime(2026, 1, 1, 1, tzinfo=UTC)
     for each in (fixed, sliding):
         each["status"]["lastActivity"] = "2026-01-09T23:30:00Z"
-    assert expiry(sliding) == NOW + timedelta(minutes=30)
-    assert (state(fixed, NOW), state(sliding, NOW)) == ("expired", "active")
-    assert state(key("c", disabled=True, ttl=1), NOW) == "disabled"
-    assert state(named("d", spec={}, status={"expired": "2026-01-02T00:00:00Z"}), NOW) == "expired"
+    assert expiry_time(sliding) == NOW + timedelta(minutes=30)
+    assert (key_state(fixed, NOW), key_state(sliding, NOW)) == ("expired", "active")
+    assert key_state(key("c", disabled=True, ttl=1), NOW) == "disabled"
+    assert key_state(named("d", spec={}, status={"expired": "2026-01-02T00:00:00Z"}), NOW) == "expired"
 
 
 def test_one_key_is_shown_without_its_value(user: Desk) -> None:
@@ -236,9 +244,9 @@ def test_rotation_prints_the_new_value_and_keeps_the_old_one_for_a_while(user: D
     user.fake.on("POST", f"{KEYS}/ci/rotate", (201, key("ci", key="fairlead_second")))
     ended = user.type("key", "rotate", "ci", "--overlap", "1h")
     assert (ended.code, ended.out) == (0, "fairlead_second\n")
-    assert "the value before stays valid for 1h" in ended.err
+    assert "the old value stays valid for 1h" in ended.err
     assert user.fake.asked("POST", f"{KEYS}/ci/rotate")[0].body == {"spec": {"overlapSeconds": 3600}}
-    assert "the value before has ended" in user.type("key", "rotate", "ci").err
+    assert "the old value is revoked" in user.type("key", "rotate", "ci").err
     assert user.fake.asked("POST", f"{KEYS}/ci/rotate")[1].body == {"spec": {}}
     assert user.kept().contexts["test"].key != "fairlead_second"
 
@@ -247,7 +255,7 @@ def test_rotating_the_key_in_use_keeps_the_login_working(user: Desk) -> None:
     user.fake.on("POST", f"{KEYS}/alice-key/rotate", (201, key("alice-key", key="fairlead_second")))
     ended = user.type("key", "rotate", "alice-key")
     assert ended.out == "fairlead_second\n"
-    assert "the login 'test' uses the new value" in ended.err
+    assert "the login 'test' now uses the new value" in ended.err
     assert user.kept().contexts["test"].key == "fairlead_second"
 
 
@@ -256,7 +264,7 @@ def test_revoking_takes_a_yes(user: Desk) -> None:
     user.fake.on("DELETE", f"{KEYS}/ci", (200, {}))
     ended = user.type("key", "revoke", "ci")
     assert ended.code == 2
-    assert "End the key ci of user alice for good? Nobody is here to say so; add --yes" in ended.err
+    assert "Permanently revoke the key ci of user alice? Cannot ask for confirmation" in ended.err
     user.sit_at_a_terminal()
     assert user.type("key", "revoke", "ci", stdin="n\n").code == 2
     assert not user.fake.asked("DELETE", f"{KEYS}/ci")

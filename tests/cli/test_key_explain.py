@@ -16,7 +16,7 @@ YES = {
     "path": [
         {"step": "scope", "verdict": "no opinion", "reason": "inside: project demo"},
         {"step": "roles", "verdict": "allow", "reason": "ClusterRole edit"},
-        {"step": "owners", "verdict": "not asked"},
+        {"step": "owners", "verdict": "not evaluated"},
     ],
 }
 NO = {"allowed": False, "path": [{"step": "scope", "verdict": "deny", "reason": "apps are outside"}]}
@@ -47,10 +47,10 @@ def test_the_path_of_the_decision_is_shown(explaining: Desk) -> None:
         "ci may create apps.management.service.sh in service-p-demo",
         "project demo is in the scope",
         "",
-        "ASKED VERDICT REASON",
+        "AUTHORIZER VERDICT REASON",
         "scope no opinion inside: project demo",
         "roles allow ClusterRole edit",
-        "owners not asked -",
+        "owners not evaluated -",
     ]
     attributes = {
         "verb": "create",
@@ -77,7 +77,7 @@ def test_no_ends_with_one_like_kubectl_auth_can_i(explaining: Desk) -> None:
     ("flags", "words"),
     [
         (("--verb", "gte", "--resource", "apps"), "apps.management.service.sh has no verb 'gte'; it has create, get"),
-        (("--verb", "get", "--resource", "clusters", "-n", "ns"), "clusters.management.service.sh is in no namespace"),
+        (("--verb", "get", "--resource", "clusters", "-n", "ns"), "clusters.management.service.sh is cluster-scoped"),
     ],
 )
 def test_what_looks_like_a_slip_is_remarked_on(explaining: Desk, flags: tuple[str, ...], words: str) -> None:
@@ -116,11 +116,11 @@ def test_somebody_elses_key_is_asked_about_as_an_administrator(explaining: Desk)
 @pytest.mark.parametrize(
     ("flags", "advice"),
     [
-        ((), "ask about a resource or about a path"),
-        (("--resource", "apps", "--path", "/x"), "one of them, and not both"),
+        ((), "set either a resource or a path"),
+        (("--resource", "apps", "--path", "/x"), "set either a resource or a path"),
         (("--path", "/x", "-n", "ns"), "a path has neither name nor namespace"),
-        (("--path", "metrics"), "write it like /metrics"),
-        (("--resource", "apps", "-n", "a", "--project", "b"), "give --namespace or --project, not both"),
+        (("--path", "metrics"), "a path starts with a slash, like /metrics"),
+        (("--resource", "apps", "-n", "a", "--project", "b"), "--namespace and --project are mutually exclusive"),
     ],
 )
 def test_a_question_without_sense_is_a_usage_error(explaining: Desk, flags: tuple[str, ...], advice: str) -> None:

@@ -14,7 +14,7 @@ def test_a_context_is_put_into_the_home_folders_file(user: Desk) -> None:
     ended = user.type("kubeconfig")
     assert (ended.code, ended.out) == (0, "")
     path = user.home / ".kube" / "config"
-    assert f"wrote the context 'fairlead-test' into {path}" in ended.err
+    assert f"wrote the context 'fairlead-test' to {path}" in ended.err
     config = yaml.safe_load(path.read_bytes())
     assert config["current-context"] == "fairlead-test"
     assert config["users"] == [{"name": "fairlead-test", "user": {"token": KEY}}]
@@ -75,9 +75,9 @@ def test_a_key_that_may_only_use_a_cluster_is_taken_at_its_word(user: Desk) -> N
     ("flags", "told"),
     [
         (("--cluster", "berlin", "--project", "demo"), "choose one"),
-        (("--space", "dev"), "write it as --space P/S"),
-        (("--virtual-cluster", "a/b/c"), "write it as --virtual-cluster P/V"),
-        (("--space", "/dev"), "write it as --space P/S"),
+        (("--space", "dev"), "use the format --space P/S"),
+        (("--virtual-cluster", "a/b/c"), "use the format --virtual-cluster P/V"),
+        (("--space", "/dev"), "use the format --space P/S"),
     ],
 )
 def test_a_context_leads_to_one_place(user: Desk, flags: tuple[str, ...], told: str) -> None:
@@ -90,7 +90,7 @@ def test_a_context_leads_to_one_place(user: Desk, flags: tuple[str, ...], told: 
 def test_a_name_that_is_a_step_in_a_path_is_refused(user: Desk, name: str) -> None:
     ended = user.type("kubeconfig", "--cluster", name, "-o", "-")
     assert (ended.code, ended.out) == (1, "")
-    assert "is no name of an object" in ended.err
+    assert "is not a valid object name" in ended.err
 
 
 def test_other_contexts_and_the_current_one_can_stay(user: Desk) -> None:
@@ -100,7 +100,7 @@ def test_other_contexts_and_the_current_one_can_stay(user: Desk) -> None:
     path.write_text(before)
     ended = user.type("kubeconfig", "--keep-current", "--context-name", "mine")
     assert "kubectl --context mine" in ended.err
-    assert f"the file before is {path}.bak" in ended.err
+    assert f"the previous version is {path}.bak" in ended.err
     config = yaml.safe_load(path.read_bytes())
     assert [each["name"] for each in config["contexts"]] == ["other", "mine"]
     assert config["current-context"] == "other"

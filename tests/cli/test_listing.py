@@ -25,7 +25,7 @@ def impatient(user: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fairlead.client.watching.time.sleep", interrupted)
+    monkeypatch.setattr("fairlead.client.watch.time.sleep", interrupted)
     return user
 
 

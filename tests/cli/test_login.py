@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.client.contexts import Login
-from fairlead.client.tls import fingerprint, presented_certificate
+from fairlead.client.tls import fetch_certificate, fingerprint
 from tests.cli.desk import Desk
 from tests.client.fake import KEY, M, failure
 
@@ -35,7 +35,7 @@ def test_a_key_that_works_is_kept_for_the_other_commands(ready: Desk) -> None:
 def test_the_key_is_not_sent_before_the_server_is_trusted(ready: Desk) -> None:
     ended = ready.type("login", ready.fake.url, "--key-stdin", stdin=KEY)
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith(f"fairlead: {ready.fake.url}: the server's certificate is from an authority")
+    assert ended.err.startswith(f"fairlead: {ready.fake.url}: the server's certificate is signed by an unknown CA")
     assert "--ca-file" in ended.err
     assert not ready.fake.requests
     assert not ready.logins.exists()
@@ -45,14 +45,14 @@ def test_a_key_that_the_server_refuses_is_not_kept(ready: Desk) -> None:
     ready.fake.on("POST", f"{M}/selves", (401, failure(401, "Unauthorized", "invalid bearer token")))
     ended = ready.type("login", ready.fake.url, "--key-stdin", "--ca-file", ready.fake.ca_file, stdin=KEY)
     assert ended.code == 1
-    assert "does not accept this key (invalid bearer token); copy it again" in ended.err
+    assert "does not accept this key (invalid bearer token); check that it is complete" in ended.err
     assert not ready.logins.exists()
 
 
 def test_a_key_on_the_command_line_works_with_a_warning(ready: Desk) -> None:
     ended = ready.type("login", ready.fake.url, "--key", KEY, "--ca-file", ready.fake.ca_file, "--name", "mine")
     assert ended.code == 0
-    assert "warning: the shell keeps this key in its history; --key-stdin does not" in ended.err
+    assert "warning: the key is now in the shell history; use --key-stdin to avoid that" in ended.err
     assert ready.kept().current == "mine"
 
 
@@ -71,7 +71,7 @@ def test_without_any_flag_the_person_at_the_terminal_is_asked_for_the_key(ready:
 def test_where_nobody_can_be_asked_there_is_advice(ready: Desk) -> None:
     ended = ready.type("login", ready.fake.url, "--ca-file", ready.fake.ca_file)
     assert ended.code == 2
-    assert ended.err.startswith("fairlead: nobody is here to type the access key; give it with --key-stdin")
+    assert ended.err.startswith("fairlead: cannot prompt for the access key: stdin is not a terminal; use --key-stdin")
 
 
 def test_a_password_is_changed_into_a_key(ready: Desk) -> None:
@@ -98,14 +98,14 @@ def test_a_wrong_password_is_told_in_the_servers_words(ready: Desk) -> None:
     flags = ("--user", "alice", "--password-stdin", "--ca-file", ready.fake.ca_file)
     ended = ready.type("login", ready.fake.url, *flags, stdin="wrong\n")
     assert ended.code == 1
-    assert "did not let alice in: user name or password is wrong; try again" in ended.err
+    assert "rejected the login of alice: user name or password is wrong; try again" in ended.err
 
 
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
-        (("localhost:8443",), "give it like https://"),
-        (("http://localhost:8443",), "keys travel over https only"),
+        (("localhost:8443",), "use a URL like https://"),
+        (("http://localhost:8443",), "access keys are sent over https only"),
         (("https://localhost:8443", "--ca-file", "nowhere.crt"), "nowhere.crt: no such file"),
     ],
 )
@@ -133,7 +133,7 @@ def test_the_person_may_trust_a_certificate_after_comparing_its_fingerprint(read
     ready.sit_at_a_terminal(KEY)
     ended = ready.type("login", ready.fake.url, stdin="y\n")
     assert ended.code == 0, ended.err
-    certificate = presented_certificate(ready.fake.url)
+    certificate = fetch_certificate(ready.fake.url)
     assert f"SHA-256 fingerprint: {fingerprint(certificate)}" in ended.err
     assert next(iter(ready.kept().contexts.values())).authority == certificate
 
@@ -150,20 +150,20 @@ def test_anything_but_yes_leaves_the_certificate_untrusted(ready: Desk, answer: 
 def test_a_certificate_that_contradicts_the_given_authority_is_not_up_for_acceptance(
     ready: Desk, tmp_path: Path
 ) -> None:
-    from fairlead.core.certificates import ensure_certificates
+    from fairlead.core.crypto.certificates import ensure_certificates
 
     ready.sit_at_a_terminal(KEY)
     other = ensure_certificates(tmp_path / "other").ca_file
     ended = ready.type("login", ready.fake.url, "--ca-file", str(other), stdin="y\n")
     assert ended.code == 1
     assert "fingerprint" not in ended.err
-    assert "give the right one with `fairlead login --ca-file`" in ended.err
+    assert "specify the right one with `fairlead login --ca-file`" in ended.err
 
 
 def test_insecure_is_kept_with_a_warning(ready: Desk) -> None:
     ended = ready.type("login", ready.fake.url, "--key-stdin", "--insecure", stdin=KEY)
     assert ended.code == 0
-    assert "warning: whoever is between you and" in ended.err
+    assert "can be intercepted and modified (--insecure)" in ended.err
     assert next(iter(ready.kept().contexts.values())).insecure
 
 
@@ -181,9 +181,9 @@ def test_a_kubeconfig_has_everything_that_a_login_needs(ready: Desk, tmp_path: P
     ("flags", "advice"),
     [
         (("https://a.test", "--key", "k", "--user", "u"), "--key and --user are different ways to log in; choose one"),
-        (("https://a.test", "--password-stdin"), "name the user with --user"),
+        (("https://a.test", "--password-stdin"), "--password-stdin requires a user; set it with --user"),
         (("https://a.test", "--insecure", "--ca-file", "x"), "choose one"),
-        ((), "name the server, like `fairlead login https://127.0.0.1:8443`"),
+        ((), "set the URL of the server, like `fairlead login https://127.0.0.1:8443`"),
     ],
 )
 def test_flags_that_contradict_each_other_are_a_usage_error(desk: Desk, flags: tuple[str, ...], advice: str) -> None:
@@ -209,7 +209,7 @@ def test_logging_out_ends_a_login_key_and_forgets_it(user: Desk) -> None:
     user.fake.on("DELETE", f"{M}/ownedaccesskeys/alice-login", (200, {}))
     ended = user.type("logout")
     assert (ended.code, ended.out) == (0, "")
-    assert "the key alice-login is no longer valid" in ended.err
+    assert "the key alice-login is revoked" in ended.err
     assert len(user.fake.asked("DELETE", f"{M}/ownedaccesskeys/alice-login")) == 1
     assert user.kept().contexts == {}
 
@@ -217,7 +217,7 @@ def test_logging_out_ends_a_login_key_and_forgets_it(user: Desk) -> None:
 def test_logging_out_leaves_a_key_that_somebody_made(user: Desk) -> None:
     ended = user.type("logout", "--context", "test")
     assert ended.code == 0
-    assert "the key alice-key stays valid; `fairlead key revoke alice-key` would end it" in ended.err
+    assert "the key alice-key stays valid; revoke it with `fairlead key revoke alice-key`" in ended.err
     assert {each.method for each in user.fake.requests} == {"POST"}
     assert user.kept().contexts == {}
 
@@ -226,7 +226,7 @@ def test_a_login_is_forgotten_even_if_the_server_cannot_be_told(user: Desk) -> N
     user.fake.on("POST", f"{M}/selves", (503, failure(503, "ServiceUnavailable", "the disk is full")))
     ended = user.type("logout")
     assert ended.code == 0
-    assert "warning: the key was not ended on the server (the disk is full" in ended.err
+    assert "warning: the key was not revoked on the server (the disk is full" in ended.err
     assert user.kept().contexts == {}
 
 

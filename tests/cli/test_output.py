@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fairlead.cli.output import print_table
+from fairlead.cli.ui.output import print_table
 
 HEADERS = ("NAME", "REASON")
 ROW = ("a-name-of-some-length", "one two three four five six seven eight nine ten")

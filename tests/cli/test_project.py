@@ -36,7 +36,7 @@ def test_a_project_is_made_with_what_was_said(ada: Desk) -> None:
     flags = ("--display-name", "Demo", "--description", "to try", "--owner", "Team:ops")
     ended = ada.type("project", "create", "demo", *flags, "--member", "user:ada:service:own", "--member", "Team:*")
     assert (ended.code, ended.out) == (0, "")
-    assert "whose namespace is service-p-demo" in ended.err
+    assert "with the namespace service-p-demo" in ended.err
     (request,) = ada.fake.asked("POST", PROJECTS)
     assert request.body["spec"] == {
         "displayName": "Demo",
@@ -52,7 +52,7 @@ def test_a_project_is_made_with_what_was_said(ada: Desk) -> None:
 def test_a_member_that_is_none_makes_no_project(ada: Desk, flags: tuple[str, str]) -> None:
     ended = ada.type("project", "create", "demo", *flags)
     assert ended.code == 2
-    assert "write it like" in ended.err
+    assert "use the format" in ended.err
     assert ada.fake.asked("POST", PROJECTS) == []
 
 
@@ -76,7 +76,7 @@ def test_members_are_listed_with_their_roles(ada: Desk) -> None:
     lines = ada.type("project", "members", "demo").out.splitlines()[1:]
     assert [line.split("   ")[0].split()[0] for line in lines] == ["user", "user", "team"]
     assert "admin" in lines[0] and "Ada L." in lines[0]
-    assert "by a team" in lines[1]
+    assert "through a team" in lines[1]
     assert "owner, viewer" in lines[2]
     assert ada.type("project", "members", "demo", "-o", "name").out == "user/ada\nuser/bob\nteam/ops\n"
     assert json.loads(ada.type("project", "members", "demo", "-o", "json").out) == told
@@ -88,10 +88,10 @@ def test_a_deletion_tells_what_it_waits_for_until_the_project_is_gone(ada: Desk)
     ada.fake.on("GET", PROJECTS, lines({"type": "ADDED", "object": demo()}, END, *waiting, waiting[1], gone))
     ended = ada.type("project", "delete", "demo", "--yes")
     assert ended.err.splitlines() == [
-        "waiting for demo to be gone",
+        "waiting for demo to be deleted",
         "waiting for 1 space",
         "waiting for a secret",
-        "the project demo is gone, and everything that was in it",
+        "the project demo is deleted, with everything in it",
     ]
     assert ada.fake.asked("GET", PROJECTS)[0].query["fieldSelector"] == "metadata.name=demo"
 
@@ -99,12 +99,12 @@ def test_a_deletion_tells_what_it_waits_for_until_the_project_is_gone(ada: Desk)
 @pytest.mark.parametrize("left", [[], [{"type": "ADDED", "object": demo(uid="another")}]])
 def test_a_project_that_is_gone_at_once_is_not_waited_for(ada: Desk, left: list[Any]) -> None:
     ada.fake.on("GET", PROJECTS, lines(*left, END))
-    assert "the project demo is gone" in ada.type("project", "delete", "demo", "--yes").err
+    assert "the project demo is deleted" in ada.type("project", "delete", "demo", "--yes").err
 
 
 def test_nobody_needs_to_wait(ada: Desk) -> None:
     ended = ada.type("project", "delete", "demo", "--yes", "--no-wait")
-    assert "`fairlead project show demo` tells what it waits for" in ended.err
+    assert "`fairlead project show demo` shows what it is waiting for" in ended.err
     assert ada.fake.asked("GET", PROJECTS) == []
 
 

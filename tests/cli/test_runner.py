@@ -23,7 +23,7 @@ def test_a_runner_is_made_with_what_was_said_and_nothing_else(admin: Desk) -> No
     told = ("--display-name", "One", "--description", "the first", "--endpoint", "one.example.com", "--unusable")
     ended = admin.type("runner", "create", "one", *told)
     assert (ended.code, ended.out) == (0, "")
-    assert "`fairlead runner key one` prints the key" in ended.err
+    assert "`fairlead runner key one` prints its access key" in ended.err
     assert admin.type("runner", "create", "two").code == 0
     assert [each.body for each in admin.fake.asked("POST", RUNNERS)] == [
         {
@@ -74,15 +74,15 @@ def test_an_answer_without_a_key_is_no_key(admin: Desk) -> None:
     admin.fake.on("GET", f"{RUNNERS}/one/accesskey", (200, {}))
     ended = admin.type("runner", "key", "one")
     assert (ended.code, ended.out) == (1, "")
-    assert "without a key" in ended.err
+    assert "did not return a key" in ended.err
 
 
 def test_a_key_is_rotated_at_once_or_with_an_overlap(admin: Desk) -> None:
     ended = admin.type("runner", "rotate-key", "one")
     assert ended.out == "fairlead_runner-key\n"
-    assert "the key before has ended" in ended.err
+    assert "the old key is revoked" in ended.err
     ended = admin.type("runner", "rotate-key", "one", "--overlap", "1h")
-    assert "the key before stays valid for 1h" in ended.err
+    assert "the old key stays valid for 1h" in ended.err
     assert [each.body for each in admin.fake.asked("POST", f"{RUNNERS}/one/rotatekey")] == [
         {"spec": {}},
         {"spec": {"overlapSeconds": 3600}},

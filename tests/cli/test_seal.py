@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli import make_app
-from fairlead.core.seal_keys import VARIABLE, SealKeys, existing
+from fairlead.core.crypto.key_file import KEYS_VARIABLE, EncryptionKeyFile, read_keys
 
 PAIR = base64.b64encode(b"canary-canary-canary-canary-cana").decode()
 
@@ -24,12 +24,12 @@ def seal(folder: Path, *arguments: str) -> tuple[int, str]:
 
 
 def ids(folder: Path) -> list[str]:
-    return [key.id for key in existing(folder)]
+    return [key.id for key in read_keys(folder)]
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    SealKeys(tmp_path).make()
+    EncryptionKeyFile(tmp_path).create()
     return tmp_path
 
 
@@ -38,17 +38,17 @@ def test_rotate_adds_an_active_key_and_says_what_is_next(data: Path) -> None:
     code, output = seal(data, "rotate")
     new, kept = ids(data)
     assert (code, kept) == (0, old)
-    assert output.startswith(f"{new} is the active key now, the first of 2 in {data}/seal.keys\n")
+    assert output.startswith(f"{new} is now the active key, the first of 2 in {data}/seal.keys\n")
     assert f"fairlead seal forget {old} --data {data}\n" in output
     assert f"`fairlead seal status --data {data}`" in output
-    assert "apart from the copies of the database" in output
+    assert "separately from the backups of the database" in output
     assert stat.S_IMODE((data / "seal.keys").stat().st_mode) == 0o600
 
 
 def test_no_command_ever_shows_a_key(data: Path) -> None:
-    secrets = [key.secret for key in existing(data)]
+    secrets = [key.secret for key in read_keys(data)]
     seal(data, "rotate")
-    secrets += [key.secret for key in existing(data)]
+    secrets += [key.secret for key in read_keys(data)]
     shown = "".join(seal(data, *words)[1] for words in (["rotate"], ["status"], ["status", "--json"]))
     assert not any(base64.b64encode(secret).decode() in shown for secret in secrets)
 
@@ -57,10 +57,10 @@ def test_status_names_the_keys_and_how_far_the_server_is(data: Path) -> None:
     seal(data, "rotate")
     new, old = ids(data)
     head = f"{data}/seal.keys, mode 0600\n  {new}  active\n  {old}  older\n"
-    unfinished = f"Not everything in the store is sealed under {new} yet; the server sees to that.\n"
+    unfinished = f"Not everything in the store is encrypted with {new} yet; the server re-encrypts it.\n"
     assert seal(data, "status") == (0, head + unfinished)
-    SealKeys(data).mark(new)
-    finished = f"Everything in the store is sealed under {new}; it needs no older key.\n"
+    EncryptionKeyFile(data).set_reencrypted(new)
+    finished = f"Everything in the store is encrypted with {new}; it needs no older key.\n"
     assert seal(data, "status") == (0, head + finished)
 
 
@@ -73,7 +73,7 @@ def test_status_speaks_json_to_scripts(data: Path) -> None:
 
 def test_status_warns_of_a_file_that_others_may_read(data: Path) -> None:
     (data / "seal.keys").chmod(0o644)
-    assert f"Others may read that file. Close it to them: chmod 600 {data}/seal.keys" in seal(data, "status")[1]
+    assert f"may be able to read that file. Restrict it: chmod 600 {data}/seal.keys" in seal(data, "status")[1]
 
 
 def test_forget_removes_an_older_key_once_it_is_not_needed(data: Path) -> None:
@@ -82,10 +82,10 @@ def test_forget_removes_an_older_key_once_it_is_not_needed(data: Path) -> None:
     code, output = seal(data, "forget", old)
     assert (code, ids(data)) == (1, [new, old])
     assert f"{old} may still be needed" in output
-    SealKeys(data).mark(new)
+    EncryptionKeyFile(data).set_reencrypted(new)
     code, output = seal(data, "forget", old)
     assert (code, ids(data)) == (0, [new])
-    assert output.startswith(f"{old} is gone; {data}/seal.keys still has {new}\n")
+    assert output.startswith(f"deleted {old}; {data}/seal.keys still has {new}\n")
 
 
 def test_forget_by_force_asks_nobody_but_keeps_the_active_key(data: Path) -> None:
@@ -95,13 +95,13 @@ def test_forget_by_force_asks_nobody_but_keeps_the_active_key(data: Path) -> Non
     code, output = seal(data, "forget", new, "--force")
     assert (code, ids(data)) == (1, [new])
     assert output == (
-        f"fairlead: {data}/seal.keys: {new} is the active key; make another one with `fairlead seal rotate` first\n"
+        f"fairlead: {data}/seal.keys: {new} is the active key; create another one with `fairlead seal rotate` first\n"
     )
 
 
 @pytest.mark.parametrize("words", [["rotate"], ["status"], ["forget", "x"]])
 def test_a_folder_without_keys_is_told_in_one_line(words: list[str], tmp_path: Path) -> None:
-    advice = "no such file; name the server's data folder, or start the server, which makes it"
+    advice = "no such file; pass the server's data folder, or start the server, which creates it"
     assert seal(tmp_path, *words) == (1, f"fairlead: {tmp_path}/seal.keys: {advice}\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -109,17 +109,17 @@ def test_a_folder_without_keys_is_told_in_one_line(words: list[str], tmp_path: P
 @pytest.mark.parametrize("words", [["rotate"], ["forget", "x"]])
 def test_keys_in_the_environment_are_not_changed_in_the_file(words: list[str], data: Path) -> None:
     before = ids(data)
-    code, output = fairlead("seal", *words, "--data", str(data), **{VARIABLE: f"mine {PAIR}"})
+    code, output = fairlead("seal", *words, "--data", str(data), **{KEYS_VARIABLE: f"mine {PAIR}"})
     assert (code, ids(data)) == (1, before)
-    assert output.startswith(f"fairlead: {VARIABLE} is set, so the keys are there and not in a file; ")
+    assert output.startswith(f"fairlead: {KEYS_VARIABLE} is set, so the keys come from it and not from a file; ")
 
 
 def test_status_shows_the_ids_of_keys_in_the_environment(tmp_path: Path) -> None:
     keys = f"mine {PAIR} former {PAIR}"
-    SealKeys(tmp_path, keys).mark("mine")
-    code, output = fairlead("seal", "status", "--data", str(tmp_path), **{VARIABLE: keys})
-    told = "Everything in the store is sealed under mine; it needs no older key."
-    assert (code, output) == (0, f"{VARIABLE}\n  mine  active\n  former  older\n{told}\n")
+    EncryptionKeyFile(tmp_path, keys).set_reencrypted("mine")
+    code, output = fairlead("seal", "status", "--data", str(tmp_path), **{KEYS_VARIABLE: keys})
+    told = "Everything in the store is encrypted with mine; it needs no older key."
+    assert (code, output) == (0, f"{KEYS_VARIABLE}\n  mine  active\n  former  older\n{told}\n")
 
 
 def test_help_lists_the_commands_of_the_group() -> None:

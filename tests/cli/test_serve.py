@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.cli.admin_kubeconfig import read_key
-from fairlead.core.certificates import ensure_certificates
+from fairlead.cli.server.admin_kubeconfig import read_key
+from fairlead.core.crypto.certificates import ensure_certificates
 from tests.cli.conftest import Fairlead
 
 
@@ -65,4 +65,4 @@ def test_a_certificate_that_cannot_work_is_refused_at_once(fairlead: Fairlead, t
     process = fairlead("serve", "--data", str(tmp_path / "data"), "--port", "0", *files)
     output, errors = process.communicate(timeout=20)
     assert (process.returncode, output) == (1, "")
-    assert errors.startswith("fairlead: ") and "no usable pair" in errors
+    assert errors.startswith("fairlead: ") and "unusable certificate or key" in errors

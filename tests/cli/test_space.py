@@ -88,7 +88,7 @@ def test_a_deletion_is_asked_about_and_waited_for(ada: Desk) -> None:
     ada.fake.on("GET", PLACE, lines({"type": "ADDED", "object": going}, END, {"type": "DELETED", "object": going}))
     ended = ada.type("space", "delete", "dev", "--project", "demo", "--yes")
     assert "waiting for the namespace demo-dev" in ended.err
-    assert ended.err.endswith("the space dev is gone\n")
+    assert ended.err.endswith("the space dev is deleted\n")
     assert "being deleted" in ada.type("space", "delete", "dev", "--project", "demo", "--yes", "--no-wait").err
 
 
@@ -99,11 +99,15 @@ def test_a_space_that_may_not_be_made_is_told(ada: Desk) -> None:
 
 
 def test_waiting_ends_in_time_and_says_what_for(ada: Desk) -> None:
-    waiting = space("demo-dev", phase="Pending", reason="Progressing", message="its namespace is being made or updated")
+    waiting = space(
+        "demo-dev", phase="Pending", reason="Progressing", message="its namespace is being created or updated"
+    )
     ada.fake.on("GET", PLACE, lines({"type": "ADDED", "object": waiting}, END), lines())
     ended = ada.type(*CREATE, "--wait", "--timeout", "1s")
     assert ended.code == 1
-    assert "the space dev is still Pending (Progressing: its namespace is being made or updated) after 1s" in ended.err
+    assert (
+        "the space dev is still Pending (Progressing: its namespace is being created or updated) after 1s" in ended.err
+    )
     assert "--timeout" in ended.err
     assert {each.query["timeoutSeconds"] for each in ada.fake.asked("GET", PLACE)} == {"1"}
 
@@ -121,7 +125,7 @@ def test_a_status_about_an_older_generation_settles_nothing(ada: Desk) -> None:
 def test_a_timeout_that_is_no_time_is_refused_before_anything_is_made(ada: Desk) -> None:
     ended = ada.type(*CREATE, "--wait", "--timeout", "soon")
     assert ended.code == 2
-    assert "'soon' is no duration" in ended.err
+    assert "'soon' is not a duration" in ended.err
     assert ada.fake.asked("POST", PLACE) == []
 
 

@@ -20,7 +20,7 @@ def minting(user: Desk) -> Desk:
 def test_a_token_is_alone_on_stdout(minting: Desk) -> None:
     ended = minting.type("token", "create")
     assert (ended.code, ended.out) == (0, "a.b.c\n")
-    assert "valid for 1h; it is shown this once only" in ended.err
+    assert "valid for 1h; it is shown only once" in ended.err
     assert minting.fake.asked("POST", TOKENS)[-1].body == {
         "apiVersion": "management.service.sh/v1",
         "kind": "DirectClusterEndpointToken",

@@ -28,7 +28,7 @@ def test_a_user_is_made_with_a_password_from_the_terminal(admin: Desk) -> None:
     told = ("--display-name", "Bob B.", "--email", "bob@example.com", "--admin")
     ended = admin.type("user", "create", "bob", *told)
     assert (ended.code, ended.out) == (0, "")
-    assert "made the user bob; `fairlead key create --user bob` makes a key for them" in ended.err
+    assert "created the user bob; create a key with `fairlead key create --user bob`" in ended.err
     assert admin.fake.asked("POST", USERS)[0].body == {
         "apiVersion": "management.service.sh/v1",
         "kind": "User",
@@ -48,7 +48,9 @@ def test_a_password_can_be_piped_or_left_out(admin: Desk) -> None:
 def test_where_nobody_can_type_a_password_no_user_is_made(admin: Desk) -> None:
     ended = admin.type("user", "create", "bob")
     assert ended.code == 2
-    assert "nobody is here to type the password; give it with --password-stdin, or --no-password" in ended.err
+    assert (
+        "cannot prompt for the password: stdin is not a terminal; use --password-stdin, or --no-password" in ended.err
+    )
     assert admin.type("user", "create", "bob", "--password", PASSWORD).code == 2
     assert not admin.fake.asked("POST", USERS)
 
@@ -57,7 +59,7 @@ def test_two_different_passwords_make_no_user(admin: Desk) -> None:
     admin.sit_at_a_terminal(PASSWORD, "another")
     ended = admin.type("user", "create", "bob")
     assert ended.code == 2
-    assert "the two are not the same" in ended.err
+    assert "the two entries do not match" in ended.err
     assert not admin.fake.asked("POST", USERS)
 
 
@@ -65,7 +67,7 @@ def test_a_refused_password_is_told_with_the_way_to_set_another(admin: Desk) -> 
     admin.fake.on("POST", f"{USERS}/bob/profile", (422, failure(422, "Invalid", "password: too short")))
     ended = admin.type("user", "create", "bob", "--password-stdin", stdin="short\n")
     assert ended.code == 1
-    assert "made the user bob, but without a password: password: too short; set one with" in ended.err
+    assert "created the user bob, but without a password: password: too short; set one with" in ended.err
     assert "`fairlead user passwd bob`" in ended.err
 
 
@@ -83,7 +85,7 @@ def test_a_new_user_joins_teams_without_undoing_what_others_do(admin: Desk) -> N
 def test_a_team_that_does_not_exist_makes_no_user(admin: Desk) -> None:
     ended = admin.type("user", "create", "bob", "--no-password", "--team", "ops")
     assert ended.code == 1
-    assert "there is no team 'ops'; check the name, or make it first" in ended.err
+    assert "team 'ops' does not exist; check the name, or create it first" in ended.err
     assert not admin.fake.asked("POST", USERS)
 
 
@@ -140,4 +142,4 @@ def test_a_team_has_no_password(user: Desk) -> None:
     user.fake.on("POST", f"{M}/selves", (201, {"status": {"team": {"name": "ops"}}}))
     ended = user.type("user", "passwd")
     assert ended.code == 2
-    assert "you are the team ops, which has no password; name a user" in ended.err
+    assert "you are the team ops, which has no password; set the name of a user" in ended.err

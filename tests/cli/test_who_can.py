@@ -32,7 +32,7 @@ def test_those_who_may_are_listed_with_the_reason(crowd: Desk) -> None:
     ended = crowd.type("who-can", "delete", "apps", "x")
     assert (ended.code, ended.err) == (0, "")
     assert [line.split(maxsplit=2) for line in ended.out.splitlines()] == [
-        ["WHO", "NAME", "WHY"],
+        ["KIND", "NAME", "REASON"],
         ["user", "alice", "owner of the object"],
         ["team", "ops", "ClusterRole edit"],
     ]
@@ -62,7 +62,7 @@ def test_nobody_is_an_answer_too(crowd: Desk) -> None:
     crowd.fake.on("POST", REVIEWS, (201, {"status": {"allowed": False}}))
     ended = crowd.type("who-can", "delete", "apps", "x", "-n", "ns")
     assert (ended.code, ended.out) == (0, "")
-    assert "nobody may delete apps.management.service.sh x in ns" in ended.err
+    assert "no user or team may delete apps.management.service.sh x in ns" in ended.err
 
 
 def test_who_may_not_ask_is_told_so(crowd: Desk) -> None:

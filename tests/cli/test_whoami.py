@@ -19,7 +19,7 @@ def test_it_tells_who_and_with_which_key(user: Desk) -> None:
         ["teams", "ops"],
         ["groups", "system:authenticated, service:user:alice"],
         ["key", "alice-key (type User)"],
-        ["may", "use   all the rights of alice"],
+        ["scope", "all permissions of alice"],
     ]
 
 
@@ -47,15 +47,18 @@ def test_programs_are_not_told_who_manages_which_field(user: Desk) -> None:
 @pytest.mark.parametrize(
     ("scope", "lines"),
     [
-        ({}, ["nothing but asking who it is"]),
+        ({}, ["only whoami"]),
         ({"projects": [{"project": "demo"}, {"project": "*"}]}, ["project demo", "project *"]),
         ({"spaces": [{"project": "a", "space": "b"}]}, ["space a/b"]),
         ({"virtualClusters": [{"project": "a", "virtualCluster": "*"}]}, ["virtual cluster a/*"]),
-        ({"clusters": [{"cluster": "c"}], "allowServiceCli": True}, ["cluster c", "what the command line reads"]),
+        (
+            {"clusters": [{"cluster": "c"}], "allowServiceCli": True},
+            ["cluster c", "read requests of command-line tools"],
+        ),
         ({"roles": [{"role": "runner"}]}, ["the role runner"]),
         (
             {"rules": [{"verbs": ["get", "list"], "resources": [{"group": "g", "resources": ["apps"]}]}, {}]},
-            ["a rule: get, list on apps.g", "a rule: everything on everything"],
+            ["rule: get, list on apps.g", "rule: all verbs on everything"],
         ),
         (
             {
@@ -71,9 +74,9 @@ def test_programs_are_not_told_who_manages_which_field(user: Desk) -> None:
                 ]
             },
             [
-                "a rule: get on configmaps named a or b in x, no namespace",
-                "a rule: everything on everything of Management through virtual cluster p/v",
-                "a rule: everything on apps.g named c through cluster berlin",
+                "rule: get on configmaps named a or b in x, no namespace",
+                "rule: all verbs on everything of Management through virtual cluster p/v",
+                "rule: all verbs on apps.g named c through cluster berlin",
             ],
         ),
     ],
@@ -81,13 +84,13 @@ def test_programs_are_not_told_who_manages_which_field(user: Desk) -> None:
 def test_a_scope_is_told_in_words(user: Desk, scope: dict[str, Any], lines: list[str]) -> None:
     user.fake.on_self(accessKeyScope=scope)
     told = user.type("whoami").out.splitlines()[5:]
-    assert [line.removeprefix("may use").strip() for line in told] == lines
+    assert [line.removeprefix("scope").strip() for line in told] == lines
 
 
 def test_a_team_is_told_as_one(user: Desk) -> None:
     user.fake.on("POST", f"{M}/selves", (201, {"status": {"team": {"name": "ops"}, "accessKey": "ops-key"}}))
     assert "team" in user.type("whoami").out
-    assert "all the rights of ops" in user.type("whoami").out
+    assert "all permissions of ops" in user.type("whoami").out
 
 
 def test_control_characters_from_the_server_never_reach_the_terminal(user: Desk) -> None:
@@ -132,4 +135,4 @@ def test_another_login_can_be_named(user: Desk) -> None:
     assert [each.headers["authorization"] for each in user.fake.requests] == [f"Bearer {KEY}", "Bearer other-key"]
     ended = user.type("whoami", "--context", "third")
     assert ended.code == 1
-    assert "no login named 'third' (there are: other, test)" in ended.err
+    assert "no login named 'third' (available: other, test)" in ended.err

@@ -60,7 +60,7 @@ def test_waiting_tells_each_phase_and_ends_with_the_last(ada: Desk) -> None:
     ended = ada.type(*CREATE, "python", "--wait")
     assert ended.code == 0
     assert ended.err.splitlines() == [
-        "made the workspace desk in the project demo",
+        "created the workspace desk in the project demo",
         "waiting for desk",
         "desk is Pending",
         "desk is Pending (Scheduling: looking for a runner)",
@@ -83,12 +83,12 @@ def test_a_workspace_that_is_deleted_meanwhile_is_told(ada: Desk) -> None:
     ada.fake.on("GET", PLACE, lines(END))
     ended = ada.type(*CREATE, "python", "--wait")
     assert ended.code == 1
-    assert "was deleted meanwhile" in ended.err
+    assert "was deleted while waiting" in ended.err
 
 
 def test_a_deletion_waits_for_the_runner(ada: Desk) -> None:
     ada.fake.on("GET", PLACE, lines(changed(), END, {"type": "DELETED", "object": workspace()}))
     ended = ada.type("workspace", "delete", "desk", "--project", "demo")
     assert "waiting for the runner dock" in ended.err
-    assert ended.err.endswith("the workspace desk is gone\n")
+    assert ended.err.endswith("the workspace desk is deleted\n")
     assert "being deleted" in ada.type("workspace", "delete", "desk", "--project", "demo", "--no-wait").err

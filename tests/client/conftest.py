@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.client import Client
-from fairlead.core.certificates import Certificates, ensure_certificates
+from fairlead.core.crypto.certificates import Certificates, ensure_certificates
 from tests.client.fake import KEY, Fake, serving
 
 

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from fairlead.core.certificates import Certificates
+from fairlead.core.crypto.certificates import Certificates
 
 M = "/kubernetes/management/apis/management.service.sh/v1"
 KEY = "fairlead_a-key"

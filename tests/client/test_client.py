@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.client import ApiProblem, Cause, Client, ClientError, Unreachable, Untrusted
-from fairlead.client.client import normalized
-from fairlead.core.certificates import ensure_certificates
+from fairlead.client import ApiStatusError, Cause, CertificateError, Client, ClientError, Unreachable
+from fairlead.client.client import normalize_url
+from fairlead.core.crypto.certificates import ensure_certificates
 from tests.client.fake import KEY, Fake, M, failure, items, named
 
 
@@ -32,7 +32,7 @@ def test_each_verb_goes_where_the_api_has_it(fake: Fake, client: Client) -> None
     client.get("users", "alice")
     client.create("apps", {"spec": {}}, namespace="p")
     client.patch("users", "alice", {"spec": {"disabled": True}})
-    client.act("users", "alice", "profile", {"email": "a@example.com"})
+    client.invoke_action("users", "alice", "profile", {"email": "a@example.com"})
     assert client.delete("users", "alice") == named("seen")
     patched = fake.asked("PATCH", f"{M}/users/alice")[0]
     assert patched.headers["content-type"] == "application/merge-patch+json"
@@ -81,24 +81,24 @@ def test_the_key_is_in_the_header_and_nowhere_else(fake: Fake, client: Client) -
 
 def test_a_redirect_is_not_followed_because_the_key_would_go_along(fake: Fake, client: Client) -> None:
     fake.on("GET", f"{M}/users/a", (302, {}))
-    with pytest.raises(ApiProblem, match="answered 302"):
+    with pytest.raises(ApiStatusError, match="responded with status 302"):
         client.get("users", "a")
     assert len(fake.requests) == 1
 
 
 def test_names_cannot_leave_their_place_in_the_path(fake: Fake, client: Client) -> None:
-    with pytest.raises(ApiProblem):
+    with pytest.raises(ApiStatusError):
         client.get("users", "a/../../b?c")
     assert fake.requests[0].path == f"{M}/users/a%2F..%2F..%2Fb%3Fc"
     for name in ("..", "."):
-        with pytest.raises(ClientError, match="no name of an object"):
+        with pytest.raises(ClientError, match="is not a valid object name"):
             client.get("users", name)
 
 
 def test_a_status_becomes_a_problem_with_all_that_it_says(fake: Fake, client: Client) -> None:
     causes = [{"field": "spec.ttl", "reason": "FieldValueInvalid", "message": "too long"}, "odd"]
     fake.on("POST", f"{M}/users", (422, failure(422, "Invalid", 'User "a" is invalid', causes=causes)))
-    with pytest.raises(ApiProblem) as caught:
+    with pytest.raises(ApiStatusError) as caught:
         client.create("users", {})
     problem = caught.value
     assert (problem.code, problem.reason, problem.message) == (422, "Invalid", 'User "a" is invalid')
@@ -118,7 +118,7 @@ def test_a_status_becomes_a_problem_with_all_that_it_says(fake: Fake, client: Cl
 )
 def test_a_refusal_comes_with_advice(fake: Fake, client: Client, code: int, reason: str, advice: str) -> None:
     fake.on("GET", f"{M}/users/a", (code, failure(code, reason, 'User "b" cannot do this')))
-    with pytest.raises(ApiProblem, match=f'User "b" cannot do this; {advice}'):
+    with pytest.raises(ApiStatusError, match=f'User "b" cannot do this; {advice}'):
         client.get("users", "a")
 
 
@@ -127,21 +127,21 @@ def test_a_refusal_that_says_what_to_change_needs_no_more_advice(
     fake: Fake, client: Client, code: int, reason: str
 ) -> None:
     fake.on("GET", f"{M}/users/a", (code, failure(code, reason, "set spec.ttl to at most 60")))
-    with pytest.raises(ApiProblem, match=r"^set spec\.ttl to at most 60$"):
+    with pytest.raises(ApiStatusError, match=r"^set spec\.ttl to at most 60$"):
         client.get("users", "a")
 
 
 @pytest.mark.parametrize("body", [b"<html>Bad gateway</html>", b"", b'["a"]', b'{"message": 5}'])
 def test_an_error_that_is_no_status_says_so(fake: Fake, client: Client, body: bytes) -> None:
     fake.on("GET", f"{M}/users/a", (502, body))
-    with pytest.raises(ApiProblem, match="answered 502 without saying why; is a Fairlead server behind it"):
+    with pytest.raises(ApiStatusError, match="responded with status 502 and no message; is it a Fairlead server"):
         client.get("users", "a")
 
 
 @pytest.mark.parametrize("body", [b"hello", b"[1]", b'"text"'])
 def test_an_answer_that_is_no_object_is_not_taken_for_one(fake: Fake, client: Client, body: bytes) -> None:
     fake.on("GET", f"{M}/users/a", (200, body))
-    with pytest.raises(ClientError, match="no JSON object"):
+    with pytest.raises(ClientError, match="not a JSON object"):
         client.get("users", "a")
 
 
@@ -149,14 +149,14 @@ def test_a_server_that_is_not_running_is_told_as_that(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"https://127.0.0.1:{taken.getsockname()[1]}"
-        with Client(url, KEY) as client, pytest.raises(Unreachable, match="connection refused; is the server running"):
+        with Client(url, KEY) as client, pytest.raises(Unreachable, match="connection refused; check the URL"):
             client.whoami()
 
 
 def test_an_unknown_authority_is_told_with_the_way_to_give_it(fake: Fake) -> None:
     with (
         Client(fake.url, KEY) as client,
-        pytest.raises(Untrusted, match="give it with `fairlead login --ca-file`") as caught,
+        pytest.raises(CertificateError, match="specify the CA with `fairlead login --ca-file`") as caught,
     ):
         client.whoami()
     assert caught.value.unknown_authority
@@ -165,7 +165,10 @@ def test_an_unknown_authority_is_told_with_the_way_to_give_it(fake: Fake) -> Non
 
 def test_the_wrong_authority_is_told_as_the_wrong_one(fake: Fake, tmp_path: Path) -> None:
     other = ensure_certificates(tmp_path)
-    with Client(fake.url, KEY, ca_file=other.ca_file) as client, pytest.raises(Untrusted, match="give the right one"):
+    with (
+        Client(fake.url, KEY, ca_file=other.ca_file) as client,
+        pytest.raises(CertificateError, match="specify the right one"),
+    ):
         client.whoami()
     assert not fake.requests
 
@@ -181,7 +184,7 @@ def test_a_port_that_speaks_no_tls_is_told_as_that() -> None:
 
         thread = threading.Thread(target=greet)
         thread.start()
-        with Client(url, KEY) as client, pytest.raises(Unreachable, match="is this the address of a Fairlead server"):
+        with Client(url, KEY) as client, pytest.raises(Unreachable, match="is this the URL of a Fairlead server"):
             client.whoami()
         thread.join()
 
@@ -201,7 +204,7 @@ def test_a_proxy_is_not_asked_for_this_machines_own_addresses(fake: Fake, monkey
 
 def test_ca_files_that_hold_no_certificate_are_refused(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("hello")
-    with pytest.raises(ClientError, match=r"ca\.crt: holds no certificate"):
+    with pytest.raises(ClientError, match=r"ca\.crt: contains no PEM certificate"):
         Client("https://127.0.0.1:1", KEY, ca_file=tmp_path / "ca.crt")
     with pytest.raises(ClientError, match="no such file"):
         Client("https://127.0.0.1:1", KEY, ca_file=tmp_path / "none.crt")
@@ -222,7 +225,7 @@ def test_a_key_that_could_not_be_one_is_not_sent(key: str) -> None:
     ],
 )
 def test_addresses_are_taken_as_people_write_them(given: str, url: str) -> None:
-    assert normalized(given) == url
+    assert normalize_url(given) == url
 
 
 @pytest.mark.parametrize(
@@ -238,11 +241,18 @@ def test_addresses_are_taken_as_people_write_them(given: str, url: str) -> None:
     ],
 )
 def test_what_is_no_address_is_refused_without_quoting_passwords(given: str) -> None:
-    with pytest.raises(ClientError, match="not the address of a server; give it like https://") as caught:
-        normalized(given)
+    with pytest.raises(ClientError, match="is not a server URL; use a URL like https://") as caught:
+        normalize_url(given)
     assert "secret" not in str(caught.value)
 
 
 def test_plain_http_is_refused_because_keys_would_be_readable() -> None:
     with pytest.raises(ClientError, match="https only"):
-        normalized("http://127.0.0.1:8443")
+        normalize_url("http://127.0.0.1:8443")
+
+
+@pytest.mark.parametrize("url", ["https://u:secret@a:x", "http://u:secret@a", "https://u:secret@a", "ftp://u:secret@a"])
+def test_a_url_with_a_password_is_not_quoted(url: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        normalize_url(url)
+    assert "secret" not in str(caught.value)

@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.client.contexts import Contexts, Login, NoLogin, chosen, contexts_path, default_name, load, save
-from fairlead.core.certificates import ensure_certificates
+from fairlead.client.contexts import (
+    Contexts,
+    Login,
+    NotLoggedIn,
+    contexts_path,
+    default_context_name,
+    load_contexts,
+    save_contexts,
+    select_login,
+)
+from fairlead.core.crypto.certificates import ensure_certificates
 from fairlead.core.files import FileProblem
 
 ONE = Login("https://one.test", "key-1", authority="-----BEGIN CERTIFICATE-----\nx\n", group="manage.example.com")
@@ -16,12 +25,12 @@ TWO = Login("https://two.test", "key-2")
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     found = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
-    save(contexts_path(found), Contexts().with_login("one", ONE).with_login("two", TWO))
+    save_contexts(contexts_path(found), Contexts().with_login("one", ONE).with_login("two", TWO))
     return found
 
 
 def test_logins_come_back_as_they_were_kept(environment: dict[str, str]) -> None:
-    assert load(contexts_path(environment)) == Contexts("two", {"one": ONE, "two": TWO})
+    assert load_contexts(contexts_path(environment)) == Contexts("two", {"one": ONE, "two": TWO})
 
 
 def test_nobody_else_can_read_them(environment: dict[str, str]) -> None:
@@ -42,38 +51,38 @@ def test_the_file_says_only_what_is_not_the_default(environment: dict[str, str])
 
 
 def test_the_current_login_is_used_unless_another_one_is_named(environment: dict[str, str]) -> None:
-    assert (chosen(None, environment).name, chosen(None, environment).login) == ("two", TWO)
-    assert (chosen("one", environment).name, chosen("one", environment).login) == ("one", ONE)
+    assert (select_login(None, environment).name, select_login(None, environment).login) == ("two", TWO)
+    assert (select_login("one", environment).name, select_login("one", environment).login) == ("one", ONE)
 
 
 def test_the_environment_can_name_a_login_too(environment: dict[str, str]) -> None:
     environment |= {"FAIRLEAD_CONTEXT": "one"}
-    assert chosen(None, environment).login == ONE
-    assert chosen("two", environment).login == TWO
+    assert select_login(None, environment).login == ONE
+    assert select_login("two", environment).login == TWO
     environment |= {"FAIRLEAD_URL": "https://ci.test", "FAIRLEAD_KEY": "ci-key"}
-    assert chosen(None, environment).login.url == "https://ci.test"
+    assert select_login(None, environment).login.url == "https://ci.test"
 
 
 def test_a_name_that_nobody_keeps_is_told_with_those_that_are(environment: dict[str, str]) -> None:
-    with pytest.raises(NoLogin, match=r"no login named 'three' \(there are: one, two\); log in with"):
-        chosen("three", environment)
+    with pytest.raises(NotLoggedIn, match=r"no login named 'three' \(available: one, two\); log in with"):
+        select_login("three", environment)
 
 
 def test_the_environment_takes_the_place_of_a_login(environment: dict[str, str]) -> None:
     environment |= {"FAIRLEAD_URL": "https://ci.test/", "FAIRLEAD_KEY": "ci-key"}
-    found = chosen(None, environment)
+    found = select_login(None, environment)
     assert (found.name, found.login) == ("", Login("https://ci.test", "ci-key"))
-    assert chosen("one", environment).login == ONE
+    assert select_login("one", environment).login == ONE
 
 
 def test_a_key_from_the_environment_is_used_with_the_current_server(environment: dict[str, str]) -> None:
-    found = chosen(None, environment | {"FAIRLEAD_KEY": "other"})
+    found = select_login(None, environment | {"FAIRLEAD_KEY": "other"})
     assert (found.name, found.login) == ("", Login("https://two.test", "other"))
 
 
 def test_a_kept_key_never_goes_to_an_address_from_the_environment(environment: dict[str, str]) -> None:
-    with pytest.raises(NoLogin, match="FAIRLEAD_URL is set, but FAIRLEAD_KEY is not; set both"):
-        chosen(None, environment | {"FAIRLEAD_URL": "https://evil.test"})
+    with pytest.raises(NotLoggedIn, match="FAIRLEAD_URL is set, but FAIRLEAD_KEY is not; set both"):
+        select_login(None, environment | {"FAIRLEAD_URL": "https://evil.test"})
 
 
 def test_a_ca_file_from_the_environment_counts_with_and_without_an_address(
@@ -82,35 +91,35 @@ def test_a_ca_file_from_the_environment_counts_with_and_without_an_address(
     authority = ensure_certificates(tmp_path / "tls").ca_file
     assert authority is not None
     environment |= {"FAIRLEAD_CA_FILE": str(authority)}
-    assert chosen(None, environment).login.authority == authority.read_text()
+    assert select_login(None, environment).login.authority == authority.read_text()
     environment |= {"FAIRLEAD_URL": "https://ci.test", "FAIRLEAD_KEY": "ci-key"}
-    assert chosen(None, environment).login.authority == authority.read_text()
+    assert select_login(None, environment).login.authority == authority.read_text()
 
 
 def test_without_any_login_there_is_advice(tmp_path: Path) -> None:
-    with pytest.raises(NoLogin, match="no login yet; log in with `fairlead login URL`"):
-        chosen(None, {"XDG_CONFIG_HOME": str(tmp_path)})
+    with pytest.raises(NotLoggedIn, match="no login yet; log in with `fairlead login URL`"):
+        select_login(None, {"XDG_CONFIG_HOME": str(tmp_path)})
 
 
 def test_where_no_login_is_current_those_that_are_kept_are_named(environment: dict[str, str]) -> None:
     path = contexts_path(environment)
-    save(path, load(path).without("two"))
-    with pytest.raises(NoLogin, match=r"no login is the current one; .*--context or FAIRLEAD_CONTEXT .*: one"):
-        chosen(None, environment)
+    save_contexts(path, load_contexts(path).without_login("two"))
+    with pytest.raises(NotLoggedIn, match=r"no current login; .*--context or FAIRLEAD_CONTEXT .*: one"):
+        select_login(None, environment)
 
 
 def test_forgetting_the_current_login_leaves_none_current(environment: dict[str, str]) -> None:
-    kept = load(contexts_path(environment))
-    assert kept.without("two") == Contexts("", {"one": ONE})
-    assert kept.without("one") == Contexts("two", {"two": TWO})
+    kept = load_contexts(contexts_path(environment))
+    assert kept.without_login("two") == Contexts("", {"one": ONE})
+    assert kept.without_login("one") == Contexts("two", {"two": TWO})
 
 
 @pytest.mark.parametrize("content", ["a: [b", "[]", "contexts: 5", "contexts: {a: {key: secret-1}}", "current: [x]"])
 def test_a_damaged_file_is_told_without_showing_what_is_in_it(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(content)
-    with pytest.raises(FileProblem, match="mend it, or remove it and log in again") as caught:
-        load(path)
+    with pytest.raises(FileProblem, match="fix it, or remove it and log in again") as caught:
+        load_contexts(path)
     assert "secret-1" not in str(caught.value)
 
 
@@ -128,4 +137,4 @@ def test_relative_folders_are_ignored_as_the_xdg_specification_has_it(monkeypatc
     ],
 )
 def test_a_login_is_called_after_its_server(url: str, name: str) -> None:
-    assert default_name(url) == name
+    assert default_context_name(url) == name

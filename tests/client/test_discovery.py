@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.client import Client, ClientError
-from fairlead.client.discovery import AGGREGATED, Resource, find
+from fairlead.client.discovery import AGGREGATED_DISCOVERY, ApiResource, find_resource
 from tests.client.fake import Fake, failure
 
 ROOT = "/kubernetes/management"
@@ -53,20 +53,20 @@ def described_server(fake: Fake) -> Fake:
     ],
 )
 def test_a_resource_is_found_by_any_of_its_names(described_server: Fake, client: Client, text: str, found: str) -> None:
-    assert str(find(client, text)) == found
+    assert str(find_resource(client, text)) == found
 
 
 def test_discovery_takes_two_requests(described_server: Fake, client: Client) -> None:
-    assert find(client, "roles").namespaced
-    assert [each.headers["accept"] for each in described_server.requests] == [AGGREGATED] * 2
+    assert find_resource(client, "roles").namespaced
+    assert [each.headers["accept"] for each in described_server.requests] == [AGGREGATED_DISCOVERY] * 2
 
 
 def test_a_resource_that_does_not_exist_is_no_question(described_server: Fake, client: Client) -> None:
-    with pytest.raises(ClientError, match="the server has no resource 'pods'; `kubectl api-resources` lists"):
-        find(client, "pods")
+    with pytest.raises(ClientError, match="the server has no resource 'pods'; list them with `kubectl api-resources`"):
+        find_resource(client, "pods")
 
 
 def test_who_may_not_look_around_is_taken_at_their_word(fake: Fake, client: Client) -> None:
     fake.on("GET", f"{ROOT}/api", (403, failure(403, "Forbidden", "no")))
-    assert find(client, "apps") == Resource("management.service.sh", "apps")
-    assert find(client, "roles.rbac.authorization.k8s.io") == Resource("rbac.authorization.k8s.io", "roles")
+    assert find_resource(client, "apps") == ApiResource("management.service.sh", "apps")
+    assert find_resource(client, "roles.rbac.authorization.k8s.io") == ApiResource("rbac.authorization.k8s.io", "roles")

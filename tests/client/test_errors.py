@@ -5,7 +5,7 @@ import ssl
 
 import pytest
 
-from fairlead.client.errors import Unreachable, Untrusted, unreachable
+from fairlead.client.errors import CertificateError, Unreachable, connection_error
 
 URL = "https://fairlead.test"
 
@@ -27,14 +27,14 @@ def refused_certificate(code: int) -> ssl.SSLCertVerificationError:
 @pytest.mark.parametrize(
     ("inner", "text"),
     [
-        (ConnectionRefusedError(), "connection refused; is the server running"),
-        (socket.gaierror(-2, "Name or service not known"), "no such host; check the address"),
-        (TimeoutError(), "no answer in time"),
-        (ConnectionResetError("reset by peer"), "the connection broke"),
+        (ConnectionRefusedError(), "connection refused; check the URL"),
+        (socket.gaierror(-2, "Name or service not known"), "no such host; check the URL"),
+        (TimeoutError(), "timed out"),
+        (ConnectionResetError("reset by peer"), "connection failed"),
     ],
 )
 def test_what_keeps_a_connection_from_being_made_is_named(inner: Exception, text: str) -> None:
-    error = unreachable(URL, wrapped(inner), own_authority=False)
+    error = connection_error(URL, wrapped(inner), has_custom_ca=False)
     assert type(error) is Unreachable
     assert str(error).startswith(f"{URL}: {text}")
 
@@ -44,14 +44,14 @@ def test_what_keeps_a_connection_from_being_made_is_named(inner: Exception, text
     [
         (10, "has expired; check the clocks"),
         (9, "is not valid yet; check the clocks"),
-        (62, "is made out to another name; use a name that it has"),
-        (64, "is made out to another name; use a name that it has"),
-        (23, "was refused (some reason)"),
+        (62, "is for another host name; use a host name of the certificate"),
+        (64, "is for another host name; use a host name of the certificate"),
+        (23, "is invalid (some reason)"),
     ],
 )
 def test_what_is_wrong_with_a_certificate_is_named(code: int, text: str) -> None:
-    error = unreachable(URL, wrapped(refused_certificate(code)), own_authority=True)
-    assert isinstance(error, Untrusted)
+    error = connection_error(URL, wrapped(refused_certificate(code)), has_custom_ca=True)
+    assert isinstance(error, CertificateError)
     assert not error.unknown_authority
     assert f"the server's certificate {text}" in str(error)
 
@@ -59,7 +59,7 @@ def test_what_is_wrong_with_a_certificate_is_named(code: int, text: str) -> None
 @pytest.mark.parametrize("code", [18, 19, 20, 21])
 def test_an_unknown_authority_is_what_a_ca_file_mends(code: int) -> None:
     for own in (False, True):
-        error = unreachable(URL, wrapped(refused_certificate(code)), own_authority=own)
-        assert isinstance(error, Untrusted)
+        error = connection_error(URL, wrapped(refused_certificate(code)), has_custom_ca=own)
+        assert isinstance(error, CertificateError)
         assert error.unknown_authority
         assert "--ca-file" in str(error)

@@ -8,12 +8,18 @@ import pytest
 import yaml
 
 from fairlead.client.contexts import Login
-from fairlead.client.kubeconfig import Entry, cluster_of, login_of, merge_into, merged
-from fairlead.core.certificates import ensure_certificates
+from fairlead.client.kubeconfig import (
+    KubeconfigEntry,
+    cluster_entry,
+    login_from_kubeconfig,
+    merge_entry,
+    merge_into_file,
+)
+from fairlead.core.crypto.certificates import ensure_certificates
 from fairlead.core.files import FileProblem
 
 PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
-ENTRY = Entry("ours", cluster_of(Login("https://a.test", "k", PEM)), {"token": "k"}, "service-p-demo")
+ENTRY = KubeconfigEntry("ours", cluster_entry(Login("https://a.test", "k", PEM)), {"token": "k"}, "service-p-demo")
 
 OTHER = """\
 apiVersion: v1
@@ -31,7 +37,7 @@ current-context: other
 
 def test_a_new_file_is_complete_and_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / ".kube" / "config"
-    assert merge_into(path, ENTRY) is None
+    assert merge_into_file(path, ENTRY) is None
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert yaml.safe_load(path.read_bytes()) == {
         "apiVersion": "v1",
@@ -56,7 +62,7 @@ def test_other_contexts_stay_as_they_were_and_the_file_before_is_kept(tmp_path: 
     path = tmp_path / "config"
     path.write_text(OTHER)
     path.chmod(0o644)
-    backup = merge_into(path, ENTRY)
+    backup = merge_into_file(path, ENTRY)
     assert backup == tmp_path / "config.bak"
     assert backup.read_text() == OTHER
     assert stat.S_IMODE(backup.stat().st_mode) == stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -69,16 +75,16 @@ def test_other_contexts_stay_as_they_were_and_the_file_before_is_kept(tmp_path: 
 
 
 def test_the_current_context_can_stay(tmp_path: Path) -> None:
-    config = merged(yaml.safe_load(OTHER), ENTRY, make_current=False)
+    config = merge_entry(yaml.safe_load(OTHER), ENTRY, make_current=False)
     assert config["current-context"] == "other"
-    assert merged({}, ENTRY, make_current=False)["current-context"] == "ours"
+    assert merge_entry({}, ENTRY, make_current=False)["current-context"] == "ours"
 
 
 def test_an_entry_of_the_same_name_is_replaced_in_its_place(tmp_path: Path) -> None:
     path = tmp_path / "config"
-    merge_into(path, ENTRY)
-    merge_into(path, Entry("later", ENTRY.cluster, ENTRY.user))
-    merge_into(path, Entry("ours", ENTRY.cluster, {"token": "new"}))
+    merge_into_file(path, ENTRY)
+    merge_into_file(path, KubeconfigEntry("later", ENTRY.cluster, ENTRY.user))
+    merge_into_file(path, KubeconfigEntry("ours", ENTRY.cluster, {"token": "new"}))
     config = yaml.safe_load(path.read_bytes())
     assert [each["name"] for each in config["users"]] == ["ours", "later"]
     assert config["users"][0]["user"] == {"token": "new"}
@@ -87,9 +93,9 @@ def test_an_entry_of_the_same_name_is_replaced_in_its_place(tmp_path: Path) -> N
 
 def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "config"
-    merge_into(path, ENTRY)
+    merge_into_file(path, ENTRY)
     before = path.stat()
-    assert merge_into(path, ENTRY) is None
+    assert merge_into_file(path, ENTRY) is None
     after = path.stat()  # the time of the last access is another one: it was read
     assert (after.st_ino, after.st_mtime_ns, after.st_ctime_ns) == (
         before.st_ino,
@@ -101,7 +107,7 @@ def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").write_text(OTHER)
     (tmp_path / "config").symlink_to("real")
-    merge_into(tmp_path / "config", ENTRY)
+    merge_into_file(tmp_path / "config", ENTRY)
     assert (tmp_path / "config").is_symlink()
     assert b"ours" in (tmp_path / "real").read_bytes()
 
@@ -111,7 +117,7 @@ def test_kubectls_lock_is_respected(tmp_path: Path) -> None:
     path.write_text(OTHER)
     (tmp_path / "config.lock").touch()
     with pytest.raises(FileProblem, match=r"config\.lock: another program is writing config; try again"):
-        merge_into(path, ENTRY)
+        merge_into_file(path, ENTRY)
     assert path.read_text() == OTHER
 
 
@@ -119,8 +125,8 @@ def test_kubectls_lock_is_respected(tmp_path: Path) -> None:
 def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
-    with pytest.raises(FileProblem, match="mend it, or name another file"):
-        merge_into(path, ENTRY)
+    with pytest.raises(FileProblem, match="fix it, or specify another file"):
+        merge_into_file(path, ENTRY)
     assert path.read_text() == content
     assert [each.name for each in tmp_path.iterdir()] == ["config"]
 
@@ -129,22 +135,22 @@ def test_a_login_comes_back_out_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(OTHER)
     for login in (Login("https://a.test", "k", PEM), Login("https://b.test:8443", "k2", insecure=True)):
-        merge_into(path, Entry("ours", cluster_of(login), {"token": login.key}))
-        assert login_of(path) == login
+        merge_into_file(path, KubeconfigEntry("ours", cluster_entry(login), {"token": login.key}))
+        assert login_from_kubeconfig(path) == login
 
 
 def test_an_authority_in_a_file_of_its_own_is_found_beside_the_kubeconfig(tmp_path: Path) -> None:
     authority = ensure_certificates(tmp_path / "tls").ca_file
     assert authority is not None
     cluster = {"server": "https://a.test", "certificate-authority": "tls/ca.crt"}
-    merge_into(tmp_path / "config", Entry("ours", cluster, {"token": "k"}))
-    assert login_of(tmp_path / "config").authority == authority.read_text()
+    merge_into_file(tmp_path / "config", KubeconfigEntry("ours", cluster, {"token": "k"}))
+    assert login_from_kubeconfig(tmp_path / "config").authority == authority.read_text()
 
 
 def test_a_kubeconfig_without_a_token_is_no_login(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(OTHER)
-    with pytest.raises(FileProblem, match="no server with a token; log in with a key instead"):
-        login_of(path)
+    with pytest.raises(FileProblem, match="no server or no token; log in with an access key instead"):
+        login_from_kubeconfig(path)
     with pytest.raises(FileProblem, match="no such file"):
-        login_of(tmp_path / "none")
+        login_from_kubeconfig(tmp_path / "none")

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from fairlead.client import ClientError
-from fairlead.client.portable import NotPortable, kubeconfig_paths, portable
-from fairlead.core.certificates import ensure_certificates
+from fairlead.client.kubeconfig_export import NotExportable, export_context, kubeconfig_paths
+from fairlead.core.crypto.certificates import ensure_certificates
 from fairlead.core.files import FileProblem
 
 SERVER = "https://berlin.example.com:6443"
@@ -41,7 +41,7 @@ def parts(content: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_only_what_is_needed_of_a_context_is_taken(tmp_path: Path) -> None:
     extra = {"tls-server-name": "berlin", "extensions": [{"name": "x"}], "disable-compression": True}
-    made = portable([written(tmp_path, config(extra))], None)
+    made = export_context([written(tmp_path, config(extra))], None)
     assert (made.context, made.server) == ("one", SERVER)
     assert parts(made.content) == ({"server": SERVER, "tls-server-name": "berlin"}, {"token": "t-1"})
     assert "t-1" not in repr(made)
@@ -52,7 +52,7 @@ def test_files_are_read_relative_to_the_kubeconfig_that_names_them(tmp_path: Pat
     assert tls.ca_file is not None
     user = {"client-certificate": f"tls/{tls.cert_file.name}", "client-key": str(tls.key_file)}
     path = written(tmp_path / "kube", config({"certificate-authority": f"tls/{tls.ca_file.name}"}, user))
-    cluster, made = parts(portable([path], "one").content)
+    cluster, made = parts(export_context([path], "one").content)
     assert base64.b64decode(cluster["certificate-authority-data"]) == tls.ca_file.read_bytes()
     assert base64.b64decode(made["client-certificate-data"]) == tls.cert_file.read_bytes()
     assert base64.b64decode(made["client-key-data"]) == tls.key_file.read_bytes()
@@ -61,7 +61,7 @@ def test_files_are_read_relative_to_the_kubeconfig_that_names_them(tmp_path: Pat
 def test_a_token_in_a_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t-2\n")
     path = written(tmp_path, config(user={"tokenFile": "token", "token": "old"}))
-    assert parts(portable([path], None).content)[1] == {"token": "t-2"}
+    assert parts(export_context([path], None).content)[1] == {"token": "t-2"}
 
 
 def test_of_several_files_the_first_with_a_name_wins(tmp_path: Path) -> None:
@@ -70,14 +70,14 @@ def test_of_several_files_the_first_with_a_name_wins(tmp_path: Path) -> None:
     second["contexts"].append({"name": "two", "context": {"cluster": "c", "user": "v"}})
     second["users"].append({"name": "v", "user": {"token": "third"}})
     paths = [tmp_path / "none", written(tmp_path, first, "a"), written(tmp_path, second, "b")]
-    assert parts(portable(paths, None).content)[1] == {"token": "first"}
-    assert parts(portable(paths, "two").content)[1] == {"token": "third"}
+    assert parts(export_context(paths, None).content)[1] == {"token": "first"}
+    assert parts(export_context(paths, "two").content)[1] == {"token": "third"}
 
 
 @pytest.mark.parametrize(
     ("cluster", "user", "told", "needs_token"),
     [
-        ({}, {"exec": {"command": "aws"}}, "a program (exec)", True),
+        ({}, {"exec": {"command": "aws"}}, "a credential plugin (exec)", True),
         ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider", True),
         ({}, {"username": "u", "password": "p"}, "password", True),
         ({}, {"token": "t", "as": "admin"}, "impersonates", True),
@@ -85,17 +85,17 @@ def test_of_several_files_the_first_with_a_name_wins(tmp_path: Path) -> None:
         ({}, {"client-certificate-data": "eA=="}, "neither a token nor a client certificate", True),
         ({"insecure-skip-tls-verify": True}, None, "set certificate-authority", False),
         ({"proxy-url": "http://proxy:3128"}, None, "proxy-url", False),
-        ({"server": "http://berlin"}, None, "needs https", False),
-        ({"server": "https://ada:pw@berlin"}, None, "needs https", False),
-        ({"server": "https://berlin:99999"}, None, "needs https", False),
-        ({"server": None}, None, "needs https", False),
+        ({"server": "http://berlin"}, None, "with https", False),
+        ({"server": "https://ada:pw@berlin"}, None, "with https", False),
+        ({"server": "https://berlin:99999"}, None, "with https", False),
+        ({"server": None}, None, "with https", False),
     ],
 )
 def test_what_cannot_travel_is_refused(
     tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, told: str, needs_token: bool
 ) -> None:
-    with pytest.raises(NotPortable) as caught:
-        portable([written(tmp_path, config(cluster, user))], None)
+    with pytest.raises(NotExportable) as caught:
+        export_context([written(tmp_path, config(cluster, user))], None)
     assert told in str(caught.value)
     assert "pw" not in str(caught.value)
     assert caught.value.needs_token is needs_token
@@ -103,31 +103,33 @@ def test_what_cannot_travel_is_refused(
 
 def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     path = written(tmp_path, config({"insecure-skip-tls-verify": True, "server": "x"}, {"exec": {"command": "x"}}))
-    with pytest.raises(NotPortable) as caught:
-        portable([path], None)
+    with pytest.raises(NotExportable) as caught:
+        export_context([path], None)
     assert str(caught.value).count("; ") >= 2
-    assert all(word in str(caught.value) for word in ("certificate", "needs https", "exec"))
+    assert all(word in str(caught.value) for word in ("certificate", "with https", "exec"))
 
 
 def test_a_context_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
     path = written(tmp_path, config())
-    with pytest.raises(ClientError, match="no context 'two'; choose with --kube-context from one"):
-        portable([path], "two")
-    with pytest.raises(ClientError, match="no context is the current one; choose with --kube-context from one"):
-        portable([written(tmp_path, config() | {"current-context": ""})], None)
-    with pytest.raises(ClientError, match="names a cluster or a user that is not there"):
-        portable([written(tmp_path, config() | {"users": []})], None)
+    with pytest.raises(ClientError, match="no context 'two'; select one with --kube-context from one"):
+        export_context([path], "two")
+    with pytest.raises(ClientError, match="no current context; select one with --kube-context from one"):
+        export_context([written(tmp_path, config() | {"current-context": ""})], None)
+    with pytest.raises(ClientError, match="refers to a missing cluster or user"):
+        export_context([written(tmp_path, config() | {"users": []})], None)
 
 
 def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileProblem, match="none: no such file; name a kubeconfig with --kubeconfig"):
-        portable([tmp_path / "none"], None)
-    with pytest.raises(FileProblem, match=r"ca\.pem: no such file; the kubeconfig names it as certificate-authority"):
-        portable([written(tmp_path, config({"certificate-authority": "ca.pem"}))], None)
-    with pytest.raises(ClientError, match="certificate-authority-data is not base64"):
-        portable([written(tmp_path, config({"certificate-authority-data": "?"}))], None)
-    with pytest.raises(ClientError, match="certificate-authority holds no certificate in PEM"):
-        portable([written(tmp_path, config({"certificate-authority-data": "eA=="}))], None)
+    with pytest.raises(FileProblem, match="none: no such file; specify a kubeconfig with --kubeconfig"):
+        export_context([tmp_path / "none"], None)
+    with pytest.raises(
+        FileProblem, match=r"ca\.pem: no such file; the kubeconfig refers to it as certificate-authority"
+    ):
+        export_context([written(tmp_path, config({"certificate-authority": "ca.pem"}))], None)
+    with pytest.raises(ClientError, match="certificate-authority-data is not valid base64"):
+        export_context([written(tmp_path, config({"certificate-authority-data": "?"}))], None)
+    with pytest.raises(ClientError, match="certificate-authority contains no PEM certificate"):
+        export_context([written(tmp_path, config({"certificate-authority-data": "eA=="}))], None)
 
 
 def test_the_files_are_those_that_kubectl_reads(tmp_path: Path) -> None:

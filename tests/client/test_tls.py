@@ -8,13 +8,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from fairlead.client import Client, Unreachable
-from fairlead.client.tls import fingerprint, presented_certificate, trusting
-from fairlead.core.certificates import Certificates
+from fairlead.client.tls import build_ssl_context, fetch_certificate, fingerprint
+from fairlead.core.crypto.certificates import Certificates
 from tests.client.fake import KEY, Fake
 
 
 def test_the_presented_certificate_is_the_servers_own(fake: Fake, certificates: Certificates) -> None:
-    shown = presented_certificate(fake.url)
+    shown = fetch_certificate(fake.url)
     expected = x509.load_pem_x509_certificate(certificates.cert_file.read_bytes())
     assert x509.load_pem_x509_certificate(shown.encode()) == expected
     assert fingerprint(shown).replace(":", "").lower() == expected.fingerprint(hashes.SHA256()).hex()
@@ -22,21 +22,21 @@ def test_the_presented_certificate_is_the_servers_own(fake: Fake, certificates: 
 
 def test_a_certificate_that_somebody_accepted_is_trusted_by_itself(fake: Fake) -> None:
     fake.on_self()
-    with Client(fake.url, KEY, authority=presented_certificate(fake.url)) as client:
+    with Client(fake.url, KEY, authority=fetch_certificate(fake.url)) as client:
         assert client.whoami()["user"]["name"] == "alice"
 
 
 def test_names_are_checked_whoever_is_trusted(certificates: Certificates) -> None:
-    context = trusting(Path(certificates.cert_file).read_text())
+    context = build_ssl_context(Path(certificates.cert_file).read_text())
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
 
 
 def test_the_certificate_of_nobody_is_told_as_unreachable() -> None:
     with pytest.raises(Unreachable, match="connection refused"):
-        presented_certificate("https://127.0.0.1:1")
+        fetch_certificate("https://127.0.0.1:1")
 
 
 def test_a_text_without_a_certificate_is_no_authority() -> None:
-    with pytest.raises(ValueError, match="no certificate"):
-        trusting("hello")
+    with pytest.raises(ValueError, match="no PEM certificate"):
+        build_ssl_context("hello")

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from fairlead.client import ApiProblem, Client, ClientError, Event, watching
+from fairlead.client import ApiStatusError, Client, ClientError, Event, watch
 from tests.client.fake import Fake, M, failure, named
 
 TEAMS = f"{M}/teams"
 END = {
     "type": "BOOKMARK",
-    "object": {"metadata": {"resourceVersion": "7", "annotations": {watching.INITIAL_EVENTS_END: "true"}}},
+    "object": {"metadata": {"resourceVersion": "7", "annotations": {watch.INITIAL_EVENTS_END: "true"}}},
 }
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "PAUSE", 0.0)
+    monkeypatch.setattr(watch, "RETRY_SECONDS", 0.0)
 
 
 def lines(*events: Any) -> tuple[int, bytes]:
@@ -69,23 +69,23 @@ def test_a_watch_that_ends_before_all_was_told_begins_anew(client: Client, fake:
 def test_an_error_in_the_midst_is_raised(client: Client, fake: Fake) -> None:
     gone = {"type": "ERROR", "object": failure(410, "Expired", "too old resource version")}
     fake.on("GET", TEAMS, lines(END, gone))
-    with pytest.raises(ApiProblem, match="too old") as raised:
+    with pytest.raises(ApiStatusError, match="too old") as raised:
         told(client.watch("teams"), 2)
     assert raised.value.code == 410
 
 
 def test_a_refusal_is_raised(client: Client, fake: Fake) -> None:
     fake.on("GET", TEAMS, (403, failure(403, "Forbidden", "not for you")))
-    with pytest.raises(ApiProblem, match="not for you"):
+    with pytest.raises(ApiStatusError, match="not for you"):
         told(client.watch("teams"), 1)
 
 
 def test_an_answer_that_is_no_json_is_raised(client: Client, fake: Fake) -> None:
     fake.on("GET", TEAMS, (200, b"<html>\n"))
-    with pytest.raises(ClientError, match="no JSON object"):
+    with pytest.raises(ClientError, match="not a JSON object"):
         told(client.watch("teams"), 1)
 
 
 def test_lines_end_at_line_feeds_only() -> None:
     chunks = ['{"a":"one\u2028'.encode(), b'two"}\n{"b"', b":1}\n", b"\n", b"rest"]
-    assert list(watching.split_lines(chunks)) == ['{"a":"one\u2028two"}'.encode(), b'{"b":1}', b"rest"]
+    assert list(watch.split_lines(chunks)) == ['{"a":"one\u2028two"}'.encode(), b'{"b":1}', b"rest"]

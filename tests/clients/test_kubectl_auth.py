@@ -52,7 +52,7 @@ def test_roles_and_bindings_that_kubectl_makes_give_rights(kubectl: Kubectl) -> 
 def test_a_review_from_a_file_tells_how_it_is_decided(kubectl: Kubectl) -> None:
     told = json.loads(kubectl("create", "-f", "-", "-o", "json", body=json.dumps(REVIEW)))
     verdicts = {step["step"]: step["verdict"] for step in told["status"]["path"]}
-    assert (verdicts["administrators"], verdicts["rbac"]) == ("allow", "not asked")
+    assert (verdicts["administrators"], verdicts["rbac"]) == ("allow", "not evaluated")
 
 
 def test_what_is_only_asked_is_not_in_the_way_of_get(kubectl: Kubectl) -> None:

@@ -108,8 +108,8 @@ def test_explain_shows_the_fields_below_a_path(kubectl: Kubectl) -> None:
     told = kubectl("explain", "app.spec.config")
     assert f"GROUP:      {GROUP}\nKIND:       App\nVERSION:    v1\n" in told
     assert "FIELD: config <Object>" in told
-    assert "What is deployed, for an app without versions." in told
-    assert "  chart\t<Object>\n    A chart to deploy." in told
+    assert "Content of an unversioned app." in told
+    assert "  chart\t<Object>\n    A Helm chart to deploy." in told
     assert "  values\t<string>\n" in told
 
 

@@ -150,7 +150,7 @@ def test_replacing_what_is_not_there_is_refused(kubectl: Kubectl) -> None:
     ("patch", "words"),
     [
         ('[{"op":"remove","path":"/spec/nope"}]', ["remove /spec/nope", "there is no 'nope'"]),
-        ('[{"op":"add","path":"/spec/a/b","value":1}]', ["add /spec/a/b", "add what leads there first"]),
+        ('[{"op":"add","path":"/spec/a/b","value":1}]', ["add /spec/a/b", "add it first"]),
         ('[{"op":"add","path":"spec/displayName","value":"x"}]', ["path must begin with a slash"]),
         ('[{"op":"frob","path":"/spec/displayName"}]', ["op must be one of"]),
         ('[{"op":"test","path":"/spec/displayName","value":"?"}]', ["test /spec/displayName"]),

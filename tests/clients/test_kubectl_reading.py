@@ -201,7 +201,7 @@ def test_describe_shows_what_happened_to_a_project_once(stocked: Kubectl) -> Non
         "Normal",
         "NamespaceReady",
         "fairlead",
-        f"namespace {BLUE} is there",
+        f"namespace {BLUE} exists",
     ]
 
 
@@ -210,7 +210,7 @@ def test_events_can_be_listed_and_selected_by_what_they_are_about(stocked: Kubec
     header, *rows = stocked.rows("events", "--field-selector", "involvedObject.name=blue,reason=NamespaceReady")
     assert header == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert {tuple(row[1:]) for row in rows} == {
-        ("Normal", "NamespaceReady", "project/blue", f"namespace {BLUE} is there")
+        ("Normal", "NamespaceReady", "project/blue", f"namespace {BLUE} exists")
     }
     assert "NamespaceReady" in stocked("events", "--for", "project/blue")
 

@@ -48,7 +48,7 @@ def test_a_duration_is_bounded_on_both_sides(robots: Kubectl) -> None:
 
 def test_tokens_are_for_this_server_alone_and_not_bound_to_objects(robots: Kubectl) -> None:
     command = ("create", "token", "ci", "-n", NAMESPACE)
-    assert "tokens of this server are for itself alone" in robots.refused(*command, "--audience=vault")
+    assert "the only audience of tokens of this server" in robots.refused(*command, "--audience=vault")
     bound = ("--bound-object-kind=Secret", "--bound-object-name=x")
     assert "leave out spec.boundObjectRef" in robots.refused(*command, *bound)
 

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from fairlead.controllers.loop import Controller, run_all
+from fairlead.controllers.runtime.loop import Controller, run_controllers
 from tests.admission.world import World
 
 
 @asynccontextmanager
 async def at_work(world: World, *controllers: Controller) -> AsyncIterator[None]:
     """Runs the controllers meanwhile. One that has failed fails the test."""
-    task = asyncio.create_task(run_all(controllers, world.view, world.clock))
+    task = asyncio.create_task(run_controllers(controllers, world.view, world.clock))
     try:
         yield
     finally:

@@ -7,19 +7,18 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from fairlead.controllers.clusters import Clusters
-from fairlead.core.cluster_identity import ClusterNames
+from fairlead.controllers.clusters.clusters import ClusterController
+from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.upstream.connected import CLUSTERS, Connected, NotConnected
-from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.failures import FailureNotifier
+from fairlead.upstream.clusters import CLUSTERS, NotConnected, UpstreamRegistry
+from fairlead.upstream.errors import FailureNotifier, UpstreamError
 from fairlead.upstream.upstream import Request
 from tests.admission.world import NAMESPACE, World
 from tests.controllers.at_work import at_work, until
 
 CONFIG = {"secretName": "s", "secretNamespace": NAMESPACE}
-NAMES = ClusterNames("fairlead:")
+NAMES = ClusterIdentityMapper("fairlead:")
 
 
 class Answer:
@@ -85,19 +84,19 @@ class Far:
 
 
 class Reach:
-    """Stands for Connected."""
+    """Stands for UpstreamRegistry."""
 
     def __init__(self) -> None:
         self.far: dict[str, Far | NotConnected] = {}
         self.failures = FailureNotifier()
 
-    def health(self, name: str) -> Far:
+    def health_upstream(self, name: str) -> Far:
         found = self.far.get(name) or NotConnected("NotFound", "nothing there")
         if isinstance(found, NotConnected):
             raise found
         return found
 
-    cluster = open_departing = health
+    cluster_upstream = open_cleanup_upstream = health_upstream
 
     def fail(self, name: str = "berlin") -> None:
         """A request through a gateway gets no answer."""
@@ -111,7 +110,7 @@ def reach() -> Reach:
 
 @pytest.fixture
 async def working(world: World, reach: Reach) -> AsyncIterator[World]:
-    controller = Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(Connected, reach), NAMES)
+    controller = ClusterController(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(UpstreamRegistry, reach), NAMES)
     async with at_work(world, controller):
         yield world
 
@@ -128,7 +127,7 @@ def state(world: World, type: str, name: str = "berlin") -> tuple[str, str]:
 
 
 def events(world: World) -> list[tuple[str, str]]:
-    found = [world.of("Event").peek("default", name) for name in world.names("Event")]
+    found = [world.of("Event").get_cached("default", name) for name in world.names("Event")]
     return [(each["type"], each["reason"]) for each in (orjson.loads(entry.body) for entry in found if entry)]
 
 

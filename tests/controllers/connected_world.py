@@ -5,19 +5,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fairlead.controllers.surroundings import Setting
-from fairlead.core.cluster_identity import ClusterNames
+from fairlead.controllers.instances.prerequisites import InstanceConfig
+from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import by_the_server
-from fairlead.upstream.access import Access
-from fairlead.upstream.errors import Blocked, Unreachable, UpstreamError
+from fairlead.registry.write_options import server_write_options
+from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.errors import AddressBlocked, Unreachable, UpstreamError
 from tests.admission.world import NAMESPACE, World
 from tests.far_side.kube import Kube, KubeApi
 from tests.far_side.kube_watch import MemoryWay
 
-SETTING = Setting(GROUP, "", ClusterNames("fairlead:"))
+SETTING = InstanceConfig(GROUP, "", ClusterIdentityMapper("fairlead:"))
 """Without a prefix: the project `demo` has the namespace `demo`, where worlds put things."""
 PROJECT = NAMESPACE
 VOUCHED = {"annotations": {"service.sh/trusted": "true"}}
@@ -47,36 +47,36 @@ class FakeReach:
         if error is not None:
             self.way.break_off()
 
-    def cluster(self, name: str, acting_as: str = "") -> KubeApi:
+    def cluster_api(self, name: str, acting_as: str = "") -> KubeApi:
         assert name == "c"
         return KubeApi(self.kube, self.down, acting_as)
 
-    def watching(self, name: str) -> MemoryWay:
+    def watch_sender(self, name: str) -> MemoryWay:
         assert name == "c"
         if self.down is not None:
             raise self.down
         return self.way
 
-    def virtual_cluster(self, namespace: str, name: str) -> KubeApi:
+    def virtual_cluster_api(self, namespace: str, name: str) -> KubeApi:
         return KubeApi(self.virtual, self.virtual_down)
 
     @asynccontextmanager
-    async def leaving_virtual_cluster(self, namespace: str, name: str) -> AsyncIterator[KubeApi]:
+    async def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AsyncIterator[KubeApi]:
         yield KubeApi(self.virtual, self.virtual_down)
 
-    async def version(self, namespace: str, name: str) -> Object:
+    async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
         self.looks += 1
-        return await self.virtual_cluster(namespace, name).get("/version")
+        return await self.virtual_cluster_api(namespace, name).get("/version")
 
-    def forget_virtual_cluster(self, namespace: str, name: str) -> None:
+    def close_virtual_cluster(self, namespace: str, name: str) -> None:
         self.forgotten.add((namespace, name))
 
-    async def access(self, cluster: str) -> Access:
-        return Access("192.0.2.1", 6443, "", "kube.example", "", "cluster-token")
+    async def cluster_endpoint(self, cluster: str) -> ClusterEndpoint:
+        return ClusterEndpoint("192.0.2.1", 6443, "", "kube.example", "", "cluster-token")
 
     async def resolve(self, host: str, port: int) -> str:
         if host in self.blocked:
-            raise Blocked("that is none of the addresses that may be used")
+            raise AddressBlocked("that is none of the addresses that may be used")
         return "192.0.2.2"
 
 
@@ -91,7 +91,7 @@ async def furnish(world: World, **project: Any) -> None:
 async def set_online(world: World, online: bool, name: str = "c") -> None:
     """What the controller of clusters says of one when it answers, and when it does not any more."""
     status = {"online": online, "phase": "Initialized" if online else "", "reason": "" if online else "Offline"}
-    await world.patch("Cluster", name, lambda each: each.update(status=status), by_the_server("status"))
+    await world.patch("Cluster", name, lambda each: each.update(status=status), server_write_options("status"))
 
 
 def told(world: World, kind: str, type: str, name: str = "one") -> tuple[Any, Any]:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
-from fairlead.controllers.helm import RELEASE_PENDING
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.release import Release
-from fairlead.controllers.virtual_clusters import VirtualClusters
+from fairlead.controllers.helm.chart import Release
+from fairlead.controllers.helm.helm import RELEASE_PENDING
+from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.core.objects import Object
-from fairlead.upstream.access import Access
+from fairlead.upstream.access import ClusterEndpoint
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
 from tests.controllers.connected_world import SETTING, VOUCHED, FakeReach, encoded, told
@@ -43,18 +43,18 @@ class FakeHelm:
         self.installed: list[Release] = []
         self.removed: list[Release] = []
 
-    def find(self) -> str:
+    def find_program(self) -> str:
         if self.missing:
-            raise Trouble("HelmNotFound", "install it", ERROR)
+            raise InstanceError("HelmNotFound", "install it", ERROR)
         return "/bin/helm"
 
-    async def install(self, release: Release, access: Access) -> None:
+    async def install(self, release: Release, access: ClusterEndpoint) -> None:
         assert access.token == "cluster-token"
         self.installed.append(release)
         if any(obj["metadata"].get("labels", {}).get("status") == "pending-install" for obj in self._notes(release)):
-            raise Trouble(RELEASE_PENDING, "another operation is in progress", WARNING)
+            raise InstanceError(RELEASE_PENDING, "another operation is in progress", WARNING)
         if self.fails:
-            raise Trouble("HelmFailed", "it broke", WARNING)
+            raise InstanceError("HelmFailed", "it broke", WARNING)
         if self.content:
             at = f"/api/v1/namespaces/{release.namespace}/secrets/vc-{release.name}"
             self.kube.put(at, data={"config": encoded(self.content)})
@@ -64,7 +64,7 @@ class FakeHelm:
         at = f"/api/v1/namespaces/{release.namespace}/secrets/sh.helm.release.v1.{release.name}."
         return [obj for path, obj in self.kube.objects.items() if path.startswith(at)]
 
-    async def uninstall(self, release: Release, access: Access) -> None:
+    async def uninstall(self, release: Release, access: ClusterEndpoint) -> None:
         assert f"/api/v1/namespaces/{release.namespace}" in self.kube.objects
         self.removed.append(release)
 
@@ -81,8 +81,8 @@ def helm(reach: FakeReach) -> FakeHelm:
 
 @pytest.fixture
 async def working(world: World, reach: FakeReach, helm: FakeHelm) -> AsyncIterator[World]:
-    virtual_clusters = VirtualClusters(world.registry, SETTING, reach, helm, ("https://charts.example",))
-    async with at_work(world, Instances(world.registry, SETTING), virtual_clusters):
+    virtual_clusters = VirtualClusterController(world.registry, SETTING, reach, helm, ("https://charts.example",))
+    async with at_work(world, InstanceTemplateController(world.registry, SETTING), virtual_clusters):
         yield world
 
 

@@ -1,6 +1,6 @@
 """How tools that know nothing of a kind read its objects: `kstatus`, which Flux goes by, and `kubectl wait`."""
 
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.registry.conditions import TRUE, find_condition, is_true
 
 
@@ -8,7 +8,7 @@ def kstatus(obj: Object) -> str:
     """Terminating, InProgress, Failed or Current. An object that says nothing at all is Current."""
     if "deletionTimestamp" in metadata(obj):
         return "Terminating"
-    status, observed = obj.get("status"), dig(obj, "status.observedGeneration")
+    status, observed = obj.get("status"), get_path(obj, "status.observedGeneration")
     if observed is not None and observed != metadata(obj).get("generation"):
         return "InProgress"
     if is_true(status, "Reconciling"):
@@ -24,6 +24,6 @@ def is_over(obj: Object, type: str = "Ready") -> bool:
     found = find_condition(obj.get("status"), type)
     if found is None:
         return False
-    observed = found.get("observedGeneration", dig(obj, "status.observedGeneration"))
+    observed = found.get("observedGeneration", get_path(obj, "status.observedGeneration"))
     is_current = observed is None or observed >= metadata(obj).get("generation", 0)
     return is_current and found.get("status") == TRUE

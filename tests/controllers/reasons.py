@@ -11,30 +11,33 @@ import fairlead
 
 PACKAGE = Path(fairlead.__file__).parent
 REASON_AT: Mapping[str, int] = {
-    **{"condition": 2, "_restated": 2, "Verdict": 2, "record": 2},
-    **{"Trouble": 0, "Unresolved": 0, "NotConnected": 0, "_unscheduled": 0, "forget_cluster": 1},
+    **{"condition": 2, "_set_unknown": 2, "Readiness": 2, "record_event": 2},
+    **{"InstanceError": 0, "ResolutionError": 0, "NotConnected": 0, "_unscheduled_condition": 0},
+    **{"mark_cluster_unknown": 1},
 }
 """By what is called: which argument is a reason."""
-CLUSTERS = ("cluster_", "clusters.py")
-"""How the files of the controller of Clusters begin, whose reasons are in a table of their own."""
+CLUSTERS = "controllers.clusters."
+"""The package of the controller of Clusters, whose reasons are in a table of their own."""
 
+INSTANCES = ("status", "prerequisites", "remote_errors", "remote_namespace", "drift", "vcluster_release")
 WITH_CONSTANTS = (
-    *("instance_state", "surroundings", "far_trouble", "far_namespace", "helm", "helm_turns", "upkeep", "vc_state"),
-    *("placing", "runners"),
+    *(f"controllers.instances.{each}" for each in INSTANCES),
+    *("controllers.helm.helm", "controllers.workspaces.scheduling", "controllers.workspaces.runners"),
 )
 CONSTANT, WORD = re.compile(r"_?[A-Z][A-Z_]*"), re.compile(r"([A-Z][a-z]+)+|VirtualCluster[A-Za-z]+", re.ASCII)
 
 
 def reasons() -> Iterator[tuple[str, str]]:
     """The name of a module and a reason that it gives, as far as that is a text or the name of one."""
-    for folder in ("controllers", "kinds", "upstream"):
-        for path in sorted((PACKAGE / folder).glob("*.py")):
-            if not path.name.startswith(CLUSTERS):
-                yield from ((path.stem, reason) for reason in _reasons_in(path, folder))
+    for folder in ("controllers", "domain", "kinds", "upstream"):
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+            if not name.startswith(CLUSTERS):
+                yield from ((name, reason) for reason in _reasons_in(path, name))
 
 
-def _reasons_in(path: Path, folder: str) -> Iterator[str]:
-    module = import_module(f"fairlead.{folder}.{path.stem}")
+def _reasons_in(path: Path, name: str) -> Iterator[str]:
+    module = import_module(f"fairlead.{name}".removesuffix(".__init__"))
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
             yield from _given(node, module)
@@ -65,10 +68,10 @@ def _texts(node: ast.expr, module: ModuleType) -> Iterator[str]:
 
 def constants() -> Iterator[tuple[str, str]]:
     """The name of a module of controllers of instances, and a word that it calls by a name: conditions and reasons."""
-    for stem in WITH_CONSTANTS:
-        module = import_module(f"fairlead.controllers.{stem}")
+    for module_name in WITH_CONSTANTS:
+        module = import_module(f"fairlead.{module_name}")
         for name, value in vars(module).items():
             texts = value if isinstance(value, tuple | frozenset) else (value,)
             for text in texts:
                 if CONSTANT.fullmatch(name) and isinstance(text, str) and WORD.fullmatch(text):
-                    yield stem, text
+                    yield module_name, text

@@ -8,7 +8,7 @@ import orjson
 
 from fairlead.core.objects import Object
 from fairlead.storage import contract
-from fairlead.storage.contract import Check, Store
+from fairlead.storage.contract import Precondition, Store
 from tests.admission.world import World
 from tests.controllers.connected_world import FakeReach
 from tests.far_side.kube import KubeApi
@@ -29,7 +29,7 @@ class Revisions:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def commit(self, changes: Sequence[contract.Change], checks: Sequence[Check] = ()) -> int:
+    async def commit(self, changes: Sequence[contract.Write], checks: Sequence[Precondition] = ()) -> int:
         revision = await self._inner.commit(changes, checks)
         for change in changes:
             if change.key[1] == self._plural and change.value is not None:
@@ -53,7 +53,7 @@ def record_revisions(world: World, plural: str, judge: Judge) -> Revisions:
 class SlowReach(FakeReach):
     """Ways on which each answer takes a moment, so that other things happen in between."""
 
-    def cluster(self, name: str, acting_as: str = "") -> KubeApi:
+    def cluster_api(self, name: str, acting_as: str = "") -> KubeApi:
         return SlowApi(self, acting_as)
 
 

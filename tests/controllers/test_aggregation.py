@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.aggregation import Aggregation, Roles
+from fairlead.controllers.core.role_aggregation import RoleAggregationController, RoleSnapshot
 from fairlead.core.objects import Object
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
@@ -42,12 +42,12 @@ async def test_rules_are_gathered_in_order_of_names_each_once(world: World) -> N
     await create(world, "a", {"pick": "me"}, rules=[rule("one"), rule("three")])
     await create(world, "c", {"pick": "not"}, rules=[rule("four")])
     await create(world, "all", **aggregating({"matchLabels": {"pick": "me"}}))
-    async with at_work(world, Aggregation(world.registry)):
+    async with at_work(world, RoleAggregationController(world.registry)):
         await until(has(world, "all", "one", "three", "two"))
 
 
 async def test_rules_follow_their_sources(world: World) -> None:
-    async with at_work(world, Aggregation(world.registry)):
+    async with at_work(world, RoleAggregationController(world.registry)):
         await create(world, "all", rules=[rule("stale")], **aggregating({"matchLabels": {"pick": "me"}}))
         await until(has(world, "all"))
         await create(world, "a", {"pick": "me"}, rules=[rule("one")])
@@ -67,7 +67,7 @@ async def test_rules_follow_their_sources(world: World) -> None:
 async def test_the_selectors_of_a_role_can_change_and_go(world: World) -> None:
     await create(world, "a", {"pick": "me"}, rules=[rule("one")])
     await create(world, "b", {"pick": "you"}, rules=[rule("two")])
-    async with at_work(world, Aggregation(world.registry)):
+    async with at_work(world, RoleAggregationController(world.registry)):
         await create(world, "all", **aggregating({"matchLabels": {"pick": "me"}}))
         await until(has(world, "all", "one"))
         await world.patch("ClusterRole", "all", lambda obj: obj.update(aggregating({"matchLabels": {"pick": "you"}})))
@@ -88,14 +88,14 @@ async def test_whoever_takes_the_selectors_away_meanwhile_keeps_the_rules_that_t
     await create(world, "a", {"pick": "me"}, rules=[rule("one")])
     await create(world, "all", **aggregating({"matchLabels": {"pick": "me"}}))
     world.store.before = [lambda: world.patch("ClusterRole", "all", own)]
-    controller = Aggregation(world.registry)
+    controller = RoleAggregationController(world.registry)
     await controller.reconcile(world.of("ClusterRole").kind.key("", "all"))
     assert world.store.before == []
     assert resources(world, "all") == ["own"]
 
 
 async def test_aggregated_roles_can_be_aggregated(world: World) -> None:
-    async with at_work(world, Aggregation(world.registry)):
+    async with at_work(world, RoleAggregationController(world.registry)):
         await create(world, "admin", **aggregating({"matchLabels": {"to": "admin"}}))
         await create(world, "edit", {"to": "admin"}, **aggregating({"matchLabels": {"to": "edit"}}))
         await create(world, "view", {"to": "edit"}, **aggregating({"matchLabels": {"to": "view"}}))
@@ -110,7 +110,7 @@ async def test_roles_that_choose_each_other_come_to_rest(world: World) -> None:
     for name, chosen in (("a", "b"), ("b", "c"), ("c", "a")):
         await create(world, name, {"is": name}, rules=[rule(name)], **aggregating({"matchLabels": {"is": chosen}}))
     await create(world, "x", {"is": "a"}, rules=[rule("one")])
-    async with at_work(world, Aggregation(world.registry)):
+    async with at_work(world, RoleAggregationController(world.registry)):
         for name in "abc":
             await until(has(world, name, "one"))
         await world.delete("ClusterRole", "x")
@@ -122,7 +122,7 @@ async def test_a_role_that_is_as_it_should_be_is_not_written(world: World) -> No
     await create(world, "a", {"pick": "me"}, rules=[rule("one")])
     await create(world, "all", rules=[rule("one")], **aggregating({"matchLabels": {"pick": "me"}}))
     revision = world.view.revision
-    controller = Aggregation(world.registry)
+    controller = RoleAggregationController(world.registry)
     for name in ("all", "a", "gone"):
         await controller.reconcile(world.of("ClusterRole").kind.key("", name))
     assert world.view.revision == revision
@@ -131,7 +131,7 @@ async def test_a_role_that_is_as_it_should_be_is_not_written(world: World) -> No
 async def test_the_server_is_told_to_own_the_rules(world: World) -> None:
     await create(world, "a", {"pick": "me"}, rules=[rule("one")])
     await create(world, "all", **aggregating({"matchLabels": {"pick": "me"}}))
-    async with at_work(world, Aggregation(world.registry)):
+    async with at_work(world, RoleAggregationController(world.registry)):
         await until(has(world, "all", "one"))
     owners = (world.see("ClusterRole", "all") or {})["metadata"]["managedFields"]
     assert [each["manager"] for each in owners if "f:rules" in each["fieldsV1"]] == ["fairlead"]
@@ -144,8 +144,8 @@ def chosen_by(*selectors: Object) -> Iterator[str]:
     roles = {
         name: {"metadata": {"name": name, "labels": labels}, "rules": [rule(name)]} for name, labels in LABELS.items()
     }
-    all_of_them = Roles({**roles, "all": {"metadata": {"name": "all"}, **aggregating(*selectors)}})
-    return (resource for each in all_of_them.gathered("all") for resource in each["resources"])
+    all_of_them = RoleSnapshot({**roles, "all": {"metadata": {"name": "all"}, **aggregating(*selectors)}})
+    return (resource for each in all_of_them.aggregate_rules("all") for resource in each["resources"])
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.backoff import FIRST, LONGEST, RETRY, Backoff
-from fairlead.controllers.far_trouble import ERROR, INFO, Trouble
+from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError
+from fairlead.controllers.runtime.backoff import MAX_DELAY_SECONDS, MIN_DELAY_SECONDS, REQUEUE_SECONDS, Backoff
 
 WHERE = ("demo", "one")
-BROKEN, ON_ITS_WAY = Trouble("Invalid", "", ERROR), Trouble("Waiting", "", INFO)
+BROKEN, ON_ITS_WAY = InstanceError("Invalid", "", ERROR), InstanceError("Waiting", "", INFO)
 
 
 class Clock:
@@ -24,34 +24,34 @@ class Clock:
 
 def test_each_wait_is_about_twice_the_one_before_up_to_a_limit() -> None:
     backoff = Backoff(Clock())
-    waits = [backoff.failed(WHERE, 1, BROKEN) for _ in range(10)]
+    waits = [backoff.record_failure(WHERE, 1, BROKEN) for _ in range(10)]
     for number, wait in enumerate(waits):
-        wanted = min(LONGEST, FIRST * 2**number)
+        wanted = min(MAX_DELAY_SECONDS, MIN_DELAY_SECONDS * 2**number)
         assert 0.8 * wanted <= wait <= 1.2 * wanted
 
 
 def test_whoever_comes_early_waits_and_whoever_has_changed_does_not() -> None:
     clock = Clock()
     backoff = Backoff(clock)
-    wait = backoff.failed(WHERE, 1, BROKEN)
-    assert backoff.wait(WHERE, 1) == pytest.approx(wait)
-    assert backoff.wait(WHERE, 2) == 0
-    assert backoff.wait(("demo", "two"), 1) == 0
+    wait = backoff.record_failure(WHERE, 1, BROKEN)
+    assert backoff.remaining_seconds(WHERE, 1) == pytest.approx(wait)
+    assert backoff.remaining_seconds(WHERE, 2) == 0
+    assert backoff.remaining_seconds(("demo", "two"), 1) == 0
     clock.time += wait + 0.001
-    assert backoff.wait(WHERE, 1) == 0
+    assert backoff.remaining_seconds(WHERE, 1) == 0
 
 
 def test_a_change_starts_over() -> None:
     backoff = Backoff(Clock())
     for _ in range(5):
-        backoff.failed(WHERE, 1, BROKEN)
-    assert backoff.failed(WHERE, 2, BROKEN) <= 1.2 * FIRST
+        backoff.record_failure(WHERE, 1, BROKEN)
+    assert backoff.record_failure(WHERE, 2, BROKEN) <= 1.2 * MIN_DELAY_SECONDS
     backoff.forget(WHERE)
-    assert backoff.wait(WHERE, 2) == 0
+    assert backoff.remaining_seconds(WHERE, 2) == 0
 
 
 def test_what_is_on_its_way_has_not_failed() -> None:
     backoff = Backoff(Clock())
-    waits = [backoff.failed(WHERE, 1, ON_ITS_WAY) for _ in range(5)]
-    assert max(waits) <= 1.2 * RETRY
-    assert backoff.wait(WHERE, 1) == 0
+    waits = [backoff.record_failure(WHERE, 1, ON_ITS_WAY) for _ in range(5)]
+    assert max(waits) <= 1.2 * REQUEUE_SECONDS
+    assert backoff.remaining_seconds(WHERE, 1) == 0

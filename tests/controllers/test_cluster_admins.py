@@ -6,23 +6,23 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from fairlead.controllers.cluster_admins import (
-    BINDINGS,
-    NAME,
+from fairlead.controllers.clusters.admin_binding import (
+    BINDING_NAME,
+    BINDINGS_PATH,
     bind_administrators,
     bound_group,
-    is_settled,
+    is_binding_done,
     rename_administrators,
 )
-from fairlead.controllers.cluster_state import AdministratorsBinding
-from fairlead.controllers.clusters import Clusters
-from fairlead.core.cluster_identity import ClusterNames
+from fairlead.controllers.clusters.clusters import ClusterController
+from fairlead.controllers.clusters.status import AdministratorsBinding
+from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import condition
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.upstream.connected import Connected
+from fairlead.upstream.access import Request
+from fairlead.upstream.clusters import UpstreamRegistry
 from fairlead.upstream.errors import Unreachable
-from fairlead.upstream.request import Request
 from fairlead.upstream.upstream import Upstream
 from tests.admission.world import NAMESPACE, World
 from tests.controllers import cluster_world
@@ -43,7 +43,7 @@ class Far:
 
     async def send(self, request: Request) -> Answer:
         if request.method == "GET":
-            assert request.target == f"{BINDINGS}/{NAME}"
+            assert request.target == f"{BINDINGS_PATH}/{BINDING_NAME}"
             if isinstance(self.found, int):
                 return Answer(self.found, {"kind": "Status", "message": SECRET})
             return Answer(200, self.found)
@@ -61,7 +61,7 @@ def binding(*subjects: str | tuple[str, str], role: str = "cluster-admin", label
     named = [("Group", each) if isinstance(each, str) else each for each in subjects]
     return {
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": NAME, "resourceVersion": "7", "labels": labels},
+        "metadata": {"name": BINDING_NAME, "resourceVersion": "7", "labels": labels},
         "roleRef": {"kind": "ClusterRole", "name": role},
         "subjects": [{"kind": kind, "name": name} for kind, name in named],
     }
@@ -99,7 +99,7 @@ async def test_administrators_are_bound_where_that_is_possible_and_free(
         assert far.sent == []
         return
     ((method, target, body),) = far.sent
-    assert (method, target, body["roleRef"]["name"]) == ("POST", BINDINGS, "cluster-admin")
+    assert (method, target, body["roleRef"]["name"]) == ("POST", BINDINGS_PATH, "cluster-admin")
     assert [each["name"] for each in body["subjects"]] == [GROUP] and body["metadata"]["labels"] == OURS
 
 
@@ -132,7 +132,7 @@ async def test_a_binding_of_ours_follows_the_name_and_any_other_is_left_alone(
         assert far.sent == []
         return
     ((method, target, body),) = far.sent
-    assert (method, target, body["metadata"]["resourceVersion"]) == ("PUT", f"{BINDINGS}/{NAME}", "7")
+    assert (method, target, body["metadata"]["resourceVersion"]) == ("PUT", f"{BINDINGS_PATH}/{BINDING_NAME}", "7")
     assert [(each["kind"], each["name"]) for each in body["subjects"]] == subjects
 
 
@@ -151,30 +151,34 @@ async def test_the_group_that_was_bound_is_noted_in_a_field_of_its_own() -> None
     reworded = {**outcome.condition, "message": "something else"}
     status: Object = {"conditions": [reworded], "administratorsGroup": GROUP}
     assert bound_group(status) == GROUP
-    assert is_settled(status, NAMES) and not is_settled(status, ClusterNames(""))
-    assert not is_settled({}, NAMES)
+    assert is_binding_done(status, NAMES) and not is_binding_done(status, ClusterIdentityMapper(""))
+    assert not is_binding_done({}, NAMES)
 
 
 async def test_what_was_bound_before_there_was_a_prefix_had_none() -> None:
     assert bound_group({}) == bound_group(None) == FORMER
     bound = condition("AdministratorsBound", "True", "Bound", "as it was said once")
-    assert is_settled({"conditions": [bound]}, ClusterNames("")) and not is_settled({"conditions": [bound]}, NAMES)
+    assert is_binding_done({"conditions": [bound]}, ClusterIdentityMapper("")) and not is_binding_done(
+        {"conditions": [bound]}, NAMES
+    )
 
 
 async def test_what_was_left_alone_stays_so() -> None:
     outcome = await rename_administrators(Far(404).upstream, NAMES, FORMER)
     assert outcome is not None and outcome.group == ""
-    assert is_settled({"conditions": [outcome.condition]}, NAMES)
-    assert is_settled({"conditions": [outcome.condition]}, ClusterNames("other:"))
+    assert is_binding_done({"conditions": [outcome.condition]}, NAMES)
+    assert is_binding_done({"conditions": [outcome.condition]}, ClusterIdentityMapper("other:"))
 
 
 async def test_administrators_who_were_bound_by_another_name_are_renamed_once(world: World) -> None:
-    reach, path = cluster_world.Reach(), f"{BINDINGS}/{NAME}"
+    reach, path = cluster_world.Reach(), f"{BINDINGS_PATH}/{BINDING_NAME}"
     reach.far["berlin"] = far = cluster_world.Far()
-    far.answers[BINDINGS] = (201, {})
+    far.answers[BINDINGS_PATH] = (201, {})
 
-    def controller(prefix: str) -> Clusters:
-        return Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(Connected, reach), ClusterNames(prefix))
+    def controller(prefix: str) -> ClusterController:
+        return ClusterController(
+            world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(UpstreamRegistry, reach), ClusterIdentityMapper(prefix)
+        )
 
     async with at_work(world, controller("")):
         await world.create("Cluster", "berlin", spec={"config": cluster_world.CONFIG})
@@ -188,4 +192,4 @@ async def test_administrators_who_were_bound_by_another_name_are_renamed_once(wo
     far.asked.clear()
     async with at_work(world, controller("fairlead:")):
         await asyncio.sleep(1_000)
-    assert not any(BINDINGS in target for _, target in far.asked)
+    assert not any(BINDINGS_PATH in target for _, target in far.asked)

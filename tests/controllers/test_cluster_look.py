@@ -5,12 +5,11 @@ import json
 
 import pytest
 
-from fairlead.controllers import cluster_look
-from fairlead.controllers.cluster_look import look
-from fairlead.controllers.cluster_rights import REVIEWS
-from fairlead.controllers.cluster_state import Details, Found
-from fairlead.upstream.addresses import AddressPolicy
-from fairlead.upstream.kubeconfig import parse
+from fairlead.controllers.clusters import probe
+from fairlead.controllers.clusters.probe import REVIEWS_PATH, probe_cluster
+from fairlead.controllers.clusters.status import ClusterDetails, ProbeResult
+from fairlead.upstream.address_policy import AddressPolicy
+from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Limits, Upstream
 from tests.far_side.asked import Answer, as_json, status_object
 from tests.far_side.behaviours import BEHAVIOURS
@@ -24,14 +23,14 @@ CANARY = "canary-of-the-far-side"
 
 async def opened(far: FarSide, token: str) -> Upstream:
     policy = AddressPolicy(("127.0.0.0/8",), lambda: ())
-    return Upstream(parse(far.kubeconfig(token=token)), policy.resolve, Limits())
+    return Upstream(parse_kubeconfig(far.kubeconfig(token=token)), policy.resolve, Limits())
 
 
-def looked(far: FarSide, known: Details | None = None, token: str = "far-token") -> Found:
-    async def run() -> Found:
+def looked(far: FarSide, known: ClusterDetails | None = None, token: str = "far-token") -> ProbeResult:
+    async def run() -> ProbeResult:
         upstream = await opened(far, token)
         try:
-            return await look(upstream, known)
+            return await probe_cluster(upstream, known)
         finally:
             await upstream.close()
 
@@ -41,13 +40,13 @@ def looked(far: FarSide, known: Details | None = None, token: str = "far-token")
     return found
 
 
-def names(found: Found) -> dict[str, bool]:
+def names(found: ProbeResult) -> dict[str, bool]:
     return {each.name: each.ok for each in (*found.probes, *found.details.probes)}
 
 
 def test_a_kubernetes_that_is_well(far_side: FarSide) -> None:
     found = looked(far_side)
-    assert (found.trouble, found.unready, found.version, found.shaky) == (None, "", "v1.34.1", False)
+    assert (found.failure, found.not_ready, found.version, found.is_incomplete) == (None, "", "v1.34.1", False)
     assert (found.details.uid, found.details.nodes) == (far_side.manner.uid, 1)
     told = ("config", "connection", "version", "readyz", "kube-system", "nodes", "impersonation", "impersonation-extra")
     assert names(found) == dict.fromkeys(told, True)
@@ -56,24 +55,24 @@ def test_a_kubernetes_that_is_well(far_side: FarSide) -> None:
 
 
 def test_what_is_known_is_not_asked_for_again(far_side: FarSide) -> None:
-    known = Details((), "u", 7)
+    known = ClusterDetails((), "u", 7)
     assert looked(far_side, known).details is known
     assert far_side.paths() == ["GET /version", "GET /readyz"]
 
 
 def test_a_server_without_namespaces_nodes_and_reviews_is_connected(far_side: FarSide) -> None:
-    for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", REVIEWS):
+    for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", REVIEWS_PATH):
         far_side.answer(path, status_object(404, "NotFound", CANARY))
     found = looked(far_side)
-    assert (found.trouble, found.unready, found.details) == (None, "", Details())
+    assert (found.failure, found.not_ready, found.details) == (None, "", ClusterDetails())
     assert all(names(found).values())
 
 
 def test_what_the_credential_may_not_see_is_left_out_and_said(far_side: FarSide) -> None:
-    for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", REVIEWS):
+    for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", REVIEWS_PATH):
         far_side.answer(path, status_object(403, "Forbidden", CANARY))
     found = looked(far_side)
-    assert (found.trouble, found.unready, found.details.uid, found.details.nodes) == (None, "", "", None)
+    assert (found.failure, found.not_ready, found.details.uid, found.details.nodes) == (None, "", "", None)
     assert all(names(found).values())
     assert ["may not" in each.message for each in found.details.probes] == [True, True]
 
@@ -98,7 +97,7 @@ def test_each_missing_right_to_impersonate_is_named_with_the_command_that_prints
 ) -> None:
     with FarSide(manner=Manner(refused=refused)) as far:
         found = looked(far)
-    assert (found.trouble, found.unready) == (None, "")
+    assert (found.failure, found.not_ready) == (None, "")
     assert said in found.details.missing_rights
     assert "`fairlead cluster role gateways`" in found.details.missing_rights
     assert names(found)["impersonation"] is False
@@ -129,8 +128,8 @@ def test_rights_are_reviewed_by_the_names_that_kubernetes_authorizes_impersonati
 def test_a_cluster_that_says_it_is_not_ready_is_believed(far_side: FarSide, status: int) -> None:
     far_side.answer("/readyz", Answer(status, CANARY.encode()))
     found = looked(far_side)
-    assert found.trouble is None
-    assert str(status) in found.unready
+    assert found.failure is None
+    assert str(status) in found.not_ready
     assert not names(found)["readyz"]
 
 
@@ -152,9 +151,9 @@ def test_t22_what_is_no_good_answer_is_told_without_repeating_it(
     far_side: FarSide, answer: Answer, reason: str, lasting: bool
 ) -> None:
     far_side.answer("/version", answer)
-    trouble = looked(far_side).trouble
+    trouble = looked(far_side).failure
     assert trouble is not None
-    assert (trouble.reason, trouble.lasting) == (reason, lasting)
+    assert (trouble.reason, trouble.is_permanent) == (reason, lasting)
 
 
 def test_a_credential_that_is_not_accepted_is_a_probe_of_its_own() -> None:
@@ -170,26 +169,26 @@ def test_a_certificate_that_is_not_trusted_is_to_be_mended(manner: Manner) -> No
     with FarSide(manner=manner) as far:
         found = looked(far)
         assert far.seen == []
-    assert found.trouble is not None
-    assert (found.trouble.reason, found.trouble.lasting) == ("Untrusted", True)
+    assert found.failure is not None
+    assert (found.failure.reason, found.failure.is_permanent) == ("Untrusted", True)
 
 
 def test_a_cluster_that_is_gone_may_come_back(far_side: FarSide) -> None:
     far_side.stop()
     found = looked(far_side)
-    assert found.trouble is not None
-    assert (found.trouble.reason, found.trouble.lasting) == ("Unreachable", False)
+    assert found.failure is not None
+    assert (found.failure.reason, found.failure.is_permanent) == ("Unreachable", False)
     far_side.start()
-    assert looked(far_side).trouble is None
+    assert looked(far_side).failure is None
 
 
 @pytest.mark.parametrize("behaviour", ["/far/never", "/far/stall"])
 def test_a_silent_cluster_is_not_waited_for(far_side: FarSide, monkeypatch: pytest.MonkeyPatch, behaviour: str) -> None:
-    monkeypatch.setattr(cluster_look, "SECONDS", 0.3)
+    monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.3)
     far_side.behave("/version", BEHAVIOURS[behaviour])
-    trouble = looked(far_side).trouble
+    trouble = looked(far_side).failure
     assert trouble is not None
-    assert (trouble.reason, trouble.lasting) == ("TimedOut", False)
+    assert (trouble.reason, trouble.is_permanent) == ("TimedOut", False)
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/api/v1/nodes"])
@@ -197,9 +196,9 @@ def test_a_silent_cluster_is_not_waited_for(far_side: FarSide, monkeypatch: pyte
 def test_one_that_answers_only_at_first_is_connected_and_shaky(
     far_side: FarSide, monkeypatch: pytest.MonkeyPatch, path: str, behaviour: str
 ) -> None:
-    monkeypatch.setattr(cluster_look, "SECONDS", 0.5)
+    monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.5)
     far_side.behave(path, BEHAVIOURS[behaviour])
     found = looked(far_side)
-    assert found.trouble is None
-    assert found.shaky
-    assert found.unready
+    assert found.failure is None
+    assert found.is_incomplete
+    assert found.not_ready

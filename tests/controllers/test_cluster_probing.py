@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from fairlead.controllers.clusters import Clusters
+from fairlead.controllers.clusters.clusters import ClusterController
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.upstream.connected import Connected
-from fairlead.upstream.errors import Unreachable, Untrusted, UpstreamError
+from fairlead.upstream.clusters import UpstreamRegistry
+from fairlead.upstream.errors import TlsError, Unreachable, UpstreamError
 from tests.admission.world import NAMESPACE, World
 from tests.controllers.at_work import at_work, until
 from tests.controllers.cluster_world import NAMES, Reach, connect, events, reach, state, status, working
@@ -65,7 +65,7 @@ async def test_one_refusal_of_a_connected_cluster_is_no_failure(working: World, 
     assert state(working, "Connected") == ("False", "Unauthorized")
 
 
-@pytest.mark.parametrize("error", [Unreachable("nobody there"), Untrusted("a stranger")])
+@pytest.mark.parametrize("error", [Unreachable("nobody there"), TlsError("a stranger")])
 async def test_a_cluster_that_was_away_for_long_is_found_again_within_five_seconds(
     working: World, reach: Reach, error: UpstreamError
 ) -> None:
@@ -99,7 +99,7 @@ async def test_a_certificate_that_the_cluster_reloads_is_noticed_without_any_req
     working: World, reach: Reach
 ) -> None:
     far = await connect(working, reach)
-    far.reloaded = Untrusted("a stranger")
+    far.reloaded = TlsError("a stranger")
     await until(lambda: state(working, "Connected") == ("False", "Untrusted"), seconds=12)
     await asyncio.sleep(60)
     assert state(working, "Ready") == ("False", "Untrusted")
@@ -111,7 +111,7 @@ async def test_a_certificate_that_the_cluster_reloads_is_noticed_without_any_req
 async def test_a_request_that_fails_has_the_cluster_probed_at_once(working: World, reach: Reach) -> None:
     far = await connect(working, reach)
     await asyncio.sleep(8)
-    far.reloaded = Untrusted("a stranger")
+    far.reloaded = TlsError("a stranger")
     reach.fail()
     await until(lambda: state(working, "Connected") == ("False", "Untrusted"), seconds=1.5)
 
@@ -149,7 +149,7 @@ async def test_a_failure_during_a_probe_brings_another_one(working: World, reach
 
 
 async def test_a_controller_that_has_ended_hears_of_no_failures(world: World, reach: Reach) -> None:
-    controller = Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(Connected, reach), NAMES)
+    controller = ClusterController(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(UpstreamRegistry, reach), NAMES)
     async with at_work(world, controller):
         far = await connect(world, reach)
     count = len(far.asked)

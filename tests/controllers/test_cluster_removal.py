@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.controllers.cluster_removal import FINALIZER
+from fairlead.controllers.clusters.removal import FINALIZER
 from fairlead.core.objects import Object, metadata
-from fairlead.upstream.connected import NotConnected
+from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import until
@@ -49,7 +49,7 @@ async def bound(world: World, reach: Reach, name: str = "berlin", uid: str = "u-
 
 
 def message(world: World, reason: str) -> str:
-    found = [world.of("Event").peek("default", name) for name in world.names("Event")]
+    found = [world.of("Event").get_cached("default", name) for name in world.names("Event")]
     told = [orjson.loads(entry.body) for entry in found if entry]
     return next(str(each["message"]) for each in told if each["reason"] == reason)
 
@@ -106,7 +106,7 @@ async def test_subjects_that_others_have_added_stay_bound(working: World, reach:
     assert (method, target) == ("PUT", BINDING)
     assert body["subjects"] == others and body["metadata"]["resourceVersion"] == "7"
     assert "DELETE" not in [method for method, _, _ in far.sent]
-    assert "it has subjects beside the group fairlead:service:admins" in message(working, "LeftBehind")
+    assert "it has other subjects than the group fairlead:service:admins" in message(working, "LeftBehind")
 
 
 async def test_a_binding_of_others_alone_is_not_written(working: World, reach: Reach) -> None:
@@ -146,7 +146,7 @@ async def test_a_binding_that_others_have_changed_stays_and_is_told(
     await working.delete("Cluster", "berlin")
     await until(lambda: is_gone(working))
     assert "DELETE" not in [method for method, _, _ in far.sent]
-    assert "not as this server made it" in message(working, "LeftBehind")
+    assert "not as this server created it" in message(working, "LeftBehind")
 
 
 async def test_where_nothing_was_bound_nothing_is_asked(working: World, reach: Reach) -> None:
@@ -222,7 +222,7 @@ async def test_an_annotation_lets_the_cluster_go_and_leaves_the_binding(
         await working.delete("Cluster", "berlin")
     await until(lambda: is_gone(working), seconds=1)
     assert "DELETE" not in [method for method, _, _ in far.sent]
-    assert 'ClusterRoleBinding "service.sh:admins" stays' in message(working, "LeftBehind")
+    assert 'ClusterRoleBinding "service.sh:admins" was left in the cluster' in message(working, "LeftBehind")
 
 
 async def test_without_a_kubeconfig_there_is_nothing_to_wait_for(working: World, reach: Reach) -> None:
@@ -230,7 +230,7 @@ async def test_without_a_kubeconfig_there_is_nothing_to_wait_for(working: World,
     reach.far["berlin"] = NotConnected("SecretNotFound", "there is no secret")
     await working.delete("Cluster", "berlin")
     await until(lambda: is_gone(working), seconds=1)
-    assert "nobody can reach any more: there is no secret" in message(working, "LeftBehind")
+    assert "cannot be reached any more: there is no secret" in message(working, "LeftBehind")
 
 
 async def test_the_binding_stays_for_another_cluster_object_of_the_same_cluster(working: World, reach: Reach) -> None:
@@ -239,7 +239,7 @@ async def test_the_binding_stays_for_another_cluster_object_of_the_same_cluster(
     await working.delete("Cluster", "elder")
     await until(lambda: is_gone(working, "elder"))
     assert "DELETE" not in [method for method, _, _ in far.sent]
-    assert 'stays for the Cluster "younger"' in message(working, "LeftBehind")
+    assert 'was kept for the Cluster "younger"' in message(working, "LeftBehind")
 
 
 async def test_instances_that_stay_are_told_with_their_namespaces_and_not_too_many(

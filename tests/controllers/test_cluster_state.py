@@ -4,31 +4,35 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.cluster_state import (
+from fairlead.controllers.clusters.status import (
     AdministratorsBinding,
-    Details,
-    Found,
+    ClusterDetails,
     Probe,
-    Trouble,
-    let_go,
-    same_but_for_times,
-    told,
+    ProbeFailure,
+    ProbeResult,
+    disconnected_status,
+    equal_ignoring_times,
+    next_status,
 )
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import condition, find_condition
 
 NOW, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:04:10Z"
-WELL = Found((Probe("connection", True),), None, "", "v1.34.1", Details((Probe("nodes", True, "3 nodes"),), "u-1", 3))
-AWAY = Found((Probe("connection", False, "nobody there"),), Trouble("Unreachable", "nobody there", False))
-STRANGE = Found((Probe("connection", False, "a stranger"),), Trouble("Untrusted", "a stranger", True))
+WELL = ProbeResult(
+    (Probe("connection", True),), None, "", "v1.34.1", ClusterDetails((Probe("nodes", True, "3 nodes"),), "u-1", 3)
+)
+AWAY = ProbeResult((Probe("connection", False, "nobody there"),), ProbeFailure("Unreachable", "nobody there", False))
+STRANGE = ProbeResult((Probe("connection", False, "a stranger"),), ProbeFailure("Untrusted", "a stranger", True))
 
 
 def cluster(status: Object | None = None) -> Object:
     return {"metadata": {"name": "berlin", "generation": 3}, "status": status or {}}
 
 
-def status(found: Found, before: Object | None = None, twin: str = "", now: str = NOW, bound: Any = None) -> Object:
-    return told(cluster(before), found, twin, bound, now)
+def status(
+    found: ProbeResult, before: Object | None = None, twin: str = "", now: str = NOW, bound: Any = None
+) -> Object:
+    return next_status(cluster(before), found, twin, bound, now)
 
 
 def state(status: Object, type: str) -> tuple[str, str]:
@@ -75,7 +79,7 @@ def test_a_cluster_that_recovers_has_no_traces_of_trouble() -> None:
 
 
 def test_a_cluster_that_is_not_ready_is_connected_all_the_same() -> None:
-    after = status(Found(WELL.probes, None, "not ready", "v1.34.1"))
+    after = status(ProbeResult(WELL.probes, None, "not ready", "v1.34.1"))
     assert (after["phase"], after["reason"], after["message"]) == ("Initialized", "NotReady", "not ready")
     assert state(after, "Connected")[0] == "True"
     assert state(after, "Ready") == ("False", "NotReady")
@@ -90,12 +94,12 @@ def test_the_younger_of_two_fails_and_names_the_older() -> None:
 
 
 def test_what_a_shaky_cluster_does_not_say_stays() -> None:
-    shaky = Found(WELL.probes, None, "slow", "v1.34.1", Details(), True)
+    shaky = ProbeResult(WELL.probes, None, "slow", "v1.34.1", ClusterDetails(), True)
     assert status(shaky, status(WELL))["clusterUID"] == "u-1"
 
 
 def test_what_another_server_does_not_have_is_left_out() -> None:
-    after = status(Found(WELL.probes, None, "", "v1"), status(WELL))
+    after = status(ProbeResult(WELL.probes, None, "", "v1"), status(WELL))
     assert "clusterUID" not in after
     assert "nodes" not in after
 
@@ -110,13 +114,13 @@ def test_news_about_administrators_is_kept_until_there_is_other_news() -> None:
 
 def test_times_alone_are_no_news() -> None:
     before = status(WELL)
-    assert same_but_for_times(before, status(WELL, before, now=LATER))
-    assert not same_but_for_times(before, status(AWAY, before, now=LATER))
-    assert not same_but_for_times({}, before)
+    assert equal_ignoring_times(before, status(WELL, before, now=LATER))
+    assert not equal_ignoring_times(before, status(AWAY, before, now=LATER))
+    assert not equal_ignoring_times({}, before)
 
 
 def test_a_cluster_that_names_no_secret_any_more_is_said_to_be_let_go() -> None:
-    after = let_go(cluster(status(STRANGE, status(WELL))), LATER)
+    after = disconnected_status(cluster(status(STRANGE, status(WELL))), LATER)
     assert (after["phase"], after["reason"], after["online"]) == ("", "NoConfig", False)
     assert state(after, "Connected") == ("False", "NoConfig")
     assert state(after, "Stalled") == ("", "")

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from fairlead.controllers.cluster_rights import REVIEWS
+from fairlead.controllers.clusters.probe import REVIEWS_PATH
 from fairlead.core.objects import Object
-from fairlead.upstream.connected import NotConnected
-from fairlead.upstream.errors import Untrusted
+from fairlead.upstream.clusters import NotConnected
+from fairlead.upstream.errors import TlsError
 from tests.admission.world import World
 from tests.controllers.at_work import until
 from tests.controllers.cluster_world import CONFIG, Far, Reach, connect, events, reach, state, status, working
@@ -38,7 +38,7 @@ async def test_a_credential_that_may_not_impersonate_makes_the_cluster_not_ready
     working: World, reach: Reach
 ) -> None:
     reach.far["berlin"] = far = Far()
-    far.answers[REVIEWS] = (201, {"status": {"allowed": False}})
+    far.answers[REVIEWS_PATH] = (201, {"status": {"allowed": False}})
     await working.create("Cluster", "berlin", spec={"config": CONFIG})
     await until(lambda: state(working, "Ready") == ("False", "ImpersonationForbidden"))
     assert state(working, "Connected") == ("True", "Connected")
@@ -48,20 +48,20 @@ async def test_a_credential_that_may_not_impersonate_makes_the_cluster_not_ready
     assert "users, groups, uids" in found["message"]
     await until(lambda: events(working) == [("Warning", "ImpersonationForbidden")])
     await asyncio.sleep(60)
-    far.answers[REVIEWS] = (201, {"status": {"allowed": True}})
+    far.answers[REVIEWS_PATH] = (201, {"status": {"allowed": True}})
     await until(lambda: state(working, "Ready") == ("True", "Healthy"), seconds=5)
     assert state(working, "Stalled") == ("", "")
 
 
 async def test_a_right_that_is_taken_away_is_noticed_within_about_a_minute(working: World, reach: Reach) -> None:
     far = await connect(working, reach)
-    far.answers[REVIEWS] = (201, {"status": {"allowed": False}})
+    far.answers[REVIEWS_PATH] = (201, {"status": {"allowed": False}})
     await until(lambda: state(working, "Ready") == ("False", "ImpersonationForbidden"), seconds=66)
 
 
 async def test_what_somebody_has_to_mend_is_told_at_once(working: World, reach: Reach) -> None:
     reach.far["berlin"] = far = Far()
-    far.error = Untrusted("a stranger")
+    far.error = TlsError("a stranger")
     await working.create("Cluster", "berlin", spec={"config": CONFIG})
     await until(lambda: status(working).get("phase") == "Failed")
     assert len(far.looks()) == 1

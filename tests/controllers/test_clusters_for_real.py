@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.controllers import cluster_course, clusters
-from fairlead.controllers.clusters import Clusters
-from fairlead.core.cluster_identity import ClusterNames
+from fairlead.controllers.clusters import clusters, probe_schedule
+from fairlead.controllers.clusters.clusters import ClusterController
+from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.upstream.addresses import AddressPolicy
-from fairlead.upstream.connected import Connected
+from fairlead.upstream.address_policy import AddressPolicy
+from fairlead.upstream.clusters import UpstreamRegistry
 from fairlead.upstream.upstream import Limits
 from tests.admission.world import NAMESPACE, World, new_world
 from tests.controllers.at_work import at_work, until
@@ -36,9 +36,12 @@ def reason(world: World) -> str:
 async def lost_and_found(far: FarSide) -> None:
     async with new_world() as world:
         policy = AddressPolicy(("127.0.0.0/8",), lambda: ())
-        connected = Connected(world.registry, MANAGEMENT_GROUP, NAMESPACE, policy, Limits())
+        connected = UpstreamRegistry(world.registry, MANAGEMENT_GROUP, NAMESPACE, policy, Limits())
         async with at_work(
-            world, Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, connected, ClusterNames("fairlead:"))
+            world,
+            ClusterController(
+                world.registry, MANAGEMENT_GROUP, NAMESPACE, connected, ClusterIdentityMapper("fairlead:")
+            ),
         ):
             await world.create("Cluster", "berlin", spec={"config": {"secretName": "s"}})
             await until(lambda: status(world).get("phase") == "Failed", 10)
@@ -60,8 +63,8 @@ async def lost_and_found(far: FarSide) -> None:
 def test_a_cluster_is_connected_when_its_secret_comes_and_lost_and_found_and_its_certificate_followed(
     far_side: FarSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_course, "EVERY", 0.1)
-    monkeypatch.setattr(cluster_course, "AWAY", 0.2)
-    monkeypatch.setattr(cluster_course, "IDLE", 0.2)
-    monkeypatch.setattr(clusters, "RETRY", 0.02)
+    monkeypatch.setattr(probe_schedule, "HEALTHY_SECONDS", 0.1)
+    monkeypatch.setattr(probe_schedule, "UNREACHABLE_SECONDS", 0.2)
+    monkeypatch.setattr(probe_schedule, "NO_CONFIG_SECONDS", 0.2)
+    monkeypatch.setattr(clusters, "RETRY_SECONDS", 0.02)
     asyncio.run(lost_and_found(far_side))

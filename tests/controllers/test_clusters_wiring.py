@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.app.clusters import clusters
-from fairlead.core.given import OFF
+from fairlead.app.controllers import build_cluster_services
 from fairlead.settings import Settings
+from fairlead.settings.values import OFF
 from tests.admission.world import World
 
 
@@ -16,6 +16,6 @@ async def test_a_server_without_a_prefix_for_identities_warns_of_it_when_it_star
     world: World, prefix: str, warned: int
 ) -> None:
     with capture_logs() as lines:
-        clusters(replace(Settings(), cluster_identity_prefix=prefix), world.registry, 8443)
+        build_cluster_services(replace(Settings(), cluster_identity_prefix=prefix), world.registry, 8443)
     said = [line for line in lines if line["log_level"] == "warning" and "cluster_identity_prefix" in line["event"]]
     assert len(said) == warned

@@ -9,13 +9,17 @@ from tests.controllers.reasons import constants, reasons
 
 PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
 SECTIONS = {
-    **{"placing": "Workspaces", "workspaces": "Workspaces", "runners": "Runners", "projects": "Projects"},
-    **{"keys": "Events", "misplaced": "Events"},
+    **{"controllers.workspaces.scheduling": "Workspaces", "controllers.workspaces.workspaces": "Workspaces"},
+    **{"controllers.workspaces.runners": "Runners", "controllers.projects.projects": "Projects"},
+    **{"controllers.access.access_keys": "Events", "controllers.core.garbage_collector": "Events"},
 }
 INSTANCES = "Spaces and virtual clusters"
 NO_REASONS = frozenset({"True", "False", "Unknown", "UpstreamError"})
 """Statuses; and the reason of an error that is always one of its kinds."""
-STATES = {("placing", "Busy"), ("placing", "Running"), ("placing", "Stopped"), ("vc_state", "Confined")}
+STATES = {
+    *(("controllers.workspaces.scheduling", each) for each in ("Busy", "Running", "Stopped")),
+    ("controllers.instances.vcluster_release", "Confined"),
+}
 """What a runner says of a container, and how much a template is trusted: compared, and given as no reason."""
 PASSED_ON = frozenset({"Conflict", "RequestEntityTooLarge", "Migrated", "MigratedAway", "NotFound"})
 """Kubernetes' own words, and those of Events that no controller writes."""
@@ -32,7 +36,7 @@ def sections() -> dict[str, str]:
 def test_a_reason_is_on_the_page(module: str, reason: str) -> None:
     page = sections()
     places = (*COMMON, SECTIONS.get(module, INSTANCES))
-    assert reason in NO_REASONS or any(f"`{reason}`" in page[place] for place in places), f"{reason} of {module}.py"
+    assert reason in NO_REASONS or any(f"`{reason}`" in page[place] for place in places), f"{reason} of {module}"
 
 
 def test_the_page_has_no_reason_that_nobody_gives() -> None:

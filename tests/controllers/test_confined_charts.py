@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.write_options import server_write_options
 from tests.admission.world import World
 from tests.controllers.at_work import until
 from tests.controllers.connected_world import VOUCHED, FakeReach, furnish, message, told
@@ -32,7 +32,7 @@ async def test_the_chart_of_a_template_has_its_writers_rights(
     await working.create("VirtualClusterTemplate", "t", metadata=described, spec={"template": RELEASE})
     await virtual_cluster(working, templateRef={"name": "t"})
     await ready(working, reach)
-    assert helm.installed[0].confined_to == confined
+    assert helm.installed[0].impersonate_user == confined
 
 
 async def test_a_release_that_was_confined_once_stays_confined(
@@ -52,7 +52,7 @@ async def test_a_release_that_was_confined_once_stays_confined(
 
     await working.patch("VirtualClusterTemplate", "t", vouch)
     await until(lambda: len(helm.installed) == 2)
-    assert helm.installed[1].confined_to == "service:deployer:demo-v-one"
+    assert helm.installed[1].impersonate_user == "service:deployer:demo-v-one"
 
 
 async def test_a_release_stays_confined_whose_chart_could_not_be_deployed(
@@ -68,7 +68,7 @@ async def test_a_release_stays_confined_whose_chart_could_not_be_deployed(
     await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed"))
     await working.patch(VC, "one", lambda each: each["spec"].update(templateRef={"name": "theirs"}))
     await until(lambda: len(helm.installed) == 1)
-    assert helm.installed[0].confined_to == "service:deployer:demo-v-one"
+    assert helm.installed[0].impersonate_user == "service:deployer:demo-v-one"
 
 
 async def test_a_chart_of_nobody_in_force_is_not_deployed(working: World, helm: FakeHelm) -> None:
@@ -97,7 +97,7 @@ async def test_what_was_deployed_before_there_were_marks_goes_on(
         for field in ("templateTrust", "templateApplied"):
             each["status"].pop(field)
 
-    await working.patch(VC, "one", forget, by_the_server("status"))
+    await working.patch(VC, "one", forget, server_write_options("status"))
     await working.patch("VirtualClusterTemplate", "t", lambda each: each["metadata"].pop("annotations"))
     await until(lambda: "kubectl annotate virtualclustertemplate t" in message(working, VC, "SpaceSynced"))
     await ready(working, reach)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.template_trust import template_trust
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.spaces import Spaces
-from fairlead.core.objects import Object, dig
+from fairlead.admission.templates import mark_trusted_templates
+from fairlead.controllers.instances.spaces import SpaceController
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.core.objects import Object, get_path
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing, by_the_server
+from fairlead.registry.write_options import WriteOptions, server_write_options
 from tests.admission.world import ADA, World, new_world
 from tests.controllers.at_work import at_work, until
 from tests.controllers.connected_world import SETTING, FakeReach, furnish, labels, message, told
@@ -41,9 +41,11 @@ CRD = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, met
 
 @pytest.fixture
 async def working(reach: FakeReach) -> AsyncIterator[World]:
-    async with new_world(rules=(template_trust(GROUP),)) as world:
+    async with new_world(rules=(mark_trusted_templates(GROUP),)) as world:
         await furnish(world)
-        async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
+        async with at_work(
+            world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+        ):
             yield world
 
 
@@ -52,16 +54,16 @@ async def space(world: World, **spec: Any) -> Object:
 
 
 async def from_template(world: World, by: User = ROOT, **template: Any) -> None:
-    await world.submit(TEMPLATE, world.body(TEMPLATE, "t", spec={"template": template}), Writing(by))
+    await world.submit(TEMPLATE, world.body(TEMPLATE, "t", spec={"template": template}), WriteOptions(by))
     await space(world, templateRef={"name": "t"})
 
 
 async def change(world: World, kind: str, name: str, by: User = ADA, **spec: Any) -> None:
-    await world.patch(kind, name, lambda each: each["spec"].update(spec), Writing(by))
+    await world.patch(kind, name, lambda each: each["spec"].update(spec), WriteOptions(by))
 
 
 async def annotate(world: World, mark: str | None, by: User = ROOT) -> None:
-    await world.patch(TEMPLATE, "t", lambda each: each["metadata"].update(annotations=marked(mark)), Writing(by))
+    await world.patch(TEMPLATE, "t", lambda each: each["metadata"].update(annotations=marked(mark)), WriteOptions(by))
 
 
 def marked(mark: str | None) -> Object:
@@ -89,7 +91,7 @@ async def test_honest_objects_of_a_template_in_place_are_made_by_the_deployer(wo
     assert {user for user, _, _ in kube.acted} == {DEPLOYER}
     subjects = kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"]
     assert DEPLOYER in {each["name"] for each in subjects}
-    assert dig(working.see(SPACE, "one"), "status.templateTrust") == "Confined"
+    assert get_path(working.see(SPACE, "one"), "status.templateTrust") == "Confined"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ async def test_honest_objects_of_a_template_in_place_are_made_by_the_deployer(wo
         (POD, "AdmissionDenied", "violates PodSecurity"),
         (BINDING.replace("ROLE", "cluster-admin"), "OwnerForbidden", "attempting to grant RBAC permissions"),
         (QUOTA, "OwnerForbidden", 'cannot patch resource "resourcequotas"'),
-        (CRD, "TemplateObjects", "lives in no namespace"),
+        (CRD, "TemplateObjects", "is cluster-scoped"),
     ],
 )
 async def test_what_the_owner_may_not_make_is_refused(
@@ -132,13 +134,13 @@ async def test_what_others_had_made_is_not_removed_for_a_template_that_named_it(
     """The deployer was refused it; an administrator's template, which does not have it, must not delete it either."""
     await space(working, templateRef={"name": "t"})
     body = working.body(TEMPLATE, "t", spec={"template": {"objects": f"{QUOTA}\n---\n{CONFIG_MAP}"}})
-    await working.submit(TEMPLATE, body, Writing(ADA))
+    await working.submit(TEMPLATE, body, WriteOptions(ADA))
     kube.objects[f"{PLACE}/resourcequotas/limit"] = {"metadata": {"name": "limit", "uid": "theirs"}}
     await refused(working, "OwnerForbidden")
-    await working.submit(TEMPLATE, working.body(TEMPLATE, "other", spec={"template": {}}), Writing(ROOT))
+    await working.submit(TEMPLATE, working.body(TEMPLATE, "other", spec={"template": {}}), WriteOptions(ROOT))
     await change(working, SPACE, "one", templateRef={"name": "other"})
     await ready(working)
-    await until(lambda: dig(working.see(SPACE, "one"), "status.templateApplied") == "Trusted")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.templateApplied") == "Trusted")
     assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
 
 
@@ -235,7 +237,7 @@ async def test_what_an_administrators_template_made_does_not_become_anothers(
     await ready(working)
     await working.create(TEMPLATE, "other", spec={"template": {}})
     await change(working, SPACE, "one", **after)
-    assert "made from an administrator's template" in await refused(working, "TemplateNotTrusted")
+    assert "created from an administrator's template" in await refused(working, "TemplateNotTrusted")
     assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
     assert labels(kube.objects[PLACE])[ENFORCE] == "restricted"
     await change(working, SPACE, "one", templateRef={"name": "t"}, template=None)
@@ -246,7 +248,7 @@ async def test_an_edit_of_somebody_else_is_not_applied_with_an_administrators_ri
     working: World, kube: Kube
 ) -> None:
     await working.submit(
-        TEMPLATE, working.body(TEMPLATE, "t", spec={"template": {"objects": CONFIG_MAP}}), Writing(ROOT)
+        TEMPLATE, working.body(TEMPLATE, "t", spec={"template": {"objects": CONFIG_MAP}}), WriteOptions(ROOT)
     )
     await space(working, templateRef={"name": "t", "version": "x.x.x"})
     await ready(working)
@@ -263,7 +265,7 @@ async def test_what_an_owner_may_not_delete_is_not_deleted_for_him(working: Worl
     await change(working, SPACE, "one", template={"objects": CONFIG_MAP})
     await ready(working)
     assert f"{PLACE}/resourcequotas/limit" in kube.objects
-    assert "ResourceQuota limit of a former template stay there" in message(working, SPACE, "SpaceSynced")
+    assert "ResourceQuota limit of a former template were kept" in message(working, SPACE, "SpaceSynced")
 
 
 async def test_a_template_from_before_there_were_marks_makes_nothing_new(working: World, kube: Kube) -> None:
@@ -290,12 +292,12 @@ async def test_a_space_from_before_there_were_marks_goes_on_as_it_is(working: Wo
     assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
     assert (labels(kube.objects[PLACE])[ENFORCE], labels(kube.objects[PLACE])["tier"]) == ("restricted", "gold")
     kube.asked("DELETE", PLACE)
-    assert "is gone, and is not made again" in await refused(working, "TemplateNotTrusted")
+    assert "was deleted, and is not created again" in await refused(working, "TemplateNotTrusted")
 
 
 async def take_mark_off(world: World) -> None:
     """As a template is that was stored by an earlier version."""
-    await world.patch(TEMPLATE, "t", lambda each: each["metadata"].pop("annotations"), by_the_server())
+    await world.patch(TEMPLATE, "t", lambda each: each["metadata"].pop("annotations"), server_write_options())
 
 
 async def forget_trust(world: World) -> None:
@@ -303,7 +305,7 @@ async def forget_trust(world: World) -> None:
         for field in ("templateTrust", "templateApplied"):
             each["status"].pop(field)
 
-    await world.patch(SPACE, "one", forget, by_the_server("status"))
+    await world.patch(SPACE, "one", forget, server_write_options("status"))
 
 
 @pytest.mark.parametrize("text", [CRD, BINDING.replace("mine", "service.sh:mine")])

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from fairlead.controllers.ears import Ears
+from fairlead.controllers.runtime.multi_watch import MultiWatch
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.admission.world import World
 
@@ -11,7 +11,7 @@ GADGETS, CONFIGMAPS = (MANAGEMENT_GROUP, "gadgets"), ("", "configmaps")
 
 async def test_each_resource_is_heard_and_no_other(world: World) -> None:
     await world.create("ConfigMap", "before")
-    ears = Ears(world.view, (GADGETS, CONFIGMAPS))
+    ears = MultiWatch(world.view, (GADGETS, CONFIGMAPS))
     await world.create("ConfigMap", "a")
     await world.create("Gadget", "b")
     await world.create("Secret", "c")
@@ -27,7 +27,7 @@ async def test_waiting_ends_when_one_of_them_has_something(world: World) -> None
         await asyncio.sleep(5)
         await world.create("Gadget", name)
 
-    ears = Ears(world.view, (GADGETS, CONFIGMAPS))
+    ears = MultiWatch(world.view, (GADGETS, CONFIGMAPS))
     for name in "abc":
         began = world.clock.monotonic()
         creating = asyncio.create_task(create_later(name))
@@ -39,7 +39,7 @@ async def test_waiting_ends_when_one_of_them_has_something(world: World) -> None
 
 
 async def test_waiting_ends_when_the_time_is_over_and_may_begin_again(world: World) -> None:
-    ears = Ears(world.view, (GADGETS, CONFIGMAPS))
+    ears = MultiWatch(world.view, (GADGETS, CONFIGMAPS))
     for _ in range(3):
         await ears.wait(30)
         assert list(ears.drain()) == []
@@ -50,40 +50,43 @@ async def test_waiting_ends_when_the_time_is_over_and_may_begin_again(world: Wor
 
 
 async def test_one_that_overflows_is_enough_to_have_missed_something(world: World) -> None:
-    ears = Ears(world.view, (GADGETS, CONFIGMAPS))
-    assert not ears.overflowed
+    ears = MultiWatch(world.view, (GADGETS, CONFIGMAPS))
+    assert not ears.has_overflowed
     world.view._collection(*CONFIGMAPS).watchers.overflow()
     await ears.wait(1_000)
-    assert (ears.overflowed, world.clock.monotonic()) == (True, 0)
+    assert (ears.has_overflowed, world.clock.monotonic()) == (True, 0)
     ears.close()
 
 
 async def test_the_end_is_heard(world: World) -> None:
-    ears = Ears(world.view, (GADGETS, CONFIGMAPS))
-    assert not ears.ended
+    ears = MultiWatch(world.view, (GADGETS, CONFIGMAPS))
+    assert not ears.is_ended
     world.view.end_watches()
     await ears.wait(1_000)
-    assert (ears.ended, world.clock.monotonic()) == (True, 0)
+    assert (ears.is_ended, world.clock.monotonic()) == (True, 0)
     ears.close()
 
 
 async def test_who_has_closed_them_leaves_nothing_behind(world: World) -> None:
     before = len(asyncio.all_tasks())
-    ears = Ears(world.view, (GADGETS, CONFIGMAPS))
+    ears = MultiWatch(world.view, (GADGETS, CONFIGMAPS))
     await ears.wait(1)
     ears.close()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == before
-    assert not [*world.view._collection(*GADGETS).watchers._all, *world.view._collection(*CONFIGMAPS).watchers._all]
+    assert not [
+        *world.view._collection(*GADGETS).watchers._watchers,
+        *world.view._collection(*CONFIGMAPS).watchers._watchers,
+    ]
 
 
 async def test_a_nudge_ends_the_wait_under_way_or_the_next_one_and_no_more(world: World) -> None:
-    ears = Ears(world.view, (GADGETS, CONFIGMAPS))
-    asyncio.get_running_loop().call_later(5, ears.nudge)
+    ears = MultiWatch(world.view, (GADGETS, CONFIGMAPS))
+    asyncio.get_running_loop().call_later(5, ears.wake)
     await ears.wait(1_000)
     assert world.clock.monotonic() == 5
-    ears.nudge()
+    ears.wake()
     await ears.wait(1_000)
     assert world.clock.monotonic() == 5
     await ears.wait(1_000)
@@ -93,7 +96,7 @@ async def test_a_nudge_ends_the_wait_under_way_or_the_next_one_and_no_more(world
 
 async def test_a_wait_for_something_else_as_well_ends_with_that_and_leaves_no_task_behind(world: World) -> None:
     before, doubted = len(asyncio.all_tasks()), asyncio.Event()
-    ears = Ears(world.view, (GADGETS,))
+    ears = MultiWatch(world.view, (GADGETS,))
     for seconds in (1, 2, 3):
         await ears.wait(1, doubted)
         assert world.clock.monotonic() == seconds
@@ -108,7 +111,7 @@ async def test_a_wait_for_something_else_as_well_ends_with_that_and_leaves_no_ta
 
 
 async def test_what_was_drained_already_does_not_end_the_next_wait(world: World) -> None:
-    ears = Ears(world.view, (GADGETS, CONFIGMAPS))
+    ears = MultiWatch(world.view, (GADGETS, CONFIGMAPS))
     await world.create("Gadget", "a")
     await world.create("ConfigMap", "b")
     await world.create("Gadget", "c")
@@ -122,14 +125,14 @@ async def test_what_was_drained_already_does_not_end_the_next_wait(world: World)
 
 async def test_ears_that_begin_to_listen_after_the_end_know_of_it(world: World) -> None:
     world.view.end_watches()
-    ears = Ears(world.view, (GADGETS,))
+    ears = MultiWatch(world.view, (GADGETS,))
     await ears.wait(1_000)
-    assert (ears.ended, world.clock.monotonic()) == (True, 0)
+    assert (ears.is_ended, world.clock.monotonic()) == (True, 0)
     ears.close()
 
 
 async def test_a_wait_that_is_cancelled_takes_nothing_away(world: World) -> None:
-    ears = Ears(world.view, (GADGETS,))
+    ears = MultiWatch(world.view, (GADGETS,))
     waiting = asyncio.create_task(ears.wait(1_000))
     await asyncio.sleep(1)
     waiting.cancel()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.expiry import Expiry
+from fairlead.controllers.core.event_ttl import EventTtlController
 from fairlead.core.clock import micro_timestamp, timestamp
 from fairlead.core.errors import BadRequest
 from tests.admission.world import World
@@ -26,7 +26,7 @@ async def happen(world: World, name: str, **fields: Any) -> None:
 
 
 async def test_an_event_goes_an_hour_after_it_happened(world: World) -> None:
-    async with at_work(world, Expiry(world.registry, HOUR)):
+    async with at_work(world, EventTtlController(world.registry, HOUR)):
         await happen(world, "early", lastTimestamp=at(0))
         await asyncio.sleep(600)
         await happen(world, "late", lastTimestamp=at(600))
@@ -39,7 +39,7 @@ async def test_an_event_goes_an_hour_after_it_happened(world: World) -> None:
 
 
 async def test_an_event_that_happens_again_is_kept_an_hour_longer(world: World) -> None:
-    async with at_work(world, Expiry(world.registry, HOUR)):
+    async with at_work(world, EventTtlController(world.registry, HOUR)):
         await happen(world, "e", lastTimestamp=at(0), count=1)
         await asyncio.sleep(HOUR - 1)
         await world.patch("Event", "e", lambda obj: obj.update(lastTimestamp=at(HOUR - 1), count=2))
@@ -51,7 +51,7 @@ async def test_an_event_that_happens_again_is_kept_an_hour_longer(world: World) 
 
 @pytest.mark.parametrize("kept", [1, 100])
 async def test_how_long_events_are_kept_can_be_chosen(world: World, kept: float) -> None:
-    async with at_work(world, Expiry(world.registry, kept)):
+    async with at_work(world, EventTtlController(world.registry, kept)):
         await happen(world, "e")
         await asyncio.sleep(kept - 0.5)
         assert world.names("Event") == ["e"]
@@ -63,7 +63,7 @@ async def test_events_of_the_newer_style_are_dated_by_their_series(world: World)
     complete = {"reportingComponent": "x.io/c", "reportingInstance": "c-1", "action": "A", "reason": "R"}
     now = micro_timestamp(EPOCH)
     later = micro_timestamp(EPOCH + timedelta(seconds=500))
-    async with at_work(world, Expiry(world.registry, HOUR)):
+    async with at_work(world, EventTtlController(world.registry, HOUR)):
         await happen(world, "once", eventTime=now, **complete)
         await happen(world, "again", eventTime=now, series={"count": 2, "lastObservedTime": later}, **complete)
         await asyncio.sleep(HOUR + 1)
@@ -74,7 +74,7 @@ async def test_events_of_the_newer_style_are_dated_by_their_series(world: World)
 
 async def test_an_event_from_long_ago_is_kept_an_hour_after_it_was_told(world: World) -> None:
     """Whoever tells of it has a slow clock, or was cut off for a while."""
-    async with at_work(world, Expiry(world.registry, HOUR)):
+    async with at_work(world, EventTtlController(world.registry, HOUR)):
         await happen(world, "e", lastTimestamp="1999-01-01T00:00:00Z")
         await asyncio.sleep(HOUR - 1)
         assert world.names("Event") == ["e"]
@@ -86,7 +86,7 @@ async def test_events_that_should_have_gone_while_the_server_was_down_go_when_it
     await happen(world, "old")
     await asyncio.sleep(2 * HOUR)
     await happen(world, "new")
-    async with at_work(world, Expiry(world.registry, HOUR)):
+    async with at_work(world, EventTtlController(world.registry, HOUR)):
         await asyncio.sleep(1)
         assert world.names("Event") == ["new"]
 
@@ -99,7 +99,7 @@ async def test_events_that_should_have_gone_while_the_server_was_down_go_when_it
     ],
 )
 async def test_an_event_with_an_odd_date_does_not_stop_the_server(world: World, moment: str) -> None:
-    async with at_work(world, Expiry(world.registry, HOUR)):
+    async with at_work(world, EventTtlController(world.registry, HOUR)):
         with suppress(BadRequest):
             await happen(world, "odd", lastTimestamp=moment)
         await happen(world, "plain")
@@ -109,7 +109,7 @@ async def test_an_event_with_an_odd_date_does_not_stop_the_server(world: World, 
 
 async def test_an_event_that_something_holds_is_marked_and_then_left_in_peace(world: World) -> None:
     await happen(world, "held", metadata={"finalizers": ["x.io/a"]})
-    async with at_work(world, Expiry(world.registry, HOUR)):
+    async with at_work(world, EventTtlController(world.registry, HOUR)):
         await asyncio.sleep(HOUR + 1)
         revision = await world.store.revision()
         found = world.see("Event", "held")

@@ -2,39 +2,39 @@
 
 import pytest
 
-from fairlead.controllers.far_names import (
-    SPACE,
-    VIRTUAL_CLUSTER,
-    cut,
+from fairlead.controllers.helm.chart import Chart, is_allowed_repository, parse_chart, release_name
+from fairlead.controllers.instances.remote_errors import InstanceError
+from fairlead.controllers.instances.remote_names import (
+    SPACE_LABEL,
+    VIRTUAL_CLUSTER_LABEL,
     default_namespace,
-    marks,
-    patterned_namespace,
+    namespace_from_pattern,
+    ownership_labels,
+    truncate_with_hash,
 )
-from fairlead.controllers.far_trouble import Trouble
-from fairlead.controllers.release import Chart, chart_of, is_listed, release_name
-from fairlead.registry.names import label_faults, value_faults
+from fairlead.registry.names import dns_label_errors, label_value_errors
 
 
 def test_short_names_stay_and_long_ones_stay_apart() -> None:
-    assert default_namespace(SPACE, "team", "one") == "team-one"
-    long = [default_namespace(SPACE, "p" * 50, "s" * 40 + end) for end in ("a", "b")]
+    assert default_namespace(SPACE_LABEL, "team", "one") == "team-one"
+    long = [default_namespace(SPACE_LABEL, "p" * 50, "s" * 40 + end) for end in ("a", "b")]
     assert len({*long}) == 2
-    assert all(not [*label_faults(each)] for each in long)
+    assert all(not [*dns_label_errors(each)] for each in long)
 
 
 def test_names_with_dots_become_names_of_namespaces_that_stay_apart() -> None:
-    made = [default_namespace(SPACE, "p", name) for name in ("a.b", "a-b", f"{'a.' * 60}b")]
+    made = [default_namespace(SPACE_LABEL, "p", name) for name in ("a.b", "a-b", f"{'a.' * 60}b")]
     assert len({*made}) == 3
-    assert all(not [*label_faults(each)] for each in made)
+    assert all(not [*dns_label_errors(each)] for each in made)
 
 
 def test_namespaces_of_different_pairs_of_names_never_collide() -> None:
     pairs = [("a", "b-c"), ("a-b", "c"), ("a", "b.c"), ("a.b", "c"), ("a", "v-b"), ("a-v", "b"), ("a", "b"), ("a", "v")]
-    made = [default_namespace(kind, *pair) for kind in (SPACE, VIRTUAL_CLUSTER) for pair in pairs]
+    made = [default_namespace(kind, *pair) for kind in (SPACE_LABEL, VIRTUAL_CLUSTER_LABEL) for pair in pairs]
     # The name of a namespace of somebody else, taken for one's own.
-    made.append(default_namespace(SPACE, "a", default_namespace(SPACE, "a", "b-c").removeprefix("a-")))
+    made.append(default_namespace(SPACE_LABEL, "a", default_namespace(SPACE_LABEL, "a", "b-c").removeprefix("a-")))
     assert len({*made}) == len(made)
-    assert all(not [*label_faults(each)] for each in made)
+    assert all(not [*dns_label_errors(each)] for each in made)
 
 
 @pytest.mark.parametrize(
@@ -53,24 +53,26 @@ def test_namespaces_of_different_pairs_of_names_never_collide() -> None:
     ],
 )
 def test_a_repository_is_listed_by_whole_steps_of_its_address(repo: str, listed: bool) -> None:
-    assert is_listed(repo, ("https://charts.example/team",)) is listed
-    assert not is_listed(repo, ())
+    assert is_allowed_repository(repo, ("https://charts.example/team",)) is listed
+    assert not is_allowed_repository(repo, ())
 
 
 def test_a_pattern_is_filled_in() -> None:
-    assert patterned_namespace("x-{{project}}-{{ name }}", {"project": "p", "name": "n"}) == "x-p-n"
-    with pytest.raises(Trouble, match="namespacePattern"):
-        patterned_namespace("x-{{ user }}", {"project": "p", "name": "n"})
+    assert namespace_from_pattern("x-{{project}}-{{ name }}", {"project": "p", "name": "n"}) == "x-p-n"
+    with pytest.raises(InstanceError, match="namespacePattern"):
+        namespace_from_pattern("x-{{ user }}", {"project": "p", "name": "n"})
 
 
 def test_marks_are_labels_whatever_the_names() -> None:
-    assert all(not [*value_faults(each)] for each in marks("service.sh/space", "p", "n" * 250, "uid").values())
+    assert all(
+        not [*label_value_errors(each)] for each in ownership_labels("service.sh/space", "p", "n" * 250, "uid").values()
+    )
 
 
 def test_releases_have_names_that_helm_takes() -> None:
     assert release_name("one") == "one"
     assert len(release_name("n" * 200)) == 53
-    assert cut("n" * 54, 53) != "n" * 53
+    assert truncate_with_hash("n" * 54, 53) != "n" * 53
 
 
 @pytest.mark.parametrize(
@@ -93,14 +95,14 @@ def test_releases_have_names_that_helm_takes() -> None:
     ],
 )
 def test_a_chart_is_neither_an_option_nor_a_file(chart: dict[str, str]) -> None:
-    with pytest.raises(Trouble, match="have the template mended"):
-        chart_of({"helmRelease": {"chart": chart}})
+    with pytest.raises(InstanceError, match="fix the template"):
+        parse_chart({"helmRelease": {"chart": chart}})
 
 
 def test_a_chart_is_read_from_the_template() -> None:
     asked = {"name": "vc", "repo": "oci://registry.example:5000/charts", "version": "1.2.3", "password": "p"}
-    chart = chart_of({"helmRelease": {"chart": asked}})
+    chart = parse_chart({"helmRelease": {"chart": asked}})
     assert chart == Chart("vc", "oci://registry.example:5000/charts", "1.2.3", "", "p")
     assert (chart.address, chart.is_oci) == (("registry.example", 5000), True)
     assert "password" not in repr(chart)
-    assert chart_of({}) is None
+    assert parse_chart({}) is None

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.far_trouble import ERROR, INFO, WARNING, Trouble, troubles
-from fairlead.upstream.cluster_api import failure
+from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
+from fairlead.upstream.kube_client import response_error
 
 HOOK = 'admission webhook "hook.example.com" denied the request'
 POLICY = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request"
@@ -67,16 +67,16 @@ ABOUT_TEMPLATE = [
 ]
 
 
-def trouble_of(status: int, reason: str, message: str, **details: Any) -> Trouble:
+def trouble_of(status: int, reason: str, message: str, **details: Any) -> InstanceError:
     body = {"kind": "Status", "status": "Failure", "code": status, "message": message, "details": details}
     if reason:
         body["reason"] = reason
     return caught(status, json.dumps(body).encode())
 
 
-def caught(status: int, content: bytes) -> Trouble:
-    with pytest.raises(Trouble) as found, troubles("c", "apply it"):
-        raise failure(status, content)
+def caught(status: int, content: bytes) -> InstanceError:
+    with pytest.raises(InstanceError) as found, translate_errors("c", "apply it"):
+        raise response_error(status, content)
     return found.value
 
 
@@ -91,7 +91,7 @@ def test_what_is_wrong_with_a_template_is_shown(status: int, reason: str, messag
 def test_what_is_said_about_the_credential_is_not_repeated(message: str) -> None:
     trouble = trouble_of(403, "Forbidden", message)
     assert (trouble.reason, trouble.severity) == ("Forbidden", ERROR)
-    assert "have it given that right" in trouble.message
+    assert "grant that permission" in trouble.message
     assert "system:serviceaccount" not in trouble.message
 
 

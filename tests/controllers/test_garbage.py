@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from fairlead.controllers.garbage import Garbage
+from fairlead.controllers.core.garbage_collector import GarbageCollector
 from fairlead.core.objects import Object
-from fairlead.storage.contract import Change, Check
+from fairlead.storage.contract import Precondition, Write
 from tests.admission.world import World, new_world
 from tests.controllers.at_work import at_work, until
 from tests.controllers.family import adopt, child, let_go, marked, owner, owners
@@ -15,7 +15,7 @@ from tests.controllers.family import adopt, child, let_go, marked, owner, owners
 
 @pytest.fixture(autouse=True)
 async def collector(world: World) -> AsyncIterator[None]:
-    async with at_work(world, Garbage(world.registry)):
+    async with at_work(world, GarbageCollector(world.registry)):
         yield
 
 
@@ -185,11 +185,11 @@ async def test_what_lost_its_owner_while_nobody_looked_goes_when_work_begins_aga
     async with new_world(world.store.inner) as later:
         parent = await world.create("ConfigMap", "parent")
         await child(world, "a", parent)
-        async with at_work(later, Garbage(later.registry)):
+        async with at_work(later, GarbageCollector(later.registry)):
             await asyncio.sleep(1)
             assert later.names("ConfigMap") == ["a", "parent"]
         await world.delete("ConfigMap", "parent")
-        async with at_work(later, Garbage(later.registry)):
+        async with at_work(later, GarbageCollector(later.registry)):
             await until(lambda: later.names("ConfigMap") == [])
 
 
@@ -221,7 +221,7 @@ async def test_a_crowd_is_deleted_side_by_side_but_not_all_at_once(
         await child(world, f"c{number}", parent)
     commit, under_way, most = world.store.inner.commit, 0, 0
 
-    async def slow(changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
+    async def slow(changes: Sequence[Write], checks: Sequence[Precondition] = ()) -> int:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
@@ -233,5 +233,5 @@ async def test_a_crowd_is_deleted_side_by_side_but_not_all_at_once(
     monkeypatch.setattr(world.store.inner, "commit", slow)
     began = world.clock.monotonic()
     await until(lambda: world.names("ConfigMap") == [])
-    assert most == Garbage.workers
-    assert world.clock.monotonic() - began < 200 / Garbage.workers + 2
+    assert most == GarbageCollector.workers
+    assert world.clock.monotonic() - began < 200 / GarbageCollector.workers + 2

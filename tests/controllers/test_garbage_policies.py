@@ -6,28 +6,28 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.garbage import LOOK_AGAIN, SETTLE_SECONDS, Garbage
-from fairlead.registry.writing import Deleting
+from fairlead.controllers.core.garbage_collector import MIN_FINALIZER_SECONDS, REQUEUE_SECONDS, GarbageCollector
+from fairlead.registry.write_options import DeleteOptions
 from tests.admission.world import World, new_world
 from tests.controllers.at_work import at_work, until
 from tests.controllers.family import adopt, child, ends, finalizers, let_go, marked, owner, owners
 
-FOREGROUND, ORPHAN, BACKGROUND = (Deleting(propagation=each) for each in ("Foreground", "Orphan", "Background"))
+FOREGROUND, ORPHAN, BACKGROUND = (DeleteOptions(propagation=each) for each in ("Foreground", "Orphan", "Background"))
 
 
 @pytest.fixture(autouse=True)
 async def collector(world: World) -> AsyncIterator[None]:
-    async with at_work(world, Garbage(world.registry)):
+    async with at_work(world, GarbageCollector(world.registry)):
         yield
 
 
 @pytest.mark.parametrize("policy", [FOREGROUND, ORPHAN])
-async def test_without_dependants_an_owner_stays_for_a_moment_only(world: World, policy: Deleting) -> None:
+async def test_without_dependants_an_owner_stays_for_a_moment_only(world: World, policy: DeleteOptions) -> None:
     await world.create("ConfigMap", "parent")
     await world.delete("ConfigMap", "parent", policy)
-    await asyncio.sleep(SETTLE_SECONDS * 0.9)
+    await asyncio.sleep(MIN_FINALIZER_SECONDS * 0.9)
     assert marked(world, "parent")
-    await asyncio.sleep(SETTLE_SECONDS * 0.2)
+    await asyncio.sleep(MIN_FINALIZER_SECONDS * 0.2)
     assert world.see("ConfigMap", "parent") is None
 
 
@@ -79,7 +79,7 @@ async def test_an_owner_stops_waiting_for_whoever_no_longer_blocks_it(world: Wor
     await world.delete("ConfigMap", "parent", FOREGROUND)
     await until(lambda: marked(world, "a"))
     await adopt(world, "a", parent, blocking=False)
-    await until(lambda: world.names("ConfigMap") == ["a"], seconds=LOOK_AGAIN / 2)
+    await until(lambda: world.names("ConfigMap") == ["a"], seconds=REQUEUE_SECONDS / 2)
 
 
 async def test_an_owner_stops_waiting_for_whoever_went_unheard(world: World) -> None:
@@ -119,7 +119,7 @@ async def test_a_foreground_deletion_goes_on_where_it_was_left(world: World) -> 
     await child(world, "a", parent, blocking=True, finalizers=["x.io/hold"])
     await world.delete("ConfigMap", "parent", FOREGROUND)
     await until(lambda: marked(world, "a"))
-    async with new_world(world.store.inner) as later, at_work(later, Garbage(later.registry)):
+    async with new_world(world.store.inner) as later, at_work(later, GarbageCollector(later.registry)):
         await asyncio.sleep(1)
         assert marked(later, "parent")
         await let_go(later, "a")
@@ -158,10 +158,12 @@ async def test_an_orphan_that_is_being_deleted_itself_is_set_free_all_the_same(w
 
 
 @pytest.mark.parametrize("policy", [FOREGROUND, ORPHAN])
-async def test_whoever_comes_while_the_owner_is_about_to_go_is_not_forgotten(world: World, policy: Deleting) -> None:
+async def test_whoever_comes_while_the_owner_is_about_to_go_is_not_forgotten(
+    world: World, policy: DeleteOptions
+) -> None:
     parent = await world.create("ConfigMap", "parent")
     await world.delete("ConfigMap", "parent", policy)
-    await asyncio.sleep(SETTLE_SECONDS / 2)
+    await asyncio.sleep(MIN_FINALIZER_SECONDS / 2)
     await child(world, "a", parent)
     await until(lambda: world.see("ConfigMap", "parent") is None)
     await asyncio.sleep(1)
@@ -243,7 +245,7 @@ async def test_a_circle_waits_for_whoever_has_yet_to_find_out_that_it_need_not_w
     await adopt(world, "b", a, blocking=True)
     await child(world, "c", a, blocking=True, finalizers=["x.io/hold"])
     await world.delete("ConfigMap", "a", FOREGROUND)
-    await asyncio.sleep(SETTLE_SECONDS * 0.9)
+    await asyncio.sleep(MIN_FINALIZER_SECONDS * 0.9)
     await world.delete("ConfigMap", "c", FOREGROUND)
     await world.patch("ConfigMap", "a", lambda obj: obj.update(data={"look": "now"}))
     await asyncio.sleep(1_000)
@@ -267,7 +269,7 @@ async def test_whatever_the_family_nobody_is_left_waiting_or_without_a_living_ow
     for name in doomed:
         if world.see("ConfigMap", name) is not None:
             await world.delete("ConfigMap", name, lot.choice([FOREGROUND, FOREGROUND, ORPHAN, BACKGROUND]))
-    await asyncio.sleep(LOOK_AGAIN / 2)
+    await asyncio.sleep(REQUEUE_SECONDS / 2)
     left = world.names("ConfigMap")
     assert not [name for name in left if marked(world, name)]
     assert not [name for name in left if not set(owners(world, name)) <= set(left)]

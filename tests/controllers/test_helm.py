@@ -12,12 +12,12 @@ import pytest
 import uvloop
 import yaml
 
-from fairlead.controllers.far_trouble import Trouble
-from fairlead.controllers.helm import LIMITS, Helm
-from fairlead.controllers.release import Chart, Release
-from fairlead.upstream.access import Access
+from fairlead.controllers.helm.chart import Chart, Release
+from fairlead.controllers.helm.helm import RESOURCE_LIMITS, Helm
+from fairlead.controllers.instances.remote_errors import InstanceError
+from fairlead.upstream.access import ClusterEndpoint
 
-ACCESS = Access("192.0.2.1", 6443, "/k8s", "kube.example", "-----CA-----", "stored-token")
+ACCESS = ClusterEndpoint("192.0.2.1", 6443, "/k8s", "kube.example", "-----CA-----", "stored-token")
 PLAIN = Chart("vc", "https://charts.example", "1.2.3")
 LOCKED = Chart("vc", "https://charts.example", "", "ada", "repo-password")
 
@@ -143,7 +143,7 @@ def test_a_failure_tells_its_last_line_without_secrets(stand_in: StandIn) -> Non
         "\\x1b[1m see https://inside.example/x no\\n')\n"
         "sys.exit(3)"
     )
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(InstanceError) as caught:
         install(stand_in, release(Chart("vc", "oci://r.example/c", "", "", "repo-password")))
     assert caught.value.reason == "HelmFailed"
     assert "Error: UPGRADE FAILED: [...] said [...] and [...]" in caught.value.message
@@ -162,7 +162,7 @@ def test_a_failure_tells_its_last_line_without_secrets(stand_in: StandIn) -> Non
 )
 def test_t22_what_a_repository_answers_is_not_told(stand_in: StandIn, line: str) -> None:
     stand_in.does(f"sys.stderr.write({line!r}); sys.exit(1)")
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(InstanceError) as caught:
         install(stand_in, release())
     assert "secret words" not in caught.value.message
     assert "10.0.0.1" not in caught.value.message
@@ -177,7 +177,7 @@ def test_a_run_is_bounded_in_memory_processor_time_and_files(stand_in: StandIn) 
     )
     install(stand_in, release())
     found = json.loads(limits.read_text())
-    assert all(0 < each <= most for each, most in zip(found, LIMITS.values(), strict=True))
+    assert all(0 < each <= most for each, most in zip(found, RESOURCE_LIMITS.values(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_run_is_bounded_in_memory_processor_time_and_files(stand_in: StandIn) 
     ],
 )
 def test_what_cannot_be_run_is_a_trouble_of_the_release(stand_in: StandIn, chart: Chart) -> None:
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(InstanceError) as caught:
         install(stand_in, release(chart))
     assert caught.value.reason == "HelmFailed"
 
@@ -205,25 +205,25 @@ def test_a_program_that_ends_without_reading_is_a_trouble_of_the_release(
         return [*await asyncio.gather(*runs, return_exceptions=True)]
 
     with asyncio.Runner(loop_factory=loop) as runner:
-        assert {type(each) for each in runner.run(many())} == {Trouble}
+        assert {type(each) for each in runner.run(many())} == {InstanceError}
 
 
 def test_a_program_that_cannot_be_started_is_a_trouble_of_the_release(stand_in: StandIn) -> None:
     stand_in.path.write_text("#!/nowhere/at/all\n")
-    with pytest.raises(Trouble, match="could not be run"):
+    with pytest.raises(InstanceError, match="could not be run"):
         install(stand_in, release())
 
 
 def test_a_run_that_takes_too_long_is_ended_with_all_that_it_started(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.controllers.helm.PATIENCE", 0.5)
+    monkeypatch.setattr("fairlead.controllers.helm.helm.TIMEOUT_MARGIN_SECONDS", 0.5)
     child = tmp_path / "child"
     stand_in.does(
         f"import subprocess, time; process = subprocess.Popen(['sleep', '60']); open({str(child)!r}, 'w').write("
         "str(process.pid)); time.sleep(60)"
     )
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(InstanceError) as caught:
         install(stand_in, release(), seconds=1)
     assert caught.value.reason == "HelmTimedOut"
     for _ in range(500):
@@ -238,23 +238,23 @@ def test_a_run_that_takes_too_long_is_asked_to_end_before_it_is_killed(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """helm then notes that the release has failed. A killed one leaves it pending."""
-    monkeypatch.setattr("fairlead.controllers.helm.PATIENCE", 0.5)
+    monkeypatch.setattr("fairlead.controllers.helm.helm.TIMEOUT_MARGIN_SECONDS", 0.5)
     noted = tmp_path / "noted"
     stand_in.does(
         "import signal, time\n"
         f"def end(*_):\n    open({str(noted)!r}, 'w').close()\n    sys.exit(1)\n"
         "signal.signal(signal.SIGTERM, end)\ntime.sleep(60)"
     )
-    with pytest.raises(Trouble, match="took longer than"):
+    with pytest.raises(InstanceError, match="took longer than"):
         install(stand_in, release(), seconds=1)
     assert noted.exists()
 
 
 def test_a_run_that_does_not_end_when_it_is_asked_is_killed(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.controllers.helm.PATIENCE", 0.5)
-    monkeypatch.setattr("fairlead.controllers.helm.GRACE", 0.2)
+    monkeypatch.setattr("fairlead.controllers.helm.helm.TIMEOUT_MARGIN_SECONDS", 0.5)
+    monkeypatch.setattr("fairlead.controllers.helm.helm.TERMINATION_GRACE_SECONDS", 0.2)
     stand_in.does("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)")
-    with pytest.raises(Trouble, match="took longer than"):
+    with pytest.raises(InstanceError, match="took longer than"):
         install(stand_in, release(), seconds=1)
 
 
@@ -269,7 +269,7 @@ def _await_file(path: Path) -> None:
 def test_a_run_that_is_cancelled_again_while_it_is_asked_to_end_is_killed(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.controllers.helm.GRACE", 60)
+    monkeypatch.setattr("fairlead.controllers.helm.helm.TERMINATION_GRACE_SECONDS", 60)
     started, noted = tmp_path / "started", tmp_path / "noted"
     stand_in.does(
         f"import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: open({str(noted)!r}, 'w').close())\n"
@@ -293,7 +293,7 @@ def test_a_run_that_is_cancelled_again_while_it_is_asked_to_end_is_killed(
 def test_a_release_that_another_run_is_at_is_told_as_such(stand_in: StandIn) -> None:
     said = "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress"
     stand_in.does(f"sys.stderr.write({said!r}); sys.exit(1)")
-    with pytest.raises(Trouble, match="was interrupted") as caught:
+    with pytest.raises(InstanceError, match="was interrupted") as caught:
         install(stand_in, release())
     assert caught.value.reason == "ReleasePending"
 
@@ -330,17 +330,17 @@ def test_uninstalling_what_is_not_there_is_no_matter(stand_in: StandIn) -> None:
 
 
 def test_a_release_that_must_not_be_looked_for_is_not_taken_for_one_that_is_not_there(stand_in: StandIn) -> None:
-    with pytest.raises(Trouble, match=r"helm uninstall failed: .*secrets is forbidden"):
+    with pytest.raises(InstanceError, match=r"helm uninstall failed: .*secrets is forbidden"):
         uninstall(stand_in, FORBIDDEN)
 
 
 def test_a_confined_release_whose_rights_are_gone_goes_with_its_namespace(stand_in: StandIn) -> None:
     uninstall(stand_in, FORBIDDEN, "service:deployer:ns")
-    with pytest.raises(Trouble, match="did not reach the cluster"):
+    with pytest.raises(InstanceError, match="could not reach the cluster"):
         uninstall(stand_in, "Error: kubernetes cluster unreachable: x", "service:deployer:ns")
 
 
 def test_without_the_program_it_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(Trouble, match="install Helm") as caught:
-        Helm(str(tmp_path / "nothing")).find()
+    with pytest.raises(InstanceError, match="install Helm") as caught:
+        Helm(str(tmp_path / "nothing")).find_program()
     assert caught.value.reason == "HelmNotFound"

@@ -2,27 +2,27 @@
 
 import pytest
 
-from fairlead.controllers.far_trouble import Trouble
-from fairlead.controllers.helm_turns import WAITING, Turns
+from fairlead.controllers.helm.helm import WAITING_FOR_SLOT, HelmSlots
+from fairlead.controllers.instances.remote_errors import InstanceError
 
 
 def test_one_project_cannot_take_all_turns() -> None:
-    turns = Turns(at_once=3, of_one=2)
-    with turns.one("greedy"), turns.one("greedy"):
-        with pytest.raises(Trouble) as caught, turns.one("greedy"):
+    turns = HelmSlots(max_runs=3, max_per_project=2)
+    with turns.acquire("greedy"), turns.acquire("greedy"):
+        with pytest.raises(InstanceError) as caught, turns.acquire("greedy"):
             pass
-        assert caught.value.reason == WAITING
-        with turns.one("other"), pytest.raises(Trouble), turns.one("third"):
+        assert caught.value.reason == WAITING_FOR_SLOT
+        with turns.acquire("other"), pytest.raises(InstanceError), turns.acquire("third"):
             pass
-        with turns.one("third"):
+        with turns.acquire("third"):
             pass
-    with turns.one("greedy"):
+    with turns.acquire("greedy"):
         pass
 
 
 def test_a_turn_is_given_back_after_a_failure() -> None:
-    turns = Turns(at_once=1)
-    with pytest.raises(ZeroDivisionError), turns.one("p"):
+    turns = HelmSlots(max_runs=1)
+    with pytest.raises(ZeroDivisionError), turns.acquire("p"):
         raise ZeroDivisionError
-    with turns.one("p"):
+    with turns.acquire("p"):
         pass

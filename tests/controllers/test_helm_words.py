@@ -2,13 +2,13 @@
 
 import pytest
 
-from fairlead.controllers.helm_words import (
+from fairlead.controllers.helm.helm import (
     CHART_NOT_FETCHED,
     CLUSTER_NOT_REACHED,
-    LENGTH,
+    MAX_MESSAGE_LENGTH,
     is_forbidden,
     is_not_installed,
-    told,
+    sanitize_error,
 )
 
 INVALID = 'ConfigMap "UPPER" is invalid: metadata.name: Invalid value: "UPPER": a lowercase RFC 1123 subdomain'
@@ -34,7 +34,7 @@ UNREACHABLE = 'Get "https://10.0.0.1:6443/version": dial tcp 10.0.0.1:6443: conn
     ],
 )
 def test_a_line_about_the_release_is_told_as_it_is(complaint: str) -> None:
-    assert told(complaint.encode(), ()) == complaint.strip()
+    assert sanitize_error(complaint.encode(), ()) == complaint.strip()
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_a_line_about_the_release_is_told_as_it_is(complaint: str) -> None:
     ],
 )
 def test_several_lines_are_told_in_one_without_the_warnings_before(complaint: str, line: str) -> None:
-    assert told(complaint.encode(), ()) == line
+    assert sanitize_error(complaint.encode(), ()) == line
 
 
 def test_a_chart_that_is_not_there_is_told_without_the_address() -> None:
     complaint = b'Error: chart "vc" version "9.9.9" not found in https://10.0.0.1:44339 repository\n'
-    assert told(complaint, ()) == 'Error: chart "vc" version "9.9.9" not found in [...] repository'
+    assert sanitize_error(complaint, ()) == 'Error: chart "vc" version "9.9.9" not found in [...] repository'
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_chart_that_is_not_there_is_told_without_the_address() -> None:
     ],
 )
 def test_of_a_chart_that_cannot_be_fetched_only_that_is_told(complaint: str) -> None:
-    assert told(complaint.encode(), ()) == CHART_NOT_FETCHED
+    assert sanitize_error(complaint.encode(), ()) == CHART_NOT_FETCHED
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_of_a_chart_that_cannot_be_fetched_only_that_is_told(complaint: str) -> 
     ],
 )
 def test_of_a_cluster_out_of_reach_only_that_is_told(complaint: str) -> None:
-    assert told(complaint.encode(), ()) == CLUSTER_NOT_REACHED
+    assert sanitize_error(complaint.encode(), ()) == CLUSTER_NOT_REACHED
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_of_a_cluster_out_of_reach_only_that_is_told(complaint: str) -> None:
     ],
 )
 def test_t22_anything_else_is_not_told(complaint: str) -> None:
-    assert told(complaint.encode(), ()) == ""
+    assert sanitize_error(complaint.encode(), ()) == ""
 
 
 def test_what_is_told_is_bounded_and_printable() -> None:
-    text = told(b"Error: UPGRADE FAILED: \x1b[1m" + b"x" * 10_000, ())
-    assert len(text) == LENGTH and text.isprintable()
+    text = sanitize_error(b"Error: UPGRADE FAILED: \x1b[1m" + b"x" * 10_000, ())
+    assert len(text) == MAX_MESSAGE_LENGTH and text.isprintable()
 
 
 def test_a_release_that_is_not_there_is_told_from_one_that_must_not_be_looked_for() -> None:

@@ -5,16 +5,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.connected_instances import ConnectedInstances
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.release import Release
-from fairlead.controllers.removing import POLL
-from fairlead.controllers.vc_state import seen_from
-from fairlead.controllers.virtual_clusters import VirtualClusters
+from fairlead.controllers.helm.chart import Release
+from fairlead.controllers.instances.remote_instance import DELETION_POLL_SECONDS, RemoteInstanceStore
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.controllers.instances.vcluster_release import conditions_from_probe
+from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.core.errors import BadRequest, Invalid
-from fairlead.core.objects import Object, dig
+from fairlead.core.objects import Object, get_path
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.upstream.access import Access
+from fairlead.upstream.access import ClusterEndpoint
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
 from tests.controllers.connected_world import SETTING, VOUCHED, FakeReach, furnish, told
@@ -49,16 +48,16 @@ async def test_a_chart_is_not_deployed_from_what_was_resolved_before_a_change(
     await furnish(world)
     await world.create("VirtualClusterTemplate", "t", metadata=VOUCHED, spec={"template": {}})
     await virtual_cluster(world, template=RELEASE)
-    async with at_work(world, Instances(world.registry, SETTING)):
-        await until(lambda: dig(world.see(VC, "one"), "status.virtualCluster"))
-    controller = VirtualClusters(world.registry, SETTING, reach, helm, ("https://charts.example",))
+    async with at_work(world, InstanceTemplateController(world.registry, SETTING)):
+        await until(lambda: get_path(world.see(VC, "one"), "status.virtualCluster"))
+    controller = VirtualClusterController(world.registry, SETTING, reach, helm, ("https://charts.example",))
     key = GROUP, "virtualclusterinstances", "demo", "one"
     outdated = world.see(VC, "one")
     change = {"templateRef": {"name": "t"}, "template": None}
     await world.patch(VC, "one", lambda each: each["spec"].update(change))
-    monkeypatch.setattr(ConnectedInstances, "see", lambda self, key: outdated)
-    assert await controller.reconcile(key) == POLL
-    assert dig(world.see(VC, "one"), "spec.clusterRef.namespace") == "demo-v-one"
+    monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated)
+    assert await controller.reconcile(key) == DELETION_POLL_SECONDS
+    assert get_path(world.see(VC, "one"), "spec.clusterRef.namespace") == "demo-v-one"
     assert (helm.installed, reach.kube.log) == ([], [])
 
 
@@ -68,12 +67,12 @@ async def test_what_is_removed_is_confined_as_what_was_installed(
     await furnish(working)
     await virtual_cluster(working, template=RELEASE)
     await ready(working, reach)
-    with pytest.raises(Invalid, match="delete it and make one"):
+    with pytest.raises(Invalid, match="delete it and create a new one"):
         change = {"templateRef": {"name": "t"}, "template": None}
         await working.patch(VC, "one", lambda each: each["spec"].update(change))
     await working.delete(VC, "one")
     await until(lambda: working.see(VC, "one") is None)
-    assert [each.confined_to for each in helm.removed] == [helm.installed[0].confined_to]
+    assert [each.impersonate_user for each in helm.removed] == [helm.installed[0].impersonate_user]
 
 
 async def test_one_that_does_not_answer_is_asked_less_and_less(working: World, reach: FakeReach) -> None:
@@ -96,16 +95,16 @@ async def test_a_request_that_cannot_be_made_becomes_a_condition(working: World,
     async def version(namespace: str, name: str) -> Object:
         raise BadRequest("the path has a `.` step")
 
-    reach.version = version  # type: ignore[method-assign]
+    reach.virtual_cluster_version = version  # type: ignore[method-assign]
     await working.create(VC, "one", spec={"config": {"secretName": "theirs"}})
     await until(lambda: told(working, VC, "VirtualClusterOnline")[0] == "False")
 
 
 @pytest.mark.parametrize("version", ["A" * 5_000, "v1\n", ["x"], {"a": "b"}, None, 7, "<b>"])
 def test_a_version_is_told_only_if_it_looks_like_one(version: Any) -> None:
-    _, ready = seen_from({"gitVersion": version})
-    assert ready["message"] == "it runs Kubernetes of its own kind"
-    assert seen_from({"gitVersion": "v1.34.1+k3s1"})[1]["message"] == "it runs Kubernetes v1.34.1+k3s1"
+    _, ready = conditions_from_probe({"gitVersion": version})
+    assert ready["message"] == "it runs Kubernetes of an unknown version"
+    assert conditions_from_probe({"gitVersion": "v1.34.1+k3s1"})[1]["message"] == "it runs Kubernetes v1.34.1+k3s1"
 
 
 async def test_a_project_with_slow_charts_leaves_turns_for_others(
@@ -116,7 +115,7 @@ async def test_a_project_with_slow_charts_leaves_turns_for_others(
     going = asyncio.Event()
     begun: list[str] = []
 
-    async def slow(release: Release, access: Access) -> None:
+    async def slow(release: Release, access: ClusterEndpoint) -> None:
         begun.append(release.name)
         await going.wait()
 

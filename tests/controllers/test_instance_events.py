@@ -1,13 +1,13 @@
 """Events about instances: what they tell, and what they keep to themselves."""
 
-from fairlead.controllers.connected_instances import ConnectedInstances
-from fairlead.controllers.instance_events import record_transition
-from fairlead.controllers.surroundings import Setting
-from fairlead.core.cluster_identity import ClusterNames
+from fairlead.controllers.instances.prerequisites import InstanceConfig
+from fairlead.controllers.instances.remote_instance import RemoteInstanceStore
+from fairlead.controllers.instances.status import record_transition
+from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object
+from fairlead.registry.codec import decode
 from fairlead.registry.conditions import condition, find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
 from tests.admission.world import NAMESPACE, new_world
 
 
@@ -31,11 +31,11 @@ async def test_a_condition_is_stored_without_a_password_that_the_cluster_quotes(
         spec = {"parameters": "p: <hidden>", "parameterSecrets": {"p": "canary-1"}}
         made = await world.create("SpaceInstance", "one", spec=spec)
         before: Object = {**made, "spec": spec}
-        setting = Setting(GROUP, "service-p-", ClusterNames(""))
-        instances = ConnectedInstances(world.registry, setting, "spaceinstances", "service.sh/space")
+        setting = InstanceConfig(GROUP, "service-p-", ClusterIdentityMapper(""))
+        instances = RemoteInstanceStore(world.registry, setting, "spaceinstances", "service.sh/space")
         told = condition("SpaceSynced", "False", "ApplyFailed", "the cluster refuses canary-1")
-        await instances.tell(before, (told,))
-        entry = world.of("SpaceInstance").peek(NAMESPACE, "one")
+        await instances.write_status(before, (told,))
+        entry = world.of("SpaceInstance").get_cached(NAMESPACE, "one")
         assert entry is not None
         synced = find_condition(decode(entry)["status"], "SpaceSynced")
         assert synced is not None and synced["message"] == "the cluster refuses <hidden>"

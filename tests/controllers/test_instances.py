@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.instance_state import IN_CLUSTER, IN_SPACE
-from fairlead.controllers.instances import Instances
-from fairlead.core.objects import Object, dig
-from fairlead.core.user import CONTROLLER
+from fairlead.controllers.instances.status import SPACE_CONDITIONS, VC_CONDITIONS
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.core.objects import Object, get_path
+from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.conditions import conditions_of, find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.world import World, new_world
 from tests.controllers.at_work import at_work, until
 from tests.controllers.connected_world import PROJECT, SETTING
@@ -29,7 +29,7 @@ every_kind = pytest.mark.parametrize("kind", RENDERED)
 @pytest.fixture
 async def working(world: World) -> AsyncIterator[World]:
     await world.create("Project", PROJECT, spec={})
-    async with at_work(world, Instances(world.registry, SETTING)):
+    async with at_work(world, InstanceTemplateController(world.registry, SETTING)):
         yield world
 
 
@@ -38,7 +38,7 @@ def definition(text: str) -> Object:
 
 
 def text(world: World, kind: str = SPACE) -> Any:
-    return dig(world.see(kind, "one"), f"status.{RENDERED[kind][1]}.instanceTemplate.metadata.labels.text")
+    return get_path(world.see(kind, "one"), f"status.{RENDERED[kind][1]}.instanceTemplate.metadata.labels.text")
 
 
 def status(world: World, kind: str = SPACE) -> Object:
@@ -69,7 +69,7 @@ async def reconfigure(world: World, kind: str = SPACE, **spec: Any) -> None:
 
 async def report(world: World, kind: str = SPACE, **fields: Any) -> None:
     """Writes to the status, as a cluster's agent does."""
-    writing = Writing(CONTROLLER, "agent", subresource="status")
+    writing = WriteOptions(CONTROLLER_USER, "agent", subresource="status")
     await world.patch(kind, "one", lambda obj: obj["status"].update(fields), writing)
 
 
@@ -169,7 +169,7 @@ async def test_changes_of_an_unversioned_template_wait_to_be_asked_for(working: 
     await asyncio.sleep(1)
     assert text(working, kind) == "before"
     await reconfigure(working, kind, templateRef={"name": "t", "syncOnce": True})
-    await until(lambda: dig(working.see(kind, "one"), "spec.templateRef.syncOnce") is False)
+    await until(lambda: get_path(working.see(kind, "one"), "spec.templateRef.syncOnce") is False)
     assert text(working, kind) == "after"
     await until(lambda: told(working, "TemplateSynced", kind) == ("True", "Synced"))
 
@@ -199,10 +199,10 @@ async def test_a_sync_that_fails_is_still_wanted(working: World) -> None:
     await retemplate(working, template=definition("{{ parameters.missing }}"))
     await reconfigure(working, templateRef={"name": "t", "syncOnce": True})
     await until(lambda: told(working, "TemplateResolved") == ("False", "ErrorRenderingTemplate"))
-    assert dig(working.see(SPACE, "one"), "spec.templateRef.syncOnce") is True
+    assert get_path(working.see(SPACE, "one"), "spec.templateRef.syncOnce") is True
     assert text(working) == "a"
     await retemplate(working, template=definition("b"))
-    await until(lambda: dig(working.see(SPACE, "one"), "spec.templateRef.syncOnce") is False)
+    await until(lambda: get_path(working.see(SPACE, "one"), "spec.templateRef.syncOnce") is False)
     assert text(working) == "b"
 
 
@@ -233,9 +233,9 @@ async def test_what_is_written_in_place_is_rendered(working: World) -> None:
 async def test_passwords_reach_the_rendered_template_and_nobody_else(working: World) -> None:
     await template(working, template={"charts": [{"name": "c", "password": "hunter2"}]})
     await instance(working)
-    await until(lambda: dig(status(working), "space"))
+    await until(lambda: get_path(status(working), "space"))
     assert status(working)["space"]["charts"] == [{"name": "c", "password": "hunter2"}]
-    entry = working.of(SPACE).peek("demo", "one")
+    entry = working.of(SPACE).get_cached("demo", "one")
     assert entry is not None
     assert b"hunter2" not in entry.body
 
@@ -264,7 +264,7 @@ async def test_an_instance_is_pending_until_its_place_is_known_and_its_cluster_i
 
 def made_by_agent(kind: str) -> list[Object]:
     """What the agent of a cluster reports when an instance is there."""
-    types = IN_SPACE if kind == SPACE else IN_CLUSTER
+    types = SPACE_CONDITIONS if kind == SPACE else VC_CONDITIONS
     return [{"type": type, "status": "True", "reason": "Made", "observedGeneration": 100} for type in types]
 
 
@@ -316,7 +316,7 @@ async def test_an_external_virtual_cluster_is_ready_when_it_is_reported_to_be_on
 async def test_an_instance_outside_of_projects_says_so(world: World) -> None:
     await world.create("Cluster", "berlin", spec={"networkPeer": True})
     await world.create(SPACE, "one", spec={"clusterRef": {"cluster": "berlin"}})
-    async with at_work(world, Instances(world.registry, SETTING)):
+    async with at_work(world, InstanceTemplateController(world.registry, SETTING)):
         await until(lambda: told(world, "Ready") == ("False", "NoProject"))
         assert status(world)["phase"] == "Failed"
         await world.create("Project", PROJECT, spec={})
@@ -332,7 +332,7 @@ async def test_a_virtual_cluster_gets_an_identity_that_stays(working: World) -> 
 
 async def test_a_failed_cluster_makes_its_instances_wait(working: World) -> None:
     await ready(working)
-    writing = Writing(CONTROLLER, "clusters", subresource="status")
+    writing = WriteOptions(CONTROLLER_USER, "clusters", subresource="status")
     await working.patch("Cluster", "berlin", lambda obj: obj.update(status={"phase": "Failed"}), writing)
     await until(lambda: told(working, "TemplateSynced") == ("False", "ClusterNotReady"))
     assert status(working)["phase"] == "Pending"
@@ -368,11 +368,14 @@ async def test_an_instance_at_rest_is_not_written_again(working: World) -> None:
 
 async def test_a_restart_writes_nothing(world: World) -> None:
     await world.create("Project", PROJECT, spec={})
-    async with at_work(world, Instances(world.registry, SETTING)):
+    async with at_work(world, InstanceTemplateController(world.registry, SETTING)):
         await ready(world)
         await asyncio.sleep(1)
         revision = await world.store.revision()
-    async with new_world(world.store.inner) as restarted, at_work(restarted, Instances(restarted.registry, SETTING)):
+    async with (
+        new_world(world.store.inner) as restarted,
+        at_work(restarted, InstanceTemplateController(restarted.registry, SETTING)),
+    ):
         await asyncio.sleep(60)
         assert await restarted.store.revision() == revision
 
@@ -383,13 +386,13 @@ async def test_a_change_of_phase_is_an_event(working: World) -> None:
 
 
 async def test_a_template_concerns_those_that_name_it_and_no_others(working: World) -> None:
-    controller = Instances(working.registry, SETTING)
+    controller = InstanceTemplateController(working.registry, SETTING)
     await ready(working)
     await working.create(SPACE, "two", spec={"templateRef": {"name": "other"}})
     for entry in working.view.entries(GROUP, "spaceinstances"):
-        controller.concerned(entry.key, entry)
+        controller.keys_for(entry.key, entry)
     one = (GROUP, "spaceinstances", "demo", "one")
-    assert set(controller.concerned((GROUP, "spacetemplates", "", "t"), None)) == {one}
-    assert set(controller.concerned((GROUP, "clusters", "", "berlin"), None)) == {one}
-    controller.concerned(one, None)
-    assert set(controller.concerned((GROUP, "spacetemplates", "", "t"), None)) == set()
+    assert set(controller.keys_for((GROUP, "spacetemplates", "", "t"), None)) == {one}
+    assert set(controller.keys_for((GROUP, "clusters", "", "berlin"), None)) == {one}
+    controller.keys_for(one, None)
+    assert set(controller.keys_for((GROUP, "spacetemplates", "", "t"), None)) == set()

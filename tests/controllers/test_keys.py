@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from fairlead.authn.rotation import Rotation
-from fairlead.authz.scope import covers
-from fairlead.controllers.garbage import Garbage
-from fairlead.controllers.keys import Keys
+from fairlead.authn.key_rotation import KeyRotator
+from fairlead.authz.scope import is_superset
+from fairlead.controllers.access.access_keys import AccessKeyController
+from fairlead.controllers.core.garbage_collector import GarbageCollector
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Unauthorized
-from fairlead.core.objects import Object, dig
-from fairlead.kinds.key_life import COOLDOWN
+from fairlead.core.objects import Object, get_path
+from fairlead.domain.key_lifetime import COOLDOWN_SECONDS
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.admission.realm import ADA, PEPPER, ROOT, Realm, new_realm
 from tests.controllers.at_work import at_work, until
 from tests.controllers.virtual_time import EPOCH
@@ -35,18 +35,18 @@ def at(seconds: float) -> str:
 async def ending(retention: float = DAY) -> AsyncIterator[Realm]:
     async with (
         new_realm() as realm,
-        at_work(realm.world, Keys(realm.registry, GROUP, retention, realm.activity.last_use)),
+        at_work(realm.world, AccessKeyController(realm.registry, GROUP, retention, realm.activity.last_use)),
     ):
         yield realm
 
 
 def events(realm: Realm) -> list[tuple[str, str]]:
     decoded = [decode(entry) for entry in realm.world.view.entries("", "events")]
-    return sorted((dig(event, "involvedObject.name"), event["reason"]) for event in decoded)
+    return sorted((get_path(event, "involvedObject.name"), event["reason"]) for event in decoded)
 
 
 def expired(realm: Realm, name: str = "k") -> Any:
-    return dig(realm.stored(name), "status.expired")
+    return get_path(realm.stored(name), "status.expired")
 
 
 async def test_a_key_is_marked_when_it_expires_and_an_event_says_so() -> None:
@@ -89,7 +89,7 @@ async def test_a_key_that_expired_while_the_server_was_down_is_marked_when_it_is
     async with new_realm() as realm:
         await realm.key("k", ttl=100)
         await asyncio.sleep(DAY)
-        async with at_work(realm.world, Keys(realm.registry, GROUP, DAY, realm.activity.last_use)):
+        async with at_work(realm.world, AccessKeyController(realm.registry, GROUP, DAY, realm.activity.last_use)):
             await until(lambda: expired(realm))
         assert expired(realm) == at(DAY)
 
@@ -122,10 +122,10 @@ async def test_a_key_that_lives_by_its_use_is_not_marked_while_it_is_used() -> N
     async with ending() as realm:
         made = await realm.key("k", **SLIDING)
         for _ in range(20):
-            realm.activity.note(realm.authenticate.of_token(made["spec"]["key"]))
+            realm.activity.record_use(realm.authenticate.authenticate_token(made["spec"]["key"]))
             await asyncio.sleep(30)
         assert expired(realm) is None
-        await asyncio.sleep(SLIDING["ttl"] + 3 * COOLDOWN)
+        await asyncio.sleep(SLIDING["ttl"] + 3 * COOLDOWN_SECONDS)
         assert expired(realm) is not None
 
 
@@ -140,10 +140,10 @@ async def test_r7_an_expired_key_does_not_come_back_when_the_clock_is_set_back(m
         # Another process, which has seen nothing of all this.
         for keys in (realm.authenticate, Realm(realm.world, realm.rights).authenticate):
             with pytest.raises(Unauthorized):
-                keys.of_token(made["spec"]["key"])
+                keys.authenticate_token(made["spec"]["key"])
         await realm.set("OwnedAccessKey", "k", ROOT, ttl=10_000)
         with pytest.raises(Unauthorized):
-            realm.authenticate.of_token(made["spec"]["key"])
+            realm.authenticate.authenticate_token(made["spec"]["key"])
 
 
 async def test_r7_a_clock_that_leaps_ahead_for_a_minute_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,28 +173,28 @@ async def test_r7_a_key_that_seems_to_have_expired_in_the_future_is_removed_all_
 async def test_values_from_before_a_rotation_are_taken_away_when_their_time_is_over() -> None:
     async with ending() as realm:
         await realm.key("k")
-        rotation = Rotation(realm.registry, GROUP, PEPPER, covers)
-        await rotation.rotated(ADA, "k", {"spec": {"overlapSeconds": 100}})
+        rotation = KeyRotator(realm.registry, GROUP, PEPPER, is_superset)
+        await rotation.rotate(ADA, "k", {"spec": {"overlapSeconds": 100}})
         await asyncio.sleep(50)
-        await rotation.rotated(ADA, "k", {"spec": {"overlapSeconds": 100}})
-        assert len(dig(realm.stored("k"), "status.previous")) == 2
+        await rotation.rotate(ADA, "k", {"spec": {"overlapSeconds": 100}})
+        assert len(get_path(realm.stored("k"), "status.previous")) == 2
         await asyncio.sleep(52)
-        assert len(dig(realm.stored("k"), "status.previous")) == 1
+        assert len(get_path(realm.stored("k"), "status.previous")) == 1
         await asyncio.sleep(50)
-        assert dig(realm.stored("k"), "status.previous") == []
+        assert get_path(realm.stored("k"), "status.previous") == []
 
 
 async def test_a_key_that_somebody_holds_on_to_is_deleted_once() -> None:
     async with ending(retention=10) as realm:
         body = realm.world.body("OwnedAccessKey", "k", metadata={"finalizers": ["x.io/wait"]}, spec={"ttl": 5})
-        await realm.world.submit("OwnedAccessKey", body, Writing(ADA, "tests"))
+        await realm.world.submit("OwnedAccessKey", body, WriteOptions(ADA, "tests"))
         await asyncio.sleep(100)
         assert "deletionTimestamp" in realm.stored("k")["metadata"]
         assert events(realm) == [("k", "Expired"), ("k", "Removed")]
 
 
 async def test_t15_the_keys_of_a_user_go_with_the_user() -> None:
-    async with new_realm() as realm, at_work(realm.world, Garbage(realm.registry)):
+    async with new_realm() as realm, at_work(realm.world, GarbageCollector(realm.registry)):
         await realm.team("core")
         await realm.key("adas")
         await realm.key("cores", ROOT, team="core")
@@ -206,12 +206,12 @@ async def test_t15_the_keys_of_a_user_go_with_the_user() -> None:
 
 
 async def test_t15_keys_that_are_left_behind_on_purpose_stand_for_nobody_who_comes_later() -> None:
-    async with new_realm() as realm, at_work(realm.world, Garbage(realm.registry)):
+    async with new_realm() as realm, at_work(realm.world, GarbageCollector(realm.registry)):
         made: Object = await realm.key("adas")
         await asyncio.sleep(5)
-        await realm.world.delete("User", "ada", Deleting(propagation="Orphan"), user=ROOT)
+        await realm.world.delete("User", "ada", DeleteOptions(propagation="Orphan"), user=ROOT)
         await until(lambda: "ada" not in realm.world.names("User"))
         await realm.user("ada")
         assert realm.world.names("OwnedAccessKey") == ["adas"]
         with pytest.raises(Unauthorized):
-            realm.authenticate.of_token(made["spec"]["key"])
+            realm.authenticate.authenticate_token(made["spec"]["key"])

@@ -9,15 +9,15 @@ from itertools import pairwise
 
 import pytest
 
-from fairlead.controllers.leader import LEASE_NAME, Leader, Timing, new_identity
+from fairlead.controllers.runtime.leader import LEASE_NAME, LeaderElector, LeaseTiming, new_identity
 from fairlead.core.objects import Object
-from fairlead.storage.contract import Change, Unavailable
-from fairlead.storage.fenced import Fenced, LostLead
+from fairlead.storage.contract import StoreUnavailable, Write
+from fairlead.storage.fenced import FencedStore, LeadershipLost
 from tests.admission.world import NAMESPACE, World, new_world
 from tests.controllers.at_work import until
 from tests.controllers.virtual_time import LoopClock
 
-TIMING = Timing()
+TIMING = LeaseTiming()
 THING = b'{"apiVersion":"v1","kind":"Thing","metadata":{"name":"one"}}'
 Stint = tuple[str, float, float]
 
@@ -38,7 +38,7 @@ class Replica:
 
     name: str
     world: World
-    leader: Leader
+    leader: LeaderElector
     clock: JumpyClock
     stints: list[Stint] = field(default_factory=list)
     trouble: Exception | None = None
@@ -120,7 +120,7 @@ async def grouped(count: int) -> AsyncIterator[Group]:
         replicas = []
         for number, world in enumerate(worlds):
             name, clock = f"r{number}", JumpyClock()
-            replicas.append(Replica(name, world, Leader(world.of("Lease"), NAMESPACE, clock, name), clock))
+            replicas.append(Replica(name, world, LeaderElector(world.of("Lease"), NAMESPACE, clock, name), clock))
         group = Group(replicas)
         try:
             yield group
@@ -150,7 +150,7 @@ async def test_one_replica_works_for_as_long_as_it_lives(group: Group) -> None:
     assert group.working() == [leader.name] and len(group.stints()) == 1
     assert group.lease()["spec"]["holderIdentity"] == leader.name
     assert group.lease()["spec"]["leaseTransitions"] == 0
-    assert [replica.leader.leading for replica in group.replicas].count(True) == 1
+    assert [replica.leader.is_leader for replica in group.replicas].count(True) == 1
 
 
 async def test_a_replica_that_ends_in_order_hands_over_at_once(group: Group) -> None:
@@ -192,9 +192,13 @@ async def test_a_replica_that_is_cut_off_stops_before_another_one_begins(group: 
     leader.cut_off()
     cut = leader.clock.monotonic()
     await until(lambda: not leader.working)
-    assert leader.stints[-1][2] - cut <= TIMING.deadline
+    assert leader.stints[-1][2] - cut <= TIMING.renew_deadline
     successor = await group.one_works()
-    assert TIMING.duration - TIMING.renew <= successor.stints[-1][1] - cut <= TIMING.duration + TIMING.renew
+    assert (
+        TIMING.lease_duration - TIMING.renew_interval
+        <= successor.stints[-1][1] - cut
+        <= TIMING.lease_duration + TIMING.renew_interval
+    )
     leader.reconnect()
     await asyncio.sleep(60)
     assert group.working() == [successor.name]
@@ -204,7 +208,7 @@ async def test_a_short_trouble_of_the_store_changes_nothing(group: Group) -> Non
     leader = await group.one_works()
 
     async def refuse() -> None:
-        raise Unavailable("the disk is full")
+        raise StoreUnavailable("the disk is full")
 
     leader.world.store.before = [refuse] * 4
     await asyncio.sleep(30)
@@ -215,9 +219,9 @@ async def test_a_renewal_whose_answer_is_lost_is_still_a_renewal(group: Group) -
     """The lease has moved, and the holder does not know where to. What it writes waits until it does."""
     leader = await group.one_works()
     await leader.world.patch("Lease", LEASE_NAME, lambda lease: lease["spec"].update(renewTime="2026-01-02T03:04:05Z"))
-    fenced = Fenced(leader.world.store, leader.leader.fence)
+    fenced = FencedStore(leader.world.store, leader.leader.fence)
     asked = leader.clock.monotonic()
-    await fenced.commit([Change(("", "things", "", "one"), THING, 0)])
+    await fenced.commit([Write(("", "things", "", "one"), THING, 0)])
     assert leader.clock.monotonic() - asked < 0.1
     assert group.working() == [leader.name]
 
@@ -226,14 +230,14 @@ async def test_whoever_works_while_the_lease_has_gone_writes_nothing(group: Grou
     """As a process does that stood still: it has not even noticed that time has passed."""
     leader = await group.one_works()
     fence, successor = leader.leader.fence, group.others(leader)[0]
-    fenced = Fenced(leader.world.store.inner, fence)
-    entry = successor.world.of("Lease").peek(NAMESPACE, LEASE_NAME)
-    assert entry is not None and fence.held
+    fenced = FencedStore(leader.world.store.inner, fence)
+    entry = successor.world.of("Lease").get_cached(NAMESPACE, LEASE_NAME)
+    assert entry is not None and fence.is_held
     # Straight into the store: nothing in between lets the sleeper's own tasks run.
     taken = entry.body.replace(leader.name.encode(), b"thief")
-    stale = asyncio.create_task(fenced.commit([Change(("", "things", "", "one"), THING, 0)]))
-    revision = await leader.world.store.inner.commit([Change(fence.key, taken, entry.revision)])
-    with pytest.raises(LostLead):
+    stale = asyncio.create_task(fenced.commit([Write(("", "things", "", "one"), THING, 0)]))
+    revision = await leader.world.store.inner.commit([Write(fence.key, taken, entry.revision)])
+    with pytest.raises(LeadershipLost):
         await stale
     assert await leader.world.store.revision() == revision
 
@@ -301,4 +305,4 @@ def test_a_process_is_somebody_else_after_a_restart() -> None:
 
 
 def test_the_holder_stops_before_others_may_begin() -> None:
-    assert TIMING.renew < TIMING.deadline < TIMING.duration
+    assert TIMING.renew_interval < TIMING.renew_deadline < TIMING.lease_duration

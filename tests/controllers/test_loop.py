@@ -6,13 +6,21 @@ from itertools import pairwise
 
 import pytest
 
-from fairlead.controllers import ears as ears_module
-from fairlead.controllers import loop as loop_module
-from fairlead.controllers.loop import FAULT_SECONDS, FIRST_RETRY, LAST_RETRY, STEP, Loop, itself, run_all
+from fairlead.controllers.runtime import loop as loop_module
+from fairlead.controllers.runtime import multi_watch as ears_module
+from fairlead.controllers.runtime.loop import (
+    ENQUEUE_BATCH_SIZE,
+    MAX_RETRY_SECONDS,
+    MIN_RETRY_SECONDS,
+    UNEXPECTED_ERROR_RETRY_SECONDS,
+    ControllerLoop,
+    run_controllers,
+    same_key,
+)
 from fairlead.core.errors import Conflict, Unavailable
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.storage.contract import Key
-from fairlead.storage.view import Entry
+from fairlead.storage.view.view import Entry
 from tests.admission.world import World
 from tests.controllers.at_work import at_work
 from tests.turns import Turns
@@ -33,8 +41,8 @@ class Watchful:
         self._takes = takes
         self._busy: list[Key] = []
 
-    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        return itself(key, entry)
+    def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        return same_key(key, entry)
 
     async def reconcile(self, key: Key) -> float | None:
         assert key not in self._busy, "nobody looks at one object twice at once"
@@ -62,11 +70,11 @@ async def test_what_is_there_already_is_looked_at_when_the_work_begins(world: Wo
 async def test_however_much_is_there_requests_get_turns_and_nothing_is_missed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "STEP", 2)
+    monkeypatch.setattr(loop_module, "ENQUEUE_BATCH_SIZE", 2)
     for name in "abcde":
         await world.create("Gadget", name)
     watchful = Watchful(world)
-    loop = Loop(watchful, world.view, world.clock)
+    loop = ControllerLoop(watchful, world.view, world.clock)
     work = asyncio.create_task(loop.run())
     await asyncio.sleep(0)  # it has looked at the first two, and others have their turn
     await world.create("Gadget", "f")
@@ -126,9 +134,9 @@ async def test_after_trouble_it_is_tried_again_at_growing_distances_up_to_a_limi
         await asyncio.sleep(1_000)
     times = [time for time, _ in watchful.asked]
     gaps = [round(later - earlier, 3) for earlier, later in pairwise(times)]
-    assert gaps[:4] == [FIRST_RETRY, 2 * FIRST_RETRY, 4 * FIRST_RETRY, 8 * FIRST_RETRY]
+    assert gaps[:4] == [MIN_RETRY_SECONDS, 2 * MIN_RETRY_SECONDS, 4 * MIN_RETRY_SECONDS, 8 * MIN_RETRY_SECONDS]
     assert gaps == sorted(gaps)
-    assert gaps[-1] == LAST_RETRY
+    assert gaps[-1] == MAX_RETRY_SECONDS
     assert len(times) == 15
 
 
@@ -138,7 +146,7 @@ async def test_after_success_the_distances_begin_anew(world: World) -> None:
     async with at_work(world, watchful):
         await asyncio.sleep(1_000)
     times = [time for time, _ in watchful.asked]
-    assert round(times[-1] - times[-2], 3) == FIRST_RETRY
+    assert round(times[-1] - times[-2], 3) == MIN_RETRY_SECONDS
 
 
 async def test_trouble_with_one_object_does_not_keep_the_others_waiting(world: World) -> None:
@@ -147,7 +155,7 @@ async def test_trouble_with_one_object_does_not_keep_the_others_waiting(world: W
     watchful = Watchful(world, Conflict("x"))
     async with at_work(world, watchful):
         await asyncio.sleep(1)
-    assert watchful.asked == [(0, "a"), (0, "b"), (FIRST_RETRY, "a")]
+    assert watchful.asked == [(0, "a"), (0, "b"), (MIN_RETRY_SECONDS, "a")]
 
 
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 6), (2, 3), (6, 1), (100, 1)])
@@ -195,7 +203,7 @@ async def test_what_is_due_while_all_are_busy_is_looked_at_as_soon_as_one_is_fre
 async def test_whoever_missed_something_looks_at_everything_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ears_module, "QUEUE", 2)
+    monkeypatch.setattr(ears_module, "WATCH_QUEUE_SIZE", 2)
     await world.create("Gadget", "a")
     watchful = Watchful(world, takes=10)
     async with at_work(world, watchful):
@@ -210,7 +218,7 @@ async def test_whoever_missed_something_looks_at_everything_again(
 
 
 async def test_a_stopping_server_ends_the_work(world: World) -> None:
-    working = asyncio.create_task(Loop(Watchful(world), world.view, world.clock).run())
+    working = asyncio.create_task(ControllerLoop(Watchful(world), world.view, world.clock).run())
     await asyncio.sleep(1)
     world.view.end_watches()
     await asyncio.wait_for(working, 1)
@@ -222,8 +230,8 @@ async def test_an_object_that_a_controller_cannot_cope_with_harms_no_other(world
     await world.create("Gadget", "b")
     watchful = Watchful(world, ZeroDivisionError())
     async with at_work(world, watchful):
-        await asyncio.sleep(FAULT_SECONDS + 1)
-    assert watchful.asked == [(0, "a"), (0, "b"), (FAULT_SECONDS, "a")]
+        await asyncio.sleep(UNEXPECTED_ERROR_RETRY_SECONDS + 1)
+    assert watchful.asked == [(0, "a"), (0, "b"), (UNEXPECTED_ERROR_RETRY_SECONDS, "a")]
 
 
 async def test_a_fault_outside_of_any_object_ends_everything(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,10 +241,10 @@ async def test_a_fault_outside_of_any_object_ends_everything(world: World, monke
     def concerned(key: Key, entry: Entry | None) -> Iterable[Key]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(faulty, "concerned", concerned)
+    monkeypatch.setattr(faulty, "keys_for", concerned)
     await world.create("Gadget", "a")
     with pytest.raises(ExceptionGroup) as caught:
-        await run_all([faulty, other], world.view, world.clock)
+        await run_controllers([faulty, other], world.view, world.clock)
     assert caught.group_contains(ZeroDivisionError)
 
 
@@ -246,7 +254,7 @@ async def test_who_is_told_to_stop_leaves_no_watcher_and_no_task_behind(world: W
         await asyncio.sleep(1)
     await asyncio.sleep(1)
     assert len(asyncio.all_tasks()) == before
-    assert not world.view._collection(*GADGETS).watchers._all
+    assert not world.view._collection(*GADGETS).watchers._watchers
 
 
 async def test_a_controller_may_look_at_others_than_the_one_that_changed(
@@ -254,7 +262,7 @@ async def test_a_controller_may_look_at_others_than_the_one_that_changed(
 ) -> None:
     watchful = Watchful(world)
     watchful.watches = (GADGETS, ("", "configmaps"))
-    monkeypatch.setattr(watchful, "concerned", lambda key, entry: [] if entry else [(*GADGETS, "", f"of-{key[3]}")])
+    monkeypatch.setattr(watchful, "keys_for", lambda key, entry: [] if entry else [(*GADGETS, "", f"of-{key[3]}")])
     async with at_work(world, watchful):
         await world.create("ConfigMap", "c")
         await world.create("Gadget", "g")
@@ -270,22 +278,22 @@ async def test_an_object_that_concerns_thousands_does_not_hold_up_others(world: 
     """As an owner that goes: each of its dependants has to be looked at."""
 
     class Family(Watchful):
-        def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-            return [(*key[:3], f"child-{number}") for number in range(10 * STEP)]
+        def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+            return [(*key[:3], f"child-{number}") for number in range(10 * ENQUEUE_BATCH_SIZE)]
 
-    loop = Loop(Family(world), world.view, world.clock)
+    loop = ControllerLoop(Family(world), world.view, world.clock)
     async with Turns() as turns:
-        await loop._note([((*GADGETS, "", "owner"), None)])
+        await loop._enqueue([((*GADGETS, "", "owner"), None)])
     assert turns.count >= 9
-    assert len(loop._due) == 10 * STEP
+    assert len(loop._due_at) == 10 * ENQUEUE_BATCH_SIZE
 
 
 async def test_thousands_of_changes_that_concern_nobody_do_not_hold_up_others(world: World) -> None:
     class Indifferent(Watchful):
-        def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
             return ()
 
-    loop = Loop(Indifferent(world), world.view, world.clock)
+    loop = ControllerLoop(Indifferent(world), world.view, world.clock)
     async with Turns() as turns:
-        await loop._note([((*GADGETS, "", f"g{number}"), None) for number in range(10 * STEP)])
-    assert turns.count >= 9 and not loop._due
+        await loop._enqueue([((*GADGETS, "", f"g{number}"), None) for number in range(10 * ENQUEUE_BATCH_SIZE)])
+    assert turns.count >= 9 and not loop._due_at

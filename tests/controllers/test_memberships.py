@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.memberships import Memberships
-from fairlead.core.objects import dig
+from fairlead.controllers.access.team_membership import TeamMembershipController
+from fairlead.core.objects import get_path
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.realm import ROOT, Realm, new_realm
 from tests.controllers.at_work import at_work
@@ -14,16 +14,16 @@ from tests.controllers.at_work import at_work
 
 @pytest.fixture
 async def realm() -> AsyncIterator[Realm]:
-    async with new_realm() as made, at_work(made.world, Memberships(made.registry, GROUP)):
+    async with new_realm() as made, at_work(made.world, TeamMembershipController(made.registry, GROUP)):
         yield made
 
 
 def teams(realm: Realm, user: str) -> object:
-    return dig(realm.world.see("User", user) or {}, "status.teams")
+    return get_path(realm.world.see("User", user) or {}, "status.teams")
 
 
 def members(realm: Realm, team: str) -> object:
-    return dig(realm.world.see("Team", team) or {}, "status.members")
+    return get_path(realm.world.see("Team", team) or {}, "status.members")
 
 
 async def test_users_show_their_teams_and_teams_their_members(realm: Realm) -> None:

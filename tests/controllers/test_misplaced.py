@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.garbage import Garbage
+from fairlead.controllers.core.garbage_collector import GarbageCollector
 from fairlead.core.objects import Object
-from fairlead.registry.record import decode
+from fairlead.registry.codec import decode
 from tests.admission.world import World
 from tests.controllers.at_work import at_work
 from tests.controllers.family import child, owner, owners
@@ -15,7 +15,7 @@ from tests.controllers.family import child, owner, owners
 
 @pytest.fixture(autouse=True)
 async def collector(world: World) -> AsyncIterator[None]:
-    async with at_work(world, Garbage(world.registry)):
+    async with at_work(world, GarbageCollector(world.registry)):
         yield
 
 
@@ -63,6 +63,6 @@ async def test_where_nothing_can_be_recorded_the_work_goes_on(world: World) -> N
     await child(world, "a", parent, namespace="default", finalizers=["x.io/hold"])
     await world.delete("Namespace", "default")
     await asyncio.sleep(0.01)
-    entry = world.of("ConfigMap").peek("default", "a")
+    entry = world.of("ConfigMap").get_cached("default", "a")
     assert entry is not None
     assert "deletionTimestamp" in decode(entry)["metadata"]

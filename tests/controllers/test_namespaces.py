@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.namespaces import AT_ONCE, LOOK_AGAIN_LAST, Namespaces
+from fairlead.controllers.core.namespaces import DELETE_BATCH_SIZE, MAX_REQUEUE_SECONDS, NamespaceController
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from tests.admission.world import World, as_ada
@@ -15,7 +15,7 @@ from tests.turns import Turns
 
 @pytest.fixture
 async def working(world: World) -> AsyncIterator[World]:
-    async with at_work(world, Namespaces(world.registry)):
+    async with at_work(world, NamespaceController(world.registry)):
         yield world
 
 
@@ -56,7 +56,7 @@ async def test_a_namespace_goes_with_all_that_is_in_it_and_with_nothing_else(wor
 async def test_what_was_there_when_the_server_was_down_is_seen_to_when_it_is_back(world: World) -> None:
     await world.create("ConfigMap", "c")
     await world.delete("Namespace", "demo")
-    async with at_work(world, Namespaces(world.registry)):
+    async with at_work(world, NamespaceController(world.registry)):
         await until(lambda: gone(world))
     assert world.names("ConfigMap") == []
 
@@ -182,9 +182,9 @@ async def test_many_objects_that_finalizers_hold_are_looked_at_in_slices_and_sel
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anybody can put finalizers on what he makes, and leave it like that for ever."""
-    monkeypatch.setattr("fairlead.controllers.namespaces.LOOK_AGAIN_EACH", 1.0)
-    controller = Namespaces(world.registry)
-    for number in range(3 * AT_ONCE):
+    monkeypatch.setattr("fairlead.controllers.core.namespaces.REQUEUE_SECONDS_PER_OBJECT", 1.0)
+    controller = NamespaceController(world.registry)
+    for number in range(3 * DELETE_BATCH_SIZE):
         await world.create("ConfigMap", f"c{number:03}", metadata={"finalizers": ["x.io/a"]})
     await world.delete("Namespace", "demo")
     key = ("", "namespaces", "", "demo")
@@ -192,4 +192,4 @@ async def test_many_objects_that_finalizers_hold_are_looked_at_in_slices_and_sel
     async with Turns() as turns:
         again = await controller.reconcile(key)
     assert turns.count >= 3
-    assert again == LOOK_AGAIN_LAST
+    assert again == MAX_REQUEUE_SECONDS

@@ -5,15 +5,21 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.controllers.owners import Owners, Reference, References, lingers, meta_of
+from fairlead.controllers.core.owner_index import (
+    OwnerIndex,
+    OwnerReference,
+    OwnerReferenceReader,
+    is_awaiting_gc,
+    partial_metadata,
+)
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.storage.contract import Key
-from fairlead.storage.view import Entry
+from fairlead.storage.view.view import Entry
 
 CHILD: Key = ("", "configmaps", "demo", "child")
 PARENT: Key = ("", "configmaps", "demo", "parent")
-REFERENCES = References(Catalog(KINDS).kinds)
+REFERENCES = OwnerReferenceReader(Catalog(KINDS).kinds)
 
 
 def entry(key: Key = CHILD, **meta: Any) -> Entry:
@@ -27,19 +33,19 @@ def to_parent(**changed: Any) -> dict[str, Any]:
 
 def test_what_has_no_owners_and_does_not_end_is_not_even_decoded() -> None:
     opaque = Entry(CHILD, 7, b'no JSON, but "text" and \\"ownerReferences\\":[', {}, {})
-    assert REFERENCES.of(opaque) == ()
-    assert not lingers(opaque)
-    assert REFERENCES.of(None) == ()
+    assert REFERENCES.read_all(opaque) == ()
+    assert not is_awaiting_gc(opaque)
+    assert REFERENCES.read_all(None) == ()
 
 
 def test_only_the_references_of_the_object_itself_count() -> None:
     inner = Entry(CHILD, 7, b'{"metadata":{"uid":"u","resourceVersion":"7"},"spec":{"ownerReferences":[{}]}}', {}, {})
-    assert REFERENCES.of(inner) == ()
+    assert REFERENCES.read_all(inner) == ()
 
 
 def test_an_owner_is_looked_for_where_the_dependant_lives() -> None:
-    found = REFERENCES.of(entry(ownerReferences=[to_parent(), to_parent(uid="q", blockOwnerDeletion=True)]))
-    assert found == (Reference(PARENT, "p", False), Reference(PARENT, "q", True))
+    found = REFERENCES.read_all(entry(ownerReferences=[to_parent(), to_parent(uid="q", blockOwnerDeletion=True)]))
+    assert found == (OwnerReference(PARENT, "p", False), OwnerReference(PARENT, "q", True))
 
 
 def test_an_owner_without_namespace_is_found_from_everywhere() -> None:
@@ -79,38 +85,41 @@ def test_only_what_is_being_deleted_waits_for_its_dependants(
 ) -> None:
     timestamp = "2026-01-01T00:00:00Z" if marked else None
     seen = entry(finalizers=finalizers, deletionTimestamp=timestamp)
-    assert (meta_of(seen).waiting, meta_of(seen).orphaning) == (waiting, orphaning)
-    assert lingers(seen) is (waiting or orphaning)
+    assert (partial_metadata(seen).waits_for_dependents, partial_metadata(seen).orphans_dependents) == (
+        waiting,
+        orphaning,
+    )
+    assert is_awaiting_gc(seen) is (waiting or orphaning)
 
 
 def test_dependants_are_found_by_owner_and_forgotten_when_their_references_go() -> None:
-    owners = Owners()
-    owners.put(CHILD, (Reference(PARENT, "p", False), Reference(None, "x", True)))
-    assert owners.dependants(PARENT) == [CHILD]
-    owners.put(CHILD, (Reference(("", "secrets", "demo", "s"), "s", False),))
-    assert owners.dependants(PARENT) == []
-    assert owners.dependants(("", "secrets", "demo", "s")) == [CHILD]
-    owners.put(CHILD, ())
+    owners = OwnerIndex()
+    owners.set_references(CHILD, (OwnerReference(PARENT, "p", False), OwnerReference(None, "x", True)))
+    assert owners.dependents_of_key(PARENT) == [CHILD]
+    owners.set_references(CHILD, (OwnerReference(("", "secrets", "demo", "s"), "s", False),))
+    assert owners.dependents_of_key(PARENT) == []
+    assert owners.dependents_of_key(("", "secrets", "demo", "s")) == [CHILD]
+    owners.set_references(CHILD, ())
     assert owners.references(CHILD) == ()
-    assert vars(owners) == vars(Owners()), "nothing is kept of what is gone"
+    assert vars(owners) == vars(OwnerIndex()), "nothing is kept of what is gone"
 
 
 def test_dependants_of_one_owner_are_told_from_those_of_its_predecessor() -> None:
-    owners = Owners()
+    owners = OwnerIndex()
     other: Key = ("", "configmaps", "demo", "other")
-    owners.put(CHILD, (Reference(PARENT, "old", True),))
-    owners.put(other, (Reference(PARENT, "new", False),))
+    owners.set_references(CHILD, (OwnerReference(PARENT, "old", True),))
+    owners.set_references(other, (OwnerReference(PARENT, "new", False),))
     assert (
-        list(owners.dependants_of(PARENT, "old")) == list(owners.dependants_of(PARENT, "old", blocking=True)) == [CHILD]
+        list(owners.dependents_of(PARENT, "old")) == list(owners.dependents_of(PARENT, "old", blocking=True)) == [CHILD]
     )
-    assert list(owners.dependants_of(PARENT, "new")) == [other]
-    assert list(owners.dependants_of(PARENT, "new", blocking=True)) == []
-    assert sorted(owners.dependants(PARENT)) == [CHILD, other]
+    assert list(owners.dependents_of(PARENT, "new")) == [other]
+    assert list(owners.dependents_of(PARENT, "new", blocking=True)) == []
+    assert sorted(owners.dependents_of_key(PARENT)) == [CHILD, other]
 
 
 def test_whoever_names_an_owner_twice_depends_on_it_once() -> None:
-    owners = Owners()
-    owners.put(CHILD, (Reference(PARENT, "p", False), Reference(PARENT, "p", True)))
-    assert list(owners.dependants_of(PARENT, "p")) == list(owners.dependants_of(PARENT, "p", blocking=True)) == [CHILD]
-    owners.put(CHILD, ())
-    assert owners.dependants(PARENT) == []
+    owners = OwnerIndex()
+    owners.set_references(CHILD, (OwnerReference(PARENT, "p", False), OwnerReference(PARENT, "p", True)))
+    assert list(owners.dependents_of(PARENT, "p")) == list(owners.dependents_of(PARENT, "p", blocking=True)) == [CHILD]
+    owners.set_references(CHILD, ())
+    assert owners.dependents_of_key(PARENT) == []

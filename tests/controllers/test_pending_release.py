@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.controllers.pending_release import LONGEST_RUN, clear_pending_release
-from fairlead.controllers.release import Chart, Release
+from fairlead.controllers.helm.chart import Chart, Release
+from fairlead.controllers.helm.deploy import MAX_RUN_SECONDS, clear_pending_release
 from fairlead.core.clock import timestamp
 from tests.far_side.kube import Kube, KubeApi
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
-OLD = NOW - timedelta(seconds=LONGEST_RUN + 1)
+OLD = NOW - timedelta(seconds=MAX_RUN_SECONDS + 1)
 RELEASE = Release("one", "ns", Chart("vc", "https://charts.example"), "")
 SECRETS = "/api/v1/namespaces/ns/secrets"
 
@@ -32,7 +32,7 @@ async def test_an_old_note_goes_and_those_of_other_revisions_stay(status: str) -
     assert deployed in kube.objects and pending not in kube.objects
 
 
-@pytest.mark.parametrize("made", [NOW - timedelta(seconds=LONGEST_RUN - 1), NOW + timedelta(hours=1), None])
+@pytest.mark.parametrize("made", [NOW - timedelta(seconds=MAX_RUN_SECONDS - 1), NOW + timedelta(hours=1), None])
 async def test_a_run_that_may_still_go_on_is_left_alone(made: datetime | None) -> None:
     kube = Kube()
     pending = note(kube, "pending-upgrade", made)

@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.admission.quotas import quotas
-from fairlead.controllers.namespaces import Namespaces
-from fairlead.controllers.projects import Projects
+from fairlead.admission.quotas import enforce_quotas
+from fairlead.controllers.core.namespaces import NamespaceController
+from fairlead.controllers.projects.projects import ProjectController
 from fairlead.core.objects import Object
-from fairlead.kinds.project import NAMESPACE_PREFIX
-from fairlead.registry import tickets
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry import write_locks
+from fairlead.registry.codec import decode
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting, by_the_server
+from fairlead.registry.write_options import DeleteOptions, server_write_options
 from tests.admission.world import World, as_ada, new_world
 from tests.controllers.at_work import at_work, until
 
@@ -23,9 +23,9 @@ KIND, PLURAL, HOME = "DevPodWorkspaceInstance", "devpodworkspaceinstances", "ser
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    rules = (quotas(GROUP, NAMESPACE_PREFIX),)
+    rules = (enforce_quotas(GROUP, NAMESPACE_PREFIX),)
     async with new_world(rules=rules) as made:
-        controllers = Namespaces(made.registry), Projects(made.registry, GROUP, NAMESPACE_PREFIX)
+        controllers = NamespaceController(made.registry), ProjectController(made.registry, GROUP, NAMESPACE_PREFIX)
         async with at_work(made, *controllers):
             yield made
 
@@ -87,18 +87,18 @@ async def test_an_event_tells_when_it_is_done(world: World) -> None:
     await until(lambda: world.names("Project") == [])
     await asyncio.sleep(1)
     told = {each["reason"]: each for each in map(decode, world.view.entries("", "events", "default"))}
-    assert told["NamespaceDeleted"]["message"] == f"namespace {HOME} is gone with everything that was in it"
+    assert told["NamespaceDeleted"]["message"] == f"namespace {HOME} was deleted with all its content"
     assert told["NamespaceDeleted"]["involvedObject"]["name"] == "p"
 
 
 async def test_the_ticket_of_its_quotas_is_gone_too(world: World) -> None:
     await world.create("Project", "p", spec={"quotas": {"project": {PLURAL: "3"}}})
     await world.create(KIND, "w", HOME)
-    assert world.view.get(tickets.key_of(GROUP, "p")) is not None
+    assert world.view.get(write_locks.lock_key(GROUP, "p")) is not None
     await world.delete("Project", "p")
     await until(lambda: world.names("Project") == [])
-    assert world.view.get(tickets.key_of(GROUP, "p")) is None
-    assert [record.key for record in (await world.store.scan((GROUP, tickets.TICKETS))).records] == []
+    assert world.view.get(write_locks.lock_key(GROUP, "p")) is None
+    assert [record.key for record in (await world.store.scan((GROUP, write_locks.LOCK_PLURAL))).records] == []
 
 
 async def test_the_status_shows_what_is_used_of_the_quotas(world: World) -> None:
@@ -108,7 +108,7 @@ async def test_the_status_shows_what_is_used_of_the_quotas(world: World) -> None
     await world.create(KIND, "b", HOME, spec={"owner": {"team": "core"}})
     await world.create(KIND, "c", HOME, spec={"owner": {"user": "ada"}})
     asleep = {"phase": "Sleeping"}
-    await world.of(KIND).modify(HOME, "c", lambda old: {**old, "status": asleep}, by_the_server("status"))
+    await world.of(KIND).modify(HOME, "c", lambda old: {**old, "status": asleep}, server_write_options("status"))
     wanted = {
         "project": {
             "limit": {PLURAL: "5", f"{PLURAL}.active": "3"},
@@ -120,7 +120,7 @@ async def test_the_status_shows_what_is_used_of_the_quotas(world: World) -> None
         },
     }
     await until(lambda: status(world).get("quotas") == wanted)
-    await world.of(KIND).delete(HOME, "a", Deleting(), as_ada())
+    await world.of(KIND).delete(HOME, "a", DeleteOptions(), as_ada())
     await until(lambda: status(world)["quotas"]["project"]["used"][PLURAL] == "2")
     await world.patch("Project", "p", lambda obj: obj["spec"].pop("quotas"))
     await until(lambda: "quotas" not in status(world))

@@ -5,25 +5,25 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.expiry import Expiry
-from fairlead.controllers.garbage import Garbage
-from fairlead.controllers.namespaces import Namespaces
-from fairlead.controllers.projects import Projects
+from fairlead.controllers.core.event_ttl import EventTtlController
+from fairlead.controllers.core.garbage_collector import GarbageCollector
+from fairlead.controllers.core.namespaces import NamespaceController
+from fairlead.controllers.projects.projects import ProjectController
 from fairlead.core.objects import Object
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry.codec import decode, encode
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.record import decode, encode
-from fairlead.registry.writing import Deleting, by_the_server
-from fairlead.storage.contract import Change
+from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.storage.contract import Write
 from tests.admission.world import World, as_ada, new_world
 from tests.controllers.at_work import at_work, until
 
 
-def controllers(world: World) -> tuple[Namespaces, Projects, Expiry]:
+def controllers(world: World) -> tuple[NamespaceController, ProjectController, EventTtlController]:
     return (
-        Namespaces(world.registry),
-        Projects(world.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX),
-        Expiry(world.registry, 3_600),
+        NamespaceController(world.registry),
+        ProjectController(world.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX),
+        EventTtlController(world.registry, 3_600),
     )
 
 
@@ -125,7 +125,7 @@ async def test_a_deleted_project_goes_with_its_namespace_and_all_that_is_in_it(w
     await working.create("ConfigMap", "c", "service-p-p")
     await working.create("DevPodWorkspaceInstance", "w", "service-p-p")
     deleted = await working.delete("Project", "p")
-    assert not deleted.gone
+    assert not deleted.is_removed
     await until(lambda: working.names("Project") == [])
     assert "service-p-p" not in working.names("Namespace")
     assert (working.names("ConfigMap"), working.names("DevPodWorkspaceInstance")) == ([], [])
@@ -196,7 +196,7 @@ async def test_many_projects_come_and_go_at_once(working: World) -> None:
 
 async def test_a_foreground_delete_waits_for_the_namespace_too(working: World) -> None:
     await made(working)
-    await working.delete("Project", "p", Deleting(propagation="Foreground"))
+    await working.delete("Project", "p", DeleteOptions(propagation="Foreground"))
     await until(lambda: "service-p-p" not in working.names("Namespace"))
     await asyncio.sleep(1)
     assert project(working)["metadata"]["finalizers"] == ["foregroundDeletion"], "which is the garbage collector's"
@@ -219,9 +219,9 @@ NAMESPACE = f"{NAMESPACE_PREFIX}p"
 async def test_a_namespace_that_was_lost_is_made_again_and_that_is_told(working: World) -> None:
     await made(working)
     before = working.see("Namespace", NAMESPACE) or {}
-    entry = working.of("Namespace").peek("", NAMESPACE)
+    entry = working.of("Namespace").get_cached("", NAMESPACE)
     assert entry is not None
-    await working.store.commit([Change(entry.key, None, entry.revision)])
+    await working.store.commit([Write(entry.key, None, entry.revision)])
     await until(lambda: (working.see("Namespace", NAMESPACE) or before)["metadata"]["uid"] != before["metadata"]["uid"])
     assert (working.see("Namespace", NAMESPACE) or {})["metadata"]["labels"]["service.sh/project"] == "p"
     events = lambda: {decode(each)["reason"] for each in working.view.entries("", "events")}  # noqa: E731
@@ -231,17 +231,17 @@ async def test_a_namespace_that_was_lost_is_made_again_and_that_is_told(working:
 
 async def test_a_namespace_that_goes_without_its_project_is_said_and_made_again(world: World) -> None:
     """As one that an earlier version let go is found."""
-    projects = Projects(world.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX)
+    projects = ProjectController(world.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX)
     await world.create("Project", "p", spec={})
     marked = {**(world.see("Namespace", NAMESPACE) or {})}
     marked["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     marked["status"] = {"phase": "Terminating"}
-    entry = world.of("Namespace").peek("", NAMESPACE)
+    entry = world.of("Namespace").get_cached("", NAMESPACE)
     assert entry is not None
-    await world.store.commit([Change(entry.key, encode(marked), entry.revision)])
+    await world.store.commit([Write(entry.key, encode(marked), entry.revision)])
     async with at_work(world, projects):
         await until(lambda: ready(world).get("reason") == "NamespaceTerminating")
-        async with at_work(world, Namespaces(world.registry)):
+        async with at_work(world, NamespaceController(world.registry)):
             await until(lambda: ready(world).get("reason") == "NamespaceReady")
     assert "deletionTimestamp" not in (world.see("Namespace", NAMESPACE) or {})["metadata"]
 
@@ -251,10 +251,10 @@ async def test_the_garbage_collector_leaves_the_namespace_of_a_living_project(wo
     await made(working)
     dead = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "dead"}
     await working.patch(
-        "Namespace", NAMESPACE, lambda each: each["metadata"].update(ownerReferences=[dead]), by_the_server()
+        "Namespace", NAMESPACE, lambda each: each["metadata"].update(ownerReferences=[dead]), server_write_options()
     )
     uid = (working.see("Namespace", NAMESPACE) or {})["metadata"]["uid"]
-    async with at_work(working, Garbage(working.registry)):
+    async with at_work(working, GarbageCollector(working.registry)):
         await asyncio.sleep(60)
         found = (working.see("Namespace", NAMESPACE) or {})["metadata"]
         assert (found["uid"], "deletionTimestamp" in found) == (uid, False)

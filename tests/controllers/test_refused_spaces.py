@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.backoff import LONGEST
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.spaces import Spaces
-from fairlead.core.objects import Object, dig
+from fairlead.controllers.instances.spaces import SpaceController
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.controllers.runtime.backoff import MAX_DELAY_SECONDS
+from fairlead.core.objects import Object, get_path
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
 from tests.controllers.connected_world import SETTING, FakeReach, furnish, message, set_online, told
@@ -39,7 +39,9 @@ HELD = [
 
 @pytest.fixture
 async def working(world: World, reach: FakeReach) -> AsyncIterator[World]:
-    async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
+    async with at_work(
+        world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+    ):
         await furnish(world)
         yield world
 
@@ -68,10 +70,10 @@ async def test_a_template_that_the_cluster_does_not_take_is_a_failure_that_says_
     kube.answers[AT] = (500, "", UNDECLARED)
     await space(working, config_map(foo=1))
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Invalid"))
-    assert 'refuses to apply ConfigMap "greeting"' in message(working, SPACE, "SpaceSynced")
+    assert 'refused to apply ConfigMap "greeting"' in message(working, SPACE, "SpaceSynced")
     assert ".foo: field not declared in schema" in message(working, SPACE, "SpaceSynced")
     seen = working.see(SPACE, "one") or {}
-    assert (dig(seen, "status.phase"), kstatus(seen)) == ("Failed", "Failed")
+    assert (get_path(seen, "status.phase"), kstatus(seen)) == ("Failed", "Failed")
     assert told(working, SPACE, "Stalled") == ("True", "Invalid")
     await until(lambda: ("Warning", "Invalid") in events(working))
 
@@ -84,7 +86,7 @@ async def test_what_is_refused_is_tried_less_and_less_often_until_the_template_c
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Invalid"))
     await asyncio.sleep(3600)
     before = tries(kube)
-    assert before <= 2 * 3600 / LONGEST
+    assert before <= 2 * 3600 / MAX_DELAY_SECONDS
     await asyncio.sleep(1)
     del kube.answers[AT]
     change = {"objects": config_map(data="{hello: world}")}
@@ -120,7 +122,7 @@ async def test_a_namespace_that_does_not_go_says_what_holds_it(working: World, k
     await working.delete(SPACE, "one")
     await until(lambda: told(working, SPACE, "SpaceReady") == ("False", "NamespaceFinalizersRemaining"))
     assert "example.com/held in 1 resource instances" in message(working, SPACE, "SpaceReady")
-    assert "configmaps. has 1 resource instances" in dig(working.see(SPACE, "one"), "status.message")
+    assert "configmaps. has 1 resource instances" in get_path(working.see(SPACE, "one"), "status.message")
     await until(lambda: ("Warning", "NamespaceFinalizersRemaining") in events(working))
     kube.finish()
     await until(lambda: working.see(SPACE, "one") is None)
@@ -147,5 +149,5 @@ async def test_events_about_failures_are_warnings(working: World, reach: FakeRea
     await space(working)
     await until(lambda: ("Warning", "NamespaceTaken") in events(working))
     del reach.kube.objects[PLACE]
-    await until(lambda: ("Normal", "Usable") in events(working), 2 * LONGEST)
+    await until(lambda: ("Normal", "Usable") in events(working), 2 * MAX_DELAY_SECONDS)
     assert {type for type, _ in events(working)} == {"Warning", "Normal"}

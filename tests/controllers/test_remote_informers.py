@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.applied import state_of
-from fairlead.controllers.connected_instances import TRY_AGAIN_SECONDS, ConnectedInstances
-from fairlead.controllers.far_namespace import NAMESPACES, Place
-from fairlead.controllers.far_trouble import WARNING, Trouble
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.pacing import BURST, HURRIES, REFILL_SECONDS, Pace
-from fairlead.controllers.remote_informers import MOST_HEARD, RemoteInformers
-from fairlead.controllers.spaces import SPACES, Spaces
-from fairlead.controllers.upkeep import PASS_SECONDS, Upkeep
+from fairlead.controllers.instances.applied_objects import state_digest
+from fairlead.controllers.instances.drift import PASS_TIMEOUT, DriftTracker
+from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
+from fairlead.controllers.instances.remote_instance import MIN_RETRY_INTERVAL_SECONDS, RemoteInstanceStore
+from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, RemoteNamespace
+from fairlead.controllers.instances.resync_rate import PASS_BURST, PASS_REFILL_SECONDS, URGENT_BURST, ResyncLimiter
+from fairlead.controllers.instances.spaces import SPACES, SpaceController
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.controllers.runtime.remote_informers import MAX_PENDING_CHANGES, RemoteInformers
 from fairlead.core.objects import Object
 from fairlead.storage.contract import Key
 from fairlead.upstream.errors import Unreachable
@@ -28,7 +28,7 @@ from tests.far_side.kube_watch import MemoryWay
 SPACE = "SpaceInstance"
 ONE: Key = ("g", "p", "n", "one")
 OTHER: Key = ("g", "p", "n", "other")
-PLACE = Place("c", "far", {})
+PLACE = RemoteNamespace("c", "far", {})
 CONFIG_MAPS = "/api/v1/configmaps"
 GREETING = "/api/v1/namespaces/far/configmaps/greeting"
 OBJECTS = "{apiVersion: v1, kind: ConfigMap, metadata: {name: greeting}, data: {hello: world}}"
@@ -42,20 +42,20 @@ class Followed:
     """Informers that were told of one instance, and what they have had reconciled."""
 
     def __init__(self) -> None:
-        self.informers = RemoteInformers(nowhere, "mark", Pace(LoopClock()))
+        self.informers = RemoteInformers(nowhere, "mark", ResyncLimiter(LoopClock()))
         self.requeued: list[tuple[Key, float]] = []
         self.stop = self.informers.subscribe(lambda key, seconds: self.requeued.append((key, seconds)))
-        self.informers.begin(ONE, PLACE)
+        self.informers.begin_pass(ONE, PLACE)
         self.informers.claim(ONE, PLACE)
         self.follow()
 
     def follow(self, key: Key = ONE) -> None:
-        self.informers.follow(key, PLACE, {GREETING: "as applied"})
+        self.informers.finish_pass(key, PLACE, {GREETING: "as applied"})
 
     def change(self, name: str, version: int = 1) -> None:
         managers = [{"manager": "them", "time": "2026-01-01T00:00:00Z"}]
         meta = {"name": name, "namespace": "far", "resourceVersion": str(version), "managedFields": managers}
-        self.informers.note(("c", CONFIG_MAPS), meta, is_gone=False)
+        self.informers.handle_object(("c", CONFIG_MAPS), meta, is_deleted=False)
 
 
 @pytest.fixture
@@ -69,21 +69,21 @@ async def test_objects_that_were_never_applied_are_not_remembered(followed: Foll
     for number in range(1_000):
         followed.change(f"stray-{number}")
     assert followed.requeued == []
-    assert followed.informers.begin(ONE, PLACE) == {}
+    assert followed.informers.begin_pass(ONE, PLACE) == {}
 
 
 async def test_a_flood_during_a_pass_is_cut_off_and_leads_to_another_pass(followed: Followed) -> None:
-    followed.informers.begin(ONE, PLACE)
-    for number in range(3 * MOST_HEARD):
+    followed.informers.begin_pass(ONE, PLACE)
+    for number in range(3 * MAX_PENDING_CHANGES):
         followed.change(f"stray-{number}")
-    assert len(followed.informers._followed[ONE].heard) == MOST_HEARD
+    assert len(followed.informers._instances[ONE].pending) == MAX_PENDING_CHANGES
     followed.follow()
     assert [key for key, _ in followed.requeued] == [ONE]
 
 
 async def test_what_was_applied_is_heard_of_in_spite_of_a_flood(followed: Followed) -> None:
-    followed.informers.begin(ONE, PLACE)
-    for number in range(MOST_HEARD):
+    followed.informers.begin_pass(ONE, PLACE)
+    for number in range(MAX_PENDING_CHANGES):
         followed.change(f"stray-{number}")
     followed.change("greeting")
     followed.follow()
@@ -91,32 +91,32 @@ async def test_what_was_applied_is_heard_of_in_spite_of_a_flood(followed: Follow
 
 
 async def test_what_is_applied_for_the_first_time_is_heard_of_during_that_pass(followed: Followed) -> None:
-    followed.informers.begin(ONE, PLACE)
+    followed.informers.begin_pass(ONE, PLACE)
     followed.change("new", version=7)
     path = GREETING.replace("greeting", "new")
-    followed.informers.follow(ONE, PLACE, {path: state_of({"resourceVersion": "6"})})
+    followed.informers.finish_pass(ONE, PLACE, {path: state_digest({"resourceVersion": "6"})})
     assert [key for key, _ in followed.requeued] == [ONE]
 
 
 async def test_a_namespace_that_comes_and_goes_all_the_time_is_urgent_a_few_times_only(followed: Followed) -> None:
-    watched = ("c", NAMESPACES)
+    watched = ("c", NAMESPACES_PATH)
     for version in range(1_000):
         meta = {"name": "far", "resourceVersion": str(version)}
-        followed.informers.begin(ONE, PLACE)
-        followed.informers.follow(ONE, PLACE, {PLACE.path: state_of(meta)})
-        followed.informers.note(watched, meta, is_gone=True)
+        followed.informers.begin_pass(ONE, PLACE)
+        followed.informers.finish_pass(ONE, PLACE, {PLACE.path: state_digest(meta)})
+        followed.informers.handle_object(watched, meta, is_deleted=True)
     delays = [delay for _, delay in followed.requeued]
-    assert sum(delay == 0 for delay in delays) == HURRIES
-    assert delays[-1] >= (len(delays) - HURRIES - BURST) * REFILL_SECONDS * 0.99
+    assert sum(delay == 0 for delay in delays) == URGENT_BURST
+    assert delays[-1] >= (len(delays) - URGENT_BURST - PASS_BURST) * PASS_REFILL_SECONDS * 0.99
 
 
 async def test_a_foreign_namespace_is_not_taken_over_by_naming_it(followed: Followed) -> None:
-    followed.informers.begin(OTHER, PLACE)
+    followed.informers.begin_pass(OTHER, PLACE)
     followed.follow(OTHER)
     followed.change("greeting")
     assert [key for key, _ in followed.requeued] == [ONE]
     followed.informers.forget(OTHER)
-    followed.informers.begin(ONE, PLACE)
+    followed.informers.begin_pass(ONE, PLACE)
     followed.follow()
     followed.change("greeting", version=2)
     assert [key for key, _ in followed.requeued] == [ONE, ONE]
@@ -138,7 +138,9 @@ async def test_a_space_is_repaired_at_once_whoever_else_names_its_namespace(worl
         reach.kube.edit(path, lambda obj: obj.update(data={}))
         await until(lambda: reach.kube.objects[path]["data"] == {"hello": "world"}, 5)
 
-    async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
+    async with at_work(
+        world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+    ):
         await furnish(world)
         await make_space(world)
         await until(lambda: told(world, SPACE, "SpaceReady") == ("True", "Active"))
@@ -161,33 +163,35 @@ class StuckApi(KubeApi):
 
 
 class StuckReach(FakeReach):
-    def cluster(self, name: str, acting_as: str = "") -> KubeApi:
+    def cluster_api(self, name: str, acting_as: str = "") -> KubeApi:
         return StuckApi(self.kube, self.down, acting_as)
 
 
 async def test_a_pass_that_takes_too_long_is_ended_and_told(world: World) -> None:
     reach = StuckReach()
-    async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
+    async with at_work(
+        world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+    ):
         await furnish(world)
         await make_space(world)
-        await until(lambda: told(world, SPACE, "SpaceSynced") == ("False", "TimedOut"), 2 * PASS_SECONDS)
+        await until(lambda: told(world, SPACE, "SpaceSynced") == ("False", "TimedOut"), 2 * PASS_TIMEOUT)
     text = message(world, SPACE, "SpaceSynced")
     assert 'cluster "c" took more than 180 seconds' in text and "webhooks are slow" in text
 
 
 async def test_a_timeout_within_a_pass_is_not_taken_for_its_end(world: World) -> None:
-    kept = Upkeep(world.registry, nowhere, "mark", ("g", "p"))
+    kept = DriftTracker(world.registry, nowhere, "mark", ("g", "p"))
     instance = {"metadata": {"namespace": "n", "name": "one"}}
     with pytest.raises(TimeoutError):
-        async with kept.passing(instance, PLACE, FakeReach().cluster("c")):
+        async with kept.track_pass(instance, PLACE, FakeReach().cluster_api("c")):
             raise TimeoutError
 
 
 async def test_one_cluster_leaves_workers_for_others(world: World) -> None:
-    kept = Upkeep(world.registry, nowhere, "mark", ("g", "p"))
+    kept = DriftTracker(world.registry, nowhere, "mark", ("g", "p"))
 
     def turn_in(cluster: str) -> Any:
-        return kept.turn({"spec": {"clusterRef": {"cluster": cluster}}}, 4)
+        return kept.cluster_slot({"spec": {"clusterRef": {"cluster": cluster}}}, 4)
 
     with ExitStack() as stack:
         assert [stack.enter_context(turn_in("slow")) for _ in range(3)] == [0, 0, 0]
@@ -203,13 +207,13 @@ async def test_one_cluster_leaves_workers_for_others(world: World) -> None:
 
 async def test_spaces_of_a_stuck_cluster_wait_for_a_turn(world: World) -> None:
     reach = StuckReach()
-    spaces = Spaces(world.registry, SETTING, reach)
-    async with at_work(world, Instances(world.registry, SETTING), spaces):
+    spaces = SpaceController(world.registry, SETTING, reach)
+    async with at_work(world, InstanceTemplateController(world.registry, SETTING), spaces):
         await furnish(world)
         for number in range(spaces.workers):
             await make_space(world, f"s-{number}")
-        await asyncio.sleep(PASS_SECONDS / 2)
-        made = [path for path in reach.kube.objects if path.rpartition("/")[0] == NAMESPACES]
+        await asyncio.sleep(PASS_TIMEOUT / 2)
+        made = [path for path in reach.kube.objects if path.rpartition("/")[0] == NAMESPACES_PATH]
         assert len(made) == spaces.workers * 3 // 4
 
 
@@ -217,23 +221,23 @@ async def test_changes_end_the_wait_after_a_failure_only_now_and_then(world: Wor
     await furnish(world)
     await make_space(world)
     space = world.see(SPACE, "one") or {}
-    instances = ConnectedInstances(world.registry, SETTING, SPACES, "finalizer")
+    instances = RemoteInstanceStore(world.registry, SETTING, SPACES, "finalizer")
     requeued: list[float] = []
-    try_again = instances.trying_again(lambda key, seconds: requeued.append(seconds))
+    try_again = instances.retry_on_change(lambda key, seconds: requeued.append(seconds))
     key: Key = (SETTING.api_group, SPACES, space["metadata"]["namespace"], "one")
 
     def fail() -> None:
-        instances.failed(space, Trouble("Odd", "it did not work", WARNING))
+        instances.record_failure(space, InstanceError("Odd", "it did not work", WARNING))
 
     for _ in range(5):
         fail()
-    assert instances.wait(space) > TRY_AGAIN_SECONDS
+    assert instances.backoff_seconds(space) > MIN_RETRY_INTERVAL_SECONDS
     try_again(key, 0.0)
-    assert instances.wait(space) == 0
+    assert instances.backoff_seconds(space) == 0
     for _ in range(3):
         fail()
         try_again(key, 0.0)
-        assert instances.wait(space) == pytest.approx(TRY_AGAIN_SECONDS)
-        await asyncio.sleep(TRY_AGAIN_SECONDS)
-        assert instances.wait(space) == 0
+        assert instances.backoff_seconds(space) == pytest.approx(MIN_RETRY_INTERVAL_SECONDS)
+        await asyncio.sleep(MIN_RETRY_INTERVAL_SECONDS)
+        assert instances.backoff_seconds(space) == 0
     assert requeued == [0.0] * 4

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.runners import Runners
+from fairlead.controllers.workspaces.runners import RunnerController
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.admission.world import World, as_ada
@@ -15,7 +15,7 @@ from tests.controllers.at_work import at_work, until
 
 @pytest.fixture
 async def working(world: World) -> AsyncIterator[World]:
-    async with at_work(world, Runners(world.registry, MANAGEMENT_GROUP)):
+    async with at_work(world, RunnerController(world.registry, MANAGEMENT_GROUP)):
         yield world
 
 

@@ -4,19 +4,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fairlead.authn.service_accounts import AccountToken, AccountTokens, TokenLimits
-from fairlead.controllers.keys import Keys
+from fairlead.authn.service_accounts import AccountToken, ServiceAccountTokenIssuer, TokenLimits
+from fairlead.controllers.access.access_keys import AccessKeyController
 from fairlead.core.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import ADMIN_GROUPS, User
-from fairlead.kinds.serviceaccount import UID_LABEL
+from fairlead.kinds.core.service_account import UID_LABEL
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing, by_the_server
+from fairlead.registry.write_options import WriteOptions, server_write_options
 from tests.admission.realm import ADA, ROOT, Realm, new_realm, projects
 from tests.controllers.at_work import at_work, until
 
@@ -31,7 +32,7 @@ class Accounts:
     def __init__(self, realm: Realm, limits: TokenLimits) -> None:
         self.realm = realm
         self.limits = limits
-        self.tokens = AccountTokens(realm.registry, GROUP, AUDIENCE, lambda: self.limits)
+        self.tokens = ServiceAccountTokenIssuer(realm.registry, GROUP, AUDIENCE, lambda: self.limits)
 
     async def create(self, name: str = "robot") -> Object:
         return await self.realm.world.create("ServiceAccount", name)
@@ -40,7 +41,7 @@ class Accounts:
         return await self.tokens.issue(user, "demo", name, {"metadata": {}, "spec": spec}, dry_run=dry_run)
 
     def who(self, token: AccountToken) -> User:
-        return self.realm.authenticate.of_token(token.value)
+        return self.realm.authenticate.authenticate_token(token.value)
 
     def opens(self, token: AccountToken) -> bool:
         return self.realm.opens(token.value)
@@ -68,7 +69,7 @@ async def test_an_hour_is_the_default_and_the_limit_shortens_what_is_asked_for()
         assert (await accounts.issue()).seconds == HOUR
         assert (await accounts.issue(expirationSeconds=900)).seconds == 900
         long = await accounts.issue(expirationSeconds=3 * HOUR)
-        assert (long.seconds, long.asked_seconds) == (2 * HOUR, 3 * HOUR)
+        assert (long.seconds, long.requested_seconds) == (2 * HOUR, 3 * HOUR)
 
 
 async def test_a_token_ends_by_itself() -> None:
@@ -121,7 +122,7 @@ async def accounts_groups(accounts: Accounts) -> tuple[str, ...]:
 async def test_a_scoped_key_makes_tokens_of_its_own_scope() -> None:
     async with with_accounts() as accounts:
         scoped = await accounts.realm.signed_in("ada", scope=projects("web"))
-        assert accounts.who(await accounts.issue(scoped)).scope == scoped.scope == Scope.of(projects("web"))
+        assert accounts.who(await accounts.issue(scoped)).scope == scoped.scope == Scope.parse(projects("web"))
 
 
 async def test_no_token_outlives_the_key_that_it_was_made_with() -> None:
@@ -146,7 +147,10 @@ async def test_what_counts_is_the_key_of_who_really_asks() -> None:
     ("spec", "complaint"),
     [
         ({"expirationSeconds": 60}, "spec.expirationSeconds: Invalid value: 60: may not specify a duration less"),
-        ({"audiences": [AUDIENCE, "vault"]}, r'spec.audiences\[1\]: Invalid value: "vault": tokens of this server are'),
+        (
+            {"audiences": [AUDIENCE, "vault"]},
+            r'spec.audiences\[1\]: Invalid value: "vault": the only audience of tokens',
+        ),
     ],
 )
 async def test_what_no_token_can_be_is_refused(spec: Object, complaint: str) -> None:
@@ -183,7 +187,7 @@ async def test_tokens_in_force_are_counted_and_bounded() -> None:
     async with with_accounts(count=2) as accounts:
         await accounts.issue(expirationSeconds=600)
         second = await accounts.issue()
-        with pytest.raises(Forbidden, match=r"it has 2 tokens in force, and 2 is the limit; .* in 60[01] seconds"):
+        with pytest.raises(Forbidden, match=r"it has 2 active tokens, and the limit is 2; .* in 60[01] seconds"):
             await accounts.issue()
         await accounts.create("other")
         await accounts.issue(name="other")
@@ -204,11 +208,11 @@ async def test_nobody_marks_a_key_as_the_token_of_a_service_account(by: User) ->
         token = await accounts.issue()
         world, uid = accounts.realm.world, token.account["metadata"]["uid"]
         with pytest.raises(Forbidden, match=f"the server sets the label {UID_LABEL}"):
-            await world.submit("OwnedAccessKey", labelled(accounts, uid, user="ada"), Writing(by, "tests"))
+            await world.submit("OwnedAccessKey", labelled(accounts, uid, user="ada"), WriteOptions(by, "tests"))
         await accounts.realm.key("plain", ADA)
         for key, labels in (("plain", {UID_LABEL: uid}), (token.key, {UID_LABEL: "another"}), (token.key, {})):
             with pytest.raises(Forbidden, match="leave it as it is"):
-                await world.patch("OwnedAccessKey", key, lambda obj: obj["metadata"].update(labels=labels), Writing(by))  # noqa: B023
+                await world.patch("OwnedAccessKey", key, partial(_set_labels, labels), WriteOptions(by))
         assert accounts.opens(token)
 
 
@@ -218,7 +222,7 @@ async def test_a_token_makes_no_further_key_of_its_account() -> None:
         robot, uid = accounts.who(token), token.account["metadata"]["uid"]
         for body in (labelled(accounts, uid), accounts.realm.world.body("OwnedAccessKey", "mine", spec={"ttl": 9})):
             with pytest.raises(Forbidden, match="kubectl create token robot -n demo"):
-                await accounts.realm.world.submit("OwnedAccessKey", body, Writing(robot, "tests"))
+                await accounts.realm.world.submit("OwnedAccessKey", body, WriteOptions(robot, "tests"))
         assert accounts.realm.world.names("OwnedAccessKey") == [token.key]
 
 
@@ -226,8 +230,8 @@ async def test_a_label_on_a_key_of_a_user_counts_for_nothing() -> None:
     async with with_accounts(count=1) as accounts:
         uid = (await accounts.issue(dry_run=True)).account["metadata"]["uid"]
         body = labelled(accounts, uid, user="ada")
-        made = await accounts.realm.world.submit("OwnedAccessKey", body, by_the_server())
-        assert accounts.realm.authenticate.of_token(made["spec"]["key"]).name == "ada"
+        made = await accounts.realm.world.submit("OwnedAccessKey", body, server_write_options())
+        assert accounts.realm.authenticate.authenticate_token(made["spec"]["key"]).name == "ada"
         assert accounts.opens(await accounts.issue())
 
 
@@ -241,7 +245,7 @@ async def test_nobody_makes_a_key_of_a_service_account_by_hand(by: User) -> None
 async def test_a_key_without_the_uid_of_the_account_opens_nothing() -> None:
     async with with_accounts() as accounts:
         body = accounts.realm.world.body("OwnedAccessKey", "k", spec={"subject": NAME})
-        made = await accounts.realm.world.submit("OwnedAccessKey", body, by_the_server())
+        made = await accounts.realm.world.submit("OwnedAccessKey", body, server_write_options())
         assert not accounts.realm.opens(made["spec"]["key"])
 
 
@@ -249,7 +253,7 @@ async def test_a_key_without_the_uid_of_the_account_opens_nothing() -> None:
 async def test_what_is_left_of_a_token_is_taken_away_in_silence(ending: str) -> None:
     async with with_accounts() as accounts:
         realm = accounts.realm
-        controller = Keys(realm.registry, GROUP, 24.0 * HOUR, realm.activity.last_use)
+        controller = AccessKeyController(realm.registry, GROUP, 24.0 * HOUR, realm.activity.last_use)
         async with at_work(realm.world, controller):
             token = await accounts.issue(expirationSeconds=600)
             await asyncio.sleep(1)
@@ -258,3 +262,7 @@ async def test_what_is_left_of_a_token_is_taken_away_in_silence(ending: str) -> 
                 await realm.world.delete("ServiceAccount", "robot")
             await until(lambda: token.key not in realm.world.names("OwnedAccessKey"), seconds=700)
             assert realm.world.names("Event") == []
+
+
+def _set_labels(labels: dict[str, str], obj: Object) -> None:
+    obj["metadata"]["labels"] = labels

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.space_rights import role_bindings
-from fairlead.core.cluster_identity import ClusterNames
+from fairlead.controllers.instances.role_bindings import build_role_bindings
+from fairlead.core.cluster_identity import ClusterIdentityMapper
 
-NAMES = ClusterNames("fairlead:")
+NAMES = ClusterIdentityMapper("fairlead:")
 ADA = {"owner": {"user": "ada"}}
 
 
 def held(spec: dict[str, Any], access: dict[str, Any] | None = None, **project: Any) -> dict[str, set[str]]:
     """The subjects of each role."""
     rendered = {"access": access} if access else {}
-    bindings = role_bindings(NAMES, {"spec": spec}, rendered, {"spec": project}, "ns")
+    bindings = build_role_bindings(NAMES, {"spec": spec}, rendered, {"spec": project}, "ns")
     assert [each["metadata"]["name"] for each in bindings] == [
         f"service.sh:{each['roleRef']['name']}" for each in bindings
     ]
@@ -75,7 +75,7 @@ def test_the_administrators_of_the_project_are_at_home_in_its_spaces() -> None:
 def test_another_prefix_is_in_front_of_every_subject_or_none_is() -> None:
     spec = {"owner": {"user": "ada"}, "access": [{"teams": ["red"], "users": ["system:admin"], "verbs": ["use"]}]}
     for prefix in ("corp:", ""):
-        (binding,) = role_bindings(ClusterNames(prefix), {"spec": spec}, {}, {}, "ns")
+        (binding,) = build_role_bindings(ClusterIdentityMapper(prefix), {"spec": spec}, {}, {}, "ns")
         assert {each["name"] for each in binding["subjects"]} == {
             *(f"{prefix}ada", f"{prefix}service:user:ada", f"{prefix}service:team:red"),
             f"{prefix}service:user:system:admin",
@@ -84,5 +84,5 @@ def test_another_prefix_is_in_front_of_every_subject_or_none_is() -> None:
 
 def test_names_of_parts_of_kubernetes_are_bound_to_nothing() -> None:
     rules = [{"users": ["system:anonymous"], "clusterRole": "view"}]
-    (binding,) = role_bindings(ClusterNames(""), {"spec": {}}, {"access": {"rules": rules}}, {}, "ns")
+    (binding,) = build_role_bindings(ClusterIdentityMapper(""), {"spec": {}}, {"access": {"rules": rules}}, {}, "ns")
     assert [each["name"] for each in binding["subjects"]] == ["service:user:system:anonymous"]

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.connected_instances import ConnectedInstances
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.removing import POLL
-from fairlead.controllers.spaces import LOOK_AGAIN, Spaces
-from fairlead.core.objects import Object, dig
+from fairlead.controllers.instances.remote_instance import DELETION_POLL_SECONDS, RemoteInstanceStore
+from fairlead.controllers.instances.spaces import RESYNC_SECONDS, SpaceController
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.core.objects import Object, get_path
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
@@ -33,7 +32,7 @@ data: {hello: world}
 
 @pytest.fixture
 async def working(world: World, reach: FakeReach) -> AsyncIterator[World]:
-    controllers = Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)
+    controllers = InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
     async with at_work(world, *controllers):
         yield world
 
@@ -59,11 +58,11 @@ async def test_a_space_gets_its_namespace(working: World, kube: Kube) -> None:
         "service.sh/space": "one",
         "service.sh/uid": made["metadata"]["uid"],
     }
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Ready")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Ready")
     seen = working.see(SPACE, "one")
-    assert dig(seen, "spec.clusterRef") == {"cluster": "c", "namespace": "demo-one"}
-    assert dig(seen, "metadata.finalizers") == ["service.sh/space"]
-    assert dig(seen, "status.online") is True
+    assert get_path(seen, "spec.clusterRef") == {"cluster": "c", "namespace": "demo-one"}
+    assert get_path(seen, "metadata.finalizers") == ["service.sh/space"]
+    assert get_path(seen, "status.online") is True
 
 
 async def test_the_owner_gets_the_role_admin_in_it(working: World, kube: Kube) -> None:
@@ -83,11 +82,11 @@ async def test_without_a_real_cluster_nothing_is_written(working: World, kube: K
     await working.create("Cluster", "paper", spec={})
     await space(working, clusterRef={"cluster": "paper"})
     await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterNotConnected"))
-    await asyncio.sleep(2 * LOOK_AGAIN)
+    await asyncio.sleep(2 * RESYNC_SECONDS)
     seen = working.see(SPACE, "one")
-    assert dig(seen, "status.phase") == "Pending"
+    assert get_path(seen, "status.phase") == "Pending"
     assert "finalizers" not in (seen or {})["metadata"]
-    assert dig(seen, "spec.clusterRef") == {"cluster": "paper"}
+    assert get_path(seen, "spec.clusterRef") == {"cluster": "paper"}
     assert told(working, SPACE, "SpaceSynced") == (None, None)
     assert kube.log == []
 
@@ -97,7 +96,7 @@ async def test_a_cluster_that_is_connected_later_gets_its_spaces(working: World,
     await working.delete("Cluster", "c")
     await space(working)
     await working.create("Cluster", "c", spec={})
-    await asyncio.sleep(LOOK_AGAIN)
+    await asyncio.sleep(RESYNC_SECONDS)
     assert kube.objects == {}
     await working.patch("Cluster", "c", lambda each: each["spec"].update(config={"secretName": "kubeconfig"}))
     await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterNotProbed"))
@@ -112,7 +111,7 @@ async def test_a_namespace_that_is_not_ours_is_never_taken_over(working: World, 
     await space(working, clusterRef={"cluster": "c", "namespace": "kube-system"})
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "NamespaceTaken"))
     assert "delete it there" in message(working, SPACE, "SpaceSynced")
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Failed")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Failed")
     await working.delete(SPACE, "one")
     await until(lambda: working.see(SPACE, "one") is None)
     assert kube.objects == {"/api/v1/namespaces/kube-system": theirs}
@@ -143,7 +142,7 @@ async def test_drift_that_no_watch_tells_of_is_repaired_at_the_next_look(
     kube.put(f"{BINDINGS}/service.sh:gone", metadata={"labels": {"service.sh/managed": "fairlead"}})
     kube.put(f"{BINDINGS}/own", metadata={"labels": {}})
     del kube.objects[f"{PLACE}/configmaps/greeting"]
-    await until(lambda: kube.objects[PLACE]["metadata"]["labels"][TIER] == "gold", 2 * LOOK_AGAIN)
+    await until(lambda: kube.objects[PLACE]["metadata"]["labels"][TIER] == "gold", 2 * RESYNC_SECONDS)
     await until(lambda: f"{PLACE}/configmaps/greeting" in kube.objects)
     assert kube.objects[PLACE]["metadata"]["labels"]["mine"] == "stays"
     assert kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"] != []
@@ -190,19 +189,22 @@ async def test_objects_come_and_go_with_the_template(working: World, kube: Kube)
 @pytest.mark.parametrize(
     ("objects", "why"),
     [
-        ("{", "document 1 cannot be read"),
-        ("kind: ConfigMap", "no apiVersion, kind and metadata.name"),
-        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: ../../x}}", "no apiVersion, kind and metadata.name"),
-        ("{apiVersion: v1, kind: Gizmo, metadata: {name: x}}", "serves no Gizmo of v1"),
-        ("{apiVersion: v1, kind: Namespace, metadata: {name: x}}", "lives in no namespace"),
+        ("{", "document 1 is invalid"),
+        ("kind: ConfigMap", "no valid apiVersion, kind and metadata.name"),
+        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: ../../x}}", "no valid apiVersion, kind and metadata.name"),
+        ("{apiVersion: v1, kind: Gizmo, metadata: {name: x}}", "does not serve Gizmo of v1"),
+        ("{apiVersion: v1, kind: Namespace, metadata: {name: x}}", "is cluster-scoped"),
         (
             "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: x}}",
-            "lives in no namespace",
+            "is cluster-scoped",
         ),
-        ("{apiVersion: v1, kind: Secret, metadata: {name: x, namespace: kube-system}}", "names another namespace"),
+        (
+            "{apiVersion: v1, kind: Secret, metadata: {name: x, namespace: kube-system}}",
+            "is not in the namespace of the space",
+        ),
         (
             "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: 'service.sh:admin'}}",
-            "kept for the server",
+            "reserved for the server",
         ),
     ],
 )
@@ -214,7 +216,7 @@ async def test_a_template_reaches_nothing_outside_the_namespace(
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "TemplateObjects"))
     assert why in message(working, SPACE, "SpaceSynced")
     assert not [path for path in kube.objects if not path.startswith((PLACE, BINDINGS))]
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Failed")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Failed")
 
 
 async def test_an_object_that_is_refused_keeps_no_other_from_being_made(working: World, kube: Kube) -> None:
@@ -225,7 +227,7 @@ async def test_an_object_that_is_refused_keeps_no_other_from_being_made(working:
     await space(working, template={"objects": "---".join((one, refused, other))})
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Refused"))
     assert "as the test wants it" in message(working, SPACE, "SpaceSynced")
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Failed")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Failed")
     assert {f"{PLACE}/configmaps/one", f"{PLACE}/configmaps/other"} <= kube.objects.keys()
     kube.refused.clear()
     await working.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": one}))
@@ -241,7 +243,7 @@ async def test_a_space_waits_until_its_namespace_is_gone(working: World, kube: K
     kube.slow_to_go = True
     await working.delete(SPACE, "one")
     await until(lambda: told(working, SPACE, "SpaceReady") == ("False", "Deleting"))
-    await asyncio.sleep(LOOK_AGAIN)
+    await asyncio.sleep(RESYNC_SECONDS)
     assert working.see(SPACE, "one") is not None
     assert [entry for entry in kube.log if entry == ("DELETE", PLACE)] == [("DELETE", PLACE)]
     kube.finish()
@@ -254,10 +256,10 @@ async def test_an_offline_cluster_is_said_and_heals(working: World, reach: FakeR
     reach.down = Unreachable("nobody answers")
     await space(working)
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Unreachable"))
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Pending")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Pending")
     reach.down = None
     await ready(working)
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Ready")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Ready")
 
 
 async def test_only_a_namespace_that_was_made_may_be_usable_while_nobody_can_tell(
@@ -286,7 +288,7 @@ async def test_deletion_waits_for_an_offline_cluster_until_it_is_given_up(workin
     await working.delete(SPACE, "one")
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Unreachable"))
     assert "service.sh/abandon=true" in message(working, SPACE, "SpaceSynced")
-    await asyncio.sleep(10 * LOOK_AGAIN)
+    await asyncio.sleep(10 * RESYNC_SECONDS)
     assert working.see(SPACE, "one") is not None
     await working.patch(SPACE, "one", lambda each: each["metadata"].update(annotations={"service.sh/abandon": "true"}))
     await until(lambda: working.see(SPACE, "one") is None)
@@ -309,7 +311,7 @@ async def test_a_credential_without_rights_is_said_without_what_the_cluster_wrot
     kube.refused["/namespaces"] = 403
     await space(working)
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Forbidden"))
-    assert "have it given that right" in message(working, SPACE, "SpaceSynced")
+    assert "grant that permission" in message(working, SPACE, "SpaceSynced")
     assert "as the test wants it" not in message(working, SPACE, "SpaceSynced")
 
 
@@ -347,9 +349,9 @@ async def test_probes_of_a_cluster_wake_no_spaces(working: World, kube: Kube) ->
     def probed(cluster: Object) -> None:
         cluster.setdefault("status", {})["lastProbeTime"] = "2026-01-01T00:00:00Z"
 
-    await working.patch("Cluster", "c", probed, by_the_server("status"))
+    await working.patch("Cluster", "c", probed, server_write_options("status"))
     await asyncio.sleep(5)
-    assert dig(working.see("Cluster", "c"), "status.lastProbeTime")
+    assert get_path(working.see("Cluster", "c"), "status.lastProbeTime")
     assert len(kube.log) == before
 
 
@@ -358,11 +360,11 @@ async def test_nothing_is_applied_from_what_was_resolved_before_a_change(
 ) -> None:
     await furnish(world)
     await space(world, template={"objects": CONFIG_MAP})
-    async with at_work(world, Instances(world.registry, SETTING)):
-        await until(lambda: dig(world.see(SPACE, "one"), "status.space"))
-    controller = Spaces(world.registry, SETTING, reach)
+    async with at_work(world, InstanceTemplateController(world.registry, SETTING)):
+        await until(lambda: get_path(world.see(SPACE, "one"), "status.space"))
+    controller = SpaceController(world.registry, SETTING, reach)
     outdated = world.see(SPACE, "one")
     await world.patch(SPACE, "one", lambda each: each["spec"].update(template={}))
-    monkeypatch.setattr(ConnectedInstances, "see", lambda self, key: outdated)
-    assert await controller.reconcile((GROUP, "spaceinstances", "demo", "one")) == POLL
+    monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated)
+    assert await controller.reconcile((GROUP, "spaceinstances", "demo", "one")) == DELETION_POLL_SECONDS
     assert kube.log == []

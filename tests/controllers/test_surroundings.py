@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.spaces import Spaces
-from fairlead.core.objects import Object, dig
-from fairlead.registry.writing import by_the_server
+from fairlead.controllers.instances.spaces import SpaceController
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.core.objects import Object, get_path
+from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
@@ -21,7 +21,9 @@ PLACE = "/api/v1/namespaces/demo-one"
 
 @pytest.fixture
 async def working(world: World, reach: FakeReach) -> AsyncIterator[World]:
-    async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
+    async with at_work(
+        world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+    ):
         await furnish(world)
         yield world
 
@@ -34,7 +36,7 @@ async def space(world: World, **ref: str) -> None:
 async def report(world: World, **status: object) -> None:
     """What the controller of clusters says of the cluster."""
     known: Object = {"online": True, "phase": "Initialized", **status}
-    await world.patch("Cluster", "c", lambda each: each.update(status=known), by_the_server("status"))
+    await world.patch("Cluster", "c", lambda each: each.update(status=known), server_write_options("status"))
 
 
 async def test_where_nobody_can_be_impersonated_spaces_are_kept_but_not_ready(working: World, kube: Kube) -> None:
@@ -82,7 +84,7 @@ async def test_a_deletion_that_waits_for_a_lost_cluster_says_how_to_give_it_up(
     await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterOffline"))
     await working.delete(SPACE, "one")
     await until(lambda: told(working, SPACE, "Ready") == ("False", "Unreachable"))
-    assert "service.sh/abandon=true" in dig(working.see(SPACE, "one"), "status.message")
+    assert "service.sh/abandon=true" in get_path(working.see(SPACE, "one"), "status.message")
     reach.down = None
     await set_online(working, True)
     await until(lambda: working.see(SPACE, "one") is None)
@@ -104,7 +106,7 @@ async def test_what_is_stored_otherwise_than_it_was_rendered_is_not_written_for_
     await world.create("Project", PROJECT, spec={})
     held = {"finalizers": ["service.sh/space"]}
     await world.create(SPACE, "one", spec={"template": template, "parameters": "x: a"}, metadata=held)
-    async with at_work(world, Instances(world.registry, SETTING)):
+    async with at_work(world, InstanceTemplateController(world.registry, SETTING)):
         await until(lambda: told(world, SPACE, "TemplateResolved") == ("True", "Resolved"))
         await asyncio.sleep(1)
         revision = await world.store.revision()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.far_objects import parsed
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.spaces import Spaces
-from fairlead.controllers.virtual_clusters import VirtualClusters
-from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.controllers.instances.remote_objects import parse_objects
+from fairlead.controllers.instances.spaces import SpaceController
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
+from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.registry.conditions import find_condition
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World, new_world
@@ -57,8 +57,8 @@ def holds_space(reach: FakeReach) -> Callable[[Object, Object], None]:
         assert metadata(namespace)["labels"]["service.sh/uid"] == metadata(space)["uid"]
         assert "deletionTimestamp" not in metadata(namespace)
         binding = objects[f"{RBAC}/namespaces/{name_of(namespace)}/rolebindings/service.sh:admin"]
-        assert SETTING.names.name(spec["owner"]["user"]) in {each["name"] for each in binding["subjects"]}
-        wanted = {name_of(each): each["data"] for each in parsed(dig(space, "status.space.objects") or "")}
+        assert SETTING.names.map_name(spec["owner"]["user"]) in {each["name"] for each in binding["subjects"]}
+        wanted = {name_of(each): each["data"] for each in parse_objects(get_path(space, "status.space.objects") or "")}
         place = f"/api/v1/namespaces/{name_of(namespace)}/configmaps/"
         there = {at.removeprefix(place): each["data"] for at, each in objects.items() if at.startswith(place)}
         assert there == wanted
@@ -69,7 +69,7 @@ def holds_space(reach: FakeReach) -> Callable[[Object, Object], None]:
 def holds_virtual_cluster(reach: FakeReach, helm: FakeHelm) -> Callable[[Object, Object], None]:
     def holds(instance: Object, spec: Object) -> None:
         assert f"/api/v1/namespaces/{spec['clusterRef']['namespace']}" in reach.kube.objects
-        assert helm.installed[-1].values == dig(instance, "status.virtualCluster.helmRelease.values")
+        assert helm.installed[-1].values == get_path(instance, "status.virtualCluster.helmRelease.values")
         assert reach.virtual_down is None
 
     return holds
@@ -96,9 +96,9 @@ async def followed(kind: str) -> AsyncIterator[tuple[World, FakeReach, Revisions
         await furnish(world)
         reach.virtual_down = None
         controllers = (
-            Instances(world.registry, SETTING),
-            Spaces(world.registry, SETTING, reach),
-            VirtualClusters(world.registry, SETTING, reach, helm, ("https://charts.example",)),
+            InstanceTemplateController(world.registry, SETTING),
+            SpaceController(world.registry, SETTING, reach),
+            VirtualClusterController(world.registry, SETTING, reach, helm, ("https://charts.example",)),
         )
         async with at_work(world, *controllers):
             yield world, reach, revisions
@@ -196,7 +196,7 @@ async def test_the_first_revision_says_that_it_is_under_way() -> None:
         await Life(world, reach, SPACE, 0).begin()
         first = revisions.seen[0]
         assert (kstatus(first), is_over(first)) == ("InProgress", False)
-        assert dig(first, "status.phase") == "Pending"
+        assert get_path(first, "status.phase") == "Pending"
         assert not [each for each in first["metadata"]["managedFields"] if "f:status" in each["fieldsV1"]]
 
 
@@ -211,7 +211,7 @@ async def test_a_lost_cluster_is_said_and_comes_back_by_itself(kind: str) -> Non
         await set_online(world, False)
         await until(lambda: told(world, kind, "Ready") == ("False", "ClusterOffline"))
         seen = world.see(kind, "one")
-        assert (dig(seen, "status.phase"), dig(seen, "status.online")) == ("Pending", False)
+        assert (get_path(seen, "status.phase"), get_path(seen, "status.online")) == ("Pending", False)
         assert told(world, kind, "SpaceSynced")[0] != "True"
         await asyncio.sleep(600)
         assert reach.kube.objects == before
@@ -240,7 +240,7 @@ async def test_a_virtual_cluster_that_does_not_answer_is_not_ready() -> None:
         reach.virtual_down = Unreachable("nobody answers")
         await life.begin()
         await until(lambda: told(world, VC, "Ready") == ("False", "Unreachable"))
-        assert dig(world.see(VC, "one"), "status.phase") == "Pending"
+        assert get_path(world.see(VC, "one"), "status.phase") == "Pending"
         reach.virtual_down = None
         await life.settle()
     assert revisions.faults == []

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.pacing import BURST, PATIENCE, REFILL_SECONDS
-from fairlead.controllers.spaces import LOOK_AGAIN, Spaces
-from fairlead.controllers.upkeep import WATCHED_SECONDS
-from fairlead.core.objects import Object, dig
-from fairlead.registry.record import decode
+from fairlead.controllers.instances.drift import WATCHED_RESYNC_SECONDS
+from fairlead.controllers.instances.resync_rate import MAX_IMMEDIATE_REPAIRS, PASS_BURST, PASS_REFILL_SECONDS
+from fairlead.controllers.instances.spaces import RESYNC_SECONDS, SpaceController
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.core.objects import Object, get_path
+from fairlead.registry.codec import decode
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
@@ -35,7 +35,9 @@ SOON = 10.0
 
 @pytest.fixture
 async def working(world: World, reach: FakeReach) -> AsyncIterator[World]:
-    async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
+    async with at_work(
+        world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+    ):
         yield world
 
 
@@ -71,7 +73,7 @@ async def test_a_deleted_namespace_is_made_again_at_once_and_its_loss_is_told(
     ((reason, text),) = events(working)
     assert reason == "NamespaceDeleted"
     assert 'namespace "demo-one" in cluster "c" was deleted outside of Fairlead' in text
-    assert "what was in it is lost" in text
+    assert "its former content is lost" in text
     assert f"{PLACE}/configmaps/precious" not in kube.objects
 
 
@@ -125,7 +127,7 @@ async def test_a_field_manager_is_not_blamed_for_what_happens_to_other_objects(
     labels = kube.objects[BINDING]["metadata"]["labels"]
     del labels["service.sh/project"]  # nobody knows by whom
     kube.history.next()
-    await until(lambda: "service.sh/project" in kube.objects[BINDING]["metadata"]["labels"], 2 * WATCHED_SECONDS)
+    await until(lambda: "service.sh/project" in kube.objects[BINDING]["metadata"]["labels"], 2 * WATCHED_RESYNC_SECONDS)
     ((reason, text),) = events(working)
     assert reason == "DriftRepaired" and "RoleBinding" in text
     assert "kubectl-edit" not in text
@@ -141,7 +143,7 @@ async def test_changes_of_our_own_are_nothing_to_tell(working: World, reach: Fak
     await until(lambda: kube.objects[GREETING]["data"] == {"hello": "moon"})
     await working.patch(SPACE, "one", lambda each: each["spec"].update(template={}, extraAccessRules=[]))
     await until(lambda: GREETING not in kube.objects)
-    await asyncio.sleep(2 * WATCHED_SECONDS)
+    await asyncio.sleep(2 * WATCHED_RESYNC_SECONDS)
     await working.delete(SPACE, "one")
     await until(lambda: working.see(SPACE, "one") is None)
     assert events(working) == []
@@ -162,7 +164,7 @@ async def test_nobody_wakes_up_from_his_own_writes(working: World, reach: FakeRe
     before = len(kube.log)
     kube.edit(GREETING, lambda obj: obj.update(data={}))
     await until(lambda: kube.objects[GREETING]["data"] == {"hello": "world"}, SOON)
-    await asyncio.sleep(LOOK_AGAIN)
+    await asyncio.sleep(RESYNC_SECONDS)
     assert len([each for each in kube.log[before:] if each == ("PATCH", GREETING)]) == 1
 
 
@@ -183,7 +185,7 @@ async def test_a_fight_with_another_controller_is_told_and_slows_down(
     fighting = asyncio.create_task(fight())
     await asyncio.sleep(3_600)
     fighting.cancel()
-    assert PATIENCE < repairs < 40
+    assert MAX_IMMEDIATE_REPAIRS < repairs < 40
     reasons = [reason for reason, _ in events(working)]
     assert reasons.count("RepairedRepeatedly") == 1
     assert "ConfigMap greeting" in next(text for reason, text in events(working) if reason == "RepairedRepeatedly")
@@ -197,7 +199,10 @@ async def test_a_flood_of_changes_costs_a_bounded_number_of_passes(
     for number in range(6_000):
         kube.edit(PLACE, lambda obj, n=number: obj["metadata"]["labels"].update(theirs=str(n)))  # type: ignore[misc]
         await asyncio.sleep(0.01)
-    assert len([each for each in kube.log[before:] if each == ("PATCH", PLACE)]) <= BURST + 60 / REFILL_SECONDS + 1
+    assert (
+        len([each for each in kube.log[before:] if each == ("PATCH", PLACE)])
+        <= PASS_BURST + 60 / PASS_REFILL_SECONDS + 1
+    )
     assert events(working) == []
 
 
@@ -222,7 +227,7 @@ async def test_one_who_may_not_watch_is_said_and_looks_every_minute(
     assert told(working, SPACE, "SpaceReady") == ("True", "Active")
     await asyncio.sleep(SOON)
     kube.edit(GREETING, lambda obj: obj.update(data={}))
-    await until(lambda: kube.objects[GREETING]["data"] == {"hello": "world"}, 2 * LOOK_AGAIN)
+    await until(lambda: kube.objects[GREETING]["data"] == {"hello": "world"}, 2 * RESYNC_SECONDS)
     assert events(working)[0][0] == "DriftRepaired"
     del kube.refused["/api/v1/configmaps"]
     await until(lambda: "list and watch" not in message(working, SPACE, "SpaceSynced"), 600)
@@ -272,7 +277,9 @@ async def test_watches_end_with_the_connection_of_the_cluster(working: World, re
 
 
 async def test_watches_end_with_the_controller(world: World, reach: FakeReach) -> None:
-    async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
+    async with at_work(
+        world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+    ):
         await followed_space(world, reach)
     await until(lambda: reach.way.open == [])
 
@@ -280,7 +287,7 @@ async def test_watches_end_with_the_controller(world: World, reach: FakeReach) -
 async def test_no_more_than_so_many_resources_are_watched(
     working: World, reach: FakeReach, kube: Kube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.controllers.remote_informers.MOST_WATCHES", 2)
+    monkeypatch.setattr("fairlead.controllers.runtime.remote_informers.MAX_WATCHES_PER_CLUSTER", 2)
     await furnish(working)
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, "template": {"objects": CONFIG_MAP}}
     await working.create(SPACE, "one", spec=spec)
@@ -288,13 +295,13 @@ async def test_no_more_than_so_many_resources_are_watched(
     await asyncio.sleep(SOON)
     assert {each.collection for each in reach.way.open} == {"/api/v1/namespaces", "/api/v1/configmaps"}
     del kube.objects[BINDING]
-    await until(lambda: BINDING in kube.objects, 2 * LOOK_AGAIN)
+    await until(lambda: BINDING in kube.objects, 2 * RESYNC_SECONDS)
 
 
 async def test_the_end_of_a_namespace_that_is_being_removed_is_heard_of(
     working: World, reach: FakeReach, kube: Kube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.controllers.removing.POLL", 1_000.0)
+    monkeypatch.setattr("fairlead.controllers.instances.remote_instance.DELETION_POLL_SECONDS", 1_000.0)
     await followed_space(working, reach)
     kube.slow_to_go = True
     await working.delete(SPACE, "one")
@@ -305,10 +312,14 @@ async def test_the_end_of_a_namespace_that_is_being_removed_is_heard_of(
 
 
 async def test_a_namespace_that_went_while_no_server_ran_is_told_to_be_lost(world: World, reach: FakeReach) -> None:
-    async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
+    async with at_work(
+        world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+    ):
         await followed_space(world, reach)
     reach.kube.asked("DELETE", PLACE)
-    async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
+    async with at_work(
+        world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+    ):
         await until(lambda: GREETING in reach.kube.objects)
         await until(lambda: [reason for reason, _ in events(world)] == ["NamespaceDeleted"])
 
@@ -319,7 +330,7 @@ async def test_objects_of_templates_carry_the_marks_of_their_space(
     objects = CONFIG_MAP.replace("{name: greeting}", "{name: greeting, labels: {mine: a, service.sh/uid: other}}")
     await followed_space(working, reach, template={"objects": objects})
     labels = kube.objects[GREETING]["metadata"]["labels"]
-    uid = dig(working.see(SPACE, "one"), "metadata.uid")
+    uid = get_path(working.see(SPACE, "one"), "metadata.uid")
     assert (labels["mine"], labels["service.sh/managed"], labels["service.sh/uid"]) == ("a", "fairlead", uid)
 
 

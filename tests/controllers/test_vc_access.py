@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.objects import Object, copied, dig
-from fairlead.registry.record import decode
-from fairlead.upstream.connected import NotConnected
+from fairlead.core.objects import Object, deep_copy, get_path
+from fairlead.registry.codec import decode
+from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import Unreachable, UpstreamError
 from tests.admission.world import World
 from tests.controllers.at_work import until
@@ -38,7 +38,7 @@ def events(world: World, reason: str) -> list[str]:
 async def test_the_bindings_carry_the_marks_of_their_instance(working: World, reach: FakeReach) -> None:
     made = await imported(working, reach)
     assert labels(reach.virtual.objects[ADMIN])["service.sh/uid"] == made["metadata"]["uid"]
-    assert dig(working.see(VC, "one"), "metadata.finalizers") == [FINALIZER]
+    assert get_path(working.see(VC, "one"), "metadata.finalizers") == [FINALIZER]
 
 
 async def test_deletion_removes_our_bindings_and_no_others(working: World, reach: FakeReach) -> None:
@@ -53,8 +53,8 @@ async def test_deletion_removes_our_bindings_and_no_others(working: World, reach
     assert left == {"service.sh:admins", "service.sh:edit", "own"}
     (text,) = events(working, "AccessRemoved")
     assert "ClusterRoleBindings service.sh:cluster-admin" in text
-    assert "service.sh:admins stays there, since the same cluster is connected as a Cluster" in text
-    assert "service.sh:edit stays there, since it is of another instance" in text
+    assert "service.sh:admins was kept, since the same cluster is also connected as a Cluster" in text
+    assert "service.sh:edit was kept, since it belongs to another instance" in text
 
 
 async def test_bindings_of_another_instance_for_the_same_cluster_are_left_alone(
@@ -73,21 +73,21 @@ async def test_the_binding_of_administrators_is_never_replaced(
 ) -> None:
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     path = f"{BINDINGS}/service.sh:admins"
-    theirs = copied(reach.virtual.put(path, metadata={"labels": marks}, roleRef=role))
+    theirs = deep_copy(reach.virtual.put(path, metadata={"labels": marks}, roleRef=role))
     await furnish(working)
     rules = [{"clusterRole": "admins", "users": ["eve"]}]
     spec = {"owner": {"user": "eve"}, "config": {"secretName": "theirs"}, "extraAccessRules": rules}
     await working.create(VC, "one", spec=spec)
     await ready(working, reach)
     await until(lambda: told(working, VC, "AccessSynced") == ("False", "BindingReserved"))
-    assert "give the ClusterRole another name" in message(working, VC, "AccessSynced")
+    assert "rename the ClusterRole" in message(working, VC, "AccessSynced")
     assert reach.virtual.objects[path] == theirs
 
 
 @pytest.mark.parametrize("role", ["view", "cluster-admin"])
 async def test_a_binding_of_somebody_else_is_left_alone_and_told(working: World, reach: FakeReach, role: str) -> None:
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-    theirs = copied(reach.virtual.put(ADMIN, metadata={}, roleRef=reference, subjects=[]))
+    theirs = deep_copy(reach.virtual.put(ADMIN, metadata={}, roleRef=reference, subjects=[]))
     await furnish(working)
     await working.create(VC, "one", spec={"owner": {"user": "eve"}, "config": {"secretName": "theirs"}})
     await ready(working, reach)
@@ -126,8 +126,8 @@ async def test_one_that_cannot_be_reached_waits_and_says_the_way_out(
     await working.delete(VC, "one")
     await until(lambda: told(working, VC, "AccessSynced") == ("False", reason))
     assert "service.sh/abandon=true" in message(working, VC, "AccessSynced")
-    await until(lambda: "service.sh/abandon=true" in str(dig(working.see(VC, "one"), "status.message")))
-    assert dig(working.see(VC, "one"), "status.reason") == "Deleting"
+    await until(lambda: "service.sh/abandon=true" in str(get_path(working.see(VC, "one"), "status.message")))
+    assert get_path(working.see(VC, "one"), "status.reason") == "Deleting"
     await asyncio.sleep(600)
     assert working.see(VC, "one") is not None
     annotate = {"annotations": {"service.sh/abandon": "true"}}
@@ -154,7 +154,7 @@ async def test_a_credential_that_may_not_remove_them_is_said(working: World, rea
     reach.virtual.refused["clusterrolebindings"] = 403
     await working.delete(VC, "one")
     await until(lambda: told(working, VC, "AccessSynced") == ("False", "Forbidden"))
-    assert "may not remove the ClusterRoleBindings" in message(working, VC, "AccessSynced")
+    assert "may not delete the ClusterRoleBindings" in message(working, VC, "AccessSynced")
 
 
 @pytest.mark.parametrize("spec", [{"external": True}, {}])

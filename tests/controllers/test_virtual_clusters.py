@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from fairlead.controllers.deploying import PAUSE
-from fairlead.controllers.spaces import LOOK_AGAIN
-from fairlead.core.objects import Object, dig
-from fairlead.registry.record import decode
+from fairlead.controllers.helm.deploy import FAILED_RETRY_SECONDS
+from fairlead.controllers.instances.spaces import RESYNC_SECONDS
+from fairlead.core.objects import Object, get_path
+from fairlead.registry.codec import decode
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import until
@@ -35,13 +35,13 @@ async def test_an_imported_one_is_looked_at(working: World, reach: FakeReach, he
     await working.create("Project", PROJECT, spec={})
     await working.create(VC, "one", spec={"config": {"secretName": "theirs"}})
     await until(lambda: told(working, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
-    assert dig(working.see(VC, "one"), "status.online") is False
+    assert get_path(working.see(VC, "one"), "status.online") is False
     await until(lambda: told(working, VC, "Ready") == ("False", "Unreachable"))
     await ready(working, reach)
     assert told(working, VC, "VirtualClusterDeployed") == ("True", "Imported")
     assert told(working, VC, "Scheduled") == ("True", "Imported")
-    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Ready")
-    assert dig(working.see(VC, "one"), "status.online") is True
+    await until(lambda: get_path(working.see(VC, "one"), "status.phase") == "Ready")
+    assert get_path(working.see(VC, "one"), "status.online") is True
     reach.virtual_down = Unreachable("gone again")
     await until(lambda: told(working, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
     reach.virtual_down = None
@@ -77,7 +77,7 @@ async def test_one_that_lets_nobody_bind_roles_is_ready_all_the_same(working: Wo
     await working.create(VC, "one", spec={"owner": {"user": "eve"}, "config": {"secretName": "theirs"}})
     await ready(working, reach)
     await until(lambda: told(working, VC, "AccessSynced") == ("False", "Forbidden"))
-    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Ready")
+    await until(lambda: get_path(working.see(VC, "one"), "status.phase") == "Ready")
 
 
 async def test_what_is_somebody_elses_is_not_changed(working: World, reach: FakeReach) -> None:
@@ -112,9 +112,9 @@ async def test_what_is_not_ours_to_deploy_is_left_alone(
     await furnish(working)
     await working.create("Cluster", "paper", spec={})
     await virtual_cluster(working, **spec)
-    await asyncio.sleep(2 * LOOK_AGAIN)
+    await asyncio.sleep(2 * RESYNC_SECONDS)
     assert told(working, VC, "Ready") == verdict
-    assert dig(working.see(VC, "one"), "status.phase") == "Pending"
+    assert get_path(working.see(VC, "one"), "status.phase") == "Pending"
     assert "finalizers" not in (working.see(VC, "one") or {})["metadata"]
     assert (helm.installed, reach.kube.log) == ([], [])
     assert told(working, VC, "VirtualClusterDeployed") == (None, None)
@@ -132,9 +132,9 @@ async def test_a_chart_is_deployed_and_its_kubeconfig_kept(working: World, reach
     assert secret["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
     for each in ("SpaceSynced", "SpaceReady", "VirtualClusterDeployed", "VirtualClusterSynced", "VirtualClusterOnline"):
         assert told(working, VC, each)[0] == "True"
-    assert dig(working.see(VC, "one"), "spec.clusterRef.virtualCluster") == "one"
-    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Ready")
-    await asyncio.sleep(5 * LOOK_AGAIN)
+    assert get_path(working.see(VC, "one"), "spec.clusterRef.virtualCluster") == "one"
+    await until(lambda: get_path(working.see(VC, "one"), "status.phase") == "Ready")
+    await asyncio.sleep(5 * RESYNC_SECONDS)
     assert len(helm.installed) == 1
 
 
@@ -143,7 +143,7 @@ async def test_without_helm_it_says_so_and_makes_nothing(working: World, reach: 
     helm.missing = True
     await from_template(working)
     await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "HelmNotFound"))
-    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Failed")
+    await until(lambda: get_path(working.see(VC, "one"), "status.phase") == "Failed")
     assert reach.kube.log == []
     helm.missing = False
     await ready(working, reach)
@@ -191,7 +191,7 @@ async def test_a_failed_run_is_tried_again_but_not_at_once(working: World, reach
     helm.fails = True
     await from_template(working)
     await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "HelmFailed"))
-    await asyncio.sleep(PAUSE / 2)
+    await asyncio.sleep(FAILED_RETRY_SECONDS / 2)
     assert len(helm.installed) == 1
     helm.fails = False
     await ready(working, reach)
@@ -204,7 +204,7 @@ async def test_a_chart_out_of_a_template_has_the_clusters_rights(
     await furnish(working)
     await from_template(working)
     await ready(working, reach)
-    assert helm.installed[0].confined_to == ""
+    assert helm.installed[0].impersonate_user == ""
     assert not [path for path in reach.kube.objects if path.startswith(BINDINGS)]
 
 
@@ -214,7 +214,7 @@ async def test_a_chart_that_is_written_out_in_place_is_confined_to_its_namespace
     await furnish(working)
     await virtual_cluster(working, template=RELEASE)
     await ready(working, reach)
-    assert helm.installed[0].confined_to == "service:deployer:demo-v-one"
+    assert helm.installed[0].impersonate_user == "service:deployer:demo-v-one"
     binding = reach.kube.objects[f"{BINDINGS}/service.sh:deployer"]
     assert [each["name"] for each in binding["subjects"]] == ["service:deployer:demo-v-one"]
     assert binding["roleRef"]["name"] == "admin"
@@ -233,7 +233,7 @@ async def test_a_kubeconfig_is_waited_for(working: World, reach: FakeReach, helm
     helm.content = b""
     await from_template(working)
     await until(lambda: told(working, VC, "VirtualClusterSynced") == ("False", "WaitingForKubeconfig"))
-    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Pending")
+    await until(lambda: get_path(working.see(VC, "one"), "status.phase") == "Pending")
     reach.kube.put(f"{PLACE}/secrets/vc-one", data={"config": encoded(KUBECONFIG)})
     await ready(working, reach)
     assert len(helm.installed) == 1
@@ -287,7 +287,7 @@ async def test_deletion_uninstalls_and_removes_the_namespace(working: World, rea
     reach.kube.slow_to_go = True
     await working.delete(VC, "one")
     await until(lambda: told(working, VC, "SpaceReady") == ("False", "Deleting"))
-    await asyncio.sleep(LOOK_AGAIN)
+    await asyncio.sleep(RESYNC_SECONDS)
     assert [each.name for each in helm.removed] == ["one"]
     reach.kube.finish()
     await until(lambda: working.see(VC, "one") is None)
@@ -321,7 +321,7 @@ async def test_a_namespace_is_known_by_what_survives_a_move(working: World, reac
     await from_template(working)
     await ready(working, reach)
     seen = working.see(VC, "one")
-    assert labels(reach.kube.objects[PLACE])["service.sh/uid"] == dig(seen, "status.serviceUID")
+    assert labels(reach.kube.objects[PLACE])["service.sh/uid"] == get_path(seen, "status.serviceUID")
 
 
 @pytest.mark.parametrize("namespace", ["../kube-system", "UPPER", ".."])

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.runners import Runners
-from fairlead.controllers.workspaces import ENDPOINT, FINALIZER, Workspaces
-from fairlead.core.objects import Object, dig
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.controllers.workspaces.runners import RunnerController
+from fairlead.controllers.workspaces.workspaces import ENDPOINT_ANNOTATION, FINALIZER, WorkspaceController
+from fairlead.core.objects import Object, get_path
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting
+from fairlead.registry.write_options import DeleteOptions
 from tests.admission.world import World, as_ada
 from tests.controllers.at_work import at_work, until
 
@@ -24,26 +24,26 @@ KIND = "DevPodWorkspaceInstance"
 async def working(world: World) -> AsyncIterator[World]:
     await world.create("Project", "p")
     controllers = (
-        Workspaces(world.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX),
-        Runners(world.registry, MANAGEMENT_GROUP),
+        WorkspaceController(world.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX),
+        RunnerController(world.registry, MANAGEMENT_GROUP),
     )
     async with at_work(world, *controllers):
         yield world
 
 
 def see(world: World, name: str = "w") -> Object:
-    entry = world.of(KIND).peek(HOME, name)
+    entry = world.of(KIND).get_cached(HOME, name)
     assert entry is not None, f"{name} is gone"
     return decode(entry)
 
 
 def is_gone(world: World, name: str = "w") -> bool:
-    return world.of(KIND).peek(HOME, name) is None
+    return world.of(KIND).get_cached(HOME, name) is None
 
 
 def state(world: World, type: str = "Scheduled", name: str = "w") -> tuple[str, str]:
     """The status and reason of a condition."""
-    found = dig(see(world, name), "status.conditions") or ()
+    found = get_path(see(world, name), "status.conditions") or ()
     return next(((each["status"], each["reason"]) for each in found if each["type"] == type), ("", ""))
 
 
@@ -53,7 +53,7 @@ def phase(world: World, name: str = "w") -> tuple[str, str]:
 
 
 def runner_of(world: World, name: str = "w") -> str:
-    return dig(see(world, name), "spec.runnerRef.runner") or ""
+    return get_path(see(world, name), "spec.runnerRef.runner") or ""
 
 
 async def make(world: World, name: str = "w", **spec: Any) -> None:
@@ -76,19 +76,19 @@ async def report(world: World, name: str = "w", **status: Any) -> None:
 
 
 async def delete(world: World, name: str = "w") -> bool:
-    deleted = await world.of(KIND).delete(HOME, name, Deleting(), as_ada())
-    return deleted.gone
+    deleted = await world.of(KIND).delete(HOME, name, DeleteOptions(), as_ada())
+    return deleted.is_removed
 
 
 async def test_a_workspace_goes_to_the_runner_that_it_names(working: World) -> None:
     await working.create("Runner", "b", spec={"endpoint": "b.example.com"})
     await make(working, runnerRef={"runner": "b"})
     await until(lambda: state(working) == ("True", "Scheduled"))
-    assert see(working)["metadata"]["annotations"][ENDPOINT] == "b.example.com"
+    assert see(working)["metadata"]["annotations"][ENDPOINT_ANNOTATION] == "b.example.com"
     assert phase(working) == ("Pending", "WaitingForRunner")
     assert state(working, "Ready") == ("False", "WaitingForRunner")
     assert state(working, "Reconciling") == ("True", "WaitingForRunner")
-    assert dig(see(working), "status.observedGeneration") == see(working)["metadata"]["generation"]
+    assert get_path(see(working), "status.observedGeneration") == see(working)["metadata"]["generation"]
 
 
 async def test_without_a_name_the_runner_with_the_fewest_workspaces_is_picked(working: World) -> None:
@@ -227,7 +227,7 @@ async def test_a_workspace_whose_runner_is_gone_has_failed_until_it_is_back(work
     await until(lambda: state(working, "Ready")[0] == "True")
     await working.delete("Runner", "a")
     await until(lambda: phase(working) == ("Failed", "RunnerNotFound"))
-    assert ENDPOINT not in (see(working)["metadata"].get("annotations") or {})
+    assert ENDPOINT_ANNOTATION not in (see(working)["metadata"].get("annotations") or {})
     assert FINALIZER not in see(working)["metadata"].get("finalizers", ())
     await working.create("Runner", "a")
     await until(lambda: phase(working) == ("Pending", "WaitingForRunner"))
@@ -238,11 +238,13 @@ async def test_a_workspace_whose_runner_is_gone_has_failed_until_it_is_back(work
 async def test_the_address_follows_the_runner_and_nobody_else(working: World) -> None:
     await working.create("Runner", "a", spec={"endpoint": "one.example.com"})
     await make(working)
-    await until(lambda: dig(see(working), "metadata.annotations"))
-    await change(working, metadata={"annotations": {ENDPOINT: "evil.example.com", "mine": "x"}})
-    await until(lambda: see(working)["metadata"]["annotations"] == {ENDPOINT: "one.example.com", "mine": "x"})
+    await until(lambda: get_path(see(working), "metadata.annotations"))
+    await change(working, metadata={"annotations": {ENDPOINT_ANNOTATION: "evil.example.com", "mine": "x"}})
+    await until(
+        lambda: see(working)["metadata"]["annotations"] == {ENDPOINT_ANNOTATION: "one.example.com", "mine": "x"}
+    )
     await working.patch("Runner", "a", lambda obj: obj["spec"].update(endpoint="two.example.com"))
-    await until(lambda: see(working)["metadata"]["annotations"][ENDPOINT] == "two.example.com")
+    await until(lambda: see(working)["metadata"]["annotations"][ENDPOINT_ANNOTATION] == "two.example.com")
     await working.patch("Runner", "a", lambda obj: obj["spec"].pop("endpoint"))
     await until(lambda: see(working)["metadata"]["annotations"] == {"mine": "x"})
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.core.addresses import (
+from fairlead.core.validators import (
     check_api_group,
     check_base_url,
     check_host_name,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
+from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates
 from fairlead.core.files import FileProblem
 
 
@@ -156,15 +156,15 @@ def test_a_start_that_was_stopped_before_the_first_certificate_goes_on(tmp_path:
 
 def test_given_files_are_used_as_they_are(tmp_path: Path) -> None:
     made = ensure_certificates(tmp_path / "tls")
-    assert given_certificates(made.cert_file, made.key_file, made.ca_file) == made
-    assert given_certificates(made.cert_file, made.key_file, None).ca_file is None
+    assert load_certificates(made.cert_file, made.key_file, made.ca_file) == made
+    assert load_certificates(made.cert_file, made.key_file, None).ca_file is None
 
 
 def test_given_files_that_cannot_work_are_refused_before_the_first_client_comes(tmp_path: Path) -> None:
     one, other = ensure_certificates(tmp_path / "one"), ensure_certificates(tmp_path / "other")
-    with pytest.raises(FileProblem, match="no usable pair"):
-        given_certificates(one.cert_file, other.key_file, None)
+    with pytest.raises(FileProblem, match="unusable certificate or key"):
+        load_certificates(one.cert_file, other.key_file, None)
     with pytest.raises(FileProblem, match="No such file or directory"):
-        given_certificates(one.cert_file, tmp_path / "none", None)
-    with pytest.raises(FileProblem, match="holds no certificate"):
-        given_certificates(one.cert_file, one.key_file, one.key_file)
+        load_certificates(one.cert_file, tmp_path / "none", None)
+    with pytest.raises(FileProblem, match="contains no certificate"):
+        load_certificates(one.cert_file, one.key_file, one.key_file)

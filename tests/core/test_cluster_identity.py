@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.core.cluster_identity import ClusterIdentity, ClusterNames, check_prefix, cluster_groups
+from fairlead.core.cluster_identity import ClusterIdentityMapper, ImpersonationConfig, check_prefix, cluster_groups
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import User
 
@@ -14,11 +14,11 @@ ROOT = User("root", ("system:masters", "service:admins", "system:authenticated")
 
 @pytest.mark.parametrize("prefix", ["fairlead:", "corp/", "a-", "https://fairlead.example.com#", ""])
 def test_the_prefix_is_in_front_of_the_name_and_of_every_group_but_kubernetes_own(prefix: str) -> None:
-    names = ClusterNames(prefix)
+    names = ClusterIdentityMapper(prefix)
     groups = f"{prefix}devs", f"{prefix}service:user:ada", "system:authenticated"
-    assert names.identity(ADA) == ClusterIdentity(f"{prefix}ada", groups, "7")
-    assert names.identity(ROOT).groups == (f"{prefix}service:admins", "system:authenticated")
-    assert names.administrators == f"{prefix}service:admins"
+    assert names.map_user(ADA) == ImpersonationConfig(f"{prefix}ada", groups, "7")
+    assert names.map_user(ROOT).groups == (f"{prefix}service:admins", "system:authenticated")
+    assert names.admin_group == f"{prefix}service:admins"
     assert check_prefix(prefix) is None
 
 
@@ -30,13 +30,13 @@ def test_administrators_are_one_group_and_kubernetes_own_groups_are_left_out() -
 @pytest.mark.parametrize("prefix", ["fairlead:", ""])
 def test_names_of_kubernetes_itself_are_refused_whatever_the_prefix(prefix: str) -> None:
     for name in ("system:admin", "system:serviceaccount:a:b", "", "ä", "a\nb"):
-        with pytest.raises(Forbidden, match="is no name that connected clusters are given"):
-            ClusterNames(prefix).identity(User(name))
+        with pytest.raises(Forbidden, match="is not sent to connected clusters"):
+            ClusterIdentityMapper(prefix).map_user(User(name))
 
 
 def test_who_impersonates_is_called_as_everybody_else() -> None:
     acting = replace(ADA, impersonator=ROOT, extra=(("a", ("b",)),))
-    found = ClusterNames("fairlead:").identity(acting).extra
+    found = ClusterIdentityMapper("fairlead:").map_user(acting).extra
     assert found == (("service.sh/impersonator", ("fairlead:root",)), ("a", ("b",)))
 
 
@@ -47,7 +47,7 @@ def test_no_other_spelling_of_its_key_comes_before_who_impersonates() -> None:
         ("A", ("1",)),
         ("a", ("2",)),
     )
-    found = ClusterNames("fairlead:").identity(replace(ADA, impersonator=ROOT, extra=forged)).extra
+    found = ClusterIdentityMapper("fairlead:").map_user(replace(ADA, impersonator=ROOT, extra=forged)).extra
     assert found == (("service.sh/impersonator", ("fairlead:root", "eve", "bob")), ("a", ("1", "2")))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.files import FileProblem, private_folder, read_file, write_file
+from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
 
 
 def mode(path: Path) -> int:
@@ -14,7 +14,7 @@ def mode(path: Path) -> int:
 
 
 def test_a_new_folder_and_those_above_it_are_closed_to_others(tmp_path: Path) -> None:
-    folder = private_folder(tmp_path / "share" / "fairlead")
+    folder = ensure_private_folder(tmp_path / "share" / "fairlead")
     assert mode(folder) == mode(folder.parent) == 0o700
 
 
@@ -22,7 +22,7 @@ def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     folder = tmp_path / "volume"
     folder.mkdir()
     folder.chmod(0o770)
-    private_folder(folder)
+    ensure_private_folder(folder)
     assert mode(folder) == 0o770
 
 
@@ -58,5 +58,5 @@ def test_a_missing_file_is_nothing_to_worry_about(tmp_path: Path) -> None:
 
 def test_a_path_that_cannot_be_a_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileProblem, match=r"Not a directory; make it writable .*, or name another path"):
-        private_folder(tmp_path / "file" / "data")
+    with pytest.raises(FileProblem, match=r"Not a directory; make it writable .*, or use another path"):
+        ensure_private_folder(tmp_path / "file" / "data")

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from fairlead.core.hiding import hidden
+from fairlead.core.log import import_without
 
 
 def test_a_hidden_package_cannot_be_imported_and_comes_back_as_it_was() -> None:
     import json.decoder
 
     before = sys.modules["json"], sys.modules["json.decoder"]
-    with hidden("json"), pytest.raises(ImportError):
+    with import_without("json"), pytest.raises(ImportError):
         import json.scanner
     assert (sys.modules["json"], sys.modules["json.decoder"]) == before
     assert json.decoder.JSONDecoder().decode("1") == 1

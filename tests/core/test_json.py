@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core import json
-from fairlead.core.duplicates import MAX_PATH, MAX_REPORTED
-from fairlead.core.malformed import MAX_DEPTH
+from fairlead.core.body_errors import MAX_DEPTH, MAX_DUPLICATE_KEYS, MAX_PATH_CHARS
 
 BODY_LIMIT = 3 * 2**20
 
@@ -158,8 +157,8 @@ def test_hostile_bodies_are_refused(data: bytes) -> None:
 )
 def test_keys_that_occur_twice_are_named_by_their_paths(text: str, paths: list[str]) -> None:
     data = text.encode()
-    assert json.duplicate_keys(data) == paths
-    assert json.duplicate_keys(data, json.decode(data)) == paths
+    assert json.find_duplicate_keys(data) == paths
+    assert json.find_duplicate_keys(data, json.decode(data)) == paths
 
 
 def test_of_a_key_given_twice_the_last_value_wins() -> None:
@@ -168,15 +167,15 @@ def test_of_a_key_given_twice_the_last_value_wins() -> None:
 
 def test_a_hostile_body_does_not_make_a_long_list_of_long_paths() -> None:
     pairs = b",".join(b'"%d":1,"%d":1' % (number, number) for number in range(1000))
-    assert len(json.duplicate_keys(b"{" + pairs + b"}")) == MAX_REPORTED
+    assert len(json.find_duplicate_keys(b"{" + pairs + b"}")) == MAX_DUPLICATE_KEYS
     long = b"k" * 10_000
-    (path,) = json.duplicate_keys(b'{"' + long + b'":{' + pairs + b"}}")
-    assert len(path) <= MAX_PATH + 3 and path.endswith("...")
+    (path,) = json.find_duplicate_keys(b'{"' + long + b'":{' + pairs + b"}}")
+    assert len(path) <= MAX_PATH_CHARS + 3 and path.endswith("...")
 
 
 def test_duplicates_cannot_be_asked_of_what_is_no_json() -> None:
     with pytest.raises(json.Malformed):
-        json.duplicate_keys(b'{"a":1,"a":')
+        json.find_duplicate_keys(b'{"a":1,"a":')
 
 
 def texts(value: Any, colon: str) -> str:
@@ -207,4 +206,4 @@ trees: st.SearchStrategy[Any] = st.recursive(
 
 @given(trees, st.sampled_from([":", "\\u003a", "\\u003A"]))
 def test_duplicates_are_found_exactly_where_there_are_some(tree: Any, colon: str) -> None:
-    assert bool(json.duplicate_keys(texts(tree, colon).encode())) == repeats(tree)
+    assert bool(json.find_duplicate_keys(texts(tree, colon).encode())) == repeats(tree)

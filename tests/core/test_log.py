@@ -7,7 +7,7 @@ import logging
 import pytest
 import structlog
 
-from fairlead.core.log import set_up_logging
+from fairlead.core.log import configure_logging
 
 pytestmark = pytest.mark.usefixtures("restored_logging")
 
@@ -18,7 +18,7 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
 
 def test_a_line_is_one_json_object() -> None:
     stream = io.StringIO()
-    set_up_logging("info", "json", stream)
+    configure_logging("info", "json", stream)
     structlog.get_logger().info("ready", url="https://127.0.0.1:8443")
     (line,) = lines(stream)
     assert (line["event"], line["level"], line["url"]) == ("ready", "info", "https://127.0.0.1:8443")
@@ -27,14 +27,14 @@ def test_a_line_is_one_json_object() -> None:
 
 def test_values_that_json_does_not_know_are_still_written() -> None:
     stream = io.StringIO()
-    set_up_logging("info", "json", stream)
+    configure_logging("info", "json", stream)
     structlog.get_logger().info("odd", value={1: {2}})
     assert lines(stream)[0]["value"] == {"1": "{2}"}
 
 
 def test_lines_of_libraries_come_out_in_the_same_form() -> None:
     stream = io.StringIO()
-    set_up_logging("info", "json", stream)
+    configure_logging("info", "json", stream)
     logging.getLogger("some.library").warning("slow %s", "disk")
     (line,) = lines(stream)
     assert (line["event"], line["level"]) == ("slow disk", "warning")
@@ -43,7 +43,7 @@ def test_lines_of_libraries_come_out_in_the_same_form() -> None:
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_less_important_lines_are_left_out(form: str) -> None:
     stream = io.StringIO()
-    set_up_logging("warning", form, stream)
+    configure_logging("warning", form, stream)
     structlog.get_logger().info("chatter")
     logging.getLogger("some.library").info("chatter")
     assert stream.getvalue() == ""
@@ -52,7 +52,7 @@ def test_less_important_lines_are_left_out(form: str) -> None:
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_a_traceback_shows_no_values_of_variables(form: str) -> None:
     stream = io.StringIO()
-    set_up_logging("info", form, stream)
+    configure_logging("info", form, stream)
     secret = "s3" + "cret"
     try:
         raise KeyError(len(secret))
@@ -64,7 +64,7 @@ def test_a_traceback_shows_no_values_of_variables(form: str) -> None:
 
 def test_columns_are_plain_where_nobody_sees_colours() -> None:
     stream = io.StringIO()
-    set_up_logging("info", "console", stream)
+    configure_logging("info", "console", stream)
     structlog.get_logger().info("ready", port=8443)
     assert "port=8443" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()

@@ -8,21 +8,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairlead.core import ownership
-from fairlead.core.files import FileProblem, private_folder, write_file
-from fairlead.core.ownership import is_readable_by_others, require_private, require_unchangeable
+from fairlead.core import folder_security
+from fairlead.core.files import FileProblem, ensure_private_folder, write_file
+from fairlead.core.folder_security import is_readable_by_others, require_private, require_tamper_proof
 
 OTHER = 54_321
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return private_folder(tmp_path / "above" / "data")
+    return ensure_private_folder(tmp_path / "above" / "data")
 
 
 @pytest.fixture(autouse=True)
 def _forget_groups() -> None:
-    ownership._has_others.cache_clear()
+    folder_security._has_other_members.cache_clear()
 
 
 def shared_group(monkeypatch: pytest.MonkeyPatch, *members: str) -> None:
@@ -47,7 +47,7 @@ def problems(folder: Path) -> list[str]:
 
 def test_a_folder_that_the_server_has_made_is_fine(folder: Path) -> None:
     write_file(folder / "seal.keys", b"")
-    write_file(private_folder(folder / "tls") / "ca.crt", b"", mode=0o644)
+    write_file(ensure_private_folder(folder / "tls") / "ca.crt", b"", mode=0o644)
     require_private(folder)
 
 
@@ -72,13 +72,13 @@ def test_a_folder_above_counts_too_unless_its_sticky_bit_is_set(folder: Path) ->
 
 @pytest.mark.parametrize("mode", [0o720, 0o770, 0o775])
 def test_a_group_with_others_in_it_is_others(folder: Path, mode: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "_has_others", lambda group: True)
+    monkeypatch.setattr(folder_security, "_has_other_members", lambda group: True)
     folder.chmod(mode)
     assert problems(folder) == [f"{folder}: other users may write to it; run: chmod g-w {folder}"]
 
 
 def test_a_group_of_ones_own_is_nobody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "_has_others", lambda group: False)
+    monkeypatch.setattr(folder_security, "_has_other_members", lambda group: False)
     folder.chmod(0o2770)
     write_file(folder / "seal.keys", b"", mode=0o660)
     require_private(folder)
@@ -87,14 +87,14 @@ def test_a_group_of_ones_own_is_nobody_else(folder: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("members", "others"), [((), False), (("root",), False), (("mallory",), True)])
 def test_who_is_in_a_group(members: tuple[str, ...], others: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     shared_group(monkeypatch, *members)
-    assert ownership._has_others(OTHER) is others
+    assert folder_security._has_other_members(OTHER) is others
 
 
 def test_whose_first_group_it_is_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_mem=[]))
     mallory = SimpleNamespace(pw_name="mallory", pw_uid=OTHER + 1, pw_gid=OTHER)
     monkeypatch.setattr(pwd, "getpwall", lambda: [mallory])
-    assert ownership._has_others(OTHER)
+    assert folder_security._has_other_members(OTHER)
 
 
 def test_a_folder_of_somebody_else_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_a_folder_below_one_of_somebody_else_is_refused(folder: Path, monkeypatc
 )
 def test_files_with_secrets_in_them_are_for_nobody_else_to_read(folder: Path, name: str) -> None:
     path = folder / name
-    private_folder(path.parent)
+    ensure_private_folder(path.parent)
     write_file(path, b"", mode=0o604)
     assert problems(folder) == [f"{path}: other users may read it; run: chmod 600 {path}"]
 
@@ -120,7 +120,7 @@ def test_files_with_secrets_in_them_are_for_nobody_else_to_read(folder: Path, na
 @pytest.mark.parametrize("name", ["seal.keys", "fairlead.db", "notes.txt", "tls/ca.crt"])
 def test_files_that_others_may_write_to_are_refused(folder: Path, name: str) -> None:
     path = folder / name
-    private_folder(path.parent)
+    ensure_private_folder(path.parent)
     write_file(path, b"", mode=0o602)
     assert problems(folder) == [f"{path}: other users may write to it; run: chmod o-w {path}"]
 
@@ -133,7 +133,7 @@ def test_all_problems_are_told_at_once(folder: Path) -> None:
 
 
 def test_of_a_symbolic_link_both_ends_count(folder: Path, tmp_path: Path) -> None:
-    elsewhere = private_folder(tmp_path / "elsewhere" / "data")
+    elsewhere = ensure_private_folder(tmp_path / "elsewhere" / "data")
     link = folder / "link"
     link.symlink_to(elsewhere)
     require_private(link)
@@ -145,7 +145,7 @@ def test_of_a_symbolic_link_both_ends_count(folder: Path, tmp_path: Path) -> Non
 
 
 def test_a_key_behind_a_symbolic_link_is_looked_at_where_it_is(folder: Path, tmp_path: Path) -> None:
-    place = private_folder(tmp_path / "keys")
+    place = ensure_private_folder(tmp_path / "keys")
     write_file(place / "seal.keys", b"")
     (folder / "seal.keys").symlink_to(place / "seal.keys")
     require_private(folder)
@@ -159,24 +159,24 @@ def test_a_key_behind_a_symbolic_link_is_looked_at_where_it_is(folder: Path, tmp
 
 
 def test_a_key_that_the_platform_provides_may_be_readable_but_not_writable(tmp_path: Path) -> None:
-    place = private_folder(tmp_path / "tls")
+    place = ensure_private_folder(tmp_path / "tls")
     key = place / "tls.key"
     write_file(key, b"", mode=0o644)
-    require_unchangeable(key)
+    require_tamper_proof(key)
     assert is_readable_by_others(key)
     key.chmod(0o646)
     with pytest.raises(FileProblem, match="other users may write to it"):
-        require_unchangeable(key)
+        require_tamper_proof(key)
     key.chmod(0o600)
     assert not is_readable_by_others(key)
     place.chmod(0o707)
     with pytest.raises(FileProblem, match="other users may write to it"):
-        require_unchangeable(key)
+        require_tamper_proof(key)
 
 
 def test_in_a_user_namespace_folders_above_may_be_of_whoever_is_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "_has_unmapped_users", lambda: True)
-    assert 65_534 in ownership._trusted(True) and 65_534 not in ownership._trusted(False)
+    monkeypatch.setattr(folder_security, "_has_unmapped_users", lambda: True)
+    assert 65_534 in folder_security._trusted_uids(True) and 65_534 not in folder_security._trusted_uids(False)
 
 
 def test_a_path_with_a_space_can_be_pasted(folder: Path) -> None:

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core.scope import Resources, Scope, ScopeRole, ScopeRule
+from fairlead.core.scope import Scope, ScopeResources, ScopeRole, ScopeRule
 
 
 def test_no_scope_and_an_empty_one_are_two_things() -> None:
-    assert Scope.of(None) is None
-    assert Scope.of({}) == Scope()
-    assert Scope().holds_nothing
+    assert Scope.parse(None) is None
+    assert Scope.parse({}) == Scope()
+    assert Scope().is_empty
 
 
 def test_every_entry_is_read() -> None:
-    scope = Scope.of(
+    scope = Scope.parse(
         {
             "allowServiceCli": True,
             "projects": [{"project": "web"}, {"project": "*"}],
@@ -51,11 +51,11 @@ def test_every_dimension_of_a_rule_is_read() -> None:
         "cluster": "berlin",
         "virtualClusters": [{"name": "v"}, {"namespace": "n"}, {}],
     }
-    assert Scope.of({"rules": [rule]}) == Scope(
+    assert Scope.parse({"rules": [rule]}) == Scope(
         rules=(
             ScopeRule(
                 verbs=("get", "list"),
-                resources=(Resources("g", ("a", "b/c"), ("x",)), Resources("")),
+                resources=(ScopeResources("g", ("a", "b/c"), ("x",)), ScopeResources("")),
                 object_names=("y",),
                 namespaces=("", "default"),
                 paths=("/x/*",),
@@ -70,19 +70,19 @@ def test_every_dimension_of_a_rule_is_read() -> None:
 @pytest.mark.parametrize("absent", [None, [], {}])
 def test_an_absent_dimension_of_a_rule_is_free(absent: Any) -> None:
     rule = absent or {}
-    assert Scope.of({"rules": [{}, {"verbs": None, "resources": [], "cluster": None, **rule}]}) == Scope(
+    assert Scope.parse({"rules": [{}, {"verbs": None, "resources": [], "cluster": None, **rule}]}) == Scope(
         rules=(ScopeRule(), ScopeRule())
     )
 
 
 def test_the_role_of_the_command_line_tool_is_the_same_as_its_flag() -> None:
-    assert Scope.of({"roles": [{"role": "service-cli"}]}) == Scope.of({"allowServiceCli": True})
+    assert Scope.parse({"roles": [{"role": "service-cli"}]}) == Scope.parse({"allowServiceCli": True})
 
 
 def test_roles_alone_hold_nothing() -> None:
-    scope = Scope.of({"roles": [{"role": "agent"}, {"role": "never-heard-of"}]})
+    scope = Scope.parse({"roles": [{"role": "agent"}, {"role": "never-heard-of"}]})
     assert scope == Scope(roles=(ScopeRole("agent"), ScopeRole("never-heard-of")))
-    assert scope.holds_nothing
+    assert scope.is_empty
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_roles_alone_hold_nothing() -> None:
     ],
 )
 def test_what_is_not_as_the_schema_has_it_allows_nothing(entries: dict[str, Any]) -> None:
-    assert Scope.of(entries) == Scope()
+    assert Scope.parse(entries) == Scope()
 
 
 @pytest.mark.parametrize("scope", [[], "web", 0, True, False])
 def test_something_that_is_no_scope_holds_nothing(scope: Any) -> None:
-    assert Scope.of(scope) == Scope()
+    assert Scope.parse(scope) == Scope()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_something_that_is_no_scope_holds_nothing(scope: Any) -> None:
     ],
 )
 def test_a_rule_that_cannot_be_read_is_no_rule_and_not_a_wider_one(part: dict[str, Any]) -> None:
-    assert Scope.of({"rules": [{"verbs": ["get"], **part}, {"verbs": ["list"]}]}) == Scope(
+    assert Scope.parse({"rules": [{"verbs": ["get"], **part}, {"verbs": ["list"]}]}) == Scope(
         rules=(ScopeRule(verbs=("list",)),)
     )
 
@@ -148,7 +148,7 @@ def test_a_rule_that_cannot_be_read_is_no_rule_and_not_a_wider_one(part: dict[st
     ],
 )
 def test_any_entry_that_could_allow_something_makes_a_scope_that_holds_something(scope: Scope) -> None:
-    assert not scope.holds_nothing
+    assert not scope.is_empty
 
 
 json = st.recursive(
@@ -169,6 +169,6 @@ json = st.recursive(
 
 @given(json)
 def test_anything_can_be_read_and_compared(scope: Any) -> None:
-    read = Scope.of(scope)
+    read = Scope.parse(scope)
     assert (read is None) == (scope is None)
-    assert hash(read) == hash(Scope.of(scope))
+    assert hash(read) == hash(Scope.parse(scope))

@@ -10,18 +10,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateNumbers
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fairlead.core import signing
-from fairlead.core.signing import (
+from fairlead.core.crypto import signing
+from fairlead.core.crypto.signing import (
     KEY_BITS,
-    MARGIN,
-    BadKeys,
+    RETIREMENT_MARGIN_SECONDS,
+    InvalidSigningKeys,
     SigningKeys,
+    build_jwks,
     decode,
     encode,
-    lasting,
-    published,
-    rotated,
+    rotate,
     sign,
+    with_max_ttl,
 )
 from tests.authn.signing import MAXIMUM, NOW, private_key, signing_key
 
@@ -30,7 +30,7 @@ KEYS = SigningKeys(FIRST)
 
 
 def ids(keys: SigningKeys, seconds: float = 0) -> list[str]:
-    return [each["kid"] for each in published(keys, NOW + timedelta(seconds=seconds))]
+    return [each["kid"] for each in build_jwks(keys, NOW + timedelta(seconds=seconds))]
 
 
 def test_a_signature_is_rs256_by_the_key_that_the_header_names() -> None:
@@ -53,38 +53,38 @@ def test_the_private_half_is_in_no_representation() -> None:
 
 
 def test_what_is_published_has_no_private_half_and_is_what_libraries_read() -> None:
-    (listed,) = published(KEYS, NOW)
+    (listed,) = build_jwks(KEYS, NOW)
     assert listed.keys() == {"kty", "use", "alg", "kid", "n", "e"}
     assert jwt.decode(sign(FIRST, {"sub": "ada"}), jwt.PyJWK(listed).key, algorithms=["RS256"])["sub"] == "ada"
 
 
 def test_a_retired_key_is_published_until_its_last_token_has_ended() -> None:
-    keys = rotated(KEYS, SECOND, NOW)
+    keys = rotate(KEYS, SECOND, NOW)
     assert ids(keys) == [SECOND.id, FIRST.id]
     assert ids(keys, MAXIMUM) == [SECOND.id, FIRST.id]
-    assert ids(keys, MAXIMUM + MARGIN) == [SECOND.id]
+    assert ids(keys, MAXIMUM + RETIREMENT_MARGIN_SECONDS) == [SECOND.id]
 
 
 def test_a_key_that_signed_for_longer_is_kept_for_longer() -> None:
-    keys = rotated(lasting(KEYS, 2 * MAXIMUM), SECOND, NOW)
+    keys = rotate(with_max_ttl(KEYS, 2 * MAXIMUM), SECOND, NOW)
     assert ids(keys, 2 * MAXIMUM) == [SECOND.id, FIRST.id]
-    assert lasting(KEYS, 1).active.longest == MAXIMUM, "what was once signed is not forgotten"
+    assert with_max_ttl(KEYS, 1).active.longest == MAXIMUM, "what was once signed is not forgotten"
 
 
 def test_several_rotations_leave_each_key_its_own_time_and_forget_those_that_are_over() -> None:
-    keys = rotated(rotated(KEYS, SECOND, NOW), THIRD, NOW + timedelta(days=1))
+    keys = rotate(rotate(KEYS, SECOND, NOW), THIRD, NOW + timedelta(days=1))
     assert ids(keys) == [THIRD.id, SECOND.id, FIRST.id]
-    late = rotated(keys, FIRST, NOW + timedelta(days=365))
+    late = rotate(keys, FIRST, NOW + timedelta(days=365))
     assert [each.id for each in late.retired] == [THIRD.id]
 
 
 def test_a_retired_key_cannot_sign_any_more() -> None:
-    assert b"PRIVATE" not in orjson.dumps([each.public for each in rotated(KEYS, SECOND, NOW).retired])
-    assert FIRST.private.encode() not in encode(rotated(KEYS, SECOND, NOW))
+    assert b"PRIVATE" not in orjson.dumps([each.public for each in rotate(KEYS, SECOND, NOW).retired])
+    assert FIRST.private.encode() not in encode(rotate(KEYS, SECOND, NOW))
 
 
 def test_keys_come_back_as_they_were_stored() -> None:
-    keys = rotated(KEYS, SECOND, NOW)
+    keys = rotate(KEYS, SECOND, NOW)
     assert decode(encode(keys)) == keys
 
 
@@ -98,12 +98,12 @@ def test_keys_come_back_as_they_were_stored() -> None:
         b'{"active":{}}',
         encode(SigningKeys(replace(FIRST, private="x"))),
         encode(SigningKeys(replace(FIRST, private=FIRST.public))),
-        encode(rotated(KEYS, SECOND, NOW)).replace(b"BEGIN PUBLIC", b"BEGIN PUBLISHED"),
+        encode(rotate(KEYS, SECOND, NOW)).replace(b"BEGIN PUBLIC", b"BEGIN PUBLISHED"),
     ],
     ids=["nothing", "torn", "list", "empty", "empty key", "no private key", "a public key", "a strange retired key"],
 )
 def test_anything_else_is_refused_without_being_quoted(content: bytes) -> None:
-    with pytest.raises(BadKeys, match="these are no signing keys") as refused:
+    with pytest.raises(InvalidSigningKeys, match="these are not signing keys") as refused:
         decode(content)
     assert "BEGIN" not in str(refused.value)
 
@@ -128,5 +128,5 @@ def test_a_key_whose_parts_do_not_belong_together_is_refused(part: str) -> None:
     except ValueError:
         return  # the library sees to it by itself
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    with pytest.raises(BadKeys):
+    with pytest.raises(InvalidSigningKeys):
         decode(encode(SigningKeys(replace(FIRST, private=pem))))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.core.slices import PER_ITEM, cut, in_slices
+from fairlead.core.concurrency import ITEM_OVERHEAD_BYTES, iter_slices, split_by_size
 from tests.turns import Turns
 
 
@@ -17,11 +17,11 @@ from tests.turns import Turns
     ],
 )
 def test_items_are_grouped_in_order_by_what_they_cost(items: list[int], groups: list[list[int]]) -> None:
-    assert list(cut(items, lambda item: item, 2 * PER_ITEM + 100)) == groups
+    assert list(split_by_size(items, lambda item: item, 2 * ITEM_OVERHEAD_BYTES + 100)) == groups
 
 
 async def test_others_get_a_turn_between_two_slices() -> None:
     async with Turns() as turns:
-        found = [len(some) async for some in in_slices(range(100), lambda item: 0, 10 * PER_ITEM)]
+        found = [len(some) async for some in iter_slices(range(100), lambda item: 0, 10 * ITEM_OVERHEAD_BYTES)]
     assert found == [10] * 10
     assert turns.count >= 9

@@ -12,7 +12,15 @@ from collections.abc import Awaitable, Iterator
 
 import pytest
 
-from fairlead.core.workers import ACCOUNT, COMPUTE, HASHING, SWITCH_SECONDS, Account, Workers, let_the_loop_in
+from fairlead.core.concurrency import (
+    COMPUTE_POOL,
+    CURRENT_ACCOUNT,
+    HASHING_POOL,
+    SWITCH_INTERVAL_SECONDS,
+    Account,
+    WorkerPool,
+    set_switch_interval,
+)
 
 asked_by: contextvars.ContextVar[str] = contextvars.ContextVar("asked_by", default="nobody")
 
@@ -35,14 +43,14 @@ async def begun(gate: Gate) -> None:
 
 
 async def test_work_is_done_in_a_thread_of_its_own() -> None:
-    assert await COMPUTE.run(1, threading.get_ident) != threading.get_ident()
-    assert await HASHING.run(1, lambda: threading.current_thread().name.partition("-")[0]) == "hashing"
+    assert await COMPUTE_POOL.run(1, threading.get_ident) != threading.get_ident()
+    assert await HASHING_POOL.run(1, lambda: threading.current_thread().name.partition("-")[0]) == "hashing"
 
 
 async def test_what_goes_wrong_is_raised_where_it_is_awaited() -> None:
     with pytest.raises(ZeroDivisionError):
-        await COMPUTE.run(1, lambda: 1 / 0)
-    assert await COMPUTE.run(1, pow, 2, 5) == 32
+        await COMPUTE_POOL.run(1, lambda: 1 / 0)
+    assert await COMPUTE_POOL.run(1, pow, 2, 5) == 32
 
 
 class Noted:
@@ -63,18 +71,18 @@ async def test_what_failed_work_had_in_hand_goes_in_its_thread() -> None:
         raise LookupError(str(type(large)))
 
     with pytest.raises(LookupError):
-        await COMPUTE.run(1, fail)
+        await COMPUTE_POOL.run(1, fail)
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
 
 
 async def test_work_has_the_context_of_whoever_asked_for_it() -> None:
     asked_by.set("alice")
-    assert await COMPUTE.run(1, asked_by.get) == "alice"
+    assert await COMPUTE_POOL.run(1, asked_by.get) == "alice"
 
 
 async def test_what_is_smallest_is_done_first() -> None:
-    workers, gate, order = Workers("test", 1), Gate(), list[int]()
+    workers, gate, order = WorkerPool("test", 1), Gate(), list[int]()
     first = asyncio.create_task(workers.run(10**9, gate))
     await begun(gate)
     rest = [asyncio.create_task(workers.run(size, order.append, size)) for size in (300, 100, 200)]
@@ -85,12 +93,12 @@ async def test_what_is_smallest_is_done_first() -> None:
 
 
 async def put_down_to(account: Account, work: Awaitable[None]) -> None:
-    ACCOUNT.set(account)
+    CURRENT_ACCOUNT.set(account)
     await work
 
 
 async def test_accounts_take_turns_however_much_one_has_waiting() -> None:
-    workers, gate, order = Workers("test", 1), Gate(), list[str]()
+    workers, gate, order = WorkerPool("test", 1), Gate(), list[str]()
     loud, quiet = Account(), Account()
     first = asyncio.create_task(workers.run(10**9, gate))
     await begun(gate)
@@ -112,13 +120,13 @@ async def test_processor_time_in_threads_is_put_down_to_the_account() -> None:
         while time.thread_time() < until:
             pass
 
-    await asyncio.create_task(put_down_to(account, COMPUTE.run(1, work)))
-    assert account.take_seconds() >= 0.02
-    assert account.take_seconds() == 0.0
+    await asyncio.create_task(put_down_to(account, COMPUTE_POOL.run(1, work)))
+    assert account.collect_cpu_seconds() >= 0.02
+    assert account.collect_cpu_seconds() == 0.0
 
 
 async def test_no_more_is_done_at_once_than_there_are_threads() -> None:
-    workers, gates = Workers("test", 2), [Gate() for _ in range(3)]
+    workers, gates = WorkerPool("test", 2), [Gate() for _ in range(3)]
     tasks = [asyncio.create_task(workers.run(0, gate)) for gate in gates]
     await begun(gates[0])
     await begun(gates[1])
@@ -129,7 +137,7 @@ async def test_no_more_is_done_at_once_than_there_are_threads() -> None:
 
 
 async def test_who_is_cancelled_goes_on_and_work_not_begun_is_left_undone() -> None:
-    workers, gate, done = Workers("test", 1), Gate(), list[str]()
+    workers, gate, done = WorkerPool("test", 1), Gate(), list[str]()
     running = asyncio.create_task(workers.run(0, gate))
     await begun(gate)
     waiting = asyncio.create_task(workers.run(0, done.append, "never"))
@@ -144,7 +152,7 @@ async def test_who_is_cancelled_goes_on_and_work_not_begun_is_left_undone() -> N
 
 
 def test_work_that_ends_after_its_event_loop_harms_nobody() -> None:
-    workers, gate = Workers("test", 1), Gate()
+    workers, gate = WorkerPool("test", 1), Gate()
 
     async def give_up() -> None:
         task = asyncio.create_task(workers.run(0, gate))
@@ -166,8 +174,8 @@ def usual_interval() -> Iterator[None]:
 
 @pytest.mark.usefixtures("usual_interval")
 def test_threads_give_way_to_the_event_loop_soon() -> None:
-    let_the_loop_in()
-    assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+    set_switch_interval()
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_SECONDS)
 
 
 async def test_passwords_are_checked_with_a_lower_claim_on_the_processor() -> None:
@@ -175,8 +183,8 @@ async def test_passwords_are_checked_with_a_lower_claim_on_the_processor() -> No
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
     own, is_linux = niceness(), sys.platform == "linux"
-    assert await HASHING.run(0, niceness) == (min(own + 5, 19) if is_linux else own)
-    assert await COMPUTE.run(0, niceness) == own
+    assert await HASHING_POOL.run(0, niceness) == (min(own + 5, 19) if is_linux else own)
+    assert await COMPUTE_POOL.run(0, niceness) == own
     assert niceness() == own
 
 
@@ -188,7 +196,7 @@ async def test_a_result_goes_when_nobody_wants_it_any_more() -> None:
     """Without waiting for the garbage collector, which comes seldom and knows nothing of megabytes."""
     gc.disable()
     try:
-        gone = weakref.ref(await COMPUTE.run(1, Large))
-        assert await COMPUTE.run(1, lambda: "what the thread has in hand now") and gone() is None
+        gone = weakref.ref(await COMPUTE_POOL.run(1, Large))
+        assert await COMPUTE_POOL.run(1, lambda: "what the thread has in hand now") and gone() is None
     finally:
         gc.enable()

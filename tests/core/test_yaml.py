@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core import yaml
-from fairlead.core.duplicates import MAX_PATH, MAX_REPORTED
-from fairlead.core.malformed import MAX_DEPTH
+from fairlead.core.body_errors import MAX_DEPTH, MAX_DUPLICATE_KEYS, MAX_PATH_CHARS
 
 APP = """\
 ---
@@ -135,7 +134,7 @@ def test_only_the_first_document_is_read(rest: str) -> None:
         ('a: "\\ud800"', "yaml: line 1: found invalid Unicode character escape code"),
         ("a: *b", "yaml: line 1: unknown anchor 'b' referenced; define it before its use"),
         ("a: 1\nb: !x 2\n", "yaml: line 2: tag '!x' is not supported; remove it"),
-        ("a: 1\nb: .nan\n", "yaml: line 2: nan is a number that JSON cannot carry; quote it to make it text"),
+        ("a: 1\nb: .nan\n", "yaml: line 2: nan cannot be represented in JSON; quote it to make it a string"),
     ],
 )
 def test_an_error_names_its_line(text: str, said: str) -> None:
@@ -239,9 +238,9 @@ def test_keys_that_occur_twice_are_named_and_the_last_wins(text: str, value: Any
 
 def test_a_hostile_body_does_not_make_a_long_list_of_long_paths() -> None:
     pairs = ", ".join(f"k{number}: 1, k{number}: 1" for number in range(1000))
-    assert len(yaml.decode(f"{{{pairs}}}".encode())[1]) == MAX_REPORTED
+    assert len(yaml.decode(f"{{{pairs}}}".encode())[1]) == MAX_DUPLICATE_KEYS
     (path,) = yaml.decode(f"{{? {'k' * 10_000} : {{{pairs}}}}}".encode())[1]
-    assert len(path) <= MAX_PATH + 3 and path.endswith("...")
+    assert len(path) <= MAX_PATH_CHARS + 3 and path.endswith("...")
 
 
 @given(values)
@@ -322,7 +321,7 @@ def test_shared_parts_are_written_out_and_not_aliased() -> None:
 
 
 def test_a_number_that_json_cannot_carry_is_not_written() -> None:
-    with pytest.raises(yaml.Malformed, match="JSON cannot carry"):
+    with pytest.raises(yaml.Malformed, match="cannot be represented in JSON"):
         yaml.encode({"a": float("inf")})
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.core import yaml
-from fairlead.core.malformed import MAX_DEPTH
-from fairlead.core.yaml_compose import BUDGET, NODE_COST
+from fairlead.core.body_errors import MAX_DEPTH
+from fairlead.core.yaml.composer import MAX_COST, NODE_COST
 
 BODY_LIMIT = 3 * 2**20
 
@@ -140,7 +140,7 @@ def test_aliases_within_the_budget_are_unfolded() -> None:
 
 
 def test_as_many_nodes_as_the_budget_allows_are_read() -> None:
-    count = BUDGET // (NODE_COST + 1) - 1
+    count = MAX_COST // (NODE_COST + 1) - 1
     assert yaml.decode(b"[" + b"a," * count + b"]") == (["a"] * count, [])
     assert "too many nodes" in refusal(b"[" + b"a," * (count + 1) + b"]")
 

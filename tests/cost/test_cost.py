@@ -2,7 +2,7 @@
 
 One real server is sent everything that `cases.py` makes of its own discovery and schemas, one request after the other.
 Nothing is exempt: a kind or field that breaks the limit needs a bound in its schema, an algorithm that is linear, or a
-thread (`core/workers.py`).
+thread (`core/concurrency.py`).
 
 What is compared with the limit is processor time of the loop's thread, not elapsed time: a machine that does other
 things at the same time makes the test slower, and not fail. What is left is a processor that is slower by itself, and
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from fairlead.server.event_loop import HOLD_LIMIT
+from fairlead.server.http.event_loop_watchdog import MAX_HOLD_SECONDS
 from tests.cost import cases
 from tests.cost.cases import Case
 from tests.cost.measuring import Cost, Holds, Meter, longest_between
@@ -68,7 +68,7 @@ def judge(costs: list[Cost], capsys: pytest.CaptureFixture[str]) -> None:
             greedy,
             sep="\n",
         )
-    assert [str(cost) for cost in worst if cost.hold > HOLD_LIMIT] == []
+    assert [str(cost) for cost in worst if cost.hold > MAX_HOLD_SECONDS] == []
     assert greedy.memory < MEMORY_LIMIT, str(greedy)
 
 

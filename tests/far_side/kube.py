@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from fairlead.core.objects import Object, copied
-from fairlead.upstream.cluster_api import FarError
+from fairlead.core.objects import Object, deep_copy
 from fairlead.upstream.errors import UpstreamError
+from fairlead.upstream.kube_client import RemoteApiError
 from tests.far_side.asked import Answer, Answering, Asked, as_json
 from tests.far_side.kube_rights import find_insecurity, find_refusal, refuse_impersonation
 from tests.far_side.kube_watch import History, is_within, matches
@@ -74,7 +74,7 @@ class Kube:
 
     def edit(self, path: str, change: Callable[[Object], object]) -> None:
         """Somebody else changes an object. What is done to `objects` itself, no watch tells of."""
-        before = copied(self.objects[path]["metadata"])
+        before = deep_copy(self.objects[path]["metadata"])
         change(self.objects[path])
         entry = {"manager": "kubectl-edit", "operation": "Update", "time": _time(self.history.version + 1)}
         managers = [each for each in before.get("managedFields", []) if each["manager"] != "kubectl-edit"]
@@ -142,7 +142,7 @@ class Kube:
             if uid not in (None, existing["metadata"]["uid"]):
                 return _failure(409, "Conflict", "it is another one by now")
             self._delete(path, existing)
-        return OK, copied(existing)
+        return OK, deep_copy(existing)
 
     def _is_collection(self, path: str) -> bool:
         return any(path.rpartition("/")[2] == each["name"] for served in SERVED.values() for each in served)
@@ -150,19 +150,19 @@ class Kube:
     def _listed(self, path: str, query: dict[str, list[str]]) -> list[Object]:
         selector = query.get("labelSelector", [""])[0]
         within = [obj for at, obj in sorted(self.objects.items()) if is_within(at, path)]
-        return [copied(obj) for obj in within if matches(selector, obj["metadata"])]
+        return [deep_copy(obj) for obj in within if matches(selector, obj["metadata"])]
 
     def _create(self, path: str, body: Object) -> tuple[int, Object]:
         if path in self.objects:
             return _failure(409, "AlreadyExists", f"{path} already exists")
-        self.objects[path] = copied(body)
+        self.objects[path] = deep_copy(body)
         self.objects[path]["metadata"]["uid"] = str(uuid.uuid4())
         if _is_namespace(path):
             self.objects[path]["status"] = {"phase": "Active"}
         elif "/namespaces/" in path:
             self.objects[path]["metadata"]["namespace"] = path.partition("/namespaces/")[2].partition("/")[0]
         self._note(path, None)
-        return CREATED, copied(self.objects[path])
+        return CREATED, deep_copy(self.objects[path])
 
     def _apply(self, path: str, body: Object) -> tuple[int, Object]:
         """As server-side apply by the only one who applies: what is named is set, and what was named before and is not
@@ -171,12 +171,12 @@ class Kube:
         existing = self.objects.get(path)
         if existing is None:
             meta = {**body["metadata"], "managedFields": [_applied_by(self.history.version + 1, body)]}
-            return self._create(path, {**body, "metadata": meta, "applied": copied(body)})
+            return self._create(path, {**body, "metadata": meta, "applied": deep_copy(body)})
         if existing.get("roleRef", body.get("roleRef")) != body.get("roleRef"):
             return _failure(422, "Invalid", f'{body["kind"]} "{body["metadata"]["name"]}" is invalid: {ROLE_REF}')
         if existing.get("immutable") and any(existing.get(part) != body.get(part) for part in ("data", "immutable")):
             return _failure(422, "Invalid", f'{body["kind"]} "{body["metadata"]["name"]}" is invalid: {IMMUTABLE}')
-        was = copied(existing)
+        was = deep_copy(existing)
         before = existing.get("applied") or {}
         for part in ("labels", "annotations"):
             kept = {
@@ -187,16 +187,16 @@ class Kube:
             existing["metadata"][part] = {**kept, **(body["metadata"].get(part) or {})}
             if not existing["metadata"][part]:
                 del existing["metadata"][part]
-        existing.update({key: value for key, value in body.items() if key != "metadata"}, applied=copied(body))
+        existing.update({key: value for key, value in body.items() if key != "metadata"}, applied=deep_copy(body))
         if existing != was:
             others = [each for each in was["metadata"].get("managedFields", []) if each["operation"] != "Apply"]
             existing["metadata"]["managedFields"] = [_applied_by(self.history.version + 1, body), *others]
             self._note(path, was["metadata"])
-        return OK, copied(existing)
+        return OK, deep_copy(existing)
 
     def _delete(self, path: str, existing: Object) -> None:
         if self.slow_to_go and _is_namespace(path):
-            before = copied(existing["metadata"])
+            before = deep_copy(existing["metadata"])
             existing["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
             existing["status"] = {"phase": "Terminating", "conditions": self.holdup}
             self._note(path, before)
@@ -257,7 +257,7 @@ class KubeApi:
             raise self._broken
         status, answer = self._kube.asked(method, path, body, self._acting_as)
         if status >= 400:
-            raise FarError(status, answer["reason"], answer["message"])
+            raise RemoteApiError(status, answer["reason"], answer["message"])
         return answer
 
 

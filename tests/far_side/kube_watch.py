@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from fairlead.core.objects import Object, copied
-from fairlead.upstream.request import Request
-from fairlead.upstream.response import Response
+from fairlead.core.objects import Object, deep_copy
+from fairlead.upstream.access import Request
+from fairlead.upstream.messages import Response
 
 BOOKMARK_SECONDS = 60.0
 EXPIRED = {
@@ -53,7 +53,7 @@ class History:
         return str(self.version)
 
     def note(self, path: str, before: Object | None, after: Object | None) -> None:
-        change = Change(self.version, path, before and copied(before), after and copied(after))
+        change = Change(self.version, path, before and deep_copy(before), after and deep_copy(after))
         self.changes.append(change)
         for watcher in list(self.watchers):
             watcher(change)
@@ -148,7 +148,7 @@ class Stream:
         loop = asyncio.get_running_loop()
         self.response = Response(self, loop.create_future())
         self.response.status = 200
-        self.response.arrival.set_result(None)
+        self.response.head_received.set_result(None)
         self.collection = collection
         self._way = way
         self._selector = selector
@@ -188,7 +188,7 @@ class Stream:
     def resume(self) -> None:
         """See `pause`."""
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         self._clean_up()
 
 
@@ -205,14 +205,14 @@ class _Nobody:
     def resume(self) -> None:
         """See `pause`."""
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """See `pause`."""
 
 
 def _answer(status: int, body: Object) -> Response:
     response = Response(_Nobody(), asyncio.get_running_loop().create_future())
     response.status = status
-    response.arrival.set_result(None)
+    response.head_received.set_result(None)
     response.feed(json.dumps(body).encode() + b"\n")
     response.finish()
     return response

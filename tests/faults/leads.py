@@ -12,7 +12,7 @@ from tests.faults.world import Replica, World
 from tests.live.replicas import LEADING, LEASE
 
 TALKATIVE = {"log_level": "info", "log_format": "json"}
-RESTING = "not leading any more"
+RESTING = "lost leadership"
 LOOK_SECONDS = 0.05
 
 

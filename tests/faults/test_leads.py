@@ -43,7 +43,7 @@ async def test_one_after_the_other_is_fine(pair: World) -> None:
     first, second = pair.replicas
     say(first, LEADING)
     assert led_as(first) == "a"
-    say(first, f"{RESTING}: controllers rest in this replica")
+    say(first, f"{RESTING}: controllers are stopped in this replica")
     say(second, LEADING)
     assert (led_as(first), led_as(second)) == ("", "b")
     assert await found(pair) == []

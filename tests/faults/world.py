@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from fairlead.cli.admin_kubeconfig import read_key
+from fairlead.cli.server.admin_kubeconfig import read_key
 from tests.live.process import ROOT, environment, trusting
 from tests.live.replicas import new_secrets
 from tests.storage.etcd_server import free_ports

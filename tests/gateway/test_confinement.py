@@ -3,9 +3,9 @@
 import pytest
 
 from fairlead.core.errors import Forbidden
-from fairlead.gateway.confinement import Space, confine
+from fairlead.gateway.routes import NamespaceScope, check_in_namespace
 
-SPACE = Space('space "s" of project "p"', "c", "mine")
+SPACE = NamespaceScope('space "s" of project "p"', "c", "mine")
 
 INSIDE = [
     "GET /api/v1/namespaces/mine/pods?watch=true",
@@ -73,18 +73,18 @@ OUTSIDE = [
 @pytest.mark.parametrize("asked", INSIDE)
 def test_a_space_lets_its_own_namespace_and_the_documents_through(asked: str) -> None:
     method, _, inner = asked.partition(" ")
-    confine(method, inner, SPACE)
+    check_in_namespace(method, inner, SPACE)
 
 
 @pytest.mark.parametrize("asked", OUTSIDE)
 def test_a_space_keeps_everything_else_out(asked: str) -> None:
     method, _, inner = asked.partition(" ")
-    with pytest.raises(Forbidden, match='"kubectl -n mine", or go through the gateway of the cluster'):
-        confine(method, inner, SPACE)
+    with pytest.raises(Forbidden, match='"kubectl -n mine", or use the gateway of the cluster'):
+        check_in_namespace(method, inner, SPACE)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"])
 @pytest.mark.parametrize("path", ["/", "/api", "/apis/apps/v1", "/version", "/openapi/v2", "/api/v1/namespaces/mine"])
 def test_what_is_not_the_spaces_can_only_be_read(method: str, path: str) -> None:
     with pytest.raises(Forbidden):
-        confine(method, path, SPACE)
+        check_in_namespace(method, path, SPACE)

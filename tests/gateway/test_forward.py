@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from fairlead.core.call import Call, Reply, Target
+from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import ApiError, BadGateway, BadRequest, Timeout, TooManyRequests, Unauthorized, Unavailable
 from fairlead.core.user import User
-from fairlead.gateway import forward as forwarding
+from fairlead.gateway import proxy as forwarding
+from fairlead.upstream.access import Limits
 from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.limits import Limits
 from fairlead.upstream.upstream import Upstream
 from tests.authn.calls import Kept
 from tests.far_side.asked import Answer, status_object
@@ -98,7 +98,7 @@ async def test_a_request_without_a_body_says_so(far: FarSide, upstream: Upstream
 async def test_an_upload_that_breaks_off_is_no_request_to_the_cluster(far: FarSide, upstream: Upstream) -> None:
     async def breaking() -> AsyncIterator[bytes]:
         yield b"half"
-        raise BadRequest("the body broke off before its end")
+        raise BadRequest("the request body is incomplete")
 
     call = asking("/x", "POST")
     call.stream_body = breaking
@@ -264,7 +264,7 @@ async def test_a_large_answer_that_breaks_off_breaks_off_here_too(upstream: Upst
 
 
 async def test_a_silent_cluster_is_a_timeout(far: FarSide) -> None:
-    async with connected(far, Limits(head_seconds=0.1)) as upstream:
+    async with connected(far, Limits(response_header_seconds=0.1)) as upstream:
         error = await refusal(upstream, asking("/far/never"))
         assert isinstance(error, Timeout)
         assert upstream.in_use == 0
@@ -285,7 +285,7 @@ async def test_a_cluster_with_a_strangers_certificate_is_a_bad_gateway() -> None
 
 
 def asked_by(name: str, path: str, verb: str = "get") -> Call:
-    call = asking(path, target=Target(verb, path))
+    call = asking(path, target=RequestInfo(verb, path))
     call.user = User(name)
     return call
 
@@ -298,7 +298,7 @@ async def let_go(*replies: Reply) -> None:
 
 
 async def test_a_cluster_with_too_much_to_do_says_when_to_come_again(far: FarSide) -> None:
-    async with connected(far, Limits(requests=4, waiting=0)) as upstream:
+    async with connected(far, Limits(max_requests=4, max_queued=0)) as upstream:
         streams = [await through(upstream, asked_by(name, "/far/ticks")) for name in "abcd"]
         error = await refusal(upstream, asking("/version"))
         assert isinstance(error, Unavailable)
@@ -308,12 +308,12 @@ async def test_a_cluster_with_too_much_to_do_says_when_to_come_again(far: FarSid
 
 
 async def test_one_user_cannot_take_all_of_a_cluster(far: FarSide) -> None:
-    async with connected(far, Limits(requests=8)) as upstream:
+    async with connected(far, Limits(max_requests=8)) as upstream:
         streams = [await through(upstream, asked_by("eve", "/far/ticks", "watch")) for _ in range(2)]
         for path, verb in (("/version", "get"), ("/far/ticks", "watch")):
             error = await refusal(upstream, asked_by("eve", path, verb))
             assert isinstance(error, TooManyRequests)
-            assert error.details.retry_after == 1 and "your share" in error.message
+            assert error.details.retry_after == 1 and "your limit" in error.message
         assert (await through(upstream, asked_by("ada", "/version"))).status == 200
         await let_go(*streams)
         for _ in range(5):
@@ -321,14 +321,14 @@ async def test_one_user_cannot_take_all_of_a_cluster(far: FarSide) -> None:
 
 
 async def test_requests_that_fail_hold_no_share(far: FarSide) -> None:
-    async with connected(far, Limits(requests=4)) as upstream:
+    async with connected(far, Limits(max_requests=4)) as upstream:
         for path in ("/far/hang-up", "/far/break-off", "/far/redirect", "/far/garbage"):
             await refusal(upstream, asked_by("ada", path, "watch"))
         assert (await through(upstream, asked_by("ada", "/version"))).status == 200
 
 
 async def test_watches_of_many_users_leave_room_for_short_requests(far: FarSide) -> None:
-    async with connected(far, Limits(requests=4)) as upstream:
+    async with connected(far, Limits(max_requests=4)) as upstream:
         streams = [await through(upstream, asked_by(name, "/far/ticks", "watch")) for name in "abc"]
         error = await refusal(upstream, asked_by("d", "/far/ticks", "watch"))
         assert isinstance(error, Unavailable) and error.details.retry_after == 1
@@ -349,9 +349,9 @@ async def test_an_answer_that_took_long_is_for_those_who_still_may(
     def gone() -> None:
         raise Unauthorized
 
-    call.keeper = Kept(gone)
+    call.guard = Kept(gone)
     with pytest.raises(Unauthorized):
         await through(upstream, call)
     quick = asking("/version")
-    quick.keeper = Kept(gone)
+    quick.guard = Kept(gone)
     assert (await through(upstream, quick)).status == 200

@@ -6,18 +6,23 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.cluster_identity import ClusterNames
+from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import User
-from fairlead.gateway.headers import LONGEST_KEPT, _kept_impersonation, handed_on, offered
+from fairlead.gateway.headers import (
+    MAX_CACHED_IDENTITY_CHARS,
+    _cached_impersonation_headers,
+    forwarded_headers,
+    forwarded_subprotocols,
+)
 from tests.authn.calls import Sent
 
-NAMES = ClusterNames("fairlead:")
+NAMES = ClusterIdentityMapper("fairlead:")
 ANNA = User("anna", ("devs", "service:team:blue", "system:authenticated", "service:user:anna"), uid="u-1")
 
 
 def sent(headers: Mapping[str, str | Sequence[str]], user: User = ANNA) -> list[tuple[str, str]]:
-    return handed_on(Sent(headers), user, NAMES, "")
+    return forwarded_headers(Sent(headers), user, NAMES, "")
 
 
 def test_a_request_is_made_as_its_user_with_groups_and_uid() -> None:
@@ -97,7 +102,10 @@ def test_t23_the_callers_own_credential_stays_here() -> None:
     found = sent({"authorization": "Bearer secret", "cookie": "session=secret", "accept": "*/*"})
     assert "secret" not in str(found)
     token = "base64url.bearer.authorization.k8s.io.c2VjcmV0"
-    assert offered(("v5.channel.k8s.io", token, "v4.channel.k8s.io")) == ["v5.channel.k8s.io", "v4.channel.k8s.io"]
+    assert forwarded_subprotocols(("v5.channel.k8s.io", token, "v4.channel.k8s.io")) == [
+        "v5.channel.k8s.io",
+        "v4.channel.k8s.io",
+    ]
 
 
 def test_t18_groups_that_mean_something_to_kubernetes_itself_are_left_out() -> None:
@@ -125,7 +133,7 @@ def test_groups_and_uids_that_no_header_can_have_are_left_out() -> None:
 
 
 def test_the_audit_id_is_ours() -> None:
-    found = handed_on(Sent({"audit-id": "theirs"}), ANNA, NAMES, "ours")
+    found = forwarded_headers(Sent({"audit-id": "theirs"}), ANNA, NAMES, "ours")
     assert [value for name, value in found if name == "audit-id"] == ["ours"]
 
 
@@ -169,18 +177,18 @@ def test_t19_a_name_that_cannot_be_told_does_not_impersonate() -> None:
 @pytest.mark.parametrize(
     "large",
     [
-        {"groups": ("g" * LONGEST_KEPT,)},
-        {"groups": ("",) * (LONGEST_KEPT + 1)},
-        {"uid": "u" * (LONGEST_KEPT + 1)},
-        {"extra": (("key", ("v" * LONGEST_KEPT,)),)},
-        {"impersonator": User("r" * LONGEST_KEPT)},
+        {"groups": ("g" * MAX_CACHED_IDENTITY_CHARS,)},
+        {"groups": ("",) * (MAX_CACHED_IDENTITY_CHARS + 1)},
+        {"uid": "u" * (MAX_CACHED_IDENTITY_CHARS + 1)},
+        {"extra": (("key", ("v" * MAX_CACHED_IDENTITY_CHARS,)),)},
+        {"impersonator": User("r" * MAX_CACHED_IDENTITY_CHARS)},
     ],
 )
 def test_an_identity_of_much_text_is_not_kept(large: dict[str, Any]) -> None:
-    kept = _kept_impersonation.cache_info
+    kept = _cached_impersonation_headers.cache_info
     before = kept().currsize
     sent({}, replace(ANNA, uid="an identity that was not seen before"))
     assert kept().currsize == before + 1
     sent({}, replace(ANNA, **large))
     assert kept().currsize == before + 1
-    _kept_impersonation.cache_clear()
+    _cached_impersonation_headers.cache_clear()

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core.errors import BadRequest
-from fairlead.gateway.paths import below, plain_path
+from fairlead.gateway.routes import decoded_path, strip_prefix
 
 ENTRANCE = "/kubernetes/cluster/c"
 
@@ -24,11 +24,11 @@ ENTRANCE = "/kubernetes/cluster/c"
     ],
 )
 def test_what_is_behind_the_entrance_is_kept_byte_by_byte(raw: str, inner: str | None) -> None:
-    assert below(raw, 3) == (raw.removeprefix(ENTRANCE) if inner is None else inner)
+    assert strip_prefix(raw, 3) == (raw.removeprefix(ENTRANCE) if inner is None else inner)
 
 
 def test_a_space_has_a_longer_entrance() -> None:
-    assert below("/kubernetes/project/p/space/s/api/v1/pods", 5) == "/api/v1/pods"
+    assert strip_prefix("/kubernetes/project/p/space/s/api/v1/pods", 5) == "/api/v1/pods"
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_a_space_has_a_longer_entrance() -> None:
 )
 def test_a_path_with_tricks_is_refused(inner: str) -> None:
     with pytest.raises(BadRequest):
-        below(ENTRANCE + inner, 3)
+        strip_prefix(ENTRANCE + inner, 3)
 
 
 def test_tricks_in_front_of_the_entrance_are_refused() -> None:
     for raw in ("//kubernetes/cluster/c/api", "/kubernetes/cluster/c/../d/api", "/kubernetes/cluster%2fc/api", "*", ""):
         with pytest.raises(BadRequest):
-            below(raw, 3)
+            strip_prefix(raw, 3)
 
 
 def test_the_plain_path_is_decoded_once_and_has_no_query() -> None:
-    assert plain_path("/apis/g/v1/x/system%3anode?a=%41") == "/apis/g/v1/x/system:node"
+    assert decoded_path("/apis/g/v1/x/system%3anode?a=%41") == "/apis/g/v1/x/system:node"

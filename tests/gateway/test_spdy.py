@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from fairlead.core.call import Call, Target
+from fairlead.core.call import Call, RequestInfo
 from fairlead.core.errors import ApiError, BadRequest
 from fairlead.upstream.upstream import Upstream
 from tests.far_side.asked import Answer, Asked, status_object
@@ -41,7 +41,7 @@ async def upstream(far: FarSide) -> AsyncIterator[Upstream]:
 
 def spdy(subresource: str, query: str = "", *, upgrade: str = "SPDY/3.1", resource: str = "pods") -> Call:
     headers = {"upgrade": upgrade, "connection": "Upgrade", "x-stream-protocol-version": "v4.channel.k8s.io"}
-    target = Target("create", f"{POD}/{subresource}", "", "", "v1", resource, subresource, "n", "p")
+    target = RequestInfo("create", f"{POD}/{subresource}", "", "", "v1", resource, subresource, "n", "p")
     return asking(f"{POD}/{subresource}{query}", "POST", headers=headers, target=target)
 
 
@@ -86,7 +86,7 @@ async def test_who_may_open_no_websocket_is_told_why() -> None:
     with FarSide(only_creating) as far:
         async with connected(far) as upstream:
             error = await refused(upstream, spdy("exec"))
-    assert 'refuses a WebSocket, too: User "anna" cannot get resource "pods/exec"' in error.message
+    assert 'rejects a WebSocket, too: User "anna" cannot get resource "pods/exec"' in error.message
 
 
 @pytest.mark.parametrize(

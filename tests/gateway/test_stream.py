@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.call import Call, Target
+from fairlead.core.call import Call, RequestInfo
 from fairlead.core.errors import ApiError, TooManyRequests, Unauthorized
-from fairlead.gateway import stream as streaming
+from fairlead.gateway import proxy as streaming
+from fairlead.upstream.access import Limits
 from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.limits import Limits
 from fairlead.upstream.upstream import Upstream
 from tests.authn.calls import Kept
 from tests.far_side.asked import Asked
@@ -63,7 +63,7 @@ class Key:
 
 def watching(path: str) -> tuple[Call, Key]:
     call, key = asking(path), Key()
-    call.keeper = Kept(key.recheck)
+    call.guard = Kept(key.recheck)
     return call, key
 
 
@@ -109,7 +109,7 @@ async def test_a_cluster_that_goes_away_breaks_the_stream_off(far: FarSide, upst
 
 async def test_a_watch_whose_cluster_goes_away_just_ends(far: FarSide, upstream: Upstream) -> None:
     path = "/far/ticks?seconds=0.01"
-    stream = await opened(upstream, asking(path, target=Target("watch", path)))
+    stream = await opened(upstream, asking(path, target=RequestInfo("watch", path)))
     await anext(stream)
     far.stop()
     await asyncio.wait_for(_all(stream), 5)
@@ -118,7 +118,7 @@ async def test_a_watch_whose_cluster_goes_away_just_ends(far: FarSide, upstream:
 
 async def test_a_watch_of_a_known_length_that_breaks_off_does_not_just_end(far: FarSide, upstream: Upstream) -> None:
     path = "/far/break-off?bytes=200000"
-    stream = await opened(upstream, asking(path, target=Target("watch", path)))
+    stream = await opened(upstream, asking(path, target=RequestInfo("watch", path)))
     with pytest.raises(UpstreamError):
         await _all(stream)
 
@@ -126,7 +126,7 @@ async def test_a_watch_of_a_known_length_that_breaks_off_does_not_just_end(far: 
 @pytest.mark.usefixtures("hasty")
 async def test_a_revoked_key_breaks_a_watch_off_too(far: FarSide, upstream: Upstream) -> None:
     call, key = watching("/far/ticks?seconds=0.005")
-    call.target = Target("watch", "/far/ticks")
+    call.target = RequestInfo("watch", "/far/ticks")
     stream = await opened(upstream, call)
     key.is_revoked = True
     with pytest.raises(Unauthorized, match="the key is gone"):
@@ -135,7 +135,7 @@ async def test_a_revoked_key_breaks_a_watch_off_too(far: FarSide, upstream: Upst
 
 @pytest.mark.usefixtures("hasty")
 async def test_a_stream_that_is_never_begun_gives_its_share_back(far: FarSide) -> None:
-    async with connected(far, Limits(requests=4)) as upstream:
+    async with connected(far, Limits(max_requests=4)) as upstream:
         await opened(upstream, asking("/far/ticks?seconds=0.005"))
         with pytest.raises(TooManyRequests):
             await through(upstream, asking("/version"))
@@ -196,7 +196,7 @@ async def test_a_revoked_key_ends_a_stream_that_its_client_does_not_read(far: Fa
 async def test_a_stream_that_is_never_begun_is_ended(far: FarSide, upstream: Upstream) -> None:
     stream = await opened(upstream, asking("/far/ticks?seconds=0.005"))
     await until(lambda: not far.open)
-    with pytest.raises(ApiError, match="nobody has come"):
+    with pytest.raises(ApiError, match="the client stopped reading"):
         await anext(stream)
 
 

@@ -9,8 +9,8 @@ import pytest
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import ApiError, BadGateway, Forbidden, TooManyRequests, Unavailable
 from fairlead.core.user import User
-from fairlead.gateway import tunnel as tunnelling
-from fairlead.upstream.limits import Limits
+from fairlead.gateway import websocket as tunnelling
+from fairlead.upstream.access import Limits
 from fairlead.upstream.upstream import Upstream
 from tests.authn.calls import Kept
 from tests.far_side.asked import Answer, Asked
@@ -37,8 +37,8 @@ async def upstream(far: FarSide) -> AsyncIterator[Upstream]:
 
 def socket(path: str = EXEC, *protocols: str, headers: dict[str, Any] | None = None) -> Call:
     call = asking(path, headers=headers)
-    call.wants_socket = True
-    call.protocols = protocols or (V5,)
+    call.is_websocket = True
+    call.subprotocols = protocols or (V5,)
     return call
 
 
@@ -52,7 +52,7 @@ async def test_exec_goes_through_as_its_user(far: FarSide, upstream: Upstream) -
     evil = {"authorization": "Bearer mine", "impersonate-user": "root", "cookie": "a=b", "origin": "https://evil"}
     reply = await through(upstream, socket(headers=evil))
     assert reply.upgrade is not None
-    assert reply.upgrade.protocol == V5
+    assert reply.upgrade.subprotocol == V5
     asked = far.seen[0]
     assert asked.target == EXEC
     assert asked.all("authorization") == [f"Bearer {STORED}"]
@@ -111,12 +111,12 @@ async def test_a_client_that_leaves_ends_the_far_side(far: FarSide, upstream: Up
 async def test_a_far_side_that_hangs_up_ends_the_client(upstream: Upstream) -> None:
     client = Client()
     await asyncio.wait_for(running(await through(upstream, socket("/far/slam")), client), 10)
-    assert client.goodbye == (1011, "the connection to the cluster broke off")
+    assert client.goodbye == (1011, "the connection to the cluster was interrupted")
 
 
 @pytest.mark.parametrize(("said", "told"), GOODBYES)
 def test_a_goodbye_of_the_cluster_is_passed_on_if_it_can_be(said: tuple[int, str], told: int) -> None:
-    assert tunnelling.handed_on(*said)[0] == told
+    assert tunnelling.client_close_reason(*said)[0] == told
 
 
 async def test_a_server_that_stops_says_goodbye_to_both(far: FarSide, upstream: Upstream) -> None:
@@ -143,7 +143,7 @@ async def test_a_revoked_key_closes_the_socket(
             raise Forbidden("the key is gone")
 
     call, client = socket(), Client()
-    call.keeper = Kept(recheck)
+    call.guard = Kept(recheck)
     await asyncio.wait_for(running(await through(upstream, call), client), 10)
     assert client.goodbye == (1008, "the key is gone")
     await until(lambda: not far.open and upstream.in_use == 0)
@@ -200,10 +200,10 @@ async def test_a_client_that_is_gone_before_it_is_accepted_keeps_nothing_open(
 
 
 async def test_one_user_cannot_open_all_sockets_of_a_cluster(far: FarSide) -> None:
-    async with connected(far, Limits(sockets=8)) as upstream:
+    async with connected(far, Limits(max_websockets=8)) as upstream:
         clients = [Client(), Client()]
         tunnels = [running(await through(upstream, socket()), client) for client in clients]
-        with pytest.raises(TooManyRequests, match="2 WebSockets") as caught:
+        with pytest.raises(TooManyRequests, match="2 concurrent WebSockets") as caught:
             await through(upstream, socket())
         assert caught.value.details.retry_after == 1
         other = socket()
@@ -234,12 +234,12 @@ class SlowClient(Client):
 
 
 async def test_a_socket_counts_until_its_client_has_read_the_end(far: FarSide) -> None:
-    async with connected(far, Limits(sockets=4)) as upstream:
+    async with connected(far, Limits(max_websockets=4)) as upstream:
         client = SlowClient()
         tunnel = running(await through(upstream, socket()), client)
         client.said.put_nowait(b"\xff\x00")
         await until(lambda: client.goodbye is not None and upstream.in_use == 0)
-        with pytest.raises(TooManyRequests, match="1 WebSockets"):
+        with pytest.raises(TooManyRequests, match="1 concurrent WebSockets"):
             await through(upstream, socket())
         client.has_read.set()
         await tunnel

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from fairlead.core.call import Call, Reply, Target
-from fairlead.core.cluster_identity import ClusterNames
+from fairlead.core.call import Call, Reply, RequestInfo
+from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.user import User
-from fairlead.gateway.forward import forward
-from fairlead.upstream.kubeconfig import parse
-from fairlead.upstream.limits import Limits
+from fairlead.gateway.proxy import forward
+from fairlead.upstream.access import Limits
+from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Upstream
 from tests.authn.calls import Sent
 from tests.far_side.far_side import FarSide
@@ -17,7 +17,7 @@ from tests.far_side.far_side import FarSide
 ANNA = User("anna", ("devs", "system:nodes", "system:authenticated"), uid="u-anna", key="k")
 STORED = "stored-credential"
 WHAT = 'cluster "c"'
-NAMES = ClusterNames("fairlead:")
+NAMES = ClusterIdentityMapper("fairlead:")
 
 HeaderMap = Mapping[str, str | Sequence[str]]
 
@@ -28,7 +28,7 @@ async def loopback(host: str, port: int) -> str:
 
 @asynccontextmanager
 async def connected(far: FarSide, limits: Limits | None = None) -> AsyncIterator[Upstream]:
-    upstream = Upstream(parse(far.kubeconfig(token=STORED)), loopback, limits or Limits())
+    upstream = Upstream(parse_kubeconfig(far.kubeconfig(token=STORED)), loopback, limits or Limits())
     try:
         yield upstream
     finally:
@@ -41,7 +41,7 @@ def asking(
     *,
     headers: HeaderMap | None = None,
     body: Iterable[bytes] = (),
-    target: Target | None = None,
+    target: RequestInfo | None = None,
 ) -> Call:
     async def stream() -> AsyncIterator[bytes]:
         for chunk in body:

@@ -30,7 +30,7 @@ HOLD_LIMIT, GROWTH_LIMIT = 0.05, 96 * 1024 * 1024
 WARM_UP = 0.3
 """The part of a run after which memory must no longer grow."""
 STALLED = 300.0
-_TROUBLE = re.compile(r"Traceback|panicked|never retrieved|failed unexpectedly|could not be put into words")
+_TROUBLE = re.compile(r"Traceback|panicked|never retrieved|failed unexpectedly|could not be rendered")
 Table = dict[str, Any]
 
 

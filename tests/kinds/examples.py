@@ -9,7 +9,7 @@ from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Change, Kind
 
-BY_NAME = {kind.name: kind for kind in KINDS if kind.form is None}
+BY_NAME = {kind.name: kind for kind in KINDS if kind.conversion is None}
 
 _FIELDS: dict[str, Object] = {
     "App": {
@@ -301,14 +301,14 @@ def write(new: Object, old: Object | None = None, subresource: str = "") -> Chan
 def prepared(new: Object, old: Object | None = None, subresource: str = "") -> Object:
     """What the kind makes of `new` before it is checked."""
     change = write(new, old, subresource)
-    change.kind.prepare(change)
+    change.kind.default(change)
     return change.obj
 
 
 def problems(new: Object, old: Object | None = None, subresource: str = "") -> list[Problem]:
     """What the kind has against `new`, once it is prepared."""
     change = write(new, old, subresource)
-    change.kind.prepare(change)
+    change.kind.default(change)
     return list(change.kind.check(change))
 
 
@@ -319,7 +319,7 @@ def complaints(new: Object, old: Object | None = None, subresource: str = "") ->
 
 def warnings(new: Object) -> list[str]:
     change = write(new)
-    change.kind.prepare(change)
+    change.kind.default(change)
     return change.warnings
 
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY, ROTATION, TYPES
-from fairlead.kinds.key_life import MAX_TTL
+from fairlead.domain.key_lifetime import MAX_TTL_SECONDS
+from fairlead.kinds.access.access_key import KEY_ROTATION, OWNED_ACCESS_KEY, TYPES
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.glimpse import Glimpse
-from fairlead.registry.record import decode, finisher
-from fairlead.registry.record import encode as encoded
+from fairlead.registry.codec import decode, entry_builder
+from fairlead.registry.codec import encode as encoded
+from fairlead.registry.selector_fields import SelectorFieldReader
 from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Record
 from tests.kinds.examples import cells, complaints, example, problems, warnings
@@ -74,24 +74,24 @@ def key(**spec: Any) -> Object:
 
 
 def test_every_field_of_the_specification_is_known() -> None:
-    findings = VALIDATOR.examine(example("OwnedAccessKey", spec=EVERYTHING))
-    assert (findings.unknown, findings.problems) == ([], [])
+    findings = VALIDATOR.validate(example("OwnedAccessKey", spec=EVERYTHING))
+    assert (findings.unknown_fields, findings.problems) == ([], [])
 
 
 @pytest.mark.parametrize("type", TYPES)
 def test_the_types_of_keys_are_a_closed_list(type: str) -> None:
-    assert VALIDATOR.examine(key(type=type)).problems == []
-    assert VALIDATOR.examine(key(type="Admin")).problems
+    assert VALIDATOR.validate(key(type=type)).problems == []
+    assert VALIDATOR.validate(key(type="Admin")).problems
 
 
 @pytest.mark.parametrize(("ttl", "fine"), [(0, True), (1, True), (-1, False), (1.5, False), ("60", False)])
 def test_a_life_is_a_whole_number_of_seconds(ttl: Any, fine: bool) -> None:
-    assert (VALIDATOR.examine(key(ttl=ttl)).problems == []) == fine
+    assert (VALIDATOR.validate(key(ttl=ttl)).problems == []) == fine
 
 
 def test_a_life_longer_than_dates_can_tell_is_refused() -> None:
-    assert problems(key(ttl=MAX_TTL)) == []
-    assert complaints(key(ttl=MAX_TTL + 1)) == [("spec.ttl", "FieldValueInvalid")]
+    assert problems(key(ttl=MAX_TTL_SECONDS)) == []
+    assert complaints(key(ttl=MAX_TTL_SECONDS + 1)) == [("spec.ttl", "FieldValueInvalid")]
 
 
 def test_a_key_stands_for_one_user_team_or_subject() -> None:
@@ -119,20 +119,20 @@ def test_deprecated_fields_work_and_are_told_about() -> None:
 
 
 def test_t26_no_answer_has_anything_of_a_secret_field() -> None:
-    finish = finisher(Catalog((OWNED_ACCESS_KEY,)))
+    finish = entry_builder(Catalog((OWNED_ACCESS_KEY,)))
     obj = example("OwnedAccessKey", spec={**EVERYTHING, "key": "SECRET"})
     obj["status"]["previous"] = [{"key": "SECRET", "until": "2026-01-02T03:04:05Z"}]
     place = OWNED_ACCESS_KEY.key("", "demo")
     entry = finish(Record(place, encoded(obj), 7))
     assert b"SECRET" not in entry.body and b"previous" not in entry.body
     assert decode(entry)["spec"]["key"] == "SECRET"
-    assert set(OWNED_ACCESS_KEY.hidden) == set(OWNED_ACCESS_KEY.secret)
+    assert set(OWNED_ACCESS_KEY.write_only) == set(OWNED_ACCESS_KEY.sensitive)
 
 
 def test_keys_can_be_selected_by_owner_type_and_whether_they_are_disabled() -> None:
-    _, fields = Glimpse(OWNED_ACCESS_KEY).read(encoded(key(type="User")))
+    _, fields = SelectorFieldReader(OWNED_ACCESS_KEY).read(encoded(key(type="User")))
     assert (fields["spec.user"], fields["spec.type"], fields["spec.disabled"]) == ("ada", "User", "false")
-    _, off = Glimpse(OWNED_ACCESS_KEY).read(encoded(key(user="", team="core", disabled=True)))
+    _, off = SelectorFieldReader(OWNED_ACCESS_KEY).read(encoded(key(user="", team="core", disabled=True)))
     assert (off["spec.team"], off["spec.disabled"]) == ("core", "true")
 
 
@@ -148,7 +148,7 @@ def test_whom_a_key_stands_for_cannot_be_changed() -> None:
 
 def test_a_rotation_says_how_long_the_old_value_lasts() -> None:
     [action] = OWNED_ACCESS_KEY.actions
-    assert (action.name, action.verbs, action.kind) == ("rotate", ("create",), ROTATION)
-    shape = Validator(ROTATION.schema())
-    assert shape.examine({"spec": {"overlapSeconds": 60}}).problems == []
-    assert shape.examine({"spec": {"overlapSeconds": -1}}).problems
+    assert (action.name, action.verbs, action.kind) == ("rotate", ("create",), KEY_ROTATION)
+    shape = Validator(KEY_ROTATION.schema())
+    assert shape.validate({"spec": {"overlapSeconds": 60}}).problems == []
+    assert shape.validate({"spec": {"overlapSeconds": -1}}).problems

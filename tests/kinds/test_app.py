@@ -75,7 +75,7 @@ def test_empty_and_free_values_stay_as_sent(spec: Object | None) -> None:
 
 
 def test_passwords_of_repositories_are_secret_wherever_they_stand() -> None:
-    assert set(BY_NAME["App"].secret) == {
+    assert set(BY_NAME["App"].sensitive) == {
         "spec.config.chart.password",
         "spec.versions.chart.password",
         "spec.helm.password",

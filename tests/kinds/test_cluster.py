@@ -17,7 +17,7 @@ def test_a_whole_reference_or_none_is_not_warned_about() -> None:
 def test_writers_of_the_status_are_not_told_about_the_spec() -> None:
     half = example("Cluster", spec={"config": {"secretName": "berlin"}})
     change = write(half, half, "status")
-    change.kind.prepare(change)
+    change.kind.default(change)
     assert change.warnings == []
 
 

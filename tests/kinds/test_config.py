@@ -2,18 +2,18 @@
 
 import pytest
 
-from fairlead.kinds.config import CONFIG_NAME, MAX_HEADERS, read
+from fairlead.kinds.clusters.config import CONFIG_NAME, MAX_HEADERS, parse_settings
 from tests.kinds.examples import complaints, example, prepared, problems
 
 
 def refused(raw: str) -> list[str]:
-    return [each.message.removeprefix("Invalid value: ") for each in read(raw)[1]]
+    return [each.message.removeprefix("Invalid value: ") for each in parse_settings(raw)[1]]
 
 
 def test_an_empty_text_sets_nothing() -> None:
-    assert read("") == ({}, [])
-    assert read("# nothing\n") == ({}, [])
-    assert read("{}") == ({}, [])
+    assert parse_settings("") == ({}, [])
+    assert parse_settings("# nothing\n") == ({}, [])
+    assert parse_settings("{}") == ({}, [])
 
 
 def test_every_setting_is_understood() -> None:
@@ -30,7 +30,7 @@ auth:
 audit:
   level: Request
 """
-    value, found = read(raw)
+    value, found = parse_settings(raw)
     assert found == []
     assert value["auth"]["password"] == {"disabled": True}
     assert value["auth"]["customHttpHeaders"] == {"Strict-Transport-Security": "max-age=31536000"}
@@ -52,9 +52,9 @@ audit:
         ("audit: {level: None}", "supported values"),
         ("audit: {level: Everything}", "supported values"),
         ("auth: {accessKeyMaxTTLSeconds: 1, accessKeyMaxTTLSeconds: 2}", "is set twice"),
-        ("- auth", "must hold settings"),
+        ("- auth", "must be a mapping of settings"),
         ("auth: [", "line 1"),
-        ("auth: {customHttpHeaders: {'X A': b}}", "is no name of a header"),
+        ("auth: {customHttpHeaders: {'X A': b}}", "is not a valid header name"),
         ("auth: {customHttpHeaders: {Set-Cookie: a=b}}", "the server sets this header itself"),
         ("auth: {customHttpHeaders: {content-LENGTH: '1'}}", "the server sets this header itself"),
         ('auth: {customHttpHeaders: {X-A: "b\\r\\nSet-Cookie: c"}}', "one line of printable ASCII"),
@@ -71,7 +71,8 @@ def test_every_fault_is_told_at_once() -> None:
 
 def test_there_is_a_limit_to_the_number_of_headers() -> None:
     headers = ", ".join(f"X-{each}: a" for each in range(MAX_HEADERS + 1))
-    assert "too many" in refused(f"auth: {{customHttpHeaders: {{{headers}}}}}")[0]
+    problem = refused(f"auth: {{customHttpHeaders: {{{headers}}}}}")[0]
+    assert f"has {MAX_HEADERS + 1} headers; at most {MAX_HEADERS} are allowed" in problem
 
 
 def test_the_status_is_what_the_text_says_whatever_was_sent() -> None:

@@ -6,9 +6,9 @@ from copy import deepcopy
 
 import pytest
 
-from fairlead.core.objects import dig
+from fairlead.core.objects import get_path
 from fairlead.kinds import KINDS
-from fairlead.kinds.shared import CATEGORY
+from fairlead.kinds.fields import CATEGORY
 from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind
 from fairlead.registry.schema import Schema
 from fairlead.registry.validate import Validator
@@ -16,7 +16,7 @@ from tests.kinds.examples import example, prepared, problems
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 every_kind_of_its_own = pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind.form is None], ids=lambda kind: kind.name
+    "kind", [kind for kind in KINDS if kind.conversion is None], ids=lambda kind: kind.name
 )
 """Without those that show the objects of another kind in another form."""
 
@@ -78,8 +78,8 @@ def test_required_fields_exist(kind: Kind) -> None:
 @every_kind_of_its_own
 def test_an_example_fits_the_schema_and_the_rules(kind: Kind) -> None:
     obj = example(kind.name)
-    findings = Validator(kind.schema()).examine(obj)
-    assert (findings.unknown, findings.problems) == ([], [])
+    findings = Validator(kind.schema()).validate(obj)
+    assert (findings.unknown_fields, findings.problems) == ([], [])
     assert problems(obj) == []
 
 
@@ -92,7 +92,7 @@ def test_preparing_twice_changes_nothing_more(kind: Kind) -> None:
 @every_kind_of_its_own
 def test_every_column_has_something_to_show(kind: Kind) -> None:
     obj = prepared(example(kind.name))
-    shown = {each.name: each.path(obj) if callable(each.path) else dig(obj, each.path) for each in kind.columns}
+    shown = {each.name: each.path(obj) if callable(each.path) else get_path(obj, each.path) for each in kind.columns}
     assert [name for name, value in shown.items() if value in (None, "")] == []
     assert all(column.description for column in kind.columns)
 
@@ -108,7 +108,7 @@ def test_columns_survive_an_object_with_nothing_in_it(kind: Kind) -> None:
 @every_kind
 def test_paths_lead_somewhere(kind: Kind) -> None:
     columns = [column.path for column in kind.columns if isinstance(column.path, str)]
-    paths = [*columns, *kind.selectable, *kind.immutable, *kind.secret, *kind.held_by]
+    paths = [*columns, *kind.selectable, *kind.immutable, *kind.sensitive, *kind.finalizer_paths]
     assert [path for path in paths if not path.startswith("metadata.") and not declared(kind, path)] == []
 
 
@@ -119,7 +119,7 @@ def test_passwords_are_secret(kind: Kind) -> None:
         for path, schema in fields_of(kind)
         if schema.get("format") == "password"
     ]
-    assert set(marked) <= set(kind.secret)
+    assert set(marked) <= set(kind.sensitive)
 
 
 @every_kind
@@ -143,13 +143,13 @@ def test_management_kinds_answer_with_what_they_were_sent(kind: Kind) -> None:
 @every_kind
 def test_the_category_gathers_the_management_kinds(kind: Kind) -> None:
     """Those that there is something to get of: kubectl asks for each, and gives up where it cannot."""
-    assert (CATEGORY in kind.categories) == (kind.group == MANAGEMENT_GROUP and kind.stored)
+    assert (CATEGORY in kind.categories) == (kind.group == MANAGEMENT_GROUP and kind.persisted)
 
 
 def test_no_two_kinds_share_a_name() -> None:
     plurals = Counter((kind.group, kind.plural) for kind in KINDS)
     # kubectl looks short and singular names up over all groups. There is nothing to get of what is not stored.
     # A second form has the names of the first: which of the two somebody means by them makes no difference.
-    stored = [kind for kind in KINDS if kind.stored and kind.form is None]
+    stored = [kind for kind in KINDS if kind.persisted and kind.conversion is None]
     words = Counter(word for kind in stored for word in (kind.singular, kind.plural, *kind.short_names))
     assert [name for name, times in (plurals + words).items() if times > 1] == []

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.kinds.directtoken import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
+from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
 from fairlead.registry.kind import Kind
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import complaints, example, prepared
@@ -13,12 +13,12 @@ NAME = "DirectClusterEndpointToken"
 
 @pytest.mark.parametrize("kind", [DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION], ids=lambda kind: kind.name)
 def test_they_can_be_created_and_nothing_else(kind: Kind) -> None:
-    assert (kind.verbs, kind.stored, kind.namespaced) == (("create",), False, False)
+    assert (kind.verbs, kind.persisted, kind.namespaced) == (("create",), False, False)
 
 
 def test_the_token_is_a_credential_that_the_answer_shows() -> None:
-    assert DIRECT_CLUSTER_ENDPOINT_TOKEN.secret == ("status.token",)
-    assert DIRECT_CLUSTER_ENDPOINT_TOKEN.hidden == ()
+    assert DIRECT_CLUSTER_ENDPOINT_TOKEN.sensitive == ("status.token",)
+    assert DIRECT_CLUSTER_ENDPOINT_TOKEN.write_only == ()
 
 
 @pytest.mark.parametrize("spec", [None, {}])
@@ -30,7 +30,7 @@ def test_the_spec_may_be_empty_or_left_out(spec: Object | None) -> None:
 
 @pytest.mark.parametrize("ttl", [-1, "60", 1.5])
 def test_a_life_is_a_number_of_seconds(ttl: object) -> None:
-    found = Validator(DIRECT_CLUSTER_ENDPOINT_TOKEN.schema()).examine(example(NAME, spec={"ttl": ttl}))
+    found = Validator(DIRECT_CLUSTER_ENDPOINT_TOKEN.schema()).validate(example(NAME, spec={"ttl": ttl}))
     assert [problem.field for problem in found.problems] == ["spec.ttl"]
 
 

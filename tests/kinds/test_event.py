@@ -101,14 +101,16 @@ def test_a_complete_event_about_an_object_outside_namespaces_lives_in_default() 
 
 
 def test_source_selects_by_whoever_saw_it_in_either_style() -> None:
-    assert KIND.selectable_value is not None
-    assert KIND.selectable_value(event(source={"component": "tester"}, reportingComponent="rc"), "source") == "tester"
-    assert KIND.selectable_value(event(source={}, reportingComponent="rc"), "source") == "rc"
-    assert KIND.selectable_value(event(), "involvedObject.name") == "x"
+    assert KIND.read_selectable_field is not None
+    assert (
+        KIND.read_selectable_field(event(source={"component": "tester"}, reportingComponent="rc"), "source") == "tester"
+    )
+    assert KIND.read_selectable_field(event(source={}, reportingComponent="rc"), "source") == "rc"
+    assert KIND.read_selectable_field(event(), "involvedObject.name") == "x"
 
 
 def test_the_table_is_the_one_that_people_know() -> None:
-    assert KIND.whole_table
+    assert KIND.explicit_columns
     assert [column.name for column in KIND.columns if not column.wide] == [
         *("Last Seen", "Type", "Reason", "Object", "Message"),
     ]

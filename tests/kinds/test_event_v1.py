@@ -6,8 +6,8 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.kinds.event import EVENT
-from fairlead.kinds.event_v1 import EVENT_V1, show, store
+from fairlead.kinds.core.event import EVENT
+from fairlead.kinds.core.event_v1 import EVENT_V1, from_core, to_core
 from fairlead.registry.kind import Change
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import example, newer_event
@@ -22,26 +22,26 @@ def event(**fields: Any) -> Object:
 
 def complaints(new: Object, old: Object | None = None) -> list[str]:
     change = Change("create" if old is None else "update", EVENT_V1, User("ada"), old, new)
-    EVENT_V1.prepare(change)
+    EVENT_V1.default(change)
     return [str(problem) for problem in EVENT_V1.check(change)]
 
 
 def test_both_forms_have_the_same_fields_under_their_own_names() -> None:
-    assert set(show(dict(EVENT.fields))) == EVENT_V1.fields.keys()
-    assert set(store(dict(EVENT_V1.fields))) == EVENT.fields.keys()
+    assert set(from_core(dict(EVENT.fields))) == EVENT_V1.fields.keys()
+    assert set(to_core(dict(EVENT_V1.fields))) == EVENT.fields.keys()
 
 
 def test_an_event_survives_the_way_there_and_back() -> None:
     core = example("Event", reportingComponent="c", reportingInstance="i", series=SERIES)
-    shown = show(core)
+    shown = from_core(core)
     assert {"regarding", "note", "deprecatedSource", "deprecatedCount", "reportingController"} <= shown.keys()
-    assert store(shown) == core
-    assert Validator(EVENT_V1.schema()).examine(shown).problems == []
+    assert to_core(shown) == core
+    assert Validator(EVENT_V1.schema()).validate(shown).problems == []
 
 
 def test_an_empty_controller_is_left_out_here_and_is_there_in_the_core_group() -> None:
-    assert "reportingController" not in show({"reportingComponent": "", "reportingInstance": ""})
-    assert store({})["reportingComponent"] == store({})["reportingInstance"] == ""
+    assert "reportingController" not in from_core({"reportingComponent": "", "reportingInstance": ""})
+    assert to_core({})["reportingComponent"] == to_core({})["reportingInstance"] == ""
 
 
 def test_a_complete_event_is_fine() -> None:
@@ -89,7 +89,7 @@ def test_only_the_series_changes_later() -> None:
 
 
 def test_an_older_event_can_get_a_label_although_it_is_not_complete() -> None:
-    old = show(example("Event", reportingComponent="", reportingInstance="", eventTime=None))
+    old = from_core(example("Event", reportingComponent="", reportingInstance="", eventTime=None))
     labelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
     assert complaints(labelled, old) == []
 
@@ -100,10 +100,10 @@ def test_tables_are_those_of_the_core_group() -> None:
         assert callable(ours.path)
         expected = theirs.path(core) if callable(theirs.path) else None
         assert (ours.name, ours.wide) == (theirs.name, theirs.wide)
-        assert expected is None or ours.path(show(core)) == expected
+        assert expected is None or ours.path(from_core(core)) == expected
 
 
 def test_every_selectable_field_leads_to_one_of_the_core_group() -> None:
-    assert EVENT_V1.form is not None
-    assert set(EVENT_V1.selectable) == EVENT_V1.form.fields.keys()
-    assert set(EVENT_V1.form.fields.values()) == set(EVENT.selectable) - {"source"}
+    assert EVENT_V1.conversion is not None
+    assert set(EVENT_V1.selectable) == EVENT_V1.conversion.field_names.keys()
+    assert set(EVENT_V1.conversion.field_names.values()) == set(EVENT.selectable) - {"source"}

@@ -67,7 +67,7 @@ def test_tables_show_project_and_owner(kind: str) -> None:
 @both
 def test_passwords_of_charts_are_hidden_in_spec_and_status(kind: str) -> None:
     rendered = {"SpaceInstance": "status.space", "VirtualClusterInstance": "status.virtualCluster"}[kind]
-    assert {"spec.template.charts.password", f"{rendered}.charts.password"} <= set(BY_NAME[kind].hidden)
+    assert {"spec.template.charts.password", f"{rendered}.charts.password"} <= set(BY_NAME[kind].write_only)
 
 
 def test_the_identity_of_a_virtual_cluster_stays() -> None:
@@ -120,5 +120,5 @@ def test_a_deployed_chart_stays_with_the_rights_that_it_was_chosen_with(
 )
 def test_texts_that_become_arguments_and_paths_have_a_length(spec: Object, field: str) -> None:
     kind = BY_NAME["VirtualClusterInstance"]
-    [problem] = Validator(kind.schema()).examine(instance(kind.name, **spec)).problems
+    [problem] = Validator(kind.schema()).validate(instance(kind.name, **spec)).problems
     assert (problem.field, "may not be more than" in problem.message) == (field, True)

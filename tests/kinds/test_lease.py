@@ -67,4 +67,4 @@ def test_strategies(spec: Object, expected: list[tuple[str, str]]) -> None:
 
 
 def test_a_lease_is_never_replaced_unseen() -> None:
-    assert not BY_NAME["Lease"].writes_without_version
+    assert not BY_NAME["Lease"].allows_unconditional_update

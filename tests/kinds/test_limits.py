@@ -15,7 +15,7 @@ from fairlead.registry import limits
 from fairlead.registry.kind import Kind
 from fairlead.registry.schema import Schema
 from fairlead.registry.validate import Validator
-from fairlead.registry.walk import TOO_LARGE
+from fairlead.registry.validation_walk import LIMIT_REASONS
 from tests.architecture.test_bounds import every_kind
 
 ALL = {f"{kind.group}/{kind.name}": kind for kind in every_kind()}
@@ -95,8 +95,8 @@ def test_whatever_is_one_too_large_is_refused_for_that_alone_at_its_place(kind: 
     schema = kind.schema()
     validator = Validator(schema)
     for path, large in oversized(schema):
-        problems = validator.examine(holding(schema, path, large)).problems
-        assert [(each.field, each.reason in TOO_LARGE) for each in problems] == [(named(path), True)], path
+        problems = validator.validate(holding(schema, path, large)).problems
+        assert [(each.field, each.reason in LIMIT_REASONS) for each in problems] == [(named(path), True)], path
 
 
 @pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
@@ -105,9 +105,9 @@ def test_it_may_stay_where_it_was_before_and_may_not_grow(kind: Kind) -> None:
     validator = Validator(schema)
     for path, large in oversized(schema):
         stored = holding(schema, path, large)
-        assert validator.examine(holding(schema, path, large), stored).problems == [], path
+        assert validator.validate(holding(schema, path, large), stored).problems == [], path
         larger = large + large[:1] if not isinstance(large, dict) else {**large, "one more": next(iter(large.values()))}
-        assert validator.examine(holding(schema, path, larger), stored).problems, path
+        assert validator.validate(holding(schema, path, larger), stored).problems, path
 
 
 def wrong_bodies(schema: Schema) -> Iterator[tuple[str, Object]]:
@@ -124,7 +124,7 @@ def wrong_bodies(schema: Schema) -> Iterator[tuple[str, Object]]:
 def test_problems_are_collected_up_to_what_is_told_and_no_further(kind: Kind) -> None:
     validator = Validator(kind.schema())
     for path, body in wrong_bodies(kind.schema()):
-        problems = validator.examine(body).problems
+        problems = validator.validate(body).problems
         assert len(problems) <= MAX_PROBLEMS + 1, path
         assert all(each.field.startswith(path) for each in problems), path
 
@@ -136,7 +136,7 @@ def test_half_a_million_wrong_items_leave_no_trace_in_memory() -> None:
     body = {"apiVersion": "v1", "kind": "x", "metadata": {}, "spec": {"scope": {"rules": [rule] * 100}}}
     tracemalloc.start()
     try:
-        problems = validator.examine(body).problems
+        problems = validator.validate(body).problems
         error = Invalid.of(kind.name, kind.group, "a", problems)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -165,9 +165,9 @@ def nest(levels: int) -> Any:
 def test_a_free_form_place_is_bounded_in_bytes_values_and_levels(value: Any, beside: Object) -> None:
     validator = Validator(ALL["management.service.sh/App"].schema())
     for body in ({"status": value}, {"spec": {"versions": [{"bash": {"securityContext": value}}]}}):
-        [problem] = validator.examine({**body, **beside}).problems
-        assert problem.reason in TOO_LARGE
-    assert validator.examine({"status": value, **beside}, {"status": value}).problems == []
+        [problem] = validator.validate({**body, **beside}).problems
+        assert problem.reason in LIMIT_REASONS
+    assert validator.validate({"status": value, **beside}, {"status": value}).problems == []
 
 
 @pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
@@ -175,11 +175,11 @@ def test_what_is_large_and_within_the_bounds_passes(beside: Object) -> None:
     validator = Validator(ALL["management.service.sh/App"].schema())
     fine: list[Any] = [nest(limits.FREE_DEPTH // 2 - 1), {"a": [0] * 19_000}, {"a": "x" * 400_000, "[": ",{[" * 9_000}]
     for value in fine:
-        assert validator.examine({"status": value, **beside}).problems == []
+        assert validator.validate({"status": value, **beside}).problems == []
 
 
 def test_a_key_of_a_map_has_a_length() -> None:
     kind = ALL["management.service.sh/Project"]
     body = {"spec": {"quotas": {"project": {"x" * (limits.KEY + 1): "1"}}}}
-    [problem] = Validator(kind.schema()).examine(body).problems
+    [problem] = Validator(kind.schema()).validate(body).problems
     assert (problem.field, problem.reason) == ("spec.quotas.project", "FieldValueTooLong")

@@ -1,8 +1,8 @@
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.registry.deletion import finished, marked
-from fairlead.registry.writing import Deleting
+from fairlead.registry.write_options import DeleteOptions
+from fairlead.registry.write_rules import is_deletion_complete, mark_deleted
 from tests.kinds.examples import BY_NAME, complaints, example, prepared, problems
 
 KIND = BY_NAME["Namespace"]
@@ -69,12 +69,12 @@ def test_conditions_can_be_written_without_saying_the_phase() -> None:
 
 
 def test_a_deleted_namespace_ends_when_the_finalizers_of_its_spec_are_gone() -> None:
-    ending = marked(stored(), KIND, Deleting(), "2026-01-02T03:04:05Z")
+    ending = mark_deleted(stored(), KIND, DeleteOptions(), "2026-01-02T03:04:05Z")
     assert ending is not None
     assert ending["status"] == {"phase": "Terminating"}
     assert "deletionGracePeriodSeconds" not in ending["metadata"]
-    assert not finished(ending, KIND)
-    assert finished({**ending, "spec": {"finalizers": []}}, KIND)
+    assert not is_deletion_complete(ending, KIND)
+    assert is_deletion_complete({**ending, "spec": {"finalizers": []}}, KIND)
 
 
 def test_a_change_of_an_ending_namespace_keeps_its_phase() -> None:

@@ -4,17 +4,23 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.kinds.parameters import PATTERN_LIMIT, checked_values, definition_problems, given_values, undefined
+from fairlead.domain.parameters import (
+    MAX_PATTERN_LENGTH,
+    check_values,
+    definition_problems,
+    find_undefined,
+    parse_values,
+)
 
 
 def faults(definition: Object, value: Any = None) -> list[str]:
     given = {} if value is None else {"v": value}
-    return [problem.message for problem in checked_values([{"variable": "v", **definition}], given)[1]]
+    return [problem.message for problem in check_values([{"variable": "v", **definition}], given)[1]]
 
 
 def taken(definition: Object, value: Any = None) -> str:
     given = {} if value is None else {"v": value}
-    values, problems = checked_values([{"variable": "v", **definition}], given)
+    values, problems = check_values([{"variable": "v", **definition}], given)
     assert not problems
     return values["v"]
 
@@ -32,7 +38,7 @@ def taken(definition: Object, value: Any = None) -> str:
     ],
 )
 def test_dots_and_nesting_mean_the_same(text: str, expected: Object) -> None:
-    assert given_values(text) == (expected, [] if text else ())
+    assert parse_values(text) == (expected, [] if text else ())
 
 
 @pytest.mark.parametrize(
@@ -47,7 +53,7 @@ def test_dots_and_nesting_mean_the_same(text: str, expected: Object) -> None:
     ],
 )
 def test_a_text_that_is_no_list_of_values_is_a_problem(text: str, field: str) -> None:
-    _, problems = given_values(text)
+    _, problems = parse_values(text)
     assert [problem.field for problem in problems] == [field]
 
 
@@ -56,7 +62,7 @@ def test_text_is_checked_in_order(kind: str) -> None:
     definition = {"type": kind, "validation": "^[a-z]+$", "invalidation": "bad", "options": ["One", "Two"]}
     assert taken({**definition, "defaultValue": "good"}, "") == "good"
     assert faults({**definition, "required": True}, "") == [
-        "Required value: the parameter must be given; the template requires it"
+        "Required value: the parameter must be set; the template requires it"
     ]
     assert taken(definition, "One") == "One"
     assert "must match the regular expression ^[a-z]+$" in faults(definition, "Three")[0]
@@ -134,13 +140,13 @@ def test_a_password_is_not_told_in_messages() -> None:
 
 def test_errors_name_the_variable_and_come_all_at_once() -> None:
     definitions: list[Object] = [{"variable": "image.tag", "required": True}, {"variable": "size", "type": "number"}]
-    _, problems = checked_values(definitions, {"size": "big"})
+    _, problems = check_values(definitions, {"size": "big"})
     assert [problem.field for problem in problems] == ["spec.parameters[image.tag]", "spec.parameters[size]"]
 
 
 def test_what_is_not_defined_is_left_out_and_can_be_told() -> None:
-    assert checked_values([], {"a": "b"}) == ({}, [])
-    assert undefined([{"variable": "a"}], {"a": 1, "c": 2, "b": 3}) == ["b", "c"]
+    assert check_values([], {"a": "b"}) == ({}, [])
+    assert find_undefined([{"variable": "a"}], {"a": 1, "c": 2, "b": 3}) == ["b", "c"]
 
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(a*)*b$", "(x+x+)+y", "^(([a-z])+.)+[A-Z]([a-z])+$"])
@@ -169,13 +175,13 @@ def test_classes_of_characters_are_those_of_go(pattern: str, found: str, not_fou
 @pytest.mark.parametrize("escaped", list("wdsWDS"))
 def test_compiling_a_pattern_takes_time_that_grows_with_its_length(escaped: str) -> None:
     """The engine itself takes up to a second to write out five hundred of these classes; this takes milliseconds."""
-    pattern = rf"\{escaped}" * (PATTERN_LIMIT // 2)
+    pattern = rf"\{escaped}" * (MAX_PATTERN_LENGTH // 2)
     began = thread_time()
     list(definition_problems("spec.parameters", [{"variable": "v", "validation": pattern}]))
     assert thread_time() - began < 0.05
 
 
-@pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "(?:a{1000}){1000}", "a" * (PATTERN_LIMIT + 1)])
+@pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "(?:a{1000}){1000}", "a" * (MAX_PATTERN_LENGTH + 1)])
 def test_patterns_that_could_be_costly_or_are_none_are_refused(pattern: str) -> None:
     (problem,) = definition_problems("spec.parameters", [{"variable": "v", "validation": pattern}])
     assert problem.field == "spec.parameters[0].validation"

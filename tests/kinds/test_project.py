@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.kinds.project import project
+from fairlead.kinds.projects.project import project_kind
 from fairlead.registry.kind import Change
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import BY_NAME, cells, complaints, example, problems
@@ -30,7 +30,7 @@ def test_a_name_leaves_room_for_the_prefix_of_its_namespace() -> None:
 
 
 def test_another_prefix_moves_the_limit_and_the_namespace() -> None:
-    kind = project("x-")
+    kind = project_kind("x-")
     new = named("p" * 61)
     assert list(kind.check(Change("create", kind, User("ada"), None, new))) == []
     assert cells(kind, named("demo"))["Namespace"] == "x-demo"
@@ -66,7 +66,7 @@ def test_one_template_of_each_kind_can_be_the_default() -> None:
 @pytest.mark.parametrize("member", [{"kind": "User"}, {"name": "ada"}, {"kind": "Robot", "name": "r2"}])
 def test_a_member_is_a_named_user_or_team(member: Object) -> None:
     sent = with_spec(members=[member])
-    assert Validator(BY_NAME["Project"].schema()).examine(sent).problems
+    assert Validator(BY_NAME["Project"].schema()).validate(sent).problems
 
 
 def test_the_table_shows_namespace_readiness_and_members() -> None:

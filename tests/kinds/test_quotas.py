@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.kinds.quotas import FORCE, LAST_ACTIVITY, SLEEPING_SINCE, amount, asleep, holder_of, limits, usage
+from fairlead.domain.quotas import (
+    FORCE_ANNOTATION,
+    LAST_ACTIVITY_ANNOTATION,
+    SLEEPING_SINCE_ANNOTATION,
+    count_usage,
+    is_sleeping,
+    parse_limit,
+    quota_limits,
+    quota_owner,
+)
 
 SPACES = "spaceinstances"
 
@@ -13,7 +22,8 @@ SPACES = "spaceinstances"
 def instance(phase: str = "", user: str = "", team: str = "", **annotations: str) -> Object:
     owner = {name: value for name, value in (("user", user), ("team", team)) if value}
     noted = {
-        {"force": FORCE, "last": LAST_ACTIVITY, "since": SLEEPING_SINCE}[key]: text for key, text in annotations.items()
+        {"force": FORCE_ANNOTATION, "last": LAST_ACTIVITY_ANNOTATION, "since": SLEEPING_SINCE_ANNOTATION}[key]: text
+        for key, text in annotations.items()
     }
     return {"metadata": {"annotations": noted}, "spec": {"owner": owner}, "status": {"phase": phase}}
 
@@ -23,12 +33,12 @@ def instance(phase: str = "", user: str = "", team: str = "", **annotations: str
     [("10", 10), ("0", 0), ("1.5", 1), ("500m", 0), ("2000m", 2), ("2k", 2000), ("1Ki", 1024), ("1M", 10**6)],
 )
 def test_limits_are_quantities_cut_to_whole_numbers(text: str, number: int) -> None:
-    assert amount(text) == number
+    assert parse_limit(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "ten", "-1", "1e3", "10 "])
 def test_a_limit_that_cannot_be_read_allows_nothing(text: str) -> None:
-    assert amount(text) == 0
+    assert parse_limit(text) == 0
 
 
 @pytest.mark.parametrize(
@@ -49,26 +59,26 @@ def test_a_limit_that_cannot_be_read_allows_nothing(text: str) -> None:
     ],
 )
 def test_an_instance_is_asleep_until_somebody_wakes_it(obj: Object, sleeps: bool) -> None:
-    assert asleep(obj) is sleeps
+    assert is_sleeping(obj) is sleeps
 
 
 def test_an_owner_is_a_user_or_a_team() -> None:
-    assert holder_of(instance(user="ada")) == ("user", "ada")
-    assert holder_of(instance(team="core")) == ("team", "core")
-    assert holder_of(instance()) is None
-    assert holder_of({"spec": {"owner": "ada"}}) is None
+    assert quota_owner(instance(user="ada")) == ("user", "ada")
+    assert quota_owner(instance(team="core")) == ("team", "core")
+    assert quota_owner(instance()) is None
+    assert quota_owner({"spec": {"owner": "ada"}}) is None
 
 
 def test_what_a_team_has_is_not_counted_for_its_members() -> None:
     objects = [instance(user="ada"), instance("Sleeping", user="ada"), instance(team="core"), instance()]
-    counted = usage((SPACES, each) for each in objects)
-    assert dict(counted.project) == {SPACES: 4, f"{SPACES}.active": 3}
-    assert dict(counted.holders["user", "ada"]) == {SPACES: 2, f"{SPACES}.active": 1}
-    assert dict(counted.holders["team", "core"]) == {SPACES: 1, f"{SPACES}.active": 1}
+    counted = count_usage((SPACES, each) for each in objects)
+    assert dict(counted.total) == {SPACES: 4, f"{SPACES}.active": 3}
+    assert dict(counted.by_owner["user", "ada"]) == {SPACES: 2, f"{SPACES}.active": 1}
+    assert dict(counted.by_owner["team", "core"]) == {SPACES: 1, f"{SPACES}.active": 1}
 
 
 def test_limits_of_other_things_are_not_ours_to_count() -> None:
     quotas: dict[str, Any] = {"project": {SPACES: "1", f"{SPACES}.active": "2", "limits.cpu": "4", "count/pods": "9"}}
-    found = limits({"spec": {"quotas": quotas}}, "project", (SPACES,))
+    found = quota_limits({"spec": {"quotas": quotas}}, "project", (SPACES,))
     assert found == {SPACES: "1", f"{SPACES}.active": "2"}
-    assert limits({"spec": {}}, "user", (SPACES,)) == {}
+    assert quota_limits({"spec": {}}, "user", (SPACES,)) == {}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.registry import meta
-from fairlead.registry.table import columns_of
+from fairlead.registry import metadata
+from fairlead.registry.table import table_columns
 from tests.kinds.examples import BY_NAME, cells, complaints, example, prepared, problems
 
 GROUP = "rbac.authorization.k8s.io"
@@ -249,19 +249,19 @@ def test_the_subjects_of_a_binding_can_change(kind: str) -> None:
 )
 def test_names_are_whatever_a_path_can_hold(kind: str, name: str, fault: str) -> None:
     obj = example(kind, metadata={"name": name})
-    found = list(meta.problems(obj, BY_NAME[kind]))
+    found = list(metadata.problems(obj, BY_NAME[kind]))
     assert [problem.field for problem in found] == (["metadata.name"] if fault else [])
     assert all(problem.message.endswith(fault) for problem in found)
 
 
 @pytest.mark.parametrize("kind", ROLES)
 def test_roles_are_listed_with_the_date_of_their_creation(kind: str) -> None:
-    assert [column.name for column in columns_of(BY_NAME[kind])] == ["Name", "Created At"]
+    assert [column.name for column in table_columns(BY_NAME[kind])] == ["Name", "Created At"]
 
 
 @pytest.mark.parametrize("kind", BINDINGS)
 def test_bindings_are_listed_with_their_role_and_subjects(kind: str) -> None:
-    columns = columns_of(BY_NAME[kind])
+    columns = table_columns(BY_NAME[kind])
     assert [column.name for column in columns] == ["Name", "Role", "Age", "Users", "Groups", "ServiceAccounts"]
     assert [column.name for column in columns if column.wide] == ["Users", "Groups", "ServiceAccounts"]
     people = [{"kind": "User", "name": name} for name in ("ada", "bob")]

@@ -6,7 +6,8 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.kinds.reviews import (
+from fairlead.kinds.access.whoami import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
+from fairlead.kinds.rbac.access_reviews import (
     EXPLAINED_REVIEW,
     EXPLAINED_SELF_REVIEW,
     LOCAL_SUBJECT_ACCESS_REVIEW,
@@ -14,7 +15,6 @@ from fairlead.kinds.reviews import (
     SELF_SUBJECT_RULES_REVIEW,
     SUBJECT_ACCESS_REVIEW,
 )
-from fairlead.kinds.selves import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
 from fairlead.registry.kind import Change, Kind
 
 REVIEWS = (
@@ -38,13 +38,13 @@ def complaints(kind: Kind, spec: Object | None = None, **metadata: Any) -> list[
     if spec is not None:
         obj["spec"] = spec
     change = Change("create", kind, User("ada"), None, obj)
-    kind.prepare(change)
+    kind.default(change)
     return [str(problem) for problem in kind.check(change)]
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND, ids=lambda kind: f"{kind.group}-{kind.name}")
 def test_they_are_asked_with_a_post_and_nothing_else(kind: Kind) -> None:
-    assert (kind.stored, kind.verbs, kind.builtin) == (False, ("create",), True)
+    assert (kind.persisted, kind.verbs, kind.builtin) == (False, ("create",), True)
 
 
 @pytest.mark.parametrize("kind", ACCESS, ids=lambda kind: f"{kind.group}-{kind.name}")
@@ -76,7 +76,7 @@ def test_somebody_must_be_meant() -> None:
 def test_a_key_stands_for_somebody_and_for_nobody_else() -> None:
     assert complaints(EXPLAINED_REVIEW, {"resourceAttributes": GET, "accessKey": "k"}) == []
     (problem,) = complaints(EXPLAINED_REVIEW, {"resourceAttributes": GET, "accessKey": "k", "user": "x"})
-    assert problem == "spec.accessKey: Forbidden: a key says by itself whose it is; leave out user"
+    assert problem == "spec.accessKey: Forbidden: the subject is derived from the key; leave out user"
 
 
 def test_what_is_not_stored_has_no_metadata() -> None:
@@ -107,4 +107,4 @@ def test_a_local_review_is_not_about_paths() -> None:
 
 
 def test_a_token_is_a_secret_that_no_answer_has() -> None:
-    assert TOKEN_REVIEW.secret == TOKEN_REVIEW.hidden == ("spec.token",)
+    assert TOKEN_REVIEW.sensitive == TOKEN_REVIEW.write_only == ("spec.token",)

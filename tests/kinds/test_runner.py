@@ -2,7 +2,13 @@
 
 import pytest
 
-from fairlead.kinds.runner import RUNNER, RUNNER_ACCESS_KEY, RUNNER_COMPONENT, RUNNER_CONFIG, RUNNER_KEY_ROTATION
+from fairlead.kinds.clusters.runner import (
+    RUNNER,
+    RUNNER_ACCESS_KEY,
+    RUNNER_COMPONENT,
+    RUNNER_CONFIG,
+    RUNNER_KEY_ROTATION,
+)
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import cells, complaints, example
 
@@ -38,12 +44,12 @@ def test_a_runner_can_be_used_unless_it_says_otherwise() -> None:
 
 def test_names_fit_into_labels_because_keys_carry_them() -> None:
     assert RUNNER.name_is_label
-    assert RUNNER_COMPONENT.key_secret("local") == "runner-local-key"
+    assert RUNNER_COMPONENT.key_secret_name("local") == "runner-local-key"
 
 
 def test_what_hands_out_a_key_says_so() -> None:
-    assert RUNNER_ACCESS_KEY.secret == RUNNER_KEY_ROTATION.secret == ("accessKey",)
-    assert not RUNNER_CONFIG.secret
+    assert RUNNER_ACCESS_KEY.sensitive == RUNNER_KEY_ROTATION.sensitive == ("accessKey",)
+    assert not RUNNER_CONFIG.sensitive
     assert [(action.name, action.verbs) for action in RUNNER.actions] == [
         ("accesskey", ("get",)),
         ("config", ("get",)),
@@ -52,5 +58,5 @@ def test_what_hands_out_a_key_says_so() -> None:
 
 
 def test_an_overlap_is_no_negative_number() -> None:
-    findings = Validator(RUNNER_KEY_ROTATION.schema()).examine({"spec": {"overlapSeconds": -1}})
+    findings = Validator(RUNNER_KEY_ROTATION.schema()).validate({"spec": {"overlapSeconds": -1}})
     assert [problem.field for problem in findings.problems] == ["spec.overlapSeconds"]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.scope import CLI_FLAG, Scope, ScopeRole, ScopeRule
-from fairlead.kinds.scopes import SCOPE, scope_problems
+from fairlead.core.scope import CLI_FIELD, Scope, ScopeRole, ScopeRule
+from fairlead.kinds.access.scope import SCOPE, scope_problems
 from fairlead.registry.schema import obj
 from fairlead.registry.validate import Validator
 
@@ -47,21 +47,21 @@ def message(scope: Any) -> str:
 
 
 def test_a_scope_with_everything_in_it_fits_the_schema_and_the_rules() -> None:
-    findings = Validator(obj(scope=SCOPE)).examine({"scope": EVERYTHING})
-    assert (findings.unknown, findings.problems) == ([], [])
+    findings = Validator(obj(scope=SCOPE)).validate({"scope": EVERYTHING})
+    assert (findings.unknown_fields, findings.problems) == ([], [])
     assert complaints(EVERYTHING) == []
 
 
 def test_the_schema_has_every_field_that_is_read_and_no_other() -> None:
     """A field of the value that the schema does not know could never be set, and the other way round never count."""
-    read = Scope.of(EVERYTHING)
-    assert read is not None and not read.holds_nothing
+    read = Scope.parse(EVERYTHING)
+    assert read is not None and not read.is_empty
     assert all(getattr(read, each.name) for each in fields(Scope))
     assert all(any(getattr(rule, name) for rule in read.rules) for name in ScopeRule.__slots__)
     assert all(getattr(read.roles[0], name) for name in ScopeRole.__slots__)
     assert len(SCOPE["properties"]) == len(fields(Scope))
     assert len(SCOPE["properties"]["rules"]["items"]["properties"]) == len(ScopeRule.__slots__)
-    assert CLI_FLAG in SCOPE["properties"]
+    assert CLI_FIELD in SCOPE["properties"]
 
 
 @pytest.mark.parametrize("scope", [None, {}, {"projects": []}, {"rules": [{}]}, {"rules": None, "projects": None}])
@@ -161,14 +161,14 @@ def test_every_problem_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("scope", "advice"),
     [
-        ({"projects": [{}]}, "Required value: name one, or use `*` for all of them"),
-        ({"rules": [{"cluster": "*"}]}, "there is no wildcard here; leave it empty to allow all of them"),
+        ({"projects": [{}]}, "Required value: set a name, or `*` for all of them"),
+        ({"rules": [{"cluster": "*"}]}, "wildcards are not supported here; leave it empty to allow all of them"),
         ({"rules": [{"resources": [{"resources": ["*", "a"]}]}]}, 'overlaps with "*"'),
         (
             {"rules": [{"resourceNames": ["x"]}]},
-            "say which resources they are names of, in spec.scope.rules[0].resources",
+            "set the resources that the names belong to in spec.scope.rules[0].resources",
         ),
-        ({"rules": [{"nonResourceURLs": ["/lo*"]}]}, "`*` can only be the whole last step of a path, as in /apis/*"),
+        ({"rules": [{"nonResourceURLs": ["/lo*"]}]}, "`*` can only be the whole last segment of a path, as in /apis/*"),
         ({"rules": [{"requestTargets": ["x"]}]}, 'supported values: "Management", "Cluster", "ProjectSpace"'),
     ],
 )

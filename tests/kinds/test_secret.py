@@ -102,4 +102,4 @@ def test_an_immutable_secret_is_frozen_for_good() -> None:
 def test_the_type_stays_and_the_values_are_secret() -> None:
     kind = BY_NAME["Secret"]
     assert kind.immutable == ("type",)
-    assert set(kind.secret) == {"data", "stringData"}
+    assert set(kind.sensitive) == {"data", "stringData"}

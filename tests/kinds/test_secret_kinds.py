@@ -30,7 +30,7 @@ def test_the_rules_of_a_secret(kind: str, spec: Object, expected: list[str]) -> 
 
 @both
 def test_the_data_is_sealed_and_can_be_read_again(kind: str) -> None:
-    assert (BY_NAME[kind].secret, BY_NAME[kind].hidden) == (("spec.data",), ())
+    assert (BY_NAME[kind].sensitive, BY_NAME[kind].write_only) == (("spec.data",), ())
 
 
 @both

@@ -3,7 +3,13 @@
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.kinds.serviceaccount import account_of, account_uid, is_account_key, subject_of, token_problems
+from fairlead.kinds.core.service_account import (
+    account_uid,
+    account_username,
+    is_account_key,
+    parse_account_username,
+    token_problems,
+)
 from tests.kinds.examples import example, prepared
 
 
@@ -13,9 +19,9 @@ def test_of_references_to_secrets_only_the_name_is_kept() -> None:
 
 
 def test_the_user_name_of_an_account_leads_back_to_it() -> None:
-    assert subject_of("demo", "robot.one") == "system:serviceaccount:demo:robot.one"
-    assert account_of(subject_of("demo", "robot.one")) == ("demo", "robot.one")
-    assert account_of("service:runner:demo") == ("", "")
+    assert account_username("demo", "robot.one") == "system:serviceaccount:demo:robot.one"
+    assert parse_account_username(account_username("demo", "robot.one")) == ("demo", "robot.one")
+    assert parse_account_username("service:runner:demo") == ("", "")
 
 
 def test_a_key_of_an_account_is_known_by_its_subject_and_not_by_its_label() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fairlead.core.objects import Object
-from fairlead.kinds.team import TEAM
+from fairlead.kinds.access.users import TEAM
 from tests.kinds.examples import cells, complaints, example, prepared
 
 

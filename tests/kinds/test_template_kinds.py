@@ -50,4 +50,4 @@ def test_tables_show_the_newest_version(kind: str) -> None:
     ],
 )
 def test_passwords_in_all_versions_are_hidden(kind: str, path: str) -> None:
-    assert path in BY_NAME[kind].hidden
+    assert path in BY_NAME[kind].write_only

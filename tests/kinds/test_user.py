@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.objects import Object, dig
-from fairlead.kinds.user import PROFILE, USER
+from fairlead.core.objects import Object, get_path
+from fairlead.kinds.access.users import PROFILE, USER
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import cells, complaints, example, prepared, problems
 
@@ -44,7 +44,7 @@ def test_the_token_generation_never_falls() -> None:
     assert problems(user(tokenGeneration=3), old) == []
     for sent in ({"tokenGeneration": 2}, {}):
         [problem] = problems(user(**sent), old)
-        assert problem.field == "spec.tokenGeneration" and "would work again" in problem.message
+        assert problem.field == "spec.tokenGeneration" and "would become valid again" in problem.message
 
 
 def test_one_user_has_one_owner() -> None:
@@ -64,7 +64,7 @@ def test_what_users_have_below_them() -> None:
 
 
 def test_a_profile_never_shows_a_password() -> None:
-    assert set(PROFILE.hidden) == {"password", "currentPassword"}
+    assert set(PROFILE.write_only) == {"password", "currentPassword"}
     body = {"displayName": "Ada", "password": "p", "currentPassword": "q", "custom": {"theme": "dark"}}
-    assert Validator(PROFILE.schema()).examine(body).problems == []
-    assert dig(PROFILE.fields, "password.format") == "password"
+    assert Validator(PROFILE.schema()).validate(body).problems == []
+    assert get_path(PROFILE.fields, "password.format") == "password"

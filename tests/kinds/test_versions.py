@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from fairlead.kinds.versions import best_match, newest, parse_pattern, parse_version
+from fairlead.domain.template_resolution import best_match, newest_version, parse_pattern, parse_version
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_the_newest_that_fits_is_chosen_by_number_and_not_by_letter(pattern: str
 
 
 def test_without_versions_there_is_no_newest() -> None:
-    assert newest([]) is None
-    assert newest(["latest"]) is None
+    assert newest_version([]) is None
+    assert newest_version(["latest"]) is None
 
 
 numbers = some.tuples(*(some.integers(0, 999),) * 3)
@@ -70,4 +70,4 @@ numbers = some.tuples(*(some.integers(0, 999),) * 3)
 
 @given(some.lists(numbers, min_size=1))
 def test_the_newest_is_the_largest(versions: list[tuple[int, int, int]]) -> None:
-    assert newest(".".join(map(str, each)) for each in versions) == ".".join(map(str, max(versions)))
+    assert newest_version(".".join(map(str, each)) for each in versions) == ".".join(map(str, max(versions)))

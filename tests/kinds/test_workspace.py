@@ -56,6 +56,6 @@ def test_the_owner_column_shows_users_and_teams() -> None:
 
 
 def test_passwords_inside_written_out_templates_are_secret() -> None:
-    secret = BY_NAME["DevPodWorkspaceInstance"].secret
+    secret = BY_NAME["DevPodWorkspaceInstance"].sensitive
     assert "spec.template.virtualClusterTemplate.helmRelease.chart.password" in secret
     assert "status.instance.spaceTemplate.charts.password" in secret

@@ -11,9 +11,9 @@ from fairlead.kinds import KINDS
 from fairlead.registry.kind import Kind
 from tests.kinds.examples import example
 
-ALL_SECRET_KINDS = tuple(kind for kind in KINDS if kind.secret)
-SECRET_KINDS = tuple(kind for kind in ALL_SECRET_KINDS if kind.stored and "create" in kind.verbs)
-READABLE = tuple(kind for kind in SECRET_KINDS if set(kind.secret) - set(kind.hidden))
+ALL_SECRET_KINDS = tuple(kind for kind in KINDS if kind.sensitive)
+SECRET_KINDS = tuple(kind for kind in ALL_SECRET_KINDS if kind.persisted and "create" in kind.verbs)
+READABLE = tuple(kind for kind in SECRET_KINDS if set(kind.sensitive) - set(kind.write_only))
 """Kinds whose secrets come back to those who may read them."""
 
 
@@ -64,7 +64,7 @@ def planted(kind: Kind, name: str, canaries: Canaries) -> dict[str, Any]:
     obj["metadata"] = {"name": name, **({"namespace": "default"} if kind.namespaced else {})}
     for name in _CLASHES.get(kind.name, ()):
         obj["spec"].pop(name, None)
-    for path in kind.secret:
+    for path in kind.sensitive:
         _put(obj, path.split("."), path, kind, canaries)
     return obj
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlead.core.seal_keys import new_key
+from fairlead.core.crypto.key_file import generate_key
 from tests.live.process import MANAGEMENT, PATIENCE, Server, running
 from tests.storage import etcd_server, postgres_server
 
 LEASE = f"{MANAGEMENT}/apis/coordination.k8s.io/v1/namespaces/service-system/leases/fairlead-controllers"
 NAMESPACES = f"{MANAGEMENT}/api/v1/namespaces"
-LEADING = "leading now: controllers work in this replica"
+LEADING = "became leader: controllers run in this replica"
 
 STORES = ("postgres", "etcd") if os.environ.get("TEST_STORES") == "all" else ("postgres",)
 """The ordinary run has one of them, as what it shows is not up to the store; `make test-faults` has both."""
@@ -38,7 +38,7 @@ def store_for(kind: str, folder: Path) -> str:
 
 def new_secrets() -> dict[str, str]:
     """What all replicas are given in their environment."""
-    key = new_key()
+    key = generate_key()
     seal_keys = f"{key.id} {base64.b64encode(key.secret).decode()}"
     return {"seal_keys": seal_keys, "pepper": base64.b64encode(os.urandom(32)).decode()}
 

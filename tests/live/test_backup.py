@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.app.moving import back_up, copy, verified
+from fairlead.app.maintenance import back_up, copy_store, verify_backup
 from fairlead.settings import StartError
-from fairlead.storage.backup import Backup
+from fairlead.storage.backup import BackupReader
 from tests.live.process import CONFIGMAPS, MANAGEMENT, PATIENCE, ROOT, Server, configmap, environment, running
 from tests.live.test_shutdown import Writers, listed
 from tests.storage.durable import etcd_address, postgres_address
@@ -32,7 +32,7 @@ def fairlead(*arguments: str) -> None:
 def remembered(folder: Path) -> tuple[int, bytes]:
     """The revision of a backup, and all that it holds in one piece."""
     with folder.open("rb") as file:
-        backup = Backup(file)
+        backup = BackupReader(file)
         return backup.header.revision, b"".join(value for _, value in backup.records())
 
 
@@ -100,7 +100,7 @@ def test_a_server_moves_from_sqlite_to_postgresql_and_on_to_etcd(tmp_path: Path)
             client.post(SECRETS, json=SECRET)
             before = client.post(CONFIGMAPS, json=configmap("thing")).json()
         with pytest.raises(StartError, match="in use by another server"):
-            asyncio.run(copy(sqlite, postgres))
+            asyncio.run(copy_store(sqlite, postgres))
         server.stop()
     fairlead("store", "copy", sqlite, postgres)
     with running(data, store=postgres) as server:
@@ -108,10 +108,10 @@ def test_a_server_moves_from_sqlite_to_postgresql_and_on_to_etcd(tmp_path: Path)
             known(client, before, int(before["metadata"]["resourceVersion"]))
             then = client.get(f"{CONFIGMAPS}/thing").json()
         with pytest.raises(StartError, match="stop all servers"):
-            asyncio.run(copy(postgres, etcd))
+            asyncio.run(copy_store(postgres, etcd))
         asyncio.run(back_up(postgres, str(online)))
         server.stop()
-    assert verified(str(online)).count > 10
-    asyncio.run(copy(postgres, etcd, quiet=0))
+    assert verify_backup(str(online)).count > 10
+    asyncio.run(copy_store(postgres, etcd, idle_seconds=0))
     with running(data, store=etcd) as server, server.client() as client:
         known(client, then, int(then["metadata"]["resourceVersion"]))

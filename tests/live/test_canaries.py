@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.kinds.config import CONFIG, CONFIG_NAME
+from fairlead.kinds.clusters.config import CONFIG, CONFIG_NAME
 from fairlead.registry.kind import Kind
 from tests.live.canaries import (
     ALL_SECRET_KINDS,
@@ -137,7 +137,9 @@ def use(kind: Kind, ask: Client, after: Aftermath) -> None:
         if "apply" not in media_type:
             options["params"] = {}
         ask("PATCH", f"{place}/one", content=json.dumps(patch), **options)
-    copying = [{"op": "copy", "from": f"/{path.replace('.', '/')}", "path": "/metadata/labels"} for path in kind.secret]
+    copying = [
+        {"op": "copy", "from": f"/{path.replace('.', '/')}", "path": "/metadata/labels"} for path in kind.sensitive
+    ]
     for operation in copying:
         headers = {"Content-Type": "application/json-patch+json"}
         ask("PATCH", f"{place}/one", content=json.dumps([operation]), headers=headers)

@@ -310,4 +310,4 @@ def test_a_cluster_that_is_away_is_told_of(
         connect(admin, cluster, content)
     config = kubeconfig(world.near, entrance(cluster), world.near.key)
     told = kubectl_at(component(name), tmp_path, config).refused("get", "pods")
-    assert "the cluster cannot be reached; see whether it runs" in told
+    assert "the cluster is unreachable; check that it is running" in told

@@ -198,7 +198,7 @@ def test_t19_impersonation_is_never_ignored(world: World, adas_own: str, name: s
 
 def test_t19_a_key_with_a_scope_does_not_impersonate(ada: httpx.Client) -> None:
     answer = ada.get(f"{entrance('oslo')}{PODS}", headers={"Impersonate-User": "ada"})
-    assert answer.status_code == 403 and "an access key with a scope cannot impersonate" in answer.json()["message"]
+    assert answer.status_code == 403 and "has a scope and cannot impersonate" in answer.json()["message"]
 
 
 def test_t19_an_impersonated_user_needs_the_right_to_use_the_cluster(world: World) -> None:

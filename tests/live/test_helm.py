@@ -56,7 +56,7 @@ def test_a_repository_with_a_password_is_used_by_those_who_know_it(world: HelmWo
         repo = locked.url if sort == "https" else locked.oci_url
         world.make_from_template(f"guessing-{sort}", world.locked_release(repo, "wrong-password"))
         message = world.await_condition(f"guessing-{sort}", DEPLOYED, "HelmFailed")
-        assert "the chart could not be fetched" in message and "wrong-password" not in message
+        assert "the chart could not be downloaded" in message and "wrong-password" not in message
         world.delete(f"guessing-{sort}")
         world.make_from_template(f"knowing-{sort}", world.locked_release(repo, "repo-password"))
         world.await_condition(f"knowing-{sort}", DEPLOYED, "Deployed")

@@ -20,8 +20,8 @@ import jwt
 import pytest
 
 from fairlead.authn.direct_tokens import AUDIENCE
-from fairlead.core import seal_keys
-from fairlead.core.sealing import is_sealed, key_id_of
+from fairlead.core.crypto import key_file
+from fairlead.core.crypto.encryption import is_encrypted, key_id_of
 from fairlead.storage.open import open_store
 from tests.live.process import MANAGEMENT, PATIENCE, Server
 from tests.live.replicas import STORES, Replicas, eventually, new_secrets, replicas, store_for
@@ -51,8 +51,8 @@ def with_files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Repli
 def hand_over(group: Replicas) -> None:
     """The first replica's keys become the second one's."""
     new = group.folder / "replica2" / "new.keys"
-    shutil.copy(group.folder / "replica1" / seal_keys.FILE_NAME, new)
-    new.replace(group.folder / "replica2" / seal_keys.FILE_NAME)
+    shutil.copy(group.folder / "replica1" / key_file.KEY_FILE_NAME, new)
+    new.replace(group.folder / "replica2" / key_file.KEY_FILE_NAME)
 
 
 def write(client: httpx.Client, name: str) -> None:
@@ -87,10 +87,10 @@ def test_the_keys_for_sealing_change_while_two_replicas_write_and_read(with_file
         working = [pool.submit(work, server, who) for server, who in zip(group.servers, "ab", strict=True)]
         try:
             eventually(lambda: len(names) > 10)
-            new = seal_keys.rotate(group.folder / "replica1")[0].id
+            new = key_file.rotate_key(group.folder / "replica1")[0].id
             hand_over(group)
             done = [group.folder / f"replica{number}" for number in (1, 2)]
-            eventually(lambda: any(seal_keys.resealed_under(each) == new for each in done), 4 * PATIENCE)
+            eventually(lambda: any(key_file.reencrypted_key_id(each) == new for each in done), 4 * PATIENCE)
         finally:
             stop.set()
         for each in working:
@@ -105,7 +105,7 @@ def test_the_keys_for_sealing_change_while_two_replicas_write_and_read(with_file
 async def keys_in_use(address: str) -> set[str]:
     store = await open_store(address)
     try:
-        return {key_id_of(record.value) for record in (await store.scan(())).records if is_sealed(record.value)}
+        return {key_id_of(record.value) for record in (await store.scan(())).records if is_encrypted(record.value)}
     finally:
         await store.close()
 

@@ -12,7 +12,7 @@ import httpx
 import orjson
 import pytest
 
-from fairlead.storage.contract import Change, Event, Store
+from fairlead.storage.contract import Event, Store, Write
 from fairlead.storage.open import open_store
 from tests.live.process import MANAGEMENT, Server
 from tests.live.replicas import LEADING, LEASE, NAMESPACES, STORES, Replicas, eventually, logged, replicas
@@ -79,7 +79,7 @@ def test_a_leader_that_stood_still_and_wakes_up_finds_another_one_at_work(group:
     print(f"controllers work again after SIGSTOP: {time.monotonic() - begun:.1f} s")
     taken = holder(other)
     os.kill(leader.process.pid, signal.SIGCONT)
-    eventually(lambda: any(line["event"].startswith("not leading any more") for line in logged(leader)))
+    eventually(lambda: any(line["event"].startswith("lost leadership") for line in logged(leader)))
     work_is_done(leader, "awake")
     assert holder(leader) == holder(other) == taken
 
@@ -127,7 +127,7 @@ async def _fill(store: Store) -> None:
     for start in range(0, MANY, 100):
         names = [f"c{number}" for number in range(start, start + 100)]
         values = [record.value.replace(b'"name":"c"', b'"name":"%b"' % name.encode()) for name in names]
-        made = [Change((*CONFIGMAPS, name), value, 0) for name, value in zip(names, values, strict=True)]
+        made = [Write((*CONFIGMAPS, name), value, 0) for name, value in zip(names, values, strict=True)]
         await store.commit(made)
 
 
@@ -136,7 +136,7 @@ async def _rewrite(store: Store, key: tuple[str, ...], old: bytes, new: bytes) -
     assert record is not None and old in record.value
     value = record.value.replace(old, new, 1)
     assert orjson.loads(value)
-    return await store.commit([Change(key, value, record.revision)])
+    return await store.commit([Write(key, value, record.revision)])
 
 
 async def _events_after(store: Store, revision: int) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Scopes as clients meet them: one request for each row of docs/access-keys.md and each scope, to a real server (T-1).
+"""Scopes over HTTP: one request for each row of tests/authz/scope_matrix.md and each scope, to a real server (T-1).
 
 `tests/authz/test_scope_matrix.py` asks the authorizer about every request there can be. This asks the whole server, so
 that nothing on the way lets by what the authorizer would refuse.
@@ -11,14 +11,14 @@ from typing import Any
 
 import httpx
 
-from fairlead.core.call import Target
+from fairlead.core.call import RequestInfo
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.server.documents import documents
-from fairlead.server.identify import PUBLIC_PATHS
+from fairlead.server.auth.stages import PUBLIC_PATHS
+from fairlead.server.discovery.documents import build_documents
 from tests.authz.scope_requests import Asked, every_request
-from tests.authz.scope_table import CUT, DENY, Table, read_table
+from tests.authz.scope_table import DENY, FILTERED, Table, read_table
 from tests.live.process import MANAGEMENT, Server, running
 
 M = f"{MANAGEMENT}/apis/{MANAGEMENT_GROUP}/v1"
@@ -39,14 +39,14 @@ AT_ONCE = 16
 def asked_once() -> Iterator[Asked]:
     """The first request of each row and verb that can be sent by itself. Watches would only take time."""
     seen = set()
-    for asked in every_request(CATALOG, documents(CATALOG), PUBLIC_PATHS):
+    for asked in every_request(CATALOG, build_documents(CATALOG), PUBLIC_PATHS):
         place = asked.row, asked.verb
         if asked.behind is None and place not in seen and _is_sendable(asked.target):
             seen.add(place)
             yield asked
 
 
-def _is_sendable(target: Target) -> bool:
+def _is_sendable(target: RequestInfo) -> bool:
     """Whether a method and a path can say it: a list and a create have no name, and everything else has one."""
     if target.root != "management" or target.verb not in METHODS:
         return False
@@ -60,7 +60,7 @@ def _is_sendable(target: Target) -> bool:
     return bool(target.name) != collective
 
 
-def path_of(target: Target) -> str:
+def path_of(target: RequestInfo) -> str:
     if not target.resource:
         return f"{MANAGEMENT}{target.path}"
     root = f"{MANAGEMENT}/apis/{target.group}/v1" if target.group else f"{MANAGEMENT}/api/v1"
@@ -71,7 +71,7 @@ def path_of(target: Target) -> str:
 
 
 def make_keys(server: Server, table: Table) -> dict[str, str]:
-    """A key of ada's for each scope on the page. She may do everything, so that only the scope refuses anything."""
+    """A key of ada's for each scope of the table. She may do everything, so that only the scope refuses anything."""
     with server.client() as client:
 
         def make(plural: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def differs(said: str, answer: httpx.Response) -> bool:
     refused = answer.status_code == 403 and REFUSED in answer.text
     if said == DENY:
         return not refused
-    return refused or (said == CUT and answer.status_code != 200)
+    return refused or (said == FILTERED and answer.status_code != 200)
 
 
 async def test_t1_the_server_answers_as_the_page_says(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ async def test_t1_the_server_answers_as_the_page_says(tmp_path: Path) -> None:
                     content=b"{}" if verb in ("create", "update", "patch") else None,
                 )
                 if differs(said, answer):
-                    found.append(f"{column}: {verb} {path}: the page says {said}, got {answer.text[:200]}")
+                    found.append(f"{column}: {verb} {path}: the table says {said}, got {answer.text[:200]}")
 
             cells = iter([(column, asked) for column in keys for asked in requests])
 

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from fairlead.cli.admin_kubeconfig import read_key
+from fairlead.cli.server.admin_kubeconfig import read_key
 from tests.live.process import CONFIGMAPS, PATIENCE, ROOT, command, environment, running
 
 

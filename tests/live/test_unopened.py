@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from fairlead.app import run
-from fairlead.core.seal_keys import SealKeys, new_key, write_keys
-from fairlead.core.sealing import Keyring
+from fairlead.core.crypto.encryption import Keyring
+from fairlead.core.crypto.key_file import EncryptionKeyFile, generate_key, write_keys
 from fairlead.settings import Settings, StartError, load
-from fairlead.storage.contract import Change, Store
+from fairlead.storage.contract import Store, Write
+from fairlead.storage.encrypted import EncryptedStore
 from fairlead.storage.open import open_store
-from fairlead.storage.sealed import Sealed
 
 SECRET = ("", "secrets", "default", "lost")
 
@@ -24,13 +24,15 @@ async def _once(settings: Settings) -> None:
 
 async def _seal_with_a_key_that_is_lost(settings: Settings, folder: Path) -> str:
     """Only the newest state is left of it, and no history."""
-    lost = new_key()
+    lost = generate_key()
     write_keys(folder / "seal.keys", [lost])
-    keyring = SealKeys(folder).read()
+    keyring = EncryptionKeyFile(folder).read()
     assert keyring is not None
     store = await open_store(settings.store_url)
     try:
-        revision = await Sealed(store, keyring, lambda key, value: True).commit([Change(SECRET, b'{"data":{}}', 0)])
+        revision = await EncryptedStore(store, keyring, lambda key, value: True).commit(
+            [Write(SECRET, b'{"data":{}}', 0)]
+        )
         await store.compact(revision)
     finally:
         await store.close()
@@ -42,7 +44,7 @@ async def test_a_credential_that_does_not_open_is_named_at_the_start(tmp_path: P
     await _once(settings)
     (tmp_path / "lost").mkdir()
     key = await _seal_with_a_key_that_is_lost(settings, tmp_path / "lost")
-    with pytest.raises(StartError, match=f"secrets/default/lost is sealed under key {key}, which is not in"):
+    with pytest.raises(StartError, match=f"secrets/default/lost is encrypted with key {key}, which is not in"):
         await _once(settings)
 
 
@@ -58,7 +60,7 @@ async def test_whoever_cannot_open_everything_does_not_tell_others_which_key_to_
     async def agree(store: Store, keyring: Keyring) -> None:
         told.append(keyring)
 
-    monkeypatch.setattr("fairlead.app.agree_on_active", agree)
+    monkeypatch.setattr("fairlead.app.publish_active_key", agree)
     with pytest.raises(StartError):
         await _once(settings)
     assert told == []

@@ -83,8 +83,8 @@ def names(world: World, name: str, resource: str) -> set[str]:
         ("granting", binding("cluster-admin"), "OwnerForbidden", "attempting to grant RBAC permissions"),
         ("wide", ROLE, "OwnerForbidden", "attempting to grant RBAC permissions"),
         ("quota", QUOTA, "OwnerForbidden", 'cannot patch resource "resourcequotas"'),
-        ("crd", CRD, "TemplateObjects", "lives in no namespace"),
-        ("relabelling", OWN_NAMESPACE, "TemplateObjects", "lives in no namespace"),
+        ("crd", CRD, "TemplateObjects", "is cluster-scoped"),
+        ("relabelling", OWN_NAMESPACE, "TemplateObjects", "is cluster-scoped"),
     ],
 )
 def test_what_the_owner_may_not_make_is_refused(

@@ -87,7 +87,7 @@ def test_a_deleted_namespace_is_made_again_and_said_to_have_been_lost(
         )
         wait_until(lambda: condition(space(), "SpaceReady").get("status") == "True", "the space is ready again", 30)
     assert len(events(world, "NamespaceDeleted")) == RUNS
-    assert "what was in it is lost" in events(world, "NamespaceDeleted")[0]
+    assert "its former content is lost" in events(world, "NamespaceDeleted")[0]
 
 
 def test_what_is_deleted_from_a_space_is_made_again(

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from fairlead.authn.direct_tokens import AUDIENCE
+from fairlead.core.crypto.signing import sign
 from fairlead.core.objects import Object
-from fairlead.core.signing import sign
 from tests.authn.signing import jwks, signing_key
 from tests.authn.test_direct_kubernetes import documented
 from tests.clients.kubectl import Kubectl
@@ -237,7 +237,7 @@ def test_an_agent_sends_the_same_names(named: Named, tmp_path: Path) -> None:
     with agent_beside(named.world, tmp_path / "agent") as kubectl:
         assert who(kubectl) == who(named.through_gateway("admin"))
         assert kubectl("auth", "can-i", "*", "*").strip() == "yes"
-        assert "cannot check who may impersonate" in kubectl.refused("get", "--raw", "/api", "--as", "ada")
+        assert "cannot authorize impersonation" in kubectl.refused("get", "--raw", "/api", "--as", "ada")
 
 
 def test_with_another_prefix_our_own_bindings_follow_and_those_of_others_stay(binaries: Path, tmp_path: Path) -> None:

@@ -35,4 +35,4 @@ def test_deletion_of_an_imported_virtual_cluster_removes_its_bindings(world: Wor
         found = admin.get(f"{MANAGEMENT}/api/v1/namespaces/{NAMESPACE}/events").json()["items"]
         told = [each["message"] for each in found if each["reason"] == "AccessRemoved"]
         assert len(told) == 1 and "service.sh:cluster-admin" in told[0]
-        assert "service.sh:admins stays" in told[0]
+        assert "service.sh:admins was kept" in told[0]

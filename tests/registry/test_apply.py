@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from fairlead.core.errors import BadRequest, Conflict
 from fairlead.core.objects import Object
 from fairlead.registry import schema as words
-from fairlead.registry.kind import Kind
-from fairlead.registry.managed import APPLY, Writer, record_apply, record_update
-from fairlead.registry.patching.apply import BEFORE_FIRST_APPLY, Applying
-from fairlead.registry.patching.fieldset import paths
-from fairlead.registry.patching.shape import shapes_of
+from fairlead.registry.kind import Kind, Sensitivity
+from fairlead.registry.patching.apply import BEFORE_FIRST_APPLY, ApplyEngine
+from fairlead.registry.patching.field_set import iter_paths
+from fairlead.registry.patching.managed_fields import APPLY, FieldManager, record_apply, record_update
+from fairlead.registry.patching.merge_schema import build_merge_schemas
 
 KIND = Kind(
     name="Gadget",
@@ -29,16 +29,17 @@ KIND = Kind(
             chart=words.obj("", name=words.string(), values=words.mapping(words.string())),
             users=words.array(words.string()),
             ports=words.array_map(("port",), words.obj("", port=words.integer(), name=words.string())),
-            extra=words.free(),
+            extra=words.open_object(),
         ),
         "data": words.mapping(words.string()),
         "status": words.obj("", phase=words.string()),
     },
     description="",
     status_subresource=True,
+    sensitivity=Sensitivity.NORMAL,
 )
-SHAPES = shapes_of(KIND)
-APPLYING = Applying.of(KIND, SHAPES)
+SHAPES = build_merge_schemas(KIND)
+APPLYING = ApplyEngine.for_kind(KIND, SHAPES)
 
 
 def moment(second: int) -> str:
@@ -53,9 +54,11 @@ def applied(
     live: Object | None, *, by: str, at: int = 1, force: bool = False, subresource: str = "", **parts: Any
 ) -> Object:
     """The object after somebody applied these parts of it."""
-    wanted = APPLYING.checked(config(**parts))
-    writer = Writer(by, "example.io/v1", moment(at), subresource, APPLY)
-    new = APPLYING.created(wanted, writer) if live is None else APPLYING.applied(live, wanted, writer, force=force)
+    wanted = APPLYING.check_config(config(**parts))
+    writer = FieldManager(by, "example.io/v1", moment(at), subresource, APPLY)
+    new = (
+        APPLYING.build_new(wanted, writer) if live is None else APPLYING.apply_config(live, wanted, writer, force=force)
+    )
     record_apply(live, new, writer)
     return new
 
@@ -63,7 +66,7 @@ def applied(
 def updated(live: Object | None, *, by: str, at: int = 1, **parts: Any) -> Object:
     """The object after somebody replaced these parts of it, or made it of them."""
     new = deepcopy({**(live or config()), **parts})
-    record_update(live, new, SHAPES.written[""], Writer(by, "example.io/v1", moment(at)))
+    record_update(live, new, SHAPES.by_subresource[""], FieldManager(by, "example.io/v1", moment(at)))
     return new
 
 
@@ -71,7 +74,7 @@ def owned(obj: Object) -> dict[tuple[str, str], list[str]]:
     """Manager and operation -> the paths it owns."""
     entries = obj["metadata"].get("managedFields", [])
     return {
-        (entry["manager"], entry["operation"]): sorted("/".join(path) for path in paths(entry["fieldsV1"]))
+        (entry["manager"], entry["operation"]): sorted("/".join(path) for path in iter_paths(entry["fieldsV1"]))
         for entry in entries
     }
 
@@ -276,7 +279,7 @@ WRONG: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("what", "body", "message"), WRONG, ids=[row[0] for row in WRONG])
 def test_a_configuration_is_refused_that_is_or_has(what: str, body: Any, message: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        APPLYING.checked(body)
+        APPLYING.check_config(body)
     assert message in caught.value.message
 
 
@@ -284,7 +287,7 @@ def test_neither_the_live_object_nor_the_configuration_is_changed():
     live = applied(None, by="a", spec={"ports": [{"port": 1}], "extra": {"a": {"b": 1}}}, data={"k": "1"})
     wanted = config(spec={"ports": [{"port": 2}], "extra": {"a": {"c": 1}}})
     before = deepcopy((live, wanted))
-    new = APPLYING.applied(live, wanted, Writer("a", "example.io/v1", moment(1), "", APPLY), force=True)
+    new = APPLYING.apply_config(live, wanted, FieldManager("a", "example.io/v1", moment(1), "", APPLY), force=True)
     new["spec"]["extra"]["a"]["d"] = new["spec"]["ports"][0]["x"] = 1
     assert (live, wanted) == before
 

@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.errors import MAX_MESSAGE, MAX_PROBLEMS, MAX_SHOWN, BadRequest, Invalid, Problem, shown
+from fairlead.core.errors import (
+    MAX_MESSAGE_CHARS,
+    MAX_PROBLEMS,
+    MAX_QUOTED_CHARS,
+    BadRequest,
+    Invalid,
+    Problem,
+    quote_value,
+)
 from fairlead.core.objects import Object
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.registry import limits, meta
-from fairlead.registry.intake import as_object
-from fairlead.registry.kind import Kind
+from fairlead.kinds.core.config_data import CONFIGMAP
+from fairlead.registry import limits, metadata
+from fairlead.registry.kind import Kind, Sensitivity
+from fairlead.registry.request_body import check_type_meta
 from fairlead.registry.schema import array, integer, mapping, obj, string
 from fairlead.registry.validate import Validator
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.write_options import server_write_options
 from tests.admission.world import GADGET, World, as_ada
 
 LONG = "x" * (limits.NAME + 1)
@@ -28,14 +36,14 @@ def reasons(caught: pytest.ExceptionInfo[Invalid]) -> list[tuple[str, str]]:
 
 async def stored(world: World, kind: str = "Gadget", **fields: Any) -> Object:
     """An object from before there were bounds."""
-    return await world.submit(kind, world.body(kind, "old", **fields), by_the_server())
+    return await world.submit(kind, world.body(kind, "old", **fields), server_write_options())
 
 
 async def test_a_text_that_is_too_long_is_refused(world: World) -> None:
     with pytest.raises(Invalid, match=r"Too long: may not be more than 1024 characters") as caught:
         await world.create("Gadget", "a", spec={"color": LONG})
     assert reasons(caught) == [("spec.color", "FieldValueTooLong")]
-    assert len(caught.value.message) < MAX_SHOWN
+    assert len(caught.value.message) < MAX_QUOTED_CHARS
 
 
 async def test_core_kinds_are_refused_with_422_for_their_size_and_with_400_for_their_types(world: World) -> None:
@@ -76,9 +84,9 @@ async def test_a_value_beyond_a_bound_cannot_become_another_one(world: World) ->
 async def test_what_is_too_long_can_be_made_shorter_step_by_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As controllers do when they take off their finalizers, one by one."""
     finalizers = [f"a/f{number}" for number in range(limits.FINALIZERS + 5)]
-    lax = Validator(obj(finalizers=array(string(), most=0), name=string()))
+    lax = Validator(obj(finalizers=array(string(), max_items=0), name=string()))
     with monkeypatch.context() as before_there_were_bounds:
-        before_there_were_bounds.setattr(meta, "_shape", lax)
+        before_there_were_bounds.setattr(metadata, "_validator", lax)
         await world.create("Gadget", "held", metadata={"finalizers": finalizers})
     await world.patch("Gadget", "held", lambda obj: obj["metadata"].update(labels={"a": "b"}))
     await world.patch("Gadget", "held", lambda obj: obj["metadata"]["finalizers"].remove("a/f0"))
@@ -131,7 +139,7 @@ async def test_kubernetes_own_rules_for_metadata_keep_their_words(world: World) 
 async def test_the_server_itself_may_write_more(world: World) -> None:
     await stored(world)
     told = {"phase": LONG}
-    await world.patch("Gadget", "old", lambda obj: obj.update(status=told), by_the_server("status"))
+    await world.patch("Gadget", "old", lambda obj: obj.update(status=told), server_write_options("status"))
     with pytest.raises(Invalid):
         await world.patch(
             "Gadget", "old", lambda obj: obj.update(status={"phase": "y" * 2000}), as_ada(subresource="status")
@@ -140,26 +148,30 @@ async def test_the_server_itself_may_write_more(world: World) -> None:
 
 TWO = obj(
     spec=obj(wanted=array(integer())),
-    status=obj(seen=array(integer(), most=5_000), more=mapping(integer())),
+    status=obj(seen=array(integer(), max_items=5_000), more=mapping(integer())),
 )["properties"]
-CROWD = Kind("Crowd", "crowds", False, TWO, "For tests.", status_subresource=True)
+CROWD = Kind("Crowd", "crowds", False, TWO, "For tests.", status_subresource=True, sensitivity=Sensitivity.NORMAL)
 
 
 def test_what_is_wrong_with_one_field_does_not_hide_what_is_wrong_with_another() -> None:
     """The status is not taken with a spec, nor the spec with a status: each must be looked at to the end."""
     validator = Validator(CROWD.schema())
     body: Object = {"status": {"seen": ["x"] * 5_000}, "spec": {"wanted": ["x"]}}
-    fields = [problem.field for problem in validator.examine(body).problems]
+    fields = [problem.field for problem in validator.validate(body).problems]
     assert fields.count("spec.wanted[0]") == 1
     assert len(fields) == MAX_PROBLEMS + 2
     body = {"spec": {"wanted": ["x"] * 1_000}, "status": {"more": {"a": "x"}}}
-    assert "status.more.a" in [problem.field for problem in validator.examine(body).problems]
+    assert "status.more.a" in [problem.field for problem in validator.validate(body).problems]
 
 
 def test_unknown_fields_are_all_taken_out_and_not_all_named() -> None:
     body: Object = {"spec": {"wanted": [], **{f"u{number}": 1 for number in range(10_000)}}}
-    findings = Validator(CROWD.schema()).examine(body)
-    assert (body, len(findings.unknown), findings.has_more_unknown) == ({"spec": {"wanted": []}}, MAX_PROBLEMS, True)
+    findings = Validator(CROWD.schema()).validate(body)
+    assert (body, len(findings.unknown_fields), findings.has_more_unknown_fields) == (
+        {"spec": {"wanted": []}},
+        MAX_PROBLEMS,
+        True,
+    )
 
 
 async def test_a_misspelt_limit_is_not_hidden_by_other_unknown_fields(world: World) -> None:
@@ -170,9 +182,9 @@ async def test_a_misspelt_limit_is_not_hidden_by_other_unknown_fields(world: Wor
 
 def test_a_path_is_told_with_an_end() -> None:
     body: Object = {"spec": {"x" * 100_000: 1}, "status": {"more": {"y" * 900: ["x"]}}}
-    findings = Validator(CROWD.schema()).examine(body)
-    assert all(len(path) < MAX_SHOWN for path in findings.unknown)
-    assert all(len(problem.field) < MAX_SHOWN for problem in findings.problems)
+    findings = Validator(CROWD.schema()).validate(body)
+    assert all(len(path) < MAX_QUOTED_CHARS for path in findings.unknown_fields)
+    assert all(len(problem.field) < MAX_QUOTED_CHARS for problem in findings.problems)
 
 
 def test_a_schema_with_a_word_that_nobody_checks_is_refused() -> None:
@@ -186,14 +198,14 @@ def test_a_schema_with_a_word_that_nobody_checks_is_refused() -> None:
     ids=["a text", "texts", "a list", "a key"],
 )
 def test_of_a_large_value_only_the_beginning_is_written_out(value: Any) -> None:
-    text = shown(value)
-    assert len(text) == MAX_SHOWN + 3
+    text = quote_value(value)
+    assert len(text) == MAX_QUOTED_CHARS + 3
     assert text.endswith("...")
 
 
 @pytest.mark.parametrize("value", ["x", "é\n", [1, None, True, 1.5], {"a": {"b": []}}, ("a",), [], {}, 0, "x" * 1_020])
 def test_a_value_that_fits_is_quoted_whole(value: Any) -> None:
-    assert shown(value) == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    assert quote_value(value) == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def test_no_more_problems_are_asked_for_than_are_needed() -> None:
@@ -229,12 +241,12 @@ def test_a_body_of_another_kind_is_not_sent_back_as_a_whole(body: Object, kind: 
     declared = GADGET if kind == "Gadget" else CONFIGMAP
     version = declared.api_version if body["apiVersion"] == "v1" else body["apiVersion"]
     with pytest.raises((BadRequest, Invalid)) as caught:
-        as_object({**body, "apiVersion": version}, declared)
-    assert len(caught.value.message) + len(caught.value.details.name) < 8 * MAX_SHOWN
+        check_type_meta({**body, "apiVersion": version}, declared)
+    assert len(caught.value.message) + len(caught.value.details.name) < 8 * MAX_QUOTED_CHARS
 
 
 def test_no_message_is_as_large_as_a_request() -> None:
-    assert len(BadRequest("x" * 3_000_000).message) == MAX_MESSAGE + 3
+    assert len(BadRequest("x" * 3_000_000).message) == MAX_MESSAGE_CHARS + 3
     assert BadRequest("as it is").message == "as it is"
 
 

@@ -8,9 +8,16 @@ import pytest
 
 from fairlead.core.errors import Conflict, Invalid
 from fairlead.core.objects import Object
-from fairlead.kinds.namespace import NAMESPACE
-from fairlead.registry.deletion import FOREGROUND, ORPHAN, check_preconditions, finished, held, marked
-from fairlead.registry.writing import Deleting
+from fairlead.kinds.core.namespace import NAMESPACE
+from fairlead.registry.write_options import DeleteOptions
+from fairlead.registry.write_rules import (
+    FOREGROUND_FINALIZER,
+    ORPHAN_FINALIZER,
+    check_preconditions,
+    has_finalizers,
+    is_deletion_complete,
+    mark_deleted,
+)
 from tests.admission.world import GADGET, World
 
 NOW = "2026-01-02T03:04:05Z"
@@ -27,28 +34,28 @@ def finalizers(obj: Object | None) -> list[str] | None:
 POLICIES: list[tuple[list[str], str, list[str] | None]] = [
     ([], "", None),
     ([], "Background", None),
-    ([], "Foreground", [FOREGROUND]),
-    ([], "Orphan", [ORPHAN]),
+    ([], "Foreground", [FOREGROUND_FINALIZER]),
+    ([], "Orphan", [ORPHAN_FINALIZER]),
     (["x.io/a"], "", ["x.io/a"]),
     (["x.io/a"], "Background", ["x.io/a"]),
-    (["x.io/a"], "Foreground", ["x.io/a", FOREGROUND]),
-    ([FOREGROUND], "", [FOREGROUND]),
-    ([FOREGROUND], "Foreground", [FOREGROUND]),
-    ([FOREGROUND], "Background", None),
-    ([FOREGROUND], "Orphan", [ORPHAN]),
-    ([ORPHAN, "x.io/a"], "Foreground", ["x.io/a", FOREGROUND]),
+    (["x.io/a"], "Foreground", ["x.io/a", FOREGROUND_FINALIZER]),
+    ([FOREGROUND_FINALIZER], "", [FOREGROUND_FINALIZER]),
+    ([FOREGROUND_FINALIZER], "Foreground", [FOREGROUND_FINALIZER]),
+    ([FOREGROUND_FINALIZER], "Background", None),
+    ([FOREGROUND_FINALIZER], "Orphan", [ORPHAN_FINALIZER]),
+    ([ORPHAN_FINALIZER, "x.io/a"], "Foreground", ["x.io/a", FOREGROUND_FINALIZER]),
 ]
 
 
 @pytest.mark.parametrize(("before", "policy", "after"), POLICIES)
 def test_the_policy_says_what_holds_the_object(before: list[str], policy: str, after: list[str] | None) -> None:
     old = gadget(finalizers=before)
-    assert finalizers(marked(old, GADGET, Deleting(propagation=policy), NOW)) == after
+    assert finalizers(mark_deleted(old, GADGET, DeleteOptions(propagation=policy), NOW)) == after
     assert finalizers(old) == before, "the object that was there is left alone"
 
 
 def test_an_object_that_is_held_is_marked_once() -> None:
-    first = marked(gadget(finalizers=["x.io/a"]), GADGET, Deleting(), NOW)
+    first = mark_deleted(gadget(finalizers=["x.io/a"]), GADGET, DeleteOptions(), NOW)
     assert first is not None
     assert {
         name: first["metadata"][name] for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -57,37 +64,37 @@ def test_an_object_that_is_held_is_marked_once() -> None:
         "deletionGracePeriodSeconds": 0,
         "generation": 2,
     }
-    assert marked(first, GADGET, Deleting(), "2030-01-01T00:00:00Z") == first
+    assert mark_deleted(first, GADGET, DeleteOptions(), "2030-01-01T00:00:00Z") == first
 
 
 def test_an_object_is_finished_when_it_is_marked_and_nothing_holds_it() -> None:
-    assert not finished(gadget(), GADGET)
-    assert not finished(gadget(deletionTimestamp=NOW, finalizers=["x.io/a"]), GADGET)
-    assert finished(gadget(deletionTimestamp=NOW, finalizers=[]), GADGET)
-    assert finished(gadget(deletionTimestamp=NOW), GADGET)
+    assert not is_deletion_complete(gadget(), GADGET)
+    assert not is_deletion_complete(gadget(deletionTimestamp=NOW, finalizers=["x.io/a"]), GADGET)
+    assert is_deletion_complete(gadget(deletionTimestamp=NOW, finalizers=[]), GADGET)
+    assert is_deletion_complete(gadget(deletionTimestamp=NOW), GADGET)
 
 
 def test_a_kind_may_be_held_by_other_lists_than_the_usual_one() -> None:
-    assert held({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}}, NAMESPACE)
-    assert held({"metadata": {"finalizers": ["x.io/a"]}, "spec": {"finalizers": []}}, NAMESPACE)
-    assert not held({"metadata": {}, "spec": {"finalizers": []}}, NAMESPACE)
-    assert not held({"metadata": {}}, NAMESPACE)
+    assert has_finalizers({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}}, NAMESPACE)
+    assert has_finalizers({"metadata": {"finalizers": ["x.io/a"]}, "spec": {"finalizers": []}}, NAMESPACE)
+    assert not has_finalizers({"metadata": {}, "spec": {"finalizers": []}}, NAMESPACE)
+    assert not has_finalizers({"metadata": {}}, NAMESPACE)
 
 
-@pytest.mark.parametrize("deleting", [Deleting(), Deleting(uid="1"), Deleting("1", "7")])
-def test_conditions_that_hold_let_the_delete_through(deleting: Deleting) -> None:
+@pytest.mark.parametrize("deleting", [DeleteOptions(), DeleteOptions(uid="1"), DeleteOptions("1", "7")])
+def test_conditions_that_hold_let_the_delete_through(deleting: DeleteOptions) -> None:
     check_preconditions(gadget(), GADGET, deleting)
 
 
 @pytest.mark.parametrize(
     ("deleting", "why"),
     [
-        (Deleting(uid="2"), r"the UID in the precondition \(2\) does not match the UID in record \(1\)"),
-        (Deleting("1", "8"), r"the ResourceVersion in the precondition \(8\) does not match"),
-        (Deleting("", "07"), r"the ResourceVersion in the precondition \(07\) does not match"),
+        (DeleteOptions(uid="2"), r"the UID in the precondition \(2\) does not match the UID in record \(1\)"),
+        (DeleteOptions("1", "8"), r"the ResourceVersion in the precondition \(8\) does not match"),
+        (DeleteOptions("", "07"), r"the ResourceVersion in the precondition \(07\) does not match"),
     ],
 )
-def test_conditions_that_do_not_hold_refuse_it(deleting: Deleting, why: str) -> None:
+def test_conditions_that_do_not_hold_refuse_it(deleting: DeleteOptions, why: str) -> None:
     with pytest.raises(Conflict, match=why):
         check_preconditions(gadget(), GADGET, deleting)
 
@@ -95,7 +102,7 @@ def test_conditions_that_do_not_hold_refuse_it(deleting: Deleting, why: str) -> 
 async def test_an_object_that_nothing_holds_goes_at_once_and_its_last_state_is_answered(world: World) -> None:
     made = await world.create("Gadget", "a", spec={"size": 1})
     deleted = await world.delete("Gadget", "a")
-    assert (deleted.gone, deleted.name, deleted.uid) == (True, "a", made["metadata"]["uid"])
+    assert (deleted.is_removed, deleted.name, deleted.uid) == (True, "a", made["metadata"]["uid"])
     assert world.see("Gadget", "a") is None
     again = await world.create("Gadget", "a")
     assert again["metadata"]["uid"] != made["metadata"]["uid"]
@@ -107,11 +114,11 @@ async def test_an_object_with_finalizers_waits_until_the_last_of_them_is_taken_o
     deleted = await world.delete("Gadget", "a")
     first = world.see("Gadget", "a")
     assert first is not None
-    assert not deleted.gone
+    assert not deleted.is_removed
     assert orjson.loads(deleted.body) == first
     await asyncio.sleep(10)
     again = await world.delete("Gadget", "a")
-    assert (again.gone, world.see("Gadget", "a")) == (False, first)
+    assert (again.is_removed, world.see("Gadget", "a")) == (False, first)
     left = await world.patch("Gadget", "a", lambda obj: obj["metadata"]["finalizers"].remove("x.io/a"))
     assert left["metadata"]["deletionTimestamp"] == first["metadata"]["deletionTimestamp"]
     assert left["metadata"]["generation"] == 2
@@ -143,14 +150,14 @@ async def test_an_object_that_is_not_being_deleted_may_lose_its_finalizers_and_s
 
 async def test_a_foreground_delete_that_is_followed_by_a_background_one_lets_go(world: World) -> None:
     await world.create("Gadget", "a")
-    assert not (await world.delete("Gadget", "a", Deleting(propagation="Foreground"))).gone
-    assert (await world.delete("Gadget", "a", Deleting(propagation="Background"))).gone
+    assert not (await world.delete("Gadget", "a", DeleteOptions(propagation="Foreground"))).is_removed
+    assert (await world.delete("Gadget", "a", DeleteOptions(propagation="Background"))).is_removed
 
 
 async def test_a_namespace_shows_that_it_is_ending_in_its_phase(world: World) -> None:
     deleted = await world.delete("Namespace", "demo")
     found = world.see("Namespace", "demo")
     assert found is not None
-    assert not deleted.gone
+    assert not deleted.is_removed
     assert found["status"]["phase"] == "Terminating"
     assert "deletionGracePeriodSeconds" not in found["metadata"]

@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.registry import schema as words
-from fairlead.registry.patching.fieldset import (
+from fairlead.registry.patching.field_set import (
     SELF,
     FieldSet,
     difference,
+    format_field_path,
     intersection,
-    parsed,
-    paths,
-    same,
-    shown_path,
+    is_equal_json,
+    iter_paths,
+    parse_field_set,
     union,
 )
-from fairlead.registry.patching.shape import shape_of
-from fairlead.registry.patching.walks import all_fields, applied_fields, changed, with_parents
+from fairlead.registry.patching.field_walk import add_parents, all_fields, applied_fields, compare_objects
+from fairlead.registry.patching.merge_schema import build_merge_schema
 
 SCHEMA = words.obj(
     spec=words.obj(
@@ -35,12 +35,12 @@ SCHEMA = words.obj(
             ("protocol", "port"),
             words.obj("", port=words.integer(), protocol=words.string(default="TCP"), name=words.string()),
         ),
-        extra=words.free(),
-        any=words.anything(),
+        extra=words.open_object(),
+        any=words.any_value(),
     ),
-    status=words.free(),
+    status=words.open_object(),
 )
-SHAPE = shape_of(SCHEMA)
+SHAPE = build_merge_schema(SCHEMA)
 
 
 def port_key(port: Any) -> tuple[int, str]:
@@ -109,8 +109,8 @@ def test_sets_behave_like_sets_of_paths(one, other):
 
 @given(path_sets)
 def test_the_paths_of_a_set_are_those_it_was_built_from(one):
-    assert set(paths(built(one))) == one
-    assert len(list(paths(built(one)))) == len(one)
+    assert set(iter_paths(built(one))) == one
+    assert len(list(iter_paths(built(one)))) == len(one)
 
 
 @given(path_sets, path_sets)
@@ -129,12 +129,12 @@ def test_a_difference_that_takes_nothing_is_the_set_itself(one, other):
 
 @given(path_sets)
 def test_a_set_that_is_in_order_is_read_back_as_it_is(one):
-    assert parsed(built(one)) == built(one)
+    assert parse_field_set(built(one)) == built(one)
 
 
 @given(objects, objects)
 def test_changes_lead_from_the_fields_before_to_the_fields_after(old, new):
-    taken, removed = changed(old, new, SHAPE)
+    taken, removed = compare_objects(old, new, SHAPE)
     assert union(difference(all_fields(old, SHAPE), removed), taken) == all_fields(new, SHAPE)
     assert intersection(removed, all_fields(new, SHAPE)) == {}
     assert difference(removed, all_fields(old, SHAPE)) == {}
@@ -142,13 +142,13 @@ def test_changes_lead_from_the_fields_before_to_the_fields_after(old, new):
 
 @given(objects)
 def test_an_object_compared_with_itself_has_no_changes(obj):
-    assert changed(obj, obj, SHAPE) == ({}, {})
+    assert compare_objects(obj, obj, SHAPE) == ({}, {})
 
 
 @given(objects)
 def test_on_a_blank_page_everything_is_new(obj):
-    assert changed({}, obj, SHAPE) == (all_fields(obj, SHAPE), {})
-    assert changed(obj, {}, SHAPE) == ({}, all_fields(obj, SHAPE))
+    assert compare_objects({}, obj, SHAPE) == (all_fields(obj, SHAPE), {})
+    assert compare_objects(obj, {}, SHAPE) == ({}, all_fields(obj, SHAPE))
 
 
 @given(objects)
@@ -158,7 +158,7 @@ def test_who_applies_claims_no_more_than_there_is(obj):
 
 @given(free_objects, free_objects)
 def test_a_change_is_seen_exactly_when_there_is_one(old, new):
-    assert (changed(old, new, SHAPE) == ({}, {})) == same(old, new)
+    assert (compare_objects(old, new, SHAPE) == ({}, {})) == is_equal_json(old, new)
 
 
 FIELDS: list[tuple[str, Any, Any]] = [
@@ -231,11 +231,11 @@ def test_metadata_is_owned_key_by_key_and_entry_by_entry_but_not_as_such():
 
 
 def test_fields_left_out_of_a_shape_are_nobodys():
-    shape = shape_of(SCHEMA, without=("status", "spec.chart.version"))
+    shape = build_merge_schema(SCHEMA, without=("status", "spec.chart.version"))
     old = {"spec": {"chart": {"name": "a", "version": "1"}}, "status": {"a": 1}}
     new = {"spec": {"chart": {"name": "b", "version": "2"}}}
     assert all_fields(old, shape) == {"f:spec": {".": {}, "f:chart": {".": {}, "f:name": {}}}}
-    assert changed(old, new, shape) == ({"f:spec": {"f:chart": {"f:name": {}}}}, {})
+    assert compare_objects(old, new, shape) == ({"f:spec": {"f:chart": {"f:name": {}}}}, {})
 
 
 CHANGES: list[tuple[str, Any, Any, Any, Any]] = [
@@ -293,7 +293,7 @@ CHANGES: list[tuple[str, Any, Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("what", "old", "new", "taken", "removed"), CHANGES, ids=[row[0] for row in CHANGES])
 def test_changes_when(what, old, new, taken, removed):
-    found = changed({"spec": old}, {"spec": new}, SHAPE)
+    found = compare_objects({"spec": old}, {"spec": new}, SHAPE)
     assert found == ({"f:spec": taken} if taken else {}, {"f:spec": removed} if removed else {})
 
 
@@ -316,7 +316,7 @@ def test_who_applies_claims_values_and_not_the_declared_structures_around_them()
 
 def test_the_structures_around_applied_values_can_be_put_back():
     obj = {"spec": {"chart": {"name": "n"}, "ports": [{"port": 1}], "tags": {"a": "1"}}, "status": {"a": {"b": 1}}}
-    assert with_parents(applied_fields(obj, SHAPE), SHAPE) == all_fields(obj, SHAPE)
+    assert add_parents(applied_fields(obj, SHAPE), SHAPE) == all_fields(obj, SHAPE)
 
 
 def test_sets_from_outside_get_the_one_form():
@@ -328,7 +328,7 @@ def test_sets_from_outside_get_the_one_form():
         "i:07": {},
         "z:new": {},
     }
-    assert parsed(sent) == {"f:a": {}, 'k:{"a":2,"b":1}': {".": {}, "f:x": {}}, "v:1": {}, "i:7": {}}
+    assert parse_field_set(sent) == {"f:a": {}, 'k:{"a":2,"b":1}': {".": {}, "f:x": {}}, "v:1": {}, "i:7": {}}
 
 
 @pytest.mark.parametrize(
@@ -336,14 +336,14 @@ def test_sets_from_outside_get_the_one_form():
 )
 def test_what_is_no_set_is_refused(wrong):
     with pytest.raises(ValueError):
-        parsed(wrong)
+        parse_field_set(wrong)
 
 
 def test_paths_are_shown_as_messages_spell_them():
     path = ("f:metadata", "f:ownerReferences", 'k:{"port":1,"uid":"u"}', 'v:"x"', "i:3", "f:a.b")
-    assert shown_path(path) == '.metadata.ownerReferences[port=1,uid="u"][="x"][3].a.b'
+    assert format_field_path(path) == '.metadata.ownerReferences[port=1,uid="u"][="x"][3].a.b'
 
 
 def test_metadata_as_such_is_not_put_back():
     fields = applied_fields({"metadata": {"labels": {"a": "1"}}}, SHAPE)
-    assert with_parents(fields, SHAPE) == {"f:metadata": {"f:labels": {".": {}, "f:a": {}}}}
+    assert add_parents(fields, SHAPE) == {"f:metadata": {"f:labels": {".": {}, "f:a": {}}}}

@@ -2,24 +2,24 @@
 
 import pytest
 
-from fairlead.registry import following as module
-from fairlead.registry.following import Following
+from fairlead.registry import informer as module
+from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.admission.world import World
 
 
 @pytest.fixture
-def gadgets(world: World) -> Following:
-    return Following(world.view, MANAGEMENT_GROUP, "gadgets")
+def gadgets(world: World) -> Informer:
+    return Informer(world.view, MANAGEMENT_GROUP, "gadgets")
 
 
-async def test_what_was_there_before_is_there_at_the_first_look(world: World, gadgets: Following) -> None:
+async def test_what_was_there_before_is_there_at_the_first_look(world: World, gadgets: Informer) -> None:
     made = await world.create("Gadget", "a")
     gadgets.refresh()
     assert gadgets.objects == {("", "a"): made}
 
 
-async def test_every_change_is_taken_in_and_noticed(world: World, gadgets: Following) -> None:
+async def test_every_change_is_taken_in_and_noticed(world: World, gadgets: Informer) -> None:
     seen = [gadgets.refresh()]
     made = await world.create("Gadget", "a", spec={"size": 1})
     seen.append(gadgets.refresh())
@@ -35,7 +35,7 @@ async def test_every_change_is_taken_in_and_noticed(world: World, gadgets: Follo
     assert len(set(seen)) == 4
 
 
-async def test_while_nothing_happens_the_number_stays(world: World, gadgets: Following) -> None:
+async def test_while_nothing_happens_the_number_stays(world: World, gadgets: Informer) -> None:
     await world.create("Gadget", "a")
     first = gadgets.refresh()
     await world.create("ConfigMap", "elsewhere")
@@ -45,8 +45,8 @@ async def test_while_nothing_happens_the_number_stays(world: World, gadgets: Fol
 async def test_whoever_did_not_look_for_long_starts_over_and_misses_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "QUEUE", 2)
-    gadgets = Following(world.view, MANAGEMENT_GROUP, "gadgets")
+    monkeypatch.setattr(module, "WATCH_QUEUE_SIZE", 2)
+    gadgets = Informer(world.view, MANAGEMENT_GROUP, "gadgets")
     await world.create("Gadget", "gone")
     first = gadgets.refresh()
     await world.delete("Gadget", "gone")
@@ -60,34 +60,34 @@ async def test_whoever_did_not_look_for_long_starts_over_and_misses_nothing(
 
 
 async def test_objects_of_one_name_in_two_namespaces_are_two(world: World) -> None:
-    configmaps = Following(world.view, "", "configmaps")
+    configmaps = Informer(world.view, "", "configmaps")
     await world.create("ConfigMap", "c", "demo")
     await world.create("ConfigMap", "c", "default")
     configmaps.refresh()
     assert sorted(configmaps.objects) == [("default", "c"), ("demo", "c")]
 
 
-async def test_where_something_has_changed_is_told_once(world: World, gadgets: Following) -> None:
+async def test_where_something_has_changed_is_told_once(world: World, gadgets: Informer) -> None:
     await world.create("Gadget", "a")
     await world.create("Gadget", "b")
-    assert gadgets.changes() == {("", "a"), ("", "b")}
-    assert gadgets.changes() == set()
+    assert gadgets.pop_changed_keys() == {("", "a"), ("", "b")}
+    assert gadgets.pop_changed_keys() == set()
     await world.patch("Gadget", "b", lambda obj: obj.update(spec={"size": 2}))
     await world.create("Gadget", "c")
     await world.delete("Gadget", "c")
     gadgets.refresh()
-    assert gadgets.changes() == {("", "b"), ("", "c")}
-    assert gadgets.changes() == set()
+    assert gadgets.pop_changed_keys() == {("", "b"), ("", "c")}
+    assert gadgets.pop_changed_keys() == set()
 
 
 async def test_whoever_starts_over_is_told_of_what_was_there_and_of_what_is(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "QUEUE", 2)
-    gadgets = Following(world.view, MANAGEMENT_GROUP, "gadgets")
+    monkeypatch.setattr(module, "WATCH_QUEUE_SIZE", 2)
+    gadgets = Informer(world.view, MANAGEMENT_GROUP, "gadgets")
     await world.create("Gadget", "gone")
-    gadgets.changes()
+    gadgets.pop_changed_keys()
     await world.delete("Gadget", "gone")
     for name in "abc":
         await world.create("Gadget", name)
-    assert gadgets.changes() == {("", name) for name in ("gone", "a", "b", "c")}
+    assert gadgets.pop_changed_keys() == {("", name) for name in ("gone", "a", "b", "c")}

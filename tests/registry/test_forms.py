@@ -6,15 +6,15 @@ import orjson
 import pytest
 
 from fairlead.core.errors import AlreadyExists, Invalid, NotFound
-from fairlead.core.objects import Object, copied
+from fairlead.core.objects import Object, deep_copy
 from fairlead.kinds import KINDS
-from fairlead.kinds.event import EVENT
-from fairlead.kinds.event_v1 import EVENT_V1
-from fairlead.registry.listing import ListQuery, list_body, list_entries
+from fairlead.kinds.core.event import EVENT
+from fairlead.kinds.core.event_v1 import EVENT_V1
+from fairlead.registry.list import ListQuery, encode_list, list_entries
 from fairlead.registry.resource import Resource
-from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields
-from fairlead.registry.watching import Feed
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.selectors import EVERYTHING, Selector, parse_fields
+from fairlead.registry.watch import WatchSession
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.admission.world import ADA, NAMESPACE, World, as_ada
 from tests.kinds.test_event_v1 import ABOUT, SERIES, event
 
@@ -23,12 +23,12 @@ V1 = "events.k8s.io/v1"
 
 @pytest.fixture
 def new(world: World) -> Resource:
-    return world.registry.of(EVENT_V1)
+    return world.registry.resource_for(EVENT_V1)
 
 
 @pytest.fixture
 def core(world: World) -> Resource:
-    return world.registry.of(EVENT)
+    return world.registry.resource_for(EVENT)
 
 
 async def make(resource: Resource, body: Object) -> Object:
@@ -55,7 +55,7 @@ async def test_it_is_stored_once_and_goes_from_both(world: World, new: Resource,
     await make(new, event())
     ((changes, _),) = world.store.commits[-1:]
     assert [change.key for change in changes] == [("", "events", NAMESPACE, "e")]
-    deleted = await new.delete(NAMESPACE, "e", Deleting(), as_ada())
+    deleted = await new.delete(NAMESPACE, "e", DeleteOptions(), as_ada())
     assert orjson.loads(deleted.body)["apiVersion"] == V1
     with pytest.raises(NotFound):
         await core.get(NAMESPACE, "e")
@@ -82,7 +82,7 @@ async def test_a_change_is_made_in_the_form_that_was_asked_for(new: Resource, co
 
 async def test_a_write_without_effect_keeps_the_version(new: Resource) -> None:
     made = await make(new, event())
-    again = orjson.loads(await new.modify(NAMESPACE, "e", copied, as_ada()))
+    again = orjson.loads(await new.modify(NAMESPACE, "e", deep_copy, as_ada()))
     assert again == made
 
 
@@ -112,11 +112,11 @@ async def test_what_an_event_shows_although_it_is_empty_belongs_to_nobody(new: R
 
 async def test_apply_works_in_both_groups_without_conflicts_between_them(new: Resource, core: Resource) -> None:
     config = event()
-    applying = Writing(ADA, "a", applying=True)
+    applying = WriteOptions(ADA, "a", is_apply=True)
     body, created = await new.apply(config, NAMESPACE, "e", applying)
     assert created and orjson.loads(body)["note"] == "it began"
     other = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "message": "mine"}
-    body, created = await core.apply(other, NAMESPACE, "e", Writing(ADA, "b", applying=True))
+    body, created = await core.apply(other, NAMESPACE, "e", WriteOptions(ADA, "b", is_apply=True))
     assert not created
     applied = orjson.loads(body)
     assert applied["message"] == "mine"
@@ -126,26 +126,26 @@ async def test_apply_works_in_both_groups_without_conflicts_between_them(new: Re
 async def test_lists_are_converted_after_they_are_selected(world: World, new: Resource, core: Resource) -> None:
     await make(core, {"metadata": {"name": "old"}, "involvedObject": ABOUT, "reason": "Old"})
     await make(new, event())
-    chosen = Selection(fields=parse_fields("involvedObject.name=x,reason=Old", ("involvedObject.name", "reason")))
+    chosen = Selector(fields=parse_fields("involvedObject.name=x,reason=Old", ("involvedObject.name", "reason")))
     listed = await list_entries(world.view, EVENT_V1, NAMESPACE, ListQuery(chosen))
-    body = orjson.loads(await list_body(EVENT_V1, listed))
+    body = orjson.loads(await encode_list(EVENT_V1, listed))
     assert (body["kind"], body["apiVersion"]) == ("EventList", V1)
     ((item),) = body["items"]
     assert (item["metadata"]["name"], item["regarding"]) == ("old", ABOUT)
     assert "apiVersion" not in item
     everything = await list_entries(world.view, EVENT_V1, NAMESPACE, ListQuery(limit=1))
-    assert everything.token and len(list(everything.entries)) == 1
+    assert everything.continue_token and len(list(everything.entries)) == 1
 
 
 async def test_watchers_of_both_groups_hear_the_same_in_their_own_form(
     world: World, new: Resource, core: Resource
 ) -> None:
-    feeds = [Feed(world.view, kind, NAMESPACE, EVERYTHING, 10) for kind in (EVENT_V1, EVENT_V1, EVENT)]
+    feeds = [WatchSession(world.view, kind, NAMESPACE, EVERYTHING, 10) for kind in (EVENT_V1, EVENT_V1, EVENT)]
     for feed in feeds:
         await feed.start(world.view.revision)
     await make(core, {"metadata": {"name": "e"}, "involvedObject": ABOUT, "message": "m"})
-    await core.delete(NAMESPACE, "e", Deleting(), as_ada())
-    one, two, theirs = (feed.take() for feed in feeds)
+    await core.delete(NAMESPACE, "e", DeleteOptions(), as_ada())
+    one, two, theirs = (feed.poll() for feed in feeds)
     assert [event.type for event in one] == [event.type for event in theirs] == ["ADDED", "DELETED"]
     assert [orjson.loads(event.body)["note"] for event in one] == ["m", "m"]
     assert [orjson.loads(event.body)["message"] for event in theirs] == ["m", "m"]
@@ -156,8 +156,8 @@ async def test_watchers_of_both_groups_hear_the_same_in_their_own_form(
 
 async def test_a_watch_begins_with_what_is_there_in_its_form(world: World, new: Resource) -> None:
     await make(new, event())
-    feed = Feed(world.view, EVENT_V1, NAMESPACE, EVERYTHING, 10)
-    ((added,),) = [events async for events in feed.existing()]
+    feed = WatchSession(world.view, EVENT_V1, NAMESPACE, EVERYTHING, 10)
+    ((added,),) = [events async for events in feed.initial_objects()]
     assert orjson.loads(added)["apiVersion"] == V1 and b'"note"' in added
     feed.close()
 
@@ -177,10 +177,10 @@ async def test_writers_of_both_groups_do_not_lose_each_others_changes(new: Resou
 
 
 def test_a_namespace_is_emptied_of_each_kind_once(world: World) -> None:
-    kinds = [resource.kind for resource in world.registry.namespaced()]
+    kinds = [resource.kind for resource in world.registry.namespaced_resources()]
     assert EVENT in kinds and EVENT_V1 not in kinds
 
 
 def test_no_kind_with_secrets_has_a_second_form() -> None:
     """What is hidden in one form would have to be hidden in the other, under another name."""
-    assert [kind.name for kind in KINDS if kind.form is not None and kind.form.of.secret] == []
+    assert [kind.name for kind in KINDS if kind.conversion is not None and kind.conversion.stored_kind.sensitive] == []

@@ -6,9 +6,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core.objects import Object, dig
+from fairlead.core.objects import Object, get_path
 from fairlead.kinds import KINDS
-from fairlead.registry.glimpse import Glimpse
+from fairlead.registry.selector_fields import SelectorFieldReader
 
 APP = next(kind for kind in KINDS if kind.name == "App")
 CLUSTER = next(kind for kind in KINDS if kind.name == "Cluster")
@@ -41,19 +41,19 @@ def test_fields_are_what_stands_at_their_paths_and_nothing_where_nothing_does(
         "spec": {"owner": owner, "networkPeer": peer, "rest": {"owner": 1}},
         "status": status,
     }
-    found, fields = Glimpse(CLUSTER).read(orjson.dumps(obj))
+    found, fields = SelectorFieldReader(CLUSTER).read(orjson.dumps(obj))
     assert found == (labels or {})
-    assert fields == {path: text(dig(obj, path)) for path in CLUSTER.selectable}
+    assert fields == {path: text(get_path(obj, path)) for path in CLUSTER.selectable}
 
 
 def test_what_is_missing_reads_as_nothing() -> None:
-    assert Glimpse(APP).read(b"{}") == ({}, dict.fromkeys(APP.selectable, ""))
-    assert Glimpse(None).read(b'{"metadata":{"labels":{"a":"b"}}}') == ({"a": "b"}, {})
-    assert Glimpse(None).read(b'{"spec":{"labels":{"a":"b"}}}') == ({}, {})
+    assert SelectorFieldReader(APP).read(b"{}") == ({}, dict.fromkeys(APP.selectable, ""))
+    assert SelectorFieldReader(None).read(b'{"metadata":{"labels":{"a":"b"}}}') == ({"a": "b"}, {})
+    assert SelectorFieldReader(None).read(b'{"spec":{"labels":{"a":"b"}}}') == ({}, {})
 
 
 def test_objects_with_the_same_labels_and_fields_share_them() -> None:
-    glimpse = Glimpse(APP)
+    glimpse = SelectorFieldReader(APP)
     ones = [
         glimpse.read(b'{"metadata":{"name":"%d","labels":{"a":"b"}},"spec":{"owner":{"user":"u"}}}' % number)
         for number in range(2)

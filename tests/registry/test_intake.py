@@ -7,8 +7,14 @@ import pytest
 from fairlead.core.errors import BadRequest, Invalid
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
-from fairlead.registry.intake import Sent, as_object, blamed, settle_place, shape
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
+from fairlead.registry.request_body import (
+    BodyContext,
+    as_patch_error,
+    check_name_and_namespace,
+    check_type_meta,
+    prune_and_validate,
+)
 from fairlead.registry.schema import integer, obj, string
 from fairlead.registry.validate import Validator
 from tests.admission.world import GADGET, as_ada
@@ -21,7 +27,7 @@ VERSION = "management.service.sh/v1"
 @pytest.mark.parametrize("kind", [GADGET, CONFIGMAP], ids=lambda kind: kind.name)
 def test_a_body_that_is_no_object_is_refused(body: Any, kind: Kind) -> None:
     with pytest.raises(BadRequest, match=f"must be of type {kind.name}"):
-        as_object(body, kind)
+        check_type_meta(body, kind)
 
 
 @pytest.mark.parametrize(
@@ -37,24 +43,24 @@ def test_a_body_that_is_no_object_is_refused(body: Any, kind: Kind) -> None:
 )
 def test_a_body_that_does_not_say_what_it_is_is_told_what_to_say(body: Object, missing: str) -> None:
     with pytest.raises(BadRequest, match=missing):
-        as_object(body, GADGET)
+        check_type_meta(body, GADGET)
 
 
 def test_core_kinds_may_leave_out_what_the_path_says_already() -> None:
-    assert as_object({"data": {}}, CONFIGMAP) == {"kind": "ConfigMap", "apiVersion": "v1", "data": {}}
+    assert check_type_meta({"data": {}}, CONFIGMAP) == {"kind": "ConfigMap", "apiVersion": "v1", "data": {}}
 
 
 @pytest.mark.parametrize("kind", [GADGET, CONFIGMAP], ids=lambda kind: kind.name)
 def test_another_api_version_is_refused(kind: Kind) -> None:
     with pytest.raises(BadRequest, match=r"the API version in the data \(v9\) does not match"):
-        as_object({"kind": kind.name, "apiVersion": "v9"}, kind)
+        check_type_meta({"kind": kind.name, "apiVersion": "v9"}, kind)
 
 
 def test_another_kind_is_refused_and_named() -> None:
     with pytest.raises(BadRequest, match='it is of kind "Secret"'):
-        as_object({"kind": "Secret", "apiVersion": "v1"}, CONFIGMAP)
+        check_type_meta({"kind": "Secret", "apiVersion": "v1"}, CONFIGMAP)
     with pytest.raises(Invalid) as caught:
-        as_object({"kind": "App", "apiVersion": VERSION, "metadata": {"name": "a"}}, GADGET)
+        check_type_meta({"kind": "App", "apiVersion": VERSION, "metadata": {"name": "a"}}, GADGET)
     assert (caught.value.details.kind, caught.value.details.name) == ("App", "a")
     assert [problem.field for problem in caught.value.details.problems] == ["kind"]
 
@@ -62,7 +68,7 @@ def test_another_kind_is_refused_and_named() -> None:
 @pytest.mark.parametrize("metadata", [None, "x", {"name": None}, {"name": ["a"]}])
 def test_another_kind_with_broken_metadata_is_still_only_another_kind(metadata: Any) -> None:
     with pytest.raises(Invalid):
-        as_object({"kind": "App", "apiVersion": VERSION, "metadata": metadata}, GADGET)
+        check_type_meta({"kind": "App", "apiVersion": VERSION, "metadata": metadata}, GADGET)
 
 
 PLACES: list[tuple[Object, str, str, Object]] = [
@@ -78,13 +84,13 @@ def test_what_the_body_leaves_out_is_taken_from_the_url(
     meta: Object, namespace: str, name: str, settled: Object
 ) -> None:
     obj = {"metadata": meta}
-    settle_place(obj, CONFIGMAP, namespace, name)
+    check_name_and_namespace(obj, CONFIGMAP, namespace, name)
     assert obj == {"metadata": settled}
 
 
 def test_a_namespace_means_nothing_to_a_kind_without_namespaces() -> None:
     obj: Object = {"metadata": {"name": "a", "namespace": "demo"}}
-    settle_place(obj, GADGET, "", "a")
+    check_name_and_namespace(obj, GADGET, "", "a")
     assert obj == {"metadata": {"name": "a"}}
 
 
@@ -99,7 +105,7 @@ def test_a_namespace_means_nothing_to_a_kind_without_namespaces() -> None:
 )
 def test_a_body_for_another_place_than_the_urls_is_refused(meta: Object, why: str) -> None:
     with pytest.raises(BadRequest, match=why):
-        settle_place({"metadata": meta}, CONFIGMAP, "demo", "a")
+        check_name_and_namespace({"metadata": meta}, CONFIGMAP, "demo", "a")
 
 
 def strange() -> Object:
@@ -114,7 +120,7 @@ def strange() -> Object:
 
 def shaped(obj: Object, kind: Kind = GADGET, duplicates: tuple[str, ...] = (), **options: Any) -> tuple[Any, list[str]]:
     writing = as_ada(**options)
-    return shape(obj, kind, Validator(kind.schema()), writing, Sent(duplicates)), writing.warnings
+    return prune_and_validate(obj, kind, Validator(kind.schema()), writing, BodyContext(duplicates)), writing.warnings
 
 
 WORDS = [
@@ -168,7 +174,7 @@ def test_a_credential_that_does_not_decode_is_not_repeated_in_the_answer() -> No
 
 
 def test_what_is_wrong_with_a_patched_object_is_wrong_with_the_patch() -> None:
-    error = blamed(BadRequest("it does not decode"), as_ada(patching=True))
+    error = as_patch_error(BadRequest("it does not decode"), as_ada(is_patch=True))
     assert isinstance(error, Invalid)
     assert [(each.field, each.message) for each in error.details.problems] == [
         ("patch", "Invalid value: it does not decode")
@@ -177,18 +183,26 @@ def test_what_is_wrong_with_a_patched_object_is_wrong_with_the_patch() -> None:
 
 def test_what_is_wrong_with_a_body_stays_a_bad_request() -> None:
     error = BadRequest("it does not decode")
-    assert blamed(error, as_ada()) is error
+    assert as_patch_error(error, as_ada()) is error
 
 
 @pytest.mark.parametrize("validation", ["Warn", "Ignore"])
 def test_where_a_kind_takes_no_chances_an_unknown_field_is_refused(validation: str) -> None:
     limits = obj(spec=obj(limits=obj(most=integer()), name=string()))["properties"]
-    kind = Kind("Fence", "fences", False, limits, "For tests.", strict=("spec.limits",))
+    kind = Kind(
+        "Fence",
+        "fences",
+        False,
+        limits,
+        "For tests.",
+        reject_unknown_under=("spec.limits",),
+        sensitivity=Sensitivity.NORMAL,
+    )
     body = {
         "apiVersion": kind.api_version,
         "kind": "Fence",
         "metadata": {"name": "a"},
         "spec": {"limits": {"mots": 5}, "nmae": "x"},
     }
-    found = shape(body, kind, Validator(kind.schema()), as_ada(field_validation=validation), Sent())
+    found = prune_and_validate(body, kind, Validator(kind.schema()), as_ada(field_validation=validation), BodyContext())
     assert [problem.field for problem in found] == ["spec.limits.mots"]

@@ -7,14 +7,14 @@ import orjson
 import pytest
 
 from fairlead.core.errors import Invalid, Problem
-from fairlead.core.objects import Object, dig
+from fairlead.core.objects import Object, get_path
 from fairlead.kinds import KINDS
-from fairlead.registry.kept_secrets import keep_hidden
-from fairlead.registry.kind import Kind
-from fairlead.registry.patching import jsonpatch
-from fairlead.registry.patching.mergepatch import apply as merged
+from fairlead.registry.kind import Kind, Sensitivity
+from fairlead.registry.patching import json_patch
+from fairlead.registry.patching.merge_patch import apply as merged
 from fairlead.registry.schema import Schema, array, boolean, obj, string
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_only_fields import restore_write_only
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.world import ADA, World
 
 PASSWORD = string(format="password")
@@ -30,9 +30,10 @@ SPEC = obj(
 PATHS = ("spec.password", "spec.repos.password", "spec.versions.chart.password")
 VAULT = Kind(
     *("Vault", "vaults", False, {"spec": SPEC}, "For tests."),
-    secret=PATHS,
-    hidden=PATHS,
-    unbound={"spec.password": ("note", "repos", "versions"), "spec.repos.password": ("name",)},
+    sensitive=PATHS,
+    write_only=PATHS,
+    safe_siblings={"spec.password": ("note", "repos", "versions"), "spec.repos.password": ("name",)},
+    sensitivity=Sensitivity.NORMAL,
 )
 
 
@@ -41,7 +42,7 @@ def vault(**spec: object) -> Object:
 
 
 def kept(old: Object, new: Object) -> tuple[Object, list[Problem]]:
-    problems = keep_hidden(vault(**old), changed := vault(**new), VAULT)
+    problems = restore_write_only(vault(**old), changed := vault(**new), VAULT)
     return changed["spec"], problems
 
 
@@ -125,8 +126,8 @@ def test_entries_with_versions_are_told_apart_by_them() -> None:
 
 def test_a_spec_that_went_away_takes_its_secrets_along() -> None:
     new: Object = {"metadata": {"name": "a"}}
-    assert keep_hidden(vault(password="x"), new, VAULT) == []
-    assert dig(new, "spec.password") is None
+    assert restore_write_only(vault(password="x"), new, VAULT) == []
+    assert get_path(new, "spec.password") is None
 
 
 def test_long_lists_are_paired_in_one_pass() -> None:
@@ -139,7 +140,7 @@ def test_long_lists_are_paired_in_one_pass() -> None:
 # --- every kind: the table of all hidden fields
 
 
-HIDDEN = [(kind, path) for kind in KINDS if kind.stored for path in kind.hidden]
+HIDDEN = [(kind, path) for kind in KINDS if kind.persisted for path in kind.write_only]
 ADDRESSES = ("repo", "url", "host", "server", "username", "insecure", "connector", "issuer", "address", "endpoint")
 
 
@@ -176,17 +177,17 @@ def found(value: Any, path: str) -> Any:
 
 def siblings(kind: Kind, path: str) -> Iterator[str]:
     parent, _, name = path.rpartition(".")
-    beside = {each.rpartition(".")[2] for each in kind.hidden if each.rpartition(".")[0] == parent}
+    beside = {each.rpartition(".")[2] for each in kind.write_only if each.rpartition(".")[0] == parent}
     return (each for each in structure(kind, path).get("properties", {}) if each not in beside and each != f"{name}Ref")
 
 
 @pytest.mark.parametrize(("kind", "path"), HIDDEN, ids=lambda each: each if isinstance(each, str) else each.name)
 def test_each_hidden_field_of_each_kind_is_bound_to_what_it_authenticates_to(kind: Kind, path: str) -> None:
-    name, free = path.rpartition(".")[2], kind.unbound.get(path, ())
+    name, free = path.rpartition(".")[2], kind.safe_siblings.get(path, ())
     for sibling in siblings(kind, path):
         old = nested(kind, path, {name: "canary", sibling: "old"})
         new = nested(kind, path, {sibling: "new"})
-        problems = keep_hidden(old, new, kind)
+        problems = restore_write_only(old, new, kind)
         is_carried = b"canary" in orjson.dumps(new)
         assert is_carried == (sibling in free), sibling
         assert is_carried or path.count(".") > 1 or [each.field for each in problems] == [path]
@@ -197,7 +198,7 @@ def test_each_hidden_field_of_each_kind_is_bound_to_what_it_authenticates_to(kin
 def test_nothing_that_looks_like_an_address_is_unbound(kind: Kind, path: str) -> None:
     if path == "spec.key":  # a digest, which opens nothing
         return
-    for name in kind.unbound.get(path, ()):
+    for name in kind.safe_siblings.get(path, ()):
         assert not any(name.lower().startswith(word) for word in ADDRESSES)
 
 
@@ -214,7 +215,7 @@ async def app(world: World) -> World:
 
 
 async def attempt(world: World, edit: Any) -> None:
-    await world.of("App").modify("", "a", edit, Writing(ADA, "tests", patching=True))
+    await world.of("App").modify("", "a", edit, WriteOptions(ADA, "tests", is_patch=True))
 
 
 EVIL = "https://evil.example.com"
@@ -228,7 +229,7 @@ PATCH = [{"op": "replace", "path": "/spec/config/chart/repoURL", "value": EVIL}]
         lambda old: merged(old, {"spec": {"config": {"chart": {"repoURL": EVIL}}}}),
         lambda old: merged(old, {"spec": {"config": {"chart": {"insecureSkipTlsVerify": True}}}}),
         lambda old: merged(old, {"spec": {"config": {"chart": {"username": None}}}}),
-        lambda old: jsonpatch.apply(old, PATCH),
+        lambda old: json_patch.apply(old, PATCH),
     ],
     ids=["put", "merge", "insecure", "username", "json patch"],
 )
@@ -237,13 +238,13 @@ async def test_no_way_to_write_takes_a_password_to_another_host(app: World, edit
         await attempt(app, edit)
     assert [each.field for each in caught.value.details.problems] == ["spec.config.chart.password"]
     stored = app.see("App", "a")
-    assert dig(stored, "spec.config.chart.password") == "canary"
-    assert dig(stored, "spec.config.chart.repoURL") == CHART["repoURL"]
+    assert get_path(stored, "spec.config.chart.password") == "canary"
+    assert get_path(stored, "spec.config.chart.repoURL") == CHART["repoURL"]
 
 
 async def test_an_apply_takes_no_password_to_another_host(app: World) -> None:
     config = app.body("App", "a", spec={"config": {"chart": {"repoURL": EVIL}}})
-    writing = Writing(ADA, "thief", applying=True, patching=True, force=True)
+    writing = WriteOptions(ADA, "thief", is_apply=True, is_patch=True, force=True)
     with pytest.raises(Invalid, match="must be sent again"):
         await app.of("App").apply(config, "", "a", writing)
 
@@ -251,7 +252,7 @@ async def test_an_apply_takes_no_password_to_another_host(app: World) -> None:
 async def test_in_two_steps_there_is_nothing_left_to_take(app: World) -> None:
     await attempt(app, lambda old: {**old, "spec": {"config": {}}})
     await attempt(app, lambda old: {**old, "spec": {"config": {"chart": {"repoURL": EVIL}}}})
-    assert dig(app.see("App", "a"), "spec.config.chart.password") is None
+    assert get_path(app.see("App", "a"), "spec.config.chart.password") is None
 
 
 @pytest.mark.parametrize("before", ["app", "oci://registry.example.com/app"])
@@ -263,7 +264,7 @@ async def test_a_chart_that_is_named_by_an_address_is_another_host(world: World,
     await world.create("App", "a", spec={"config": {"chart": chart}})
     with pytest.raises(Invalid, match=r"because spec\.config\.chart\.name changed"):
         await attempt(world, lambda old: merged(old, {"spec": {"config": {"chart": {"name": name}}}}))
-    assert dig(world.see("App", "a"), "spec.config.chart.name") == before
+    assert get_path(world.see("App", "a"), "spec.config.chart.name") == before
 
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"values": "image: registry/app"}, {"values": "a: b\nc: /"}])
@@ -271,11 +272,11 @@ async def test_another_chart_of_the_repository_keeps_the_password(world: World, 
     await world.create("SpaceTemplate", "a", spec={"template": {"charts": [CHART]}})
     chart = {name: value for name, value in CHART.items() if name != "password"}
     changed = {"spec": {"template": {"charts": [{**chart, **change}]}}}
-    await world.of("SpaceTemplate").modify("", "a", lambda old: merged(old, changed), Writing(ADA, "tests"))
-    charts = dig(world.see("SpaceTemplate", "a"), "spec.template.charts")
+    await world.of("SpaceTemplate").modify("", "a", lambda old: merged(old, changed), WriteOptions(ADA, "tests"))
+    charts = get_path(world.see("SpaceTemplate", "a"), "spec.template.charts")
     assert [each["password"] for each in charts] == ["canary"]
 
 
 async def test_another_version_of_the_chart_keeps_the_password(app: World) -> None:
     await attempt(app, lambda old: merged(old, {"spec": {"config": {"chart": {"version": "2.0.0"}}}}))
-    assert dig(app.see("App", "a"), "spec.config.chart.password") == "canary"
+    assert get_path(app.see("App", "a"), "spec.config.chart.password") == "canary"

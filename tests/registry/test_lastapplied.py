@@ -7,8 +7,8 @@ import pytest
 
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import LAST_APPLIED, Object
-from fairlead.registry.managed import UPDATE, Writer, record_update
-from fairlead.registry.meta import ANNOTATIONS_LIMIT
+from fairlead.registry.metadata import MAX_ANNOTATIONS_BYTES
+from fairlead.registry.patching.managed_fields import UPDATE, FieldManager, record_update
 from tests.registry.test_apply import SHAPES, applied, config, moment, owned
 
 CLIENT_SIDE = "kubectl-client-side-apply"
@@ -18,7 +18,7 @@ def made(text: str | None = None, **parts: Any) -> Object:
     """An object as the older way leaves it: what was applied is in the annotation, too."""
     said = json.dumps(config(**parts)) if text is None else text
     obj = config({"annotations": {LAST_APPLIED: said}}, **parts)
-    record_update(None, obj, SHAPES.written[""], Writer(CLIENT_SIDE, "example.io/v1", moment(0)))
+    record_update(None, obj, SHAPES.by_subresource[""], FieldManager(CLIENT_SIDE, "example.io/v1", moment(0)))
     return obj
 
 
@@ -37,7 +37,7 @@ def test_other_managers_do_not():
 def test_what_somebody_has_changed_since_is_not_taken_over():
     obj = made(spec={"displayName": "one", "icon": "i"})
     changed = {**obj, "spec": {"displayName": "hers", "icon": "i"}}
-    record_update(obj, changed, SHAPES.written[""], Writer("editor", "example.io/v1", moment(1)))
+    record_update(obj, changed, SHAPES.by_subresource[""], FieldManager("editor", "example.io/v1", moment(1)))
     with pytest.raises(Conflict) as caught:
         applied(changed, by="kubectl", spec={"displayName": "two", "icon": "j"})
     assert [(problem.field, problem.message) for problem in caught.value.details.problems] == [
@@ -80,5 +80,5 @@ def test_where_there_is_no_annotation_none_is_made():
 
 
 def test_an_annotation_that_would_be_too_large_goes():
-    obj = applied(made(data={"k": "1"}), by="kubectl", data={"k": "x" * ANNOTATIONS_LIMIT})
+    obj = applied(made(data={"k": "1"}), by="kubectl", data={"k": "x" * MAX_ANNOTATIONS_BYTES})
     assert "annotations" not in obj["metadata"] or LAST_APPLIED not in obj["metadata"]["annotations"]

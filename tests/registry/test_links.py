@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.addresses import check_icon, check_no_credentials
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.core.validators import check_icon, check_no_credentials
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Change, Kind
-from fairlead.registry.links import Link, link_problems, links_of
-from fairlead.registry.writing import Writing
+from fairlead.registry.url_rules import UrlField, find_url_fields, url_problems
+from fairlead.registry.write_options import WriteOptions
 from tests.admission.world import ADA, World
 
 WITH_USERS = [
@@ -78,7 +78,7 @@ ICONS = [
 
 @pytest.mark.parametrize("text", WITH_USERS)
 def test_an_address_with_somebody_in_it_is_refused(text: str) -> None:
-    assert "fields of their own" in (check_no_credentials(text) or "")
+    assert "fields for credentials" in (check_no_credentials(text) or "")
 
 
 @pytest.mark.parametrize("text", WITHOUT)
@@ -96,7 +96,7 @@ def test_pictures_and_texts_without_a_scheme_are_icons(text: str) -> None:
     assert check_icon(text) is None
 
 
-LINKS = [(kind, link) for kind in KINDS if kind.stored for link in links_of(kind)]
+LINKS = [(kind, link) for kind in KINDS if kind.persisted for link in find_url_fields(kind)]
 
 
 def test_every_address_of_every_kind_is_known() -> None:
@@ -106,7 +106,7 @@ def test_every_address_of_every_kind_is_known() -> None:
     assert "Runner spec.endpoint" in found and "OwnedAccessKey spec.oidcProvider.redirectUri" in found
 
 
-def holding(kind: Kind, link: Link, text: str) -> Object:
+def holding(kind: Kind, link: UrlField, text: str) -> Object:
     schema: dict[str, Any] = {"properties": dict(kind.fields)}
     lists = []
     for step in link.steps:
@@ -123,16 +123,16 @@ def holding(kind: Kind, link: Link, text: str) -> Object:
 @pytest.mark.parametrize(
     ("kind", "link"), LINKS, ids=lambda each: each.name if isinstance(each, Kind) else ".".join(each.steps)
 )
-def test_in_each_field_of_each_kind_addresses_are_checked(kind: Kind, link: Link) -> None:
+def test_in_each_field_of_each_kind_addresses_are_checked(kind: Kind, link: UrlField) -> None:
     bad = holding(kind, link, "https://user:canary@example.com")
 
     def problems(user: User, old: Object | None) -> list[str]:
-        return [str(each) for each in link_problems(links_of(kind), Change("update", kind, user, old, bad))]
+        return [str(each) for each in url_problems(find_url_fields(kind), Change("update", kind, user, old, bad))]
 
     (problem,) = problems(ADA, {})
-    assert "must have no user and no password" in problem and "canary" not in problem
+    assert "must not contain a user or password" in problem and "canary" not in problem
     assert problems(ADA, bad) == [], "what was stored before may stay"
-    assert problems(CONTROLLER, {}) == []
+    assert problems(CONTROLLER_USER, {}) == []
 
 
 async def test_an_app_with_a_password_in_its_address_is_refused_by_the_field(world: World) -> None:
@@ -144,7 +144,9 @@ async def test_an_app_with_a_password_in_its_address_is_refused_by_the_field(wor
 
 
 async def test_an_app_from_before_can_still_be_changed(world: World) -> None:
-    await world.submit("App", world.body("App", "a", spec={"icon": "ftp://old"}), Writing(CONTROLLER, "tests"))
+    await world.submit(
+        "App", world.body("App", "a", spec={"icon": "ftp://old"}), WriteOptions(CONTROLLER_USER, "tests")
+    )
     await world.patch("App", "a", lambda app: app["spec"].update(displayName="A"))
     with pytest.raises(Invalid):
         await world.patch("App", "a", lambda app: app["spec"].update(icon="ftp://new"))

@@ -9,17 +9,23 @@ from hypothesis import strategies as st
 
 from fairlead.core.objects import Object
 from fairlead.registry import schema as words
-from fairlead.registry.managed import ANCIENT, MAX_UPDATES, Writer, record_problems, record_update
-from fairlead.registry.patching.fieldset import paths
-from fairlead.registry.patching.shape import shape_of
+from fairlead.registry.patching.field_set import iter_paths
+from fairlead.registry.patching.managed_fields import (
+    ANCIENT_MANAGER,
+    MAX_UPDATE_ENTRIES,
+    FieldManager,
+    managed_fields_problems,
+    record_update,
+)
+from fairlead.registry.patching.merge_schema import build_merge_schema
 
 VERSION = "example.io/v1"
 SCHEMA = words.obj(
     spec=words.obj("", displayName=words.string(), icon=words.string(), description=words.string()),
     data=words.mapping(words.string()),
-    status=words.free(),
+    status=words.open_object(),
 )
-SHAPE = shape_of(SCHEMA)
+SHAPE = build_merge_schema(SCHEMA)
 LABELS = {"run": "1"}
 LABEL_FIELDS = ["f:metadata/f:labels", "f:metadata/f:labels/f:run"]
 
@@ -28,7 +34,7 @@ def made(spec: Object | None = None, *, by: str = "maker", at: int = 0, **rest: 
     obj: Object = {"kind": "App", "metadata": {"name": "a", "uid": "u", "labels": dict(LABELS)}, **rest}
     if spec is not None:
         obj["spec"] = spec
-    record_update(None, obj, SHAPE, Writer(by, VERSION, moment(at)))
+    record_update(None, obj, SHAPE, FieldManager(by, VERSION, moment(at)))
     return obj
 
 
@@ -37,7 +43,7 @@ def after(old: Object, *, by: str, at: int = 1, subresource: str = "", managed: 
     new = deepcopy({**old, **parts})
     if managed is not ...:
         new["metadata"]["managedFields"] = managed
-    record_update(old, new, SHAPE, Writer(by, VERSION, moment(at), subresource))
+    record_update(old, new, SHAPE, FieldManager(by, VERSION, moment(at), subresource))
     return new
 
 
@@ -48,7 +54,7 @@ def moment(second: int) -> str:
 def owned(obj: Object) -> dict[str, list[str]]:
     """Manager -> the paths it owns."""
     entries = obj["metadata"].get("managedFields", [])
-    return {entry["manager"]: sorted("/".join(path) for path in paths(entry["fieldsV1"])) for entry in entries}
+    return {entry["manager"]: sorted("/".join(path) for path in iter_paths(entry["fieldsV1"])) for entry in entries}
 
 
 def test_the_creator_owns_everything_but_what_the_server_sets():
@@ -181,13 +187,13 @@ def test_a_subresource_has_entries_of_its_own_and_ignores_those_in_the_body():
 
 def test_where_a_controller_owns_the_status_its_creator_does_not():
     obj: Object = {"metadata": {}, "spec": {}, "status": {"phase": "Ready"}}
-    record_update(None, obj, shape_of(SCHEMA, without=("status",)), Writer("maker", VERSION, moment(0)))
+    record_update(None, obj, build_merge_schema(SCHEMA, without=("status",)), FieldManager("maker", VERSION, moment(0)))
     assert owned(obj) == {"maker": ["f:spec"]}
 
 
 def test_an_object_without_any_field_to_own_has_no_record():
     obj: Object = {"kind": "App", "metadata": {"name": "a"}}
-    record_update(None, obj, SHAPE, Writer("maker", VERSION, moment(0)))
+    record_update(None, obj, SHAPE, FieldManager("maker", VERSION, moment(0)))
     assert "managedFields" not in obj["metadata"]
 
 
@@ -211,42 +217,48 @@ def many(count: int) -> Object:
 
 
 def test_of_too_many_updaters_the_oldest_are_thrown_together():
-    entries = many(MAX_UPDATES + 3)["metadata"]["managedFields"]
-    assert [each["manager"] for each in entries] == [ANCIENT, *(f"m{n:02}" for n in range(4, MAX_UPDATES + 3))]
+    entries = many(MAX_UPDATE_ENTRIES + 3)["metadata"]["managedFields"]
+    assert [each["manager"] for each in entries] == [
+        ANCIENT_MANAGER,
+        *(f"m{n:02}" for n in range(4, MAX_UPDATE_ENTRIES + 3)),
+    ]
     assert entries[0]["time"] == moment(3)
     assert set(entries[0]["fieldsV1"]["f:data"]) == {".", "f:k0", "f:k1", "f:k2", "f:k3"}
 
 
 def test_ten_updaters_are_not_too_many():
-    assert len(many(MAX_UPDATES)["metadata"]["managedFields"]) == MAX_UPDATES
-    assert ANCIENT not in owned(many(MAX_UPDATES))
+    assert len(many(MAX_UPDATE_ENTRIES)["metadata"]["managedFields"]) == MAX_UPDATE_ENTRIES
+    assert ANCIENT_MANAGER not in owned(many(MAX_UPDATE_ENTRIES))
 
 
 def test_updates_within_one_second_lose_nothing_when_thrown_together():
     obj = made(data={"k0": "1"}, by="aaa")
     for number in range(1, 25):
         obj = after(obj, by=f"{'b' * number}", at=0, data={**obj["data"], f"k{number}": "1"})
-    assert len(obj["metadata"]["managedFields"]) == MAX_UPDATES
+    assert len(obj["metadata"]["managedFields"]) == MAX_UPDATE_ENTRIES
     everything = [path for fields in owned(obj).values() for path in fields]
     assert sorted(everything) == sorted([*LABEL_FIELDS, "f:data", *(f"f:data/f:k{n}" for n in range(25))])
 
 
 def test_a_client_that_claims_the_ancient_name_for_a_subresource_loses_nothing():
-    sent = [entry(manager=f"m{n}", time=moment(n), fieldsV1={"f:data": {f"f:k{n}": {}}}) for n in range(MAX_UPDATES)]
-    sent += [entry(manager=ANCIENT, subresource="status", time=moment(0), fieldsV1={"f:data": {"f:s": {}}})]
-    sent += [entry(manager=ANCIENT, time=moment(0), fieldsV1={"f:data": {"f:t": {}}})]
+    sent = [
+        entry(manager=f"m{n}", time=moment(n), fieldsV1={"f:data": {f"f:k{n}": {}}}) for n in range(MAX_UPDATE_ENTRIES)
+    ]
+    sent += [entry(manager=ANCIENT_MANAGER, subresource="status", time=moment(0), fieldsV1={"f:data": {"f:s": {}}})]
+    sent += [entry(manager=ANCIENT_MANAGER, time=moment(0), fieldsV1={"f:data": {"f:t": {}}})]
     new = after(made({"displayName": "one"}), by="editor", managed=sent)
     entries = new["metadata"]["managedFields"]
-    assert len(entries) == MAX_UPDATES
+    assert len(entries) == MAX_UPDATE_ENTRIES
     assert set(entries[0]["fieldsV1"]["f:data"]) == {"f:s", "f:t", "f:k0"}
 
 
 def test_what_was_applied_does_not_count_as_an_update():
     applied = [
-        entry(manager=f"a{n}", operation="Apply", fieldsV1={"f:data": {f"f:k{n}": {}}}) for n in range(MAX_UPDATES + 1)
+        entry(manager=f"a{n}", operation="Apply", fieldsV1={"f:data": {f"f:k{n}": {}}})
+        for n in range(MAX_UPDATE_ENTRIES + 1)
     ]
     new = after(made({"displayName": "one"}), by="editor", managed=applied)
-    assert len(new["metadata"]["managedFields"]) == MAX_UPDATES + 1
+    assert len(new["metadata"]["managedFields"]) == MAX_UPDATE_ENTRIES + 1
 
 
 states = st.dictionaries(st.sampled_from("abc"), st.sampled_from("12"), max_size=3)
@@ -273,7 +285,7 @@ def test_the_old_object_is_left_alone():
 
 def test_names_that_are_too_long_to_keep_are_problems():
     entries = [entry(), entry(manager="x" * 129), entry(manager="a\nb"), entry(subresource="s" * 257)]
-    found = list(record_problems({"metadata": {"managedFields": entries}}))
+    found = list(managed_fields_problems({"metadata": {"managedFields": entries}}))
     assert [problem.field for problem in found] == [
         "metadata.managedFields[1].manager",
         "metadata.managedFields[2].manager",

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.registry import schema as words
-from fairlead.registry.patching.fieldset import difference, same
-from fairlead.registry.patching.merge import merged, without
-from fairlead.registry.patching.shape import shape_of
-from fairlead.registry.patching.walks import all_fields, applied_fields
+from fairlead.registry.patching.field_set import difference, is_equal_json
+from fairlead.registry.patching.field_walk import all_fields, applied_fields
+from fairlead.registry.patching.merge import merge_config, remove_fields
+from fairlead.registry.patching.merge_schema import build_merge_schema
 
 SCHEMA = words.obj(
     name=words.string(),
@@ -20,9 +20,9 @@ SCHEMA = words.obj(
     users=words.array(words.string()),
     groups=words.array_set(words.string()),
     ports=words.array_map(("port",), words.obj("", port=words.integer(), name=words.string(), on=words.boolean())),
-    extra=words.free(),
+    extra=words.open_object(),
 )
-SHAPE = shape_of(SCHEMA)
+SHAPE = build_merge_schema(SCHEMA)
 
 MERGED: list[tuple[str, Any, Any, Any]] = [
     ("a value", {"name": "x"}, {"name": "y"}, {"name": "y"}),
@@ -64,7 +64,7 @@ MERGED: list[tuple[str, Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("what", "live", "config", "expected"), MERGED, ids=[row[0] for row in MERGED])
 def test_merging(what: str, live: Any, config: Any, expected: Any) -> None:
-    assert merged(live, config, SHAPE) == expected
+    assert merge_config(live, config, SHAPE) == expected
 
 
 REMOVED: list[tuple[str, Any, Any, Any]] = [
@@ -93,7 +93,7 @@ REMOVED: list[tuple[str, Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("what", "value", "fields", "expected"), REMOVED, ids=[row[0] for row in REMOVED])
 def test_taking_out(what: str, value: Any, fields: Any, expected: Any) -> None:
-    assert without(value, fields, SHAPE) == expected
+    assert remove_fields(value, fields, SHAPE) == expected
 
 
 def port_number(port: Any) -> int:
@@ -122,10 +122,10 @@ objects = st.fixed_dictionaries(
 
 @given(objects, objects)
 def test_what_is_wanted_is_in_what_comes_out_and_the_rest_as_it_was(live, config):
-    result = merged(live, config, SHAPE)
+    result = merge_config(live, config, SHAPE)
     assert difference(all_fields(live, SHAPE), all_fields(result, SHAPE)) in ({}, _replaced(live, config))
     assert difference(all_fields(config, SHAPE), all_fields(result, SHAPE)) == {}
-    assert same(merged(result, config, SHAPE), result)
+    assert is_equal_json(merge_config(result, config, SHAPE), result)
 
 
 def _replaced(live: Any, config: Any) -> Any:
@@ -141,12 +141,12 @@ def _replaced(live: Any, config: Any) -> Any:
 @given(objects, objects)
 def test_entries_come_in_the_order_that_is_wanted_and_the_others_in_the_order_they_had(live, config):
     before, wanted = live.get("groups", []), config.get("groups", [])
-    found = merged(live, config, SHAPE).get("groups", [])
+    found = merge_config(live, config, SHAPE).get("groups", [])
     assert [each for each in found if each in wanted] == wanted
     assert [each for each in found if each not in wanted] == [each for each in before if each not in wanted]
 
 
 @given(objects)
 def test_without_all_that_was_applied_there_is_nothing_left_to_apply(obj):
-    rest = without(obj, applied_fields(obj, SHAPE), SHAPE)
+    rest = remove_fields(obj, applied_fields(obj, SHAPE), SHAPE)
     assert difference(applied_fields(rest, SHAPE), {f"f:{name}": {} for name in rest}) == {}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core.errors import BadRequest
-from fairlead.registry.patching.mergepatch import apply
+from fairlead.registry.patching.merge_patch import apply
 
 names = st.sampled_from(["a", "b", "c"])
 scalars = st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x"])
@@ -99,5 +99,5 @@ def test_a_patch_that_nests_too_deep_is_refused():
     patch: dict = {}
     for _ in range(300):
         patch = {"a": patch}
-    with pytest.raises(BadRequest, match="fewer levels"):
+    with pytest.raises(BadRequest, match="less nesting"):
         apply({}, patch)

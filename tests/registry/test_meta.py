@@ -10,14 +10,14 @@ from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Kind
-from fairlead.registry.meta import (
-    ANNOTATIONS_LIMIT,
-    begin,
-    carry_over,
-    check_shape,
-    generated_name,
+from fairlead.registry.metadata import (
+    MAX_ANNOTATIONS_BYTES,
+    check_types,
+    generate_name,
+    init_metadata,
     label_problems,
     new_uid,
+    preserve_server_fields,
     problems,
     update_problems,
 )
@@ -46,7 +46,7 @@ def test_what_only_the_server_sets_is_set_whatever_the_body_said() -> None:
             "finalizers": [],
         }
     }
-    begin(obj, NOW, GADGET)
+    init_metadata(obj, NOW, GADGET)
     uid = obj["metadata"].pop("uid")
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uid)
     assert obj["metadata"] == {"name": "a", "creationTimestamp": NOW, "generation": 1}
@@ -54,7 +54,7 @@ def test_what_only_the_server_sets_is_set_whatever_the_body_said() -> None:
 
 def test_a_kind_that_does_not_count_generations_has_none() -> None:
     obj: Object = {"metadata": {"name": "a", "generation": 7}}
-    begin(obj, NOW, NAMESPACE)
+    init_metadata(obj, NOW, NAMESPACE)
     assert "generation" not in obj["metadata"]
 
 
@@ -71,14 +71,14 @@ def test_an_update_cannot_touch_what_only_the_server_sets() -> None:
             "annotations": {},
         }
     }
-    carry_over(old, new)
+    preserve_server_fields(old, new)
     assert new == old
 
 
 def test_metadata_that_is_missing_or_null_is_empty() -> None:
     for body in ({}, {"metadata": None}):
         obj: Object = dict(body)
-        assert check_shape(obj, GADGET) == []
+        assert check_types(obj, GADGET) == []
         assert obj["metadata"] == {}
 
 
@@ -94,7 +94,7 @@ def test_metadata_that_is_missing_or_null_is_empty() -> None:
 )
 def test_metadata_of_the_wrong_type_is_refused_outright(meta: Any) -> None:
     with pytest.raises(BadRequest, match='Gadget in version "v1" cannot be handled as a Gadget: metadata'):
-        check_shape({"metadata": meta}, GADGET)
+        check_types({"metadata": meta}, GADGET)
 
 
 def test_unknown_metadata_is_dropped_and_named() -> None:
@@ -106,24 +106,24 @@ def test_unknown_metadata_is_dropped_and_named() -> None:
             "creationTimestamp": None,
         }
     }
-    assert check_shape(obj, GADGET) == ["metadata.nickname", "metadata.ownerReferences[0].since"]
+    assert check_types(obj, GADGET) == ["metadata.nickname", "metadata.ownerReferences[0].since"]
     assert obj["metadata"] == {"name": "a", "ownerReferences": [OWNER]}
 
 
 def test_a_label_or_annotation_of_null_is_an_empty_text() -> None:
     obj: Object = {"metadata": {"labels": {"a": None, "b": "c"}, "annotations": {"a": None}}}
-    check_shape(obj, GADGET)
+    check_types(obj, GADGET)
     assert obj["metadata"] == {"labels": {"a": "", "b": "c"}, "annotations": {"a": ""}}
 
 
 def test_a_made_up_name_is_the_prefix_and_five_letters_that_spell_nothing() -> None:
-    names = {generated_name("job-") for _ in range(200)}
+    names = {generate_name("job-") for _ in range(200)}
     assert len(names) > 190
     assert all(re.fullmatch(r"job-[b-df-hj-np-tv-xz2-9]{5}", name) for name in names)
 
 
 def test_a_made_up_name_fits_into_a_dns_label_however_long_its_prefix_is() -> None:
-    name = generated_name("a" * 300)
+    name = generate_name("a" * 300)
     assert len(name) == 63
     assert name.startswith("a" * 58)
 
@@ -133,7 +133,7 @@ FINE: list[Object] = [
     {"name": "a-x7", "generateName": "a-"},
     {"name": "a", "labels": {"example.com/a": "", "b": "C_d"}},
     {"name": "a", "annotations": {"Example.com/UPPER": "any text\n" * 100}},
-    {"name": "a", "annotations": {"a": "x" * (ANNOTATIONS_LIMIT - 1)}},
+    {"name": "a", "annotations": {"a": "x" * (MAX_ANNOTATIONS_BYTES - 1)}},
     {"name": "a", "finalizers": ["example.com/a", "orphan"]},
     {"name": "a", "ownerReferences": [{**OWNER, "controller": True}, {**OWNER, "uid": "2", "controller": False}]},
 ]
@@ -148,9 +148,9 @@ BAD: list[tuple[Object, tuple[str, str]]] = [
     ({"name": "a", "labels": {"-": "x"}}, ("metadata.labels", "FieldValueInvalid")),
     ({"name": "a", "labels": {"a": "x y"}}, ("metadata.labels", "FieldValueInvalid")),
     ({"name": "a", "annotations": {"a b": ""}}, ("metadata.annotations", "FieldValueInvalid")),
-    ({"name": "a", "annotations": {"a": "x" * ANNOTATIONS_LIMIT}}, ("metadata.annotations", "FieldValueTooLong")),
+    ({"name": "a", "annotations": {"a": "x" * MAX_ANNOTATIONS_BYTES}}, ("metadata.annotations", "FieldValueTooLong")),
     (
-        {"name": "a", "annotations": {"a": "ä" * (ANNOTATIONS_LIMIT // 2)}},
+        {"name": "a", "annotations": {"a": "ä" * (MAX_ANNOTATIONS_BYTES // 2)}},
         ("metadata.annotations", "FieldValueTooLong"),
     ),
     ({"name": "a", "finalizers": ["Bad Name"]}, ("metadata.finalizers", "FieldValueInvalid")),
@@ -221,7 +221,7 @@ def test_a_uid_is_a_random_uuid() -> None:
 def test_what_the_server_sets_stays_in_its_very_form(sent: Any) -> None:
     old: Object = {"metadata": {"name": "a", "resourceVersion": "5", "uid": "u", "generation": 1}}
     new: Object = {"metadata": {"name": "a", "uid": "u", "generation": sent}}
-    carry_over(old, new)
+    preserve_server_fields(old, new)
     assert repr(new["metadata"]["generation"]) == "1"
 
 

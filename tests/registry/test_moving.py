@@ -8,24 +8,24 @@ import pytest
 
 from fairlead.core.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from fairlead.core.objects import Object, metadata
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
-from fairlead.registry.moving import Move, Moved, Part, move
-from fairlead.registry.record import decode
+from fairlead.registry.namespace_move import MovedObject, MoveRequest, MoveResult, move
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from fairlead.storage.contract import Record
 from tests.admission.world import ADA, World, as_ada, new_world
 
 HERE, THERE = "demo", "default"
 
 
-def allowed(parts: Sequence[Part]) -> None:
+def allowed(parts: Sequence[MovedObject]) -> None:
     return None
 
 
-async def moved(world: World, name: str = "a", *, writing: Writing | None = None, **fields: Any) -> Moved:
-    what = {"alive": (), "allow": allowed, "source": HERE, "target": THERE, **fields}
-    return await move(world.registry, Move(world.of("ConfigMap"), name, **what), writing or as_ada())
+async def moved(world: World, name: str = "a", *, writing: WriteOptions | None = None, **fields: Any) -> MoveResult:
+    what = {"required_active": (), "authorize": allowed, "source": HERE, "target": THERE, **fields}
+    return await move(world.registry, MoveRequest(world.of("ConfigMap"), name, **what), writing or as_ada())
 
 
 def owner(obj: Object, **more: Any) -> Object:
@@ -64,7 +64,7 @@ async def test_it_is_there_and_no_longer_here(world: World) -> None:
     assert there["metadata"]["managedFields"] == made["metadata"]["managedFields"]
     for new in ("uid", "resourceVersion", "creationTimestamp"):
         assert there["metadata"][new] != made["metadata"][new]
-    assert (answer.old, answer.new, answer.dependants) == (made, there, 0)
+    assert (answer.old, answer.new, answer.dependents) == (made, there, 0)
 
 
 async def test_status_and_generation_stay(world: World) -> None:
@@ -75,7 +75,7 @@ async def test_status_and_generation_stay(world: World) -> None:
     await world.patch(
         "DevPodWorkspaceInstance", "w", lambda obj: obj.update(status=status), as_ada(subresource="status")
     )
-    what = Move(world.of("DevPodWorkspaceInstance"), "w", HERE, THERE, (), allowed)
+    what = MoveRequest(world.of("DevPodWorkspaceInstance"), "w", HERE, THERE, (), allowed)
     answer = await move(world.registry, what, as_ada())
     assert (answer.new["status"]["phase"], answer.new["metadata"]["generation"]) == ("Ready", 2)
 
@@ -87,7 +87,7 @@ async def test_dependants_move_along_and_refer_to_whom_they_followed(world: Worl
     await world.create("ConfigMap", "stays")
     answer = await moved(world)
     there, secrets = at(world, THERE), at(world, THERE, "Secret")
-    assert (set(there), set(secrets), answer.dependants) == ({"a", "c"}, {"b"}, 2)
+    assert (set(there), set(secrets), answer.dependents) == ({"a", "c"}, {"b"}, 2)
     assert (set(at(world, HERE)), at(world, HERE, "Secret")) == ({"stays"}, {})
     assert secrets["b"]["metadata"]["ownerReferences"] == [owner(there["a"])]
     assert there["c"]["metadata"]["ownerReferences"] == [owner(secrets["b"]), owner(there["a"])]
@@ -121,7 +121,7 @@ async def test_an_owner_that_stays_is_no_owner_any_more_and_the_mover_is_told(wo
     await moved(world, writing=writing)
     there = at(world, THERE)
     assert there["b"]["metadata"]["ownerReferences"] == [owner(there["a"]), owner(gadget)]
-    assert writing.warnings == ['ConfigMap "b" no longer depends on ConfigMap "o", which does not move along']
+    assert writing.warnings == ['ConfigMap "b" loses its ownerReference to ConfigMap "o", which does not move']
 
 
 async def test_what_is_being_deleted_goes_on_being_deleted_where_it_has_moved_to(world: World) -> None:
@@ -155,7 +155,7 @@ async def test_a_name_that_is_taken_stops_all_of_it(world: World, name: str) -> 
     for dry in (True, False):
         with pytest.raises(AlreadyExists, match=f'configmaps "{name}" already exists in the namespace default') as told:
             await moved(world, writing=as_ada(dry_run=dry))
-        assert ("bring along" in told.value.message) == (name == "b")
+        assert ("has the same name" in told.value.message) == (name == "b")
     assert await everything(world) == before
 
 
@@ -203,7 +203,7 @@ async def test_what_must_live_is_looked_at_and_must_still_live_at_the_commit(wor
     await world.create("ConfigMap", "a")
     gadgets = world.of("Gadget")
     with pytest.raises(NotFound, match="gadgets"):
-        await moved(world, alive=((gadgets, "g"),))
+        await moved(world, required_active=((gadgets, "g"),))
     await world.create("Gadget", "g", spec={}, metadata={"finalizers": ["x/y"]})
 
     async def ending() -> None:
@@ -212,7 +212,7 @@ async def test_what_must_live_is_looked_at_and_must_still_live_at_the_commit(wor
 
     world.store.before.append(ending)
     with pytest.raises(Conflict, match='"g": it is being deleted'):
-        await moved(world, alive=((gadgets, "g"),))
+        await moved(world, required_active=((gadgets, "g"),))
     assert set(at(world, HERE)) == {"a"}
 
 
@@ -238,14 +238,14 @@ async def test_who_may_not_is_asked_on_every_attempt(world: World) -> None:
         await owned(world, "b", first)
         await world.patch("ConfigMap", "a", lambda obj: obj.update(data={"touched": "yes"}))
 
-    def allow(parts: Sequence[Part]) -> None:
+    def allow(parts: Sequence[MovedObject]) -> None:
         asked.append([f"{part.kind.plural}/{part.name}" for part in parts])
         if len(parts) > 1:
             raise Forbidden("not that one")
 
     world.store.before.append(one_more)
     with pytest.raises(Forbidden, match="not that one"):
-        await moved(world, allow=allow)
+        await moved(world, authorize=allow)
     assert asked == [["configmaps/a"], ["configmaps/a", "configmaps/b"]]
 
 
@@ -285,7 +285,7 @@ async def test_a_dry_run_leaves_everything_as_it_is(world: World) -> None:
     await owned(world, "b", first)
     before = await everything(world)
     answer = await moved(world, writing=as_ada(dry_run=True))
-    assert (answer.new["metadata"]["namespace"], answer.dependants) == (THERE, 1)
+    assert (answer.new["metadata"]["namespace"], answer.dependents) == (THERE, 1)
     assert await everything(world) == before
 
 
@@ -297,7 +297,7 @@ async def test_of_many_who_move_one_object_exactly_one_does(world: World) -> Non
         await world.create("Namespace", place)
     races = (moved(world, target=places[number % 5]) for number in range(50))
     answers = await asyncio.gather(*races, return_exceptions=True)
-    (winner,) = [answer for answer in answers if isinstance(answer, Moved)]
+    (winner,) = [answer for answer in answers if isinstance(answer, MoveResult)]
     assert {type(answer) for answer in answers if answer is not winner} <= {NotFound, AlreadyExists}
     homes = [place for place in (HERE, *places) if at(world, place)]
     assert homes == [winner.new["metadata"]["namespace"]]
@@ -309,10 +309,10 @@ async def test_moving_and_deleting_at_once_ends_in_one_of_the_two(world: World) 
         await world.create("ConfigMap", "a")
 
         async def deleted() -> object:
-            return await world.of("ConfigMap").delete(HERE, "a", Deleting(), as_ada())
+            return await world.of("ConfigMap").delete(HERE, "a", DeleteOptions(), as_ada())
 
         answers = await asyncio.gather(moved(world), deleted(), return_exceptions=True)
         assert sum(isinstance(answer, ApiError) for answer in answers) == 1
         assert at(world, HERE) == {}
         if "a" in at(world, THERE):
-            await world.of("ConfigMap").delete(THERE, "a", Deleting(), as_ada())
+            await world.of("ConfigMap").delete(THERE, "a", DeleteOptions(), as_ada())

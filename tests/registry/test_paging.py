@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core.errors import BadRequest
-from fairlead.registry.paging import WHATEVER_REVISION, Position, parse_token
+from fairlead.registry.list import LATEST_REVISION, ContinueToken, parse_continue_token
 
 
 def forged(document: object) -> str:
@@ -19,15 +19,15 @@ def forged(document: object) -> str:
 @given(st.integers(-1, 2**63 - 1), st.tuples(st.text(max_size=70), st.text(max_size=260)))
 def test_a_token_leads_back_to_its_position(revision: int, after: tuple[str, str]) -> None:
     try:
-        token = Position(revision, after).token()
+        token = ContinueToken(revision, after).encode()
     except orjson.JSONEncodeError:  # lone surrogates, which no name has
         return
-    assert parse_token(token) == Position(revision, after)
+    assert parse_continue_token(token) == ContinueToken(revision, after)
 
 
 @given(st.tuples(st.text("abcdefghijklmnopqrstuvwxyz-.0123456789", max_size=253)).map(lambda each: ("demo", *each)))
 def test_a_token_can_stand_in_a_url_as_it_is(after: tuple[str, str]) -> None:
-    assert Position(WHATEVER_REVISION, after).token().replace("-", "").replace("_", "").isalnum()
+    assert ContinueToken(LATEST_REVISION, after).encode().replace("-", "").replace("_", "").isalnum()
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ def test_a_token_can_stand_in_a_url_as_it_is(after: tuple[str, str]) -> None:
 )
 def test_what_is_no_token_of_ours_is_a_bad_request(token: str) -> None:
     with pytest.raises(BadRequest, match="continue key is not valid"):
-        parse_token(token)
+        parse_continue_token(token)
 
 
 @given(st.text(max_size=40))
 def test_no_text_makes_the_parser_stumble(text: str) -> None:
     with suppress(BadRequest):
-        parse_token(text)
+        parse_continue_token(text)

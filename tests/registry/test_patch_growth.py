@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core.errors import TooLarge
-from fairlead.registry.managed import ANCIENT, Writer, arranged
-from fairlead.registry.patching import jsonpatch, strategic, typed
-from fairlead.registry.patching.conflicts import conflict
-from fairlead.registry.patching.fieldset import SELF, FieldSet, same, union, union_of_all
-from fairlead.registry.patching.merge import merged, without
-from fairlead.registry.patching.shape import LEAF, Shape
-from fairlead.registry.patching.typed import faults
-from fairlead.registry.patching.walks import all_fields, applied_fields, changed
+from fairlead.registry.patching import json_patch, strategic_merge, type_check
+from fairlead.registry.patching.apply import conflict_error
+from fairlead.registry.patching.field_set import SELF, FieldSet, is_equal_json, union, union_all
+from fairlead.registry.patching.field_walk import all_fields, applied_fields, compare_objects
+from fairlead.registry.patching.managed_fields import ANCIENT_MANAGER, FieldManager, sort_entries
+from fairlead.registry.patching.merge import merge_config, remove_fields
+from fairlead.registry.patching.merge_schema import ATOMIC, MergeSchema
+from fairlead.registry.patching.type_check import type_errors
 from fairlead.registry.schema import array, obj, string
 from tests.growth import assert_linear, cpu_time, words, work
 
-SET = Shape(entries=LEAF, keys=())
-BY_NAME = Shape(entries=Shape({"name": LEAF, "x": LEAF}), keys=("name",))
-SHAPE = Shape({"spec": Shape({"set": SET, "map": BY_NAME})})
+SET = MergeSchema(entries=ATOMIC, keys=())
+BY_NAME = MergeSchema(entries=MergeSchema({"name": ATOMIC, "x": ATOMIC}), keys=("name",))
+SHAPE = MergeSchema({"spec": MergeSchema({"set": SET, "map": BY_NAME})})
 THEN = "2026-01-01T00:00:00Z"
 
 Make = Callable[[int], Callable[[], object]]
@@ -46,31 +46,33 @@ def entangled(size: int) -> list[Any]:
 
 
 FORMS: dict[str, Make] = {
-    "strategic merge, in another order": lambda n: lambda: strategic.apply(listed("a", n), ordered(n), SHAPE),
+    "strategic merge, in another order": lambda n: lambda: strategic_merge.apply(listed("a", n), ordered(n), SHAPE),
     "strategic merge, one entry": lambda n: (
-        lambda: strategic.apply(listed("a", n), {"spec": {"map": entangled(n)}}, SHAPE)
+        lambda: strategic_merge.apply(listed("a", n), {"spec": {"map": entangled(n)}}, SHAPE)
     ),
     "strategic merge, deletions": lambda n: (
-        lambda: strategic.apply(
+        lambda: strategic_merge.apply(
             listed("a", n), {"spec": {"map": [{"name": f"a{i}", "$patch": "delete"} for i in range(n)]}}, SHAPE
         )
     ),
-    "apply, all new": lambda n: lambda: merged(listed("a", n), listed("b", n), SHAPE),
+    "apply, all new": lambda n: lambda: merge_config(listed("a", n), listed("b", n), SHAPE),
     "apply, turned round": lambda n: (
-        lambda: merged(
+        lambda: merge_config(
             listed("a", n), {"spec": {name: each[::-1] for name, each in listed("a", n, 2)["spec"].items()}}, SHAPE
         )
     ),
     "apply, duplicates": lambda n: (
-        lambda: merged(
+        lambda: merge_config(
             {"spec": {"set": ["a"] * n, "map": []}}, {"spec": {"set": ["a"] * n, "map": entangled(n)}}, SHAPE
         )
     ),
-    "taking out": lambda n: lambda: without(listed("a", n), all_fields(listed("a", n, 2), SHAPE), SHAPE),
+    "taking out": lambda n: lambda: remove_fields(listed("a", n), all_fields(listed("a", n, 2), SHAPE), SHAPE),
     "claims": lambda n: lambda: applied_fields(listed("a", n), SHAPE),
-    "changes": lambda n: lambda: changed(listed("a", n), listed("a", n + 1, 2), SHAPE),
+    "changes": lambda n: lambda: compare_objects(listed("a", n), listed("a", n + 1, 2), SHAPE),
     "conflicts": lambda n: (
-        lambda: conflict([(Writer("m", "v1", THEN).entry({}), {f"f:{i}": {} for i in range(n)}) for _ in range(2)])
+        lambda: conflict_error(
+            [(FieldManager("m", "v1", THEN).build_entry({}), {f"f:{i}": {} for i in range(n)}) for _ in range(2)]
+        )
     ),
 }
 
@@ -94,13 +96,13 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
 def test_shifting_a_long_list_again_and_again_is_refused(operation: dict[str, Any]) -> None:
-    with pytest.raises(TooLarge, match=r"replace the list as a whole|copy less"):
-        jsonpatch.apply(LISTED, [operation] * 10_000)
+    with pytest.raises(TooLarge, match=r"replace the whole list|copy less"):
+        json_patch.apply(LISTED, [operation] * 10_000)
 
 
 def test_as_many_operations_as_there_may_be_work_on_a_list_of_ordinary_length() -> None:
     some = {"spec": {"list": [0] * 1_000}}
-    patched = jsonpatch.apply(some, [{"op": "remove", "path": "/spec/list/0"}, OPERATIONS["insert"]] * 5_000)
+    patched = json_patch.apply(some, [{"op": "remove", "path": "/spec/list/0"}, OPERATIONS["insert"]] * 5_000)
     assert patched == {"spec": {"list": [1] + [0] * 999}}
 
 
@@ -128,8 +130,8 @@ def test_a_difference_at_the_bottom_is_not_looked_for_at_each_level() -> None:
     def make(levels: int) -> Callable[[], object]:
         keys = words("k", 500)
         old, new = ({"spec": nested(dict(zip(keys, words("v", 500), strict=True)) | {"z": z}, levels)} for z in "xy")
-        assert changed(old, new, Shape())[0] == {"f:spec": nested_set({"f:z": {}}, levels)}
-        return lambda: changed(old, new, Shape())
+        assert compare_objects(old, new, MergeSchema())[0] == {"f:spec": nested_set({"f:z": {}}, levels)}
+        return lambda: compare_objects(old, new, MergeSchema())
 
     assert_depth_does_not_multiply(make)
 
@@ -143,7 +145,7 @@ def nested_set(fields: FieldSet, levels: int) -> FieldSet:
 def test_equality_is_not_asked_for_at_each_level() -> None:
     def make(levels: int) -> Callable[[], object]:
         one, other = (inside_lists(words("k", 500), levels) for _ in range(2))
-        return lambda: same(one, other)
+        return lambda: is_equal_json(one, other)
 
     assert_depth_does_not_multiply(make)
 
@@ -170,8 +172,8 @@ def plainly_same(one: Any, other: Any) -> bool:
 @given(json_values, json_values)
 @settings(max_examples=500, deadline=None)
 def test_values_are_the_same_as_json_has_it(one: Any, other: Any) -> None:
-    assert same(one, other) is plainly_same(one, other)
-    assert same(one, one)
+    assert is_equal_json(one, other) is plainly_same(one, other)
+    assert is_equal_json(one, one)
 
 
 # --- the record of owners ---
@@ -194,14 +196,17 @@ def as_paths(found: FieldSet, way: tuple[str, ...] = ()) -> set[tuple[str, ...]]
 @settings(max_examples=300, deadline=None)
 def test_many_sets_are_joined_as_one_after_the_other(sets: list[FieldSet]) -> None:
     sets = [{step: below for step, below in each.items() if step != SELF} for each in sets]
-    assert as_paths(union_of_all(sets)) == as_paths(reduce(union, sets, {})) == set().union(*map(as_paths, sets))
+    assert as_paths(union_all(sets)) == as_paths(reduce(union, sets, {})) == set().union(*map(as_paths, sets))
 
 
 def entries(small: int, large: int) -> list[Any]:
     """One manager of very many fields, and many of a few."""
     wide: FieldSet = {"f:data": {f"f:k{index}": {} for index in range(large)}}
-    others = [Writer(f"m{i}", "v1", f"2026-01-02T00:00:{i % 60:02}Z") for i in range(small)]
-    return [Writer("0", "v1", THEN).entry(wide), *(each.entry({"f:data": {"f:n": {}}}) for each in others)]
+    others = [FieldManager(f"m{i}", "v1", f"2026-01-02T00:00:{i % 60:02}Z") for i in range(small)]
+    return [
+        FieldManager("0", "v1", THEN).build_entry(wide),
+        *(each.build_entry({"f:data": {"f:n": {}}}) for each in others),
+    ]
 
 
 def assert_a_large_set_is_not_copied_for_each_small_one(join: Callable[[list[Any]], object]) -> None:
@@ -210,13 +215,13 @@ def assert_a_large_set_is_not_copied_for_each_small_one(join: Callable[[list[Any
 
 
 def test_many_small_entries_and_a_large_one_are_thrown_together_in_one_go() -> None:
-    assert_a_large_set_is_not_copied_for_each_small_one(arranged)
-    [ancient] = [each for each in arranged(entries(100, 50)) if each["manager"] == ANCIENT]
+    assert_a_large_set_is_not_copied_for_each_small_one(sort_entries)
+    [ancient] = [each for each in sort_entries(entries(100, 50)) if each["manager"] == ANCIENT_MANAGER]
     assert ancient["time"] > THEN and len(ancient["fieldsV1"]["f:data"]) == 51
 
 
 def test_many_small_sets_and_a_large_one_are_joined_in_one_go() -> None:
-    assert_a_large_set_is_not_copied_for_each_small_one(lambda made: union_of_all(each["fieldsV1"] for each in made))
+    assert_a_large_set_is_not_copied_for_each_small_one(lambda made: union_all(each["fieldsV1"] for each in made))
 
 
 # --- faults ---
@@ -225,13 +230,13 @@ def test_many_small_sets_and_a_large_one_are_joined_in_one_go() -> None:
 def test_a_way_is_spelled_out_only_where_there_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long name on the way would be copied for every value below it otherwise."""
     schema = obj(lists={"type": "object", "additionalProperties": array(string())})
-    assert faults({"lists": {"n": ["x", 1]}}, schema) == ".lists.n[1]: expected string, got 1"
+    assert type_errors({"lists": {"n": ["x", 1]}}, schema) == ".lists.n[1]: expected string, got 1"
     spelled: list[object] = []
 
     def spell(path: object) -> str:
         spelled.append(path)
         return ""
 
-    monkeypatch.setattr(typed, "_text", spell)
-    assert faults({"lists": {"n" * 1000: ["x"] * 1000}}, schema) == "" and not spelled
-    assert faults({"lists": {"n": ["x", 1]}}, schema) and len(spelled) == 1
+    monkeypatch.setattr(type_check, "_format_path", spell)
+    assert type_errors({"lists": {"n" * 1000: ["x"] * 1000}}, schema) == "" and not spelled
+    assert type_errors({"lists": {"n": ["x", 1]}}, schema) and len(spelled) == 1

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.glimpse import Glimpse
-from fairlead.registry.record import decode, encode, finisher, restamped, stamped
+from fairlead.registry.codec import decode, encode, entry_builder, replace_resource_version, with_resource_version
+from fairlead.registry.selector_fields import SelectorFieldReader
 from fairlead.storage.contract import Record
 from tests.admission.world import GADGET
 
 KEY = ("management.service.sh", "gadgets", "", "a")
-BY_NAME = {kind.name: kind for kind in (*KINDS, GADGET) if kind.form is None}
-finish = finisher(Catalog((*KINDS, GADGET)))
+BY_NAME = {kind.name: kind for kind in (*KINDS, GADGET) if kind.conversion is None}
+finish = entry_builder(Catalog((*KINDS, GADGET)))
 
 
 def gadget(**fields: Any) -> Object:
@@ -57,7 +57,7 @@ def test_whatever_an_object_holds_its_version_ends_up_in_its_metadata(
     spec: Any, annotations: dict[str, str], revision: int
 ) -> None:
     obj = gadget(spec=spec, metadata={"name": "a", "annotations": annotations})
-    served = orjson.loads(stamped(encode(obj), revision))
+    served = orjson.loads(with_resource_version(encode(obj), revision))
     assert served["metadata"].pop("resourceVersion") == str(revision)
     assert served == obj
 
@@ -66,7 +66,7 @@ def test_whatever_an_object_holds_its_version_ends_up_in_its_metadata(
 def test_the_end_of_an_object_changes_its_version_and_nothing_else(spec: Any, revision: int) -> None:
     obj = gadget(spec=spec, metadata={"name": "a", "annotations": {"n": '"resourceVersion":"7"'}})
     entry = finish(Record(KEY, encode(obj), 7))
-    last = orjson.loads(restamped(entry, revision))
+    last = orjson.loads(replace_resource_version(entry, revision))
     assert last["metadata"].pop("resourceVersion") == str(revision)
     assert last == obj
 
@@ -110,8 +110,8 @@ def test_fields_are_compared_as_texts() -> None:
     cluster = BY_NAME["Cluster"]
     for value, text in ((True, "true"), (False, "false"), (None, "")):
         obj = {"spec": {"networkPeer": value}}
-        assert Glimpse(cluster).read(orjson.dumps(obj))[1]["spec.networkPeer"] == text
-    assert Glimpse(cluster).read(b'{"spec":5}')[1]["spec.networkPeer"] == ""
+        assert SelectorFieldReader(cluster).read(orjson.dumps(obj))[1]["spec.networkPeer"] == text
+    assert SelectorFieldReader(cluster).read(b'{"spec":5}')[1]["spec.networkPeer"] == ""
 
 
 def test_namespaced_objects_can_be_selected_by_their_namespace() -> None:
@@ -121,5 +121,5 @@ def test_namespaced_objects_can_be_selected_by_their_namespace() -> None:
 
 def test_a_kind_may_say_itself_what_its_fields_are() -> None:
     event = BY_NAME["Event"]
-    _, fields = Glimpse(event).read(b'{"reportingComponent":"runner","involvedObject":{}}')
+    _, fields = SelectorFieldReader(event).read(b'{"reportingComponent":"runner","involvedObject":{}}')
     assert fields["source"] == "runner"

@@ -4,8 +4,8 @@ import pytest
 
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object
-from fairlead.registry.record import decode
-from fairlead.registry.recording import record
+from fairlead.registry.codec import decode
+from fairlead.registry.events import record_event
 from tests.admission.world import World
 
 
@@ -15,7 +15,7 @@ def events(world: World) -> list[Object]:
 
 async def test_an_event_about_a_namespaced_object_is_kept_beside_it(world: World) -> None:
     about = await world.create("ConfigMap", "c")
-    await record(world.registry, about, "Changed", "it changed", type="Warning")
+    await record_event(world.registry, about, "Changed", "it changed", type="Warning")
     (event,) = events(world)
     assert event["metadata"]["namespace"] == "demo"
     assert event["metadata"]["name"].startswith("c.")
@@ -34,7 +34,7 @@ async def test_an_event_about_a_namespaced_object_is_kept_beside_it(world: World
 
 async def test_an_event_about_an_object_without_namespace_is_kept_in_default(world: World) -> None:
     about = await world.create("Gadget", "g")
-    await record(world.registry, about, "Made", "it was made")
+    await record_event(world.registry, about, "Made", "it was made")
     (event,) = events(world)
     assert (event["metadata"]["namespace"], event["type"]) == ("default", "Normal")
     assert not event["involvedObject"]["namespace"]
@@ -43,14 +43,14 @@ async def test_an_event_about_an_object_without_namespace_is_kept_in_default(wor
 async def test_two_events_about_the_same_are_two(world: World) -> None:
     about = await world.create("Gadget", "g")
     for _ in range(2):
-        await record(world.registry, about, "Made", "it was made")
+        await record_event(world.registry, about, "Made", "it was made")
     assert len(events(world)) == 2
 
 
 @pytest.mark.parametrize("name", ["g" * 253, "g" * 240])
 async def test_an_event_can_be_about_an_object_with_the_longest_name_there_is(world: World, name: str) -> None:
     about = await world.create("Gadget", name)
-    await record(world.registry, about, "Made", "it was made")
+    await record_event(world.registry, about, "Made", "it was made")
     (event,) = events(world)
     assert event["involvedObject"]["name"] == name
 
@@ -59,4 +59,4 @@ async def test_where_there_is_no_place_for_an_event_the_recorder_is_told(world: 
     about = await world.create("ConfigMap", "c")
     about["metadata"]["namespace"] = "gone"
     with pytest.raises(NotFound):
-        await record(world.registry, about, "Changed", "it changed")
+        await record_event(world.registry, about, "Changed", "it changed")

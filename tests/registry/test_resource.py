@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Unavailable
 from fairlead.core.objects import Object
-from fairlead.registry import meta as meta_module
+from fairlead.registry import metadata as meta_module
 from fairlead.storage import contract
 from tests.admission.world import World, as_ada
 
@@ -71,7 +71,7 @@ async def test_a_name_can_be_left_to_the_server_and_then_is_drawn_until_it_is_fr
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = iter(["job-a", "job-a", "job-b", "job-c"])
-    monkeypatch.setattr(meta_module, "generated_name", lambda prefix: next(drawn))
+    monkeypatch.setattr(meta_module, "generate_name", lambda prefix: next(drawn))
     first = await world.create("Gadget", metadata={"generateName": "job-"})
     second = await world.create("Gadget", metadata={"generateName": "job-"})
     assert [each["metadata"]["name"] for each in (first, second)] == ["job-a", "job-b"]
@@ -80,7 +80,7 @@ async def test_a_name_can_be_left_to_the_server_and_then_is_drawn_until_it_is_fr
 
 
 async def test_when_no_free_name_can_be_drawn_the_caller_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meta_module, "generated_name", lambda prefix: "job-a")
+    monkeypatch.setattr(meta_module, "generate_name", lambda prefix: "job-a")
     await world.create("Gadget", metadata={"generateName": "job-"})
     with pytest.raises(AlreadyExists):
         await world.create("Gadget", metadata={"generateName": "job-"})
@@ -157,7 +157,7 @@ async def test_an_update_for_another_uid_is_refused(world: World) -> None:
     with pytest.raises(Conflict, match="UID in precondition: another"):
         await world.put("Gadget", other)
     with pytest.raises(Invalid) as caught:
-        await world.put("Gadget", other, as_ada(patching=True))
+        await world.put("Gadget", other, as_ada(is_patch=True))
     assert fields_of(caught) == ["metadata.uid"]
 
 
@@ -246,7 +246,7 @@ async def test_what_is_wrong_with_the_result_of_a_patch_is_unprocessable_and_not
         {"metadata": {**made["metadata"], "labels": 5}},
     ):
         with pytest.raises(Invalid):
-            await world.put("ConfigMap", {**made, **result}, as_ada(patching=True))
+            await world.put("ConfigMap", {**made, **result}, as_ada(is_patch=True))
 
 
 async def test_a_write_says_who_manages_what(world: World) -> None:
@@ -288,7 +288,7 @@ async def test_what_the_store_cannot_do_now_is_answered_as_unavailable(
     await world.create("Gadget", "a")
 
     async def refuse(*_: Any) -> int:
-        raise contract.Unavailable("the disk is full; make room")
+        raise contract.StoreUnavailable("the disk is full; make room")
 
     monkeypatch.setattr(world.store, "commit", refuse)
     for attempt in (

@@ -8,18 +8,20 @@ import pytest
 
 from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER
-from fairlead.kinds.project import NAMESPACE_PREFIX
-from fairlead.registry.patching.fieldset import paths
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry.patching.field_set import iter_paths
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.admission.world import ADA, NAMESPACE, World
 
 
-def applying(manager: str = "a", **options: Any) -> Writing:
-    return Writing(ADA, manager, patching=True, applying=True, **options)
+def applying(manager: str = "a", **options: Any) -> WriteOptions:
+    return WriteOptions(ADA, manager, is_patch=True, is_apply=True, **options)
 
 
-async def apply(world: World, kind: str, name: str, by: Writing | None = None, **fields: Any) -> tuple[Object, bool]:
+async def apply(
+    world: World, kind: str, name: str, by: WriteOptions | None = None, **fields: Any
+) -> tuple[Object, bool]:
     """The object after these fields of it were applied, and whether it was created."""
     resource = world.of(kind)
     body = world.body(kind, name, **fields)
@@ -30,7 +32,7 @@ async def apply(world: World, kind: str, name: str, by: Writing | None = None, *
 
 def owners(obj: Object) -> dict[str, list[str]]:
     return {
-        entry["manager"]: sorted("/".join(path) for path in paths(entry["fieldsV1"]))
+        entry["manager"]: sorted("/".join(path) for path in iter_paths(entry["fieldsV1"]))
         for entry in obj["metadata"].get("managedFields", [])
     }
 
@@ -187,7 +189,7 @@ async def test_two_who_create_the_same_end_up_sharing_it(world: World) -> None:
 
 async def test_what_was_deleted_meanwhile_is_created_again(world: World) -> None:
     made, _ = await apply(world, "Gadget", "a", spec={"size": 1})
-    world.store.before = [lambda: world.delete("Gadget", "a", Deleting())]
+    world.store.before = [lambda: world.delete("Gadget", "a", DeleteOptions())]
     again, created = await apply(world, "Gadget", "a", spec={"size": 2})
     assert created
     assert again["metadata"]["uid"] != made["metadata"]["uid"]
@@ -195,7 +197,7 @@ async def test_what_was_deleted_meanwhile_is_created_again(world: World) -> None
 
 async def test_a_companion_that_is_there_already_is_no_reason_to_try_again(world: World) -> None:
     taken = world.body("Namespace", f"{NAMESPACE_PREFIX}p")
-    await world.submit("Namespace", taken, Writing(CONTROLLER))
+    await world.submit("Namespace", taken, WriteOptions(CONTROLLER_USER))
     with pytest.raises(AlreadyExists, match=f"{NAMESPACE_PREFIX}p"):
         await apply(world, "Project", "p")
     assert world.see("Project", "p") is None

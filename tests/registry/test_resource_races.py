@@ -7,8 +7,8 @@ import pytest
 
 from fairlead.core.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from fairlead.core.objects import Object
-from fairlead.registry import meta as meta_module
-from fairlead.registry.writing import Deleting
+from fairlead.registry import metadata as meta_module
+from fairlead.registry.write_options import DeleteOptions
 from fairlead.storage import contract
 from tests.admission.world import World, as_ada
 
@@ -18,7 +18,7 @@ def bump(obj: Object) -> None:
 
 
 async def size(world: World, name: str = "a") -> int:
-    await world.view.fresh()
+    await world.view.wait_current()
     found = world.see("Gadget", name)
     assert found is not None
     number: int = found["spec"]["size"]
@@ -57,7 +57,7 @@ async def test_many_who_leave_the_name_to_the_server_all_get_one_of_their_own(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = iter(f"job-{number // 2}" for number in range(100))
-    monkeypatch.setattr(meta_module, "generated_name", lambda prefix: next(drawn))
+    monkeypatch.setattr(meta_module, "generate_name", lambda prefix: next(drawn))
     made = await asyncio.gather(*(world.create("Gadget", metadata={"generateName": "job-"}) for _ in range(10)))
     assert len({each["metadata"]["name"] for each in made}) == 10
     assert len({each["metadata"]["uid"] for each in made}) == 10
@@ -96,7 +96,7 @@ async def test_a_delete_with_conditions_that_no_longer_hold_after_a_race_is_refu
         assert found is not None
         world.store.before = [replace]
         with pytest.raises(Conflict):
-            await world.delete("Gadget", "a", Deleting(**{condition: found["metadata"][field]}))
+            await world.delete("Gadget", "a", DeleteOptions(**{condition: found["metadata"][field]}))
 
 
 async def test_a_delete_that_lost_a_race_heeds_the_finalizer_that_won(world: World) -> None:
@@ -104,7 +104,7 @@ async def test_a_delete_that_lost_a_race_heeds_the_finalizer_that_won(world: Wor
     world.store.before = [
         lambda: world.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=["x.io/a"])),
     ]
-    assert not (await world.delete("Gadget", "a")).gone
+    assert not (await world.delete("Gadget", "a")).is_removed
     found = world.see("Gadget", "a")
     assert found is not None
     assert "deletionTimestamp" in found["metadata"]
@@ -122,7 +122,7 @@ async def test_what_a_creator_is_warned_of_is_said_once_however_often_a_name_was
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = iter(["job-a", "job-a", "job-b"])
-    monkeypatch.setattr(meta_module, "generated_name", lambda prefix: next(drawn))
+    monkeypatch.setattr(meta_module, "generate_name", lambda prefix: next(drawn))
     await world.create("Gadget", metadata={"generateName": "job-"})
     writing = as_ada()
     body = world.body("Gadget", metadata={"generateName": "job-"}, spec={"size": 200})
@@ -165,7 +165,7 @@ async def test_whoever_loses_to_a_busy_namespace_every_time_is_not_told_that_the
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(changes: Any, checks: Any) -> int:
-        raise contract.Conflict(checks[0].key, checks[0].expected, checks[0].expected + 1)
+        raise contract.RevisionConflict(checks[0].key, checks[0].expected_revision, checks[0].expected_revision + 1)
 
     monkeypatch.setattr(world.store, "commit", refuse)
     with pytest.raises(Conflict):
@@ -192,14 +192,14 @@ async def test_a_dry_run_answers_as_if_and_leaves_nothing_behind(world: World) -
     watcher = world.view.watch("management.service.sh", "gadgets", "", revision, 10)
     draft = await world.submit("Gadget", world.body("Gadget", "b", spec={"size": 2}), dry)
     changed = await world.patch("Gadget", "a", bump, dry)
-    deleted = await world.of("Gadget").delete("", "a", Deleting(), dry)
-    marked = await world.of("Gadget").delete("", "a", Deleting(propagation="Foreground"), dry)
+    deleted = await world.of("Gadget").delete("", "a", DeleteOptions(), dry)
+    marked = await world.of("Gadget").delete("", "a", DeleteOptions(propagation="Foreground"), dry)
     assert (draft["spec"]["size"], changed["spec"]["size"]) == (2, 2)
     assert changed["metadata"]["generation"] == 2
     assert "resourceVersion" not in draft["metadata"]
     assert changed["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
-    assert (deleted.gone, marked.gone) == (True, False)
-    assert (await world.store.revision(), watcher.pending) == (revision, False)
+    assert (deleted.is_removed, marked.is_removed) == (True, False)
+    assert (await world.store.revision(), watcher.has_pending) == (revision, False)
     assert world.see("Gadget", "a") == made
 
 
@@ -210,8 +210,8 @@ async def test_a_dry_run_is_refused_where_the_real_one_would_be(world: World) ->
         (world.submit("Gadget", world.body("Gadget", "a"), dry), AlreadyExists),
         (world.submit("ConfigMap", world.body("ConfigMap", "c", "nowhere"), dry), NotFound),
         (world.put("Gadget", {**made, "metadata": {**made["metadata"], "resourceVersion": "1"}}, dry), Conflict),
-        (world.of("Gadget").delete("", "a", Deleting(uid="another"), dry), Conflict),
-        (world.of("Gadget").delete("", "none", Deleting(), dry), NotFound),
+        (world.of("Gadget").delete("", "a", DeleteOptions(uid="another"), dry), Conflict),
+        (world.of("Gadget").delete("", "none", DeleteOptions(), dry), NotFound),
     ]
     for attempt, error in attempts:
         with pytest.raises(error):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.core.errors import BadRequest
 from fairlead.registry import limits
-from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields, parse_labels, selected_name
+from fairlead.registry.selectors import EVERYTHING, Selector, parse_fields, parse_labels, selected_name
 
 FIELDS = ("metadata.name", "metadata.namespace", "status.phase")
 
@@ -70,7 +70,7 @@ BAD_LABELS = [
 
 @pytest.mark.parametrize(("text", "labels", "accepted"), LABELS)
 def test_a_label_selector_accepts_what_it_says(text: str, labels: Mapping[str, str], accepted: bool) -> None:
-    assert Selection(parse_labels(text)).accepts(labels, {}) is accepted
+    assert Selector(parse_labels(text)).matches_values(labels, {}) is accepted
 
 
 @pytest.mark.parametrize("text", BAD_LABELS)
@@ -82,21 +82,21 @@ def test_a_label_selector_that_makes_no_sense_is_refused(text: str) -> None:
 @pytest.mark.parametrize("value", ["1_0", "0x9", "9.0", "9-"])
 def test_only_plain_whole_numbers_are_compared(value: str) -> None:
     """A label may hold `1_0`, which Python reads as ten and nobody else does."""
-    assert not Selection(parse_labels("a>5")).accepts({"a": value}, {})
+    assert not Selector(parse_labels("a>5")).matches_values({"a": value}, {})
 
 
 def test_a_number_of_thousands_of_digits_is_compared_or_refused_but_never_a_crash() -> None:
     try:
-        selection = Selection(parse_labels("a>" + "9" * 5_000))
+        selection = Selector(parse_labels("a>" + "9" * 5_000))
     except BadRequest:
         return
-    assert not selection.accepts({"a": "5"}, {})
+    assert not selection.matches_values({"a": "5"}, {})
 
 
 @given(st.text(alphabet="ab=!(),<> in/.-_\n\\", max_size=25))
 def test_any_text_is_a_label_selector_or_a_bad_request(text: str) -> None:
     with suppress(BadRequest):
-        Selection(parse_labels(text)).accepts({"a": "b"}, {})
+        Selector(parse_labels(text)).matches_values({"a": "b"}, {})
 
 
 @given(
@@ -108,12 +108,14 @@ def test_notin_is_the_opposite_of_in_and_conditions_add_up(
 ) -> None:
     for key, values in asked:
         listed = ",".join(sorted(values))
-        inside = Selection(parse_labels(f"{key} in ({listed})")).accepts(labels, {})
-        outside = Selection(parse_labels(f"{key} notin ({listed})")).accepts(labels, {})
+        inside = Selector(parse_labels(f"{key} in ({listed})")).matches_values(labels, {})
+        outside = Selector(parse_labels(f"{key} notin ({listed})")).matches_values(labels, {})
         assert inside is (labels.get(key) in values)
         assert outside is not inside
     text = ",".join(f"{key} in ({','.join(sorted(values))})" for key, values in asked)
-    assert Selection(parse_labels(text)).accepts(labels, {}) is all(labels.get(key) in values for key, values in asked)
+    assert Selector(parse_labels(text)).matches_values(labels, {}) is all(
+        labels.get(key) in values for key, values in asked
+    )
 
 
 FIELD_CASES: list[tuple[str, str, bool]] = [
@@ -145,7 +147,7 @@ BAD_FIELDS = [
 
 @pytest.mark.parametrize(("text", "name", "accepted"), FIELD_CASES)
 def test_a_field_selector_accepts_what_it_says(text: str, name: str, accepted: bool) -> None:
-    assert Selection((), parse_fields(text, FIELDS)).accepts({}, {"metadata.name": name}) is accepted
+    assert Selector((), parse_fields(text, FIELDS)).matches_values({}, {"metadata.name": name}) is accepted
 
 
 @pytest.mark.parametrize("text", BAD_FIELDS)
@@ -167,10 +169,10 @@ def test_an_escaped_value_selects_exactly_itself(value: str) -> None:
 
 
 def test_labels_and_fields_must_both_agree() -> None:
-    selection = Selection(parse_labels("a=1"), parse_fields("status.phase=Ready", FIELDS))
-    assert selection.accepts({"a": "1"}, {"status.phase": "Ready"})
-    assert not selection.accepts({"a": "2"}, {"status.phase": "Ready"})
-    assert not selection.accepts({"a": "1"}, {"status.phase": ""})
+    selection = Selector(parse_labels("a=1"), parse_fields("status.phase=Ready", FIELDS))
+    assert selection.matches_values({"a": "1"}, {"status.phase": "Ready"})
+    assert not selection.matches_values({"a": "2"}, {"status.phase": "Ready"})
+    assert not selection.matches_values({"a": "1"}, {"status.phase": ""})
 
 
 def test_the_one_name_that_is_asked_for_is_known() -> None:
@@ -183,9 +185,9 @@ def test_the_one_name_that_is_asked_for_is_known() -> None:
 
 def test_only_a_selection_with_conditions_is_true() -> None:
     assert not EVERYTHING
-    assert not Selection(parse_labels(" "), parse_fields(",", FIELDS))
-    assert Selection(parse_labels("a"))
-    assert Selection((), parse_fields("status.phase=", FIELDS))
+    assert not Selector(parse_labels(" "), parse_fields(",", FIELDS))
+    assert Selector(parse_labels("a"))
+    assert Selector((), parse_fields("status.phase=", FIELDS))
 
 
 def test_spaces_at_the_end_cost_no_more_than_their_number() -> None:
@@ -267,6 +269,6 @@ def test_what_is_wrong_with_a_selector_is_quoted_with_an_end(selector: str) -> N
 
 def test_fewer_objects_are_tested_at_once_with_more_conditions() -> None:
     few, many = parse_labels("a=b,c=d"), parse_labels(",".join(f"label-{number}!=x" for number in range(64)))
-    assert Selection().rows_at_once(2_000) == Selection(few).rows_at_once(2_000) == 2_000
-    assert 64 * Selection(many).rows_at_once(2_000) <= 4 * 2_000
-    assert Selection(many, many).rows_at_once(1) == 1
+    assert Selector().batch_size(2_000) == Selector(few).batch_size(2_000) == 2_000
+    assert 64 * Selector(many).batch_size(2_000) <= 4 * 2_000
+    assert Selector(many, many).batch_size(1) == 1

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from fairlead.core.objects import Object
 from fairlead.registry import schema as words
-from fairlead.registry.patching.merge import merged
-from fairlead.registry.patching.shape import MOST_SEEN, Shape, shape_of
-from fairlead.registry.patching.walks import all_fields, applied_fields, changed
+from fairlead.registry.patching.field_walk import all_fields, applied_fields, compare_objects
+from fairlead.registry.patching.merge import merge_config
+from fairlead.registry.patching.merge_schema import PLAN_CACHE_SIZE, MergeSchema, build_merge_schema
 
 SPEC = words.obj(
     a=words.string(),
@@ -21,10 +21,10 @@ SPEC = words.obj(
     map=words.mapping(words.string()),
     list=words.array(words.string()),
     set=words.array_set(words.string()),
-    free=words.free(),
+    free=words.open_object(),
 )
-SCHEMA = {"type": "object", "properties": {"spec": SPEC, "status": words.free()}}
-SHAPE = shape_of(SCHEMA, ("status",))
+SCHEMA = {"type": "object", "properties": {"spec": SPEC, "status": words.open_object()}}
+SHAPE = build_merge_schema(SCHEMA, ("status",))
 
 leaves = st.sampled_from([0, 1, 1.0, True, False, None, "x", "y", ""])
 names = st.sampled_from(["a", "b", "c", "inner", "map", "list", "set", "free", "made up"])
@@ -47,16 +47,16 @@ def _outcome(old: Object, new: Object) -> list[Any]:
     return [
         all_fields(new, SHAPE),
         applied_fields(new, SHAPE),
-        changed(old, new, SHAPE),
-        changed(old, old, SHAPE),
-        merged(old, new, SHAPE),
+        compare_objects(old, new, SHAPE),
+        compare_objects(old, old, SHAPE),
+        merge_config(old, new, SHAPE),
     ]
 
 
 @given(objects, objects)
 def test_what_is_remembered_of_names_changes_no_set_and_no_merge_nor_their_order(old: Object, new: Object) -> None:
     remembered = orjson.dumps([_outcome(old, new), _outcome(old, new)])
-    with patch.object(Shape, "parts", lambda self, value: None):
+    with patch.object(MergeSchema, "field_plan", lambda self, value: None):
         assert remembered == orjson.dumps([_outcome(old, new), _outcome(old, new)])
 
 
@@ -68,17 +68,17 @@ def test_sets_made_from_what_is_remembered_are_apart(obj: Object) -> None:
 
 
 def test_names_that_anybody_may_make_up_are_not_remembered() -> None:
-    shape = shape_of(SCHEMA)
-    assert shape.fields["spec"].parts({"a": 1, "made up": 2}) is None
-    assert shape.fields["status"].parts({"a": 1}) is None
-    assert not shape.fields["spec"]._seen
+    shape = build_merge_schema(SCHEMA)
+    assert shape.fields["spec"].field_plan({"a": 1, "made up": 2}) is None
+    assert shape.fields["status"].field_plan({"a": 1}) is None
+    assert not shape.fields["spec"]._plans
 
 
 def test_no_more_than_some_choices_of_names_are_remembered() -> None:
-    fields = [f"f{number}" for number in range(MOST_SEEN + 10)]
-    shape = shape_of({"type": "object", "properties": dict.fromkeys(fields, words.string())})
+    fields = [f"f{number}" for number in range(PLAN_CACHE_SIZE + 10)]
+    shape = build_merge_schema({"type": "object", "properties": dict.fromkeys(fields, words.string())})
     for name in fields:
-        found = shape.parts({name: "x"})
+        found = shape.field_plan({name: "x"})
         assert found is not None
-        assert found.flat == {f"f:{name}": {}}
-    assert len(shape._seen) <= MOST_SEEN
+        assert found.flat_set == {f"f:{name}": {}}
+    assert len(shape._plans) <= PLAN_CACHE_SIZE

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.registry import schema as words
-from fairlead.registry.patching.typed import Fitting, faults
+from fairlead.registry.patching.type_check import FastTypeCheck, type_errors
 
 SCHEMA = words.obj(
     text=words.string(),
@@ -20,8 +20,8 @@ SCHEMA = words.obj(
     ports=words.array_map(
         ("port", "protocol"), words.obj("", port=words.integer(), protocol=words.string(default="TCP"))
     ),
-    free=words.free(),
-    any=words.anything(),
+    free=words.open_object(),
+    any=words.any_value(),
 )
 
 FINE: list[tuple[str, Any]] = [
@@ -37,7 +37,7 @@ FINE: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("what", "config"), FINE, ids=[row[0] for row in FINE])
 def test_nothing_is_wrong_with(what: str, config: Any) -> None:
-    assert faults(config, SCHEMA) == ""
+    assert type_errors(config, SCHEMA) == ""
 
 
 WRONG: list[tuple[str, Any, str]] = [
@@ -71,18 +71,18 @@ WRONG: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("what", "config", "message"), WRONG, ids=[row[0] for row in WRONG])
 def test_refused(what: str, config: Any, message: str) -> None:
-    assert faults(config, SCHEMA) == message
+    assert type_errors(config, SCHEMA) == message
 
 
 def test_several_faults_are_told_together_but_not_without_end():
-    assert faults({"text": 1, "x": 1}, SCHEMA) == (
+    assert type_errors({"text": 1, "x": 1}, SCHEMA) == (
         "errors:\n  .text: expected string, got 1\n  .x: field not declared in schema"
     )
-    assert len(faults({f"x{number}": 1 for number in range(1000)}, SCHEMA).splitlines()) == 11
+    assert len(type_errors({f"x{number}": 1 for number in range(1000)}, SCHEMA).splitlines()) == 11
 
 
 def test_a_long_value_is_not_repeated():
-    assert len(faults({"number": "x" * 1000}, SCHEMA)) < 120
+    assert len(type_errors({"number": "x" * 1000}, SCHEMA)) < 120
 
 
 values = st.recursive(
@@ -94,12 +94,12 @@ values = st.recursive(
     max_leaves=6,
 )
 configs = st.dictionaries(st.sampled_from([*SCHEMA["properties"], "other"]), values, max_size=4)
-FITS = Fitting(SCHEMA)
+FITS = FastTypeCheck(SCHEMA)
 
 
 @given(configs)
 def test_what_surely_fits_has_no_faults(config: dict[str, Any]) -> None:
-    assert not FITS(config) or faults(config, SCHEMA) == ""
+    assert not FITS(config) or type_errors(config, SCHEMA) == ""
 
 
 def test_ordinary_configurations_are_told_to_fit_without_a_walk() -> None:
@@ -120,5 +120,5 @@ def test_ordinary_configurations_are_told_to_fit_without_a_walk() -> None:
     ],
 )
 def test_nothing_faulty_is_told_to_fit(config: dict[str, Any]) -> None:
-    assert faults(config, SCHEMA)
+    assert type_errors(config, SCHEMA)
     assert not FITS(config)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fairlead.core.objects import Object
 from fairlead.registry import schema as words
 from fairlead.registry.schema import Schema
-from fairlead.registry.validate import Findings, Validator
+from fairlead.registry.validate import ValidationResult, Validator
 
 SCHEMA = words.obj(
     "",
@@ -28,14 +28,14 @@ SCHEMA = words.obj(
     when=words.timestamp(),
     maybe=words.nullable(words.string()),
     tags=words.mapping(words.string()),
-    open=words.free(),
-    any=words.anything(),
+    open=words.open_object(),
+    any=words.any_value(),
     items=words.array(words.obj("", required=("id",), id=words.string(), n=words.integer())),
 )
 
 
-def examined(obj: Any, schema: Schema = SCHEMA) -> Findings:
-    return Validator(schema).examine(obj)
+def examined(obj: Any, schema: Schema = SCHEMA) -> ValidationResult:
+    return Validator(schema).validate(obj)
 
 
 def complaints(obj: Any, schema: Schema = SCHEMA) -> list[tuple[str, str]]:
@@ -87,7 +87,7 @@ BAD: list[tuple[Object, list[tuple[str, str]]]] = [
 def test_an_object_that_fits_is_left_exactly_as_it_is(obj: Object) -> None:
     before = deepcopy(obj)
     findings = examined(obj)
-    assert (findings.problems, findings.unknown, obj) == ([], [], before)
+    assert (findings.problems, findings.unknown_fields, obj) == ([], [], before)
 
 
 @pytest.mark.parametrize(("obj", "problems"), BAD)
@@ -104,7 +104,7 @@ def test_unknown_fields_are_taken_out_at_every_level_and_named() -> None:
         "open": {"a": 1},
     }
     findings = examined(obj)
-    assert sorted(findings.unknown) == ["extra", "items[0].odd"]
+    assert sorted(findings.unknown_fields) == ["extra", "items[0].odd"]
     assert findings.problems == []
     assert obj == {"name": "x", "items": [{"id": "a"}], "tags": {"free": "x"}, "open": {"a": 1}}
 
@@ -148,12 +148,12 @@ DEFAULTS = words.obj(
 
 def test_defaults_fill_in_what_is_absent_or_null_where_its_parent_is_there() -> None:
     obj: Object = {"mode": None, "listed": [{}, {"size": 0}]}
-    assert examined(obj, DEFAULTS) == Findings()
+    assert examined(obj, DEFAULTS) == ValidationResult()
     assert obj == {"mode": "plain", "on": False, "listed": [{"size": 4}, {"size": 0}]}
 
 
 def test_a_default_is_nobodys_shared_value() -> None:
-    schema = words.obj("", inner={**words.free(), "default": {"list": []}})
+    schema = words.obj("", inner={**words.open_object(), "default": {"list": []}})
     first: Object = {}
     second: Object = {}
     examined(first, schema)
@@ -186,8 +186,8 @@ LEAVES = st.sampled_from(
         words.integer(),
         words.integer(bits=32, minimum=0),
         words.boolean(),
-        words.free(),
-        words.anything(),
+        words.open_object(),
+        words.any_value(),
         words.nullable(words.string()),
         words.nullable(words.integer()),
     ]
@@ -250,7 +250,7 @@ def test_an_unknown_field_beside_it_changes_nothing_about_the_verdict(case: tupl
     alone, beside = deepcopy(obj), {**deepcopy(obj), "unknown": 1}
     first, second = examined(alone, schema), examined(beside, schema)
     assert bool(first.problems) is bool(second.problems)
-    assert set(second.unknown) == {*first.unknown, "unknown"}
+    assert set(second.unknown_fields) == {*first.unknown_fields, "unknown"}
     if not first.problems:
         assert alone == beside
 
@@ -262,7 +262,7 @@ def test_what_was_accepted_once_is_accepted_again_and_not_changed_any_more(case:
     if examined(obj, schema).problems:
         return
     before = deepcopy(obj)
-    assert (examined(obj, schema), obj) == (Findings(), before)
+    assert (examined(obj, schema), obj) == (ValidationResult(), before)
 
 
 @settings(max_examples=60, deadline=None)

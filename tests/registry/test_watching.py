@@ -8,34 +8,34 @@ import pytest
 
 from fairlead.core.errors import Expired
 from fairlead.core.objects import Object
-from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields, parse_labels
-from fairlead.registry.watching import Feed, line
+from fairlead.registry.selectors import EVERYTHING, Selector, parse_fields, parse_labels
+from fairlead.registry.watch import WatchSession, encode_event
 from tests.admission.world import World, as_ada, new_world
 
-ON = Selection(parse_labels("on=yes"))
+ON = Selector(parse_labels("on=yes"))
 
 
-def feed_of(world: World, selection: Selection = EVERYTHING, queue: int = 100, kind: str = "Gadget") -> Feed:
+def feed_of(world: World, selection: Selector = EVERYTHING, queue: int = 100, kind: str = "Gadget") -> WatchSession:
     declared = world.of(kind).kind
-    return Feed(world.view, declared, "demo" if declared.namespaced else "", selection, queue)
+    return WatchSession(world.view, declared, "demo" if declared.namespaced else "", selection, queue)
 
 
-async def begun(world: World, selection: Selection = EVERYTHING, queue: int = 100) -> Feed:
+async def begun(world: World, selection: Selector = EVERYTHING, queue: int = 100) -> WatchSession:
     feed = feed_of(world, selection, queue)
     await feed.start(world.view.revision)
     return feed
 
 
-async def added(feed: Feed) -> list[Object]:
-    return [orjson.loads(body) async for bodies in feed.existing() for body in bodies]
+async def added(feed: WatchSession) -> list[Object]:
+    return [orjson.loads(body) async for bodies in feed.initial_objects() for body in bodies]
 
 
-def taken(feed: Feed) -> list[tuple[str, Object]]:
-    return [(event.type, orjson.loads(event.body)) for event in feed.take()]
+def taken(feed: WatchSession) -> list[tuple[str, Object]]:
+    return [(event.type, orjson.loads(event.body)) for event in feed.poll()]
 
 
-def types(feed: Feed) -> list[str]:
-    return [f"{event.type} {orjson.loads(event.body)['metadata']['name']}" for event in feed.take()]
+def types(feed: WatchSession) -> list[str]:
+    return [f"{event.type} {orjson.loads(event.body)['metadata']['name']}" for event in feed.poll()]
 
 
 async def label(world: World, name: str, value: str | None) -> Object:
@@ -91,7 +91,7 @@ async def test_an_object_that_ceases_to_match_is_shown_as_it_last_matched(world:
 
 
 async def test_a_selection_by_fields_follows_the_fields(world: World) -> None:
-    selection = Selection((), parse_fields("status.phase=Ready", ("status.phase",)))
+    selection = Selector((), parse_fields("status.phase=Ready", ("status.phase",)))
     feed = await begun(world, selection)
     await world.create("Gadget", "a")
     status = as_ada(subresource="status")
@@ -102,7 +102,7 @@ async def test_a_selection_by_fields_follows_the_fields(world: World) -> None:
 
 async def test_watchers_with_different_selections_each_see_their_own_side_of_a_step(world: World) -> None:
     await world.create("Gadget", "a", metadata={"labels": {"on": "yes"}})
-    feeds = [await begun(world, Selection(parse_labels(text))) for text in ("", "on=yes", "on=no", "on", "!on")]
+    feeds = [await begun(world, Selector(parse_labels(text))) for text in ("", "on=yes", "on=no", "on", "!on")]
     await label(world, "a", "no")
     assert [types(feed) for feed in feeds] == [["MODIFIED a"], ["DELETED a"], ["ADDED a"], ["MODIFIED a"], []]
 
@@ -110,9 +110,9 @@ async def test_watchers_with_different_selections_each_see_their_own_side_of_a_s
 async def test_an_event_is_encoded_once_for_all_who_hear_it(world: World) -> None:
     feeds = [await begun(world) for _ in range(3)]
     await world.create("Gadget", "a")
-    first, second, third = (next(iter(feed.take())) for feed in feeds)
+    first, second, third = (next(iter(feed.poll())) for feed in feeds)
     assert first is second is third
-    assert first.line == line("ADDED", first.body)
+    assert first.line == encode_event("ADDED", first.body)
     assert orjson.loads(first.line) == {"type": "ADDED", "object": orjson.loads(first.body)}
     assert first.line.endswith(b"\n")
     assert first.line.count(b"\n") == 1
@@ -152,7 +152,7 @@ async def test_a_watch_can_begin_with_what_exists_and_misses_nothing_after_it(wo
 async def test_a_version_that_is_too_long_ago_is_expired(world: World) -> None:
     since = world.view.revision
     await world.create("Gadget", "a")
-    world.view.forget(world.view.revision)
+    world.view.discard_before(world.view.revision)
     with pytest.raises(Expired, match=f"too old resource version: {since} \\({world.view.revision}\\)"):
         await feed_of(world).start(since)
 
@@ -174,10 +174,10 @@ async def test_a_slow_watch_ends_with_an_error_and_never_with_a_gap(world: World
     for name in "abcd":
         await world.create("Gadget", name)
     with pytest.raises(Expired, match="list again"):
-        list(feed.take())
+        list(feed.poll())
     await world.create("Gadget", "e")
     with pytest.raises(Expired):
-        list(feed.take())
+        list(feed.poll())
 
 
 async def test_what_others_do_elsewhere_does_not_fill_the_queue(world: World) -> None:
@@ -199,8 +199,8 @@ async def test_a_bookmark_is_never_ahead_of_what_was_delivered(world: World) -> 
     async def follow() -> None:
         while True:
             heard.extend(types(feed))
-            positions.append((feed.position(), len(heard)))
-            await feed.news()
+            positions.append((feed.current_revision(), len(heard)))
+            await feed.wait_for_events()
 
     following = asyncio.create_task(follow())
     for number in range(10):
@@ -219,10 +219,10 @@ async def test_a_bookmark_is_never_ahead_of_what_was_delivered(world: World) -> 
 async def test_a_position_moves_on_with_what_others_write(world: World) -> None:
     """So that a quiet watch can be resumed although its own resource has been compacted long since."""
     feed = await begun(world)
-    before = feed.position()
+    before = feed.current_revision()
     await world.create("ConfigMap", "c")
     assert taken(feed) == []
-    assert feed.position() == world.view.revision > before
+    assert feed.current_revision() == world.view.revision > before
 
 
 async def test_a_feed_that_is_closed_hears_nothing_more(world: World) -> None:
@@ -237,15 +237,15 @@ async def test_a_feed_that_was_never_started_can_be_closed_but_not_asked(world: 
     feed = feed_of(world)
     feed.close()
     with pytest.raises(RuntimeError, match="has not been started"):
-        list(feed.take())
+        list(feed.poll())
 
 
 async def test_a_stopping_server_ends_the_watch_after_what_still_waits(world: World) -> None:
     feed = await begun(world)
     await world.create("Gadget", "a")
     world.view.end_watches()
-    await feed.news()
-    assert feed.ended
+    await feed.wait_for_events()
+    assert feed.is_ended
     assert types(feed) == ["ADDED a"]
 
 
@@ -255,7 +255,7 @@ async def test_random_histories_replayed_from_anywhere_lead_to_what_is_there(wor
 
     def state(world: World) -> dict[str, str]:
         entries = world.view.entries("management.service.sh", "gadgets")
-        return {entry.key[3]: str(entry.revision) for entry in entries if ON.accepts(entry.labels, entry.fields)}
+        return {entry.key[3]: str(entry.revision) for entry in entries if ON.matches_values(entry.labels, entry.fields)}
 
     for name, action in _actions():
         if action == "delete":
@@ -280,7 +280,7 @@ async def test_random_histories_replayed_from_anywhere_lead_to_what_is_there(wor
 
 
 SELECTIONS = {
-    f"{labels};{fields}": Selection(parse_labels(labels), parse_fields(fields, ("metadata.name", "spec.color")))
+    f"{labels};{fields}": Selector(parse_labels(labels), parse_fields(fields, ("metadata.name", "spec.color")))
     for labels, fields in (
         ("on=yes", ""),
         ("on in (yes,no)", ""),
@@ -299,7 +299,7 @@ SELECTIONS = {
 
 
 @pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS)
-async def test_whatever_is_selected_live_events_lead_to_what_is_there(world: World, selection: Selection) -> None:
+async def test_whatever_is_selected_live_events_lead_to_what_is_there(world: World, selection: Selector) -> None:
     """However a watcher is found, it hears of all that concerns it, and each object comes before it goes."""
     feed = await begun(world, selection)
     known: dict[str, str] = {}
@@ -320,7 +320,7 @@ async def test_whatever_is_selected_live_events_lead_to_what_is_there(world: Wor
             else:
                 known[told] = obj["metadata"]["resourceVersion"]
         entries = world.view.entries("management.service.sh", "gadgets")
-        assert known == {entry.key[3]: str(entry.revision) for entry in entries if selection.takes(entry)}
+        assert known == {entry.key[3]: str(entry.revision) for entry in entries if selection.matches(entry)}
 
 
 class Seeing:
@@ -329,7 +329,7 @@ class Seeing:
     def __init__(self) -> None:
         self.changes = 0
 
-    def sees(self, entry: object) -> bool:
+    def allows(self, entry: object) -> bool:
         return True
 
     def generation(self) -> object:
@@ -339,13 +339,13 @@ class Seeing:
 async def test_permissions_that_change_nothing_do_not_end_a_watch_that_selects(world: World) -> None:
     """It has to know of all objects that can be seen, those that it does not select among them."""
     sieve = Seeing()
-    feed = Feed(world.view, world.of("Gadget").kind, "", ON, 100, sieve)
+    feed = WatchSession(world.view, world.of("Gadget").kind, "", ON, 100, sieve)
     await feed.start(world.view.revision)
     await world.create("Gadget", "a", metadata={"labels": {"on": "no"}})
     sieve.changes += 1
     assert types(feed) == []
-    assert feed.is_sight_changed
-    await feed.check_sight()
+    assert feed.is_visibility_check_due
+    await feed.check_visibility()
     await label(world, "a", "yes")
     assert types(feed) == ["ADDED a"]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fairlead.core.call import Call, Target
+from fairlead.core.call import Call, RequestInfo
 from fairlead.core.user import User
 from tests.authn.calls import call
 
@@ -26,5 +26,5 @@ class Clocks:
 def asked() -> Call:
     made = call("/x", headers={"content-length": "3000000"})
     made.method, made.audit_id, made.user = "POST", "an-id", User("mallory")
-    made.target = Target("create", "/x", group="example.com", resource="apps", subresource="clone")
+    made.target = RequestInfo("create", "/x", group="example.com", resource="apps", subresource="clone")
     return made

@@ -11,33 +11,32 @@ from typing import Any
 
 import orjson
 
-from fairlead.app.identity import identity
-from fairlead.app.rules import admission
+from fairlead.app.admission import build_admission
+from fairlead.app.auth import build_auth
 from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object, metadata
-from fairlead.core.user import EVERYBODY, User
+from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
+from fairlead.registry.codec import decode, entry_builder
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.kind import Kind
-from fairlead.registry.record import decode, finisher
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
-from fairlead.registry.writing import Writing
-from fairlead.server.actions import Actions
-from fairlead.server.audit.intake import Logs
-from fairlead.server.audit.stage import Audit
-from fairlead.server.audit.trail import Trail
-from fairlead.server.failures import failures
-from fairlead.server.identify import Authorized
-from fairlead.server.migration import MIGRATION, migration_handlers
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
+from fairlead.registry.write_options import WriteOptions
+from fairlead.server.api.actions import Actions
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.audit.intake import AuditLogs
+from fairlead.server.audit.log_writer import AuditLogWriter
+from fairlead.server.audit.stage import AuditStages
+from fairlead.server.auth.stages import AuthorizeStage
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from fairlead.settings import Settings
 from fairlead.storage.contract import Record
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
+from fairlead.subresources.migration import MIGRATE_SUBRESOURCE, migration_handlers
 from tests.authn.calls import ADMIN, call
 from tests.controllers.virtual_time import LoopClock
 from tests.server.audit.kit import BASICS, MOUNT, Notebook
@@ -45,13 +44,13 @@ from tests.server.audit.kit import BASICS, MOUNT, Notebook
 PREFIX = "service-p-"
 INSTANCE = "VirtualClusterInstance"
 TARGETS = ("b", "c", "d", "e", "f")
-BOB = User("bob", ("service:user:bob", "service:user:*", *EVERYBODY), key="laptop")
+BOB = User("bob", ("service:user:bob", "service:user:*", *AUTHENTICATED_GROUPS), key="laptop")
 
 
 class Town:
     """Projects a to f, and an instance `v` in the first of them."""
 
-    def __init__(self, registry: Registry, store: MemoryStore, run: Proceed, notebook: Notebook) -> None:
+    def __init__(self, registry: Registry, store: MemoryStore, run: Handler, notebook: Notebook) -> None:
         self.registry = registry
         self.store = store
         self.run = run
@@ -59,13 +58,13 @@ class Town:
         self.user = ADMIN
 
     def of(self, kind: str) -> Resource:
-        return next(self.registry.of(each) for each in self.registry.catalog.kinds if each.name == kind)
+        return next(self.registry.resource_for(each) for each in self.registry.catalog.kinds if each.name == kind)
 
     async def create(self, kind: str, name: str, project: str = "", **fields: Any) -> Object:
         resource = self.of(kind)
         meta = {"name": name, **fields.pop("metadata", {})}
         body = {"apiVersion": resource.kind.api_version, "kind": kind, "metadata": meta, **fields}
-        made = await resource.create(body, f"{PREFIX}{project}" if project else "", Writing(ADMIN, "tests"))
+        made = await resource.create(body, f"{PREFIX}{project}" if project else "", WriteOptions(ADMIN, "tests"))
         return dict(orjson.loads(made))
 
     async def own(self, kind: str, name: str, owner: Object, project: str = "a", **fields: Any) -> Object:
@@ -78,7 +77,7 @@ class Town:
         def edit(old: Object) -> Object:
             return {**old, "spec": {**old.get("spec", {}), **spec}}
 
-        await self.of(kind).modify(f"{PREFIX}{project}" if project else "", name, edit, Writing(ADMIN, "tests"))
+        await self.of(kind).modify(f"{PREFIX}{project}" if project else "", name, edit, WriteOptions(ADMIN, "tests"))
 
     async def allow(self, project: str, verbs: Sequence[str], *resources: str, group: str = GROUP) -> None:
         """Lets bob do something in a project, or (without one) with a cluster-wide object."""
@@ -96,7 +95,7 @@ class Town:
     async def ask(self, target: str, source: Any, *, dry: bool = False) -> Reply:
         kind = "ProjectMigrateVirtualClusterInstance"
         body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "sourceVirtualClusterInstance": source}
-        path = f"{MOUNT}/apis/{GROUP}/v1/projects/{target}/{MIGRATION}"
+        path = f"{MOUNT}/apis/{GROUP}/v1/projects/{target}/{MIGRATE_SUBRESOURCE}"
         asked = call(path, "dryRun=All" if dry else "", method="POST", body=orjson.dumps(body))
         asked.user = self.user
         return await self.run(asked)
@@ -121,24 +120,24 @@ def told(reply: Reply) -> tuple[int, str]:
 async def new_town(folder: Path) -> AsyncIterator[Town]:
     settings, clock, store, notebook = Settings(data=folder), LoopClock(), MemoryStore(), Notebook()
     catalog = Catalog(_narrowed())
-    view = View(store, finisher(catalog))
+    view = View(store, entry_builder(catalog))
     await view.start()
-    people = identity(settings, catalog, view, clock)
-    chain = admission(settings, people)
+    people = build_auth(settings, catalog, view, clock)
+    chain = build_admission(settings, people)
     registry = Registry(catalog, store, view, chain, clock)
-    chain.look_around_in(registry)
+    chain.bind_registry(registry)
     actions = Actions(catalog, migration_handlers(GROUP, registry, PREFIX))
-    trail = Trail(notebook, 1_000)
-    audit = Audit(BASICS, Logs.single(trail), catalog, clock, MOUNT)
+    trail = AuditLogWriter(notebook, 1_000)
+    audit = AuditStages(BASICS, AuditLogs.single(trail), catalog, clock, MOUNT)
 
     async def serve(call: Call) -> Reply:
         kind = catalog.find(call.target.group, call.target.version, call.target.resource)
         assert kind is not None
         return await actions(call, kind)
 
-    allowed = Authorized(people.permissions, lambda call: call.user or ADMIN)
-    stages = (audit.recorded, failures, routed(Roots(MOUNT)), allowed, audit.accountable)
-    town = Town(registry, store, pipeline(stages, serve), notebook)
+    allowed = AuthorizeStage(people.authorizer, lambda call: call.user or ADMIN)
+    stages = (audit.audit, render_errors, routing_stage(RouteConfig(MOUNT)), allowed, audit.require_auditable)
+    town = Town(registry, store, build_pipeline(stages, serve), notebook)
     try:
         for project in ("a", *TARGETS):
             await town.create("Project", project, spec={"requireTemplate": {"disabled": True}})
@@ -154,7 +153,7 @@ async def new_town(folder: Path) -> AsyncIterator[Town]:
 def _narrowed() -> list[Kind]:
     """Everything that is stored, and no action but the one."""
     return [
-        replace(kind, actions=tuple(each for each in kind.actions if each.name == MIGRATION))
+        replace(kind, actions=tuple(each for each in kind.actions if each.name == MIGRATE_SUBRESOURCE))
         for kind in KINDS
-        if kind.stored
+        if kind.persisted
     ]

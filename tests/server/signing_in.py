@@ -10,38 +10,37 @@ from typing import Any
 
 import orjson
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.living_namespace import living_namespace
-from fairlead.admission.minting import Mint, minting
-from fairlead.authn.accesskeys import ACCESS_KEYS, TEAMS, USERS, AccessKeys, Pepper, new_key
-from fairlead.authn.cookie import CookieKeys
-from fairlead.authn.login_keys import LoginKeys
+from fairlead.admission import AdmissionChain
+from fairlead.admission.access_keys import KeyIssuer, issue_access_key
+from fairlead.admission.namespaces import require_active_namespace
+from fairlead.authn.access_keys import ACCESS_KEYS, TEAMS, USERS, AccessKeyAuthenticator, Pepper, generate_key
+from fairlead.authn.credentials import CookieAuthenticator
+from fairlead.authn.login_sessions import LoginSessions
+from fairlead.authn.login_throttle import LoginThrottle
+from fairlead.authn.password_hash import Cost, PasswordHasher
 from fairlead.authn.password_store import PasswordStore
-from fairlead.authn.passwords import Cost, Passwords
-from fairlead.authn.people import People
-from fairlead.authn.throttle import Throttle
-from fairlead.authz.chain import Decision, administrators, authorize
-from fairlead.authz.scope.covering import covers
-from fairlead.core.call import Call, Reply, Target
+from fairlead.authn.principals import PrincipalDirectory
+from fairlead.authz import Decision, administrators, authorize
+from fairlead.authz.scope.subset import is_superset
+from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.namespace import NAMESPACE
-from fairlead.kinds.secret import SECRET
-from fairlead.kinds.team import TEAM
-from fairlead.kinds.user import USER
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.users import TEAM, USER
+from fairlead.kinds.core.config_data import SECRET
+from fairlead.kinds.core.namespace import NAMESPACE
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.following import Following
+from fairlead.registry.codec import decode, entry_builder
+from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode, finisher
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
-from fairlead.server.failures import failures
-from fairlead.server.login import Login
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.profile import Profiles
+from fairlead.registry.write_options import WriteOptions
+from fairlead.server.api.errors import render_errors
+from fairlead.server.auth.login import LoginHandlers
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
+from fairlead.subresources.profile import ProfileHandler
 from tests.authn.calls import call
 
 CHEAP = Cost(memory=8, passes=1)
@@ -63,14 +62,14 @@ class Hands:
         return self.seconds
 
 
-class Counted(Passwords):
+class Counted(PasswordHasher):
     """Keeps count of how many hashes were reckoned."""
 
     reckoned = 0
 
-    async def _reckon(self, work: Any) -> Any:
+    async def _run_hash(self, work: Any) -> Any:
         self.reckoned += 1
-        return await super()._reckon(work)
+        return await super()._run_hash(work)
 
 
 class Door:
@@ -80,18 +79,18 @@ class Door:
         self.registry = registry
         self.clock = clock
         self.hashing = Counted(CHEAP)
-        self.logins = LoginKeys(registry, GROUP, lambda: TTL)
+        self.logins = LoginSessions(registry, GROUP, lambda: TTL)
         self.passwords = PasswordStore(registry, GROUP, self.hashing, self.logins)
-        self.throttle = Throttle(clock)
-        self.login = Login(self.passwords, self.logins, self.throttle)
+        self.throttle = LoginThrottle(clock)
+        self.login = LoginHandlers(self.passwords, self.logins, self.throttle)
         self.grants: set[tuple[str, str]] = set()
-        self.profiles = Profiles(registry, GROUP, self.passwords, self.throttle, self.decide)
-        people = People(Following(registry.view, GROUP, USERS), Following(registry.view, GROUP, TEAMS))
-        following = Following(registry.view, GROUP, ACCESS_KEYS)
-        self.keys = AccessKeys(following, people, pepper, clock, lambda key: None)
-        self.cookies = CookieKeys(self.keys)
+        self.profiles = ProfileHandler(registry, GROUP, self.passwords, self.throttle, self.decide)
+        people = PrincipalDirectory(Informer(registry.view, GROUP, USERS), Informer(registry.view, GROUP, TEAMS))
+        following = Informer(registry.view, GROUP, ACCESS_KEYS)
+        self.keys = AccessKeyAuthenticator(following, people, pepper, clock, lambda key: None)
+        self.cookies = CookieAuthenticator(self.keys)
 
-    def decide(self, user: User, target: Target) -> Decision:
+    def decide(self, user: User, target: RequestInfo) -> Decision:
         """Administrators may all, others impersonate whom they were granted."""
         granted = target.verb == "impersonate" and target.group == "" and (user.name, target.name) in self.grants
         return Decision(True) if granted else authorize((administrators,), user, target)
@@ -99,9 +98,9 @@ class Door:
     async def add_user(self, name: str, password: str | None = PASSWORD, **spec: Any) -> Object:
         body = {"apiVersion": f"{GROUP}/v1", "kind": "User", "metadata": {"name": name}, "spec": spec}
         users = self.registry.resource(GROUP, USERS)
-        await users.create(body, "", Writing(CONTROLLER, "tests"))
+        await users.create(body, "", WriteOptions(CONTROLLER_USER, "tests"))
         if password is not None:
-            await self.passwords.set(name, password, CONTROLLER)
+            await self.passwords.set_password(name, password, CONTROLLER_USER)
         self.hashing.reckoned = 0
         return decode(await users.get("", name))
 
@@ -109,7 +108,9 @@ class Door:
         """A key that somebody has made for a user; returns its value."""
         body = {"apiVersion": f"{GROUP}/v1", "kind": "OwnedAccessKey", "metadata": {"generateName": "key-"}}
         made = {**body, "spec": {"user": user, **spec}}
-        created = await self.registry.resource(GROUP, ACCESS_KEYS).create(made, "", Writing(CONTROLLER, "tests"))
+        created = await self.registry.resource(GROUP, ACCESS_KEYS).create(
+            made, "", WriteOptions(CONTROLLER_USER, "tests")
+        )
         value: str = orjson.loads(created)["spec"]["key"]
         return value
 
@@ -120,7 +121,7 @@ class Door:
         """Everything that the store holds, one after the other."""
         resources = ((GROUP, USERS), (GROUP, ACCESS_KEYS), ("", "secrets"))
         entries = (entry for resource in resources for entry in self.registry.view.entries(*resource))
-        return b"".join(entry.whole or entry.body for entry in entries)
+        return b"".join(entry.full_body or entry.body for entry in entries)
 
     async def sign_in(
         self, username: Any = "alice", password: Any = PASSWORD, query: str = "", client: str = CLIENT, **headers: str
@@ -140,31 +141,33 @@ class Door:
         sent = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
         made = call(path, query, method="POST", headers=sent, body=body)
         made.client = client
-        return await self.handle(made, Target("post", path))
+        return await self.handle(made, RequestInfo("post", path))
 
-    async def handle(self, made: Call, target: Target) -> Reply:
+    async def handle(self, made: Call, target: RequestInfo) -> Reply:
         made.target = target
 
-        async def identified(call: Call, proceed: Proceed) -> Reply:
+        async def identified(call: Call, proceed: Handler) -> Reply:
             if target.path == "/auth/logout":
                 call.user = self.keys(call) or self.cookies(call)
             return await proceed(call)
 
         handler = self.login.endpoints()[target.verb, target.path]
-        return await pipeline((failures, identified), handler)(made)
+        return await build_pipeline((render_errors, identified), handler)(made)
 
 
 @asynccontextmanager
 async def new_door() -> AsyncIterator[Door]:
     clock, store, pepper = Hands(), MemoryStore(), Pepper(bytes(range(32)))
     catalog = Catalog((USER, TEAM, OWNED_ACCESS_KEY, SECRET, NAMESPACE))
-    view = View(store, finisher(catalog))
+    view = View(store, entry_builder(catalog))
     await view.start()
-    chain = Chain((living_namespace, minting(Mint(pepper, new_key, covers), GROUP)))
+    chain = AdmissionChain(
+        (require_active_namespace, issue_access_key(KeyIssuer(pepper, generate_key, is_superset), GROUP))
+    )
     registry = Registry(catalog, store, view, chain, clock)
-    chain.look_around_in(registry)
+    chain.bind_registry(registry)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "service-system"}}
-    await registry.resource("", "namespaces").create(namespace, "", Writing(CONTROLLER, "tests"))
+    await registry.resource("", "namespaces").create(namespace, "", WriteOptions(CONTROLLER_USER, "tests"))
     try:
         yield Door(registry, clock, pepper)
     finally:

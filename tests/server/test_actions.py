@@ -7,18 +7,17 @@ import orjson
 import pytest
 import yaml
 
-from fairlead.core.call import Call, Reply, Target
+from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Action, Change, Kind, Problem
+from fairlead.registry.kind import Action, Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import integer, obj, string
-from fairlead.server.actions import Actions, Asked, is_action
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
+from fairlead.server.api.actions import ActionRequest, Actions, is_action
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from tests.authn.calls import ADMIN, call
 
 GROUP = "management.service.sh"
@@ -36,7 +35,14 @@ def _question(name: str, **fields: Any) -> Kind:
     status = obj("The answer.", heavy=string("Whether."))
     shape = {"spec": spec, "status": status}
     return Kind(
-        name, f"{name.lower()}s", fields=shape, description="A question.", verbs=("create",), stored=False, **fields
+        name,
+        f"{name.lower()}s",
+        fields=shape,
+        description="A question.",
+        verbs=("create",),
+        persisted=False,
+        **fields,
+        sensitivity=Sensitivity.NORMAL,
     )
 
 
@@ -50,6 +56,7 @@ BOX = Kind(
     fields={"spec": obj("A box.")},
     description="A box.",
     actions=(Action("contents", ("get",)), Action("weigh", ("create", "get"), WEIGHING)),
+    sensitivity=Sensitivity.NORMAL,
 )
 CATALOG = Catalog((WEIGHING, LOCAL, STRICT, BOX))
 PLACES = [
@@ -65,15 +72,15 @@ class Api:
     """Requests to the actions. What reaches the handler is kept, and comes back as the answer."""
 
     def __init__(self, user: User | None = ADMIN, answer: Object | bytes | None = None) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[ActionRequest] = []
 
-        async def handler(asked: Asked) -> Object | bytes:
+        async def handler(asked: ActionRequest) -> Object | bytes:
             self.asked.append(asked)
             if asked.name == "nothing":
                 raise NotFound.of("boxes", GROUP, asked.name)
             return {**asked.body, "status": {"heavy": "no"}} if answer is None else answer
 
-        async def as_user(call: Call, proceed: Proceed) -> Reply:
+        async def as_user(call: Call, proceed: Handler) -> Reply:
             call.user = user
             return await proceed(call)
 
@@ -83,7 +90,7 @@ class Api:
             return await actions(call, kind)
 
         actions = Actions(CATALOG, dict.fromkeys(PLACES, handler))
-        self._run = pipeline((failures, routed(Roots("")), as_user), serve)
+        self._run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_user), serve)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
         sent = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
@@ -142,7 +149,7 @@ async def test_a_path_or_method_that_makes_no_sense_is_refused(method: str, path
     ],
 )
 def test_only_what_a_kind_declares_is_an_action(kind: Kind, subresource: str, expected: bool) -> None:
-    assert is_action(kind, Target("create", "", subresource=subresource)) == expected
+    assert is_action(kind, RequestInfo("create", "", subresource=subresource)) == expected
 
 
 async def test_an_object_that_does_not_exist_is_the_handlers_to_notice() -> None:
@@ -158,7 +165,7 @@ async def test_who_is_nobody_asks_nothing() -> None:
 
 
 def test_whatever_is_declared_is_answered_and_the_other_way_round() -> None:
-    async def handler(asked: Asked) -> bytes:
+    async def handler(asked: ActionRequest) -> bytes:
         return b""
 
     with pytest.raises(ValueError, match=r"management\.service\.sh/boxes/weigh"):

@@ -7,25 +7,24 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.accesskeys import Pepper
+from fairlead.authn.access_keys import Pepper
 from fairlead.authn.component_keys import ComponentKeys
-from fairlead.authn.people import People
-from fairlead.authn.rotation import Rotation
-from fairlead.authz.chain import Decision
-from fairlead.core.call import Reply, Target
+from fairlead.authn.key_rotation import KeyRotator
+from fairlead.authn.principals import PrincipalDirectory
+from fairlead.authz import Decision
+from fairlead.core.call import Reply, RequestInfo
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import NotFound, Unavailable
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.kinds.agent import AGENT
-from fairlead.kinds.cluster import CLUSTER
-from fairlead.registry.following import Following
+from fairlead.kinds.clusters.cluster import AGENT, CLUSTER
+from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import by_the_server
-from fairlead.server.actions import Asked, Handler
-from fairlead.server.agents import AgentConfigs, Installation, agent_handlers
-from fairlead.server.audit.cluster_reports import ClusterReports
-from fairlead.server.audit.trail import Trail
+from fairlead.registry.write_options import server_write_options
+from fairlead.server.api.actions import ActionHandler, ActionRequest
+from fairlead.server.audit.agent_reports import AgentReports
+from fairlead.server.audit.log_writer import AuditLogWriter
+from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
 from tests.admission.world import World, new_world
 from tests.authn.calls import ADMIN, call
 from tests.controllers.virtual_time import virtually
@@ -62,7 +61,7 @@ class FakeTrail:
     def add(self, line: bytes) -> None:
         self.lines.append(line)
 
-    def unavailable(self) -> Unavailable:
+    def unavailable_error(self) -> Unavailable:
         return Unavailable("full")
 
 
@@ -73,7 +72,7 @@ class Granting:
         self.names = names
         self.changes = self.asked = 0
 
-    def decide(self, user: User, target: Target) -> Decision:
+    def authorize(self, user: User, target: RequestInfo) -> Decision:
         self.asked += 1
         assert (target.verb, target.group, target.version, target.path) == ("use", GROUP, "v1", "")
         return Decision(user.name in self.names.get(f"{target.resource}_{target.name}", ()))
@@ -82,31 +81,31 @@ class Granting:
         return self.changes
 
 
-def handler(world: World, action: str, trail: Any = None, permissions: Granting | None = None) -> Handler:
+def handler(world: World, action: str, trail: Any = None, permissions: Granting | None = None) -> ActionHandler:
     async def token_keys() -> Sequence[Object]:
         return [{"kid": "k"}]
 
-    rotation = Rotation(world.registry, GROUP, PEPPER, lambda outer, inner: True)
+    rotation = KeyRotator(world.registry, GROUP, PEPPER, lambda outer, inner: True)
     keys = ComponentKeys(world.registry, GROUP, AGENT, "demo", PEPPER, rotation)
-    installation = Installation(URL, "instance", GROUP, "service-p-", "fairlead:", lambda: "PEM")
-    people = People(Following(world.view, GROUP, "users"), Following(world.view, GROUP, "teams"))
-    configs = AgentConfigs(world.registry, people, token_keys, installation, permissions or Granting())
-    given: Trail | None = trail
-    reports = ClusterReports(given, SystemClock())
+    installation = AgentBootstrapInfo(URL, "instance", GROUP, "service-p-", "fairlead:", lambda: "PEM")
+    people = PrincipalDirectory(Informer(world.view, GROUP, "users"), Informer(world.view, GROUP, "teams"))
+    configs = AgentConfigBuilder(world.registry, people, token_keys, installation, permissions or Granting())
+    given: AuditLogWriter | None = trail
+    reports = AgentReports(given, SystemClock())
     return agent_handlers(installation, keys, configs, reports)[GROUP, "clusters", action]
 
 
-def asked(action: str, body: Object | None = None, *, dry_run: bool = False, etag: str = "") -> Asked:
+def asked(action: str, body: Object | None = None, *, dry_run: bool = False, etag: str = "") -> ActionRequest:
     kind = next(each.kind for each in CLUSTER.actions if each.name == action)
     assert kind is not None
-    return Asked(ADMIN, kind, "get", "", "c", body or {}, dry_run, call(headers={"if-none-match": etag}))
+    return ActionRequest(ADMIN, kind, "get", "", "c", body or {}, dry_run, call(headers={"if-none-match": etag}))
 
 
 def with_status(space: Object, status: Object) -> Object:
     return {**space, "status": status}
 
 
-async def configuration(answer: Handler, etag: str = "") -> tuple[Object, str]:
+async def configuration(answer: ActionHandler, etag: str = "") -> tuple[Object, str]:
     reply = await answer(asked("agentconfig", etag=etag))
     assert isinstance(reply, Reply)
     told: Object = orjson.loads(reply.body) if reply.body else {"status": reply.status}
@@ -147,7 +146,7 @@ async def test_only_who_is_in_force_is_in_it_and_a_change_changes_the_etag() -> 
 async def test_spaces_are_those_that_have_their_namespace_in_this_cluster() -> None:
     async with new_world() as world:
         await world.create("Cluster", "c")
-        await world.submit("Namespace", world.body("Namespace", "service-p-web"), by_the_server())
+        await world.submit("Namespace", world.body("Namespace", "service-p-web"), server_write_options())
         spaces: tuple[tuple[str, str, Object], ...] = (
             *(("s", "c", MADE), ("elsewhere", "d", MADE), ("waiting", "c", {})),
             *(("taken", "c", TAKEN), ("away", "c", AWAY), ("never-reached", "c", NEVER_REACHED)),
@@ -156,7 +155,7 @@ async def test_spaces_are_those_that_have_their_namespace_in_this_cluster() -> N
             spec = {"clusterRef": {"cluster": cluster, "namespace": f"web-{name}"}}
             await world.create("SpaceInstance", name, "service-p-web", spec=spec)
             edit = partial(with_status, status=status)
-            await world.of("SpaceInstance").modify("service-p-web", name, edit, by_the_server("status"))
+            await world.of("SpaceInstance").modify("service-p-web", name, edit, server_write_options("status"))
         told, _ = await configuration(handler(world, "agentconfig"))
         away, space = told["spaces"]
         assert away["name"] == "away", "what was made stays while this server cannot reach the cluster"
@@ -164,11 +163,11 @@ async def test_spaces_are_those_that_have_their_namespace_in_this_cluster() -> N
 
 
 async def a_space(world: World) -> None:
-    await world.submit("Namespace", world.body("Namespace", "service-p-web"), by_the_server())
+    await world.submit("Namespace", world.body("Namespace", "service-p-web"), server_write_options())
     spec = {"clusterRef": {"cluster": "c", "namespace": "web-s"}}
     await world.create("SpaceInstance", "s", "service-p-web", spec=spec)
     edit = partial(with_status, status=MADE)
-    await world.of("SpaceInstance").modify("service-p-web", "s", edit, by_the_server("status"))
+    await world.of("SpaceInstance").modify("service-p-web", "s", edit, server_write_options("status"))
 
 
 @virtually
@@ -203,7 +202,7 @@ async def test_who_may_use_an_object_that_is_shared_otherwise_is_asked_again() -
         assert (await configuration(answer))[0]["allowed"] == []
         granting.names = {"clusters_c": {"ada"}}
         shared = {"access": [{"name": "people", "users": ["ada"], "verbs": ["use"]}]}
-        await world.of("Cluster").modify("", "c", lambda cluster: {**cluster, "spec": shared}, by_the_server())
+        await world.of("Cluster").modify("", "c", lambda cluster: {**cluster, "spec": shared}, server_write_options())
         assert (await configuration(answer))[0]["allowed"] == [uid]
 
 

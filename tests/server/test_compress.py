@@ -5,9 +5,9 @@ import gzip
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.server.compress import THRESHOLD, accepts_gzip, compressed
+from fairlead.server.http.pipeline import MIN_GZIP_BYTES, accepts_gzip, compress
 
-LARGE = b"x" * (THRESHOLD + 1)
+LARGE = b"x" * (MIN_GZIP_BYTES + 1)
 
 
 class Headers(dict[str, str]):
@@ -23,7 +23,7 @@ async def answered(body: bytes, accept_encoding: str) -> Reply:
         return Reply(200, body)
 
     call = Call("GET", "/", {}, Headers({"accept-encoding": accept_encoding}), no_body)  # type: ignore[arg-type]
-    return await compressed(call, proceed)
+    return await compress(call, proceed)
 
 
 async def test_a_large_answer_is_compressed_for_a_client_that_asks() -> None:
@@ -39,8 +39,8 @@ async def test_a_client_that_does_not_ask_gets_it_as_it_is() -> None:
 
 
 async def test_a_small_answer_is_left_as_it_is() -> None:
-    reply = await answered(b"x" * THRESHOLD, "gzip")
-    assert (len(reply.body), reply.headers) == (THRESHOLD, [])
+    reply = await answered(b"x" * MIN_GZIP_BYTES, "gzip")
+    assert (len(reply.body), reply.headers) == (MIN_GZIP_BYTES, [])
 
 
 @pytest.mark.parametrize(

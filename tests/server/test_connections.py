@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from fairlead.server import connections
-from fairlead.server.connections import cut, sever
+from fairlead.server.http import disconnect
+from fairlead.server.http.disconnect import close_connection, close_connections
 
 Pair = tuple[socket.socket, socket.socket]
 """The server's and the client's end."""
@@ -38,7 +38,7 @@ def address_of(client: socket.socket) -> str:
 
 def test_the_client_notices_and_others_do_not(pairs: tuple[Pair, Pair]) -> None:
     (_, ended), (other, kept) = pairs
-    assert cut([address_of(ended)]) == 1
+    assert close_connections([address_of(ended)]) == 1
     assert ended.recv(1) == b"", "the connection is at its end"
     other.sendall(b"x")
     assert kept.recv(1) == b"x"
@@ -47,7 +47,7 @@ def test_the_client_notices_and_others_do_not(pairs: tuple[Pair, Pair]) -> None:
 def test_who_is_not_there_cannot_be_cut(pairs: tuple[Pair, Pair]) -> None:
     one, other = socket.socketpair()  # leads to nobody with an address
     with one, other:
-        assert cut(["192.0.2.1:4711", ""]) == 0
+        assert close_connections(["192.0.2.1:4711", ""]) == 0
         one.sendall(b"x")
         assert other.recv(1) == b"x"
 
@@ -55,8 +55,8 @@ def test_who_is_not_there_cannot_be_cut(pairs: tuple[Pair, Pair]) -> None:
 def test_where_nobody_tells_of_descriptors_nothing_is_cut(
     pairs: tuple[Pair, Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "DESCRIPTORS", "/nowhere")
-    assert cut([address_of(pairs[0][1])]) == 0
+    monkeypatch.setattr(disconnect, "DESCRIPTOR_DIRECTORY", "/nowhere")
+    assert close_connections([address_of(pairs[0][1])]) == 0
 
 
 async def test_many_that_end_at_once_are_looked_for_once(
@@ -66,16 +66,16 @@ async def test_many_that_end_at_once_are_looked_for_once(
 
     def counted(clients: Collection[str]) -> int:
         looks.append(set(clients))
-        return cut(clients)
+        return close_connections(clients)
 
-    monkeypatch.setattr(connections, "cut", counted)
+    monkeypatch.setattr(disconnect, "close_connections", counted)
     addresses = [address_of(client) for _, client in pairs]
     for address in addresses:
-        sever(address)
+        close_connection(address)
     assert looks == [], "not in the middle of something"
     await asyncio.sleep(0)
     assert looks == [set(addresses)]
     assert [client.recv(1) for _, client in pairs] == [b"", b""]
-    sever("192.0.2.1:4711")
+    close_connection("192.0.2.1:4711")
     await asyncio.sleep(0)
     assert looks[1:] == [{"192.0.2.1:4711"}]

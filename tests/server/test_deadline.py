@@ -6,16 +6,15 @@ import pytest
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import NotFound
-from fairlead.server.deadline import deadline
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.api.errors import render_errors
+from fairlead.server.http.pipeline import Handler, build_pipeline, deadline_stage
 from tests.authn.calls import call
 
 DONE = Reply(200, b"done")
 SHORT = 0.02
 
 
-def taking(seconds: float) -> Proceed:
+def taking(seconds: float) -> Handler:
     async def serve(call: Call) -> Reply:
         await asyncio.sleep(seconds)
         return DONE
@@ -37,17 +36,17 @@ async def test_a_request_that_takes_too_long_is_given_up() -> None:
         finally:
             given_up.set()
 
-    reply = await pipeline([failures, deadline(SHORT)], serve)(call())
+    reply = await build_pipeline([render_errors, deadline_stage(SHORT)], serve)(call())
     assert reply.status == 504
     assert given_up.is_set()
 
 
 async def test_a_request_in_time_is_answered() -> None:
-    assert await pipeline([deadline(60)], taking(0))(call()) is DONE
+    assert await build_pipeline([deadline_stage(60)], taking(0))(call()) is DONE
 
 
 async def test_each_request_has_its_own_time() -> None:
-    stage, begun = deadline(SHORT), asyncio.get_running_loop().time()
+    stage, begun = deadline_stage(SHORT), asyncio.get_running_loop().time()
 
     async def given_up_after(pause: float) -> float:
         await asyncio.sleep(pause)
@@ -61,7 +60,7 @@ async def test_each_request_has_its_own_time() -> None:
 
 
 async def test_requests_that_are_done_do_not_keep_the_others_from_being_given_up() -> None:
-    stage = deadline(SHORT)
+    stage = deadline_stage(SHORT)
     for _ in range(3):
         assert await stage(call(), taking(0)) is DONE
     with pytest.raises(TimeoutError):
@@ -72,7 +71,7 @@ async def test_a_task_is_not_left_cancelled_when_its_request_was_given_up() -> N
     task = asyncio.current_task()
     assert task is not None
     with pytest.raises(TimeoutError):
-        await deadline(SHORT)(call(), never)
+        await deadline_stage(SHORT)(call(), never)
     assert task.cancelling() == 0
     await asyncio.sleep(0)
 
@@ -86,12 +85,12 @@ async def test_whoever_answers_although_it_was_given_up_leaves_no_trace() -> Non
 
     task = asyncio.current_task()
     assert task is not None
-    assert await deadline(SHORT)(call(), stubborn) is DONE
+    assert await deadline_stage(SHORT)(call(), stubborn) is DONE
     assert task.cancelling() == 0
 
 
 async def test_a_request_that_somebody_else_gives_up_did_not_take_too_long() -> None:
-    asking = asyncio.ensure_future(deadline(60)(call(), never))
+    asking = asyncio.ensure_future(deadline_stage(60)(call(), never))
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -103,4 +102,4 @@ async def test_errors_pass_as_they_are() -> None:
         raise NotFound("not here")
 
     with pytest.raises(NotFound):
-        await deadline(60)(call(), missing)
+        await deadline_stage(60)(call(), missing)

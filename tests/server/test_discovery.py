@@ -10,28 +10,69 @@ from packaging.version import parse
 
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Action, Kind
+from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Action, Kind, Sensitivity
 from fairlead.registry.schema import obj, string
-from fairlead.server.discovery import Subresource, version_info
-from fairlead.server.document import answer, find
-from fairlead.server.documents import documents
+from fairlead.server.discovery.document import build_reply, find_document
+from fairlead.server.discovery.documents import build_documents
+from fairlead.server.discovery.resources import Subresource, version_info
 
 SPEC = {"spec": obj("What is wanted.", size=string("How big."))}
 
-APP = Kind("App", "apps", False, SPEC, "An app.", short_names=("ap",), categories=("all", "mine"))
-CLUSTER = Kind("Cluster", "clusters", False, SPEC, "A cluster.", status_subresource=True)
-WORKSPACE = Kind("Workspace", "workspaces", True, SPEC, "A workspace.", verbs=("watch", "list", "get"))
-RUNNER = Kind("Runner", "runners", False, SPEC, "A runner.")
-ACCESS_KEY = Kind("RunnerAccessKey", "runneraccesskeys", False, SPEC, "A key.", verbs=("get",))
-SCALE = Kind("Scale", "scales", True, SPEC, "A scale.", group="autoscaling", verbs=("get",))
-CONFIGMAP = Kind("ConfigMap", "configmaps", True, {}, "Data.", group="")
-REVIEW = Kind(
-    "Review", "reviews", False, SPEC, "A review.", group="authorization.k8s.io", verbs=("create",), stored=False
+APP = Kind(
+    "App",
+    "apps",
+    False,
+    SPEC,
+    "An app.",
+    short_names=("ap",),
+    categories=("all", "mine"),
+    sensitivity=Sensitivity.NORMAL,
 )
-TURN = Kind("KeyTurn", "keyturns", False, SPEC, "A turn.", verbs=("create",), stored=False)
-KEY = Kind("Key", "keys", False, SPEC, "A key.", actions=(Action("turn", ("create",), TURN),))
+CLUSTER = Kind(
+    "Cluster", "clusters", False, SPEC, "A cluster.", status_subresource=True, sensitivity=Sensitivity.NORMAL
+)
+WORKSPACE = Kind(
+    "Workspace",
+    "workspaces",
+    True,
+    SPEC,
+    "A workspace.",
+    verbs=("watch", "list", "get"),
+    sensitivity=Sensitivity.NORMAL,
+)
+RUNNER = Kind("Runner", "runners", False, SPEC, "A runner.", sensitivity=Sensitivity.NORMAL)
+ACCESS_KEY = Kind(
+    "RunnerAccessKey", "runneraccesskeys", False, SPEC, "A key.", verbs=("get",), sensitivity=Sensitivity.CREDENTIAL
+)
+SCALE = Kind(
+    "Scale", "scales", True, SPEC, "A scale.", group="autoscaling", verbs=("get",), sensitivity=Sensitivity.NORMAL
+)
+CONFIGMAP = Kind("ConfigMap", "configmaps", True, {}, "Data.", group="", sensitivity=Sensitivity.NORMAL)
+REVIEW = Kind(
+    "Review",
+    "reviews",
+    False,
+    SPEC,
+    "A review.",
+    group="authorization.k8s.io",
+    verbs=("create",),
+    persisted=False,
+    sensitivity=Sensitivity.NORMAL,
+)
+TURN = Kind(
+    "KeyTurn", "keyturns", False, SPEC, "A turn.", verbs=("create",), persisted=False, sensitivity=Sensitivity.NORMAL
+)
+KEY = Kind(
+    "Key", "keys", False, SPEC, "A key.", actions=(Action("turn", ("create",), TURN),), sensitivity=Sensitivity.NORMAL
+)
 OWNER = Kind(
-    "Owner", "owners", False, SPEC, "An owner.", actions=(Action("keys", ("get",), KEY), Action("wake", ("create",)))
+    "Owner",
+    "owners",
+    False,
+    SPEC,
+    "An owner.",
+    actions=(Action("keys", ("get",), KEY), Action("wake", ("create",))),
+    sensitivity=Sensitivity.NORMAL,
 )
 
 SUBRESOURCES = (
@@ -39,16 +80,16 @@ SUBRESOURCES = (
     Subresource(MANAGEMENT_GROUP, "workspaces", "scale", SCALE, ("update", "get")),
 )
 CATALOG = Catalog((APP, CLUSTER, WORKSPACE, RUNNER, KEY, OWNER, CONFIGMAP, REVIEW))
-DOCUMENTS = documents(CATALOG, address="fairlead.example.com:443", subresources=SUBRESOURCES)
+DOCUMENTS = build_documents(CATALOG, address="fairlead.example.com:443", subresources=SUBRESOURCES)
 
 MANAGEMENT = f"/apis/{MANAGEMENT_GROUP}/v1"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 
 
 def read(path: str, accept: str = "application/json", among: Any = DOCUMENTS) -> Any:
-    document = find(among, path)
+    document = find_document(among, path)
     assert document is not None, path
-    return json.loads(answer(document, accept).body)
+    return json.loads(build_reply(document, accept).body)
 
 
 def resource(path: str, name: str) -> Any:
@@ -69,7 +110,7 @@ def test_the_core_group_has_its_versions_at_api():
 
 
 def test_the_core_group_answers_even_without_kinds():
-    small = documents(Catalog((APP,)))
+    small = build_documents(Catalog((APP,)))
     assert read("/api", among=small)["versions"] == ["v1"]
     assert read("/api/v1", among=small)["resources"] == []
 
@@ -159,7 +200,7 @@ def test_actions_are_subresources_with_what_they_answer():
 @pytest.mark.parametrize("path", ["/api", "/apis"])
 def test_aggregated_discovery_is_for_those_who_ask_for_it(path, version):
     accept = AGGREGATED.format(version)
-    reply = answer(DOCUMENTS[path], f"{accept},application/json")
+    reply = build_reply(DOCUMENTS[path], f"{accept},application/json")
     assert reply.content_type == accept
     assert dict(reply.headers)["Vary"] == "Accept"
     listed = json.loads(reply.body)
@@ -200,19 +241,19 @@ def test_an_aggregated_resource_says_the_same_as_the_plain_one():
 
 
 def test_discovery_can_be_read_as_yaml():
-    reply = answer(DOCUMENTS[MANAGEMENT], "application/yaml")
+    reply = build_reply(DOCUMENTS[MANAGEMENT], "application/yaml")
     assert reply.content_type == "application/yaml"
     assert yaml.safe_load(reply.body) == read(MANAGEMENT)
 
 
 def test_slashes_at_the_end_change_nothing():
     for path in ("/api", "/apis", f"/apis/{MANAGEMENT_GROUP}", MANAGEMENT, "/openapi/v3"):
-        assert find(DOCUMENTS, f"{path}/") is find(DOCUMENTS, path) is not None
+        assert find_document(DOCUMENTS, f"{path}/") is find_document(DOCUMENTS, path) is not None
 
 
 def test_groups_and_versions_that_are_not_served_have_no_document():
     for path in ("/apis/nope.example.com", f"/apis/{MANAGEMENT_GROUP}/v9", "/api/v9", "/apis/autoscaling"):
-        assert find(DOCUMENTS, path) is None
+        assert find_document(DOCUMENTS, path) is None
 
 
 def test_the_root_lists_every_document_the_metrics_and_the_health_checks():
@@ -223,8 +264,8 @@ def test_the_root_lists_every_document_the_metrics_and_the_health_checks():
 
 
 def test_a_vendors_own_group_takes_the_place_of_ours():
-    moved = documents(Catalog((APP,), api_group="api.example.com"))
-    assert find(moved, MANAGEMENT) is None
+    moved = build_documents(Catalog((APP,), api_group="api.example.com"))
+    assert find_document(moved, MANAGEMENT) is None
     assert read("/apis/api.example.com/v1", among=moved)["resources"][0]["kind"] == "App"
 
 
@@ -249,7 +290,7 @@ def test_there_are_no_custom_resource_definitions_and_one_may_ask():
 
 def test_every_kind_of_the_product_is_discovered_in_both_generations():
     catalog = Catalog(KINDS)
-    product = documents(catalog)
+    product = build_documents(catalog)
     for kind in catalog.kinds:
         path = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
         plain = {entry["name"]: entry for entry in read(path, among=product)["resources"]}

@@ -7,19 +7,17 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authz.chain import Decision
-from fairlead.core.call import Call, Reply, Target
+from fairlead.authz import Decision
+from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
-from fairlead.server.actions import Actions
-from fairlead.server.extended import with_rights
-from fairlead.server.flow.streams import Streams
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
-from fairlead.server.verbs import Verbs
-from fairlead.server.watch import Watches, WatchLimits
+from fairlead.server.api.actions import Actions
+from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.api.verbs import Verbs, add_permissions
+from fairlead.server.api.watch import WatchLimits, WatchService
+from fairlead.server.flow.streams import StreamLimiter
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
 from tests.controllers.virtual_time import virtually
@@ -29,21 +27,21 @@ SPACES = "/apis/management.service.sh/v1/namespaces/demo/spaceinstances"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 
-def decide(user: User, target: Target) -> Decision:
+def decide(user: User, target: RequestInfo) -> Decision:
     """Ada uses what is called `used` and changes what is called `changed`."""
     return Decision((target.verb, target.name) in {("use", "used"), ("update", "changed")})
 
 
 @asynccontextmanager
 async def spaces() -> AsyncIterator[tuple[World, Any]]:
-    async def as_ada(call: Call, proceed: Proceed) -> Reply:
+    async def as_ada(call: Call, proceed: Handler) -> Reply:
         call.user = ADA
         return await proceed(call)
 
     async with new_world() as world:
-        watches = Watches(WatchLimits(1800, 100), world.clock, Streams(10, 10))
+        watches = WatchService(WatchLimits(1800, 100), world.clock, StreamLimiter(10, 10))
         verbs = Verbs(world.registry, watches, Actions(Catalog(()), {}), decide)
-        run = pipeline((routed(Roots("")), as_ada), verbs)
+        run = build_pipeline((routing_stage(RouteConfig("")), as_ada), verbs)
         for name in ("changed", "used"):
             await world.create("SpaceInstance", name, spec={})
 
@@ -105,15 +103,16 @@ async def test_nothing_of_it_is_kept() -> None:
 
 
 def test_the_question_is_about_the_object_and_keeps_its_status() -> None:
-    asked: list[Target] = []
+    asked: list[RequestInfo] = []
 
-    def note(user: User, target: Target) -> Decision:
+    def note(user: User, target: RequestInfo) -> Decision:
         asked.append(target)
         return Decision(True)
 
     obj = {"metadata": {"namespace": "demo", "name": "one"}, "status": {"phase": "Ready"}}
-    target = Target("list", "/x", "management", "g", "v1", "spaceinstances", namespace="")
-    assert with_rights(obj, target, ADA, note)["status"] == {"phase": "Ready", "canUse": True, "canUpdate": True}
+    target = RequestInfo("list", "/x", "management", "g", "v1", "spaceinstances", namespace="")
+    assert add_permissions(obj, target, ADA, note)["status"] == {"phase": "Ready", "canUse": True, "canUpdate": True}
     assert asked == [
-        Target(verb, "", "management", "g", "v1", "spaceinstances", "", "demo", "one") for verb in ("use", "update")
+        RequestInfo(verb, "", "management", "g", "v1", "spaceinstances", "", "demo", "one")
+        for verb in ("use", "update")
     ]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairlead.server import framing
-from fairlead.server.framing import MAX_KNOWN, find_ambiguity
+from fairlead.server.http import request
+from fairlead.server.http.request import HOST_CACHE_SIZE, find_ambiguity
 
 Pairs = list[tuple[bytes, bytes]]
 HOST = (b"host", b"fairlead.example.com:8443")
@@ -28,18 +28,20 @@ def test_methods_that_nobody_knows_are_for_others_to_answer(method: str) -> None
 
 @pytest.mark.parametrize("method", ["get", "GE!T", "G1", "", "-", "G" * 33, "CONNECT"])
 def test_what_is_no_method_is_refused(method: str) -> None:
-    assert "not a method of HTTP" in fault(HOST, method=method)
+    assert "unsupported HTTP method" in fault(HOST, method=method)
 
 
 @pytest.mark.parametrize("name", [b"host", b"content-length", b"transfer-encoding"])
 def test_what_says_where_a_request_goes_and_ends_comes_once(name: bytes) -> None:
     value = {b"host": b"a", b"content-length": b"1", b"transfer-encoding": b"chunked"}[name]
-    assert "must not come more than once" in fault(HOST, (name, value), (name, value))
+    assert "must not be repeated" in fault(HOST, (name, value), (name, value))
 
 
 @pytest.mark.parametrize("value", [b"gzip, chunked", b"chunked, chunked", b"identity", b"xchunked", b""])
 def test_only_chunks_are_understood(value: bytes) -> None:
-    assert "only chunked is understood" in fault(HOST, (b"transfer-encoding", value), method="POST")
+    assert "the only supported transfer encoding is chunked" in fault(
+        HOST, (b"transfer-encoding", value), method="POST"
+    )
     assert fault(HOST, (b"transfer-encoding", b"Chunked"), method="POST") == ""
 
 
@@ -51,7 +53,7 @@ def test_a_target_is_a_path(method: str, path: str) -> None:
 
 @pytest.mark.parametrize("host", [b"a b", b"a/b", b"a@b", b"a,b", b"a:1:2", b"[::1", b"a:123456", b"a\xff", b"a?b"])
 def test_a_host_is_a_host(host: bytes) -> None:
-    assert "not the name of a host" in fault((b"host", host))
+    assert "not a valid host name" in fault((b"host", host))
 
 
 def test_http_1_1_has_a_host_and_others_may_not() -> None:
@@ -61,7 +63,7 @@ def test_http_1_1_has_a_host_and_others_may_not() -> None:
 
 def test_hosts_that_somebody_makes_up_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     known = set[bytes]()
-    monkeypatch.setattr(framing, "_known_hosts", known)
-    for number in range(MAX_KNOWN + 10):
+    monkeypatch.setattr(request, "_valid_hosts", known)
+    for number in range(HOST_CACHE_SIZE + 10):
         assert fault((b"host", b"h%d" % number)) == ""
-    assert len(known) == MAX_KNOWN
+    assert len(known) == HOST_CACHE_SIZE

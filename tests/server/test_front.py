@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.server.asgi import Front
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import pipeline
+from fairlead.server.api.errors import render_errors
+from fairlead.server.http.asgi import AsgiApp
+from fairlead.server.http.pipeline import build_pipeline
 
 NOSNIFF = b"x-content-type-options"
 
@@ -35,7 +35,7 @@ async def asked(reply: Reply, **scope: Any) -> dict[str, Any]:
         "client": ("192.0.2.7", "4711"),
         "headers": [(b"host", b"x")],
     }
-    await Front(pipeline((failures,), serve), 1024)({**request, **scope}, receive, send)
+    await AsgiApp(build_pipeline((render_errors,), serve), 1024)({**request, **scope}, receive, send)
     return sent[0]
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fairlead.core.call import Reply, Target
+from fairlead.core.call import Reply, RequestInfo
 from fairlead.core.errors import Details, Unavailable
-from fairlead.server.health import Health, Probe
+from fairlead.server.discovery.health import HealthCheck, HealthHandler
 from tests.authn.calls import call
 
 
@@ -16,8 +16,8 @@ async def broken() -> None:
     raise Unavailable("the disk is full; free some space", Details(retry_after=1))
 
 
-async def ask(path: str, query: str = "", **probes: Probe) -> Reply:
-    return await Health(probes)(call(path, query, target=Target("get", path)))
+async def ask(path: str, query: str = "", **probes: HealthCheck) -> Reply:
+    return await HealthHandler(probes)(call(path, query, target=RequestInfo("get", path)))
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
@@ -88,8 +88,8 @@ async def test_every_call_probes_again() -> None:
         if not working:
             await broken()
 
-    health = Health({"store": now_and_then})
-    asked = call("/readyz", target=Target("get", "/readyz"))
+    health = HealthHandler({"store": now_and_then})
+    asked = call("/readyz", target=RequestInfo("get", "/readyz"))
     seen = [(await health(asked)).status]
     working = False
     seen.append((await health(asked)).status)

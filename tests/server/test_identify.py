@@ -5,32 +5,32 @@ from collections.abc import Awaitable, Sequence
 import orjson
 import pytest
 
-from fairlead.authn.chain import Authenticator
-from fairlead.authz.chain import Authorizer, Decision, administrators
-from fairlead.authz.permissions import Permissions
-from fairlead.core.call import MANAGEMENT, Call, Reply, Target
-from fairlead.core.cluster_identity import ClusterNames
+from fairlead.authn import Authenticator
+from fairlead.authz import Authorizer, Decision, administrators
+from fairlead.authz.authorizer import AuthorizerChain
+from fairlead.core.call import MANAGEMENT, Call, Reply, RequestInfo
+from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
-from fairlead.server.failures import failures
-from fairlead.server.identify import (
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, route
+from fairlead.server.auth.impersonation import Impersonation
+from fairlead.server.auth.stages import (
     PUBLIC_ENDPOINTS,
     PUBLIC_PATHS,
-    Authorized,
-    authenticated,
-    identification,
+    AuthorizeStage,
+    build_authentication_stage,
+    build_identify,
     is_public,
 )
-from fairlead.server.impersonate import Impersonation
-from fairlead.server.pipeline import Proceed, Stage, pipeline
-from fairlead.server.route import Roots, route
+from fairlead.server.http.pipeline import Handler, Stage, build_pipeline
 from tests.authn.calls import ADMIN, answering, call
 
 SERVED = Reply(200, b"served")
 ALICE = User("alice", ("system:authenticated",))
 MOUNT = "/kubernetes/management"
-NAMES = ClusterNames("fairlead:")
-APPS = Target("list", "/apis/g/v1/apps", MANAGEMENT, "g", "v1", "apps")
+NAMES = ClusterIdentityMapper("fairlead:")
+APPS = RequestInfo("list", "/apis/g/v1/apps", MANAGEMENT, "g", "v1", "apps")
 
 
 def nobody(call: Call) -> User | None:
@@ -45,22 +45,22 @@ def invalid(call: Call) -> User | None:
     raise Unauthorized("invalid bearer token")
 
 
-def allow(user: User, target: Target) -> Decision | None:
+def allow(user: User, target: RequestInfo) -> Decision | None:
     return Decision(True, "because")
 
 
-def deny(user: User, target: Target) -> Decision | None:
+def deny(user: User, target: RequestInfo) -> Decision | None:
     return Decision(False, "it is forbidden")
 
 
-def no_opinion(user: User, target: Target) -> Decision | None:
+def no_opinion(user: User, target: RequestInfo) -> Decision | None:
     return None
 
 
-async def ask(target: Target, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]) -> Reply:
-    identify, permissions = identification(authenticators, NO_IMPERSONATION, NAMES), Permissions(authorizers)
-    stages = (failures, authenticated(identify, forget), Authorized(permissions, identify))
-    return await pipeline(stages, answering(SERVED))(call(target=target))
+async def ask(target: RequestInfo, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]) -> Reply:
+    identify, permissions = build_identify(authenticators, NO_IMPERSONATION, NAMES), AuthorizerChain(authorizers)
+    stages = (render_errors, build_authentication_stage(identify, forget), AuthorizeStage(permissions, identify))
+    return await build_pipeline(stages, answering(SERVED))(call(target=target))
 
 
 def forget(user: User) -> None:
@@ -71,12 +71,12 @@ def unknown(name: str) -> User | None:
     return None
 
 
-NO_IMPERSONATION = Impersonation(Permissions([]).decide, unknown, lambda name: False)
+NO_IMPERSONATION = Impersonation(AuthorizerChain([]).authorize, unknown, lambda name: False)
 
 
 def allowing(*authorizers: Authorizer) -> Stage:
     """The second stage alone."""
-    return Authorized(Permissions(authorizers), identification([], NO_IMPERSONATION, NAMES))
+    return AuthorizeStage(AuthorizerChain(authorizers), build_identify([], NO_IMPERSONATION, NAMES))
 
 
 async def test_a_known_user_who_may_is_served() -> None:
@@ -85,7 +85,7 @@ async def test_a_known_user_who_may_is_served() -> None:
 
 async def test_the_user_travels_with_the_call() -> None:
     asked = call(target=APPS)
-    await authenticated(identification([alice], NO_IMPERSONATION, NAMES), forget)(asked, answering(SERVED))
+    await build_authentication_stage(build_identify([alice], NO_IMPERSONATION, NAMES), forget)(asked, answering(SERVED))
     assert asked.user is ALICE
 
 
@@ -115,13 +115,13 @@ async def test_an_earlier_yes_counts_before_a_later_no() -> None:
 @pytest.mark.parametrize("mount", ["", MOUNT])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_anybody_may_read_the_public_paths(method: str, mount: str, path: str) -> None:
-    assert await ask(route(method, mount + path, {}, Roots(MOUNT)), [nobody], []) is SERVED
+    assert await ask(route(method, mount + path, {}, RouteConfig(MOUNT)), [nobody], []) is SERVED
 
 
 @pytest.mark.parametrize("path", sorted(PUBLIC_PATHS))
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get", "head", "TRACE", ""])
 async def test_reading_is_all_that_anybody_may_do_there(method: str, path: str) -> None:
-    assert (await ask(route(method, path, {}, Roots(MOUNT)), [nobody], [])).status == 401
+    assert (await ask(route(method, path, {}, RouteConfig(MOUNT)), [nobody], [])).status == 401
 
 
 ALMOST = [
@@ -148,11 +148,11 @@ ALMOST = [
 @pytest.mark.parametrize("path", ALMOST)
 @pytest.mark.parametrize("mount", ["", MOUNT])
 async def test_almost_a_public_path_is_none(mount: str, path: str) -> None:
-    assert (await ask(route("GET", mount + path, {}, Roots(MOUNT)), [nobody], [allow])).status == 401
+    assert (await ask(route("GET", mount + path, {}, RouteConfig(MOUNT)), [nobody], [allow])).status == 401
 
 
 def test_a_resource_is_never_public_whatever_it_is_called() -> None:
-    assert not is_public(call(target=Target("get", "/version", MANAGEMENT, "", "v1", "version")))
+    assert not is_public(call(target=RequestInfo("get", "/version", MANAGEMENT, "", "v1", "version")))
 
 
 def test_nothing_more_is_public_than_is_known() -> None:
@@ -167,23 +167,23 @@ def test_nothing_more_is_public_than_is_known() -> None:
     ("target", "message"),
     [
         (
-            Target("list", "/", MANAGEMENT, "g", "v1", "apps"),
+            RequestInfo("list", "/", MANAGEMENT, "g", "v1", "apps"),
             'apps.g is forbidden: User "alice" cannot list resource "apps" in API group "g" at the cluster scope',
         ),
         (
-            Target("get", "/", MANAGEMENT, "", "v1", "configmaps", "", "demo", "one"),
+            RequestInfo("get", "/", MANAGEMENT, "", "v1", "configmaps", "", "demo", "one"),
             'configmaps "one" is forbidden: User "alice" cannot get resource "configmaps" in API group "" '
             'in the namespace "demo"',
         ),
         (
-            Target("update", "/", MANAGEMENT, "g", "v1", "clusters", "status", "", "one"),
+            RequestInfo("update", "/", MANAGEMENT, "g", "v1", "clusters", "status", "", "one"),
             'clusters.g "one" is forbidden: User "alice" cannot update resource "clusters/status" in API group "g" '
             "at the cluster scope",
         ),
-        (Target("get", "/metrics"), 'forbidden: User "alice" cannot get path "/metrics"'),
+        (RequestInfo("get", "/metrics"), 'forbidden: User "alice" cannot get path "/metrics"'),
     ],
 )
-async def test_a_refusal_says_who_may_not_do_what_where(target: Target, message: str) -> None:
+async def test_a_refusal_says_who_may_not_do_what_where(target: RequestInfo, message: str) -> None:
     with pytest.raises(Forbidden) as caught:
         await allowing(no_opinion)(_as(ALICE, target), answering(SERVED))
     assert caught.value.message == message
@@ -193,20 +193,20 @@ async def test_a_refusal_says_who_may_not_do_what_where(target: Target, message:
 
 
 async def test_a_refusal_names_the_object_in_its_details() -> None:
-    target = Target("get", "/", MANAGEMENT, "g", "v1", "apps", "", "", "one")
+    target = RequestInfo("get", "/", MANAGEMENT, "g", "v1", "apps", "", "", "one")
     status = orjson.loads((await ask(target, [alice], [])).body)
     assert status["details"] == {"name": "one", "group": "g", "kind": "apps"}
 
 
 @pytest.mark.parametrize("verb", ["", "get", "create", "impersonate"])
 async def test_an_administrator_may_do_anything_and_no_one_else_does_by_that_rule(verb: str) -> None:
-    target = Target(verb, "/", MANAGEMENT, "g", "v1", "apps")
+    target = RequestInfo(verb, "/", MANAGEMENT, "g", "v1", "apps")
     assert await allowing(administrators)(_as(ADMIN, target), answering(SERVED)) is SERVED
     with pytest.raises(Forbidden):
         await allowing(administrators)(_as(ALICE, target), answering(SERVED))
 
 
-def _as(user: User, target: Target) -> Call:
+def _as(user: User, target: RequestInfo) -> Call:
     asked = call(target=target)
     asked.user = user
     return asked
@@ -214,20 +214,26 @@ def _as(user: User, target: Target) -> Call:
 
 async def let_in_as(asked: Call, authenticator: Authenticator) -> Reply:
     """Both stages: who could not be identified is told so by the second one, after flow control."""
-    identify = identification([authenticator], NO_IMPERSONATION, NAMES)
-    return await pipeline((authenticated(identify, forget), allowing(allow)), answering(SERVED))(asked)
+    identify = build_identify([authenticator], NO_IMPERSONATION, NAMES)
+    return await build_pipeline((build_authentication_stage(identify, forget), allowing(allow)), answering(SERVED))(
+        asked
+    )
 
 
 async def test_who_could_not_be_identified_goes_on_as_nobody_and_no_further_than_flow_control() -> None:
     asked, reached = call(target=APPS), []
 
-    def flow_control(call: Call, proceed: Proceed) -> Awaitable[Reply]:
-        reached.append((call.user, str(call.failure)))
+    def flow_control(call: Call, proceed: Handler) -> Awaitable[Reply]:
+        reached.append((call.user, str(call.deferred_error)))
         return proceed(call)
 
-    stages = (authenticated(identification([invalid], NO_IMPERSONATION, NAMES), forget), flow_control, allowing(allow))
+    stages = (
+        build_authentication_stage(build_identify([invalid], NO_IMPERSONATION, NAMES), forget),
+        flow_control,
+        allowing(allow),
+    )
     with pytest.raises(Unauthorized, match="invalid bearer token"):
-        await pipeline(stages, answering(SERVED))(asked)
+        await build_pipeline(stages, answering(SERVED))(asked)
     assert reached == [(None, "invalid bearer token")]
 
 
@@ -239,17 +245,19 @@ async def test_t19_a_refused_impersonation_is_still_somebodys() -> None:
 
 
 async def test_t19_a_public_path_is_not_public_to_those_who_act_as_others() -> None:
-    asked = call(target=Target("get", "/version"), headers={"impersonate-user": "bob"})
+    asked = call(target=RequestInfo("get", "/version"), headers={"impersonate-user": "bob"})
     with pytest.raises(Forbidden):
         await let_in_as(asked, alice)
 
 
-BEHIND = Target("list", "/api/v1/pods", "cluster", "", "v1", "pods", via=Target("use", "/", "cluster", name="oslo"))
+BEHIND = RequestInfo(
+    "list", "/api/v1/pods", "cluster", "", "v1", "pods", gateway=RequestInfo("use", "/", "cluster", name="oslo")
+)
 
 
-def identity_of(headers: dict[str, str], target: Target = BEHIND, names: ClusterNames = NAMES) -> User:
-    anybody = Impersonation(Permissions([allow]).decide, unknown, lambda name: False)
-    return identification([alice], anybody, names)(call(target=target, headers=headers))
+def identity_of(headers: dict[str, str], target: RequestInfo = BEHIND, names: ClusterIdentityMapper = NAMES) -> User:
+    anybody = Impersonation(AuthorizerChain([allow]).authorize, unknown, lambda name: False)
+    return build_identify([alice], anybody, names)(call(target=target, headers=headers))
 
 
 def test_t19_behind_a_gateway_a_request_is_the_impersonated_users() -> None:
@@ -261,14 +269,14 @@ def test_t19_behind_a_gateway_a_request_is_the_impersonated_users() -> None:
 
 def test_t19_behind_a_gateway_impersonation_takes_the_right_to_it() -> None:
     with pytest.raises(Forbidden, match='cannot impersonate resource "users"'):
-        identification([alice], NO_IMPERSONATION, NAMES)(call(target=BEHIND, headers={"impersonate-user": "bob"}))
+        build_identify([alice], NO_IMPERSONATION, NAMES)(call(target=BEHIND, headers={"impersonate-user": "bob"}))
 
 
 @pytest.mark.parametrize(
     ("headers", "told"),
     [
         ({"impersonate-user": "system:serviceaccount:default:x"}, 'User "system:serviceaccount:default:x" cannot be'),
-        ({"impersonate-user": "system:admin"}, "sign in at the cluster itself"),
+        ({"impersonate-user": "system:admin"}, "authenticate at the cluster itself"),
         ({"impersonate-user": "bob", "impersonate-group": "system:nodes"}, 'Group "system:nodes" cannot be'),
         ({"impersonate-user": "bob", "impersonate-joined-group": "a,system:unauthenticated"}, "leave it out"),
         ({"impersonate-user": "b\tob"}, "printable ASCII"),
@@ -284,11 +292,9 @@ def test_t19_an_identity_that_would_not_arrive_whole_is_refused(headers: dict[st
 
 @pytest.mark.parametrize("header", ["impersonate-group", "impersonate-joined-group"])
 def test_t19_without_a_prefix_nobody_becomes_a_member_of_a_group_of_the_clusters_own(header: str) -> None:
-    bare = ClusterNames("")
+    bare = ClusterIdentityMapper("")
     asked = {"impersonate-user": "bob", header: "kubeadm:cluster-admins"}
-    with pytest.raises(
-        Forbidden, match="without cluster_identity_prefix it would be the cluster's own group"
-    ) as caught:
+    with pytest.raises(Forbidden, match="without cluster_identity_prefix it would be the cluster's group") as caught:
         identity_of(asked, names=bare)
     assert 'begins with "service:", or set a prefix' in caught.value.message
     assert "kubeadm:cluster-admins" in identity_of(asked).groups
@@ -298,8 +304,8 @@ def test_t19_without_a_prefix_nobody_becomes_a_member_of_a_group_of_the_clusters
 
 
 def test_t19_groups_of_administrators_and_of_everybody_are_known_to_gateways() -> None:
-    anybody = Impersonation(Permissions([administrators]).decide, unknown, lambda name: False)
+    anybody = Impersonation(AuthorizerChain([administrators]).authorize, unknown, lambda name: False)
     for group in ("system:masters", "service:admins", "system:authenticated"):
         asked = call(target=BEHIND, headers={"impersonate-user": "bob", "impersonate-group": group})
-        assert group in identification([lambda call: ADMIN], anybody, NAMES)(asked).groups
-        assert group in identification([lambda call: ADMIN], anybody, ClusterNames(""))(asked).groups
+        assert group in build_identify([lambda call: ADMIN], anybody, NAMES)(asked).groups
+        assert group in build_identify([lambda call: ADMIN], anybody, ClusterIdentityMapper(""))(asked).groups

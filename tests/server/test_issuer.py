@@ -4,8 +4,8 @@ import orjson
 
 from fairlead.core.call import Reply
 from fairlead.core.objects import Object
-from fairlead.server.identify import PUBLIC_ENDPOINTS
-from fairlead.server.issuer import CONFIGURATION_PATH, KEYS_PATH, Issuer
+from fairlead.server.auth.stages import PUBLIC_ENDPOINTS
+from fairlead.subresources.credentials import CONFIGURATION_PATH, KEYS_PATH, OidcDiscovery
 from tests.authn.calls import call
 
 URL = "https://fairlead.example.com"
@@ -17,7 +17,7 @@ async def published() -> list[Object]:
 
 
 async def asked(path: str) -> Reply:
-    return await Issuer(URL, published).endpoints()["get", path](call(path))
+    return await OidcDiscovery(URL, published).endpoints()["get", path](call(path))
 
 
 async def test_the_configuration_leads_to_the_keys() -> None:
@@ -42,4 +42,4 @@ async def test_both_may_be_kept_for_a_short_while() -> None:
 
 
 def test_anybody_may_read_what_the_issuer_publishes() -> None:
-    assert Issuer(URL, published).endpoints().keys() <= PUBLIC_ENDPOINTS
+    assert OidcDiscovery(URL, published).endpoints().keys() <= PUBLIC_ENDPOINTS

@@ -7,27 +7,24 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.accesskeys import Pepper
-from fairlead.authn.rotation import Rotation
+from fairlead.authn.access_keys import Pepper
+from fairlead.authn.key_rotation import KeyRotator
 from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.team import TEAM
-from fairlead.kinds.user import USER
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.users import TEAM, USER
 from fairlead.registry.catalog import Catalog
+from fairlead.registry.codec import decode, entry_builder
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change
-from fairlead.registry.record import decode, finisher
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
-from fairlead.server.actions import Actions, Asked
-from fairlead.server.failures import failures
-from fairlead.server.key_lists import key_list_handlers
-from fairlead.server.key_rotation import rotation_handlers
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
+from fairlead.registry.write_options import WriteOptions
+from fairlead.server.api.actions import ActionRequest, Actions
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
+from fairlead.subresources.credentials import key_list_handlers, rotation_handlers
 from tests.authn.calls import ADMIN, call
 from tests.controllers.virtual_time import LoopClock
 
@@ -35,14 +32,14 @@ ROOT = f"/apis/{MANAGEMENT_GROUP}/v1"
 PEPPER = Pepper(b"p" * 32)
 
 
-async def unasked(asked: Asked) -> bytes:
+async def unasked(asked: ActionRequest) -> bytes:
     raise AssertionError
 
 
 class Api:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        rotation = Rotation(registry, MANAGEMENT_GROUP, PEPPER, lambda outer, inner: True)
+        rotation = KeyRotator(registry, MANAGEMENT_GROUP, PEPPER, lambda outer, inner: True)
         actions = Actions(
             registry.catalog,
             {
@@ -52,7 +49,7 @@ class Api:
             },
         )
 
-        async def as_admin(call: Call, proceed: Proceed) -> Reply:
+        async def as_admin(call: Call, proceed: Handler) -> Reply:
             call.user = ADMIN
             return await proceed(call)
 
@@ -61,7 +58,7 @@ class Api:
             assert kind is not None
             return await actions(call, kind)
 
-        self._run = pipeline((failures, routed(Roots("")), as_admin), serve)
+        self._run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_admin), serve)
 
     async def __call__(
         self, path: str, query: str = "", code: int = 200, method: str = "GET", body: bytes = b""
@@ -71,13 +68,13 @@ class Api:
         return orjson.loads(reply.body)
 
     async def create(self, kind: str, name: str, spec: Object) -> None:
-        resource = next(self.registry.of(each) for each in self.registry.catalog.kinds if each.name == kind)
+        resource = next(self.registry.resource_for(each) for each in self.registry.catalog.kinds if each.name == kind)
         labels = {"half": name[-1]}
         body = {"apiVersion": f"{MANAGEMENT_GROUP}/v1", "kind": kind, "metadata": {"name": name, "labels": labels}}
-        await resource.create({**body, "spec": spec}, "", Writing(ADMIN))
+        await resource.create({**body, "spec": spec}, "", WriteOptions(ADMIN))
 
     def stored(self, name: str) -> Object:
-        entry = self.registry.resource(MANAGEMENT_GROUP, "ownedaccesskeys").peek("", name)
+        entry = self.registry.resource(MANAGEMENT_GROUP, "ownedaccesskeys").get_cached("", name)
         assert entry is not None
         return decode(entry)
 
@@ -88,7 +85,7 @@ async def new_api() -> AsyncIterator[Api]:
         return None
 
     store, catalog = MemoryStore(), Catalog((USER, TEAM, OWNED_ACCESS_KEY))
-    view = View(store, finisher(catalog))
+    view = View(store, entry_builder(catalog))
     await view.start()
     api = Api(Registry(catalog, store, view, admit, LoopClock()))
     for name in ("ada", "bob", "eve"):
@@ -166,7 +163,7 @@ async def test_the_old_value_lasts_as_long_as_asked() -> None:
 async def test_a_rotation_cannot_be_rehearsed() -> None:
     async with new_api() as api:
         told = await api("ownedaccesskeys/ada-0/rotate", "dryRun=All", code=400, method="POST")
-        assert "leave out dryRun" in told["message"]
+        assert told["message"].startswith("dryRun is not supported") and "omit it" in told["message"]
         assert api.stored("ada-0")["spec"]["key"] == PEPPER.digest("value-0")
 
 

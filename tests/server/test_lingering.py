@@ -6,9 +6,15 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from fairlead.server import connections, lingering
-from fairlead.server.connections import hold
-from fairlead.server.lingering import LEAST_BYTES, SlowClient, acknowledged, linger, unacknowledged
+from fairlead.server.http import disconnect, slow_clients
+from fairlead.server.http.disconnect import dup_connection
+from fairlead.server.http.slow_clients import (
+    MIN_PROGRESS_BYTES,
+    StallDetector,
+    bytes_acknowledged,
+    bytes_unacknowledged,
+    linger,
+)
 
 Pair = tuple[socket.socket, socket.socket]
 MUCH = 200_000
@@ -33,7 +39,7 @@ def address_of(client: socket.socket) -> str:
 
 
 async def handle_on(client: socket.socket) -> socket.socket:
-    handle = await hold(address_of(client))
+    handle = await dup_connection(address_of(client))
     assert handle is not None
     return handle
 
@@ -52,7 +58,7 @@ async def test_a_slow_client_gets_all_that_was_sent(pair: Pair) -> None:
     server.sendall(b"x" * MUCH)
     handle = await handle_on(client)
     server.close()
-    assert unacknowledged(handle) > 0
+    assert bytes_unacknowledged(handle) > 0
     lingered = asyncio.create_task(linger(handle))
     assert await asyncio.to_thread(read_all, client) == b"x" * MUCH
     client.close()
@@ -61,7 +67,7 @@ async def test_a_slow_client_gets_all_that_was_sent(pair: Pair) -> None:
 
 
 async def test_a_client_that_takes_nothing_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(slow_clients, "POLL_SECONDS", 0.001)
     server, client = pair
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MUCH)
     server.sendall(b"x" * MUCH)
@@ -72,7 +78,7 @@ async def test_a_client_that_takes_nothing_is_given_up(pair: Pair, monkeypatch: 
 
 
 async def test_a_client_that_has_everything_and_stays_is_left(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LEAVE_SECONDS", 0.01)
+    monkeypatch.setattr(slow_clients, "CLOSE_TIMEOUT", 0.01)
     server, client = pair
     handle = await handle_on(client)
     server.close()
@@ -81,100 +87,100 @@ async def test_a_client_that_has_everything_and_stays_is_left(pair: Pair, monkey
 
 
 async def test_nobody_is_waited_for_longer_than_a_minute(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(lingering, "STALLED_LOOKS", 1_000_000)
+    monkeypatch.setattr(slow_clients, "LINGER_TIMEOUT", 0.0)
+    monkeypatch.setattr(slow_clients, "MAX_STALLED_POLLS", 1_000_000)
     server, client = pair
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MUCH)
     server.sendall(b"x" * MUCH)
     handle = await handle_on(client)
     await asyncio.wait_for(linger(handle), 10)
-    assert handle.fileno() == -1 and not lingering._lingering
+    assert handle.fileno() == -1 and not slow_clients._lingering_sockets
 
 
 async def test_only_so_many_are_waited_for_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "MOST_LINGERING", 1)
+    monkeypatch.setattr(slow_clients, "MAX_LINGERING", 1)
     _, client = pair
     first, second = await handle_on(client), await handle_on(client)
     waiting = asyncio.create_task(linger(first))
     await asyncio.sleep(0)
-    assert not lingering.can_linger()
+    assert not slow_clients.can_linger()
     await linger(second)
     assert (second.fileno(), waiting.done()) == (-1, False)
     client.close()
     await asyncio.wait_for(waiting, 10)
-    assert lingering.can_linger()
+    assert slow_clients.can_linger()
 
 
 @pytest.fixture
-def slow(pair: Pair) -> Iterator[SlowClient]:
-    made = SlowClient(address_of(pair[1]))
+def slow(pair: Pair) -> Iterator[StallDetector]:
+    made = StallDetector(address_of(pair[1]))
     yield made
     made.close()
 
 
-async def fill(server: socket.socket, slow: SlowClient) -> None:
+async def fill(server: socket.socket, slow: StallDetector) -> None:
     """Sends until there is no room for more at the client."""
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MUCH)
     server.sendall(b"x" * MUCH)
-    while await slow.takes_enough():
+    while await slow.is_making_progress():
         pass
 
 
-async def reads_meanwhile(slow: SlowClient, client: socket.socket) -> bool:
-    taking = asyncio.create_task(slow.takes_enough())
+async def reads_meanwhile(slow: StallDetector, client: socket.socket) -> bool:
+    taking = asyncio.create_task(slow.is_making_progress())
     while not taking.done():
         await asyncio.to_thread(client.recv, 1000)
     return await taking
 
 
 async def test_a_client_that_reads_is_told_from_one_that_does_not(
-    pair: Pair, slow: SlowClient, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, slow: StallDetector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lingering, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(slow_clients, "POLL_SECONDS", 0.001)
     server, client = pair
-    assert not await slow.takes_enough(), "nothing is on its way"
+    assert not await slow.is_making_progress(), "nothing is on its way"
     await fill(server, slow)
-    monkeypatch.setattr(lingering, "TAKING_LOOKS", 10_000)
+    monkeypatch.setattr(slow_clients, "MAX_PROGRESS_POLLS", 10_000)
     assert await reads_meanwhile(slow, client)
-    assert not await SlowClient("192.0.2.1:4711").takes_enough()
+    assert not await StallDetector("192.0.2.1:4711").is_making_progress()
 
 
 async def test_a_client_that_reads_too_slowly_is_given_up(
-    pair: Pair, slow: SlowClient, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, slow: StallDetector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lingering, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(slow_clients, "POLL_SECONDS", 0.001)
     server, client = pair
     await fill(server, slow)
-    slow.go_on()
-    monkeypatch.setattr(lingering, "TAKING_LOOKS", 10_000)
-    monkeypatch.setattr(lingering, "LEAST_SECONDS", 0.0)
+    slow.reset()
+    monkeypatch.setattr(slow_clients, "MAX_PROGRESS_POLLS", 10_000)
+    monkeypatch.setattr(slow_clients, "PROGRESS_WINDOW_SECONDS", 0.0)
     assert await reads_meanwhile(slow, client), "it has only begun to be slow"
-    assert not await slow.takes_enough(), "it takes something, but not enough in this time"
+    assert not await slow.is_making_progress(), "it takes something, but not enough in this time"
     handle = await handle_on(client)
     with handle:
-        taken = acknowledged(handle)
-        while acknowledged(handle) < taken + LEAST_BYTES:
+        taken = bytes_acknowledged(handle)
+        while bytes_acknowledged(handle) < taken + MIN_PROGRESS_BYTES:
             await asyncio.to_thread(client.recv, 1000)
     assert await reads_meanwhile(slow, client), "it has taken enough meanwhile"
-    slow.go_on()
+    slow.reset()
     assert await reads_meanwhile(slow, client), "its stream did not stall meanwhile"
 
 
 async def test_a_slow_clients_connection_is_looked_for_once(
-    pair: Pair, slow: SlowClient, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, slow: StallDetector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks, look = list[int](), connections._connections_to
+    looks, look = list[int](), disconnect._dup_connections
 
     def counted(clients: Collection[str]) -> list[socket.socket]:
         looks.append(len(clients))
         return look(clients)
 
-    monkeypatch.setattr(connections, "_connections_to", counted)
-    assert not slow.cut(), "it is not known yet"
+    monkeypatch.setattr(disconnect, "_dup_connections", counted)
+    assert not slow.shut_down(), "it is not known yet"
     for _ in range(3):
-        await slow.takes_enough()
+        await slow.is_making_progress()
     assert looks == [1]
-    assert slow.cut()
+    assert slow.shut_down()
     assert pair[1].recv(1) == b""
 
 
@@ -186,32 +192,32 @@ async def test_each_stream_of_a_connection_has_a_handle_of_its_own(pair: Pair) -
 
 
 async def test_who_does_not_wait_for_a_handle_leaves_none_behind(pair: Pair) -> None:
-    waiting = asyncio.create_task(hold(address_of(pair[1])))
+    waiting = asyncio.create_task(dup_connection(address_of(pair[1])))
     await asyncio.sleep(0)
     waiting.cancel()
     other = await handle_on(pair[1])
     other.close()
     assert waiting.cancelled()
-    (own,) = connections._connections_to([address_of(pair[1])])
+    (own,) = disconnect._dup_connections([address_of(pair[1])])
     own.close()
 
 
 async def test_who_is_gone_is_not_held(pair: Pair) -> None:
     _, client = pair
     host, port = client.getsockname()
-    assert await hold("192.0.2.1:4711") is None
-    one, other = await asyncio.gather(hold(f"{host}:{port}"), hold("192.0.2.1:4712"))
+    assert await dup_connection("192.0.2.1:4711") is None
+    one, other = await asyncio.gather(dup_connection(f"{host}:{port}"), dup_connection("192.0.2.1:4712"))
     assert one is not None and other is None
     one.close()
 
 
 async def test_many_are_found_in_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks, look = list[int](), connections._connections_to
+    looks, look = list[int](), disconnect._dup_connections
 
     def counted(clients: Collection[str]) -> list[socket.socket]:
         looks.append(len(clients))
         return look(clients)
 
-    monkeypatch.setattr(connections, "_connections_to", counted)
-    await asyncio.gather(*(hold(f"192.0.2.1:{port}") for port in range(1, 50)))
+    monkeypatch.setattr(disconnect, "_dup_connections", counted)
+    await asyncio.gather(*(dup_connection(f"192.0.2.1:{port}") for port in range(1, 50)))
     assert looks == [49]

@@ -10,23 +10,23 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.authn.accesskeys import ACCESS_KEYS, USERS
-from fairlead.authn.passwords import Passwords
-from fairlead.authn.throttle import USER
-from fairlead.core.call import Target
+from fairlead.authn.access_keys import ACCESS_KEYS, USERS
+from fairlead.authn.login_throttle import USER_BACKOFF
+from fairlead.authn.password_hash import PasswordHasher
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER
-from fairlead.kinds.own_keys import MOST_LOGINS
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.kinds.access.access_key_usage import MAX_LOGINS
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting, Writing
-from fairlead.server.login import BODY_LIMIT, WRONG, Credentials
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
+from fairlead.server.auth.login import MAX_BODY_BYTES, WRONG_CREDENTIALS, Credentials
 from tests.authn.calls import call
 from tests.server.signing_in import PASSWORD, TTL, Door, header, new_door, told
 
 OWN_PAGE = {"host": "fairlead.example.com", "origin": "https://fairlead.example.com"}
-SERVER = Writing(CONTROLLER, "tests")
+SERVER = WriteOptions(CONTROLLER_USER, "tests")
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def test_name_and_password_give_a_key_that_works(door: Door) -> None:
     reply = await door.sign_in()
     answer = told(reply)
     assert reply.status == 200 and answer == {"user": "alice", "username": "alice", "accessKey": answer["accessKey"]}
-    assert door.keys.of_token(answer["accessKey"]).name == "alice"
+    assert door.keys.authenticate_token(answer["accessKey"]).name == "alice"
     assert not header(reply, "set-cookie")
 
 
@@ -76,10 +76,10 @@ async def test_the_key_is_a_login_with_an_end_and_named_after_its_client(door: D
 async def test_the_login_ends_with_its_time(door: Door) -> None:
     key = told(await door.sign_in())["accessKey"]
     door.clock.seconds += TTL - 1
-    assert door.keys.of_token(key).name == "alice"
+    assert door.keys.authenticate_token(key).name == "alice"
     door.clock.seconds += 1
     with pytest.raises(Unauthorized):
-        door.keys.of_token(key)
+        door.keys.authenticate_token(key)
 
 
 async def test_people_sign_in_by_their_user_name_which_need_not_be_the_objects(door: Door) -> None:
@@ -98,7 +98,7 @@ async def test_who_has_signed_in_is_known_to_the_stages_around(door: Door) -> No
     body = orjson.dumps({"username": "alice", "password": PASSWORD})
     sent = {"content-type": "application/json", "content-length": str(len(body))}
     made = call("/auth/password/login", method="POST", headers=sent, body=body)
-    await door.handle(made, Target("post", "/auth/password/login"))
+    await door.handle(made, RequestInfo("post", "/auth/password/login"))
     assert made.user is not None and made.user.name == "alice" and made.user.key in door.key_names()
 
 
@@ -110,7 +110,7 @@ async def refusals(door: Door) -> dict[str, bytes]:
     await edit_user(door, "astray", passwordRef={"secretName": "alice-password", "secretNamespace": "service-system"})
     await door.add_user("leaving")
     await door.registry.resource(GROUP, USERS).modify("", "leaving", _held, SERVER)
-    await door.registry.resource(GROUP, USERS).delete("", "leaving", Deleting(), SERVER)
+    await door.registry.resource(GROUP, USERS).delete("", "leaving", DeleteOptions(), SERVER)
     answers = {}
     for name in ("disabled", "without", "astray", "leaving", "unknown", "x" * 3000):
         door.hashing.reckoned = 0
@@ -132,7 +132,7 @@ async def test_everybody_who_cannot_sign_in_gets_the_same_answer_for_the_same_wo
     answers = await refusals(door)
     assert len(set(answers.values())) == 1
     status = orjson.loads(answers["alice"])
-    assert (status["code"], status["message"]) == (401, WRONG)
+    assert (status["code"], status["message"]) == (401, WRONG_CREDENTIALS)
     assert not door.key_names()
 
 
@@ -155,7 +155,7 @@ async def test_a_password_ref_is_followed_to_the_users_own_secret_only(door: Doo
 
 async def test_a_later_user_of_the_same_name_does_not_inherit_the_password(door: Door) -> None:
     """The garbage collector may not have come by yet."""
-    await door.registry.resource(GROUP, USERS).delete("", "alice", Deleting(), SERVER)
+    await door.registry.resource(GROUP, USERS).delete("", "alice", DeleteOptions(), SERVER)
     reference = {"secretName": "alice-password", "secretNamespace": "service-system", "key": "password"}
     await door.add_user("alice", None, passwordRef=reference)
     assert (await door.sign_in()).status == 401
@@ -172,11 +172,11 @@ async def test_a_password_that_was_changed_meanwhile_gives_no_login(door: Door) 
     """The change comes right after the old password was found right, and ends only the logins that it sees."""
 
     async def changed_then_created(user: str, agent: str) -> object:
-        await door.passwords.set("alice", "another long password", CONTROLLER)
+        await door.passwords.set_password("alice", "another long password", CONTROLLER_USER)
         return await door.logins.create(user, agent)
 
     late = _Substitute(door.logins, create=changed_then_created)
-    door.login = replace(door.login, keys=late)  # type: ignore[arg-type]
+    door.login = replace(door.login, sessions=late)  # type: ignore[arg-type]
     assert (await door.sign_in()).status == 401
     assert not door.key_names()
 
@@ -194,18 +194,18 @@ class _Substitute:
 
 async def test_many_logins_of_one_user_end_the_oldest(door: Door) -> None:
     keys = []
-    for _ in range(MOST_LOGINS + 2):
+    for _ in range(MAX_LOGINS + 2):
         door.clock.seconds += 1
         keys.append(told(await door.sign_in())["accessKey"])
-    assert len(door.key_names()) == MOST_LOGINS
+    assert len(door.key_names()) == MAX_LOGINS
     for gone in keys[:2]:
         with pytest.raises(Unauthorized):
-            door.keys.of_token(gone)
-    assert {door.keys.of_token(left).name for left in keys[2:]} == {"alice"}
+            door.keys.authenticate_token(gone)
+    assert {door.keys.authenticate_token(left).name for left in keys[2:]} == {"alice"}
 
 
 async def test_an_outdated_hash_is_made_anew_when_its_user_signs_in(door: Door) -> None:
-    older = await Passwords(replace(door.hashing._cost, memory=16)).hash(PASSWORD)
+    older = await PasswordHasher(replace(door.hashing._cost, memory=16)).hash(PASSWORD)
     await edit_secret(door, {"password": b64encode(older.encode()).decode()})
     assert b64encode(older.encode()) in door.stored()
     assert (await door.sign_in()).status == 200
@@ -214,25 +214,25 @@ async def test_an_outdated_hash_is_made_anew_when_its_user_signs_in(door: Door) 
 
 
 async def test_making_a_hash_anew_does_not_undo_a_new_password(door: Door) -> None:
-    older = await Passwords(replace(door.hashing._cost, memory=16)).hash(PASSWORD)
+    older = await PasswordHasher(replace(door.hashing._cost, memory=16)).hash(PASSWORD)
     await edit_secret(door, {"password": b64encode(older.encode()).decode()})
-    alice = await door.passwords.user_called("alice")
+    alice = await door.passwords.find_by_username("alice")
     assert alice is not None
-    await door.passwords.set("alice", "another long password", CONTROLLER)
-    await door.passwords.renew(alice, PASSWORD, older)
+    await door.passwords.set_password("alice", "another long password", CONTROLLER_USER)
+    await door.passwords.rehash_if_outdated(alice, PASSWORD, older)
     assert (await door.sign_in(password="another long password")).status == 200
     assert (await door.sign_in(password=PASSWORD)).status == 401
 
 
 async def test_many_who_sign_in_while_a_hash_is_made_anew_all_get_in(door: Door) -> None:
-    older = await Passwords(replace(door.hashing._cost, memory=16)).hash(PASSWORD)
+    older = await PasswordHasher(replace(door.hashing._cost, memory=16)).hash(PASSWORD)
     await edit_secret(door, {"password": b64encode(older.encode()).decode()})
     replies = await asyncio.gather(*(door.sign_in() for _ in range(4)))
     assert [reply.status for reply in replies] == [200] * 4
 
 
 async def test_failures_slow_down_and_say_for_how_long(door: Door) -> None:
-    for _ in range(USER.free):
+    for _ in range(USER_BACKOFF.free_failures):
         assert (await door.sign_in(password="a wrong password")).status == 401
     door.hashing.reckoned = 0
     reply = await door.sign_in()
@@ -244,15 +244,18 @@ async def test_failures_slow_down_and_say_for_how_long(door: Door) -> None:
 
 async def test_names_that_nobody_has_slow_down_alike(door: Door) -> None:
     async def statuses(name: str, client: str) -> list[int]:
-        return [(await door.sign_in(name, "a wrong password", client=client)).status for _ in range(USER.free + 1)]
+        return [
+            (await door.sign_in(name, "a wrong password", client=client)).status
+            for _ in range(USER_BACKOFF.free_failures + 1)
+        ]
 
     assert await statuses("alice", "198.51.100.1:1") == await statuses("nobody", "198.51.100.2:1")
 
 
 async def test_many_guesses_sent_at_once_do_not_all_get_an_answer(door: Door) -> None:
     replies = await asyncio.gather(*(door.sign_in(password=f"a wrong password {turn}") for turn in range(30)))
-    assert [reply.status for reply in replies].count(401) == USER.free
-    assert door.hashing.reckoned == USER.free
+    assert [reply.status for reply in replies].count(401) == USER_BACKOFF.free_failures
+    assert door.hashing.reckoned == USER_BACKOFF.free_failures
 
 
 async def test_for_browsers_the_key_comes_as_a_cookie_and_not_in_the_body(door: Door) -> None:
@@ -308,7 +311,7 @@ async def test_only_json_is_taken_which_no_form_can_send(door: Door, content_typ
 
 
 async def test_a_body_is_bounded_before_and_after_it_is_read(door: Door) -> None:
-    big = orjson.dumps({"username": "alice", "password": PASSWORD, "more": "x" * BODY_LIMIT})
+    big = orjson.dumps({"username": "alice", "password": PASSWORD, "more": "x" * MAX_BODY_BYTES})
     assert (await door.post("/auth/password/login", big)).status == 413
     assert (await door.post("/auth/password/login", big, headers={"content-length": "10"})).status == 413
     assert (await door.sign_in(content_length="9" * 5000)).status == 413
@@ -322,7 +325,7 @@ async def test_a_key_does_not_change_how_one_signs_in(door: Door) -> None:
 
 
 async def test_signing_in_with_passwords_can_be_turned_off(door: Door) -> None:
-    door.login = replace(door.login, enabled=lambda: False)
+    door.login = replace(door.login, is_enabled=lambda: False)
     reply = await door.sign_in()
     assert reply.status == 403 and "use an access key" in told(reply)["message"]
     assert not door.key_names()
@@ -330,8 +333,8 @@ async def test_signing_in_with_passwords_can_be_turned_off(door: Door) -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_the_ways_to_sign_in_are_told_to_everybody(door: Door, enabled: bool) -> None:
-    door.login = replace(door.login, enabled=lambda: enabled)
-    reply = await door.handle(call("/auth/methods"), Target("get", "/auth/methods"))
+    door.login = replace(door.login, is_enabled=lambda: enabled)
+    reply = await door.handle(call("/auth/methods"), RequestInfo("get", "/auth/methods"))
     assert told(reply) == {"methods": {"sso": [], "password": {"enabled": enabled}}}
 
 
@@ -340,7 +343,7 @@ async def test_signing_out_ends_the_login(door: Door) -> None:
     reply = await door.post("/auth/logout", headers={"authorization": f"Bearer {key}"})
     assert reply.status == 200 and told(reply)["message"] == "signed out"
     with pytest.raises(Unauthorized):
-        door.keys.of_token(key)
+        door.keys.authenticate_token(key)
 
 
 async def test_signing_out_in_a_browser_takes_the_cookie_away(door: Door) -> None:
@@ -354,8 +357,8 @@ async def test_signing_out_in_a_browser_takes_the_cookie_away(door: Door) -> Non
 async def test_signing_out_leaves_other_keys_alone(door: Door) -> None:
     key = await door.add_key("alice")
     reply = await door.post("/auth/logout", headers={"authorization": f"Bearer {key}"})
-    assert reply.status == 200 and "goes on working" in told(reply)["message"]
-    assert door.keys.of_token(key).name == "alice"
+    assert reply.status == 200 and "stays valid" in told(reply)["message"]
+    assert door.keys.authenticate_token(key).name == "alice"
 
 
 async def test_the_store_has_neither_the_password_nor_the_key(door: Door) -> None:
@@ -374,9 +377,12 @@ async def test_t29_no_password_is_in_any_log_answer_or_representation(caplog: py
             await door.add_user("alice", canary)
             shown = [(await door.sign_in("alice", canary)).body.decode()]
             shown += [(await door.sign_in(name, canary)).body.decode() for name in ("alice", "nobody", canary)]
-            shown += [(await door.sign_in("alice", f"wrong {canary}")).body.decode() for _ in range(USER.free + 1)]
+            shown += [
+                (await door.sign_in("alice", f"wrong {canary}")).body.decode()
+                for _ in range(USER_BACKOFF.free_failures + 1)
+            ]
             shown += [(await door.post("/auth/password/login", f'{{"password": "{canary}"'.encode())).body.decode()]
-            shown += [repr(Credentials(canary, canary)), repr(door.login), str(Unauthorized(WRONG))]
+            shown += [repr(Credentials(canary, canary)), repr(door.login), str(Unauthorized(WRONG_CREDENTIALS))]
     assert {"a login failed", "a password was set"} <= {line["event"] for line in lines}
     everything = repr(lines) + caplog.text + "".join(shown)
     for form in (canary, quote(canary), b64encode(canary.encode()).decode().rstrip("=")):

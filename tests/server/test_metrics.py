@@ -8,23 +8,21 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fairlead.core.call import Call, Reply, Socket, Upgrade
+from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.core.errors import Forbidden, NotFound
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.server.failures import failures
-from fairlead.server.metrics.exposition import TEXT, rendered
-from fairlead.server.metrics.labels import Known
-from fairlead.server.metrics.requests import request_families
-from fairlead.server.metrics.stage import Requests
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots, route
-from fairlead.server.serve import routed
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, route, routing_stage
+from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.server.metrics.exposition import TEXT, render_families
+from fairlead.server.metrics.families import request_families
+from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from tests.authn.calls import answering, call, raising
 
 MOUNT = "/kubernetes/management"
-ROOTS = Roots(MOUNT, MANAGEMENT_GROUP, "service-p-")
+ROOTS = RouteConfig(MOUNT, MANAGEMENT_GROUP, "service-p-")
 CORE = f"{MOUNT}/api/v1/namespaces/demo/configmaps"
 CLUSTERS = f"{MOUNT}/apis/{MANAGEMENT_GROUP}/v1/clusters"
 CATALOG = Catalog(KINDS)
@@ -49,21 +47,21 @@ def clock() -> Ticking:
 
 
 @pytest.fixture
-def requests(clock: Ticking) -> Requests:
-    return Requests(Known(CATALOG, PATHS), clock)
+def requests(clock: Ticking) -> RequestMetrics:
+    return RequestMetrics(LabelResolver(CATALOG, PATHS), clock)
 
 
-def served(requests: Requests, end: Proceed) -> Proceed:
-    return pipeline((requests.measured, failures, routed(ROOTS)), end)
+def served(requests: RequestMetrics, end: Handler) -> Handler:
+    return build_pipeline((requests.measure, render_errors, routing_stage(ROOTS)), end)
 
 
-async def ask(requests: Requests, asked: Call, reply: Reply | None = None) -> Reply:
+async def ask(requests: RequestMetrics, asked: Call, reply: Reply | None = None) -> Reply:
     return await served(requests, answering(reply or Reply(200, b"{}")))(asked)
 
 
-def series(requests: Requests) -> Series:
+def series(requests: RequestMetrics) -> Series:
     """Everything that a scraper gets, read by a parser that is not ours."""
-    page = rendered(request_families(requests), TEXT).decode()
+    page = render_families(request_families(requests), TEXT).decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(page)
@@ -71,11 +69,11 @@ def series(requests: Requests) -> Series:
     }
 
 
-def samples(requests: Requests, name: str) -> Iterator[tuple[dict[str, str], float]]:
+def samples(requests: RequestMetrics, name: str) -> Iterator[tuple[dict[str, str], float]]:
     return ((dict(labels), value) for (each, labels), value in series(requests).items() if each == name)
 
 
-def only(requests: Requests, name: str) -> dict[str, str]:
+def only(requests: RequestMetrics, name: str) -> dict[str, str]:
     """The labels of the one series by that name, without the component, which is always the same."""
     ((labels, value),) = samples(requests, name)
     assert value == 1
@@ -117,7 +115,7 @@ def about(verb: str, group: str, resource: str, subresource: str, scope: str) ->
     ],
 )
 async def test_labels_are_those_of_kubernetes_and_empty_for_what_is_not_served(
-    requests: Requests, method: str, path: str, labels: dict[str, str]
+    requests: RequestMetrics, method: str, path: str, labels: dict[str, str]
 ) -> None:
     for _ in range(2):  # once as something new, once as something known
         reply = await ask(requests, call(path, method=method))
@@ -136,7 +134,7 @@ async def test_labels_are_those_of_kubernetes_and_empty_for_what_is_not_served(
         ("", "PATCH"),
     ],
 )
-async def test_applying_is_told_apart_from_patching(requests: Requests, content_type: str, verb: str) -> None:
+async def test_applying_is_told_apart_from_patching(requests: RequestMetrics, content_type: str, verb: str) -> None:
     await ask(requests, call(f"{CORE}/a", method="PATCH", headers={"content-type": content_type}))
     assert only(requests, "apiserver_request_total")["verb"] == verb
 
@@ -151,7 +149,7 @@ async def test_applying_is_told_apart_from_patching(requests: Requests, content_
         ("dryRun=", "invalid"),
     ],
 )
-async def test_dry_runs_are_told_apart(requests: Requests, query: str, label: str) -> None:
+async def test_dry_runs_are_told_apart(requests: RequestMetrics, query: str, label: str) -> None:
     await ask(requests, call(CORE, query, method="POST"))
     assert only(requests, "apiserver_request_total")["dry_run"] == label
     assert only(requests, "apiserver_request_duration_seconds_count")["dry_run"] == label
@@ -161,26 +159,28 @@ async def test_dry_runs_are_told_apart(requests: Requests, query: str, label: st
 @pytest.mark.parametrize(
     ("error", "code"), [(NotFound("no"), "404"), (Forbidden("no"), "403"), (RuntimeError("oh"), "500")]
 )
-async def test_whatever_went_wrong_is_counted_by_its_code(requests: Requests, error: Exception, code: str) -> None:
+async def test_whatever_went_wrong_is_counted_by_its_code(
+    requests: RequestMetrics, error: Exception, code: str
+) -> None:
     await served(requests, raising(error))(call(CORE))
     assert only(requests, "apiserver_request_total")["code"] == code
 
 
-async def test_a_code_that_does_not_exist_shares_its_series_with_all_others(requests: Requests) -> None:
+async def test_a_code_that_does_not_exist_shares_its_series_with_all_others(requests: RequestMetrics) -> None:
     for status in (299, 512, 999):
         await ask(requests, call(CORE), Reply(status))
     ((labels, count),) = samples(requests, "apiserver_request_total")
     assert (labels["code"], count) == ("other", 3)
 
 
-async def test_a_request_given_up_is_neither_counted_nor_under_way(requests: Requests) -> None:
+async def test_a_request_given_up_is_neither_counted_nor_under_way(requests: RequestMetrics) -> None:
     with pytest.raises(asyncio.CancelledError):
         await served(requests, raising(asyncio.CancelledError()))(call(CORE))
-    assert requests.under_way == [0, 0]
+    assert requests.in_flight == [0, 0]
     assert not list(samples(requests, "apiserver_request_total"))
 
 
-async def test_what_waits_for_its_answer_is_under_way(requests: Requests) -> None:
+async def test_what_waits_for_its_answer_is_under_way(requests: RequestMetrics) -> None:
     seen: list[dict[str, float]] = []
 
     async def look(asked: Call) -> Reply:
@@ -191,10 +191,10 @@ async def test_what_waits_for_its_answer_is_under_way(requests: Requests) -> Non
     for method in ("GET", "DELETE"):
         await served(requests, look)(call(CORE, method=method))
     assert seen == [{"readOnly": 1, "mutating": 0}, {"readOnly": 0, "mutating": 1}]
-    assert requests.under_way == [0, 0]
+    assert requests.in_flight == [0, 0]
 
 
-async def test_durations_are_counted_by_kubernetes_bounds(requests: Requests, clock: Ticking) -> None:
+async def test_durations_are_counted_by_kubernetes_bounds(requests: RequestMetrics, clock: Ticking) -> None:
     async def take(asked: Call) -> Reply:
         clock.seconds += float(asked.query["seconds"][0])
         return Reply(200)
@@ -210,14 +210,14 @@ async def test_durations_are_counted_by_kubernetes_bounds(requests: Requests, cl
         assert [value for _, value in samples(requests, f"{name}_count")] == [3]
 
 
-async def test_dry_runs_and_others_are_one_service_level(requests: Requests) -> None:
+async def test_dry_runs_and_others_are_one_service_level(requests: RequestMetrics) -> None:
     for query in ("", "dryRun=All", "dryRun=All"):
         await ask(requests, call(CORE, query, method="POST"))
     assert sorted(value for _, value in samples(requests, "apiserver_request_duration_seconds_count")) == [1, 2]
     assert [value for _, value in samples(requests, "apiserver_request_sli_duration_seconds_count")] == [3]
 
 
-async def test_sizes_are_those_of_answers_to_reads(requests: Requests) -> None:
+async def test_sizes_are_those_of_answers_to_reads(requests: RequestMetrics) -> None:
     await ask(requests, call(CORE), Reply(200, b"x" * 1000))
     await ask(requests, call(CORE), Reply(200, b"x" * 1001))
     await ask(requests, call(CORE, method="POST"), Reply(201, b"x"))
@@ -231,12 +231,12 @@ async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
         yield part
 
 
-def open_now(requests: Requests) -> list[tuple[str, str, float]]:
+def open_now(requests: RequestMetrics) -> list[tuple[str, str, float]]:
     found = samples(requests, "apiserver_longrunning_requests")
     return [(labels["verb"], labels["resource"], value) for labels, value in found]
 
 
-async def test_a_watch_is_open_until_its_end_and_never_timed(requests: Requests) -> None:
+async def test_a_watch_is_open_until_its_end_and_never_timed(requests: RequestMetrics) -> None:
     reply = await ask(requests, call(CORE, "watch=1"), Reply(200, stream=chunks(b"{}\n{}\n", b"{}\n")))
     assert only(requests, "apiserver_request_total")["verb"] == "WATCH"
     assert open_now(requests) == [("WATCH", "configmaps", 0)]
@@ -250,7 +250,7 @@ async def test_a_watch_is_open_until_its_end_and_never_timed(requests: Requests)
     assert not list(samples(requests, "apiserver_request_duration_seconds_count"))
 
 
-async def test_a_watch_that_its_reader_leaves_is_let_go(requests: Requests) -> None:
+async def test_a_watch_that_its_reader_leaves_is_let_go(requests: RequestMetrics) -> None:
     let_go: list[bool] = []
 
     async def endless() -> AsyncIterator[bytes]:
@@ -268,7 +268,7 @@ async def test_a_watch_that_its_reader_leaves_is_let_go(requests: Requests) -> N
     assert open_now(requests) == [("WATCH", "configmaps", 0)]
 
 
-async def test_a_head_opens_nothing(requests: Requests) -> None:
+async def test_a_head_opens_nothing(requests: RequestMetrics) -> None:
     stream = chunks(b"{}\n")
     reply = await ask(requests, call(CORE, "watch=1", method="HEAD"), Reply(200, stream=stream))
     assert reply.stream is stream
@@ -276,10 +276,10 @@ async def test_a_head_opens_nothing(requests: Requests) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_websocket_is_open_while_it_runs(requests: Requests, fails: bool) -> None:
+async def test_a_websocket_is_open_while_it_runs(requests: RequestMetrics, fails: bool) -> None:
     seen: list[tuple[str, str, float]] = []
 
-    async def run(socket: Socket) -> None:
+    async def run(socket: WebSocket) -> None:
         seen.extend(open_now(requests))
         if fails:
             raise ConnectionError
@@ -287,7 +287,7 @@ async def test_a_websocket_is_open_while_it_runs(requests: Requests, fails: bool
     path = "/kubernetes/cluster/c/api/v1/namespaces/n/pods/p/exec"
     reply = await ask(requests, call(path), Reply(101, upgrade=Upgrade("v5", run)))
     assert reply.upgrade is not None
-    assert reply.upgrade.protocol == "v5"
+    assert reply.upgrade.subprotocol == "v5"
     try:
         await reply.upgrade.run(None)  # type: ignore[arg-type]  # nobody looks at it
     except ConnectionError:
@@ -296,7 +296,7 @@ async def test_a_websocket_is_open_while_it_runs(requests: Requests, fails: bool
     assert open_now(requests) == [("CONNECT", "clusters", 0)]
 
 
-async def test_gateways_are_counted_by_sort_and_class_and_never_by_name(requests: Requests) -> None:
+async def test_gateways_are_counted_by_sort_and_class_and_never_by_name(requests: RequestMetrics) -> None:
     answers = (
         ("cluster/c1", 200),
         ("cluster/c2", 204),
@@ -316,7 +316,7 @@ async def test_gateways_are_counted_by_sort_and_class_and_never_by_name(requests
     assert not list(samples(requests, "apiserver_request_total"))
 
 
-async def test_lines_that_clusters_send_are_no_events_of_ours(requests: Requests) -> None:
+async def test_lines_that_clusters_send_are_no_events_of_ours(requests: RequestMetrics) -> None:
     asked = call("/kubernetes/cluster/c/api/v1/pods", "watch=1")
     reply = await ask(requests, asked, Reply(200, stream=chunks(b"{}\n")))
     assert reply.stream is not None
@@ -324,7 +324,7 @@ async def test_lines_that_clusters_send_are_no_events_of_ours(requests: Requests
     assert not list(samples(requests, "apiserver_watch_events_total"))
 
 
-async def test_everything_in_the_catalog_is_known_by_its_name(requests: Requests) -> None:
+async def test_everything_in_the_catalog_is_known_by_its_name(requests: RequestMetrics) -> None:
     expected = set()
     for kind in CATALOG.kinds:
         prefix = f"{MOUNT}/apis/{kind.group}" if kind.group else f"{MOUNT}/api"
@@ -353,12 +353,12 @@ def made_up(chance: random.Random) -> Call:
     return call(f"{path}{word}{chance.choice(('', '/a', '/a/b'))}", query, method=method, headers=headers)
 
 
-def held(requests: Requests) -> list[int]:
+def held(requests: RequestMetrics) -> list[int]:
     """How much is kept of each sort of thing."""
     return [len(each) for each in vars(requests).values() if isinstance(each, dict)]
 
 
-async def test_a_hundred_thousand_random_paths_user_agents_and_verbs_add_no_series(requests: Requests) -> None:
+async def test_a_hundred_thousand_random_paths_user_agents_and_verbs_add_no_series(requests: RequestMetrics) -> None:
     chance, serve = random.Random(37), served(requests, not_served)
     for _ in range(2_000):  # so that everything has its series that can have one
         await serve(made_up(chance))
@@ -372,15 +372,15 @@ async def test_a_hundred_thousand_random_paths_user_agents_and_verbs_add_no_seri
     assert sum(value for (name, _), value in after.items() if name in totals) == 102_000
 
 
-async def test_names_that_people_give_are_in_no_label(requests: Requests) -> None:
+async def test_names_that_people_give_are_in_no_label(requests: RequestMetrics) -> None:
     for path in (f"{CORE}/geheim", f"{CLUSTERS}/geheim", "/geheim", "/kubernetes/cluster/geheim/api/v1/pods/geheim"):
         await ask(requests, call(path, "labelSelector=geheim", headers={"user-agent": "geheim"}))
-    assert b"geheim" not in rendered(request_families(requests), TEXT)
+    assert b"geheim" not in render_families(request_families(requests), TEXT)
 
 
 def test_gateways_lead_through_resources_that_are_served() -> None:
     """Their plurals become labels, too."""
     for path in ("cluster/c", "project/p/space/s", "project/p/virtualcluster/v"):
-        via = route("GET", f"/kubernetes/{path}/api", {}, ROOTS).via
+        via = route("GET", f"/kubernetes/{path}/api", {}, ROOTS).gateway
         assert via is not None
         assert CATALOG.find(via.group, via.version, via.resource) is not None

@@ -11,18 +11,24 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from fairlead.core.call import Reply
-from fairlead.server.event_loop import Watchdog
-from fairlead.server.metrics.endpoint import Metrics
-from fairlead.server.metrics.event_loop import event_loop_families
-from fairlead.server.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, OPEN_METRICS, TEXT, Family, labelled, rendered
-from fairlead.server.metrics.histogram import Histogram, merged
-from fairlead.server.metrics.labels import Known
-from fairlead.server.metrics.platform import Platform
-from fairlead.server.metrics.process import process_families
-from fairlead.server.metrics.requests import request_families
-from fairlead.server.metrics.stage import Requests
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.serve import routed
+from fairlead.server.api.routing import routing_stage
+from fairlead.server.http.event_loop_watchdog import Watchdog
+from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.server.metrics.endpoint import MetricsEndpoint
+from fairlead.server.metrics.exposition import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    OPEN_METRICS,
+    TEXT,
+    Family,
+    Histogram,
+    format_labels,
+    merge_histograms,
+    render_families,
+)
+from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, process_families, request_families
+from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from tests.authn.calls import answering, call
 from tests.server.test_metrics import CATALOG, CORE, ROOTS
 
@@ -33,17 +39,17 @@ PROMETHEUS = (
 NOBODY = Reply(401)
 
 
-def platform(phases: Iterable[str] = ()) -> Platform:
-    return Platform(lambda: phases, lambda: 1042, lambda: 7)
+def platform(phases: Iterable[str] = ()) -> PlatformMetrics:
+    return PlatformMetrics(lambda: phases, lambda: 1042, lambda: 7)
 
 
-async def metrics() -> Metrics:
+async def metrics() -> MetricsEndpoint:
     """Of a server that has been asked for one thing."""
-    requests = Requests(Known(CATALOG))
-    await pipeline((requests.measured, routed(ROOTS)), answering(Reply(200, b"{}")))(call(CORE))
+    requests = RequestMetrics(LabelResolver(CATALOG))
+    await build_pipeline((requests.measure, routing_stage(ROOTS)), answering(Reply(200, b"{}")))(call(CORE))
     watchdog = Watchdog()
     sources = (lambda: request_families(requests), platform(["Failed"]).families, lambda: event_loop_families(watchdog))
-    return Metrics(sources)
+    return MetricsEndpoint(sources)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +150,7 @@ def test_commits_are_counted_by_how_long_they_took() -> None:
     about = platform()
     about.commits.observe(0.002)
     about.commits.observe(99)
-    page = rendered(about.families(), TEXT).decode()
+    page = render_families(about.families(), TEXT).decode()
     assert 'fairlead_store_commit_seconds_bucket{le="0.001"} 0\n' in page
     assert 'fairlead_store_commit_seconds_bucket{le="0.0025"} 1\n' in page
     assert 'fairlead_store_commit_seconds_bucket{le="10"} 1\n' in page
@@ -156,14 +162,14 @@ def test_what_is_handed_out_does_not_change_any_more() -> None:
     about = platform()
     families = list(about.families())
     about.commits.observe(1)
-    assert b"fairlead_store_commit_seconds_count 0\n" in rendered(families, TEXT)
+    assert b"fairlead_store_commit_seconds_count 0\n" in render_families(families, TEXT)
 
 
 def test_the_two_formats_differ_where_they_must() -> None:
     histogram = Histogram((0.5, 1.0, 1e6))
     histogram.observe(1.0)
     families = [Family("a_total", COUNTER, "A.", [("", 3)]), Family("h", HISTOGRAM, "H.", [('x="y"', histogram)])]
-    assert rendered(families, TEXT).decode().splitlines() == [
+    assert render_families(families, TEXT).decode().splitlines() == [
         "# HELP a_total A.",
         "# TYPE a_total counter",
         "a_total 3",
@@ -176,7 +182,7 @@ def test_the_two_formats_differ_where_they_must() -> None:
         'h_sum{x="y"} 1.0',
         'h_count{x="y"} 1',
     ]
-    opened = rendered(families, OPEN_METRICS).decode().splitlines()
+    opened = render_families(families, OPEN_METRICS).decode().splitlines()
     assert opened[:3] == ["# HELP a A.", "# TYPE a counter", "a_total 3"]
     assert 'h_bucket{x="y",le="1.0"} 1' in opened
     assert opened[-1] == "# EOF"
@@ -184,7 +190,7 @@ def test_the_two_formats_differ_where_they_must() -> None:
 
 def test_no_label_can_pretend_to_be_two() -> None:
     value = 'a"} 1\nb{c="\\'
-    page = rendered([Family("g", GAUGE, "G.", [(labelled({"x": value}), 1)])], TEXT).decode()
+    page = render_families([Family("g", GAUGE, "G.", [(format_labels({"x": value}), 1)])], TEXT).decode()
     (family,) = read_text(page)
     assert [sample.labels for sample in family.samples] == [{"x": value}]
 
@@ -193,7 +199,7 @@ def test_histograms_with_fewer_bounds_lose_no_value() -> None:
     fine = Histogram((1.0, 2.0, 3.0))
     for value in (0.5, 1.0, 1.5, 2.5, 9.0):
         fine.observe(value)
-    coarse = merged([fine, fine], (2.0,))
+    coarse = merge_histograms([fine, fine], (2.0,))
     assert (coarse.counts, coarse.sum) == ([6, 4], 29.0)
 
 
@@ -221,8 +227,8 @@ def test_without_proc_there_is_nothing_to_tell(tmp_path: Path) -> None:
     assert list(process_families(tmp_path)) == []
 
 
-def in_public(asked: Metrics) -> Proceed:
-    return pipeline((routed(ROOTS), asked.in_public), answering(NOBODY))
+def in_public(asked: MetricsEndpoint) -> Handler:
+    return build_pipeline((routing_stage(ROOTS), asked.public_stage), answering(NOBODY))
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/kubernetes/management/metrics"])

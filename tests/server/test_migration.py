@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.scope import Scope
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.authn.calls import ADMIN
 from tests.server.migrating import BOB, INSTANCE, PREFIX, TARGETS, Town, new_town, told
 
@@ -49,7 +49,7 @@ async def test_dependants_of_every_kind_move_along(town: Town) -> None:
     await town.own("ConfigMap", "c", secret)
     await town.migrate()
     moved = town.at("b")["v"]
-    assert dig(town.at("b", "Secret")["s"], "metadata.ownerReferences")[0]["uid"] == metadata(moved)["uid"]
+    assert get_path(town.at("b", "Secret")["s"], "metadata.ownerReferences")[0]["uid"] == metadata(moved)["uid"]
     assert town.at("b", "Secret")["s"]["data"] == {"k": "dg=="}
     assert (set(town.at("b", "ConfigMap")), town.at("a", "ConfigMap"), town.at("a", "Secret")) == ({"c"}, {}, {})
 
@@ -60,7 +60,7 @@ async def test_the_status_stays_but_for_what_it_says_of_the_old_project(town: To
     def report(old: Object) -> Object:
         return {**old, "status": {"phase": "Ready", "conditions": [kept, lost]}}
 
-    await town.of(INSTANCE).modify(f"{PREFIX}a", "v", report, Writing(ADMIN, subresource="status"))
+    await town.of(INSTANCE).modify(f"{PREFIX}a", "v", report, WriteOptions(ADMIN, subresource="status"))
     await town.migrate()
     status = town.at("b")["v"]["status"]
     assert (status["phase"], [each["type"] for each in status["conditions"]]) == ("Ready", ["TemplateResolved"])
@@ -78,8 +78,8 @@ async def test_both_projects_have_an_event(town: Town) -> None:
     await town.migrate()
     (away,), (here,) = town.at("a", "Event").values(), town.at("b", "Event").values()
     assert (away["reason"], here["reason"]) == ("MigratedAway", "Migrated")
-    assert away["message"] == "moved to project b with 1 objects that depend on it by admin"
-    assert here["message"] == "moved here from project a with 1 objects that depend on it by admin"
+    assert away["message"] == "moved to project b with 1 dependent objects by admin"
+    assert here["message"] == "moved here from project a with 1 dependent objects by admin"
     assert here["involvedObject"]["uid"] == metadata(town.at("b")["v"])["uid"]
 
 
@@ -121,16 +121,16 @@ async def going(town: Town) -> None:
     def hold(old: Object) -> Object:
         return {**old, "metadata": {**old["metadata"], "finalizers": ["x/y"]}}
 
-    await town.of(INSTANCE).modify(f"{PREFIX}a", "v", hold, Writing(ADMIN))
-    await town.of(INSTANCE).delete(f"{PREFIX}a", "v", Deleting(), Writing(ADMIN))
+    await town.of(INSTANCE).modify(f"{PREFIX}a", "v", hold, WriteOptions(ADMIN))
+    await town.of(INSTANCE).delete(f"{PREFIX}a", "v", DeleteOptions(), WriteOptions(ADMIN))
 
 
 async def target_going(town: Town) -> None:
-    await town.of("Project").delete("", "b", Deleting(), Writing(ADMIN))
+    await town.of("Project").delete("", "b", DeleteOptions(), WriteOptions(ADMIN))
 
 
 async def source_going(town: Town) -> None:
-    await town.of("Project").delete("", "a", Deleting(), Writing(ADMIN))
+    await town.of("Project").delete("", "a", DeleteOptions(), WriteOptions(ADMIN))
 
 
 async def another_cluster(town: Town) -> None:
@@ -153,10 +153,10 @@ REFUSALS: dict[str, tuple[Before, dict[str, str], int, str]] = {
     "no such instance": (nothing, {"name": "w"}, 404, 'virtualclusterinstances.management.service.sh "w" not found'),
     "no such target": (nothing, {"target": "z"}, 404, 'projects.management.service.sh "z" not found'),
     "no such source": (nothing, {"source": "z"}, 404, 'projects.management.service.sh "z" not found'),
-    "the same project": (nothing, {"target": "a"}, 400, '"v" is in project "a" already'),
+    "the same project": (nothing, {"target": "a"}, 400, '"v" is already in project "a"'),
     "the name is taken": (taken, {}, 409, '"v" already exists in the namespace service-p-b; rename or delete'),
     "a dependant's is": (dependant_taken, {}, 409, 'configmaps "c" already exists in the namespace service-p-b, and'),
-    "it is going": (going, {}, 409, "it is being deleted; what goes away cannot move"),
+    "it is going": (going, {}, 409, "it is being deleted and cannot be moved"),
     "the target is going": (target_going, {}, 409, 'service.sh "b": it is being deleted; nothing can be moved'),
     "the source is going": (source_going, {}, 409, 'service.sh "a": it is being deleted; nothing can be moved'),
     "the cluster": (another_cluster, {}, 403, 'project "b" does not allow the cluster "berlin"'),
@@ -180,7 +180,10 @@ async def test_a_refusal_says_why_and_changes_nothing(town: Town, case: str, dry
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (None, "sourceVirtualClusterInstance: Required value: say which virtual cluster is to move"),
+        (
+            None,
+            "sourceVirtualClusterInstance: Required value: set the name and namespace of the virtual cluster to move",
+        ),
         ({}, "sourceVirtualClusterInstance.namespace: Required value"),
         ({"name": "", "namespace": "service-p-a"}, "sourceVirtualClusterInstance.name: Required value"),
         ({"name": "v", "namespace": ""}, "sourceVirtualClusterInstance.namespace: Required value"),
@@ -238,7 +241,7 @@ async def test_t5_what_depends_on_it_takes_the_same_rights_and_stays_unnamed(
     before = await town.everything()
     town.user = BOB
     code, text = told(await town.migrate())
-    assert (code, "secrets depend on it and would move along" in text) == (403, True), text
+    assert (code, "secrets depend on it and would move as well" in text) == (403, True), text
     assert "hidden-name" not in text
     assert await town.everything() == before
     town.user = ADMIN

@@ -7,17 +7,17 @@ import pytest
 import yaml
 
 from fairlead.core.errors import BadRequest, NotAcceptable, UnsupportedMediaType
-from fairlead.server.negotiate import (
+from fairlead.server.api.content import (
     JSON,
     YAML,
-    Form,
-    chosen_form,
+    Representation,
     error_media_type,
     media_type_of,
-    parsed_json,
-    parsed_yaml,
+    negotiate,
+    parse_json,
+    parse_yaml,
     read_object,
-    rendered,
+    render,
     wants_pretty,
 )
 from tests.authn.calls import call
@@ -32,28 +32,31 @@ KUBECTL = f"{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,applicatio
 @pytest.mark.parametrize(
     ("header", "form"),
     [
-        ("", Form()),
-        ("*/*", Form()),
-        (JSON, Form(JSON)),
-        (YAML, Form(YAML)),
-        ("application/*", Form(JSON)),
-        (TABLE, Form(JSON, "Table")),
-        (KUBECTL, Form(JSON, "Table")),
-        ("application/yaml;as=Table;v=v1;g=meta.k8s.io", Form(YAML, "Table")),
-        ("*/*;as=Table;v=v1;g=meta.k8s.io", Form(JSON, "Table")),
-        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Form(JSON, "PartialObjectMetadata")),
-        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Form(JSON, "PartialObjectMetadataList")),
+        ("", Representation()),
+        ("*/*", Representation()),
+        (JSON, Representation(JSON)),
+        (YAML, Representation(YAML)),
+        ("application/*", Representation(JSON)),
+        (TABLE, Representation(JSON, "Table")),
+        (KUBECTL, Representation(JSON, "Table")),
+        ("application/yaml;as=Table;v=v1;g=meta.k8s.io", Representation(YAML, "Table")),
+        ("*/*;as=Table;v=v1;g=meta.k8s.io", Representation(JSON, "Table")),
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Representation(JSON, "PartialObjectMetadata")),
+        (
+            "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+            Representation(JSON, "PartialObjectMetadataList"),
+        ),
         # A view of an older version is not known here, so the next wish counts.
-        (f"application/json;as=Table;v=v1beta1;g=meta.k8s.io,{YAML}", Form(YAML)),
-        (f"{YAML};q=0.9,{JSON};q=0.8", Form(YAML)),
-        (f"{YAML};q=0.8,{JSON};q=0.9", Form(JSON)),
-        (f"{TABLE};q=0.1,{YAML};q=0.2", Form(YAML)),
-        (f"application/vnd.kubernetes.protobuf,{JSON}", Form(JSON)),
-        (f"text/html,application/xhtml+xml,{YAML};q=0.9,*/*;q=0.8", Form(YAML)),
+        (f"application/json;as=Table;v=v1beta1;g=meta.k8s.io,{YAML}", Representation(YAML)),
+        (f"{YAML};q=0.9,{JSON};q=0.8", Representation(YAML)),
+        (f"{YAML};q=0.8,{JSON};q=0.9", Representation(JSON)),
+        (f"{TABLE};q=0.1,{YAML};q=0.2", Representation(YAML)),
+        (f"application/vnd.kubernetes.protobuf,{JSON}", Representation(JSON)),
+        (f"text/html,application/xhtml+xml,{YAML};q=0.9,*/*;q=0.8", Representation(YAML)),
     ],
 )
-def test_the_best_wish_that_can_be_granted_is_granted(header: str, form: Form) -> None:
-    assert chosen_form(header) == form
+def test_the_best_wish_that_can_be_granted_is_granted(header: str, form: Representation) -> None:
+    assert negotiate(header) == form
 
 
 @pytest.mark.parametrize(
@@ -71,7 +74,7 @@ def test_the_best_wish_that_can_be_granted_is_granted(header: str, form: Form) -
 )
 def test_what_cannot_be_granted_is_refused_with_what_could_be(header: str) -> None:
     with pytest.raises(NotAcceptable, match="application/json, application/yaml"):
-        chosen_form(header)
+        negotiate(header)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +86,11 @@ def test_an_error_is_always_told_in_some_form(header: str, media_type: str) -> N
 
 def test_json_is_handed_out_as_it_is() -> None:
     body = b'{"b":1,"a":[]}'
-    assert rendered(body, JSON, pretty=False) is body
+    assert render(body, JSON, pretty=False) is body
 
 
 def test_pretty_json_is_the_same_value_over_several_lines() -> None:
-    body = rendered(b'{"b":1,"a":[{"c":null}]}', JSON, pretty=True)
+    body = render(b'{"b":1,"a":[{"c":null}]}', JSON, pretty=True)
     assert orjson.loads(body) == {"b": 1, "a": [{"c": None}]}
     assert body.startswith(b'{\n  "b": 1,') and body.endswith(b"}\n")
 
@@ -95,7 +98,7 @@ def test_pretty_json_is_the_same_value_over_several_lines() -> None:
 @pytest.mark.parametrize("pretty", [True, False])
 def test_yaml_is_the_same_value(pretty: bool) -> None:
     value = {"kind": "App", "on": "yes", "number": "012", "spec": {"empty": {}, "list": ["a", None, 1.5, "no"]}}
-    body = rendered(orjson.dumps(value), YAML, pretty)
+    body = render(orjson.dumps(value), YAML, pretty)
     assert yaml.safe_load(body) == value
     assert b"kind: App\n" in body
 
@@ -195,9 +198,9 @@ async def test_a_body_that_may_be_missing_must_make_sense_when_it_is_there() -> 
 
 
 def test_a_scalar_is_a_body_too_and_judged_later() -> None:
-    assert parsed_json(b"null") == (None, [])
-    assert parsed_json(b"[]") == ([], [])
-    assert parsed_yaml(b"just text") == ("just text", [])
+    assert parse_json(b"null") == (None, [])
+    assert parse_json(b"[]") == ([], [])
+    assert parse_yaml(b"just text") == ("just text", [])
 
 
 # --- asked of the verbs

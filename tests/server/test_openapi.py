@@ -8,13 +8,13 @@ import pytest
 
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
-from fairlead.registry.schema import array_map, free, obj, string
-from fairlead.server.discovery import Subresource
-from fairlead.server.document import Document, answer
-from fairlead.server.documents import documents
-from fairlead.server.openapi import schema_name
-from fairlead.server.openapi_metadata import OBJECT_META, OWNER_REFERENCE, shared_schemas
+from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind, Sensitivity
+from fairlead.registry.schema import array_map, obj, open_object, string
+from fairlead.server.discovery.document import Document, build_reply
+from fairlead.server.discovery.documents import build_documents
+from fairlead.server.discovery.openapi_meta import OBJECT_META, OWNER_REFERENCE, shared_schemas
+from fairlead.server.discovery.openapi_v3 import schema_name
+from fairlead.server.discovery.resources import Subresource
 
 CONDITIONS = array_map(("type",), obj("One condition.", type=string("Its type.")), "What is known.")
 PAIRS = array_map(("a", "b"), obj("A pair.", a=string("One."), b=string("Other.")), "Pairs.")
@@ -22,22 +22,57 @@ CHART = obj("The chart.", required=("name",), name=string("Name of the chart."),
 SPEC = obj("What is wanted.", config=obj("How to install it.", chart=CHART))
 STATUS = obj("What is so.", conditions=CONDITIONS, history=obj("The past.", pairs=PAIRS, conditions=CONDITIONS))
 
-APP = Kind("App", "apps", False, {"spec": SPEC, "status": free("Anything.")}, "An app.")
-CLUSTER = Kind("Cluster", "clusters", False, {"status": STATUS}, "A cluster.", status_subresource=True)
-WORKSPACE = Kind("Workspace", "workspaces", True, {"spec": SPEC}, "A workspace.")
-RUNNER = Kind("Runner", "runners", False, {}, "A runner.")
-ACCESS_KEY = Kind("RunnerAccessKey", "runneraccesskeys", False, {"key": string("The key.")}, "A key.", verbs=("get",))
-TOKEN = Kind("Token", "tokens", False, {"spec": SPEC}, "A token.", verbs=("create",), stored=False)
-OWNER = Kind("Owner", "owners", False, {}, "An owner.", actions=(Action("apps", ("get",), APP),))
-READ_ONLY = Kind("Report", "reports", False, {"spec": SPEC}, "A report.", verbs=("get", "list"))
-NAMESPACE = Kind("Namespace", "namespaces", False, {"status": STATUS}, "A namespace.", group="")
-LEASE = Kind("Lease", "leases", True, {"spec": SPEC}, "A lease.", group="coordination.k8s.io")
-ROLE = Kind("Role", "roles", True, {}, "A role.", group="rbac.authorization.k8s.io")
+APP = Kind(
+    "App", "apps", False, {"spec": SPEC, "status": open_object("Anything.")}, "An app.", sensitivity=Sensitivity.NORMAL
+)
+CLUSTER = Kind(
+    "Cluster",
+    "clusters",
+    False,
+    {"status": STATUS},
+    "A cluster.",
+    status_subresource=True,
+    sensitivity=Sensitivity.NORMAL,
+)
+WORKSPACE = Kind("Workspace", "workspaces", True, {"spec": SPEC}, "A workspace.", sensitivity=Sensitivity.NORMAL)
+RUNNER = Kind("Runner", "runners", False, {}, "A runner.", sensitivity=Sensitivity.NORMAL)
+ACCESS_KEY = Kind(
+    "RunnerAccessKey",
+    "runneraccesskeys",
+    False,
+    {"key": string("The key.")},
+    "A key.",
+    verbs=("get",),
+    sensitivity=Sensitivity.CREDENTIAL,
+)
+TOKEN = Kind(
+    "Token",
+    "tokens",
+    False,
+    {"spec": SPEC},
+    "A token.",
+    verbs=("create",),
+    persisted=False,
+    sensitivity=Sensitivity.CREDENTIAL,
+)
+OWNER = Kind(
+    "Owner", "owners", False, {}, "An owner.", actions=(Action("apps", ("get",), APP),), sensitivity=Sensitivity.NORMAL
+)
+READ_ONLY = Kind(
+    "Report", "reports", False, {"spec": SPEC}, "A report.", verbs=("get", "list"), sensitivity=Sensitivity.NORMAL
+)
+NAMESPACE = Kind(
+    "Namespace", "namespaces", False, {"status": STATUS}, "A namespace.", group="", sensitivity=Sensitivity.NORMAL
+)
+LEASE = Kind(
+    "Lease", "leases", True, {"spec": SPEC}, "A lease.", group="coordination.k8s.io", sensitivity=Sensitivity.NORMAL
+)
+ROLE = Kind("Role", "roles", True, {}, "A role.", group="rbac.authorization.k8s.io", sensitivity=Sensitivity.NORMAL)
 
 OURS = (APP, CLUSTER, WORKSPACE, RUNNER, TOKEN, OWNER, READ_ONLY)
 CATALOG = Catalog((*OURS, NAMESPACE, LEASE, ROLE))
 SUBRESOURCES = (Subresource(MANAGEMENT_GROUP, "runners", "accesskey", ACCESS_KEY, ("get",)),)
-DOCUMENTS = documents(CATALOG, "/mount", version="0.1.0", subresources=SUBRESOURCES)
+DOCUMENTS = build_documents(CATALOG, "/mount", version="0.1.0", subresources=SUBRESOURCES)
 
 GROUP_PATH = f"/apis/{MANAGEMENT_GROUP}/v1"
 INDEX_NAME = f"apis/{MANAGEMENT_GROUP}/v1"
@@ -83,17 +118,17 @@ def test_the_index_names_each_document_below_the_api_root_by_its_hash():
 
 def test_a_document_asked_for_by_its_hash_is_kept_for_ever_and_an_old_hash_is_redirected():
     document = DOCUMENTS[f"/openapi/v3{GROUP_PATH}"]
-    kept = answer(document, "application/json", query={"hash": [document.hash], "timeout": ["32s"]})
+    kept = build_reply(document, "application/json", query={"hash": [document.hash], "timeout": ["32s"]})
     assert "immutable" in dict(kept.headers)["Cache-Control"]
-    moved = answer(document, "application/json", query={"hash": ["0123"]})
+    moved = build_reply(document, "application/json", query={"hash": ["0123"]})
     assert (moved.status, dict(moved.headers)["Location"]) == (301, document.location)
 
 
 def test_the_hash_changes_with_the_content_and_with_nothing_else():
     path = f"/openapi/v3{GROUP_PATH}"
-    again = documents(CATALOG, "/mount", version="0.1.0", subresources=SUBRESOURCES)
+    again = build_documents(CATALOG, "/mount", version="0.1.0", subresources=SUBRESOURCES)
     assert again[path].hash == DOCUMENTS[path].hash
-    fewer = documents(Catalog(OURS), "/mount", version="0.1.0")
+    fewer = build_documents(Catalog(OURS), "/mount", version="0.1.0")
     assert fewer[path].hash != DOCUMENTS[path].hash
 
 
@@ -145,7 +180,7 @@ def test_strategic_merge_patches_are_announced_for_kubernetes_own_kinds_only():
 
 
 def test_the_announced_patch_types_can_be_chosen():
-    chosen = documents(CATALOG, types=lambda kind: ("application/merge-patch+json",))
+    chosen = build_documents(CATALOG, types=lambda kind: ("application/merge-patch+json",))
     patch = operation(f"{GROUP_PATH}/apps/{{name}}", "patch", decoded(chosen[f"/openapi/v3{GROUP_PATH}"]))
     assert list(patch["requestBody"]["content"]) == ["application/merge-patch+json"]
 
@@ -204,7 +239,7 @@ def test_what_is_only_asked_has_one_operation_and_no_list():
     assert paths == [f"{GROUP_PATH}/tokens"]
     assert actions(paths[0]) == {"post": "post"}
     asking = operation(paths[0], "post")
-    assert "nothing of it is stored" in asking["description"]
+    assert "Nothing is stored" in asking["description"]
     assert {each["name"] for each in asking["parameters"]} == {"dryRun", "fieldManager", "fieldValidation"}
     assert f"{schema_name(TOKEN)}List" not in MANAGEMENT["components"]["schemas"]
 
@@ -213,7 +248,7 @@ def test_an_action_that_lists_answers_with_a_list():
     reading = operation(f"{GROUP_PATH}/owners/{{name}}/apps", "get")
     content = reading["responses"]["200"]["content"]["application/json"]["schema"]
     assert content == {"$ref": f"#/components/schemas/{schema_name(APP)}List"}
-    assert reading["description"] == "List every App that belongs to the object."
+    assert reading["description"] == "List all App objects that belong to the object."
 
 
 def test_owner_references_merge_by_uid():
@@ -230,7 +265,7 @@ def test_the_document_says_where_its_paths_hang():
 
 
 def product_documents() -> list[Any]:
-    product = documents(Catalog(KINDS))
+    product = build_documents(Catalog(KINDS))
     return [decoded(each) for path, each in product.items() if path.startswith("/openapi/v3/")]
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Kind
-from fairlead.registry.schema import array, enum, free, integer, mapping, obj, string
-from fairlead.server.document import answer
-from fairlead.server.documents import documents
-from fairlead.server.openapi_v2_protobuf import encode
+from fairlead.registry.kind import Kind, Sensitivity
+from fairlead.registry.schema import array, enum, integer, mapping, obj, open_object, string
+from fairlead.server.discovery.document import build_reply
+from fairlead.server.discovery.documents import build_documents
+from fairlead.server.discovery.openapi_v2_protobuf import encode
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
-OPEN = {**free("Anything, of which some is known."), "properties": {"known": string("Known.")}}
+OPEN = {**open_object("Anything, of which some is known."), "properties": {"known": string("Known.")}}
 SPEC = obj(
     "What is wanted.",
     required=("size",),
@@ -24,11 +24,11 @@ SPEC = obj(
     labels=mapping(string(), "Labels."),
     open=OPEN,
 )
-APP = Kind("App", "apps", False, {"spec": SPEC}, "An app.")
-NAMESPACE = Kind("Namespace", "namespaces", False, {}, "A namespace.", group="")
+APP = Kind("App", "apps", False, {"spec": SPEC}, "An app.", sensitivity=Sensitivity.NORMAL)
+NAMESPACE = Kind("Namespace", "namespaces", False, {}, "A namespace.", group="", sensitivity=Sensitivity.NORMAL)
 
-DOCUMENT = documents(Catalog((APP, NAMESPACE)), "/mount", version="0.1.0")["/openapi/v2"]
-SWAGGER = json.loads(answer(DOCUMENT).body)
+DOCUMENT = build_documents(Catalog((APP, NAMESPACE)), "/mount", version="0.1.0")["/openapi/v2"]
+SWAGGER = json.loads(build_reply(DOCUMENT).body)
 APP_NAME = "sh.service.management.v1.App"
 APP_PATH = "/apis/management.service.sh/v1/apps/{name}"
 
@@ -74,7 +74,7 @@ def test_an_open_structure_lists_no_fields_so_that_old_kubectl_lets_all_pass():
 
 
 def test_nothing_of_v3_is_left():
-    product = answer(documents(Catalog(KINDS))["/openapi/v2"]).body
+    product = build_reply(build_documents(Catalog(KINDS))["/openapi/v2"]).body
     assert b"#/components/" not in product
     for item in json.loads(product)["paths"].values():
         for operation in (each for each in item.values() if isinstance(each, dict)):
@@ -84,7 +84,7 @@ def test_nothing_of_v3_is_left():
 
 
 def test_every_reference_leads_somewhere():
-    product = json.loads(answer(documents(Catalog(KINDS))["/openapi/v2"]).body)
+    product = json.loads(build_reply(build_documents(Catalog(KINDS))["/openapi/v2"]).body)
     text = json.dumps(product)
     wanted = {part.partition('"')[0] for part in text.split('"$ref": "#/definitions/')[1:]}
     assert wanted
@@ -92,12 +92,12 @@ def test_every_reference_leads_somewhere():
 
 
 def test_who_can_read_json_gets_json_even_if_protobuf_is_asked_first():
-    assert answer(DOCUMENT, f"{PROTOBUF}, application/json").content_type == "application/json"
-    assert answer(DOCUMENT, "*/*").content_type == "application/json"
+    assert build_reply(DOCUMENT, f"{PROTOBUF}, application/json").content_type == "application/json"
+    assert build_reply(DOCUMENT, "*/*").content_type == "application/json"
 
 
 def test_who_asks_for_nothing_but_protobuf_gets_it_under_a_name_that_go_can_parse():
-    reply = answer(DOCUMENT, PROTOBUF)
+    reply = build_reply(DOCUMENT, PROTOBUF)
     assert reply.content_type == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     assert reply.body == encode(SWAGGER)
 

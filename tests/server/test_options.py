@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.call import Call, Target
+from fairlead.core.call import Call, RequestInfo
 from fairlead.core.errors import ApiError, BadRequest, Invalid
-from fairlead.registry.kind import Kind
-from fairlead.registry.listing import ListQuery
+from fairlead.registry.kind import Kind, Sensitivity
+from fairlead.registry.list import ListQuery
 from fairlead.registry.selectors import EVERYTHING
-from fairlead.registry.writing import Deleting
-from fairlead.server import options
+from fairlead.registry.write_options import DeleteOptions
+from fairlead.server.api import query_options
 from tests.authn.calls import ADMIN, call
 
-WIDGET = Kind("Widget", "widgets", True, {}, "A widget.", selectable=("spec.color",))
-GADGET = Kind("Gadget", "gadgets", False, {}, "A gadget.")
+WIDGET = Kind("Widget", "widgets", True, {}, "A widget.", selectable=("spec.color",), sensitivity=Sensitivity.NORMAL)
+GADGET = Kind("Gadget", "gadgets", False, {}, "A gadget.", sensitivity=Sensitivity.NORMAL)
 
 
 def writing_call(query: str = "", verb: str = "create", agent: str = "", subresource: str = "") -> Call:
-    target = Target(verb, "/", resource="widgets", subresource=subresource)
+    target = RequestInfo(verb, "/", resource="widgets", subresource=subresource)
     return call(query=query, headers={"user-agent": agent} if agent else {}, target=target)
 
 
@@ -36,7 +36,7 @@ def causes(error: ApiError) -> list[tuple[str, str]]:
 
 
 def test_a_list_without_parameters_wants_everything_as_it_is_now() -> None:
-    assert options.list_query(call(), WIDGET) == ListQuery(EVERYTHING, 0, "", None, False)
+    assert query_options.list_query(call(), WIDGET) == ListQuery(EVERYTHING, 0, "", None, False)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_list_without_parameters_wants_everything_as_it_is_now() -> None:
         ("limit=0", ListQuery()),
         ("limit=-1", ListQuery()),
         ("limit=", ListQuery()),
-        ("continue=abc", ListQuery(token="abc")),
+        ("continue=abc", ListQuery(continue_token="abc")),
         ("resourceVersion=", ListQuery()),
         ("resourceVersion=0", ListQuery(version=0)),
         ("resourceVersion=7", ListQuery(version=7)),
@@ -64,16 +64,18 @@ def test_a_list_without_parameters_wants_everything_as_it_is_now() -> None:
     ],
 )
 def test_the_parameters_of_a_list(query: str, expected: ListQuery) -> None:
-    assert options.list_query(call(query=query), WIDGET) == expected
+    assert query_options.list_query(call(query=query), WIDGET) == expected
 
 
 @pytest.mark.parametrize("text", ["x", "1.5", "0x10", "1e3", " 1", "٣", "1" * 19, "--1"])
 def test_a_limit_that_is_no_number_is_refused(text: str) -> None:
-    assert "limit must be a whole number" in refused(options.list_query, call(query=f"limit={text}"), WIDGET).message
+    assert (
+        "limit must be a whole number" in refused(query_options.list_query, call(query=f"limit={text}"), WIDGET).message
+    )
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "+1", "1.0", "٣", "1" * 20, "0x1", "null"])
-@pytest.mark.parametrize("asked", [options.list_query, options.watch_query])
+@pytest.mark.parametrize("asked", [query_options.list_query, query_options.watch_query])
 def test_a_version_that_is_not_ours_is_refused(asked: Any, text: str) -> None:
     query = f"resourceVersion={text.replace('+', '%2B')}"
     error = refused(asked, call(query=query), WIDGET)
@@ -92,7 +94,7 @@ def test_a_version_that_is_not_ours_is_refused(asked: Any, text: str) -> None:
     ],
 )
 def test_parameters_of_a_list_that_contradict_each_other_are_refused(query: str, cause: tuple[str, str]) -> None:
-    error = refused(options.list_query, call(query=query), WIDGET)
+    error = refused(query_options.list_query, call(query=query), WIDGET)
     assert isinstance(error, Invalid) and causes(error) == [cause]
     assert error.message.startswith('ListOptions.meta.k8s.io "" is invalid: ')
 
@@ -101,15 +103,15 @@ def test_parameters_of_a_list_that_contradict_each_other_are_refused(query: str,
 
 
 def test_selectors_choose_by_labels_and_by_fields() -> None:
-    chosen = options.selection(call(query="labelSelector=a%3Db,!c&fieldSelector=spec.color%3Dred"), WIDGET)
-    assert chosen.accepts({"a": "b"}, {"spec.color": "red"})
-    assert not chosen.accepts({"a": "b"}, {"spec.color": "blue"})
-    assert not chosen.accepts({"a": "b", "c": ""}, {"spec.color": "red"})
+    chosen = query_options.parse_selector(call(query="labelSelector=a%3Db,!c&fieldSelector=spec.color%3Dred"), WIDGET)
+    assert chosen.matches_values({"a": "b"}, {"spec.color": "red"})
+    assert not chosen.matches_values({"a": "b"}, {"spec.color": "blue"})
+    assert not chosen.matches_values({"a": "b", "c": ""}, {"spec.color": "red"})
 
 
 @pytest.mark.parametrize("field", ["metadata.name", "metadata.namespace", "spec.color"])
 def test_names_and_what_the_kind_declares_can_be_selected(field: str) -> None:
-    assert options.selection(call(query=f"fieldSelector={field}%3Dx"), WIDGET)
+    assert query_options.parse_selector(call(query=f"fieldSelector={field}%3Dx"), WIDGET)
 
 
 @pytest.mark.parametrize(
@@ -117,20 +119,20 @@ def test_names_and_what_the_kind_declares_can_be_selected(field: str) -> None:
 )
 def test_no_other_field_can_be_selected(kind: Kind, field: str) -> None:
     with pytest.raises(BadRequest, match=field):
-        options.selection(call(query=f"fieldSelector={field}%3Dx"), kind)
+        query_options.parse_selector(call(query=f"fieldSelector={field}%3Dx"), kind)
 
 
 @pytest.mark.parametrize("text", ["a in", "=", "a=b=c", "(", "a b", ",", "a,,b"])
 def test_a_label_selector_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(BadRequest):
-        options.selection(call(query=f"labelSelector={text}"), WIDGET)
+        query_options.parse_selector(call(query=f"labelSelector={text}"), WIDGET)
 
 
 # --- watches
 
 
-def watched(query: str) -> options.WatchQuery:
-    return options.watch_query(call(query=query), WIDGET)
+def watched(query: str) -> query_options.WatchQuery:
+    return query_options.watch_query(call(query=query), WIDGET)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +150,8 @@ def watched(query: str) -> options.WatchQuery:
 )
 def test_where_a_watch_begins(query: str, version: int | None, existing: bool, marked: bool) -> None:
     asked = watched(f"watch=1{query}")
-    assert (asked.version, asked.existing, asked.marked) == (version, existing, marked)
-    assert asked.selection == EVERYTHING
+    assert (asked.version, asked.send_initial_events, asked.initial_events_bookmark) == (version, existing, marked)
+    assert asked.selector == EVERYTHING
 
 
 @pytest.mark.parametrize(
@@ -165,13 +167,13 @@ def test_where_a_watch_begins(query: str, version: int | None, existing: bool, m
 )
 def test_how_a_watch_goes_on(query: str, bookmarks: bool, timeout: int) -> None:
     asked = watched(f"watch=1&resourceVersion=1234{query}")
-    assert (asked.bookmarks, asked.timeout) == (bookmarks, timeout)
+    assert (asked.allow_bookmarks, asked.timeout_seconds) == (bookmarks, timeout)
 
 
 def test_a_watch_can_be_narrowed() -> None:
-    chosen = watched("watch=1&labelSelector=a%3Db&fieldSelector=metadata.name%3Done").selection
-    assert chosen.accepts({"a": "b"}, {"metadata.name": "one"})
-    assert not chosen.accepts({"a": "b"}, {"metadata.name": "two"})
+    chosen = watched("watch=1&labelSelector=a%3Db&fieldSelector=metadata.name%3Done").selector
+    assert chosen.matches_values({"a": "b"}, {"metadata.name": "one"})
+    assert not chosen.matches_values({"a": "b"}, {"metadata.name": "two"})
 
 
 @pytest.mark.parametrize(
@@ -185,14 +187,14 @@ def test_a_watch_can_be_narrowed() -> None:
     ],
 )
 def test_parameters_of_a_watch_that_contradict_each_other_are_refused(query: str, reasons: list[str]) -> None:
-    error = refused(options.watch_query, call(query=query), WIDGET)
+    error = refused(query_options.watch_query, call(query=query), WIDGET)
     assert isinstance(error, Invalid)
     assert causes(error) == [("resourceVersionMatch", reason) for reason in reasons]
 
 
 @pytest.mark.parametrize("text", ["x", "1.5", "1s", "٣"])
 def test_a_time_that_is_no_number_is_refused(text: str) -> None:
-    assert "timeoutSeconds" in refused(options.watch_query, call(query=f"timeoutSeconds={text}"), WIDGET).message
+    assert "timeoutSeconds" in refused(query_options.watch_query, call(query=f"timeoutSeconds={text}"), WIDGET).message
 
 
 # --- writes
@@ -200,14 +202,14 @@ def test_a_time_that_is_no_number_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("verb", ["create", "update", "patch"])
 def test_a_write_without_parameters_is_for_real_and_warns(verb: str) -> None:
-    written = options.writing(writing_call(verb=verb, subresource="status"), ADMIN)
-    assert (written.user, written.manager, written.dry_run) == (ADMIN, "unknown", False)
-    assert (written.field_validation, written.subresource, written.patching) == ("Warn", "status", verb == "patch")
+    written = query_options.write_options(writing_call(verb=verb, subresource="status"), ADMIN)
+    assert (written.user, written.field_manager, written.dry_run) == (ADMIN, "unknown", False)
+    assert (written.field_validation, written.subresource, written.is_patch) == ("Warn", "status", verb == "patch")
 
 
 def test_warnings_of_a_write_reach_the_call() -> None:
     asked = writing_call()
-    options.writing(asked, ADMIN).warnings.append("careful")
+    query_options.write_options(asked, ADMIN).warnings.append("careful")
     assert asked.warnings == ["careful"]
 
 
@@ -224,17 +226,17 @@ def test_warnings_of_a_write_reach_the_call() -> None:
     ],
 )
 def test_the_manager_is_the_one_named_or_the_program_that_asks(query: str, agent: str, manager: str) -> None:
-    assert options.writing(writing_call(query, agent=agent), ADMIN).manager == manager
+    assert query_options.write_options(writing_call(query, agent=agent), ADMIN).field_manager == manager
 
 
 @pytest.mark.parametrize("value", ["Ignore", "Warn", "Strict"])
 def test_the_three_ways_to_treat_unknown_fields(value: str) -> None:
-    assert options.writing(writing_call(f"fieldValidation={value}"), ADMIN).field_validation == value
+    assert query_options.write_options(writing_call(f"fieldValidation={value}"), ADMIN).field_validation == value
 
 
 @pytest.mark.parametrize("query", ["dryRun=All", "dryRun=All&dryRun=All"])
 def test_a_dry_run_is_one(query: str) -> None:
-    assert options.writing(writing_call(query), ADMIN).dry_run
+    assert query_options.write_options(writing_call(query), ADMIN).dry_run
 
 
 @pytest.mark.parametrize(
@@ -256,64 +258,66 @@ def test_a_dry_run_is_one(query: str) -> None:
 def test_a_write_with_an_option_that_is_none_is_refused(
     query: str, cause: tuple[str, str], verb: str, kind: str
 ) -> None:
-    error = refused(options.writing, writing_call(query, verb), ADMIN)
+    error = refused(query_options.write_options, writing_call(query, verb), ADMIN)
     assert isinstance(error, Invalid) and causes(error) == [cause]
     assert error.details.kind == kind
 
 
 def test_everything_wrong_with_a_write_is_told_at_once() -> None:
-    error = refused(options.writing, writing_call("dryRun=x&fieldValidation=y&fieldManager=%0A"), ADMIN)
+    error = refused(query_options.write_options, writing_call("dryRun=x&fieldValidation=y&fieldManager=%0A"), ADMIN)
     assert {field for field, _ in causes(error)} == {"dryRun", "fieldManager", "fieldValidation"}
 
 
 def test_who_applies_must_say_in_whose_name() -> None:
     asked = writing_call(verb="patch", agent="kubectl/v1.33")
     with pytest.raises(Invalid, match="fieldManager: Required value"):
-        options.writing(asked, ADMIN, applying=True)
-    applied = options.writing(writing_call("fieldManager=me", verb="patch"), ADMIN, applying=True)
-    assert (applied.applying, applied.manager, applied.force) == (True, "me", False)
+        query_options.write_options(asked, ADMIN, is_apply=True)
+    applied = query_options.write_options(writing_call("fieldManager=me", verb="patch"), ADMIN, is_apply=True)
+    assert (applied.is_apply, applied.field_manager, applied.force) == (True, "me", False)
 
 
 @pytest.mark.parametrize(("flag", "force"), [("force", True), ("force=true", True), ("force=false", False)])
 def test_who_applies_may_take_the_fields_of_others_by_force(flag: str, force: bool) -> None:
     asked = writing_call(f"fieldManager=me&{flag}", verb="patch")
-    assert options.writing(asked, ADMIN, applying=True).force is force
+    assert query_options.write_options(asked, ADMIN, is_apply=True).force is force
 
 
 def test_no_other_patch_knows_force() -> None:
-    error = refused(options.writing, writing_call("force=true", verb="patch"), ADMIN)
+    error = refused(query_options.write_options, writing_call("force=true", verb="patch"), ADMIN)
     assert causes(error) == [("force", "FieldValueForbidden")]
 
 
 # --- deletes
 
 
-def deleted(query: str = "", body: Any = None) -> tuple[Deleting, bool]:
-    how, written = options.deleting(call(query=query, target=Target("delete", "/")), body, ADMIN)
+def deleted(query: str = "", body: Any = None) -> tuple[DeleteOptions, bool]:
+    how, written = query_options.delete_options(call(query=query, target=RequestInfo("delete", "/")), body, ADMIN)
     return how, written.dry_run
 
 
 @pytest.mark.parametrize(
     ("query", "body", "expected"),
     [
-        ("", None, Deleting()),
-        ("", {}, Deleting()),
-        ("", {"kind": "DeleteOptions", "apiVersion": "v1"}, Deleting()),
-        ("propagationPolicy=Foreground", None, Deleting(propagation="Foreground")),
-        ("", {"propagationPolicy": "Background"}, Deleting(propagation="Background")),
-        ("propagationPolicy=Orphan", {"propagationPolicy": "Foreground"}, Deleting(propagation="Orphan")),
-        ("orphanDependents=true", None, Deleting(propagation="Orphan")),
-        ("orphanDependents=false", None, Deleting()),
-        ("", {"orphanDependents": True}, Deleting(propagation="Orphan")),
-        ("gracePeriodSeconds=0", None, Deleting(grace_seconds=0)),
-        ("gracePeriodSeconds=30", {"gracePeriodSeconds": 5}, Deleting(grace_seconds=30)),
-        ("", {"gracePeriodSeconds": 5}, Deleting(grace_seconds=5)),
-        ("", {"preconditions": {"uid": "u", "resourceVersion": "7"}}, Deleting("u", "7")),
-        ("", {"preconditions": {"uid": None}}, Deleting()),
-        ("", {"preconditions": None, "propagationPolicy": None, "dryRun": None}, Deleting()),
+        ("", None, DeleteOptions()),
+        ("", {}, DeleteOptions()),
+        ("", {"kind": "DeleteOptions", "apiVersion": "v1"}, DeleteOptions()),
+        ("propagationPolicy=Foreground", None, DeleteOptions(propagation="Foreground")),
+        ("", {"propagationPolicy": "Background"}, DeleteOptions(propagation="Background")),
+        ("propagationPolicy=Orphan", {"propagationPolicy": "Foreground"}, DeleteOptions(propagation="Orphan")),
+        ("orphanDependents=true", None, DeleteOptions(propagation="Orphan")),
+        ("orphanDependents=false", None, DeleteOptions()),
+        ("", {"orphanDependents": True}, DeleteOptions(propagation="Orphan")),
+        ("gracePeriodSeconds=0", None, DeleteOptions(grace_period_seconds=0)),
+        ("gracePeriodSeconds=30", {"gracePeriodSeconds": 5}, DeleteOptions(grace_period_seconds=30)),
+        ("", {"gracePeriodSeconds": 5}, DeleteOptions(grace_period_seconds=5)),
+        ("", {"preconditions": {"uid": "u", "resourceVersion": "7"}}, DeleteOptions("u", "7")),
+        ("", {"preconditions": {"uid": None}}, DeleteOptions()),
+        ("", {"preconditions": None, "propagationPolicy": None, "dryRun": None}, DeleteOptions()),
     ],
 )
-def test_the_options_of_a_delete_come_from_its_body_and_its_query(query: str, body: Any, expected: Deleting) -> None:
+def test_the_options_of_a_delete_come_from_its_body_and_its_query(
+    query: str, body: Any, expected: DeleteOptions
+) -> None:
     assert deleted(query, body) == (expected, False)
 
 

@@ -7,13 +7,13 @@ import pytest
 from fairlead.core.call import Call
 from fairlead.core.errors import BadRequest, UnsupportedMediaType
 from fairlead.registry import schema as words
-from fairlead.registry.patching.shape import shape_of
-from fairlead.server.patch import applies, read_configuration, read_patch
+from fairlead.registry.patching.merge_schema import build_merge_schema
+from fairlead.server.api.patch import is_apply_patch, read_apply_configuration, read_patch
 from tests.authn.calls import call
 
 APPLY = "application/apply-patch+yaml"
 STRATEGIC = "application/strategic-merge-patch+json"
-SHAPE = shape_of(words.obj(tags=words.array_set(words.string())))
+SHAPE = build_merge_schema(words.obj(tags=words.array_set(words.string())))
 
 
 def patching(body: bytes, media_type: str = APPLY) -> Call:
@@ -22,18 +22,18 @@ def patching(body: bytes, media_type: str = APPLY) -> Call:
 
 @pytest.mark.parametrize("media_type", [APPLY, f"{APPLY}; charset=utf-8", "Application/Apply-Patch+YAML"])
 def test_a_configuration_is_told_by_its_media_type(media_type: str) -> None:
-    assert applies(patching(b"", media_type))
+    assert is_apply_patch(patching(b"", media_type))
 
 
 @pytest.mark.parametrize("media_type", [STRATEGIC, "application/merge-patch+json", "application/json-patch+json"])
 def test_other_patches_are_not_applied(media_type: str) -> None:
-    assert not applies(patching(b"", media_type))
+    assert not is_apply_patch(patching(b"", media_type))
 
 
 @pytest.mark.parametrize("media_type", ["", "application/json", "application/apply-patch+cbor", "text/plain"])
 def test_what_is_no_patch_is_refused_with_a_list_of_what_is(media_type: str) -> None:
     with pytest.raises(UnsupportedMediaType) as caught:
-        applies(patching(b"", media_type))
+        is_apply_patch(patching(b"", media_type))
     assert APPLY in caught.value.message
     assert STRATEGIC in caught.value.message
 
@@ -50,13 +50,13 @@ def test_what_is_no_patch_is_refused_with_a_list_of_what_is(media_type: str) -> 
     ],
 )
 async def test_a_configuration_is_yaml_or_json(body: bytes, config: Any, duplicates: list[str]) -> None:
-    assert await read_configuration(patching(body)) == (config, duplicates)
+    assert await read_apply_configuration(patching(body)) == (config, duplicates)
 
 
 @pytest.mark.parametrize("body", [b"{a: [", b'{"a": 123456789012345678901234567890}', b"\xff"])
 async def test_a_configuration_that_cannot_be_read_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequest, match="error decoding patch: error converting YAML to JSON: "):
-        await read_configuration(patching(body))
+        await read_apply_configuration(patching(body))
 
 
 async def test_a_strategic_merge_patch_knows_which_lists_merge() -> None:

@@ -9,9 +9,9 @@ import yaml as pyyaml
 
 from fairlead.core import json, yaml
 from fairlead.registry.kind import Kind
-from fairlead.registry.table import partial, table
-from fairlead.server.negotiate import JSON, YAML, Form
-from fairlead.server.presenting import Presentation, present_list, present_object
+from fairlead.registry.table import partial_object_metadata, render_table
+from fairlead.server.api.content import JSON, YAML, Representation
+from fairlead.server.api.presentation import Presentation, render_list, render_object
 from tests.kinds.examples import BY_NAME, example
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
@@ -32,9 +32,9 @@ def objects(kind: Kind, count: int) -> list[dict[str, Any]]:
 def whole(kind: Kind, found: list[dict[str, Any]], view: str) -> dict[str, Any]:
     """The list as one value."""
     if view == "Table":
-        return table(kind, found, METADATA, "Object", NOW)
+        return render_table(kind, found, METADATA, "Object", NOW)
     if view:
-        items = [partial(obj) for obj in found]
+        items = [partial_object_metadata(obj) for obj in found]
         return {"kind": view, "apiVersion": "meta.k8s.io/v1", "metadata": METADATA, "items": items}
     if kind.builtin:
         found = [{name: each for name, each in obj.items() if name not in ("apiVersion", "kind")} for obj in found]
@@ -47,8 +47,8 @@ def whole(kind: Kind, found: list[dict[str, Any]], view: str) -> dict[str, Any]:
 @pytest.mark.parametrize("how", ["json", "pretty", "yaml"])
 def test_a_list_is_what_one_encoder_makes_of_it(kind: Kind, view: str, count: int, how: str) -> None:
     found = objects(kind, count)
-    form = Form(YAML if how == "yaml" else JSON, view)
-    made = present_list(
+    form = Representation(YAML if how == "yaml" else JSON, view)
+    made = render_list(
         [orjson.dumps(obj) for obj in found], METADATA, Presentation(kind, form, how == "pretty", "Object", NOW)
     )
     expected = whole(kind, found, view)
@@ -63,9 +63,9 @@ def test_a_list_is_what_one_encoder_makes_of_it(kind: Kind, view: str, count: in
 def test_an_object_is_presented_as_asked(kind: Kind) -> None:
     (obj,) = objects(kind, 1)
     body = orjson.dumps(obj)
-    assert present_object(body, Presentation(kind, Form(YAML), False, "", NOW)) == yaml.encode(obj)
-    assert present_object(body, Presentation(kind, Form(JSON), True, "", NOW)) == json.encode_pretty(obj)
-    alone = present_object(body, Presentation(kind, Form(JSON, "PartialObjectMetadata"), False, "", NOW))
-    assert orjson.loads(alone) == partial(obj)
-    rows = present_object(body, Presentation(kind, Form(JSON, "Table"), False, "None", NOW))
-    assert orjson.loads(rows) == table(kind, [obj], {"resourceVersion": "5"}, "None", NOW)
+    assert render_object(body, Presentation(kind, Representation(YAML), False, "", NOW)) == yaml.encode(obj)
+    assert render_object(body, Presentation(kind, Representation(JSON), True, "", NOW)) == json.encode_pretty(obj)
+    alone = render_object(body, Presentation(kind, Representation(JSON, "PartialObjectMetadata"), False, "", NOW))
+    assert orjson.loads(alone) == partial_object_metadata(obj)
+    rows = render_object(body, Presentation(kind, Representation(JSON, "Table"), False, "None", NOW))
+    assert orjson.loads(rows) == render_table(kind, [obj], {"resourceVersion": "5"}, "None", NOW)

@@ -8,18 +8,18 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.authn.accesskeys import USERS
-from fairlead.authn.throttle import USER as PATIENCE
-from fairlead.core.call import Target
+from fairlead.authn.access_keys import USERS
+from fairlead.authn.login_throttle import USER_BACKOFF as PATIENCE
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import ApiError, Forbidden, Invalid, NotFound, TooManyRequests, Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import ADMIN_GROUPS, User
-from fairlead.kinds.user import PROFILE
+from fairlead.kinds.access.users import PROFILE
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.server.actions import Asked
-from fairlead.server.profile import CUSTOM_LIMIT
+from fairlead.server.api.actions import ActionRequest
+from fairlead.subresources.profile import MAX_CUSTOM_BYTES
 from tests.authn.calls import call
 from tests.server.signing_in import CLIENT, PASSWORD, Door, new_door, told
 
@@ -45,8 +45,11 @@ async def door() -> AsyncIterator[Door]:
 
 async def ask(door: Door, by: User, name: str, verb: str = "get", dry_run: bool = False, **body: Any) -> Object:
     made = call(f"/users/{name}/profile")
-    made.client, made.target = CLIENT, Target(verb, "", group=GROUP, resource=USERS, subresource="profile", name=name)
-    return await door.profiles(Asked(by, PROFILE, verb, "", name, body, dry_run, made))
+    made.client, made.target = (
+        CLIENT,
+        RequestInfo(verb, "", group=GROUP, resource=USERS, subresource="profile", name=name),
+    )
+    return await door.profiles(ActionRequest(by, PROFILE, verb, "", name, body, dry_run, made))
 
 
 async def change(door: Door, by: User, name: str, **body: Any) -> Object:
@@ -97,7 +100,7 @@ async def test_settings_of_the_console_are_kept(door: Door) -> None:
     await change(door, ALICE, "alice", displayName="A.")
     assert (await ask(door, ALICE, "alice"))["custom"] == {"theme": "dark", "columns": [1, 2]}
     with pytest.raises(Invalid, match="custom"):
-        await change(door, ALICE, "alice", custom={"x": "y" * CUSTOM_LIMIT})
+        await change(door, ALICE, "alice", custom={"x": "y" * MAX_CUSTOM_BYTES})
 
 
 async def test_nothing_else_of_a_user_can_be_changed_this_way(door: Door) -> None:
@@ -129,7 +132,7 @@ async def test_without_the_current_password_nothing_is_changed(door: Door) -> No
 
 
 async def test_guessing_the_current_password_slows_down_like_signing_in(door: Door) -> None:
-    for _ in range(PATIENCE.free):
+    for _ in range(PATIENCE.free_failures):
         with pytest.raises(Forbidden):
             await change(door, ALICE, "alice", password=NEW, currentPassword="a wrong password")
     with pytest.raises(TooManyRequests):
@@ -224,19 +227,19 @@ async def test_a_password_that_will_not_do_is_refused_without_being_quoted(door:
 async def test_a_new_password_ends_logins_and_leaves_other_keys(door: Door) -> None:
     here, there = [told(await door.sign_in("alice"))["accessKey"] for _ in range(2)]
     machine, others = await door.add_key("alice"), told(await door.sign_in("bob"))["accessKey"]
-    await change(door, door.keys.of_token(here), "alice", password=NEW, currentPassword=PASSWORD)
-    assert {door.keys.of_token(key).name for key in (here, machine)} == {"alice"}
-    assert door.keys.of_token(others).name == "bob"
+    await change(door, door.keys.authenticate_token(here), "alice", password=NEW, currentPassword=PASSWORD)
+    assert {door.keys.authenticate_token(key).name for key in (here, machine)} == {"alice"}
+    assert door.keys.authenticate_token(others).name == "bob"
     with pytest.raises(Unauthorized):
-        door.keys.of_token(there)
+        door.keys.authenticate_token(there)
 
 
 async def test_an_administrator_ends_all_logins_of_whom_a_password_is_set_for(door: Door) -> None:
     key, own = told(await door.sign_in("alice"))["accessKey"], told(await door.sign_in("root"))["accessKey"]
-    await change(door, door.keys.of_token(own), "alice", password=NEW)
+    await change(door, door.keys.authenticate_token(own), "alice", password=NEW)
     with pytest.raises(Unauthorized):
-        door.keys.of_token(key)
-    assert door.keys.of_token(own).name == "root"
+        door.keys.authenticate_token(key)
+    assert door.keys.authenticate_token(own).name == "root"
 
 
 async def test_a_dry_run_checks_everything_and_changes_nothing(door: Door) -> None:

@@ -6,17 +6,17 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.people import TEAMS, USERS, People
-from fairlead.authz.chain import Decision
-from fairlead.core.call import Target
+from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
+from fairlead.authz import Decision
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry.following import Following
+from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.validate import Validator
-from fairlead.server.actions import Asked
-from fairlead.server.project_parts import project_handlers
+from fairlead.server.api.actions import ActionRequest
+from fairlead.subresources.projects import project_handlers
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
 from tests.controllers.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
@@ -31,21 +31,23 @@ class Api:
     def __init__(self, world: World) -> None:
         self.world = world
         self.readable: set[tuple[str, str]] = set()
-        people = People(Following(world.view, GROUP, USERS), Following(world.view, GROUP, TEAMS))
+        people = PrincipalDirectory(Informer(world.view, GROUP, USERS), Informer(world.view, GROUP, TEAMS))
         self._handlers = project_handlers(GROUP, world.registry, people, self._may)
 
-    def _may(self, user: User, target: Target) -> Decision:
+    def _may(self, user: User, target: RequestInfo) -> Decision:
         return Decision(target.verb == "get" and (target.resource, target.name) in self.readable)
 
     async def get(self, part: str, name: str = "p") -> Object:
         declared = {each.name: each.kind for each in self.world.of("Project").kind.actions}
         kind = declared[part]
         assert kind is not None
-        answer = await self._handlers[GROUP, "projects", part](Asked(BOB, kind, "get", "", name, {}, False, call()))
+        answer = await self._handlers[GROUP, "projects", part](
+            ActionRequest(BOB, kind, "get", "", name, {}, False, call())
+        )
         assert isinstance(answer, dict)
         told: Object = orjson.loads(orjson.dumps(answer))
-        findings = Validator(kind.schema()).examine(orjson.loads(orjson.dumps(answer)))
-        assert (findings.unknown, findings.problems) == ([], [])
+        findings = Validator(kind.schema()).validate(orjson.loads(orjson.dumps(answer)))
+        assert (findings.unknown_fields, findings.problems) == ([], [])
         assert (told["kind"], told["apiVersion"]) == (kind.name, kind.api_version)
         return told
 

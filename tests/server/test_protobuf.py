@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
-from fairlead.core.malformed import Malformed
-from fairlead.server import protobuf
+from fairlead.core.body_errors import Malformed
+from fairlead.server.api import protobuf
 
 CONFIG_MAP = bytes.fromhex(
     "6b387300"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fairlead.core.errors import BadRequest, Timeout, TooLarge
-from fairlead.server import received
-from fairlead.server.received import DRAIN_FACTOR, MAX_PAUSES, Body, ReceivedHeaders
+from fairlead.server.http import request
+from fairlead.server.http.request import DRAIN_FACTOR, MAX_EMPTY_CHUNKS, RequestBody, RequestHeaders
 
 LIMIT = 100
 
@@ -33,21 +33,21 @@ class Sender:
 
 def body_of(
     *messages: dict[str, Any], headers: tuple[tuple[bytes, bytes], ...] = (), is_framed: bool = True
-) -> tuple[Body, Sender]:
+) -> tuple[RequestBody, Sender]:
     sender = Sender(*messages)
-    return Body(ReceivedHeaders(headers), sender, LIMIT, is_framed), sender
+    return RequestBody(RequestHeaders(headers), sender, LIMIT, is_framed), sender
 
 
 def test_headers_are_found_by_name_the_first_of_several_first() -> None:
-    headers = ReceivedHeaders([(b"host", b"a"), (b"x", b"1"), (b"x", b"2")])
+    headers = RequestHeaders([(b"host", b"a"), (b"x", b"1"), (b"x", b"2")])
     assert headers.get("x") == "1" and headers.get_all("x") == ["1", "2"]
     assert headers.get("y") == "" and headers.get("y", "-") == "-" and headers.get_all("y") == []
     assert set(headers.keys()) == {"host", "x"} and "y" not in list(headers.keys())
-    assert headers.any_begins("ho") and not headers.any_begins("os") and not ReceivedHeaders([]).any_begins("ho")
+    assert headers.has_prefix("ho") and not headers.has_prefix("os") and not RequestHeaders([]).has_prefix("ho")
 
 
 def test_a_value_that_is_no_ascii_is_named_but_cannot_be_read() -> None:
-    headers = ReceivedHeaders([(b"x", "ä".encode()), (b"x", b"1"), (b"y", b"\xff")])
+    headers = RequestHeaders([(b"x", "ä".encode()), (b"x", b"1"), (b"y", b"\xff")])
     assert headers.get("x") == "" and headers.get_all("x") == [] and "x" in list(headers.keys())
     assert headers.get("y", "-") == "-" and headers.get_all("y") == [] and "y" in list(headers.keys())
 
@@ -81,7 +81,9 @@ async def test_a_body_is_streamed_past_the_limit() -> None:
     assert [len(piece) async for piece in body.stream()] == [*[LIMIT] * 10, 1]
 
 
-@pytest.mark.parametrize("messages", [(GONE,), (chunk(b"ab"), GONE), (chunk(b"ab"), *[chunk(b"")] * (MAX_PAUSES + 1))])
+@pytest.mark.parametrize(
+    "messages", [(GONE,), (chunk(b"ab"), GONE), (chunk(b"ab"), *[chunk(b"")] * (MAX_EMPTY_CHUNKS + 1))]
+)
 async def test_a_body_that_breaks_off_is_never_taken_for_a_whole_one(messages: tuple[dict[str, Any], ...]) -> None:
     body, _ = body_of(*messages)
     with pytest.raises(BadRequest):
@@ -127,7 +129,7 @@ async def test_where_there_is_no_body_nothing_is_waited_for() -> None:
 
 
 async def test_who_never_sends_what_was_announced_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(received, "DISCARD_SECONDS", 0.01)
+    monkeypatch.setattr(request, "DISCARD_TIMEOUT", 0.01)
     body, _ = body_of(headers=((b"content-length", b"4"),))
     await asyncio.wait_for(body.discard(), 5)
 
@@ -136,7 +138,7 @@ async def test_who_never_sends_what_was_announced_is_not_waited_for_long(monkeyp
 async def test_a_body_that_comes_too_slowly_is_given_up(
     monkeypatch: pytest.MonkeyPatch, headers: tuple[tuple[bytes, bytes], ...]
 ) -> None:
-    monkeypatch.setattr(received, "BODY_SECONDS", 0.01)
+    monkeypatch.setattr(request, "BODY_TIMEOUT", 0.01)
     body, _ = body_of(chunk(b"ab"), headers=headers)
     with pytest.raises(Timeout, match="the body was not complete after"):
         await asyncio.wait_for(body.read(), 5)

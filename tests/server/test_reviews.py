@@ -5,17 +5,17 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authz.chain import Decision, administrators
-from fairlead.authz.permissions import Permissions
-from fairlead.core.call import Call, Reply, Target
+from fairlead.authz import Decision, administrators
+from fairlead.authz.authorizer import AuthorizerChain
+from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
-from fairlead.kinds.app import APP
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.namespace import NAMESPACE
-from fairlead.kinds.reviews import (
+from fairlead.kinds.clusters.app import APP
+from fairlead.kinds.core.config_data import CONFIGMAP
+from fairlead.kinds.core.namespace import NAMESPACE
+from fairlead.kinds.rbac.access_reviews import (
     EXPLAINED_REVIEW,
     EXPLAINED_SELF_REVIEW,
     LOCAL_SUBJECT_ACCESS_REVIEW,
@@ -25,13 +25,12 @@ from fairlead.kinds.reviews import (
 )
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.server.actions import Actions
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.reviews import Sources, review_handlers
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
-from fairlead.storage.view import Entry
+from fairlead.server.api.actions import Actions
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.storage.view.view import Entry
+from fairlead.subresources.access_reviews import ReviewSources, review_handlers
 from tests.authn.calls import ADMIN, call
 
 K8S = "/apis/authorization.k8s.io/v1"
@@ -56,12 +55,12 @@ RULES: list[Object] = [
 ]
 
 
-def fenced(user: User, target: Target) -> Decision | None:
+def fenced(user: User, target: RequestInfo) -> Decision | None:
     """Denies everything but apps to those with a scope."""
     return Decision(False, "not in scope") if user.scope is not None and target.resource != "apps" else None
 
 
-def readers(user: User, target: Target) -> Decision | None:
+def readers(user: User, target: RequestInfo) -> Decision | None:
     """Lets a few do a few things."""
     allowed = {
         ("ada", "get", "apps", "", ""),
@@ -79,13 +78,13 @@ def readers(user: User, target: Target) -> Decision | None:
 class Shared:
     """Ada has a few secrets of her own, so that her lists of them are cut."""
 
-    def __call__(self, user: User, target: Target) -> Decision | None:
+    def __call__(self, user: User, target: RequestInfo) -> Decision | None:
         return None
 
-    def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
+    def authorize_object(self, user: User, target: RequestInfo, entry: Entry) -> Decision | None:
         return None
 
-    def stands(self, user: User, target: Target) -> bool:
+    def may_see_some(self, user: User, target: RequestInfo) -> bool:
         return (user.name, target.resource) == ("ada", "secrets")
 
 
@@ -101,7 +100,7 @@ class Api:
     """Reviews that one user asks for."""
 
     def __init__(self, user: User = ADA) -> None:
-        async def as_user(call: Call, proceed: Proceed) -> Reply:
+        async def as_user(call: Call, proceed: Handler) -> Reply:
             call.user = user
             return await proceed(call)
 
@@ -110,18 +109,18 @@ class Api:
             assert kind is not None
             return await actions(call, kind)
 
-        sources = Sources(
+        sources = ReviewSources(
             CATALOG,
-            Permissions((fenced, administrators, readers), (Shared(),)),
+            AuthorizerChain((fenced, administrators, readers), (Shared(),)),
             rules_for=lambda user, namespace: RULES if (user.name, namespace) == ("ada", "demo") else [],
-            user_named={"eve": User("eve", ("team",))}.get,
-            identity=KEYS.get,
-            inspect=inspect,
-            is_member=lambda user, namespace: namespace == "team-space",
-            allowing_entry=lambda user, target: "projects[0]" if user.scope and target.resource == "apps" else "",
+            find_user={"eve": User("eve", ("team",))}.get,
+            user_for_key=KEYS.get,
+            check_key_visible=inspect,
+            is_project_member=lambda user, namespace: namespace == "team-space",
+            matching_entry=lambda user, target: "projects[0]" if user.scope and target.resource == "apps" else "",
         )
         actions = Actions(CATALOG, review_handlers(MANAGEMENT_GROUP, sources))
-        self._run = pipeline((failures, routed(Roots("")), as_user), serve)
+        self._run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_user), serve)
 
     async def __call__(self, path: str, spec: Object | None = None, code: int = 201, **fields: Any) -> Any:
         body = orjson.dumps({**({} if spec is None else {"spec": spec}), **fields})
@@ -196,7 +195,7 @@ async def test_what_lives_in_no_namespace_is_not_asked_for_in_one() -> None:
 async def test_a_list_that_would_be_cut_down_is_told_so() -> None:
     answer = await Api()(f"{K8S}/selfsubjectaccessreviews", wanted("list", "secrets"))
     assert not answer["status"]["allowed"]
-    assert "cut down to what may be read" in answer["status"]["reason"]
+    assert "filtered to the objects that the user may get" in answer["status"]["reason"]
 
 
 async def test_selectors_are_taken_and_change_nothing() -> None:
@@ -273,7 +272,7 @@ async def test_a_local_review_tells_nothing_about_what_is_outside(spec: Object) 
     path = f"{K8S}/namespaces/demo/localsubjectaccessreviews"
     status = (await Api(ADMIN)(path, {"groups": ["system:masters"], **spec}))["status"]
     assert not status["allowed"]
-    assert "in no namespace" in status["reason"]
+    assert "this resource is cluster-scoped" in status["reason"]
 
 
 # --- rules
@@ -314,7 +313,7 @@ async def test_the_platforms_own_reviews_tell_how_it_is_decided() -> None:
             {"step": "fenced", "verdict": "no opinion"},
             {"step": "administrators", "verdict": "no opinion"},
             {"step": "readers", "verdict": "allow", "reason": "ada reads"},
-            {"step": "shared", "verdict": "not asked"},
+            {"step": "shared", "verdict": "not evaluated"},
         ],
     }
 
@@ -330,7 +329,12 @@ async def test_a_key_is_judged_with_its_scope() -> None:
     for api, plural in ((Api(), "selfsubjectaccessreviews"), (Api(ADMIN), "subjectaccessreviews")):
         status = (await api(f"{OURS}/{plural}", question))["status"]
         assert (status["allowed"], status["reason"]) == (False, "not in scope")
-        assert [step["verdict"] for step in status["path"]] == ["deny", "not asked", "not asked", "not asked"]
+        assert [step["verdict"] for step in status["path"]] == [
+            "deny",
+            "not evaluated",
+            "not evaluated",
+            "not evaluated",
+        ]
 
 
 async def test_a_key_that_does_not_work_is_allowed_nothing() -> None:
@@ -358,7 +362,7 @@ async def test_the_path_names_the_entry_of_the_scope_that_lets_it_in() -> None:
     assert status["path"][0] == {
         "step": "fenced",
         "verdict": "no opinion",
-        "reason": "inside the scope, by projects[0]",
+        "reason": "allowed by the scope: projects[0]",
     }
 
 

@@ -6,19 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from fairlead.core.call import MANAGEMENT, Target
+from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.errors import BadRequest
-from fairlead.server.route import COLLECTIONS, LONGEST_PLACE, Roots, Router, route, truthy
+from fairlead.server.api.routing import (
+    COLLECTION_CACHE_SIZE,
+    MAX_CACHED_PATH_LENGTH,
+    RouteConfig,
+    Router,
+    parse_bool_param,
+    route,
+)
 
 MOUNT = "/kubernetes/management"
 GROUP = "management.service.sh"
 
 
-def routed(method: str, path: str, **query: str) -> Target:
-    return route(method, path, {name: [value] for name, value in query.items()}, Roots(MOUNT))
+def routed(method: str, path: str, **query: str) -> RequestInfo:
+    return route(method, path, {name: [value] for name, value in query.items()}, RouteConfig(MOUNT))
 
 
-def place(target: Target) -> tuple[str, str, str, str, str, str]:
+def place(target: RequestInfo) -> tuple[str, str, str, str, str, str]:
     """Everything that names a resource, in the order of a path."""
     return target.group, target.version, target.namespace, target.resource, target.name, target.subresource
 
@@ -118,13 +125,13 @@ def test_only_lists_become_watches(method: str, verb: str) -> None:
 
 
 def test_the_first_flag_counts() -> None:
-    assert route("GET", f"{NAMED}/apps", {"watch": ["0", "1"]}, Roots(MOUNT)).verb == "list"
-    assert route("GET", f"{NAMED}/apps", {"watch": ["1", "0"]}, Roots(MOUNT)).verb == "watch"
+    assert route("GET", f"{NAMED}/apps", {"watch": ["0", "1"]}, RouteConfig(MOUNT)).verb == "list"
+    assert route("GET", f"{NAMED}/apps", {"watch": ["1", "0"]}, RouteConfig(MOUNT)).verb == "watch"
 
 
 def test_a_flag_that_is_absent_is_no() -> None:
-    assert not truthy("", present=False)
-    assert truthy("")
+    assert not parse_bool_param("", present=False)
+    assert parse_bool_param("")
 
 
 # The HTTP server hands paths over decoded, so %2e%2e has become .. by now, and %252e has become %2e.
@@ -183,7 +190,7 @@ NO_RESOURCES = [
 
 @pytest.mark.parametrize(("path", "rest", "root"), NO_RESOURCES)
 def test_everything_else_is_a_path_below_one_of_the_two_roots(path: str, rest: str, root: str) -> None:
-    assert routed("GET", path) == Target("get", rest, root)
+    assert routed("GET", path) == RequestInfo("get", rest, root)
 
 
 @pytest.mark.parametrize(
@@ -201,11 +208,11 @@ def test_a_resource_without_a_name_is_none(path: str) -> None:
 
 
 def test_another_mount_point_moves_the_whole_api() -> None:
-    assert place(route("GET", "/here/api/v1/namespaces", {}, Roots("/here")))[3] == "namespaces"
-    assert not route("GET", f"{CORE}/namespaces", {}, Roots("/here")).is_resource
+    assert place(route("GET", "/here/api/v1/namespaces", {}, RouteConfig("/here")))[3] == "namespaces"
+    assert not route("GET", f"{CORE}/namespaces", {}, RouteConfig("/here")).is_resource
 
 
-ROOTS = Roots(MOUNT, GROUP, "service-p-")
+ROOTS = RouteConfig(MOUNT, GROUP, "service-p-")
 CLUSTER = ("cluster", GROUP, "v1", "", "clusters", "c")
 SPACE = ("project-space", GROUP, "v1", "service-p-p", "spaceinstances", "s")
 VIRTUAL = ("project-virtualcluster", GROUP, "v1", "service-p-p", "virtualclusterinstances", "v")
@@ -238,7 +245,7 @@ def test_a_gateway_is_an_entrance_and_what_is_asked_behind_it(
     start: str, entrance: tuple[str, ...], rest: str, verb: str, path: str, inner: tuple[str, ...]
 ) -> None:
     target = route("GET", start + rest, {}, ROOTS)
-    via = target.via
+    via = target.gateway
     assert via is not None and via.verb == "use"
     assert (via.root, via.group, via.version, via.namespace, via.resource, via.name) == entrance
     assert (target.verb, target.path, target.root) == (verb, path or rest, via.root)
@@ -265,7 +272,7 @@ def test_a_gateway_is_an_entrance_and_what_is_asked_behind_it(
 )
 def test_half_a_way_to_a_gateway_leads_nowhere(path: str) -> None:
     target = route("GET", path, {}, ROOTS)
-    assert target.via is None and target.root == "" and not target.is_resource
+    assert target.gateway is None and target.root == "" and not target.is_resource
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a%b"])
@@ -292,7 +299,7 @@ beginnings = some.sampled_from(
 @given(methods, beginnings, some.lists(segments, max_size=6))
 def test_what_is_remembered_of_a_path_makes_no_difference(method: str, beginning: str, steps: list[str]) -> None:
     path = "/".join([beginning, *steps])
-    roots = Roots(MOUNT, GROUP, "p-")
+    roots = RouteConfig(MOUNT, GROUP, "p-")
     router = Router(roots)
     try:
         expected = route(method, path, {"watch": ["1"]}, roots)
@@ -308,15 +315,15 @@ def test_what_is_remembered_of_a_path_makes_no_difference(method: str, beginning
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
 @pytest.mark.parametrize("end", ["", "/", "//"])
 def test_what_is_remembered_makes_no_difference_to_any_place(path: str, _: object, method: str, end: str) -> None:
-    router = Router(Roots(MOUNT))
+    router = Router(RouteConfig(MOUNT))
     for _again in range(2):
         assert router(method, path + end, {}) == routed(method, path + end)
 
 
 def test_not_more_is_remembered_than_there_is_room_for() -> None:
-    router = Router(Roots(MOUNT))
-    assert router("GET", f"{NAMED}/{'a' * LONGEST_PLACE}/one", {}).name == "one"
+    router = Router(RouteConfig(MOUNT))
+    assert router("GET", f"{NAMED}/{'a' * MAX_CACHED_PATH_LENGTH}/one", {}).name == "one"
     assert not router._collections
-    for number in range(COLLECTIONS * 2 + 1):
+    for number in range(COLLECTION_CACHE_SIZE * 2 + 1):
         assert router("GET", f"{NAMED}/namespaces/n{number}/apps/one", {}).namespace == f"n{number}"
-        assert len(router._collections) <= COLLECTIONS
+        assert len(router._collections) <= COLLECTION_CACHE_SIZE

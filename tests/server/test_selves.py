@@ -7,27 +7,26 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.chain import Authenticator
+from fairlead.authn import Authenticator
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
-from fairlead.kinds.selves import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
+from fairlead.kinds.access.whoami import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind
-from fairlead.registry.record import finisher
+from fairlead.registry.codec import entry_builder
+from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Sensitivity
 from fairlead.registry.registry import Registry
-from fairlead.registry.schema import free
-from fairlead.registry.writing import Writing
-from fairlead.server.actions import Actions
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.selves import Installation, Selves, Tokens, self_handlers
-from fairlead.server.serve import routed
+from fairlead.registry.schema import open_object
+from fairlead.registry.write_options import WriteOptions
+from fairlead.server.api.actions import Actions
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
+from fairlead.subresources.whoami import InstallationInfo, TokenReviewer, WhoAmI, whoami_handlers
 from tests.authn.calls import ADMIN, call
 from tests.controllers.virtual_time import LoopClock
 
@@ -38,13 +37,15 @@ VALUE = "the-value-of-a-key"
 
 
 def kind(name: str, plural: str, **options: Any) -> Kind:
-    return Kind(name, plural, False, {"spec": free("Anything.")}, "A thing.", **options)
+    return Kind(
+        name, plural, False, {"spec": open_object("Anything.")}, "A thing.", **options, sensitivity=Sensitivity.NORMAL
+    )
 
 
 KINDS = (
     kind("User", "users"),
     kind("Team", "teams"),
-    kind("OwnedAccessKey", "ownedaccesskeys", secret=("spec.key",), hidden=("spec.key",)),
+    kind("OwnedAccessKey", "ownedaccesskeys", sensitive=("spec.key",), write_only=("spec.key",)),
     SELF,
     SELF_SUBJECT_REVIEW,
     TOKEN_REVIEW,
@@ -86,13 +87,13 @@ def nobody(call: Call) -> User | None:
 
 class Api:
     def __init__(self, registry: Registry, authenticators: tuple[Authenticator, ...]) -> None:
-        selves = Selves(registry, MANAGEMENT_GROUP, BY_KEY.get, Installation("here", "service-p-"))
-        handlers = self_handlers(MANAGEMENT_GROUP, selves, Tokens(authenticators))
+        selves = WhoAmI(registry, MANAGEMENT_GROUP, BY_KEY.get, InstallationInfo("here", "service-p-"))
+        handlers = whoami_handlers(MANAGEMENT_GROUP, selves, TokenReviewer(authenticators))
         self._actions = Actions(registry.catalog, handlers)
         self._catalog = registry.catalog
 
     async def reply(self, user: User, path: str, body: Object) -> Reply:
-        async def as_user(call: Call, proceed: Proceed) -> Reply:
+        async def as_user(call: Call, proceed: Handler) -> Reply:
             call.user = user
             return await proceed(call)
 
@@ -101,7 +102,7 @@ class Api:
             assert found is not None
             return await self._actions(call, found)
 
-        run = pipeline((failures, routed(Roots("")), as_user), serve)
+        run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_user), serve)
         return await run(call(path, method="POST", body=orjson.dumps(body)))
 
     async def __call__(self, user: User, path: str, body: Object, code: int = 201) -> Any:
@@ -120,13 +121,13 @@ async def new_api(authenticators: tuple[Authenticator, ...] = (bearer,)) -> Asyn
         return None
 
     store, catalog = MemoryStore(), Catalog(KINDS)
-    view = View(store, finisher(catalog))
+    view = View(store, entry_builder(catalog))
     await view.start()
     registry = Registry(catalog, store, view, admit, LoopClock())
     for name, own, spec in OBJECTS:
-        resource = next(registry.of(each) for each in KINDS if each.name == name)
+        resource = next(registry.resource_for(each) for each in KINDS if each.name == name)
         body = {"apiVersion": f"{MANAGEMENT_GROUP}/v1", "kind": name, "metadata": {"name": own}, "spec": dict(spec)}
-        await resource.create(body, "", Writing(ADMIN))
+        await resource.create(body, "", WriteOptions(ADMIN))
     try:
         yield Api(registry, authenticators)
     finally:
@@ -239,7 +240,7 @@ async def test_a_key_that_is_asked_about_is_told_with_its_owner() -> None:
 async def test_all_others_are_refused_whether_there_is_such_a_key_or_not(user: User, key: str) -> None:
     async with new_api() as api:
         told = await api(user, SELVES, {"spec": {"accessKey": key}}, 403)
-    why = f'User "{user.name}" cannot inspect this access key; its owner and administrators can'
+    why = f'User "{user.name}" cannot inspect this access key; only its owner and administrators can'
     assert told["message"] == f'ownedaccesskeys.{MANAGEMENT_GROUP} "{key}" is forbidden: {why}'
 
 

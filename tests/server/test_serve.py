@@ -8,16 +8,15 @@ import pytest
 from fairlead.core.call import MANAGEMENT, Reply
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable
 from fairlead.registry import limits
-from fairlead.server.document import Document, Variant, variant
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.platform import platform_documents
-from fairlead.server.route import Roots
-from fairlead.server.serve import Serve, routed
+from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
+from fairlead.server.discovery.document import Document, Variant, build_variant
+from fairlead.server.discovery.documents import platform_documents
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from tests.authn.calls import answering, call
 
 MOUNT = "/kubernetes/management"
 VERBS, HEALTH = Reply(200, b"verbs"), Reply(200, b"health")
-API = Document((variant(b'{"kind":"APIVersions"}'), variant(b"kind: APIVersions\n", "application/yaml")))
+API = Document((build_variant(b'{"kind":"APIVersions"}'), build_variant(b"kind: APIVersions\n", "application/yaml")))
 LIKE_A_RESOURCE = "/apis/other.example/v1/things"
 ROOTS = {MANAGEMENT: {"/api": API, "/": API, LIKE_A_RESOURCE: API}, "": platform_documents("1.2.3", MOUNT)}
 ENDPOINTS = {
@@ -25,8 +24,8 @@ ENDPOINTS = {
     MANAGEMENT: {("get", "/numbers"): answering(Reply(200, b"42"))},
 }
 THROUGH = Reply(200, b"from a cluster")
-END = Serve(answering(VERBS), answering(HEALTH), ROOTS, ENDPOINTS, answering(THROUGH))
-SERVE: Proceed = pipeline([routed(Roots(MOUNT, "management.service.sh", "service-p-"))], END)
+END = Dispatcher(answering(VERBS), answering(HEALTH), ROOTS, ENDPOINTS, answering(THROUGH))
+SERVE: Handler = build_pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], END)
 
 
 async def ask(path: str, method: str = "GET", **headers: str) -> Reply:
@@ -45,7 +44,7 @@ async def test_what_is_behind_a_gateway_is_for_the_gateways_alone(path: str) -> 
 
 async def test_a_watch_is_no_websocket() -> None:
     asked = call(f"{MOUNT}/api/v1/secrets", query="watch=1")
-    asked.wants_socket = True
+    asked.is_websocket = True
     with pytest.raises(BadRequest):
         await SERVE(asked)
 
@@ -98,7 +97,7 @@ async def test_the_two_roots_have_documents_of_their_own() -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"])
 @pytest.mark.parametrize("path", ["/version", f"{MOUNT}/api"])
 async def test_documents_can_only_be_read(method: str, path: str) -> None:
-    with pytest.raises(MethodNotAllowed, match="can only be read"):
+    with pytest.raises(MethodNotAllowed, match="it is read-only"):
         await ask(path, method)
 
 
@@ -122,11 +121,11 @@ async def test_a_document_that_takes_long_is_made_once_and_not_on_the_event_loop
 
     def made() -> tuple[Variant, ...]:
         threads.append(threading.get_ident())
-        return (variant(b"{}"),)
+        return (build_variant(b"{}"),)
 
     roots = {MANAGEMENT: {"/openapi/v2": Document(made)}, "": platform_documents("1.2.3", MOUNT)}
-    end = Serve(answering(VERBS), answering(HEALTH), roots, ENDPOINTS, answering(THROUGH))
-    serve = pipeline([routed(Roots(MOUNT, "management.service.sh", "service-p-"))], end)
+    end = Dispatcher(answering(VERBS), answering(HEALTH), roots, ENDPOINTS, answering(THROUGH))
+    serve = build_pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], end)
     for _ in range(3):
         assert (await serve(call(f"{MOUNT}/openapi/v2"))).body == b"{}"
     assert len(threads) == 1 and threads[0] != threading.get_ident()

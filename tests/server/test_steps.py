@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.server.deadline import deadline
-from fairlead.server.failures import failures
-from fairlead.server.metrics.labels import Known
-from fairlead.server.metrics.stage import Requests
-from fairlead.server.pipeline import pipeline
-from fairlead.server.steps import timed_steps
+from fairlead.server.api.errors import render_errors
+from fairlead.server.http.pipeline import build_pipeline, deadline_stage
+from fairlead.server.http.step_timer import await_and_time
+from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from tests.authn.calls import answering
 from tests.server.clocks import Clocks, asked
 from tests.server.test_metrics import CATALOG
@@ -39,7 +37,7 @@ async def test_each_step_of_an_answer_is_timed_alone(clocks: Clocks, noted: list
         clocks.work(0.2)
         return Reply(204)
 
-    reply = await timed_steps(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
+    reply = await await_and_time(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
     assert reply.status == 204
     assert noted == pytest.approx([0.1, 0.2])
 
@@ -54,7 +52,7 @@ async def test_a_step_that_waited_for_the_processor_took_no_longer_than_it_worke
         clocks.work(0.1)
         return Reply(204)
 
-    await timed_steps(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
+    await await_and_time(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
     assert noted == pytest.approx([0.1])
 
 
@@ -64,7 +62,7 @@ async def test_what_goes_wrong_in_a_step_is_handed_on_and_timed(clocks: Clocks, 
         raise LookupError
 
     with pytest.raises(LookupError):
-        await timed_steps(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
+        await await_and_time(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
     assert noted == pytest.approx([0.1])
 
 
@@ -81,7 +79,7 @@ async def test_an_answer_can_be_cancelled_and_may_go_on_all_the_same() -> None:
         return Reply(200)
 
     async def await_answer() -> Reply:
-        return await timed_steps(answer(), asked(), lambda *_: None)
+        return await await_and_time(answer(), asked(), lambda *_: None)
 
     task = asyncio.create_task(await_answer())
     await begun.wait()
@@ -100,22 +98,22 @@ async def test_an_answer_that_is_given_up_is_closed() -> None:
             closed.append("closed")
         return Reply(200)
 
-    steps: Any = timed_steps(answer(), asked(), lambda *_: None)
+    steps: Any = await_and_time(answer(), asked(), lambda *_: None)
     steps.send(None)
     steps.close()
     assert closed == ["closed"]
 
 
 async def test_the_stage_hands_over_what_is_answered_at_once_and_later(clocks: Clocks, noted: list[float]) -> None:
-    requests = Requests(Known(CATALOG), lambda: clocks.wall, lambda _, seconds: noted.append(seconds))
+    requests = RequestMetrics(LabelResolver(CATALOG), lambda: clocks.wall, lambda _, seconds: noted.append(seconds))
 
     def at_once(_: Call) -> Reply:
         clocks.work(0.3)
         return Reply(200)
 
-    await requests.measured(asked(), at_once)
+    await requests.measure(asked(), at_once)
     assert noted == pytest.approx([0.3])
-    await requests.measured(asked(), answering(Reply(200)))
+    await requests.measure(asked(), answering(Reply(200)))
     assert len(noted) == 1
 
 
@@ -145,7 +143,9 @@ async def test_nothing_is_left_of_a_request_that_ran_out_of_time() -> None:
         kept.append(weakref.ref(content))
         return wait_for_body(content)
 
-    handle = pipeline([Requests(Known(CATALOG)).measured, failures, deadline(0.01)], serve)
+    handle = build_pipeline(
+        [RequestMetrics(LabelResolver(CATALOG)).measure, render_errors, deadline_stage(0.01)], serve
+    )
 
     async def run() -> int:
         return (await handle(asked())).status

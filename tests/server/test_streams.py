@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.server import asgi
-from fairlead.server.lingering import SlowClient
-from fairlead.server.unsent import Unsent
+from fairlead.server.http import asgi
+from fairlead.server.http.slow_clients import StallDetector
+from fairlead.server.http.unsent import ClientMemoryLimiter
 from tests.authn.calls import call
 
 
@@ -38,17 +38,17 @@ async def streamed(client: Client, monkeypatch: pytest.MonkeyPatch, answers: lis
     """Who was cut off. `answers` are what is found out about the client, look by look; then it makes room."""
     cut = list[str]()
 
-    async def takes_enough(slow: SlowClient) -> bool:
+    async def takes_enough(slow: StallDetector) -> bool:
         if len(answers) == 1:
             client.room.set()
         return answers.pop(0)
 
-    monkeypatch.setattr(asgi, "LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(SlowClient, "takes_enough", takes_enough)
-    monkeypatch.setattr(asgi, "sever", cut.append)
+    monkeypatch.setattr(asgi, "STALL_CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(StallDetector, "is_making_progress", takes_enough)
+    monkeypatch.setattr(asgi, "close_connection", cut.append)
     asked = call()
     asked.client = "192.0.2.1:4711"
-    await asyncio.wait_for(asgi._stream(client.receive, client.send, asked, chunks(), Unsent()), 10)
+    await asyncio.wait_for(asgi._send_stream(client.receive, client.send, asked, chunks(), ClientMemoryLimiter()), 10)
     return cut
 
 

@@ -8,19 +8,18 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.core.call import Call, Reply, Target
+from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
-from fairlead.server.actions import Actions
-from fairlead.server.failures import failures
-from fairlead.server.flow.streams import Streams
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
-from fairlead.server.verbs import Verbs
-from fairlead.server.watch import Watches, WatchLimits
+from fairlead.server.api.actions import Actions
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.api.verbs import Verbs
+from fairlead.server.api.watch import WatchLimits, WatchService
+from fairlead.server.flow.streams import StreamLimiter
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from tests.admission.world import World, new_world
 from tests.authn.calls import ADMIN, Kept, call
 from tests.controllers.virtual_time import virtually
@@ -36,15 +35,15 @@ NOTHING_ASKED = Actions(Catalog(()), {})
 class Api:
     """Requests to the verbs of a world, made by one user."""
 
-    def __init__(self, world: World, user: User | None = ADMIN, watches: Watches | None = None) -> None:
-        async def as_user(call: Call, proceed: Proceed) -> Reply:
+    def __init__(self, world: World, user: User | None = ADMIN, watches: WatchService | None = None) -> None:
+        async def as_user(call: Call, proceed: Handler) -> Reply:
             call.user = user
             return await proceed(call)
 
         self.world = world
-        watches = watches or Watches(WatchLimits(1800, 100), world.clock, Streams(10, 10))
+        watches = watches or WatchService(WatchLimits(1800, 100), world.clock, StreamLimiter(10, 10))
         verbs = Verbs(world.registry, watches, NOTHING_ASKED)
-        self._run = pipeline((failures, routed(Roots("")), as_user), verbs)
+        self._run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_user), verbs)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
         sent = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
@@ -356,7 +355,7 @@ async def test_a_watch_is_a_stream() -> None:
 async def test_t39_the_watches_of_those_who_act_as_others_count_for_who_they_are() -> None:
     """Or somebody who acts as others could use up what all of those have together."""
     async with new_world() as world:
-        watches = Watches(WatchLimits(1800, 100), world.clock, Streams(10, 1))
+        watches = WatchService(WatchLimits(1800, 100), world.clock, StreamLimiter(10, 1))
 
         async def watch(name: str, key: str) -> Reply:
             asker = User("eve", impersonator=User(name, key=key))
@@ -376,15 +375,15 @@ async def test_an_apply_that_would_create_asks_for_that_right_first() -> None:
     async with new_api() as ask:
         asked: list[str] = []
 
-        async def watchful(call: Call, proceed: Proceed) -> Reply:
-            def refuse(target: Target) -> None:
+        async def watchful(call: Call, proceed: Handler) -> Reply:
+            def refuse(target: RequestInfo) -> None:
                 asked.append(target.verb)
                 raise Forbidden("no right to create")
 
-            call.keeper = Kept(require_says=refuse)
+            call.guard = Kept(require_says=refuse)
             return await proceed(call)
 
-        guarded = pipeline((failures, watchful), ask._run)
+        guarded = build_pipeline((render_errors, watchful), ask._run)
         path = f"{GADGETS}/new"
         body = orjson.dumps({"apiVersion": "management.service.sh/v1", "kind": "Gadget", "metadata": {"name": "new"}})
         headers = {"content-type": "application/apply-patch+yaml"}

@@ -12,9 +12,9 @@ from fairlead.core.errors import ApiError
 from fairlead.core.user import User
 from fairlead.registry.kind import Column
 from fairlead.registry.resource import Resource
-from fairlead.server import options
-from fairlead.server.flow.streams import Streams
-from fairlead.server.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, Opening, Watches, WatchLimits
+from fairlead.server.api import query_options
+from fairlead.server.api.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, WatchLimits, WatchRequest, WatchService
+from fairlead.server.flow.streams import StreamLimiter
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
 from tests.controllers.virtual_time import virtually
@@ -22,7 +22,7 @@ from tests.controllers.virtual_time import virtually
 # On virtual time nothing takes long, unless a stream runs in circles.
 pytestmark = pytest.mark.timeout(5)
 
-LIMITS = WatchLimits(seconds=1800, queue=100)
+LIMITS = WatchLimits(default_seconds=1800, queue_size=100)
 WATCH_LIST = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 
 
@@ -34,8 +34,10 @@ async def opened(
     resource: Resource | None = None,
 ) -> AsyncIterator[bytes]:
     resource = resource or world.of("Gadget")
-    asked = options.watch_query(call(query=query), resource.kind)
-    return await Watches(limits, world.clock, Streams(100, 10)).open(Opening(resource, "", asked, view), User("ada"))
+    asked = query_options.watch_query(call(query=query), resource.kind)
+    return await WatchService(limits, world.clock, StreamLimiter(100, 10)).open(
+        WatchRequest(resource, "", asked, view), User("ada")
+    )
 
 
 def events(chunks: list[bytes]) -> list[tuple[str, Any]]:
@@ -272,7 +274,7 @@ async def test_a_version_that_is_too_old_is_an_error_event_and_the_end() -> None
     async with new_world() as world:
         known = (await world.create("Gadget", "a"))["metadata"]["resourceVersion"]
         await world.create("Gadget", "b")
-        world.view.forget(world.view.revision)
+        world.view.discard_before(world.view.revision)
         ((type, status),) = events(await everything(await opened(world, f"resourceVersion={known}")))
     assert (type, status["kind"], status["code"], status["reason"]) == ("ERROR", "Status", 410, "Expired")
 
@@ -280,7 +282,7 @@ async def test_a_version_that_is_too_old_is_an_error_event_and_the_end() -> None
 @virtually
 async def test_a_watcher_that_cannot_keep_up_is_told_so_and_let_go() -> None:
     async with new_world() as world:
-        stream = await opened(world, limits=WatchLimits(1800, queue=3))
+        stream = await opened(world, limits=WatchLimits(1800, queue_size=3))
         await world.create("Gadget", "a")
         assert told([await anext(stream)]) == ["ADDED a"]
         for number in range(10):
@@ -293,7 +295,7 @@ async def test_a_watcher_that_cannot_keep_up_is_told_so_and_let_go() -> None:
 @virtually
 async def test_what_waits_is_told_in_one_piece_as_long_as_it_fits() -> None:
     async with new_world() as world:
-        stream = await opened(world, "timeoutSeconds=9", limits=WatchLimits(1800, queue=3))
+        stream = await opened(world, "timeoutSeconds=9", limits=WatchLimits(1800, queue_size=3))
         await world.create("Gadget", "a")
         await anext(stream)
         for name in ("b", "c", "d"):
@@ -337,9 +339,9 @@ async def test_a_stream_that_is_closed_no_longer_listens() -> None:
         await world.create("Gadget", "a")
         await anext(stream)
         watchers = world.view._collection(kind.group, kind.plural).watchers
-        assert len(watchers._all) == 1
+        assert len(watchers._watchers) == 1
         await stream.aclose()  # type: ignore[attr-defined]
-        assert len(watchers._all) == 0
+        assert len(watchers._watchers) == 0
 
 
 @virtually

@@ -7,9 +7,9 @@ import pytest
 
 from fairlead.core.errors import TooManyRequests, Unauthorized
 from fairlead.core.user import User
-from fairlead.server import options
-from fairlead.server.flow.streams import Streams
-from fairlead.server.watch import RECHECK_SECONDS, Opening, Watches, WatchLimits
+from fairlead.server.api import query_options
+from fairlead.server.api.watch import RECHECK_SECONDS, WatchLimits, WatchRequest, WatchService
+from fairlead.server.flow.streams import StreamLimiter
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
 from tests.controllers.virtual_time import virtually
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.timeout(5)
 
 async def opened(world: World, recheck: Callable[[], None]) -> AsyncIterator[bytes]:
     gadgets = world.of("Gadget")
-    asked = options.watch_query(call(), gadgets.kind)
-    return await Watches(LIMITS, world.clock, Streams(100, 10)).open(
-        Opening(gadgets, "", asked, recheck=recheck), User("ada")
+    asked = query_options.watch_query(call(), gadgets.kind)
+    return await WatchService(LIMITS, world.clock, StreamLimiter(100, 10)).open(
+        WatchRequest(gadgets, "", asked, recheck=recheck), User("ada")
     )
 
 
@@ -85,9 +85,9 @@ async def test_t15_nothing_is_told_after_the_asker_was_refused() -> None:
 @virtually
 async def test_t39_more_watches_than_a_user_may_have_are_refused_until_one_ends() -> None:
     async with new_world() as world:
-        watches = Watches(WatchLimits(1800, 100), world.clock, Streams(total=4, per_user=2))
+        watches = WatchService(WatchLimits(1800, 100), world.clock, StreamLimiter(total=4, per_user=2))
         gadgets = world.of("Gadget")
-        opening = Opening(gadgets, "", options.watch_query(call(query="timeoutSeconds=60"), gadgets.kind))
+        opening = WatchRequest(gadgets, "", query_options.watch_query(call(query="timeoutSeconds=60"), gadgets.kind))
         laptop, phone = User("ada", key="laptop"), User("ada", key="phone")
         first = [await watches.open(opening, each) for each in (laptop, phone)]
         reading = [asyncio.ensure_future(everything(stream)) for stream in first]
@@ -107,9 +107,12 @@ async def test_t39_more_watches_than_a_user_may_have_are_refused_until_one_ends(
 @virtually
 async def test_watches_that_were_asked_for_at_the_same_time_are_not_more_than_there_may_be() -> None:
     async with new_world() as world:
-        watches, ada = Watches(WatchLimits(1800, 100), world.clock, Streams(total=10, per_user=2)), User("ada")
+        watches, ada = (
+            WatchService(WatchLimits(1800, 100), world.clock, StreamLimiter(total=10, per_user=2)),
+            User("ada"),
+        )
         gadgets = world.of("Gadget")
-        opening = Opening(gadgets, "", options.watch_query(call(query="timeoutSeconds=60"), gadgets.kind))
+        opening = WatchRequest(gadgets, "", query_options.watch_query(call(query="timeoutSeconds=60"), gadgets.kind))
         streams = [await watches.open(opening, ada) for _ in range(5)]
         ends = await asyncio.gather(*map(everything, streams))
         assert sorted(bool(told(end)) for end in ends) == [False, False, True, True, True]

@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.server import whole_answers
-from fairlead.server.asgi import Front
-from fairlead.server.unsent import SINGLE_BYTES
-from fairlead.server.whole_answers import LOOK_SECONDS, MOST, SETTLED_SECONDS, WHOLE_BYTES, WholeAnswers
+from fairlead.server.http import memory_budgets
+from fairlead.server.http.asgi import AsgiApp
+from fairlead.server.http.memory_budgets import (
+    MAX_UNREAD_CONNECTIONS,
+    MAX_WHOLE_BYTES,
+    UNREAD_CHECK_SECONDS,
+    WRITE_SETTLE_SECONDS,
+    WholeResponses,
+)
+from fairlead.server.http.unsent import MAX_SMALL_HTTP1_BYTES
 
-LARGE = bytes(SINGLE_BYTES + 1)
+LARGE = bytes(MAX_SMALL_HTTP1_BYTES + 1)
 
 
 class Clock:
@@ -23,7 +29,7 @@ class Clock:
         return self.seconds
 
 
-async def sent(front: Front, port: int, version: str = "1.1") -> list[bytes]:
+async def sent(front: AsgiApp, port: int, version: str = "1.1") -> list[bytes]:
     """The pieces of a body."""
     messages: list[dict[str, Any]] = []
 
@@ -41,15 +47,15 @@ async def sent(front: Front, port: int, version: str = "1.1") -> list[bytes]:
     return [each["body"] for each in messages if each["type"] == "http.response.body"]
 
 
-def front_for(body: bytes) -> Front:
+def front_for(body: bytes) -> AsgiApp:
     async def serve(call: Call) -> Reply:
         return Reply(200, body)
 
-    return Front(serve, 1024)
+    return AsgiApp(serve, 1024)
 
 
 async def test_the_answer_of_a_connection_is_whole_while_few_have_one_unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_answers, "MOST", 2)
+    monkeypatch.setattr(memory_budgets, "MAX_UNREAD_CONNECTIONS", 2)
     front = front_for(LARGE)
     for port in (1, 2, 1, 2):
         assert await sent(front, port) == [LARGE]
@@ -61,8 +67,8 @@ async def test_the_answer_of_a_connection_is_whole_while_few_have_one_unread(mon
 
 async def test_what_shares_its_connection_or_is_very_large_goes_in_pieces() -> None:
     assert len(await sent(front_for(LARGE), 1, "2")) > 1
-    assert len(await sent(front_for(bytes(WHOLE_BYTES + 1)), 1)) > 1
-    assert len(await sent(front_for(bytes(WHOLE_BYTES)), 1)) == 1
+    assert len(await sent(front_for(bytes(MAX_WHOLE_BYTES + 1)), 1)) > 1
+    assert len(await sent(front_for(bytes(MAX_WHOLE_BYTES)), 1)) == 1
 
 
 class Ends:
@@ -100,32 +106,32 @@ async def test_the_kernel_says_who_has_read_and_who_is_gone(three: tuple[Ends, E
     gone.client.close()
     gone.server.close()
     clock = Clock()
-    whole = WholeAnswers(clock)
-    names = [each.name for each in three] + [f"192.0.2.1:{port}" for port in range(MOST - 3)]
+    whole = WholeResponses(clock)
+    names = [each.name for each in three] + [f"192.0.2.1:{port}" for port in range(MAX_UNREAD_CONNECTIONS - 3)]
     assert all(whole.admit(name, len(LARGE)) for name in names)
-    clock.seconds += SETTLED_SECONDS
+    clock.seconds += WRITE_SETTLE_SECONDS
     assert not whole.admit("192.0.2.2:1", len(LARGE))
     await _until_looked(whole)
-    assert list(whole.unread) == [sleeper.name]
+    assert list(whole.unread_since) == [sleeper.name]
     assert whole.admit("192.0.2.2:1", len(LARGE))
-    assert reader.name not in whole.unread
+    assert reader.name not in whole.unread_since
 
 
 async def test_the_kernel_is_not_asked_about_what_is_being_written_nor_all_the_time() -> None:
     clock = Clock()
-    whole = WholeAnswers(clock)
-    assert all(whole.admit(f"192.0.2.1:{port}", len(LARGE)) for port in range(MOST))
-    for wait in (0.0, SETTLED_SECONDS):  # too early, and too soon afterwards
+    whole = WholeResponses(clock)
+    assert all(whole.admit(f"192.0.2.1:{port}", len(LARGE)) for port in range(MAX_UNREAD_CONNECTIONS))
+    for wait in (0.0, WRITE_SETTLE_SECONDS):  # too early, and too soon afterwards
         clock.seconds += wait
         assert not whole.admit("192.0.2.2:1", len(LARGE))
         await _until_looked(whole)
-        assert len(whole.unread) == MOST
-    clock.seconds += LOOK_SECONDS
+        assert len(whole.unread_since) == MAX_UNREAD_CONNECTIONS
+    clock.seconds += UNREAD_CHECK_SECONDS
     assert not whole.admit("192.0.2.2:1", len(LARGE))
     await _until_looked(whole)
-    assert not whole.unread
+    assert not whole.unread_since
 
 
-async def _until_looked(whole: WholeAnswers) -> None:
-    if whole._looking is not None:
-        await whole._looking
+async def _until_looked(whole: WholeResponses) -> None:
+    if whole._check_task is not None:
+        await whole._check_task

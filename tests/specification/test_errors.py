@@ -3,12 +3,12 @@
 import pytest
 
 from fairlead.core.errors import ApiError
-from fairlead.registry import meta
+from fairlead.registry import metadata
 from tests.admission.world import new_world
 
 
 async def test_a_generated_name_that_exists_is_409(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meta, "generated_name", lambda prefix: f"{prefix}always")
+    monkeypatch.setattr(metadata, "generate_name", lambda prefix: f"{prefix}always")
     async with new_world() as world:
         await world.create("Gadget", metadata={"generateName": "job-"})
         with pytest.raises(ApiError) as refused:

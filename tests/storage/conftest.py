@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.sealing import Keyring, SealKey
+from fairlead.core.crypto.encryption import EncryptionKey, Keyring
 from fairlead.storage.contract import Store
+from fairlead.storage.encrypted import EncryptedStore
 from fairlead.storage.open import open_store
-from fairlead.storage.sealed import Sealed
 from tests.storage.etcd_server import open_etcd
 from tests.storage.postgres_server import open_postgres
 
 
 async def open_sealed(folder: Path) -> Store:
     """Over a store in memory; about half of the values are taken for credentials."""
-    keyring = Keyring([SealKey("tests", bytes(32))], "the tests")
-    return Sealed(await open_store("memory:"), keyring, lambda key, value: sum(value) % 2 == 0)
+    keyring = Keyring([EncryptionKey("tests", bytes(32))], "the tests")
+    return EncryptedStore(await open_store("memory:"), keyring, lambda key, value: sum(value) % 2 == 0)
 
 
 STORES: dict[str, Callable[[Path], Awaitable[Store]]] = {

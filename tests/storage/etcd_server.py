@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.storage.contract import Unavailable
+from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.etcd import EtcdStore, parse_address
 
 START_SECONDS = 30.0
@@ -112,7 +112,7 @@ class Cluster:
             try:
                 await (await self.open("ready")).close()
                 return
-            except Unavailable as error:
+            except StoreUnavailable as error:
                 if time.monotonic() > end:
                     logs = [(member.folder / "log").read_text()[-2000:] for member in self.members]
                     raise AssertionError(f"etcd did not start: {error}\n" + "\n".join(logs)) from error

@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fairlead.storage.contract import Change, Key, Record
+from fairlead.storage.contract import Key, Record, Write
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import Entry, View
-from fairlead.storage.watchers import Watcher
+from fairlead.storage.view.fan_out import Watcher
+from fairlead.storage.view.view import Entry, View
 
 
 def finish(record: Record) -> Entry:
@@ -21,7 +21,7 @@ def place_key(place: str) -> Key:
 async def put(store: MemoryStore, place: str, value: bytes | None = b"{}") -> int:
     """Writes, or with None deletes, whatever is there now."""
     found = await store.read(place_key(place))
-    return await store.commit([Change(place_key(place), value, found.revision if found else 0)])
+    return await store.commit([Write(place_key(place), value, found.revision if found else 0)])
 
 
 @asynccontextmanager

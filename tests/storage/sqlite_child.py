@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 
-from fairlead.storage.contract import Change, Store
+from fairlead.storage.contract import Store, Write
 from fairlead.storage.sqlite import SqliteStore
 
 TASKS = 16
@@ -29,7 +29,7 @@ async def write(store: Store, task: int) -> None:
     while True:
         count += 1
         value = b"%d %s" % (count, bytes(500))
-        revision = await store.commit([Change(key, value, old) for key, old in zip(keys, held, strict=True)])
+        revision = await store.commit([Write(key, value, old) for key, old in zip(keys, held, strict=True)])
         say(f"{task} {count} {revision}")
         held = [revision, revision]
 

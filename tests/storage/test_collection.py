@@ -4,13 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.storage import index as index_module
-from fairlead.storage.collection import Collection, Wanted
 from fairlead.storage.contract import Key
-from fairlead.storage.entry import Entry
-from fairlead.storage.index import Index
-from fairlead.storage.runs import Kept
-from fairlead.storage.watchers import Transition
+from fairlead.storage.view import collection as index_module
+from fairlead.storage.view.collection import Collection, Index, IndexQuery
+from fairlead.storage.view.entry import Entry
+from fairlead.storage.view.fan_out import Transition
+from fairlead.storage.view.sorted_chunks import JoinedBytesCache
 
 LOW, HIGH = ("g", "things", "", ""), ("g", "things\x00", "", "")
 
@@ -27,14 +26,14 @@ def write(collection: Collection, revision: int, name: str, new: Entry | None) -
     """As the view does it."""
     previous = collection.entries.get(key(name))
     if new is None:
-        collection.drop(key(name))
+        collection.remove(key(name))
     else:
         collection.put(new)
     collection.history.append(Transition(key(name), revision, previous, new))
 
 
-def meets(found: Entry, wanted: Wanted) -> bool:
-    value = (found.labels if wanted.sort == "labels" else found.selectable).get(wanted.name)
+def meets(found: Entry, wanted: IndexQuery) -> bool:
+    value = (found.labels if wanted.source == "labels" else found.selectable).get(wanted.name)
     return value is not None and (wanted.values is None or value in wanted.values)
 
 
@@ -44,11 +43,11 @@ STEPS = st.lists(
     max_size=60,
 )
 WANTED = (
-    Wanted("labels", "x", frozenset({"1"})),
-    Wanted("labels", "x", frozenset({"1", "3", "none"})),
-    Wanted("labels", "x", None),
-    Wanted("labels", "never", None),
-    Wanted("selectable", "spec.x", frozenset({"2"})),
+    IndexQuery("labels", "x", frozenset({"1"})),
+    IndexQuery("labels", "x", frozenset({"1", "3", "none"})),
+    IndexQuery("labels", "x", None),
+    IndexQuery("labels", "never", None),
+    IndexQuery("selectable", "spec.x", frozenset({"2"})),
 )
 
 
@@ -57,10 +56,10 @@ WANTED = (
 def test_indexes_and_old_snapshots_agree_with_looking_at_everything(
     steps: list[tuple[str, str]], early: bool, back: int, limit: int, low: int
 ) -> None:
-    collection, past = Collection(Kept()), [dict[str, Entry]()]
+    collection, past = Collection(JoinedBytesCache()), [dict[str, Entry]()]
     if early:  # indexes that are kept up from the start, or built in the end
         for each in WANTED:
-            collection.candidates(LOW, HIGH, [each], None)
+            collection.index_scan(LOW, HIGH, [each], None)
     for revision, (name, label) in enumerate(steps, 1):
         now = dict(past[-1])
         now.pop(name, None)
@@ -73,37 +72,37 @@ def test_indexes_and_old_snapshots_agree_with_looking_at_everything(
     for at, stood in ((None, past[-1]), (then, past[then])):
         expected = [stood[name] for name in sorted(stood) if key(name) >= start]
         for wanted in WANTED:
-            found = collection.candidates(start, HIGH, [wanted], at)
+            found = collection.index_scan(start, HIGH, [wanted], at)
             assert [each for each in found if meets(each, wanted)] == [each for each in expected if meets(each, wanted)]
     cut = expected[:limit] if limit else expected
-    assert collection.then(start, HIGH, limit, then) == (cut, len(expected) - len(cut))
+    assert collection.at_revision(start, HIGH, limit, then) == (cut, len(expected) - len(cut))
 
 
 def test_the_most_telling_condition_narrows() -> None:
     everything = [entry(f"{number:03d}", team="a", tier=str(number % 50)) for number in range(100)]
-    collection = Collection(Kept(), everything)
-    common, rare = Wanted("labels", "team", frozenset({"a"})), Wanted("labels", "tier", frozenset({"7"}))
+    collection = Collection(JoinedBytesCache(), everything)
+    common, rare = IndexQuery("labels", "team", frozenset({"a"})), IndexQuery("labels", "tier", frozenset({"7"}))
     for conditions in ([common, rare], [rare, common]):
-        assert [each.key[3] for each in collection.candidates(LOW, HIGH, conditions, None)] == ["007", "057"]
+        assert [each.key[3] for each in collection.index_scan(LOW, HIGH, conditions, None)] == ["007", "057"]
 
 
 def test_names_that_nobody_asks_for_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "MOST_NAMES", 2)
+    monkeypatch.setattr(index_module, "MAX_INDEXED_NAMES", 2)
     index = Index(lambda each: each.labels)
     one = entry("a", x="1", y="1", z="1")
-    index.find("x", None, [one])
-    index.find("y", None, [one])
-    index.find("x", None, [one])
-    index.find("z", None, [one])
-    assert index.find("x", None, []) == [{one.key}], "asked for twice, so it stayed"
-    assert index.find("y", None, []) == [], "built anew, from nothing"
+    index.lookup("x", None, [one])
+    index.lookup("y", None, [one])
+    index.lookup("x", None, [one])
+    index.lookup("z", None, [one])
+    assert index.lookup("x", None, []) == [{one.key}], "asked for twice, so it stayed"
+    assert index.lookup("y", None, []) == [], "built anew, from nothing"
 
 
 def test_values_that_no_object_has_any_more_are_not_kept() -> None:
     index = Index(lambda each: each.labels)
     one, other = entry("a", x="1"), entry("a", x="2")
-    index.find("x", None, [one])
-    index.move(one.key, one, other)
-    assert index.find("x", None, []) == [{one.key}]
-    index.move(one.key, other, None)
-    assert index.find("x", None, []) == []
+    index.lookup("x", None, [one])
+    index.update(one.key, one, other)
+    assert index.lookup("x", None, []) == [{one.key}]
+    index.update(one.key, other, None)
+    assert index.lookup("x", None, []) == []

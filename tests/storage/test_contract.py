@@ -8,15 +8,15 @@ import pytest
 
 from fairlead.storage.contract import (
     FIRST_REVISION,
-    Change,
-    Check,
     Compacted,
-    Conflict,
     Key,
     Page,
+    Precondition,
     Record,
+    RevisionConflict,
     Store,
-    Unavailable,
+    StoreUnavailable,
+    Write,
 )
 
 A, B, C = ("things", "a"), ("things", "b"), ("things", "c")
@@ -25,13 +25,13 @@ A, B, C = ("things", "a"), ("things", "b"), ("things", "c")
 async def put(store: Store, key: Key, value: bytes = b"x") -> int:
     """Writes a key, whatever it held."""
     record = await store.read(key)
-    return await store.commit([Change(key, value, record.revision if record else 0)])
+    return await store.commit([Write(key, value, record.revision if record else 0)])
 
 
 async def drop(store: Store, key: Key) -> int:
     record = await store.read(key)
     assert record is not None
-    return await store.commit([Change(key, None, record.revision)])
+    return await store.commit([Write(key, None, record.revision)])
 
 
 def keys(page: Page) -> list[Key]:
@@ -41,25 +41,25 @@ def keys(page: Page) -> list[Key]:
 async def test_an_empty_store_stands_at_the_first_revision(store: Store) -> None:
     assert await store.revision() == FIRST_REVISION
     assert await store.oldest() == FIRST_REVISION
-    assert await store.scan(()) == Page([], FIRST_REVISION, more=False)
-    assert await store.scan((), at=FIRST_REVISION) == Page([], FIRST_REVISION, more=False)
+    assert await store.scan(()) == Page([], FIRST_REVISION, has_more=False)
+    assert await store.scan((), at=FIRST_REVISION) == Page([], FIRST_REVISION, has_more=False)
 
 
 async def test_what_was_before_the_first_revision_is_compacted(store: Store) -> None:
     with pytest.raises(Compacted) as caught:
         await store.scan((), at=1)
-    assert (caught.value.asked, caught.value.oldest) == (1, FIRST_REVISION)
+    assert (caught.value.requested, caught.value.oldest) == (1, FIRST_REVISION)
 
 
 async def test_a_commit_is_read_back_with_its_revision(store: Store) -> None:
-    revision = await store.commit([Change(A, b"\x00\xffany bytes", 0)])
+    revision = await store.commit([Write(A, b"\x00\xffany bytes", 0)])
     assert revision > FIRST_REVISION
     assert await store.read(A) == Record(A, b"\x00\xffany bytes", revision)
     assert await store.revision() == revision
 
 
 async def test_an_empty_value_is_a_value(store: Store) -> None:
-    revision = await store.commit([Change(A, b"", 0)])
+    revision = await store.commit([Write(A, b"", 0)])
     assert await store.read(A) == Record(A, b"", revision)
 
 
@@ -76,8 +76,8 @@ async def test_every_commit_gets_a_greater_revision(store: Store) -> None:
 
 async def test_creating_a_key_that_exists_is_refused(store: Store) -> None:
     actual = await put(store, A, b"old")
-    with pytest.raises(Conflict) as caught:
-        await store.commit([Change(A, b"new", 0)])
+    with pytest.raises(RevisionConflict) as caught:
+        await store.commit([Write(A, b"new", 0)])
     assert (caught.value.key, caught.value.expected, caught.value.actual) == (A, 0, actual)
     assert await store.read(A) == Record(A, b"old", actual)
     assert await store.revision() == actual
@@ -86,23 +86,23 @@ async def test_creating_a_key_that_exists_is_refused(store: Store) -> None:
 async def test_updating_with_a_stale_revision_is_refused(store: Store) -> None:
     stale = await put(store, A)
     actual = await put(store, A)
-    with pytest.raises(Conflict) as caught:
-        await store.commit([Change(A, b"new", stale)])
+    with pytest.raises(RevisionConflict) as caught:
+        await store.commit([Write(A, b"new", stale)])
     assert (caught.value.expected, caught.value.actual) == (stale, actual)
 
 
 async def test_updating_or_deleting_a_missing_key_is_refused(store: Store) -> None:
     for value in (b"new", None):
-        with pytest.raises(Conflict) as caught:
-            await store.commit([Change(A, value, 1234)])
+        with pytest.raises(RevisionConflict) as caught:
+            await store.commit([Write(A, value, 1234)])
         assert (caught.value.expected, caught.value.actual) == (1234, 0)
 
 
 async def test_deleting_with_a_stale_revision_is_refused(store: Store) -> None:
     stale = await put(store, A)
     await put(store, A, b"kept")
-    with pytest.raises(Conflict):
-        await store.commit([Change(A, None, stale)])
+    with pytest.raises(RevisionConflict):
+        await store.commit([Write(A, None, stale)])
     record = await store.read(A)
     assert record is not None
     assert record.value == b"kept"
@@ -112,17 +112,17 @@ async def test_a_deleted_key_is_absent_and_can_be_created_again(store: Store) ->
     created = await put(store, A)
     deleted = await drop(store, A)
     assert await store.read(A) is None
-    with pytest.raises(Conflict):
-        await store.commit([Change(A, b"x", deleted)])
-    with pytest.raises(Conflict):
-        await store.commit([Change(A, b"x", created)])
-    again = await store.commit([Change(A, b"again", 0)])
+    with pytest.raises(RevisionConflict):
+        await store.commit([Write(A, b"x", deleted)])
+    with pytest.raises(RevisionConflict):
+        await store.commit([Write(A, b"x", created)])
+    again = await store.commit([Write(A, b"again", 0)])
     assert await store.read(A) == Record(A, b"again", again)
 
 
 async def test_a_check_that_holds_lets_the_commit_pass(store: Store) -> None:
     there = await put(store, A)
-    revision = await store.commit([Change(B, b"x", 0)], [Check(A, there), Check(C, 0)])
+    revision = await store.commit([Write(B, b"x", 0)], [Precondition(A, there), Precondition(C, 0)])
     assert await store.read(B) == Record(B, b"x", revision)
     record = await store.read(A)
     assert record is not None
@@ -132,8 +132,8 @@ async def test_a_check_that_holds_lets_the_commit_pass(store: Store) -> None:
 @pytest.mark.parametrize("expected", [0, 1, 999_999])
 async def test_a_check_that_does_not_hold_refuses_the_whole_commit(store: Store, expected: int) -> None:
     there = await put(store, A)
-    with pytest.raises(Conflict) as caught:
-        await store.commit([Change(B, b"x", 0)], [Check(A, expected)])
+    with pytest.raises(RevisionConflict) as caught:
+        await store.commit([Write(B, b"x", 0)], [Precondition(A, expected)])
     assert (caught.value.key, caught.value.expected, caught.value.actual) == (A, expected, there)
     assert await store.read(B) is None
 
@@ -141,14 +141,14 @@ async def test_a_check_that_does_not_hold_refuses_the_whole_commit(store: Store,
 async def test_the_first_change_that_does_not_hold_is_named_before_any_check(store: Store) -> None:
     await put(store, A)
     await put(store, B)
-    with pytest.raises(Conflict) as caught:
-        await store.commit([Change(C, b"x", 0), Change(B, b"x", 0)], [Check(A, 0)])
+    with pytest.raises(RevisionConflict) as caught:
+        await store.commit([Write(C, b"x", 0), Write(B, b"x", 0)], [Precondition(A, 0)])
     assert caught.value.key == B
 
 
 async def test_the_changes_of_a_commit_share_one_revision(store: Store) -> None:
     old = await put(store, A)
-    revision = await store.commit([Change(B, b"b", 0), Change(A, None, old), Change(C, b"c", 0)])
+    revision = await store.commit([Write(B, b"b", 0), Write(A, None, old), Write(C, b"c", 0)])
     page = await store.scan(())
     assert list(page.records) == [Record(B, b"b", revision), Record(C, b"c", revision)]
     assert page.revision == revision
@@ -156,8 +156,8 @@ async def test_the_changes_of_a_commit_share_one_revision(store: Store) -> None:
 
 async def test_a_commit_that_conflicts_in_one_key_changes_none(store: Store) -> None:
     revision = await put(store, C)
-    with pytest.raises(Conflict):
-        await store.commit([Change(A, b"x", 0), Change(B, b"x", 0), Change(C, b"x", 0)])
+    with pytest.raises(RevisionConflict):
+        await store.commit([Write(A, b"x", 0), Write(B, b"x", 0), Write(C, b"x", 0)])
     assert keys(await store.scan(())) == [C]
     assert await store.revision() == revision
 
@@ -166,16 +166,16 @@ async def test_a_commit_that_conflicts_in_one_key_changes_none(store: Store) -> 
     ("changes", "checks"),
     [
         ([], []),
-        ([], [Check(A, 0)]),
-        ([Change(A, b"x", 0), Change(A, b"y", 0)], []),
-        ([Change(A, b"x", 0)], [Check(A, 0)]),
-        ([Change(A, b"x", 0)], [Check(B, 0), Check(B, 0)]),
-        ([Change(A, None, 0)], []),
-        ([Change(("lone surrogate", "\ud800"), b"x", 0)], []),
+        ([], [Precondition(A, 0)]),
+        ([Write(A, b"x", 0), Write(A, b"y", 0)], []),
+        ([Write(A, b"x", 0)], [Precondition(A, 0)]),
+        ([Write(A, b"x", 0)], [Precondition(B, 0), Precondition(B, 0)]),
+        ([Write(A, None, 0)], []),
+        ([Write(("lone surrogate", "\ud800"), b"x", 0)], []),
     ],
 )
 async def test_a_malformed_commit_is_a_programming_error(
-    store: Store, changes: list[Change], checks: list[Check]
+    store: Store, changes: list[Write], checks: list[Precondition]
 ) -> None:
     with pytest.raises(ValueError):
         await store.commit(changes, checks)
@@ -185,29 +185,29 @@ async def test_a_malformed_commit_is_a_programming_error(
 async def test_only_one_of_many_concurrent_writers_wins(store: Store) -> None:
     start = await put(store, A)
     results = await asyncio.gather(
-        *[store.commit([Change(A, str(number).encode(), start)]) for number in range(50)], return_exceptions=True
+        *[store.commit([Write(A, str(number).encode(), start)]) for number in range(50)], return_exceptions=True
     )
     won = [result for result in results if isinstance(result, int)]
     assert len(won) == 1
-    assert sum(isinstance(result, Conflict) for result in results) == 49
+    assert sum(isinstance(result, RevisionConflict) for result in results) == 49
     assert await store.read(A) == Record(A, str(results.index(won[0])).encode(), won[0])
 
 
 async def test_concurrent_commits_get_distinct_revisions(store: Store) -> None:
     """In which order is up to the store: whoever wants one after the other waits for the one."""
-    revisions = await asyncio.gather(*[store.commit([Change(("k", str(n)), b"x", 0)]) for n in range(200)])
+    revisions = await asyncio.gather(*[store.commit([Write(("k", str(n)), b"x", 0)]) for n in range(200)])
     assert len(set(revisions)) == len(revisions)
     assert await store.revision() == max(revisions)
 
 
 async def test_a_cancelled_caller_does_not_disturb_the_others(store: Store) -> None:
-    tasks = [asyncio.create_task(store.commit([Change(("k", str(n)), b"x", 0)])) for n in range(20)]
+    tasks = [asyncio.create_task(store.commit([Write(("k", str(n)), b"x", 0)])) for n in range(20)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
         task.cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, int) for result in results[1::2])
-    assert await store.commit([Change(("last",), b"x", 0)]) == await store.revision()
+    assert await store.commit([Write(("last",), b"x", 0)]) == await store.revision()
 
 
 async def test_scans_come_in_key_order_part_by_part(store: Store) -> None:
@@ -242,11 +242,11 @@ async def test_a_limit_cuts_the_page_and_tells_whether_there_is_more(store: Stor
         await put(store, ("p", name))
     await put(store, ("q", "not of the prefix"))
     page = await store.scan(("p",), limit=3)
-    assert (len(page.records), page.more) == (3, True)
+    assert (len(page.records), page.has_more) == (3, True)
     page = await store.scan(("p",), after=("p", "c"), limit=3)
-    assert (keys(page), page.more) == ([("p", "d")], False)
-    assert not (await store.scan(("p",), limit=4)).more
-    assert not (await store.scan(("p",))).more
+    assert (keys(page), page.has_more) == ([("p", "d")], False)
+    assert not (await store.scan(("p",), limit=4)).has_more
+    assert not (await store.scan(("p",))).has_more
 
 
 async def test_deleted_records_do_not_count_toward_a_limit(store: Store) -> None:
@@ -254,7 +254,7 @@ async def test_deleted_records_do_not_count_toward_a_limit(store: Store) -> None
         await put(store, ("p", name))
     await drop(store, ("p", "b"))
     page = await store.scan(("p",), limit=2)
-    assert (keys(page), page.more) == ([("p", "a"), ("p", "c")], False)
+    assert (keys(page), page.has_more) == ([("p", "a"), ("p", "c")], False)
 
 
 async def test_a_scan_at_an_old_revision_shows_the_old_state(store: Store) -> None:
@@ -292,7 +292,7 @@ async def test_pages_are_one_snapshot_while_others_write(store: Store) -> None:
     writer = asyncio.create_task(disturb())
     page = await store.scan(("p",), limit=7)
     records = list(page.records)
-    while page.more:
+    while page.has_more:
         await asyncio.sleep(0)
         page = await store.scan(("p",), after=records[-1].key, limit=7, at=page.revision)
         records += page.records
@@ -311,7 +311,7 @@ async def test_compaction_takes_older_states_and_keeps_the_state_it_is_given(sto
     assert await store.oldest() == second
     with pytest.raises(Compacted) as caught:
         await store.scan((), at=second - 1)
-    assert (caught.value.asked, caught.value.oldest) == (second - 1, second)
+    assert (caught.value.requested, caught.value.oldest) == (second - 1, second)
     assert first < second - 1
     assert list((await store.scan((), at=second)).records) == [Record(A, b"2", second)]
     assert list((await store.scan((), at=third)).records) == [Record(A, b"3", third)]
@@ -324,7 +324,7 @@ async def test_compaction_keeps_what_was_written_long_before_and_never_since(sto
         newest = await put(store, A)
     await store.compact(newest)
     assert await store.read(B) == Record(B, b"old", old)
-    assert await store.commit([Change(B, b"new", old)]) > newest
+    assert await store.commit([Write(B, b"new", old)]) > newest
 
 
 async def test_a_deletion_that_was_compacted_away_stays_a_deletion(store: Store) -> None:
@@ -334,7 +334,7 @@ async def test_a_deletion_that_was_compacted_away_stays_a_deletion(store: Store)
     assert await store.read(A) is None
     assert keys(await store.scan((), at=deleted)) == []
     assert await store.revision() == deleted
-    assert await store.commit([Change(A, b"again", 0)]) > deleted
+    assert await store.commit([Write(A, b"again", 0)]) > deleted
 
 
 async def test_compaction_never_goes_backwards_nor_beyond_now(store: Store) -> None:
@@ -366,19 +366,26 @@ async def test_scans_see_every_record_while_history_is_forgotten_under_them(stor
 
 
 async def test_check_is_content_while_all_is_well(store: Store) -> None:
-    await store.check()
+    await store.check_writable()
 
 
 async def test_a_closed_store_finishes_what_was_under_way_and_refuses_the_rest(
     open_one: Callable[[Path], Awaitable[Store]], tmp_path: Path
 ) -> None:
     store = await open_one(tmp_path)
-    under_way = [asyncio.create_task(store.commit([Change(("k", str(n)), b"x", 0)])) for n in range(50)]
+    under_way = [asyncio.create_task(store.commit([Write(("k", str(n)), b"x", 0)])) for n in range(50)]
     await asyncio.sleep(0)
     await asyncio.gather(store.close(), store.close())
     assert len(set(await asyncio.gather(*under_way))) == 50
-    commit = store.commit([Change(A, b"x", 0)])
-    for refused in (store.read(A), store.scan(()), commit, store.compact(1), store.scrub(), store.check()):
-        with pytest.raises(Unavailable):
+    commit = store.commit([Write(A, b"x", 0)])
+    for refused in (
+        store.read(A),
+        store.scan(()),
+        commit,
+        store.compact(1),
+        store.purge_deleted(),
+        store.check_writable(),
+    ):
+        with pytest.raises(StoreUnavailable):
             await refused
     await store.close()

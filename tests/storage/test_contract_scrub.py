@@ -2,7 +2,7 @@
 
 import asyncio
 
-from fairlead.storage.contract import Change, Record, Store
+from fairlead.storage.contract import Record, Store, Write
 from tests.storage.test_contract import A, B, drop, keys, put
 
 
@@ -12,7 +12,7 @@ async def test_scrubbing_changes_nothing_that_can_be_seen(store: Store) -> None:
     await put(store, B, b"gone")
     deleted = await drop(store, B)
     await store.compact(first)
-    await store.scrub()
+    await store.purge_deleted()
     assert await store.oldest() == first
     assert await store.revision() == deleted
     assert list((await store.scan((), at=first)).records) == [Record(A, b"1", first)]
@@ -21,6 +21,6 @@ async def test_scrubbing_changes_nothing_that_can_be_seen(store: Store) -> None:
 
 
 async def test_commits_asked_for_while_the_disk_is_scrubbed_happen(store: Store) -> None:
-    writes = [store.commit([Change(("k", str(n)), b"x", 0)]) for n in range(20)]
-    await asyncio.gather(store.scrub(), *writes)
+    writes = [store.commit([Write(("k", str(n)), b"x", 0)]) for n in range(20)]
+    await asyncio.gather(store.purge_deleted(), *writes)
     assert len(keys(await store.scan(()))) == 20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.storage.contract import FIRST_REVISION, Change, Compacted, Event, Key, Store
+from fairlead.storage.contract import FIRST_REVISION, Compacted, Event, Key, Store, Write
 
 A, B = ("things", "a"), ("things", "b")
 Watch = AsyncIterator[Sequence[Event]]
@@ -35,9 +35,9 @@ async def until_revision(watch: Watch, revision: int) -> list[Sequence[Event]]:
 
 
 async def test_a_watch_replays_what_happened_since(store: Store) -> None:
-    first = await store.commit([Change(A, b"1", 0)])
-    second = await store.commit([Change(A, b"2", first), Change(B, b"b", 0)])
-    third = await store.commit([Change(A, None, second)])
+    first = await store.commit([Write(A, b"1", 0)])
+    second = await store.commit([Write(A, b"2", first), Write(B, b"b", 0)])
+    third = await store.commit([Write(A, None, second)])
     everything = [Event(A, b"1", first), Event(A, b"2", second), Event(B, b"b", second), Event(A, None, third)]
     assert await gather(store.watch((), FIRST_REVISION), 4) == everything
     assert await gather(store.watch((), first), 3) == everything[1:]
@@ -45,12 +45,12 @@ async def test_a_watch_replays_what_happened_since(store: Store) -> None:
 
 
 async def test_a_watch_goes_on_live_after_the_replay(store: Store) -> None:
-    first = await store.commit([Change(A, b"1", 0)])
+    first = await store.commit([Write(A, b"1", 0)])
     watch = store.watch((), FIRST_REVISION)
     assert await gather(watch, 1) == [Event(A, b"1", first)]
     waiting = asyncio.create_task(gather(watch, 2))
     await asyncio.sleep(0)
-    second = await store.commit([Change(A, b"2", first), Change(B, b"b", 0)])
+    second = await store.commit([Write(A, b"2", first), Write(B, b"b", 0)])
     assert await waiting == [Event(A, b"2", second), Event(B, b"b", second)]
 
 
@@ -58,7 +58,7 @@ async def test_a_commit_is_with_the_watchers_before_its_caller_hears_of_it(store
     watch = store.watch((), FIRST_REVISION)
     heard = asyncio.create_task(gather(watch, 1))
     await asyncio.sleep(0.01)
-    revision = await store.commit([Change(A, b"1", 0)])
+    revision = await store.commit([Write(A, b"1", 0)])
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert heard.done()
@@ -73,7 +73,7 @@ async def test_a_watch_hears_of_its_prefix_only(store: Store, live: bool) -> Non
     if live:
         await asyncio.sleep(0.01)
     for key in keys:
-        await store.commit([Change(key, b"x", 0)])
+        await store.commit([Write(key, b"x", 0)])
     assert [event.key for event in await heard] == [("a",), ("a", "b"), ("a", "last")]
 
 
@@ -82,36 +82,36 @@ async def test_a_watch_from_the_future_waits_for_it(store: Store) -> None:
     heard = asyncio.create_task(gather(watch, 1))
     await asyncio.sleep(0.01)
     for number in range(3):
-        last = await store.commit([Change(("k", str(number)), b"x", 0)])
+        last = await store.commit([Write(("k", str(number)), b"x", 0)])
     assert await heard == [Event(("k", "2"), b"x", last)]
 
 
 async def test_a_watch_from_before_compaction_is_refused(store: Store) -> None:
-    first = await store.commit([Change(A, b"1", 0)])
-    second = await store.commit([Change(A, b"2", first)])
-    third = await store.commit([Change(A, b"3", second)])
+    first = await store.commit([Write(A, b"1", 0)])
+    second = await store.commit([Write(A, b"2", first)])
+    third = await store.commit([Write(A, b"3", second)])
     await store.compact(second)
     with pytest.raises(Compacted) as caught:
         await anext(store.watch((), first))
-    assert (caught.value.asked, caught.value.oldest) == (first, second)
+    assert (caught.value.requested, caught.value.oldest) == (first, second)
     with pytest.raises(Compacted):
         await anext(store.watch((), 0))
     assert await gather(store.watch((), second), 1) == [Event(A, b"3", third)]
 
 
 async def test_a_deletion_after_the_compacted_revision_is_still_heard_of(store: Store) -> None:
-    created = await store.commit([Change(A, b"1", 0)])
-    deleted = await store.commit([Change(A, None, created)])
+    created = await store.commit([Write(A, b"1", 0)])
+    deleted = await store.commit([Write(A, None, created)])
     await store.compact(created)
     assert await gather(store.watch((), created), 1) == [Event(A, None, deleted)]
 
 
 async def test_a_watcher_that_keeps_up_is_not_disturbed_by_compaction(store: Store) -> None:
-    revision = await store.commit([Change(A, b"0", 0)])
+    revision = await store.commit([Write(A, b"0", 0)])
     watch = store.watch((), FIRST_REVISION)
     events = await gather(watch, 1)
     for number in range(1, 20):
-        revision = await store.commit([Change(A, b"%d" % number, revision)])
+        revision = await store.commit([Write(A, b"%d" % number, revision)])
         await store.compact(revision)
         events += await gather(watch, 1)
     assert [event.value for event in events] == [b"%d" % number for number in range(20)]
@@ -123,32 +123,32 @@ async def test_a_quiet_watcher_is_not_too_old_because_others_were_busy(store: St
     await asyncio.sleep(0.01)
     revision = 0
     for _ in range(20):
-        revision = await store.commit([Change(A, b"busy", revision)])
+        revision = await store.commit([Write(A, b"busy", revision)])
     await store.compact(revision)
-    last = await store.commit([Change(("quiet",), b"x", 0)])
+    last = await store.commit([Write(("quiet",), b"x", 0)])
     assert await heard == [Event(("quiet",), b"x", last)]
 
 
 async def test_a_watcher_far_behind_misses_nothing(store: Store) -> None:
     """More than the store holds for one watcher in memory."""
-    revision = await store.commit([Change(A, b"first", 0)])
+    revision = await store.commit([Write(A, b"first", 0)])
     watch = store.watch((), FIRST_REVISION)
     await gather(watch, 1)
     big = random.Random(1).randbytes(1024 * 1024)
     for _ in range(20):
-        revision = await store.commit([Change(A, big, revision)])
-    last = await store.commit([Change(B, b"last", 0)])
+        revision = await store.commit([Write(A, big, revision)])
+    last = await store.commit([Write(B, b"last", 0)])
     events = [event for batch in await until_revision(watch, last) for event in batch]
     assert [event.revision for event in events] == list(range(revision - 19, last + 1))
     assert all(event.value == big for event in events[:-1])
 
 
 async def test_a_watcher_far_behind_is_told_when_compaction_has_overtaken_it(store: Store) -> None:
-    revision = await store.commit([Change(A, b"first", 0)])
+    revision = await store.commit([Write(A, b"first", 0)])
     watch = store.watch((), FIRST_REVISION)
     await gather(watch, 1)
     for _ in range(20):
-        revision = await store.commit([Change(A, bytes(1024 * 1024), revision)])
+        revision = await store.commit([Write(A, bytes(1024 * 1024), revision)])
     await store.compact(revision)
     with pytest.raises(Compacted):
         await anext(watch)
@@ -164,7 +164,7 @@ async def test_closing_the_store_ends_its_watches(open_one: Callable[[Path], Awa
 
     listeners = [asyncio.create_task(listen()) for _ in range(3)]
     await asyncio.sleep(0.01)
-    await store.commit([Change(A, b"x", 0)])
+    await store.commit([Write(A, b"x", 0)])
     await store.close()
     async with asyncio.timeout(10):
         await asyncio.gather(*listeners)
@@ -186,7 +186,7 @@ async def write(store: Store, writer: int, log: list[Event]) -> None:
         changes = []
         for key in chosen:
             value = None if key in held and rng.random() < 0.3 else b"%d" % number
-            changes.append(Change(key, value, held.get(key, 0)))
+            changes.append(Write(key, value, held.get(key, 0)))
         revision = await store.commit(changes)
         for change in changes:
             log.append(Event(change.key, change.value, revision))
@@ -216,7 +216,7 @@ async def test_watchers_that_start_anywhere_see_the_same_history_under_concurren
             start(((), ("w",), ("w", "1"))[len(started) % 3], since)
         await asyncio.sleep(0.001)
     await asyncio.gather(*writers)
-    ends = [Change((*prefix, "last"), b"end", 0) for prefix in (("w", "1"), ("w",))]
+    ends = [Write((*prefix, "last"), b"end", 0) for prefix in (("w", "1"), ("w",))]
     revision = await store.commit(ends)
     log += [Event(end.key, end.value, revision) for end in ends]
     for (prefix, since, _), task in zip(started, heard, strict=True):

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.storage.contract import FIRST_REVISION, Change, Check, Compacted, Key, Store, Unavailable
-from fairlead.storage.copying import (
-    BATCH_BYTES,
-    BATCH_RECORDS,
-    GAP,
-    UNFINISHED,
-    Occupied,
-    fill,
-    first_above,
-    held_still,
-    refuse_occupied,
-    scanned,
+from fairlead.storage.contract import FIRST_REVISION, Compacted, Key, Precondition, Store, StoreUnavailable, Write
+from fairlead.storage.copy import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_RECORDS,
+    REVISION_GAP,
+    UNFINISHED_KEY,
+    StoreNotEmpty,
+    check_empty,
+    first_revision_after,
+    frozen_records,
+    restore_records,
+    take_snapshot,
 )
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.open import open_store, open_to_fill
+from fairlead.storage.open import open_for_restore, open_store
 from tests.storage.durable import DURABLE
 
 SORTS = pytest.mark.parametrize("sort", DURABLE)
@@ -43,9 +43,9 @@ class Counting(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.commits: list[Sequence[Change]] = []
+        self.commits: list[Sequence[Write]] = []
 
-    async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
+    async def commit(self, changes: Sequence[Write], checks: Sequence[Precondition] = ()) -> int:
         self.commits.append(changes)
         return await super().commit(changes, checks)
 
@@ -55,20 +55,20 @@ async def test_a_filled_store_holds_everything_above_all_old_revisions_and_no_hi
     sort: str, tmp_path: Path
 ) -> None:
     url = await DURABLE[sort](tmp_path / "store")
-    first = first_above(5_000)
-    store = await open_to_fill(url, first)
-    filled = await fill(store, given(SOME))
+    first = first_revision_after(5_000)
+    store = await open_for_restore(url, first)
+    filled = await restore_records(store, given(SOME))
     await store.close()
     store = await open_store(url)
     page = await store.scan(())
     assert {record.key: record.value for record in page.records} == SOME
-    assert all(record.revision > 5_000 + GAP for record in page.records)
+    assert all(record.revision > 5_000 + REVISION_GAP for record in page.records)
     assert (filled.count, filled.revision) == (950, page.revision)
     assert await store.oldest() == filled.revision
     for old in (5_000, first, filled.revision - 1):
         with pytest.raises(Compacted):
             await anext(aiter(store.watch((), old)))
-    assert await store.commit([Change(("new",), b"x", 0)]) > filled.revision
+    assert await store.commit([Write(("new",), b"x", 0)]) > filled.revision
     await store.close()
 
 
@@ -78,10 +78,10 @@ async def test_a_store_that_stands_lower_is_raised_and_goes_on_from_there(sort: 
     store = await open_store(url)
     revision = 0
     for number in range(5):
-        revision = await store.commit([Change(("a",), b"%d" % number, revision)])
+        revision = await store.commit([Write(("a",), b"%d" % number, revision)])
     await store.close()
     for first in (9_000, 7_000, FIRST_REVISION):
-        store = await open_to_fill(url, first)
+        store = await open_for_restore(url, first)
         assert await store.revision() == 9_000
         assert await contents(store) == {("a",): b"4"}
         with pytest.raises(Compacted):
@@ -90,7 +90,7 @@ async def test_a_store_that_stands_lower_is_raised_and_goes_on_from_there(sort: 
     store = await open_store(url)
     found = await store.read(("a",))
     assert found is not None
-    newest = await store.commit([Change(("a",), b"5", found.revision)])
+    newest = await store.commit([Write(("a",), b"5", found.revision)])
     assert 9_000 < newest < 9_100
     await store.compact(newest)
     assert await contents(store) == {("a",): b"5"}
@@ -102,11 +102,11 @@ async def test_a_store_that_holds_something_is_left_as_it_is_unless_asked(sort: 
     url = await DURABLE[sort](tmp_path / "store")
     store = await open_store(url)
     there: dict[Key, bytes] = {("g", "things", "", "0001"): b"old", ("z",): b"older"}
-    revision = await store.commit([Change(key, value, 0) for key, value in there.items()])
-    with pytest.raises(Occupied, match=f"at revision {revision}"):
-        await fill(store, given(SOME))
+    revision = await store.commit([Write(key, value, 0) for key, value in there.items()])
+    with pytest.raises(StoreNotEmpty, match=f"at revision {revision}"):
+        await restore_records(store, given(SOME))
     assert (await contents(store), await store.revision()) == (there, revision)
-    await fill(store, given(SOME), replace=True)
+    await restore_records(store, given(SOME), replace=True)
     assert await contents(store) == SOME
     await store.close()
 
@@ -114,18 +114,18 @@ async def test_a_store_that_holds_something_is_left_as_it_is_unless_asked(sort: 
 @SORTS
 async def test_what_was_not_finished_is_no_store_until_it_is(sort: str, tmp_path: Path) -> None:
     url = await DURABLE[sort](tmp_path / "store")
-    store = await open_to_fill(url)
+    store = await open_for_restore(url)
     with pytest.raises(RuntimeError):
-        await fill(store, given(SOME, RuntimeError()))
+        await restore_records(store, given(SOME, RuntimeError()))
     await store.close()
-    with pytest.raises(Unavailable, match="holds only a part"):
+    with pytest.raises(StoreUnavailable, match="the store is incomplete"):
         await open_store(url)
-    store = await open_to_fill(url)
-    with pytest.raises(Occupied, match="not finished"):
-        await refuse_occupied(store)
-    with pytest.raises(Occupied, match="not finished"):
-        await fill(store, given(SOME))
-    await fill(store, given(SOME), replace=True)
+    store = await open_for_restore(url)
+    with pytest.raises(StoreNotEmpty, match="did not finish"):
+        await check_empty(store)
+    with pytest.raises(StoreNotEmpty, match="did not finish"):
+        await restore_records(store, given(SOME))
+    await restore_records(store, given(SOME), replace=True)
     await store.close()
     store = await open_store(url)
     assert await contents(store) == SOME
@@ -135,9 +135,9 @@ async def test_what_was_not_finished_is_no_store_until_it_is(sort: str, tmp_path
 @pytest.mark.parametrize("failure", [RuntimeError(), None])
 async def test_a_store_is_left_as_it_is_where_nothing_comes(failure: Exception | None) -> None:
     store = MemoryStore()
-    await store.commit([Change(("z",), b"there", 0)])
-    with pytest.raises(Unavailable if failure is None else RuntimeError):
-        await fill(store, given({}, failure), replace=True)
+    await store.commit([Write(("z",), b"there", 0)])
+    with pytest.raises(StoreUnavailable if failure is None else RuntimeError):
+        await restore_records(store, given({}, failure), replace=True)
     assert await contents(store) == {("z",): b"there"}
 
 
@@ -145,18 +145,18 @@ async def test_a_store_that_holds_only_a_part_stays_marked_where_nothing_comes()
     store = MemoryStore()
     for records in (SOME, {}):
         with pytest.raises(RuntimeError):
-            await fill(store, given(records, RuntimeError()), replace=True)
-        assert await store.read(UNFINISHED) is not None
+            await restore_records(store, given(records, RuntimeError()), replace=True)
+        assert await store.read(UNFINISHED_KEY) is not None
 
 
 async def test_commits_are_no_larger_than_every_store_takes() -> None:
     store = Counting()
-    large: dict[Key, bytes] = {("z", str(number)): bytes(BATCH_BYTES // 2) for number in range(5)}
-    await fill(store, given(SOME | large | {("zz",): bytes(2 * BATCH_BYTES)}))
-    filling = [commit for commit in store.commits if commit[0].key != UNFINISHED]
-    assert max(len(commit) for commit in filling) == BATCH_RECORDS
+    large: dict[Key, bytes] = {("z", str(number)): bytes(MAX_BATCH_BYTES // 2) for number in range(5)}
+    await restore_records(store, given(SOME | large | {("zz",): bytes(2 * MAX_BATCH_BYTES)}))
+    filling = [commit for commit in store.commits if commit[0].key != UNFINISHED_KEY]
+    assert max(len(commit) for commit in filling) == MAX_BATCH_RECORDS
     weights = [sum(len(change.value or b"") for change in commit) for commit in filling]
-    assert sorted(weights)[-2:] == [BATCH_BYTES, 2 * BATCH_BYTES]
+    assert sorted(weights)[-2:] == [MAX_BATCH_BYTES, 2 * MAX_BATCH_BYTES]
 
 
 async def test_somebody_else_who_writes_meanwhile_is_noticed() -> None:
@@ -165,41 +165,43 @@ async def test_somebody_else_who_writes_meanwhile_is_noticed() -> None:
     async def disturbed(key: Key) -> AsyncGenerator[tuple[Key, bytes]]:
         for pair in SOME.items():
             yield pair
-        await store.commit([Change(key, b"theirs", 0)])
+        await store.commit([Write(key, b"theirs", 0)])
         yield ("z", "b"), b"ours"
 
     for key in (("z", "b"), ("z", "c")):
-        with pytest.raises(Unavailable, match="stop all servers"):
-            await fill(store, disturbed(key), replace=True)
-    assert await store.read(UNFINISHED) is not None
+        with pytest.raises(StoreUnavailable, match="stop all servers"):
+            await restore_records(store, disturbed(key), replace=True)
+    assert await store.read(UNFINISHED_KEY) is not None
 
 
 async def test_a_source_that_is_written_to_meanwhile_is_refused() -> None:
     source = MemoryStore()
-    await source.commit([Change(("a",), b"1", 0), Change(("b",), b"2", 0)])
-    records = held_still(source, await scanned(source))
+    await source.commit([Write(("a",), b"1", 0), Write(("b",), b"2", 0)])
+    records = frozen_records(source, await take_snapshot(source))
     assert (await anext(records)).key == ("a",)
-    await source.commit([Change(("c",), b"3", 0)])
+    await source.commit([Write(("c",), b"3", 0)])
     assert (await anext(records)).key == ("b",)
-    with pytest.raises(Unavailable, match="written to meanwhile"):
+    with pytest.raises(StoreUnavailable, match="modified in the meantime"):
         await anext(records)
 
 
 async def test_a_source_whose_history_is_forgotten_meanwhile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.storage.copying.PAGE", 1)
+    monkeypatch.setattr("fairlead.storage.copy.PAGE_SIZE", 1)
     source = MemoryStore()
-    await source.commit([Change(("a",), b"1", 0), Change(("b",), b"2", 0)])
-    records = (await scanned(source)).records
+    await source.commit([Write(("a",), b"1", 0), Write(("b",), b"2", 0)])
+    records = (await take_snapshot(source)).records
     assert (await anext(records)).key == ("a",)
-    await source.compact(await source.commit([Change(("c",), b"3", 0)]))
-    with pytest.raises(Unavailable, match="history_seconds"):
+    await source.compact(await source.commit([Write(("c",), b"3", 0)]))
+    with pytest.raises(StoreUnavailable, match="history_seconds"):
         await anext(records)
 
 
 async def test_two_who_fill_a_store_at_once_do_not_mix(tmp_path: Path) -> None:
-    store = await open_to_fill(f"sqlite:{tmp_path}/store.db")
+    store = await open_for_restore(f"sqlite:{tmp_path}/store.db")
     other = dict.fromkeys(SOME, b"other")
-    results = await asyncio.gather(fill(store, given(SOME)), fill(store, given(other)), return_exceptions=True)
-    assert sorted(isinstance(result, (Unavailable, Occupied)) for result in results) == [False, True]
+    results = await asyncio.gather(
+        restore_records(store, given(SOME)), restore_records(store, given(other)), return_exceptions=True
+    )
+    assert sorted(isinstance(result, (StoreUnavailable, StoreNotEmpty)) for result in results) == [False, True]
     assert await contents(store) in (SOME, other)
     await store.close()

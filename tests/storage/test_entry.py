@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Mapping
 
-from fairlead.storage.entry import Entry
+from fairlead.storage.view.entry import Entry
 
 KEY = ("g", "things", "ns", "a")
 LABELS: Mapping[str, str] = {"team": "red"}
@@ -43,5 +43,5 @@ def test_the_garbage_collector_has_nothing_to_do_with_entries() -> None:
 def test_another_form_keeps_everything_else() -> None:
     entry = Entry(KEY, 7, b"served", None, None, b"whole", lambda body: ({"read": body.decode()}, {}))
     other = entry.with_body(b"other")
-    assert (other.key, other.revision, other.body, other.whole) == (KEY, 7, b"other", b"whole")
+    assert (other.key, other.revision, other.body, other.full_body) == (KEY, 7, b"other", b"whole")
     assert other.labels == {"read": "whole"}

@@ -2,16 +2,16 @@
 
 import pytest
 
-from fairlead.storage.etcd.address import Address, parse_address
+from fairlead.storage.etcd.address import EtcdAddress, parse_address
 
 
 def test_a_host_is_enough() -> None:
-    assert parse_address("//db", {}) == Address(("db:2379",), "/fairlead/")
+    assert parse_address("//db", {}) == EtcdAddress(("db:2379",), "/fairlead/")
 
 
 def test_everything_can_be_said() -> None:
     address = parse_address("//ann:p%40ss@a:1,[::1],b/some/prefix/?ca=/ca.pem&cert=c.pem&key=k.pem", {})
-    assert address == Address(
+    assert address == EtcdAddress(
         ("a:1", "[::1]:2379", "b:2379"), "/some/prefix/", True, "/ca.pem", "c.pem", "k.pem", "ann", "p@ss"
     )
 

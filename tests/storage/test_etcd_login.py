@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fairlead.storage.contract import FIRST_REVISION, Change, Unavailable
+from fairlead.storage.contract import FIRST_REVISION, StoreUnavailable, Write
 from fairlead.storage.etcd import EtcdStore, parse_address
-from fairlead.storage.etcd.client import Client
+from fairlead.storage.etcd.client import EtcdClient
 from tests.storage.etcd_server import Cluster, running_etcd
 
 A = ("things", "a")
@@ -53,7 +53,7 @@ def write_certificates(folder: Path) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is refused is refused at once, not after ten seconds of trying."""
-    monkeypatch.setattr(Client.ask, "__defaults__", (0.5,))
+    monkeypatch.setattr(EtcdClient.call_idempotent, "__defaults__", (0.5,))
 
 
 async def test_tls_with_a_client_certificate(tmp_path: Path, impatient: None) -> None:
@@ -63,14 +63,14 @@ async def test_tls_with_a_client_certificate(tmp_path: Path, impatient: None) ->
     options = f"?ca={tmp_path}/ca.pem&cert={tmp_path}/cert.pem&key={tmp_path}/key.pem"
     async with running_etcd(tmp_path, 1, files, "https", options) as cluster:
         store = await cluster.open()
-        assert await store.commit([Change(A, b"x", 0)]) == FIRST_REVISION + 1
+        assert await store.commit([Write(A, b"x", 0)]) == FIRST_REVISION + 1
         await store.close()
         for options in ("", f"?ca={tmp_path}/ca.pem", "?tls=true"):
             cluster.options = options
-            with pytest.raises(Unavailable, match="cannot be reached"):
+            with pytest.raises(StoreUnavailable, match="cannot be reached"):
                 await cluster.open()
         cluster.options = f"?ca={tmp_path}/missing.pem"
-        with pytest.raises(Unavailable, match=r"missing\.pem: No such file"):
+        with pytest.raises(StoreUnavailable, match=r"missing\.pem: No such file"):
             await cluster.open()
 
 
@@ -93,29 +93,29 @@ async def test_a_user_with_a_password_and_with_nothing_but_the_prefix(tmp_path: 
         enable_logins(cluster)
         cluster.login = "ann:secret@"
         store = await cluster.open()
-        first = await store.commit([Change(A, b"1", 0)])
+        first = await store.commit([Write(A, b"1", 0)])
         [member] = cluster.members
         member.kill()
         member.start()  # etcd forgets its tokens
         monitor = store.watch((), first)
-        second = await store.commit([Change(A, b"2", first)])
+        second = await store.commit([Write(A, b"2", first)])
         assert [event.revision for event in await anext(monitor)] == [second]
         await store.compact(second)
         assert await store.oldest() == second
         await store.close()
         for login, prefix, problem in (
-            ("", "tests", "wants a login"),
-            ("ann:wrong@", "tests", "does not know this user"),
+            ("", "tests", "requires authentication"),
+            ("ann:wrong@", "tests", "rejects this user"),
             ("ann:secret@", "elsewhere", "readwrite on the prefix"),
         ):
             cluster.login = login
-            with pytest.raises(Unavailable, match=problem):
+            with pytest.raises(StoreUnavailable, match=problem):
                 await cluster.open(prefix)
 
 
 async def test_a_login_at_an_etcd_without_logins_says_so(tmp_path: Path) -> None:
     async with running_etcd(tmp_path) as cluster:
-        with pytest.raises(Unavailable, match="remove the user"):
+        with pytest.raises(StoreUnavailable, match="remove the user"):
             await EtcdStore.open(parse_address(f"//ann:secret@{cluster.members[0].endpoint}", {}))
 
 

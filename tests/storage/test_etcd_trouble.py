@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.storage.contract import FIRST_REVISION, Change, Compacted, Conflict, Event, Record, Store, Unavailable
+from fairlead.storage.contract import (
+    FIRST_REVISION,
+    Compacted,
+    Event,
+    Record,
+    RevisionConflict,
+    Store,
+    StoreUnavailable,
+    Write,
+)
 from fairlead.storage.etcd import EtcdStore, parse_address
-from fairlead.storage.etcd.client import TXN, Client
-from fairlead.storage.etcd.failures import Lost
-from fairlead.storage.etcd.messages import Outcome, watching
+from fairlead.storage.etcd.address import UnknownOutcome
+from fairlead.storage.etcd.client import TXN, EtcdClient
+from fairlead.storage.etcd.messages import TxnResponse, watch_request
 from tests.storage.etcd_proxy import Proxy
 from tests.storage.etcd_server import Cluster, free_ports, open_etcd, running_etcd, shared
 
@@ -95,22 +104,22 @@ async def until_read(store: Store, value: bytes) -> Record:
 async def test_a_commit_whose_answer_was_lost_is_found_and_not_made_twice(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
-    first = await store.commit([Change(A, b"1", 0)])
+    first = await store.commit([Write(A, b"1", 0)])
     proxy.answers.clear()
-    commit = asyncio.create_task(store.commit([Change(A, b"2", first)]))
+    commit = asyncio.create_task(store.commit([Write(A, b"2", first)]))
     written = await until_read(direct, b"2")
     proxy.cut()
     proxy.answers.set()
     assert await commit == written.revision
     assert await store.read(A) == written
-    await store.check()
+    await store.check_writable()
 
 
 async def test_a_commit_that_never_arrived_is_made_once(proxy: Proxy, store: EtcdStore, direct: EtcdStore) -> None:
-    first = await store.commit([Change(A, b"1", 0)])
+    first = await store.commit([Write(A, b"1", 0)])
     proxy.requests.clear()
-    commit = asyncio.create_task(store.commit([Change(A, b"2", first)]))
-    others = [asyncio.create_task(store.commit([Change(("k", str(n)), b"x", 0)])) for n in range(20)]
+    commit = asyncio.create_task(store.commit([Write(A, b"2", first)]))
+    others = [asyncio.create_task(store.commit([Write(("k", str(n)), b"x", 0)])) for n in range(20)]
     await asyncio.sleep(0.1)
     proxy.cut()
     proxy.requests.set()
@@ -125,14 +134,14 @@ async def test_a_commit_that_never_arrived_is_made_once(proxy: Proxy, store: Etc
 async def test_a_commit_that_lost_to_another_while_its_answer_was_lost_is_a_conflict(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
-    first = await store.commit([Change(A, b"1", 0)])
+    first = await store.commit([Write(A, b"1", 0)])
     proxy.requests.clear()
-    commit = asyncio.create_task(store.commit([Change(A, b"mine", first)]))
+    commit = asyncio.create_task(store.commit([Write(A, b"mine", first)]))
     await asyncio.sleep(0.05)
-    winner = await direct.commit([Change(A, b"theirs", first)])
+    winner = await direct.commit([Write(A, b"theirs", first)])
     proxy.cut()
     proxy.requests.set()
-    with pytest.raises(Conflict) as caught:
+    with pytest.raises(RevisionConflict) as caught:
         await commit
     assert (caught.value.expected, caught.value.actual) == (first, winner)
 
@@ -142,18 +151,18 @@ async def test_a_commit_that_arrives_after_it_was_given_up_changes_nothing(
 ) -> None:
     """As a request can that was on its way between two members when the connection broke."""
     late: list[bytes] = []
-    call = Client.call
+    call = EtcdClient.call
 
-    async def lose_the_first(client: Client, method: str, request: bytes, seconds: float = 5.0) -> bytes:
+    async def lose_the_first(client: EtcdClient, method: str, request: bytes, seconds: float = 5.0) -> bytes:
         if method == TXN and not late:
             late.append(request)
-            raise Lost("cut")
+            raise UnknownOutcome("cut")
         return await call(client, method, request, seconds)
 
-    monkeypatch.setattr(Client, "call", lose_the_first)
-    created = await store.commit([Change(A, b"1", 0)])
-    deleted = await store.commit([Change(A, None, created)])
-    outcome = Outcome.parse(await call(store._client, TXN, late[0]))
+    monkeypatch.setattr(EtcdClient, "call", lose_the_first)
+    created = await store.commit([Write(A, b"1", 0)])
+    deleted = await store.commit([Write(A, None, created)])
+    outcome = TxnResponse.parse(await call(store._client, TXN, late[0]))
     assert not outcome.succeeded
     assert await store.read(A) is None
     assert await store.revision() == deleted
@@ -162,19 +171,19 @@ async def test_a_commit_that_arrives_after_it_was_given_up_changes_nothing(
 async def test_a_commit_that_cannot_be_found_out_about_says_so(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.storage.etcd.writer.ASK_SECONDS", 0.5)
+    monkeypatch.setattr("fairlead.storage.etcd.writer.RETRY_TIMEOUT", 0.5)
     proxy.answers.clear()
-    commit = asyncio.create_task(store.commit([Change(A, b"1", 0)]))
+    commit = asyncio.create_task(store.commit([Write(A, b"1", 0)]))
     await until_read(direct, b"1")
     port = proxy.port
     await proxy.stop()
-    with pytest.raises(Unavailable, match="may have been made or not"):
+    with pytest.raises(StoreUnavailable, match="unknown whether the write was committed"):
         await commit
     proxy.port = port
     proxy.answers.set()
     await proxy.start()
-    await store.check()
-    assert await store.commit([Change(B, b"2", 0)]) == await direct.revision()
+    await store.check_writable()
+    assert await store.commit([Write(B, b"2", 0)]) == await direct.revision()
 
 
 async def test_a_watch_goes_on_through_many_cuts_without_gaps_or_doubles(
@@ -184,7 +193,7 @@ async def test_a_watch_goes_on_through_many_cuts_without_gaps_or_doubles(
     revisions: list[int] = []
     for number in range(60):
         writer = store if number % 2 else direct
-        revisions.append(await writer.commit([Change(("k", str(number), part), b"x", 0) for part in "ab"]))
+        revisions.append(await writer.commit([Write(("k", str(number), part), b"x", 0) for part in "ab"]))
         if number % 10 == 5:
             proxy.cut()
     events = await listener.until(revisions[-1])
@@ -194,20 +203,20 @@ async def test_a_watch_goes_on_through_many_cuts_without_gaps_or_doubles(
 async def test_a_watcher_that_was_cut_off_during_a_compaction_is_told(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
-    revision = await store.commit([Change(A, b"1", 0)])
+    revision = await store.commit([Write(A, b"1", 0)])
     watch = store.watch((), FIRST_REVISION)
     assert len(await anext(watch)) == 1
     port = proxy.port
     await proxy.stop()
     for _ in range(5):
-        revision = await direct.commit([Change(A, b"2", revision)])
+        revision = await direct.commit([Write(A, b"2", revision)])
     await direct.compact(revision)
     proxy.port = port
     await proxy.start()
     async with asyncio.timeout(20):
         with pytest.raises(Compacted):
             await anext(watch)
-    last = await direct.commit([Change(A, b"3", revision)])
+    last = await direct.commit([Write(A, b"3", revision)])
     async with asyncio.timeout(20):
         assert await anext(store.watch((), revision)) == [Event(A, b"3", last)]
 
@@ -215,27 +224,27 @@ async def test_a_watcher_that_was_cut_off_during_a_compaction_is_told(
 async def test_a_watcher_that_was_cut_off_and_missed_nothing_is_not_disturbed_by_a_compaction(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore, cluster: Cluster, prefix: str
 ) -> None:
-    revision = await store.commit([Change(A, b"1", 0)])
+    revision = await store.commit([Write(A, b"1", 0)])
     watch = store.watch((), FIRST_REVISION)
     assert await anext(watch) == [Event(A, b"1", revision)]
     port = proxy.port
     await proxy.stop()
     neighbour = await cluster.open(f"{prefix}-neighbour")
     for number in range(5):
-        theirs = await neighbour.commit([Change(("k", str(number)), b"x", 0)])
+        theirs = await neighbour.commit([Write(("k", str(number)), b"x", 0)])
     await neighbour.compact(theirs)
     await neighbour.close()
     proxy.port = port
     await proxy.start()
-    last = await store.commit([Change(A, b"2", revision)])
+    last = await store.commit([Write(A, b"2", revision)])
     async with asyncio.timeout(20):
         assert await anext(watch) == [Event(A, b"2", last)]
 
 
 async def test_an_etcd_that_is_not_there_is_unavailable_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client.ask, "__defaults__", (0.5,))
+    monkeypatch.setattr(EtcdClient.call_idempotent, "__defaults__", (0.5,))
     [port] = free_ports(1)
-    with pytest.raises(Unavailable, match=f"etcd at 127.0.0.1:{port} cannot be reached"):
+    with pytest.raises(StoreUnavailable, match=f"etcd at 127.0.0.1:{port} cannot be reached"):
         await EtcdStore.open(parse_address(f"//127.0.0.1:{port}", {}))
 
 
@@ -243,23 +252,23 @@ async def test_a_member_that_is_not_there_is_passed_over(cluster: Cluster, prefi
     [port] = free_ports(1)
     address = parse_address(f"//127.0.0.1:{port},{cluster.members[0].endpoint}/{prefix}", {})
     store = await EtcdStore.open(address)
-    assert await store.commit([Change(A, b"x", 0)]) == FIRST_REVISION + 1
+    assert await store.commit([Write(A, b"x", 0)]) == FIRST_REVISION + 1
     await store.close()
 
 
 async def test_a_watch_that_is_given_up_before_its_connection_stands_ends() -> None:
     """Left to gRPC it would wait for ever, and this server would hear of nothing any more, however well etcd does."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = Client(parse_address(f"//127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{free_ports(1)[0]}/x", {}))
+        client = EtcdClient(parse_address(f"//127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{free_ports(1)[0]}/x", {}))
 
         async def follow() -> None:
-            async for _ in client.watch(watching(b"a", b"b", 1)):
+            async for _ in client.watch(watch_request(b"a", b"b", 1)):
                 pass
 
         following = asyncio.create_task(follow())
         await asyncio.to_thread(silent.accept)
-        client.leave(0)
-        with pytest.raises(Lost, match="given up"):
+        client.fail_over(0)
+        with pytest.raises(UnknownOutcome, match="given up"):
             async with asyncio.timeout(20):
                 await following
         await client.close()
@@ -274,7 +283,7 @@ async def test_a_restart_of_etcd_loses_nothing(tmp_path: Path) -> None:
             if number % 10 == 5:
                 cluster.members[0].kill()
                 cluster.members[0].start()
-            acknowledged[await store.commit([Change(("k", str(number)), b"x", 0)])] = str(number)
+            acknowledged[await store.commit([Write(("k", str(number)), b"x", 0)])] = str(number)
         events = await listener.until(max(acknowledged))
         assert {event.revision: event.key[1] for event in events} == acknowledged
         assert len(events) == 30
@@ -286,7 +295,7 @@ async def test_the_others_go_on_when_a_member_fails(
     tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each member in turn, so also the leader, and the one that the store talks to."""
-    monkeypatch.setattr(Client.call, "__defaults__", (0.5,))
+    monkeypatch.setattr(EtcdClient.call, "__defaults__", (0.5,))
     async with running_etcd(tmp_path, 3) as cluster:
         stores = [await cluster.open(), await cluster.open(members=cluster.members[::-1])]
         listeners = [Listener(store) for store in stores]
@@ -303,7 +312,7 @@ async def test_the_others_go_on_when_a_member_fails(
         for writer in writers:
             writer.cancel()
         await asyncio.gather(*writers, return_exceptions=True)
-        last = await stores[0].commit([Change(("end",), b"", 0)])
+        last = await stores[0].commit([Write(("end",), b"", 0)])
         for listener in listeners:
             judge_counting(await listener.until(last), len(stores))
         for store in stores:
@@ -314,7 +323,7 @@ async def count_up(store: Store, name: str) -> None:
     """Each commit counts on from the one before: a lost, doubled or invented one shows."""
     revision = 0
     for number in count(1):
-        revision = await store.commit([Change(("count", name), str(number).encode(), revision)])
+        revision = await store.commit([Write(("count", name), str(number).encode(), revision)])
 
 
 def judge_counting(events: list[Event], writers: int) -> None:
@@ -329,13 +338,13 @@ async def test_an_etcd_restored_from_an_older_backup_is_not_followed(tmp_path: P
     async with running_etcd(tmp_path) as cluster:
         [member] = cluster.members
         store = await cluster.open()
-        first = await store.commit([Change(A, b"1", 0)])
+        first = await store.commit([Write(A, b"1", 0)])
         member.kill()
         shutil.copytree(member.folder / "data", tmp_path / "backup")
         member.start()
         await cluster.ready()
         for number in range(2):
-            await store.commit([Change(("lost", str(number)), b"x", 0)])
+            await store.commit([Write(("lost", str(number)), b"x", 0)])
         member.kill()
         shutil.rmtree(member.folder / "data")
         shutil.move(tmp_path / "backup", member.folder / "data")
@@ -344,9 +353,9 @@ async def test_an_etcd_restored_from_an_older_backup_is_not_followed(tmp_path: P
         # As far as before by its numbers, and yet another history.
         other = await cluster.open()
         for number in range(3):
-            await other.commit([Change(("other", str(number)), b"x", 0)])
+            await other.commit([Write(("other", str(number)), b"x", 0)])
         await other.close()
-        with pytest.raises(Unavailable, match="restored from a backup"):
+        with pytest.raises(StoreUnavailable, match="restored from a backup"):
             for _ in range(2_000):
                 await store.read(A)
                 await asyncio.sleep(0.01)

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 
 from fairlead.storage.contract import Event, Key
-from fairlead.storage.feed import PENDING_BYTES, PIECE_BYTES, Feed, cut_piece
+from fairlead.storage.watch_feed import CHUNK_BYTES, MAX_PENDING_BYTES, WatchFeed, take_chunk
 
 KEY = ("k",)
-BIG = bytes(PENDING_BYTES // 4)
+BIG = bytes(MAX_PENDING_BYTES // 4)
 
 
 class Past:
@@ -22,7 +22,7 @@ class Past:
         await asyncio.sleep(0)
         return [event for event in self.events if since < event.revision <= upto], upto
 
-    def publish(self, feed: Feed, value: bytes) -> None:
+    def publish(self, feed: WatchFeed, value: bytes) -> None:
         event = Event(KEY, value, feed.revision + 1)
         self.events.append(event)
         feed.publish(event.revision, [event])
@@ -30,8 +30,8 @@ class Past:
 
 async def test_a_watcher_that_keeps_up_never_asks_for_the_past() -> None:
     past = Past()
-    feed = Feed(100, 100, past.replay)
-    watch = feed.follow((), 100)
+    feed = WatchFeed(100, 100, past.replay)
+    watch = feed.subscribe((), 100)
     for _ in range(20):
         waiting = asyncio.ensure_future(anext(watch))
         await asyncio.sleep(0)
@@ -42,8 +42,8 @@ async def test_a_watcher_that_keeps_up_never_asks_for_the_past() -> None:
 
 async def test_a_watcher_that_falls_behind_reads_back_what_was_dropped() -> None:
     past = Past()
-    feed = Feed(100, 100, past.replay)
-    watch = feed.follow((), 100)
+    feed = WatchFeed(100, 100, past.replay)
+    watch = feed.subscribe((), 100)
     waiting = asyncio.ensure_future(anext(watch))
     await asyncio.sleep(0)
     past.publish(feed, b"first")
@@ -59,9 +59,9 @@ async def test_a_watcher_that_falls_behind_reads_back_what_was_dropped() -> None
 
 async def test_what_is_dropped_during_a_replay_is_read_back_after_it() -> None:
     past = Past()
-    feed = Feed(100, 100, past.replay)
+    feed = WatchFeed(100, 100, past.replay)
     past.publish(feed, b"past")
-    watch = feed.follow((), 100)
+    watch = feed.subscribe((), 100)
     waiting = asyncio.ensure_future(anext(watch))
     await asyncio.sleep(0)
     for _ in range(10):
@@ -75,19 +75,19 @@ async def test_what_is_dropped_during_a_replay_is_read_back_after_it() -> None:
 
 async def test_a_watch_that_was_left_is_forgotten() -> None:
     past = Past()
-    feed = Feed(100, 100, past.replay)
-    watch = feed.follow((), 100)
+    feed = WatchFeed(100, 100, past.replay)
+    watch = feed.subscribe((), 100)
     waiting = asyncio.ensure_future(anext(watch))
     await asyncio.sleep(0)
-    assert len(feed._tails) == 1
+    assert len(feed._subscriptions) == 1
     waiting.cancel()
     await asyncio.wait([waiting])
-    assert len(feed._tails) == 0
+    assert len(feed._subscriptions) == 0
 
 
 def test_a_piece_ends_between_two_commits() -> None:
-    half = bytes(PIECE_BYTES // 2)
+    half = bytes(CHUNK_BYTES // 2)
     events = [Event(KEY, half, revision) for revision in (1, 2, 2, 2, 2, 3, 4)]
-    assert cut_piece(events, 9) == (events[:5], 2)
-    assert cut_piece(events[5:], 9) == (events[5:], 9)
-    assert cut_piece([], 9) == ([], 9)
+    assert take_chunk(events, 9) == (events[:5], 2)
+    assert take_chunk(events[5:], 9) == (events[5:], 9)
+    assert take_chunk([], 9) == ([], 9)

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.storage.contract import Change, Conflict, Key, Unavailable
-from fairlead.storage.fenced import Fence, Fenced, LostLead
+from fairlead.storage.contract import Key, RevisionConflict, StoreUnavailable, Write
+from fairlead.storage.fenced import Fence, FencedStore, LeadershipLost
 from fairlead.storage.memory import MemoryStore
 
 LEASE: Key = ("coordination.k8s.io", "leases", "system", "lead")
@@ -19,12 +19,12 @@ class Setting:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.fence = Fence(LEASE)
-        self.fenced = Fenced(self.store, self.fence)
+        self.fenced = FencedStore(self.store, self.fence)
         self.lease = 0
 
     async def renew(self, holder: bytes = b"us") -> int:
         """Moves the lease in the store; the fence is told by whoever calls."""
-        self.lease = await self.store.commit([Change(LEASE, holder, self.lease)])
+        self.lease = await self.store.commit([Write(LEASE, holder, self.lease)])
         return self.lease
 
     async def thing(self) -> bytes | None:
@@ -35,50 +35,50 @@ class Setting:
 @pytest.fixture
 async def setting() -> AsyncIterator[Setting]:
     made = Setting()
-    made.fence.move(await made.renew())
+    made.fence.update(await made.renew())
     yield made
     await made.store.close()
 
 
 async def test_the_holder_writes(setting: Setting) -> None:
-    revision = await setting.fenced.commit([Change(THING, b"1", 0)])
+    revision = await setting.fenced.commit([Write(THING, b"1", 0)])
     assert await setting.thing() == b"1"
     assert await setting.fenced.revision() == revision
 
 
 async def test_whoever_never_had_the_lease_writes_and_forgets_nothing(setting: Setting) -> None:
-    never = Fenced(setting.store, Fence(LEASE))
-    with pytest.raises(LostLead):
-        await never.commit([Change(THING, b"1", 0)])
-    with pytest.raises(LostLead):
+    never = FencedStore(setting.store, Fence(LEASE))
+    with pytest.raises(LeadershipLost):
+        await never.commit([Write(THING, b"1", 0)])
+    with pytest.raises(LeadershipLost):
         await never.compact(await setting.store.revision())
-    with pytest.raises(LostLead):
-        await never.scrub()
+    with pytest.raises(LeadershipLost):
+        await never.purge_deleted()
     assert await setting.thing() is None and await setting.store.oldest() < await setting.store.revision()
 
 
 async def test_a_sleeper_who_wakes_up_writes_nothing_and_learns_why(setting: Setting) -> None:
     """He still believes that he leads. His renewal finds out, and then so does everybody who waits for it."""
     await setting.renew(b"another")
-    writing = asyncio.create_task(setting.fenced.commit([Change(THING, b"stale", 0)]))
-    await setting.fence.doubted.wait()
+    writing = asyncio.create_task(setting.fenced.commit([Write(THING, b"stale", 0)]))
+    await setting.fence.renewal_requested.wait()
     assert not writing.done()
-    setting.fence.drop()
-    with pytest.raises(LostLead, match="does not lead any more"):
+    setting.fence.release()
+    with pytest.raises(LeadershipLost, match="no longer the leader"):
         await writing
     assert await setting.thing() is None
 
 
 def test_a_lost_lead_is_something_that_passes() -> None:
     """So that it becomes an answer that controllers know how to live with."""
-    assert issubclass(LostLead, Unavailable)
+    assert issubclass(LeadershipLost, StoreUnavailable)
 
 
 async def test_a_commit_that_crosses_our_own_renewal_is_made_once_the_renewal_is_known(setting: Setting) -> None:
     renewed = await setting.renew()
-    writing = asyncio.create_task(setting.fenced.commit([Change(THING, b"1", 0)]))
-    await setting.fence.doubted.wait()
-    setting.fence.move(renewed)
+    writing = asyncio.create_task(setting.fenced.commit([Write(THING, b"1", 0)]))
+    await setting.fence.renewal_requested.wait()
+    setting.fence.update(renewed)
     revision = await writing
     assert await setting.thing() == b"1"
     assert revision == renewed + 1 == await setting.store.revision()
@@ -86,42 +86,42 @@ async def test_a_commit_that_crosses_our_own_renewal_is_made_once_the_renewal_is
 
 async def test_a_renewal_that_is_known_already_is_not_asked_for_again(setting: Setting) -> None:
     before = setting.fence.revision
-    setting.fence.move(await setting.renew())
-    await setting.fence.moved_from(before)
-    assert not setting.fence.doubted.is_set()
+    setting.fence.update(await setting.renew())
+    await setting.fence.wait_newer(before)
+    assert not setting.fence.renewal_requested.is_set()
 
 
 async def test_a_renewal_settles_all_doubts(setting: Setting) -> None:
     renewed = await setting.renew()
-    writing = [asyncio.create_task(setting.fenced.commit([Change((*THING[:3], str(n)), b"", 0)])) for n in range(20)]
-    await setting.fence.doubted.wait()
-    setting.fence.move(renewed)
+    writing = [asyncio.create_task(setting.fenced.commit([Write((*THING[:3], str(n)), b"", 0)])) for n in range(20)]
+    await setting.fence.renewal_requested.wait()
+    setting.fence.update(renewed)
     assert len(set(await asyncio.gather(*writing))) == 20
-    assert not setting.fence.doubted.is_set()
+    assert not setting.fence.renewal_requested.is_set()
 
 
 async def test_other_conflicts_are_the_callers(setting: Setting) -> None:
-    with pytest.raises(Conflict) as caught:
-        await setting.fenced.commit([Change(THING, b"1", 7)])
+    with pytest.raises(RevisionConflict) as caught:
+        await setting.fenced.commit([Write(THING, b"1", 7)])
     assert caught.value.key == THING
-    assert not setting.fence.doubted.is_set()
+    assert not setting.fence.renewal_requested.is_set()
 
 
 async def test_the_lease_itself_is_written_where_the_holder_has_it_and_nowhere_else(setting: Setting) -> None:
     ours = setting.fence.revision
-    with pytest.raises(Conflict):
-        await setting.fenced.commit([Change(LEASE, b"", ours - 1)])
+    with pytest.raises(RevisionConflict):
+        await setting.fenced.commit([Write(LEASE, b"", ours - 1)])
     await setting.renew(b"another")
-    with pytest.raises(Conflict):
-        await setting.fenced.commit([Change(LEASE, None, setting.lease)])
+    with pytest.raises(RevisionConflict):
+        await setting.fenced.commit([Write(LEASE, None, setting.lease)])
     assert (await setting.store.read(LEASE)) is not None
 
 
 async def test_reads_are_anybodys(setting: Setting) -> None:
-    setting.fence.drop()
+    setting.fence.release()
     assert (await setting.fenced.read(LEASE)) is not None
     assert len((await setting.fenced.scan(())).records) == 1
     assert await setting.fenced.oldest() == await setting.store.oldest()
-    await setting.fenced.check()
+    await setting.fenced.check_writable()
     batch = await anext(setting.fenced.watch((), await setting.store.oldest()))
     assert [event.key for event in batch] == [LEASE]

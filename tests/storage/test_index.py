@@ -4,10 +4,10 @@ import asyncio
 from operator import attrgetter
 
 from fairlead.storage.contract import Key
-from fairlead.storage.entry import Entry
-from fairlead.storage.index import AT_ONCE, Index
+from fairlead.storage.view.collection import MAX_ENTRIES_PER_STEP, Index
+from fairlead.storage.view.entry import Entry
 
-MANY = 3 * AT_ONCE
+MANY = 3 * MAX_ENTRIES_PER_STEP
 
 
 def entry(number: int, value: str | None) -> Entry:
@@ -17,16 +17,16 @@ def entry(number: int, value: str | None) -> Entry:
 
 def test_among_few_objects_it_is_built_at_once() -> None:
     entries = {each.key: each for each in (entry(number, str(number % 2)) for number in range(10))}
-    found = Index(attrgetter("labels")).find("on", {"1"}, entries.values())
+    found = Index(attrgetter("labels")).lookup("on", {"1"}, entries.values())
     assert found is not None and [len(each) for each in found] == [5]
 
 
 async def test_among_many_it_is_unknown_until_it_was_built() -> None:
     entries = {each.key: each for each in (entry(number, str(number % 2)) for number in range(MANY))}
     index = Index(attrgetter("labels"))
-    assert index.find("on", {"1"}, entries.values()) is None
+    assert index.lookup("on", {"1"}, entries.values()) is None
     await index.build("on", entries)
-    found = index.find("on", {"1"}, entries.values())
+    found = index.lookup("on", {"1"}, entries.values())
     assert found is not None and [len(each) for each in found] == [MANY // 2]
 
 
@@ -38,12 +38,12 @@ async def test_what_changes_while_it_is_built_is_taken_note_of() -> None:
 
     def change(number: int, value: str | None) -> None:
         after = entry(number, value)
-        index.move(after.key, entries.get(after.key), after)
+        index.update(after.key, entries.get(after.key), after)
         entries[after.key] = after
 
     def remove(number: int) -> None:
         gone = entries.pop(entry(number, None).key)
-        index.move(gone.key, gone, None)
+        index.update(gone.key, gone, None)
 
     for early, late in ((0, MANY - 1), (2, MANY - 3)):
         change(early, "b")
@@ -52,10 +52,10 @@ async def test_what_changes_while_it_is_built_is_taken_note_of() -> None:
     remove(4)
     remove(MANY - 5)
     await building
-    sets = index.find("on", None, entries.values())
+    sets = index.lookup("on", None, entries.values())
     assert sets is not None
     assert sorted(key for each in sets for key in each) == sorted(entries)
-    (others,) = index.find("on", {"b"}, entries.values()) or []
+    (others,) = index.lookup("on", {"b"}, entries.values()) or []
     assert others == {key for key, each in entries.items() if each.labels["on"] == "b"}
 
 
@@ -65,8 +65,8 @@ async def test_who_asks_while_it_is_built_goes_without_and_one_that_is_given_up_
     building = asyncio.create_task(index.build("on", entries))
     await asyncio.sleep(0)
     await index.build("on", entries)
-    assert index.find("on", {"a"}, entries.values()) is None
+    assert index.lookup("on", {"a"}, entries.values()) is None
     building.cancel()
     await asyncio.gather(building, return_exceptions=True)
     await index.build("on", entries)
-    assert index.find("on", {"a"}, entries.values()) == [set(entries)]
+    assert index.lookup("on", {"a"}, entries.values()) == [set(entries)]

@@ -1,6 +1,6 @@
 """What the contract cannot see of MemoryStore: that it really forgets."""
 
-from fairlead.storage.contract import Change
+from fairlead.storage.contract import Write
 from fairlead.storage.memory import MemoryStore
 
 
@@ -8,8 +8,8 @@ async def test_compaction_leaves_one_version_of_a_living_key_and_nothing_of_a_de
     store = MemoryStore()
     living = deleted = 0
     for _ in range(100):
-        living = deleted = await store.commit([Change(("living",), b"x", living), Change(("deleted",), b"x", deleted)])
-    newest = await store.commit([Change(("deleted",), None, deleted)])
+        living = deleted = await store.commit([Write(("living",), b"x", living), Write(("deleted",), b"x", deleted)])
+    newest = await store.commit([Write(("deleted",), None, deleted)])
     await store.compact(newest)
     assert [len(versions) for versions in store._versions.values()] == [1]
     assert (len(store._keys), len(store._log)) == (1, 0)

@@ -9,7 +9,17 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.storage.contract import FIRST_REVISION, Change, Check, Compacted, Conflict, Event, Key, Record, Store
+from fairlead.storage.contract import (
+    FIRST_REVISION,
+    Compacted,
+    Event,
+    Key,
+    Precondition,
+    Record,
+    RevisionConflict,
+    Store,
+    Write,
+)
 
 KEYS: list[Key] = [("a",), ("a", "b"), ("a", "b", "c"), ("ab",), ("a\x00",), ("b", "\x00"), ()]
 
@@ -21,12 +31,12 @@ class Model:
     revision: int = FIRST_REVISION
     oldest: int = FIRST_REVISION
 
-    def commit(self, changes: list[Change], checks: list[Check]) -> int | None:
+    def commit(self, changes: list[Write], checks: list[Precondition]) -> int | None:
         """The new revision, None for a conflict."""
         state = dict(self.states[self.revision])
-        wishes: list[Change | Check] = [*changes, *checks]
+        wishes: list[Write | Precondition] = [*changes, *checks]
         for wish in wishes:
-            if wish.expected != (state[wish.key].revision if wish.key in state else 0):
+            if wish.expected_revision != (state[wish.key].revision if wish.key in state else 0):
                 return None
         self.revision += 1
         for change in changes:
@@ -73,14 +83,16 @@ async def do_commit(store: Store, model: Model, wishes: list, conditions: list) 
         record = model.states[model.revision].get(KEYS[number])
         return max(0, (record.revision if record else 0) + off)
 
-    changes = [Change(KEYS[number], value, expected(number, off)) for number, value, off in wishes]
+    changes = [Write(KEYS[number], value, expected(number, off)) for number, value, off in wishes]
     # To delete what must not exist is a mistake of the caller, not a conflict.
-    changes = [Change(c.key, b"x", 0) if c.value is None and not c.expected else c for c in changes]
+    changes = [Write(c.key, b"x", 0) if c.value is None and not c.expected_revision else c for c in changes]
     named = {change.key for change in changes}
-    checks = [Check(KEYS[number], expected(number, off)) for number, _, off in conditions if KEYS[number] not in named]
+    checks = [
+        Precondition(KEYS[number], expected(number, off)) for number, _, off in conditions if KEYS[number] not in named
+    ]
     try:
         actual = await store.commit(changes, checks)
-    except Conflict:
+    except RevisionConflict:
         actual = None
     assert actual == model.commit(changes, checks)
 
@@ -103,7 +115,7 @@ async def do_scan(store: Store, model: Model, prefix: Key, after: Key | None, li
     assert revision >= model.oldest
     assert page.revision == revision
     assert list(page.records) == (expected[:limit] if limit else expected)
-    assert page.more == (0 < limit < len(expected))
+    assert page.has_more == (0 < limit < len(expected))
 
 
 async def do_watch(store: Store, model: Model, prefix: Key, place: float) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.storage.contract import Change
+from fairlead.storage.contract import Write
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.open import SCHEMES, is_shared, open_store
 from fairlead.storage.sqlite import SqliteStore
@@ -20,7 +20,7 @@ async def test_memory_is_an_address() -> None:
 async def test_an_absolute_path_is_an_address(form: str, tmp_path: Path) -> None:
     store = await open_store(form.format(tmp_path))
     assert isinstance(store, SqliteStore)
-    await store.commit([Change(("k",), b"x", 0)])
+    await store.commit([Write(("k",), b"x", 0)])
     await store.close()
     assert (tmp_path / "x.db").exists()
 
@@ -36,7 +36,7 @@ async def test_a_relative_path_is_an_address(tmp_path: Path, monkeypatch: pytest
 async def test_any_other_address_is_refused_with_the_forms_that_are_known(url: str) -> None:
     with pytest.raises(ValueError) as caught:
         await open_store(url)
-    for form in (scheme.form for scheme in SCHEMES.values()):
+    for form in (scheme.url_format for scheme in SCHEMES.values()):
         assert form in str(caught.value)
 
 
@@ -44,7 +44,7 @@ async def test_any_other_address_is_refused_with_the_forms_that_are_known(url: s
 async def test_a_wrong_rest_of_an_address_is_refused_with_the_right_form(url: str) -> None:
     with pytest.raises(ValueError) as caught:
         await open_store(url)
-    assert SCHEMES[url.partition(":")[0]].form in str(caught.value)
+    assert SCHEMES[url.partition(":")[0]].url_format in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,20 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fairlead.storage.commits import prepare
-from fairlead.storage.contract import FIRST_REVISION, Change, Check, Compacted, Conflict, Event, Record, Unavailable
-from fairlead.storage.keys import prefix_range
+from fairlead.storage.commit import prefix_range, prepare_commit
+from fairlead.storage.contract import (
+    FIRST_REVISION,
+    Compacted,
+    Event,
+    Precondition,
+    Record,
+    RevisionConflict,
+    StoreUnavailable,
+    Write,
+)
 from fairlead.storage.postgres import PostgresStore, follower, reader
-from fairlead.storage.postgres.address import parse_address
-from fairlead.storage.postgres.compaction import sweep
-from fairlead.storage.postgres.schema import MIGRATIONS
-from fairlead.storage.postgres.session import Session
+from fairlead.storage.postgres.connection import WriterSession, parse_address
+from fairlead.storage.postgres.schema import MIGRATIONS, sweep
 from tests.storage.postgres_server import address_in, schema_for, shared_server
 
 A, B = ("things", "a"), ("things", "b")
@@ -61,14 +67,14 @@ async def listen(store: PostgresStore, last: tuple[str, ...], since: int = FIRST
 
 async def test_replicas_see_each_others_commits_at_once(replica: Opened) -> None:
     one, two = await replica(), await replica()
-    first = await one.commit([Change(A, b"1", 0)])
+    first = await one.commit([Write(A, b"1", 0)])
     assert await two.read(A) == Record(A, b"1", first)
     assert await two.revision() == first
-    second = await two.commit([Change(A, b"2", first)], [Check(B, 0)])
+    second = await two.commit([Write(A, b"2", first)], [Precondition(B, 0)])
     assert second == first + 1
     assert list((await one.scan(())).records) == [Record(A, b"2", second)]
-    with pytest.raises(Conflict) as caught:
-        await one.commit([Change(A, b"3", first)])
+    with pytest.raises(RevisionConflict) as caught:
+        await one.commit([Write(A, b"3", first)])
     assert (caught.value.expected, caught.value.actual) == (first, second)
     await two.compact(second)
     assert await one.oldest() == second
@@ -80,17 +86,19 @@ async def test_of_many_replicas_that_write_the_same_key_exactly_one_wins(replica
     stores = [await replica() for _ in range(4)]
     held = 0
     for _ in range(10):
-        wishes = [store.commit([Change(A, b"x", held)]) for store in stores for _ in range(3)]
+        wishes = [store.commit([Write(A, b"x", held)]) for store in stores for _ in range(3)]
         results = await asyncio.gather(*wishes, return_exceptions=True)
         (held,) = [result for result in results if isinstance(result, int)]
-        assert sum(isinstance(result, Conflict) and result.actual == held for result in results) == len(wishes) - 1
+        assert (
+            sum(isinstance(result, RevisionConflict) and result.actual == held for result in results) == len(wishes) - 1
+        )
 
 
 async def count_up(store: PostgresStore, name: str, rounds: int, log: list[Event]) -> None:
     """Two keys at once; says what was acknowledged."""
     held = 0
     for number in range(rounds):
-        changes = [Change((name, part), b"%d" % number, held) for part in ("one", "two")]
+        changes = [Write((name, part), b"%d" % number, held) for part in ("one", "two")]
         held = await store.commit(changes)
         log += [Event(change.key, change.value, held) for change in changes]
 
@@ -100,7 +108,7 @@ async def test_all_replicas_watch_one_history_while_all_of_them_write(replica: O
     watches = [asyncio.create_task(listen(store, ("last",))) for store in stores]
     log: list[Event] = []
     await asyncio.gather(*[count_up(stores[n % 3], f"w{n}", 30, log) for n in range(12)])
-    last = await stores[1].commit([Change(("last",), b"x", 0)])
+    last = await stores[1].commit([Write(("last",), b"x", 0)])
     log.append(Event(("last",), b"x", last))
     log.sort(key=lambda event: event.revision)
     for watch in watches:
@@ -111,12 +119,12 @@ async def test_all_replicas_watch_one_history_while_all_of_them_write(replica: O
 async def test_what_another_replica_commits_is_with_the_watchers_before_a_later_commit_is_answered(
     replica: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower.Follower, "_hear", lambda *_: None)
+    monkeypatch.setattr(follower.PostgresFollower, "_on_notify", lambda *_: None)
     monkeypatch.setattr(follower, "POLL_SECONDS", 60)
     one, two = await replica(), await replica()
     heard = asyncio.create_task(listen(one, B))
-    await two.commit([Change(A, b"theirs", 0)])
-    await one.commit([Change(B, b"mine", 0)])
+    await two.commit([Write(A, b"theirs", 0)])
+    await one.commit([Write(B, b"mine", 0)])
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert heard.done()
@@ -126,11 +134,11 @@ async def test_what_another_replica_commits_is_with_the_watchers_before_a_later_
 async def test_a_commit_that_waits_for_anothers_events_is_answered_though_the_store_is_closing(
     replica: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower.Follower, "_hear", lambda *_: None)
+    monkeypatch.setattr(follower.PostgresFollower, "_on_notify", lambda *_: None)
     monkeypatch.setattr(follower, "POLL_SECONDS", 60)
     one, two = await replica(), await replica()
-    theirs = await two.commit([Change(A, b"theirs", 0)])
-    mine = asyncio.create_task(one.commit([Change(B, b"mine", 0)]))
+    theirs = await two.commit([Write(A, b"theirs", 0)])
+    mine = asyncio.create_task(one.commit([Write(B, b"mine", 0)]))
     await asyncio.sleep(0)
     await one.close()
     assert await mine == theirs + 1
@@ -139,12 +147,12 @@ async def test_a_commit_that_waits_for_anothers_events_is_answered_though_the_st
 async def test_a_notification_that_is_lost_delays_but_does_not_hide(
     replica: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower.Follower, "_hear", lambda *_: None)
+    monkeypatch.setattr(follower.PostgresFollower, "_on_notify", lambda *_: None)
     monkeypatch.setattr(follower, "POLL_SECONDS", 0.05)
     one, two = await replica(), await replica()
     heard = asyncio.create_task(listen(one, A))
     await asyncio.sleep(0.2)
-    revision = await two.commit([Change(A, b"x", 0)])
+    revision = await two.commit([Write(A, b"x", 0)])
     assert await heard == [Event(A, b"x", revision)]
 
 
@@ -152,26 +160,26 @@ async def test_a_replica_that_compaction_has_overtaken_tells_its_watchers_and_go
     replica: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = await replica(), await replica()
-    first = await two.commit([Change(A, b"0", 0)])
+    first = await two.commit([Write(A, b"0", 0)])
     watch = one.watch((), FIRST_REVISION)
     assert [event.key for event in await anext(watch)] == [A]
     away = asyncio.Event()
-    catch_up = follower.Follower._catch_up
+    catch_up = follower.PostgresFollower._catch_up
 
-    async def wait(self: follower.Follower, connection: Any) -> None:
+    async def wait(self: follower.PostgresFollower, connection: Any) -> None:
         if self is one._follower:
             await away.wait()
         await catch_up(self, connection)
 
-    monkeypatch.setattr(follower.Follower, "_catch_up", wait)
+    monkeypatch.setattr(follower.PostgresFollower, "_catch_up", wait)
     waiting = asyncio.ensure_future(anext(watch))
     await asyncio.sleep(0)
-    newest = await two.commit([Change(A, b"2", await two.commit([Change(A, b"1", first)]))])
+    newest = await two.commit([Write(A, b"2", await two.commit([Write(A, b"1", first)]))])
     await two.compact(newest)
     away.set()
     with pytest.raises(Compacted):
         await waiting
-    last = await two.commit([Change(B, b"after", 0)])
+    last = await two.commit([Write(B, b"after", 0)])
     assert await listen(one, B, since=newest) == [Event(B, b"after", last)]
 
 
@@ -179,14 +187,14 @@ async def test_a_question_that_is_overtaken_by_own_commits_and_their_compaction_
     replica: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await replica()
-    first = await store.commit([Change(A, b"0", 0)])
+    first = await store.commit([Write(A, b"0", 0)])
     watch = store.watch((), FIRST_REVISION)
     assert [event.revision for event in await anext(watch)] == [first]
     asked, go_on = asyncio.Event(), asyncio.Event()
     replay = reader.replay_events
 
     async def dawdle(connection: Any, prefix: Any, since: int, upto: int) -> Any:
-        if upto == reader.LAST:
+        if upto == reader.MAX_REVISION:
             asked.set()
             await go_on.wait()
         return await replay(connection, prefix, since, upto)
@@ -194,18 +202,18 @@ async def test_a_question_that_is_overtaken_by_own_commits_and_their_compaction_
     monkeypatch.setattr(follower, "replay_events", dawdle)
     store._follower._wake.set()
     await asked.wait()
-    second = await store.commit([Change(A, b"1", first)])
+    second = await store.commit([Write(A, b"1", first)])
     await store.compact(second)
     feed = store._follower.feed
     go_on.set()
-    third = await store.commit([Change(A, b"2", second)])
+    third = await store.commit([Write(A, b"2", second)])
     assert [event.revision for event in await anext(watch)] == [second, third]
     assert store._follower.feed is feed
 
 
 async def test_replicas_that_start_at_the_same_time_on_an_empty_database_make_one_schema(replica: Opened) -> None:
     stores = await asyncio.gather(*[replica() for _ in range(6)])
-    revisions = await asyncio.gather(*[store.commit([Change((str(n),), b"x", 0)]) for n, store in enumerate(stores)])
+    revisions = await asyncio.gather(*[store.commit([Write((str(n),), b"x", 0)]) for n, store in enumerate(stores)])
     assert sorted(revisions) == list(range(FIRST_REVISION + 1, FIRST_REVISION + 7))
 
 
@@ -214,7 +222,7 @@ async def test_a_database_of_a_newer_version_is_refused_and_left_alone(
 ) -> None:
     await replica()
     run_sql(f"UPDATE store SET version = {len(MIGRATIONS) + 1}")
-    with pytest.raises(Unavailable, match=r"newer version of Fairlead .* install that version again"):
+    with pytest.raises(StoreUnavailable, match=r"newer version of Fairlead .* install that version again"):
         await PostgresStore.open(url)
 
 
@@ -222,7 +230,7 @@ async def test_a_schema_with_other_tables_is_refused_and_left_alone(
     url: str, tmp_path: Path, run_sql: Callable[[str], str]
 ) -> None:
     run_sql(f"CREATE SCHEMA {schema_for(tmp_path)}; CREATE TABLE log (mine text)")
-    with pytest.raises(Unavailable, match="some other program's tables; add another one to the URL"):
+    with pytest.raises(StoreUnavailable, match="another program's tables; select another one"):
         await PostgresStore.open(url)
     assert run_sql("SELECT count(*) FROM log") == "0"
 
@@ -232,14 +240,14 @@ async def test_a_database_that_has_gone_back_in_time_is_no_longer_trusted(
 ) -> None:
     monkeypatch.setattr(follower, "POLL_SECONDS", 0.05)
     store = await replica()
-    await store.commit([Change(A, b"x", 0)])
+    await store.commit([Write(A, b"x", 0)])
     run_sql("DELETE FROM log")
-    with pytest.raises(Unavailable, match="gone back"):
+    with pytest.raises(StoreUnavailable, match="gone back"):
         async with asyncio.timeout(10):
             while True:
                 await store.read(A)
-    for refused in (store.commit([Change(B, b"x", 0)]), store.read(A), store.check()):
-        with pytest.raises(Unavailable, match=r"gone back .* restart the server"):
+    for refused in (store.commit([Write(B, b"x", 0)]), store.read(A), store.check_writable()):
+        with pytest.raises(StoreUnavailable, match=r"gone back .* restart the server"):
             await refused
 
 
@@ -255,34 +263,34 @@ async def test_commits_wait_for_the_disk_whatever_the_database_says(
 async def test_a_key_too_long_for_the_index_is_a_programming_error(replica: Opened) -> None:
     store = await replica()
     with pytest.raises(ValueError, match="at most"):
-        await store.commit([Change(("x" * 3_000,), b"x", 0)])
+        await store.commit([Write(("x" * 3_000,), b"x", 0)])
 
 
 async def test_history_is_swept_in_many_steps_by_several_replicas_at_once(
     replica: Opened, run_sql: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.storage.postgres.compaction.SWEEP_ROWS", 3)
+    monkeypatch.setattr("fairlead.storage.postgres.schema.SWEEP_ROWS", 3)
     one, two = await replica(), await replica()
     log: list[Event] = []
     await asyncio.gather(*[count_up(one, f"w{n}", 20, log) for n in range(4)])
-    newest = await one.commit([Change(("w0", "one"), None, max(e.revision for e in log if e.key == ("w0", "one")))])
+    newest = await one.commit([Write(("w0", "one"), None, max(e.revision for e in log if e.key == ("w0", "one")))])
     await asyncio.gather(one.compact(newest), two.compact(newest - 10), two.compact(newest))
     assert run_sql("SELECT count(*) FROM log") == "7"
     assert len((await two.scan(())).records) == 7
-    assert await two._readers.ask(sweep) is False
+    assert await two._readers.run_query(sweep) is False
 
 
 async def test_a_few_rows_are_found_by_index_even_without_statistics(replica: Opened) -> None:
     """Otherwise a plan may read and sort all of the table for them: seconds instead of milliseconds."""
     store = await replica()
-    await store.commit([Change((str(n),), b"x", 0) for n in range(5_000)])
+    await store.commit([Write((str(n),), b"x", 0) for n in range(5_000)])
 
     async def plan(query: str, *arguments: object) -> str:
-        rows = await store._readers.ask(lambda connection: connection.fetch(f"EXPLAIN {query}", *arguments))
+        rows = await store._readers.run_query(lambda connection: connection.fetch(f"EXPLAIN {query}", *arguments))
         return "\n".join(row[0] for row in rows)
 
-    scan = await plan(reader.SCAN, *prefix_range(()), reader.LAST, 10)
-    replay = await plan(reader.REPLAY, FIRST_REVISION, reader.LAST, *prefix_range(()))
+    scan = await plan(reader.SCAN, *prefix_range(()), reader.MAX_REVISION, 10)
+    replay = await plan(reader.REPLAY, FIRST_REVISION, reader.MAX_REVISION, *prefix_range(()))
     assert "Index Scan using log_key on log" in scan
     assert "Index Scan using log_pkey on log" in replay
     assert "log_key" not in replay
@@ -293,8 +301,8 @@ async def test_a_few_rows_are_found_by_index_even_without_statistics(replica: Op
 
 
 @asynccontextmanager
-async def session(url: str) -> AsyncIterator[Session]:
-    opened = await Session.open(parse_address(url))
+async def session(url: str) -> AsyncIterator[WriterSession]:
+    opened = await WriterSession.open(parse_address(url))
     yield opened
     opened.close()
 
@@ -304,9 +312,9 @@ async def test_a_commit_whose_answer_is_lost_happens_exactly_once(
     happened: bool, replica: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await replica()
-    commit, calls = Session.commit, 0
+    commit, calls = WriterSession.commit, 0
 
-    async def break_off(self: Session, *arguments: Any) -> Any:
+    async def break_off(self: WriterSession, *arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls > 1:
@@ -315,35 +323,35 @@ async def test_a_commit_whose_answer_is_lost_happens_exactly_once(
             await commit(self, *arguments)
         raise ConnectionResetError("the cable was cut")
 
-    monkeypatch.setattr(Session, "commit", break_off)
-    wishes = [store.commit([Change((str(n),), b"x", 0)]) for n in range(5)]
+    monkeypatch.setattr(WriterSession, "commit", break_off)
+    wishes = [store.commit([Write((str(n),), b"x", 0)]) for n in range(5)]
     assert await asyncio.gather(*wishes) == [FIRST_REVISION + 1 + n for n in range(5)]
     assert calls == (1 if happened else 2)
-    await store.commit([Change(A, b"x", 0)])
+    await store.commit([Write(A, b"x", 0)])
     assert [event.revision for event in await listen(store, A)] == [FIRST_REVISION + 1 + n for n in range(6)]
 
 
 async def test_a_group_that_was_given_up_cannot_happen_later(replica: Opened, url: str) -> None:
     store = await replica()
     async with session(url) as late, session(url) as other:
-        number = late.begin()
-        assert await other.look_up(*number) is None
+        number = late.next_group_id()
+        assert await other.resolve_group(*number) is None
         with pytest.raises(asyncpg.UniqueViolationError):
-            await late.commit([prepare([Change(A, b"x", 0)], [])], "nobody")
-        assert await other.look_up(*number) is None
+            await late.commit([prepare_commit([Write(A, b"x", 0)], [])], "nobody")
+        assert await other.resolve_group(*number) is None
     assert await store.read(A) is None
     assert await store.revision() == FIRST_REVISION
 
 
 async def test_looking_up_a_group_tells_what_became_of_each_commit(replica: Opened, url: str) -> None:
     store = await replica()
-    there = await store.commit([Change(A, b"x", 0)])
+    there = await store.commit([Write(A, b"x", 0)])
     async with session(url) as lost, session(url) as other:
-        number = lost.begin()
-        group = [prepare([Change(A, b"y", 0)], []), prepare([Change(B, b"y", 0)], [])]
+        number = lost.next_group_id()
+        group = [prepare_commit([Write(A, b"y", 0)], []), prepare_commit([Write(B, b"y", 0)], [])]
         outcome = await lost.commit(group, "nobody")
-        assert await other.look_up(*number) == outcome
-        assert (outcome.base, outcome.revisions, outcome.wrong[0], outcome.actual[0]) == (
+        assert await other.resolve_group(*number) == outcome
+        assert (outcome.base, outcome.revisions, outcome.conflict_positions[0], outcome.actual[0]) == (
             there,
             [None, there + 1],
             0,
@@ -364,7 +372,7 @@ async def test_connections_that_are_cut_again_and_again_lose_and_repeat_nothing(
         cuts += int(await asyncio.to_thread(run_sql, cut))
         await asyncio.sleep(0.2)
     await writers
-    last = await one.commit([Change(("last",), b"x", 0)])
+    last = await one.commit([Write(("last",), b"x", 0)])
     log.append(Event(("last",), b"x", last))
     log.sort(key=lambda event: event.revision)
     assert cuts

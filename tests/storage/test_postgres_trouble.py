@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.storage.contract import FIRST_REVISION, Change, Event, Record, Unavailable
-from fairlead.storage.postgres import PostgresStore, follower, reader, session, writer
-from fairlead.storage.postgres.address import MEANINGS, explain, parse_address
+from fairlead.storage.contract import FIRST_REVISION, Event, Record, StoreUnavailable, Write
+from fairlead.storage.postgres import PostgresStore, connection, follower, reader, writer
+from fairlead.storage.postgres.connection import ERROR_ADVICE, explain_error, parse_address
 from tests.far_side.certificates import authority
 from tests.storage.postgres_server import DATABASE, FAST, USER, Server, free_port, require_postgres, schema_for
 
@@ -48,7 +48,7 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that these tests wait for less."""
     for module in (reader, writer, follower):
-        monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.3)
+        monkeypatch.setattr(module, "RETRY_TIMEOUT", 0.3)
 
 
 class Load:
@@ -70,7 +70,7 @@ class Load:
                 await self._another.wait()
             self._stop.set()
             await asyncio.gather(*self._writers)
-            last = await self._store.commit([Change(("last",), b"", 0)])
+            last = await self._store.commit([Write(("last",), b"", 0)])
             heard = await self._heard
         revisions = [event.revision for event in heard]
         assert revisions == list(range(FIRST_REVISION + 1, last + 1)), "ordered, unique, without a gap"
@@ -93,10 +93,10 @@ class Load:
                 # A number written twice would show as a revision that was never acknowledged and not unknown either.
                 number = int(record.value) + 1 if record else 0
                 value = b"%d" % number
-                revision = await self._store.commit([Change(key, value, record.revision if record else 0)])
+                revision = await self._store.commit([Write(key, value, record.revision if record else 0)])
                 self.acknowledged.append(Event(key, value, revision))
                 self._another.set()
-            except Unavailable:
+            except StoreUnavailable:
                 await asyncio.sleep(0.01)
 
 
@@ -116,7 +116,7 @@ async def test_a_restart_of_the_database_loses_nothing_and_repeats_nothing(
     await asyncio.to_thread(server.stop, how)
     await asyncio.to_thread(server.start)
     assert each_number_once(await load.finish())
-    await store.check()
+    await store.check_writable()
 
 
 async def test_a_crash_in_the_middle_of_commits_loses_nothing_and_repeats_nothing(
@@ -138,31 +138,38 @@ async def test_a_crash_in_the_middle_of_commits_loses_nothing_and_repeats_nothin
 async def test_while_the_database_is_away_everything_says_so_and_then_goes_on_by_itself(
     server: Server, store: PostgresStore, impatient: None
 ) -> None:
-    good = await store.commit([Change(A, b"good", 0)])
+    good = await store.commit([Write(A, b"good", 0)])
     watch = store.watch((), FIRST_REVISION)
     assert list(await anext(watch)) == [Event(A, b"good", good)]
     await asyncio.to_thread(server.stop)
-    with pytest.raises(Unavailable, match="cannot be reached; see that it runs"):
-        await store.commit([Change(B, b"x", 0)])
-    for refused in (store.read(A), store.scan(()), store.revision(), store.compact(good), store.scrub(), store.check()):
-        with pytest.raises(Unavailable, match=f"PostgreSQL at 127.0.0.1:{server.port}/{DATABASE}: "):
+    with pytest.raises(StoreUnavailable, match="cannot be reached; check that it is running"):
+        await store.commit([Write(B, b"x", 0)])
+    for refused in (
+        store.read(A),
+        store.scan(()),
+        store.revision(),
+        store.compact(good),
+        store.purge_deleted(),
+        store.check_writable(),
+    ):
+        with pytest.raises(StoreUnavailable, match=f"PostgreSQL at 127.0.0.1:{server.port}/{DATABASE}: "):
             await refused
     await asyncio.to_thread(server.start)
-    await store.check()
-    later = await store.commit([Change(A, b"better", good)])
+    await store.check_writable()
+    later = await store.commit([Write(A, b"better", good)])
     assert await store.read(A) == Record(A, b"better", later)
     assert list(await anext(watch)) == [Event(A, b"better", later)]
 
 
 async def test_a_store_closes_while_the_database_is_away(server: Server, url: str, impatient: None) -> None:
     store = await PostgresStore.open(url)
-    await store.commit([Change(A, b"x", 0)])
+    await store.commit([Write(A, b"x", 0)])
     await asyncio.to_thread(server.stop)
-    waiting = asyncio.create_task(store.commit([Change(B, b"x", 0)]))
+    waiting = asyncio.create_task(store.commit([Write(B, b"x", 0)]))
     await asyncio.sleep(0)
     async with asyncio.timeout(20):
         await store.close()
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         await waiting
     await asyncio.to_thread(server.start)
 
@@ -170,18 +177,18 @@ async def test_a_store_closes_while_the_database_is_away(server: Server, url: st
 async def test_a_commit_that_nobody_answers_is_reported_as_unknown(
     server: Server, store: PostgresStore, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = await store.commit([Change(A, b"good", 0)])
-    monkeypatch.setattr(session, "COMMIT_SECONDS", 0.3)
-    monkeypatch.setattr("fairlead.storage.postgres.address.CONNECT_SECONDS", 0.3)
+    good = await store.commit([Write(A, b"good", 0)])
+    monkeypatch.setattr(connection, "COMMIT_TIMEOUT", 0.3)
+    monkeypatch.setattr("fairlead.storage.postgres.connection.CONNECT_TIMEOUT", 0.3)
     server.pause()
     try:
-        with pytest.raises(Unavailable, match="not known, so look before you repeat it"):
-            await store.commit([Change(A, b"perhaps", good)])
+        with pytest.raises(StoreUnavailable, match="unknown whether this write was committed, so check"):
+            await store.commit([Write(A, b"perhaps", good)])
     finally:
         server.resume()
     monkeypatch.undo()
     async with asyncio.timeout(20):
-        later = await store.commit([Change(B, b"x", 0)])
+        later = await store.commit([Write(B, b"x", 0)])
         events = [event async for batch in until(store, later) for event in batch]
     assert [event.revision for event in events] == list(range(FIRST_REVISION + 1, later + 1))
     assert [event.value for event in events] in ([b"good", b"x"], [b"good", b"perhaps", b"x"])
@@ -197,9 +204,9 @@ async def until(store: PostgresStore, revision: int) -> AsyncIterator[Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("correct%20horse", "wrong"), "password is refused; correct it in the URL or in PGPASSWORD"),
+        (("correct%20horse", "wrong"), "password is rejected; correct it in the URL or in PGPASSWORD"),
         ((f"/{DATABASE}", "/nowhere"), "no such database; create it with `createdb`"),
-        ((f"{USER}:", "nobody:"), "is refused"),
+        ((f"{USER}:", "nobody:"), "is rejected"),
         (("127.0.0.1:", f"127.0.0.1:{free_port()},127.0.0.1:"), ""),
         (("?", "?sslmode=verify-full&"), "TLS|certificate"),
     ],
@@ -211,14 +218,16 @@ async def test_what_is_wrong_at_the_start_is_said_with_what_to_do(
         # Of several hosts, the one that answers is good enough.
         await (await PostgresStore.open(url.replace(*change))).close()
         return
-    with pytest.raises((Unavailable, ValueError), match=message) as caught:
+    with pytest.raises((StoreUnavailable, ValueError), match=message) as caught:
         await PostgresStore.open(url.replace(*change))
     assert "correct%20horse" not in str(caught.value)
     assert "correct horse" not in str(caught.value)
 
 
 async def test_a_database_that_does_not_run_is_refused_at_the_start() -> None:
-    with pytest.raises(Unavailable, match="cannot be reached; see that it runs, and that host and port are right"):
+    with pytest.raises(
+        StoreUnavailable, match="cannot be reached; check that it is running, and that host and port are correct"
+    ):
         await PostgresStore.open(f"postgres://127.0.0.1:{free_port()}/x")
 
 
@@ -229,7 +238,9 @@ async def test_the_password_may_come_from_the_environment(url: str, monkeypatch:
 
 async def test_a_user_without_rights_is_told_what_to_ask_for(server: Server, url: str) -> None:
     server.sql("CREATE ROLE poor LOGIN PASSWORD 'p'")
-    with pytest.raises(Unavailable, match=r"may not create the schema .* let an administrator say `CREATE SCHEMA"):
+    with pytest.raises(
+        StoreUnavailable, match=r"may not create the schema .* an administrator must run `CREATE SCHEMA"
+    ):
         await PostgresStore.open(url.replace(f"{USER}:correct%20horse", "poor:p"))
 
 
@@ -241,14 +252,14 @@ async def test_certificates_of_both_sides_are_verified(server: Server, url: str,
         (tmp_path / name).write_text(content)
     good = f"{url}&sslmode=verify-full&sslrootcert={tmp_path}/root&sslcert={tmp_path}/cert&sslkey={tmp_path}/key"
     store = await PostgresStore.open(good)
-    await store.commit([Change(A, b"x", 0)])
+    await store.commit([Write(A, b"x", 0)])
     shown = server.sql(
         "SELECT DISTINCT client_dn FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) "
         "WHERE application_name = 'fairlead' AND ssl"
     )
     assert shown == "/CN=a-replica"
     await store.close()
-    with pytest.raises(Unavailable, match="TLS fails; see sslmode, sslrootcert"):
+    with pytest.raises(StoreUnavailable, match="TLS fails; check sslmode, sslrootcert"):
         await PostgresStore.open(f"{url}&sslmode=verify-full&sslrootcert={tmp_path}/stranger")
 
 
@@ -275,9 +286,9 @@ def test_both_names_of_the_scheme_are_known_and_the_password_is_not_shown() -> N
         assert (address.schema, "schema=" in address.dsn, "sslmode=require" in address.dsn) == ("mine", False, True)
 
 
-@pytest.mark.parametrize(("sort", "meaning"), MEANINGS, ids=[sort.__name__ for sort, _ in MEANINGS])
+@pytest.mark.parametrize(("sort", "meaning"), ERROR_ADVICE, ids=[sort.__name__ for sort, _ in ERROR_ADVICE])
 def test_every_error_that_is_known_is_explained(sort: type[Exception], meaning: str) -> None:
-    failure = explain(parse_address("postgres://host/db"), sort("the details"))
+    failure = explain_error(parse_address("postgres://host/db"), sort("the details"))
     assert str(failure).startswith(f"PostgreSQL at host/db: {meaning} (")
     assert "the details" in str(failure)
 
@@ -285,17 +296,17 @@ def test_every_error_that_is_known_is_explained(sort: type[Exception], meaning: 
 async def test_a_standby_is_not_taken_for_the_database(url: str) -> None:
     """It would refuse every commit, and what it shows is the past."""
     url += "&default_transaction_read_only=on"
-    with pytest.raises(Unavailable, match="read-only, perhaps a standby; name the primary"):
+    with pytest.raises(StoreUnavailable, match="read-only, perhaps a standby; use the primary"):
         await PostgresStore.open(url)
 
 
 STANDS_STILL = """
 import asyncio, os, signal, sys
 import asyncpg
-from fairlead.storage.postgres import compaction
-from fairlead.storage.postgres.address import parse_address
+from fairlead.storage.postgres import schema
+from fairlead.storage.postgres.connection import parse_address
 
-compaction.SCRUB_IDLE_MILLISECONDS = 1_000
+schema.PURGE_IDLE_TIMEOUT_MILLISECONDS = 1_000
 execute = asyncpg.Connection.execute
 
 async def stopping(self, query, *given, **more):
@@ -305,7 +316,7 @@ async def stopping(self, query, *given, **more):
     return answer
 
 asyncpg.Connection.execute = stopping
-asyncio.run(compaction.scrub(parse_address(sys.argv[1])))
+asyncio.run(schema.purge_deleted(parse_address(sys.argv[1])))
 """
 
 
@@ -322,8 +333,8 @@ async def test_a_replica_that_stands_still_while_it_scrubs_holds_nobody_up_for_l
         await asyncio.to_thread(_until_it_stands_still, process.pid)
         async with asyncio.timeout(60):
             while True:
-                with suppress(Unavailable):  # while the lock is held
-                    await store.commit([Change(A, b"1", 0)])
+                with suppress(StoreUnavailable):  # while the lock is held
+                    await store.commit([Write(A, b"1", 0)])
                     break
     finally:
         process.kill()

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fairlead.storage.contract import FIRST_REVISION, Change, Unavailable
+from fairlead.storage.compaction import follow_compaction, run_compaction
+from fairlead.storage.contract import FIRST_REVISION, StoreUnavailable, Write
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.retention import heed_compaction, keep_history
 
 EVERY = 10.0
 
@@ -45,14 +45,19 @@ class Writer:
 
     async def __call__(self, now: float) -> None:
         for _ in range(self.commits):
-            self._last = await self.store.commit([Change(("k",), b"x", self._last)])
+            self._last = await self.store.commit([Write(("k",), b"x", self._last)])
         self.current[now] = await self.store.revision()
 
 
 async def run(store: MemoryStore, days: Days, seconds: float, revisions: int, heard: list[int]) -> None:
     with contextlib.suppress(Ended):
-        await keep_history(
-            store, seconds=seconds, revisions=revisions, every=EVERY, on_compacted=heard.append, pause=days.pause
+        await run_compaction(
+            store,
+            min_seconds=seconds,
+            min_revisions=revisions,
+            interval_seconds=EVERY,
+            on_compacted=heard.append,
+            sleep=days.pause,
         )
 
 
@@ -111,7 +116,7 @@ async def test_a_store_that_is_away_for_a_while_is_compacted_afterwards(
     healthy = getattr(store, method)
 
     async def away(*arguments: int) -> int:
-        raise Unavailable("disk full")
+        raise StoreUnavailable("disk full")
 
     async def script(now: float) -> None:
         monkeypatch.setattr(store, method, healthy)
@@ -127,7 +132,7 @@ async def test_a_store_that_is_away_for_a_while_is_compacted_afterwards(
 
 async def test_it_ends_when_it_is_cancelled() -> None:
     store = MemoryStore()
-    task = asyncio.create_task(keep_history(store, seconds=1, revisions=1, every=3600))
+    task = asyncio.create_task(run_compaction(store, min_seconds=1, min_revisions=1, interval_seconds=3600))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -140,16 +145,16 @@ async def test_what_another_server_has_compacted_is_heeded_and_trouble_is_waited
     store, heard = MemoryStore(), list[int]()
 
     async def compact_more(now: float) -> None:
-        revision = await store.commit([Change(("", "things", "", str(now)), b"", 0)])
+        revision = await store.commit([Write(("", "things", "", str(now)), b"", 0)])
         await store.compact(revision)
 
     async def oldest() -> int:
         if days.now == 2 * EVERY:
-            raise Unavailable("the network is down")
+            raise StoreUnavailable("the network is down")
         return await MemoryStore.oldest(store)
 
     monkeypatch.setattr(store, "oldest", oldest)
     days = Days(3, compact_more)
     with pytest.raises(Ended):
-        await heed_compaction(store, every=EVERY, on_compacted=heard.append, pause=days.pause)
+        await follow_compaction(store, interval_seconds=EVERY, on_compacted=heard.append, sleep=days.pause)
     assert heard == [FIRST_REVISION + 1, FIRST_REVISION + 3]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.core.crypto.encryption import MAGIC, EncryptionKey, Keyring, is_encrypted, key_id_of
+from fairlead.core.crypto.key_file import EncryptionKeyFile, rotate_key
 from fairlead.core.files import FileProblem
-from fairlead.core.seal_keys import SealKeys, rotate
-from fairlead.core.sealing import MAGIC, Keyring, SealKey, is_sealed, key_id_of
-from fairlead.storage.contract import FIRST_REVISION, Change, Event, Key, Record, Store, Unavailable
+from fairlead.storage.contract import FIRST_REVISION, Event, Key, Record, Store, StoreUnavailable, Write
+from fairlead.storage.encrypted import EncryptedStore, load_keyring, publish_active_key
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.sealed import Sealed, agree_on_active, keyring_for
 
-KEYRING = Keyring([SealKey("k1", bytes(32))], "/data/seal.keys")
+KEYRING = Keyring([EncryptionKey("k1", bytes(32))], "/data/seal.keys")
 SECRET: Key = ("", "secrets", "default", "one")
 OTHER: Key = ("", "secrets", "default", "two")
 PLAIN: Key = ("", "configmaps", "default", "one")
@@ -30,8 +30,8 @@ def below() -> Store:
 
 
 @pytest.fixture
-def sealed(below: Store) -> Sealed:
-    return Sealed(below, KEYRING, holds)
+def sealed(below: Store) -> EncryptedStore:
+    return EncryptedStore(below, KEYRING, holds)
 
 
 async def raw(store: Store, key: Key) -> bytes:
@@ -40,9 +40,9 @@ async def raw(store: Store, key: Key) -> bytes:
     return record.value
 
 
-async def test_a_credential_is_sealed_below_and_plain_above(below: Store, sealed: Sealed) -> None:
-    revision = await sealed.commit([Change(SECRET, b"canary", 0), Change(PLAIN, b"canary", 0)])
-    assert is_sealed(await raw(below, SECRET))
+async def test_a_credential_is_sealed_below_and_plain_above(below: Store, sealed: EncryptedStore) -> None:
+    revision = await sealed.commit([Write(SECRET, b"canary", 0), Write(PLAIN, b"canary", 0)])
+    assert is_encrypted(await raw(below, SECRET))
     assert b"canary" not in await raw(below, SECRET)
     assert await raw(below, PLAIN) == b"canary"
     records = [Record(PLAIN, b"canary", revision), Record(SECRET, b"canary", revision)]
@@ -53,44 +53,48 @@ async def test_a_credential_is_sealed_below_and_plain_above(below: Store, sealed
 
 
 async def test_values_from_before_sealing_are_read_as_they_are_and_sealed_when_written(
-    below: Store, sealed: Sealed
+    below: Store, sealed: EncryptedStore
 ) -> None:
-    revision = await below.commit([Change(SECRET, b"canary", 0)])
+    revision = await below.commit([Write(SECRET, b"canary", 0)])
     assert await sealed.read(SECRET) == Record(SECRET, b"canary", revision)
-    await sealed.commit([Change(SECRET, b"canary 2", revision)])
-    assert is_sealed(await raw(below, SECRET))
+    await sealed.commit([Write(SECRET, b"canary 2", revision)])
+    assert is_encrypted(await raw(below, SECRET))
 
 
-async def test_a_value_that_only_looks_sealed_comes_back_as_it_was(below: Store, sealed: Sealed) -> None:
-    for value in (MAGIC, MAGIC + b"\x02k1 and more", KEYRING.seal(b"x", b"y")):
+async def test_a_value_that_only_looks_sealed_comes_back_as_it_was(below: Store, sealed: EncryptedStore) -> None:
+    for value in (MAGIC, MAGIC + b"\x02k1 and more", KEYRING.encrypt(b"x", b"y")):
         record = await sealed.read(PLAIN)
-        await sealed.commit([Change(PLAIN, value, record.revision if record else 0)])
+        await sealed.commit([Write(PLAIN, value, record.revision if record else 0)])
         read = await sealed.read(PLAIN)
         assert read is not None
         assert read.value == value
 
 
-async def test_a_value_moved_to_another_object_does_not_open(below: Store, sealed: Sealed) -> None:
-    await sealed.commit([Change(SECRET, b"canary", 0)])
-    await below.commit([Change(OTHER, await raw(below, SECRET), 0)])
-    with pytest.raises(Unavailable, match=r"^secrets/default/two is sealed under key k1 and does not open"):
+async def test_a_value_moved_to_another_object_does_not_open(below: Store, sealed: EncryptedStore) -> None:
+    await sealed.commit([Write(SECRET, b"canary", 0)])
+    await below.commit([Write(OTHER, await raw(below, SECRET), 0)])
+    with pytest.raises(
+        StoreUnavailable, match=r"^secrets/default/two is encrypted with key k1 and cannot be decrypted"
+    ):
         await sealed.read(OTHER)
 
 
-async def test_a_key_cannot_be_joined_to_look_like_another(below: Store, sealed: Sealed) -> None:
-    await sealed.commit([Change(("g", "secrets", "ab", "c"), b"canary", 0)])
+async def test_a_key_cannot_be_joined_to_look_like_another(below: Store, sealed: EncryptedStore) -> None:
+    await sealed.commit([Write(("g", "secrets", "ab", "c"), b"canary", 0)])
     value = await raw(below, ("g", "secrets", "ab", "c"))
     for key in (("g", "secrets", "a", "bc"), ("g", "secrets", "ab\x00c", ""), ("g", "secrets", "ab", "", "c")):
-        await below.commit([Change(key, value, 0)])
-        with pytest.raises(Unavailable):
+        await below.commit([Write(key, value, 0)])
+        with pytest.raises(StoreUnavailable):
             await sealed.read(key)
 
 
 @pytest.mark.parametrize("how", ["read", "scan", "watch"])
-async def test_a_missing_key_is_told_with_the_object_and_the_place(how: str, below: Store, sealed: Sealed) -> None:
-    await sealed.commit([Change(SECRET, b"canary", 0)])
-    sealed.keyring = Keyring([SealKey("k2", bytes(32))], "/data/seal.keys")
-    with pytest.raises(Unavailable) as caught:
+async def test_a_missing_key_is_told_with_the_object_and_the_place(
+    how: str, below: Store, sealed: EncryptedStore
+) -> None:
+    await sealed.commit([Write(SECRET, b"canary", 0)])
+    sealed.keyring = Keyring([EncryptionKey("k2", bytes(32))], "/data/seal.keys")
+    with pytest.raises(StoreUnavailable) as caught:
         if how == "read":
             await sealed.read(SECRET)
         elif how == "scan":
@@ -98,31 +102,31 @@ async def test_a_missing_key_is_told_with_the_object_and_the_place(how: str, bel
         else:
             await anext(sealed.watch((), FIRST_REVISION))
     assert str(caught.value) == (
-        "secrets/default/one is sealed under key k1, which is not in /data/seal.keys; put that key back from a backup"
+        "secrets/default/one is encrypted with key k1, which is not in /data/seal.keys; restore that key from a backup"
     )
 
 
-async def test_new_keys_count_from_the_moment_they_are_handed_over(below: Store, sealed: Sealed) -> None:
-    revision = await sealed.commit([Change(SECRET, b"canary", 0)])
-    sealed.keyring = Keyring([SealKey("k2", bytes(32)), *KEYRING.keys], "/data/seal.keys")
+async def test_new_keys_count_from_the_moment_they_are_handed_over(below: Store, sealed: EncryptedStore) -> None:
+    revision = await sealed.commit([Write(SECRET, b"canary", 0)])
+    sealed.keyring = Keyring([EncryptionKey("k2", bytes(32)), *KEYRING.keys], "/data/seal.keys")
     assert await sealed.read(SECRET) == Record(SECRET, b"canary", revision)
-    await sealed.commit([Change(SECRET, b"canary", revision)])
+    await sealed.commit([Write(SECRET, b"canary", revision)])
     assert key_id_of(await raw(below, SECRET)) == "k2"
 
 
 async def test_the_first_start_makes_the_keys(below: Store, tmp_path: Path) -> None:
-    await below.commit([Change(SECRET, b"canary", 0)])
-    made = await keyring_for(below, SealKeys(tmp_path))
-    again = await keyring_for(below, SealKeys(tmp_path))
+    await below.commit([Write(SECRET, b"canary", 0)])
+    made = await load_keyring(below, EncryptionKeyFile(tmp_path))
+    again = await load_keyring(below, EncryptionKeyFile(tmp_path))
     assert made.keys == again.keys
 
 
 async def test_a_start_without_the_keys_is_refused_with_advice(below: Store, tmp_path: Path) -> None:
-    keyring = await keyring_for(below, SealKeys(tmp_path))
-    await Sealed(below, keyring, holds).commit([Change(SECRET, b"canary", 0)])
+    keyring = await load_keyring(below, EncryptionKeyFile(tmp_path))
+    await EncryptedStore(below, keyring, holds).commit([Write(SECRET, b"canary", 0)])
     (tmp_path / "seal.keys").unlink()
     with pytest.raises(FileProblem, match=r"seal.keys: missing, and secrets/default/one .* restore it from a backup"):
-        await keyring_for(below, SealKeys(tmp_path))
+        await load_keyring(below, EncryptionKeyFile(tmp_path))
     assert not (tmp_path / "seal.keys").exists(), "a new file would hide that the old one is missed"
 
 
@@ -130,58 +134,60 @@ async def test_a_start_without_the_keys_is_refused_with_advice(below: Store, tmp
 async def test_a_start_with_other_keys_is_refused_even_if_only_history_needs_the_old_ones(
     superseded: bool, below: Store, tmp_path: Path
 ) -> None:
-    keyring = await keyring_for(below, SealKeys(tmp_path))
-    revision = await Sealed(below, keyring, holds).commit([Change(SECRET, b"canary", 0)])
+    keyring = await load_keyring(below, EncryptionKeyFile(tmp_path))
+    revision = await EncryptedStore(below, keyring, holds).commit([Write(SECRET, b"canary", 0)])
     if superseded:
-        await below.commit([Change(SECRET, None, revision)])
+        await below.commit([Write(SECRET, None, revision)])
     (tmp_path / "seal.keys").unlink()
-    SealKeys(tmp_path).make()
-    with pytest.raises(Unavailable, match=f"secrets/default/one is sealed under key {keyring.active}, which is not in"):
-        await keyring_for(below, SealKeys(tmp_path))
+    EncryptionKeyFile(tmp_path).create()
+    with pytest.raises(
+        StoreUnavailable, match=f"secrets/default/one is encrypted with key {keyring.active_key_id}, which is not in"
+    ):
+        await load_keyring(below, EncryptionKeyFile(tmp_path))
 
 
 async def test_a_start_finds_a_value_that_was_tampered_with(below: Store, tmp_path: Path) -> None:
-    keyring = await keyring_for(below, SealKeys(tmp_path))
-    revision = await Sealed(below, keyring, holds).commit([Change(SECRET, b"canary", 0)])
+    keyring = await load_keyring(below, EncryptionKeyFile(tmp_path))
+    revision = await EncryptedStore(below, keyring, holds).commit([Write(SECRET, b"canary", 0)])
     value = await raw(below, SECRET)
-    await below.commit([Change(SECRET, value[:-1] + bytes([value[-1] ^ 1]), revision)])
-    with pytest.raises(Unavailable, match=r"secrets/default/one is .* does not open"):
-        await keyring_for(below, SealKeys(tmp_path))
+    await below.commit([Write(SECRET, value[:-1] + bytes([value[-1] ^ 1]), revision)])
+    with pytest.raises(StoreUnavailable, match=r"secrets/default/one is .* cannot be decrypted"):
+        await load_keyring(below, EncryptionKeyFile(tmp_path))
 
 
 async def test_a_start_with_old_and_new_keys_opens_everything_of_many_pages(
     below: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.storage.sealed.WALK_PAGE", 3)
-    first = Sealed(below, await keyring_for(below, SealKeys(tmp_path)), holds)
+    monkeypatch.setattr("fairlead.storage.encrypted.SCAN_PAGE_SIZE", 3)
+    first = EncryptedStore(below, await load_keyring(below, EncryptionKeyFile(tmp_path)), holds)
     for number in range(10):
-        await first.commit([Change(("", "secrets", "", str(number)), b"canary", 0)])
+        await first.commit([Write(("", "secrets", "", str(number)), b"canary", 0)])
     await below.compact(await below.revision())
-    rotate(tmp_path)
-    second = Sealed(below, await keyring_for(below, SealKeys(tmp_path)), holds)
-    await second.commit([Change(SECRET, b"canary", 0)])
-    assert second.keyring.active != first.keyring.active
+    rotate_key(tmp_path)
+    second = EncryptedStore(below, await load_keyring(below, EncryptionKeyFile(tmp_path)), holds)
+    await second.commit([Write(SECRET, b"canary", 0)])
+    assert second.keyring.active_key_id != first.keyring.active_key_id
     assert {record.value for record in (await second.scan(())).records} == {b"canary"}
 
 
 async def test_servers_agree_on_a_key_that_all_of_them_have(below: Store, tmp_path: Path) -> None:
-    first = await keyring_for(below, SealKeys(tmp_path))
-    await agree_on_active(below, first)
+    first = await load_keyring(below, EncryptionKeyFile(tmp_path))
+    await publish_active_key(below, first)
     (tmp_path / "other").mkdir()
-    with pytest.raises(FileProblem, match=rf"key {first.active}; copy that file"):
-        await keyring_for(below, SealKeys(tmp_path / "other"))
+    with pytest.raises(FileProblem, match=rf"key {first.active_key_id}; copy that file"):
+        await load_keyring(below, EncryptionKeyFile(tmp_path / "other"))
     assert not (tmp_path / "other" / "seal.keys").exists()
-    with pytest.raises(FileProblem, match=rf"key {first.active}, and this lacks it"):
-        await agree_on_active(below, KEYRING)
-    with pytest.raises(FileProblem, match="another key than they"):
-        await agree_on_active(below, Keyring([SealKey(first.active, bytes(32))], "here"))
+    with pytest.raises(FileProblem, match=rf"key {first.active_key_id}, which is missing here"):
+        await publish_active_key(below, KEYRING)
+    with pytest.raises(FileProblem, match="which differs here"):
+        await publish_active_key(below, Keyring([EncryptionKey(first.active_key_id, bytes(32))], "here"))
 
 
 async def test_whoever_knows_the_key_in_use_may_bring_a_newer_one(below: Store, tmp_path: Path) -> None:
-    first = await keyring_for(below, SealKeys(tmp_path))
-    await agree_on_active(below, first)
-    rotate(tmp_path)
-    second = await keyring_for(below, SealKeys(tmp_path))
-    await agree_on_active(below, second)
-    with pytest.raises(FileProblem, match=second.active):
-        await agree_on_active(below, first)
+    first = await load_keyring(below, EncryptionKeyFile(tmp_path))
+    await publish_active_key(below, first)
+    rotate_key(tmp_path)
+    second = await load_keyring(below, EncryptionKeyFile(tmp_path))
+    await publish_active_key(below, second)
+    with pytest.raises(FileProblem, match=second.active_key_id):
+        await publish_active_key(below, first)

@@ -17,8 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.storage import feed
-from fairlead.storage.contract import FIRST_REVISION, Change, Compacted, Conflict, Event, Record, Unavailable
+from fairlead.storage import watch_feed
+from fairlead.storage.contract import (
+    FIRST_REVISION,
+    Compacted,
+    Event,
+    Record,
+    RevisionConflict,
+    StoreUnavailable,
+    Write,
+)
 from fairlead.storage.sqlite import SqliteStore, writer
 from fairlead.storage.sqlite import store as sqlite_store
 
@@ -96,8 +104,8 @@ async def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Pa
 
 async def test_everything_is_there_after_closing_and_opening(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
-    first = await store.commit([Change(("a",), b"1", 0), Change(("b",), b"1", 0)])
-    second = await store.commit([Change(("a",), b"2", first), Change(("b",), None, first)])
+    first = await store.commit([Write(("a",), b"1", 0), Write(("b",), b"1", 0)])
+    second = await store.commit([Write(("a",), b"2", first), Write(("b",), None, first)])
     await store.close()
     assert sorted(os.listdir(tmp_path)) == ["store.db", "store.db.lock"], "the log is moved into the file"
     store = await SqliteStore.open(tmp_path / "store.db")
@@ -106,23 +114,23 @@ async def test_everything_is_there_after_closing_and_opening(tmp_path: Path) -> 
     assert await store.read(("a",)) == Record(("a",), b"2", second)
     assert len((await store.scan((), at=first)).records) == 2
     assert len(await history(store, FIRST_REVISION)) == 4
-    with pytest.raises(Conflict):
-        await store.commit([Change(("b",), b"3", first)])
-    assert await store.commit([Change(("b",), b"3", 0), Change(("a",), b"3", second)]) > second
+    with pytest.raises(RevisionConflict):
+        await store.commit([Write(("b",), b"3", first)])
+    assert await store.commit([Write(("b",), b"3", 0), Write(("a",), b"3", second)]) > second
     await store.close()
 
 
 async def test_revisions_go_on_although_the_newest_record_was_compacted_away(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
-    created = await store.commit([Change(("a",), b"1", 0)])
-    deleted = await store.commit([Change(("a",), None, created)])
+    created = await store.commit([Write(("a",), b"1", 0)])
+    deleted = await store.commit([Write(("a",), None, created)])
     await store.compact(deleted)
     await store.close()
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         assert connection.execute("SELECT count(*) FROM log").fetchone() == (0,)
     store = await SqliteStore.open(tmp_path / "store.db")
     assert await store.revision() == await store.oldest() == deleted
-    assert await store.commit([Change(("a",), b"1", 0)]) > deleted
+    assert await store.commit([Write(("a",), b"1", 0)]) > deleted
     await store.close()
 
 
@@ -130,7 +138,7 @@ async def test_a_sweep_that_was_interrupted_is_finished_by_the_next_compaction(t
     store = await SqliteStore.open(tmp_path / "store.db")
     revision = 0
     for _ in range(200):
-        revision = await store.commit([Change(("a",), b"x", revision)])
+        revision = await store.commit([Write(("a",), b"x", revision)])
     await store.close()
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
         # What a crash leaves right after a compaction was decided on and before anything was deleted.
@@ -146,11 +154,11 @@ async def test_a_sweep_that_was_interrupted_is_finished_by_the_next_compaction(t
 async def test_closing_does_not_wait_for_a_long_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "SWEEP_ROWS", 1)
     store = await SqliteStore.open(tmp_path / "store.db")
-    revision = await store.commit([Change(("a", str(number)), b"x", 0) for number in range(5_000)])
+    revision = await store.commit([Write(("a", str(number)), b"x", 0) for number in range(5_000)])
     compaction = asyncio.create_task(store.compact(revision))
     await asyncio.sleep(0)
     await store.close()
-    with pytest.raises(Unavailable, match="closed"):
+    with pytest.raises(StoreUnavailable, match="closed"):
         await compaction
 
 
@@ -172,7 +180,7 @@ def held_up(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[threading.Ev
 
 
 async def rewrite_and_compact(store: SqliteStore, revision: int) -> int:
-    newest = await store.commit([Change(("a",), b"new", revision), Change(("b",), b"new", revision)])
+    newest = await store.commit([Write(("a",), b"new", revision), Write(("b",), b"new", revision)])
     await store.compact(newest)
     return newest
 
@@ -181,7 +189,7 @@ async def test_reads_of_now_are_asked_again_when_compaction_overtakes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
-    revision = await store.commit([Change(("a",), b"old", 0), Change(("b",), b"old", 0)])
+    revision = await store.commit([Write(("a",), b"old", 0), Write(("b",), b"old", 0)])
     with held_up(monkeypatch, "scan_records") as go_scan, held_up(monkeypatch, "read_record") as go_read:
         scan, read = asyncio.create_task(store.scan(())), asyncio.create_task(store.read(("a",)))
         await asyncio.sleep(0)
@@ -198,7 +206,7 @@ async def test_a_scan_of_the_past_is_refused_when_compaction_overtakes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
-    revision = await store.commit([Change(("a",), b"old", 0), Change(("b",), b"old", 0)])
+    revision = await store.commit([Write(("a",), b"old", 0), Write(("b",), b"old", 0)])
     with held_up(monkeypatch, "scan_records") as go:
         scan = asyncio.create_task(store.scan((), at=revision))
         await asyncio.sleep(0)
@@ -213,7 +221,7 @@ async def test_a_replay_is_refused_when_compaction_overtakes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
-    revision = await store.commit([Change(("a",), b"old", 0), Change(("b",), b"old", 0)])
+    revision = await store.commit([Write(("a",), b"old", 0), Write(("b",), b"old", 0)])
     with held_up(monkeypatch, "replay_events") as go:
         replay = asyncio.ensure_future(anext(store.watch((), FIRST_REVISION)))
         await asyncio.sleep(0)
@@ -227,14 +235,14 @@ async def test_a_replay_is_refused_when_compaction_overtakes_it(
 async def test_a_watch_that_replays_while_the_store_is_closing_hears_everything_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "PIECE_BYTES", 100)
+    monkeypatch.setattr(watch_feed, "CHUNK_BYTES", 100)
     store = await SqliteStore.open(tmp_path / "store.db")
     for number in range(20):
-        await store.commit([Change(("k", str(number)), b"x", 0)])
+        await store.commit([Write(("k", str(number)), b"x", 0)])
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
         # The writer waits for somebody else with a last commit, and closing the store waits for the writer.
         other.execute("BEGIN IMMEDIATE")
-        last = asyncio.create_task(store.commit([Change(("last",), b"x", 0)]))
+        last = asyncio.create_task(store.commit([Write(("last",), b"x", 0)]))
         await asyncio.sleep(0)
         closed = asyncio.create_task(store.close())
         await asyncio.sleep(0)
@@ -249,7 +257,7 @@ async def test_a_watch_that_replays_while_the_store_is_closing_hears_everything_
 async def test_a_second_process_is_refused_and_told_who_has_the_file(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with child(path, "hold") as holder:
-        with pytest.raises(Unavailable) as caught:
+        with pytest.raises(StoreUnavailable) as caught:
             await SqliteStore.open(path)
         assert str(path) in str(caught.value)
         assert f"process {holder.pid}" in str(caught.value)
@@ -261,15 +269,15 @@ async def test_a_second_store_in_the_same_process_is_refused_by_whatever_name(tm
     (tmp_path / "link.db").symlink_to(tmp_path / "store.db")
     store = await SqliteStore.open(tmp_path / "store.db")
     for name in ("store.db", "link.db"):
-        with pytest.raises(Unavailable, match=f"process {os.getpid()}"):
+        with pytest.raises(StoreUnavailable, match=f"process {os.getpid()}"):
             await SqliteStore.open(tmp_path / name)
-    assert await store.commit([Change(("a",), b"x", 0)]) > FIRST_REVISION
+    assert await store.commit([Write(("a",), b"x", 0)]) > FIRST_REVISION
     await store.close()
 
 
 async def test_the_files_are_for_their_owner_only(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
-    await store.commit([Change(("a",), b"x", 0)])
+    await store.commit([Write(("a",), b"x", 0)])
     modes = {name: stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in os.listdir(tmp_path)}
     assert modes == dict.fromkeys(["store.db", "store.db-wal", "store.db-shm", "store.db.lock"], 0o600)
     await store.close()
@@ -291,7 +299,7 @@ async def test_compaction_bounds_the_table_and_the_file(tmp_path: Path) -> None:
     sizes: list[int] = []
     for _ in range(20):
         for _ in range(10):
-            revision = await store.commit([Change(key, bytes(700), old) for key, old in held.items()])
+            revision = await store.commit([Write(key, bytes(700), old) for key, old in held.items()])
             held = dict.fromkeys(held, revision)
         await store.compact(revision)
         with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
@@ -304,11 +312,11 @@ async def test_compaction_bounds_the_table_and_the_file(tmp_path: Path) -> None:
 async def test_a_file_that_became_much_too_large_shrinks_again(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     keys = [("k", str(number)) for number in range(30)]
-    revision = await store.commit([Change(key, os.urandom(1024 * 1024), 0) for key in keys])
-    revision = await store.commit([Change(key, None, revision) for key in keys])
+    revision = await store.commit([Write(key, os.urandom(1024 * 1024), 0) for key in keys])
+    revision = await store.commit([Write(key, None, revision) for key in keys])
     await store.compact(revision)
     await store.close()
-    spare = (writer.SPARE_PAGES + writer.VACUUM_PAGES) * 4096
+    spare = (writer.MIN_FREE_PAGES + writer.VACUUM_PAGES) * 4096
     assert os.stat(tmp_path / "store.db").st_size < 2 * spare < 30 * 1024 * 1024
 
 
@@ -320,12 +328,12 @@ async def test_a_bug_in_the_writer_leaves_nobody_waiting(tmp_path: Path, monkeyp
 
     died: list[type[BaseException]] = []
     monkeypatch.setattr(threading, "excepthook", lambda death: died.append(death.exc_type))
-    monkeypatch.setattr(writer.Batch, "add", broken)
+    monkeypatch.setattr(writer.CommitBatch, "add", broken)
     results = await asyncio.gather(
-        *[store.commit([Change(("k", str(number)), b"x", 0)]) for number in range(5)], return_exceptions=True
+        *[store.commit([Write(("k", str(number)), b"x", 0)]) for number in range(5)], return_exceptions=True
     )
-    assert all(isinstance(result, Unavailable) for result in results)
-    with pytest.raises(Unavailable, match="restart the server"):
-        await store.check()
+    assert all(isinstance(result, StoreUnavailable) for result in results)
+    with pytest.raises(StoreUnavailable, match="restart the server"):
+        await store.check_writable()
     await store.close()
     assert died == [ZeroDivisionError], "it is not hidden either"

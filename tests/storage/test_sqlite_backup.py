@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from fairlead.storage.contract import Change
+from fairlead.storage.contract import Write
 from fairlead.storage.sqlite import SqliteStore
 
 
@@ -22,8 +22,8 @@ async def test_a_backup_taken_under_load_is_one_moment_of_the_history(tmp_path: 
         revision, number = 0, 0
         while not enough.is_set():
             number += 1
-            changes = [Change(("last", str(writer)), b"%d" % number, revision)]
-            revision = await store.commit([*changes, Change(("all", str(writer), str(number)), bytes(500), 0)])
+            changes = [Write(("last", str(writer)), b"%d" % number, revision)]
+            revision = await store.commit([*changes, Write(("all", str(writer), str(number)), bytes(500), 0)])
 
     writers = [asyncio.create_task(write(number)) for number in range(16)]
     copies = [tmp_path / f"copy-{number}.db" for number in range(3)]
@@ -37,6 +37,6 @@ async def test_a_backup_taken_under_load_is_one_moment_of_the_history(tmp_path: 
         then = await store.scan((), at=await restored.revision())
         assert len(then.records) > 0
         assert await restored.scan(()) == then
-        assert await restored.commit([Change(("new",), b"x", 0)]) > then.revision
+        assert await restored.commit([Write(("new",), b"x", 0)]) > then.revision
         await restored.close()
     await store.close()

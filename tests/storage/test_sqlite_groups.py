@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.storage.contract import FIRST_REVISION, Change, Conflict, Record
+from fairlead.storage.contract import FIRST_REVISION, Record, RevisionConflict, Write
 from fairlead.storage.sqlite import SqliteStore, writer
 from tests.storage.test_sqlite import history
 
@@ -17,12 +17,10 @@ async def test_a_conflict_within_a_group_hurts_nobody_else(tmp_path: Path) -> No
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
         # While somebody else holds the file the writer waits with its first commit, and the rest gathers behind it.
         other.execute("BEGIN IMMEDIATE")
-        first = asyncio.create_task(store.commit([Change(("first",), b"x", 0)]))
+        first = asyncio.create_task(store.commit([Write(("first",), b"x", 0)]))
         await asyncio.sleep(0.05)
         group = [
-            asyncio.create_task(
-                store.commit([Change(("k", str(n // 2)), b"%d" % n, 0), Change(("n", str(n)), b"x", 0)])
-            )
+            asyncio.create_task(store.commit([Write(("k", str(n // 2)), b"%d" % n, 0), Write(("n", str(n)), b"x", 0)]))
             for n in range(200)
         ]
         await asyncio.sleep(0.05)
@@ -30,7 +28,7 @@ async def test_a_conflict_within_a_group_hurts_nobody_else(tmp_path: Path) -> No
     revisions = await asyncio.gather(*group, return_exceptions=True)
     assert revisions[0::2] == list(range(await first + 1, await first + 101))
     for number, conflict in enumerate(revisions[1::2]):
-        assert isinstance(conflict, Conflict)
+        assert isinstance(conflict, RevisionConflict)
         assert (conflict.key, conflict.actual) == (("k", str(number)), revisions[2 * number])
     assert [record.value for record in (await store.scan(("k",))).records] == sorted(
         [b"%d" % n for n in range(0, 200, 2)], key=lambda value: str(int(value) // 2)
@@ -43,15 +41,15 @@ async def test_commits_of_a_group_build_on_each_other(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        first = asyncio.create_task(store.commit([Change(("a",), b"0", 0)]))
+        first = asyncio.create_task(store.commit([Write(("a",), b"0", 0)]))
         await asyncio.sleep(0.05)
         # Nobody could know these revisions but a test: each commit expects what the one before it will write.
         start = FIRST_REVISION + 1
         group = [
-            asyncio.create_task(store.commit([Change(("a",), b"1", start)])),
-            asyncio.create_task(store.commit([Change(("a",), None, start + 1)])),
-            asyncio.create_task(store.commit([Change(("a",), b"2", 0)])),
-            asyncio.create_task(store.commit([Change(("a",), b"3", start + 3)])),
+            asyncio.create_task(store.commit([Write(("a",), b"1", start)])),
+            asyncio.create_task(store.commit([Write(("a",), None, start + 1)])),
+            asyncio.create_task(store.commit([Write(("a",), b"2", 0)])),
+            asyncio.create_task(store.commit([Write(("a",), b"3", start + 3)])),
         ]
         await asyncio.sleep(0.05)
         other.execute("ROLLBACK")
@@ -66,15 +64,15 @@ async def test_what_is_asked_for_in_one_turn_of_the_loop_is_one_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups: list[int] = []
-    commit = writer.Writer._commit
+    commit = writer.SqliteWriter._commit
 
-    def counted(self: writer.Writer, group: list[writer.Commit]) -> None:
+    def counted(self: writer.SqliteWriter, group: list[writer.CommitJob]) -> None:
         groups.append(len(group))
         commit(self, group)
 
-    monkeypatch.setattr(writer.Writer, "_commit", counted)
+    monkeypatch.setattr(writer.SqliteWriter, "_commit", counted)
     store = await SqliteStore.open(tmp_path / "store.db")
-    await asyncio.gather(*(store.commit([Change(("a", str(number)), b"1", 0)]) for number in range(20)))
+    await asyncio.gather(*(store.commit([Write(("a", str(number)), b"1", 0)]) for number in range(20)))
     await store.close()
     assert groups == [20]
 
@@ -82,7 +80,7 @@ async def test_what_is_asked_for_in_one_turn_of_the_loop_is_one_transaction(
 async def test_a_commit_larger_than_one_statement_is_still_one_commit(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     keys = [("k", f"{number:05}") for number in range(1_000)]
-    revision = await store.commit([Change(key, b"x", 0) for key in keys])
+    revision = await store.commit([Write(key, b"x", 0) for key in keys])
     page = await store.scan(())
     assert [record.key for record in page.records] == keys
     assert {record.revision for record in page.records} == {revision}

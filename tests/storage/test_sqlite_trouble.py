@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.storage.contract import FIRST_REVISION, Change, Event, Record, Unavailable
-from fairlead.storage.sqlite import SqliteStore, file
+from fairlead.storage.contract import FIRST_REVISION, Event, Record, StoreUnavailable, Write
+from fairlead.storage.sqlite import SqliteStore, database
 
 A, B = ("a",), ("b",)
 
@@ -87,8 +87,8 @@ async def still_answers(store: SqliteStore, revision: int) -> None:
 
 async def recovers(store: SqliteStore, revision: int) -> None:
     """By itself: nothing is opened again."""
-    await store.check()
-    later = await store.commit([Change(A, b"better", revision), Change(B, bytes(100_000), 0)])
+    await store.check_writable()
+    later = await store.commit([Write(A, b"better", revision), Write(B, bytes(100_000), 0)])
     assert later > revision
     assert await store.read(A) == Record(A, b"better", later)
 
@@ -104,20 +104,20 @@ async def survives(path: Path, keys: int) -> None:
 async def test_a_full_disk_refuses_commits_and_nothing_else_until_there_is_space(small_disk: Path) -> None:
     path = small_disk / "store.db"
     store = await SqliteStore.open(path)
-    good = await store.commit([Change(A, b"good", 0)])
+    good = await store.commit([Write(A, b"good", 0)])
     filler = small_disk / "filler"
     with pytest.raises(OSError), filler.open("wb", buffering=0) as rest:
         while True:
             rest.write(bytes(4096))
-    await store.check()
+    await store.check_writable()
     for _ in range(3):
         # The second key would still conflict if the first one had been half-written.
-        changes = [Change(("new", str(number)), bytes(20_000), 0) for number in range(10)]
-        with pytest.raises(Unavailable, match="disk is full; free some space"):
+        changes = [Write(("new", str(number)), bytes(20_000), 0) for number in range(10)]
+        with pytest.raises(StoreUnavailable, match="disk is full; free some space"):
             await store.commit(changes)
-    with pytest.raises(Unavailable, match=str(path)):
-        await store.check()
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable, match=str(path)):
+        await store.check_writable()
+    with pytest.raises(StoreUnavailable):
         await store.compact(good)
     await still_answers(store, good)
     filler.unlink()
@@ -137,17 +137,19 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 async def test_a_failing_disk_refuses_commits_and_nothing_else_until_it_is_well(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    good = await store.commit([Change(A, b"good", 0)])
+    good = await store.commit([Write(A, b"good", 0)])
     watch = store.watch((), FIRST_REVISION)
     assert len(await anext(watch)) == 1
     with file_size_limit(os.stat(tmp_path / "store.db-wal").st_size):
         results = await asyncio.gather(
-            *[store.commit([Change(B, bytes(5_000), 0), Change(("c", str(n)), b"x", 0)]) for n in range(30)],
+            *[store.commit([Write(B, bytes(5_000), 0), Write(("c", str(n)), b"x", 0)]) for n in range(30)],
             return_exceptions=True,
         )
-        assert {type(result) for result in results} == {Unavailable}, "not Conflict: the first of them did not happen"
-        with pytest.raises(Unavailable, match="disk reports an error"):
-            await store.check()
+        assert {type(result) for result in results} == {StoreUnavailable}, (
+            "not Conflict: the first of them did not happen"
+        )
+        with pytest.raises(StoreUnavailable, match="disk reports an error"):
+            await store.check_writable()
         await still_answers(store, good)
     await recovers(store, good)
     assert [event.key for event in await anext(watch)] == [A, B], "the watch has heard of what happened only"
@@ -160,12 +162,12 @@ async def test_a_file_that_becomes_read_only_while_it_is_open_refuses_commits_on
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("the mode of a file that is already open counts no more, and the immutable flag is root's")
-    good = await store.commit([Change(A, b"good", 0)])
+    good = await store.commit([Write(A, b"good", 0)])
     thaw = freeze(tmp_path / "store.db-wal")
-    with pytest.raises(Unavailable, match=r"store\.db: the "):
-        await store.commit([Change(B, b"x", 0)])
-    with pytest.raises(Unavailable):
-        await store.check()
+    with pytest.raises(StoreUnavailable, match=r"store\.db: the "):
+        await store.commit([Write(B, b"x", 0)])
+    with pytest.raises(StoreUnavailable):
+        await store.check_writable()
     await still_answers(store, good)
     thaw()
     await recovers(store, good)
@@ -176,20 +178,20 @@ async def test_a_file_that_becomes_read_only_while_it_is_open_refuses_commits_on
 async def test_a_database_that_somebody_else_holds_refuses_commits_until_it_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.05)
     store = await SqliteStore.open(tmp_path / "store.db")
-    good = await store.commit([Change(A, b"good", 0)])
+    good = await store.commit([Write(A, b"good", 0)])
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(Unavailable, match="another program holds the database"):
-            await store.commit([Change(B, b"x", 0)])
-        with pytest.raises(Unavailable):
-            await store.check()
+        with pytest.raises(StoreUnavailable, match="another program holds the database"):
+            await store.commit([Write(B, b"x", 0)])
+        with pytest.raises(StoreUnavailable):
+            await store.check_writable()
         await still_answers(store, good)
         other.execute("ROLLBACK")
         await recovers(store, good)
         other.execute("BEGIN IMMEDIATE")
-        await store.check()  # all was well the last time, so it does not try
+        await store.check_writable()  # all was well the last time, so it does not try
         other.execute("ROLLBACK")
     await store.close()
 
@@ -197,9 +199,9 @@ async def test_a_database_that_somebody_else_holds_refuses_commits_until_it_is_l
 async def test_compaction_that_failed_goes_on_when_it_is_asked_again(store: SqliteStore, tmp_path: Path) -> None:
     revision = 0
     for _ in range(100):
-        revision = await store.commit([Change(A, b"good", revision)])
+        revision = await store.commit([Write(A, b"good", revision)])
     with file_size_limit(os.stat(tmp_path / "store.db-wal").st_size):
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await store.compact(revision)
         assert await store.oldest() == FIRST_REVISION
     await store.compact(revision)
@@ -213,7 +215,7 @@ async def refusal(path: Path) -> str:
     """What opening says; and that it leaves nothing locked behind."""
     messages = []
     for _ in range(2):
-        with pytest.raises(Unavailable) as caught:
+        with pytest.raises(StoreUnavailable) as caught:
             await SqliteStore.open(path)
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
@@ -237,7 +239,7 @@ async def test_a_read_only_folder_is_refused_at_once(
     folder = tmp_path / "folder"
     folder.mkdir()
     freeze(folder)
-    assert "its folder are writable" in await refusal(folder / "store.db")
+    assert "its folder writable" in await refusal(folder / "store.db")
 
 
 async def test_a_missing_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -253,7 +255,7 @@ async def test_a_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.write_text("shopping list\n" * 1_000)
-    assert f"{path}: this is not a database; name another path" in await refusal(path)
+    assert f"{path}: this is not a database; use another path" in await refusal(path)
     assert path.read_text() == "shopping list\n" * 1_000
 
 
@@ -262,7 +264,7 @@ async def test_another_programs_database_is_refused_and_left_alone(tmp_path: Pat
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE shopping (item TEXT)")
     before = path.read_bytes()
-    assert "some other program's database" in await refusal(path)
+    assert "another program's database" in await refusal(path)
     assert path.read_bytes() == before
 
 
@@ -279,7 +281,7 @@ async def test_a_file_of_a_newer_version_is_refused_and_left_alone(tmp_path: Pat
 async def test_a_damaged_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = await SqliteStore.open(path)
-    await store.commit([Change(("k", str(number)), bytes(700), 0) for number in range(200)])
+    await store.commit([Write(("k", str(number)), bytes(700), 0) for number in range(200)])
     await store.close()
     with path.open("r+b") as damaged:
         damaged.seek(4096)

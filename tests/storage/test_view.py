@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.storage import view as module
-from fairlead.storage.contract import FIRST_REVISION, Change, Compacted, Record
-from fairlead.storage.entry import Entry, Seen
+from fairlead.storage.contract import FIRST_REVISION, Compacted, Record, Write
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view import view as module
+from fairlead.storage.view.entry import Entry, SelectorFields
+from fairlead.storage.view.view import View
 from tests.controllers.virtual_time import VirtualTimeLoop, virtually
 from tests.storage.pictures import heard, place_key, put, shown, started
 
@@ -49,8 +49,8 @@ async def test_a_view_that_has_started_shows_all_that_was_acknowledged_before(mo
 async def test_get_answers_the_newest_entry_or_nothing() -> None:
     store = MemoryStore()
     async with started(store) as view:
-        await view.reached(await put(store, "a/x", b"1"))
-        await view.reached(revision := await put(store, "a/x", b"2"))
+        await view.wait_for(await put(store, "a/x", b"1"))
+        await view.wait_for(revision := await put(store, "a/x", b"2"))
         entry = view.get(place_key("a/x"))
         assert entry is not None
         assert (entry.body, entry.revision) == (b"2", revision)
@@ -65,7 +65,7 @@ async def test_a_watcher_hears_what_was_there_before_and_after_each_step() -> No
         watcher = view.watch("g", "things", "a", view.revision, 10)
         for place, value in (("a/x", b"1"), ("b/x", b"1"), ("a/x", b"2"), ("a/x", None), ("a/x", b"3")):
             await put(store, place, value)
-        await view.fresh()
+        await view.wait_current()
         assert heard(watcher) == [("a/x", None, b"1"), ("a/x", b"1", b"2"), ("a/x", b"2", None), ("a/x", None, b"3")]
 
 
@@ -74,8 +74,8 @@ async def test_a_commit_of_several_keys_comes_into_view_at_once() -> None:
     store = MemoryStore()
     async with started(store) as view:
         watcher = view.watch("g", "things", "", view.revision, 10)
-        commit = asyncio.create_task(store.commit([Change(place_key(f"/{name}"), b"{}", 0) for name in "abc"]))
-        await watcher.news()
+        commit = asyncio.create_task(store.commit([Write(place_key(f"/{name}"), b"{}", 0) for name in "abc"]))
+        await watcher.wait_ready()
         assert (len(watcher.drain()), shown(view)) == (3, ["/a", "/b", "/c"])
         await commit
 
@@ -84,11 +84,11 @@ async def test_a_commit_of_several_keys_comes_into_view_at_once() -> None:
 async def test_a_watch_can_resume_across_a_restart_as_if_nothing_had_been() -> None:
     store = MemoryStore()
     async with started(store) as view:
-        await view.reached(await put(store, "/x", b"1"))
+        await view.wait_for(await put(store, "/x", b"1"))
         since = view.revision
         await put(store, "/x", b"2")
         await put(store, "/x", None)
-        await view.fresh()
+        await view.wait_current()
         before = heard(view.watch("g", "things", "", since, 10))
     async with started(store) as view:
         assert heard(view.watch("g", "things", "", since, 10)) == before == [("/x", b"1", b"2"), ("/x", b"2", None)]
@@ -115,14 +115,14 @@ async def test_what_is_forgotten_is_refused_and_what_is_left_is_whole() -> None:
     store = MemoryStore()
     async with started(store) as view:
         revisions = [await put(store, "/x", str(number).encode()) for number in range(4)]
-        await view.fresh()
-        view.forget(revisions[2])
-        view.forget(revisions[0])
+        await view.wait_current()
+        view.discard_before(revisions[2])
+        view.discard_before(revisions[0])
         with pytest.raises(Compacted):
             view.watch("g", "things", "", revisions[1], 10)
         assert [entry.body for entry in view.page(("g", "things"), "", at=revisions[2])[0]] == [b"2"]
         assert heard(view.watch("g", "things", "", revisions[2], 10)) == [("/x", b"2", b"3")]
-        view.forget(revisions[3] + 1_000)
+        view.discard_before(revisions[3] + 1_000)
         assert view.oldest == view.revision
         view.watch("g", "things", "", view.revision, 10)
 
@@ -132,25 +132,25 @@ async def test_a_view_knows_whether_it_shows_all_that_was_acknowledged() -> None
     class Ahead(MemoryStore):
         by = 0
 
-        def known_revision(self) -> int:
-            return super().known_revision() + self.by
+        def local_revision(self) -> int:
+            return super().local_revision() + self.by
 
     store = Ahead()
     async with started(store) as view:
         await put(store, "a/x")
-        assert view.is_fresh()
+        assert view.is_current()
         store.by = 1
-        assert not view.is_fresh()
+        assert not view.is_current()
 
 
 @virtually
 async def test_a_view_of_a_store_that_others_write_to_never_knows_without_asking() -> None:
     class Shared(MemoryStore):
-        def known_revision(self) -> None:  # type: ignore[override]  # as PostgreSQL and etcd have it
+        def local_revision(self) -> None:  # type: ignore[override]  # as PostgreSQL and etcd have it
             return None
 
     async with started(Shared()) as view:
-        assert not view.is_fresh()
+        assert not view.is_current()
 
 
 @virtually
@@ -158,7 +158,7 @@ async def test_fresh_waits_for_what_somebody_else_has_committed() -> None:
     store = MemoryStore()
     async with started(store) as view:
         await put(store, "/x")
-        await view.fresh()
+        await view.wait_current()
         assert shown(view) == ["/x"]
 
 
@@ -166,7 +166,7 @@ async def test_fresh_waits_for_what_somebody_else_has_committed() -> None:
 async def test_everybody_who_waits_is_woken_when_their_own_revision_is_there_and_not_before() -> None:
     store = MemoryStore()
     async with started(store) as view:
-        waiting = [asyncio.create_task(view.reached(view.revision + ahead)) for ahead in (2, 1, 3)]
+        waiting = [asyncio.create_task(view.wait_for(view.revision + ahead)) for ahead in (2, 1, 3)]
         for expected in ([False, False, False], [False, True, False], [True, True, False], [True, True, True]):
             await asyncio.sleep(1)
             assert [task.done() for task in waiting] == expected
@@ -180,9 +180,9 @@ async def test_those_who_gave_up_waiting_are_not_kept_for_ever() -> None:
     async with started(store) as view:
         for _ in range(10):
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(view.reached(10**18), 1)
-        await view.reached(await put(store, "/x"))
-        assert view._waiting == []
+                await asyncio.wait_for(view.wait_for(10**18), 1)
+        await view.wait_for(await put(store, "/x"))
+        assert view._waiters == []
 
 
 @virtually
@@ -190,12 +190,12 @@ async def test_a_stopping_server_ends_watches_but_not_reads() -> None:
     store = MemoryStore()
     async with started(store) as view:
         watcher = view.watch("g", "things", "", view.revision, 10)
-        await view.reached(await put(store, "/x"))
+        await view.wait_for(await put(store, "/x"))
         view.end_watches()
         assert watcher.ended
         assert len(watcher.drain()) == 1
         assert view.watch("g", "things", "", view.revision, 10).ended
-        await view.reached(await put(store, "/y"))
+        await view.wait_for(await put(store, "/y"))
         assert shown(view) == ["/x", "/y"]
 
 
@@ -217,7 +217,7 @@ def test_every_remembered_snapshot_is_what_stood_there_then(
                     continue
                 revision = await put(store, place, None if gone else b"{}")
                 past[revision] = sorted(now - {place} if gone else now | {place}, key=lambda each: each.split("/"))
-            await view.fresh()
+            await view.wait_current()
             await check_past(view, past, FIRST_REVISION + forgotten)
         if restart:
             async with started(store) as view:
@@ -228,7 +228,7 @@ def test_every_remembered_snapshot_is_what_stood_there_then(
 
 
 async def check_past(view: View, past: dict[int, list[str]], oldest: int) -> None:
-    view.forget(oldest)
+    view.discard_before(oldest)
     for revision, expected in past.items():
         if revision < view.oldest:
             continue
@@ -243,38 +243,38 @@ async def check_past(view: View, past: dict[int, list[str]], oldest: int) -> Non
 
 @virtually
 async def test_history_that_weighs_too_much_is_forgotten_from_its_oldest_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAST_BYTES", 40_000)
+    monkeypatch.setattr(module, "MAX_HISTORY_BYTES", 40_000)
     store = MemoryStore()
     async with started(store) as view:
         for number in range(100):
-            await view.reached(await put(store, "/x", b"%01000d" % number))
+            await view.wait_for(await put(store, "/x", b"%01000d" % number))
         assert FIRST_REVISION < view.oldest < view.revision - 5
         with pytest.raises(Compacted):
             view.watch("g", "things", "", view.oldest - 1, 10)
         assert len(view.watch("g", "things", "", view.oldest, 1).drain()) == view.revision - view.oldest
         assert shown(view, at=view.oldest) == ["/x"]
-        view.forget(view.revision)
-        assert view._past == 0
+        view.discard_before(view.revision)
+        assert view._history_bytes == 0
 
 
 @virtually
 async def test_what_nobody_has_asked_for_yet_is_read_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_STEP", 2)
+    monkeypatch.setattr(module, "WARM_BATCH_SIZE", 2)
     looks: list[bytes] = []
 
-    def look(body: bytes) -> Seen:
+    def look(body: bytes) -> SelectorFields:
         looks.append(body)
         return {"of": body.decode()}, {}
 
     def finish(record: Record) -> Entry:
-        return Entry(record.key, record.revision, record.value, None, None, look=look)
+        return Entry(record.key, record.revision, record.value, None, None, read_fields=look)
 
     store = MemoryStore()
     for number in range(5):
         await put(store, f"/{number}", b"%d" % number)
     view = View(store, finish)
     await view.start()
-    looking = asyncio.create_task(view.look_over())
+    looking = asyncio.create_task(view.warm_selector_fields())
     await asyncio.sleep(0)
     assert len(looks) == 2
     await looking

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fairlead.storage import view as module
-from fairlead.storage.contract import FIRST_REVISION, Compacted, Event, Key, Page, Record, Unavailable
+from fairlead.storage.contract import FIRST_REVISION, Compacted, Event, Key, Page, Record, StoreUnavailable
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import Entry, View
-from fairlead.storage.watchers import Watcher
+from fairlead.storage.view import view as module
+from fairlead.storage.view.fan_out import Watcher
+from fairlead.storage.view.view import Entry, View
 from tests.controllers.virtual_time import virtually
 from tests.storage.pictures import finish, heard, place_key, put, shown, started
 
@@ -30,7 +30,7 @@ class Shaky(MemoryStore):
 
     async def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
         if self.away.is_set():
-            raise Unavailable("away")
+            raise StoreUnavailable("away")
         breaking = asyncio.ensure_future(self.away.wait())
         batches = super().watch(prefix, since)
         try:
@@ -39,7 +39,7 @@ class Shaky(MemoryStore):
                 await asyncio.wait((batch, breaking), return_when=asyncio.FIRST_COMPLETED)
                 if breaking.done():
                     batch.cancel()
-                    raise Unavailable("away")
+                    raise StoreUnavailable("away")
                 try:
                     yield await batch
                 except StopAsyncIteration:
@@ -53,21 +53,21 @@ async def test_a_store_that_is_away_for_a_while_costs_time_and_nothing_else() ->
     store = Shaky()
     async with started(store) as view:
         watcher = view.watch("g", "things", "", view.revision, 10)
-        await view.reached(await put(store, "/a"))
+        await view.wait_for(await put(store, "/a"))
         store.away.set()
         await asyncio.sleep(60)
         await put(store, "/b")
         await asyncio.sleep(60)
         assert shown(view) == ["/a"]
         store.away.clear()
-        await view.reached(await put(store, "/a", None))
+        await view.wait_for(await put(store, "/a", None))
         assert shown(view) == ["/b"]
         assert heard(watcher) == [("/a", None, b"{}"), ("/b", None, b"{}"), ("/a", b"{}", None)]
 
 
 async def fall_behind(store: Shaky, view: View) -> None:
     """The view loses the store, which moves on and forgets where the view stood."""
-    await view.fresh()
+    await view.wait_current()
     store.away.set()
     await asyncio.sleep(60)
     for place, value in (("/new", b"{}"), ("/old", None), ("/kept", b"2")):
@@ -90,7 +90,7 @@ async def test_a_view_that_fell_behind_compaction_starts_over_and_tells_its_watc
     async with settled() as (store, view):
         watcher = view.watch("g", "things", "", view.revision, 10)
         await fall_behind(store, view)
-        await view.reached(await put(store, "/newer"))
+        await view.wait_for(await put(store, "/newer"))
         assert shown(view) == ["/kept", "/new", "/newer"]
         assert watcher.overflowed, "a watcher that was not given the gap must know"
         with pytest.raises(Compacted):
@@ -101,7 +101,7 @@ async def test_a_view_that_fell_behind_compaction_starts_over_and_tells_its_watc
 async def test_those_who_wait_for_a_revision_are_woken_when_starting_over_brings_it() -> None:
     async with settled() as (store, view):
         await fall_behind(store, view)
-        await view.reached(await store.revision())
+        await view.wait_for(await store.revision())
         assert shown(view) == ["/kept", "/new"]
 
 
@@ -116,7 +116,7 @@ async def test_while_the_view_starts_over_nothing_seems_to_be_gone(monkeypatch: 
 
         await fall_behind(store, view)
         store.before_scan = [look, look]
-        await view.reached(await put(store, "/newer"))
+        await view.wait_for(await put(store, "/newer"))
         assert seen == [True, True]
 
 
@@ -130,7 +130,7 @@ async def test_a_watch_begun_while_the_view_starts_over_misses_nothing_unnoticed
 
         await fall_behind(store, view)
         store.before_scan = [watch]
-        await view.reached(await put(store, "/newer"))
+        await view.wait_for(await put(store, "/newer"))
         ((known, watcher),) = begun
         for transition in watcher.drain():
             name = f"/{transition.key[3]}"
@@ -146,14 +146,14 @@ async def test_a_view_gets_over_trouble_while_it_starts_over(fault: str, monkeyp
 
         async def make_trouble() -> None:
             if fault == "unavailable":
-                raise Unavailable("still away")
+                raise StoreUnavailable("still away")
             await put(store, "/old", None if await store.read(place_key("/old")) else b"{}")
             await store.compact(await store.revision())
 
         await fall_behind(store, view)
         store.before_scan = [make_trouble]
         async with asyncio.timeout(60):
-            await view.reached(await put(store, "/newer"))
+            await view.wait_for(await put(store, "/newer"))
         assert "/newer" in shown(view)
 
 
@@ -188,6 +188,6 @@ async def test_when_following_fails_for_good_those_who_wait_are_told_and_not_lef
     await view.start()
     with pytest.raises(Exception, match=r".") as caught:
         async with asyncio.timeout(60):
-            await view.reached(await put(store, "/x", b"unreadable"))
+            await view.wait_for(await put(store, "/x", b"unreadable"))
     await view.stop()
     assert not isinstance(caught.value, TimeoutError)

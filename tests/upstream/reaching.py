@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from fairlead.upstream.access import Access
+from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.upstream import Limits, Request, Response, Upstream
 from tests.far_side.far_side import FarSide
 
@@ -17,8 +17,8 @@ async def as_it_is(host: str, port: int) -> str:
     return host
 
 
-def access_to(far: FarSide, **fields: Any) -> Access:
-    access = Access("127.0.0.1", far.port, "", "127.0.0.1", far.ca_pem, "stored-token")
+def access_to(far: FarSide, **fields: Any) -> ClusterEndpoint:
+    access = ClusterEndpoint("127.0.0.1", far.port, "", "127.0.0.1", far.ca_pem, "stored-token")
     return replace(access, **fields)
 
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from fairlead.upstream.access import Access
-from fairlead.upstream.errors import Broken, TimedOut, Unreachable
+from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.errors import ProtocolError, TimedOut, Unreachable
 from fairlead.upstream.upstream import Limits, Request
 from tests.far_side.asked import Answer
 from tests.far_side.behaviours import sending
@@ -38,7 +38,7 @@ async def test_connections_are_used_again(far_side: FarSide) -> None:
 async def test_large_bodies_come_in_pieces(far_side: FarSide, target: str) -> None:
     async with reaching(far_side) as upstream:
         response = await asked(upstream, target)
-        sizes = [len(chunk) async for chunk in response.chunks()]
+        sizes = [len(chunk) async for chunk in response.iter_chunks()]
         assert sum(sizes) == 3_000_000
         assert len(sizes) > 1
         await got(upstream, "/version")
@@ -49,15 +49,15 @@ async def test_a_body_that_nobody_takes_is_not_read_into_memory(far_side: FarSid
     async with reaching(far_side) as upstream:
         response = await asked(upstream, "/far/huge?bytes=60000000")
         await asyncio.sleep(0.3)
-        assert response.whole() is None
-        assert 0 < len(await response.next()) < 2_000_000
+        assert response.buffered_body() is None
+        assert 0 < len(await response.read_chunk()) < 2_000_000
         await response.close()
 
 
 async def test_a_body_past_its_limit_is_broken_off(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
         response = await asked(upstream, "/far/huge?bytes=60000000")
-        with pytest.raises(Broken, match="larger than 1000 bytes"):
+        with pytest.raises(ProtocolError, match="larger than 1000 bytes"):
             await response.read(1000)
         assert upstream.in_use == 0
 
@@ -65,14 +65,14 @@ async def test_a_body_past_its_limit_is_broken_off(far_side: FarSide) -> None:
 async def test_a_small_answer_is_there_at_once(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
         response = await asked(upstream, "/version")
-        assert json.loads(response.whole() or b"")["gitVersion"] == "v1.34.1"
+        assert json.loads(response.buffered_body() or b"")["gitVersion"] == "v1.34.1"
 
 
 async def test_a_stream_comes_as_it_is_made(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
         response = await asked(upstream, "/far/ticks?seconds=0.01")
-        assert await response.next() == b"tick 0\n"
-        assert (await response.next()).startswith(b"tick 1\n")
+        assert await response.read_chunk() == b"tick 0\n"
+        assert (await response.read_chunk()).startswith(b"tick 1\n")
         await response.close()
         await response.close()
         assert upstream.in_use == 0
@@ -141,7 +141,7 @@ async def test_a_request_that_may_have_been_heard_is_not_repeated(far_side: FarS
 async def test_a_body_that_breaks_off_is_no_short_body(far_side: FarSide, target: str) -> None:
     async with reaching(far_side) as upstream:
         response = await asked(upstream, target)
-        with pytest.raises(Broken, match="in the middle"):
+        with pytest.raises(ProtocolError, match="in the middle"):
             await response.read(MUCH)
         assert upstream.in_use == 0
 
@@ -149,7 +149,7 @@ async def test_a_body_that_breaks_off_is_no_short_body(far_side: FarSide, target
 @pytest.mark.parametrize("target", ["/far/garbage", "/far/long-head?bytes=70000", "/far/switch"])
 async def test_an_answer_that_is_no_http_is_broken(far_side: FarSide, target: str) -> None:
     async with reaching(far_side) as upstream:
-        with pytest.raises(Broken):
+        with pytest.raises(ProtocolError):
             await asked(upstream, target)
         assert upstream.in_use == 0
 
@@ -181,7 +181,7 @@ SMUGGLED_CHUNKS = {
 async def test_t25_a_head_that_can_be_read_two_ways_is_broken(far_side: FarSide, name: str) -> None:
     far_side.behave("/smuggle", sending(SMUGGLED[name]))
     async with reaching(far_side) as upstream:
-        with pytest.raises(Broken):
+        with pytest.raises(ProtocolError):
             await asked(upstream, "/smuggle")
         await got(upstream, "/version")
     assert far_side.seen[0].connection != far_side.seen[1].connection
@@ -191,7 +191,7 @@ async def test_t25_a_head_that_can_be_read_two_ways_is_broken(far_side: FarSide,
 async def test_t25_chunks_that_can_be_read_two_ways_are_broken(far_side: FarSide, name: str) -> None:
     far_side.behave("/smuggle", sending(OK + b"transfer-encoding: chunked\r\n\r\n" + SMUGGLED_CHUNKS[name]))
     async with reaching(far_side) as upstream:
-        with pytest.raises(Broken):
+        with pytest.raises(ProtocolError):
             await got(upstream, "/smuggle")
         await got(upstream, "/version")
     assert far_side.seen[0].connection != far_side.seen[1].connection
@@ -221,7 +221,7 @@ async def test_a_deadline_holds_to_the_end_of_the_body(far_side: FarSide, target
 
 
 async def test_a_head_that_never_comes_is_waited_for_so_long_only(far_side: FarSide) -> None:
-    async with reaching(far_side, Limits(head_seconds=0.1)) as upstream:
+    async with reaching(far_side, Limits(response_header_seconds=0.1)) as upstream:
         with pytest.raises(TimedOut):
             await asked(upstream, "/far/never")
         assert b"tick 39" in await got(upstream, "/far/ticks?count=40&seconds=0.01")
@@ -247,5 +247,5 @@ async def test_giving_up_just_when_the_answer_has_come_harms_nobody(far_side: Fa
 
 
 def test_the_text_of_an_access_shows_no_credential() -> None:
-    access = Access("h", 1, "", "h", "", "secret-token", "secret-certificate", "secret-key")
+    access = ClusterEndpoint("h", 1, "", "h", "", "secret-token", "secret-certificate", "secret-key")
     assert "secret" not in repr(access)

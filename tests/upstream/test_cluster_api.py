@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fairlead.upstream.cluster_api import ClusterApi, FarError
-from fairlead.upstream.errors import Broken, TimedOut
+from fairlead.upstream.errors import ProtocolError, TimedOut
+from fairlead.upstream.kube_client import KubeClient, RemoteApiError
 from tests.far_side.asked import Answer, as_json, status_object
 from tests.far_side.far_side import FarSide
 from tests.upstream.reaching import reaching
@@ -17,7 +17,7 @@ async def test_each_verb_is_the_right_request(far_side: FarSide) -> None:
     far_side.answer(PATH, as_json({"kind": "Namespace"}))
     body = {"metadata": {"name": "n"}}
     async with reaching(far_side) as upstream:
-        api = ClusterApi(upstream)
+        api = KubeClient(upstream)
         assert await api.get(PATH) == {"kind": "Namespace"}
         await api.list(PATH, labelSelector="a=b,c")
         await api.create(PATH, body)
@@ -52,14 +52,14 @@ async def test_each_verb_is_the_right_request(far_side: FarSide) -> None:
 
 async def test_text_is_what_it_is(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
-        assert await ClusterApi(upstream).text("/readyz") == "ok"
+        assert await KubeClient(upstream).get_text("/readyz") == "ok"
 
 
 async def test_a_failure_of_the_cluster_is_told_in_its_words(far_side: FarSide) -> None:
     far_side.answer(PATH, status_object(404, "NotFound", 'namespaces "n" not found'))
     async with reaching(far_side) as upstream:
-        with pytest.raises(FarError) as caught:
-            await ClusterApi(upstream).get(PATH)
+        with pytest.raises(RemoteApiError) as caught:
+            await KubeClient(upstream).get(PATH)
     error = caught.value
     assert (error.status, error.reason, error.message) == (404, "NotFound", 'namespaces "n" not found')
 
@@ -68,26 +68,26 @@ async def test_a_failure_of_the_cluster_is_told_in_its_words(far_side: FarSide) 
 async def test_a_failure_that_is_no_status_is_not_echoed(far_side: FarSide, body: bytes) -> None:
     far_side.answer(PATH, Answer(500, body, "text/html"))
     async with reaching(far_side) as upstream:
-        with pytest.raises(FarError) as caught:
-            await ClusterApi(upstream).get(PATH)
+        with pytest.raises(RemoteApiError) as caught:
+            await KubeClient(upstream).get(PATH)
     assert caught.value.status == 500
     assert "secret" not in caught.value.message
 
 
 async def test_a_redirect_is_a_failure(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
-        with pytest.raises(FarError):
-            await ClusterApi(upstream).get("/far/redirect")
+        with pytest.raises(RemoteApiError):
+            await KubeClient(upstream).get("/far/redirect")
 
 
 async def test_an_answer_that_is_no_object_is_broken(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
-        with pytest.raises(Broken, match="no JSON object"):
-            await ClusterApi(upstream).get("/readyz")
+        with pytest.raises(ProtocolError, match="not a JSON object"):
+            await KubeClient(upstream).get("/readyz")
 
 
 async def test_a_call_takes_so_long_only(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
         with pytest.raises(TimedOut):
-            await ClusterApi(upstream, seconds=0.1).get("/far/stall")
+            await KubeClient(upstream, seconds=0.1).get("/far/stall")
         assert upstream.in_use == 0

@@ -5,9 +5,9 @@ import asyncio
 
 import pytest
 
-from fairlead.upstream.connection import MAX_BETWEEN, Connection
-from fairlead.upstream.errors import Broken
-from fairlead.upstream.response import Response
+from fairlead.upstream.connection import MAX_FRAMING_BYTES, Connection
+from fairlead.upstream.errors import ProtocolError
+from fairlead.upstream.messages import Response
 
 LANDING = memoryview(bytearray(65536))
 
@@ -35,7 +35,7 @@ def connected() -> Connection:
 
 
 def asked(connection: Connection) -> Response:
-    return connection.start(False, 1.0, 1.0)
+    return connection.start_exchange(False, 1.0, 1.0)
 
 
 def land(connection: Connection, data: bytes) -> None:
@@ -49,7 +49,7 @@ async def test_answers_that_come_in_turns_are_not_mixed() -> None:
     land(one, b"HTTP/1.1 200 OK\r\nx-whose: one\r\ncontent-length: 8\r\n\r\nours")
     land(other, b"HTTP/1.1 200 OK\r\nx-whose: other\r\ncontent-length: 6\r\n\r\ntheirs")
     land(one, b"-too")
-    assert (ours.whole(), theirs.whole()) == (b"ours-too", b"theirs")
+    assert (ours.buffered_body(), theirs.buffered_body()) == (b"ours-too", b"theirs")
     assert (dict(ours.headers)["x-whose"], dict(theirs.headers)["x-whose"]) == ("one", "other")
 
 
@@ -66,7 +66,7 @@ async def test_a_head_that_comes_in_parts_is_whole_though_others_land_between() 
 async def test_what_follows_a_switch_of_protocols_is_kept_from_the_buffer() -> None:
     connection, kept = connected(), list[bytes]()
     asked(connection)
-    connection.switch = lambda transport, headers, rest: kept.append(rest)
+    connection.on_upgrade = lambda transport, headers, rest: kept.append(rest)
     land(connection, b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\nfirst")
     LANDING[:] = bytes(len(LANDING))
     assert kept == [b"first"]
@@ -89,27 +89,27 @@ async def test_an_answer_that_goes_on_without_a_body_is_broken_off(begun: bytes,
     response = asked(connection)
     land(connection, CHUNKED)
     land(connection, begun)
-    assert await response.next() == b"first"
-    for _ in range(MAX_BETWEEN // len(piece)):
+    assert await response.read_chunk() == b"first"
+    for _ in range(MAX_FRAMING_BYTES // len(piece)):
         land(connection, piece)
-    before = connection.usable
+    before = connection.is_usable
     land(connection, piece * 2)
-    assert (before, connection.usable) == (True, False)
-    with pytest.raises(Broken, match="without saying anything"):
-        await response.next()
+    assert (before, connection.is_usable) == (True, False)
+    with pytest.raises(ProtocolError, match="without any body data"):
+        await response.read_chunk()
 
 
 async def test_a_few_trailers_and_a_long_body_in_small_chunks_are_fine() -> None:
     connection = connected()
     response = asked(connection)
     land(connection, CHUNKED)
-    for _ in range(3 * MAX_BETWEEN // 1000):
+    for _ in range(3 * MAX_FRAMING_BYTES // 1000):
         land(connection, b"5;" + b"e" * 1000)
         land(connection, b"\r\nagain\r\n")
     land(connection, b"0\r\nx-sum: 1\r\n")
     land(connection, b"\r\n")
-    assert (response.whole() or b"").startswith(b"firstagainagain")
-    assert connection.usable
+    assert (response.buffered_body() or b"").startswith(b"firstagainagain")
+    assert connection.is_usable
 
 
 async def sent(failure: Exception | None) -> None:
@@ -126,7 +126,7 @@ async def test_an_answer_in_the_moment_in_which_all_was_sent_leaves_the_connecti
     connection.upload = asyncio.create_task(sent(failure))
     await asyncio.wait([connection.upload])
     land(connection, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-    assert connection.usable is is_usable
+    assert connection.is_usable is is_usable
 
 
 async def test_an_answer_before_all_was_sent_ends_the_connection() -> None:
@@ -134,6 +134,6 @@ async def test_an_answer_before_all_was_sent_ends_the_connection() -> None:
     asked(connection)
     upload = connection.upload = asyncio.create_task(asyncio.sleep(3600))
     land(connection, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-    assert not connection.usable
+    assert not connection.is_usable
     with pytest.raises(asyncio.CancelledError):
         await upload

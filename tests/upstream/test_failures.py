@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.upstream.errors import Busy, Refused, UpstreamError
-from fairlead.upstream.failures import FailureNotifier
+from fairlead.upstream.errors import Busy, FailureNotifier, HandshakeRejected, UpstreamError
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from tests.far_side.asked import Answer
 from tests.far_side.certificates import authority
@@ -24,7 +23,7 @@ class Counting:
 
 @pytest.mark.parametrize("path", ["/far/hang-up", "/far/garbage", "/far/long-head?bytes=100000", "/far/never"])
 async def test_a_request_without_an_answer_is_a_failure(far_side: FarSide, path: str) -> None:
-    counting = Counting(far_side, replace(Limits(), head_seconds=0.5))
+    counting = Counting(far_side, replace(Limits(), response_header_seconds=0.5))
     with pytest.raises(UpstreamError):
         await got(counting.upstream, path)
     assert counting.failures == 1
@@ -53,8 +52,8 @@ async def test_a_refused_socket_is_no_failure_unless_it_is_about_the_stored_cred
 
     far_side.behave_on_upgrade("/x", refuse)
     counting = Counting(far_side)
-    with pytest.raises(Refused):
-        await counting.upstream.open_socket(Request("GET", "/x"), [])
+    with pytest.raises(HandshakeRejected):
+        await counting.upstream.open_websocket(Request("GET", "/x"), [])
     assert counting.failures == failures
     await counting.upstream.close()
 
@@ -63,13 +62,13 @@ async def test_a_socket_to_a_cluster_that_is_gone_is_a_failure(far_side: FarSide
     far_side.stop()
     counting = Counting(far_side)
     with pytest.raises(UpstreamError):
-        await counting.upstream.open_socket(Request("GET", "/x"), [])
+        await counting.upstream.open_websocket(Request("GET", "/x"), [])
     assert counting.failures == 1
     await counting.upstream.close()
 
 
 async def test_a_limit_of_our_own_is_no_failure(far_side: FarSide) -> None:
-    counting = Counting(far_side, Limits(requests=1, waiting=0))
+    counting = Counting(far_side, Limits(max_requests=1, max_queued=0))
     stream = await asked(counting.upstream, "/far/ticks")
     with pytest.raises(Busy):
         await got(counting.upstream, "/version")

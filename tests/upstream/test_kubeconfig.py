@@ -9,8 +9,8 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from fairlead.upstream.kubeconfig import BadKubeconfig, parse
-from fairlead.upstream.kubeconfig import problems as list_problems
+from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
+from fairlead.upstream.kubeconfig import kubeconfig_problems as list_problems
 from tests.far_side.certificates import authority
 
 CANARY = "canary-credential"
@@ -36,16 +36,16 @@ def config(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = 
 
 def problems(content: bytes) -> tuple[str, ...]:
     with pytest.raises(BadKubeconfig) as raised:
-        parse(content)
+        parse_kubeconfig(content)
     assert CANARY not in str(raised.value)
     return raised.value.problems
 
 
 def test_an_address_an_authority_and_a_token_are_all_it_takes() -> None:
-    access = parse(config())
-    assert (access.host, access.port, access.path) == ("berlin.example.com", 6443, "")
-    assert access.server_name == "berlin.example.com"
-    assert access.authority == authority().pem
+    access = parse_kubeconfig(config())
+    assert (access.host, access.port, access.base_path) == ("berlin.example.com", 6443, "")
+    assert access.tls_server_name == "berlin.example.com"
+    assert access.ca_data == authority().pem
     assert access.token == CANARY
     assert CANARY not in repr(access)
 
@@ -53,28 +53,30 @@ def test_an_address_an_authority_and_a_token_are_all_it_takes() -> None:
 def test_a_client_certificate_does_instead_of_a_token() -> None:
     pem = authority().issue(common_name="ada")
     user = {"client-certificate-data": encoded(pem.certificate), "client-key-data": encoded(pem.key)}
-    access = parse(config(user=user))
-    assert (access.certificate, access.key, access.token) == (pem.certificate, pem.key, "")
+    access = parse_kubeconfig(config(user=user))
+    assert (access.client_certificate, access.client_key, access.token) == (pem.certificate, pem.key, "")
 
 
 def test_a_path_a_default_port_and_another_server_name_are_understood() -> None:
-    access = parse(config({"server": "https://HUB.example.com/k8s/clusters/c-1/", "tls-server-name": "inside"}))
-    assert (access.host, access.port, access.path) == ("hub.example.com", 443, "/k8s/clusters/c-1")
-    assert access.server_name == "inside"
-    assert parse(config({"server": "https://[2001:db8::7]:8443"})).host == "2001:db8::7"
+    access = parse_kubeconfig(
+        config({"server": "https://HUB.example.com/k8s/clusters/c-1/", "tls-server-name": "inside"})
+    )
+    assert (access.host, access.port, access.base_path) == ("hub.example.com", 443, "/k8s/clusters/c-1")
+    assert access.tls_server_name == "inside"
+    assert parse_kubeconfig(config({"server": "https://[2001:db8::7]:8443"})).host == "2001:db8::7"
 
 
 def test_without_an_authority_the_machines_own_are_meant() -> None:
-    assert parse(config({"certificate-authority-data": ""})).authority == ""
+    assert parse_kubeconfig(config({"certificate-authority-data": ""})).ca_data == ""
 
 
 def test_the_only_context_is_the_current_one() -> None:
-    assert parse(shaken(lambda content: content.pop("current-context"))).token == CANARY
+    assert parse_kubeconfig(shaken(lambda content: content.pop("current-context"))).token == CANARY
 
 
 def test_notes_of_other_tools_and_empty_fields_are_passed_over() -> None:
     cluster = {"extensions": [{"name": "minikube"}], "proxy-url": "", "disable-compression": True}
-    assert parse(config(cluster, {"token": CANARY, "username": ""})).token == CANARY
+    assert parse_kubeconfig(config(cluster, {"token": CANARY, "username": ""})).token == CANARY
 
 
 REFUSED_OF_USERS = {
@@ -116,7 +118,7 @@ def test_t12_what_would_read_or_go_elsewhere_is_refused_of_clusters(field: str, 
 
 def test_t12_a_field_with_a_strange_name_is_refused_without_quoting_it() -> None:
     assert problems(config(user={"token": "t", f"{CANARY}: {CANARY}": "x"})) == (
-        "user: a field is not known; remove it",
+        "user: a field with an invalid name is not supported; remove it",
     )
 
 
@@ -160,13 +162,13 @@ def test_t22_an_address_that_is_more_or_less_than_https_host_port_path_is_refuse
 @pytest.mark.parametrize(
     ("cluster", "user", "begin"),
     [
-        ({"certificate-authority-data": "?"}, None, "cluster: certificate-authority-data is not base64"),
-        ({"certificate-authority-data": encoded("no PEM")}, None, "cluster: certificate-authority-data holds no"),
+        ({"certificate-authority-data": "?"}, None, "cluster: certificate-authority-data is not a base64-encoded"),
+        ({"certificate-authority-data": encoded("no PEM")}, None, "cluster: certificate-authority-data contains no"),
         ({"tls-server-name": "a b"}, None, "cluster: tls-server-name"),
         ({"tls-server-name": ["a"]}, None, "cluster: tls-server-name"),
         (None, {"token": "two\r\nlines"}, "user: token"),
         (None, {"token": 7}, "user: token"),
-        (None, {"client-key-data": encoded("x")}, "user: client-certificate-data and client-key-data belong"),
+        (None, {"client-key-data": encoded("x")}, "user: client-certificate-data and client-key-data must"),
         (None, {"client-certificate-data": encoded("x"), "client-key-data": encoded("y")}, "user: client-certificate"),
         (None, {}, "user: has neither a token nor a client certificate"),
     ],
@@ -180,7 +182,7 @@ def test_a_key_of_another_certificate_is_noticed() -> None:
     one, other = authority().issue(common_name="ada"), authority().issue(common_name="bob")
     user = {"client-certificate-data": encoded(one.certificate), "client-key-data": encoded(other.key)}
     [problem] = problems(config(user=user))
-    assert "is not the key of client-certificate-data" in problem
+    assert "does not match client-certificate-data" in problem
 
 
 def test_everything_that_is_wrong_is_told_at_once() -> None:
@@ -188,25 +190,25 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     assert [each.split(";")[0] for each in found] == [
         "cluster: proxy-url is not supported",
         "user: exec would run a program on the server",
-        "cluster: server must be reached over https",
+        "cluster: server must be an https URL",
     ]
 
 
 @pytest.mark.parametrize(
     ("content", "begin"),
     [
-        (b"", "it is empty or no kubeconfig"),
-        (b"[]", "it is empty or no kubeconfig"),
-        (f"a: [{CANARY}".encode(), "it is not YAML in line 1"),
-        (b"\xff", "it is not YAML"),
-        (b"{}", "it has no current-context"),
-        (config(kind="Secret"), "it is of another kind"),
-        (config(contexts=[]), "its context names no entry of contexts"),
-        (config(contexts=7), "its context names no entry of contexts"),
-        (config(clusters=[{"name": "other"}]), "its cluster names no entry of clusters"),
-        (config(users=[{"name": "u", "user": None}]), "user: must hold fields"),
-        (config(users=[{"name": "u", "user": {}}, {"name": "u", "user": {}}]), "its user names more than one entry"),
-        (config() + b"users: []\n", "a field occurs twice"),
+        (b"", "empty or not a kubeconfig"),
+        (b"[]", "empty or not a kubeconfig"),
+        (f"a: [{CANARY}".encode(), "invalid YAML in line 1"),
+        (b"\xff", "invalid YAML"),
+        (b"{}", "current-context is missing"),
+        (config(kind="Secret"), "wrong kind"),
+        (config(contexts=[]), "the context is not in contexts"),
+        (config(contexts=7), "the context is not in contexts"),
+        (config(clusters=[{"name": "other"}]), "the cluster is not in clusters"),
+        (config(users=[{"name": "u", "user": None}]), "user: must be an object"),
+        (config(users=[{"name": "u", "user": {}}, {"name": "u", "user": {}}]), "the user occurs more than once"),
+        (config() + b"users: []\n", "duplicate field"),
     ],
 )
 def test_what_is_no_kubeconfig_is_told_apart(content: bytes, begin: str) -> None:
@@ -216,7 +218,7 @@ def test_what_is_no_kubeconfig_is_told_apart(content: bytes, begin: str) -> None
 def test_a_bomb_of_aliases_is_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
-    assert problems("\n".join(lines).encode())[0].startswith("it is not YAML")
+    assert problems("\n".join(lines).encode())[0].startswith("invalid YAML")
 
 
 def shaken(edit: Callable[[dict[str, Any]], object]) -> bytes:
@@ -229,7 +231,7 @@ def shaken(edit: Callable[[dict[str, Any]], object]) -> bytes:
 @pytest.mark.parametrize("section", ["contexts", "clusters", "users", "current-context", "kind", "apiVersion"])
 def test_no_shape_of_it_leads_to_anything_but_an_access_or_problems(section: str, value: object) -> None:
     try:
-        access = parse(shaken(lambda content: content.update({section: value})))
+        access = parse_kubeconfig(shaken(lambda content: content.update({section: value})))
     except BadKubeconfig as error:
         assert error.problems
     else:
@@ -249,4 +251,4 @@ def test_a_certificate_for_a_key_of_an_unknown_sort_is_a_problem_and_no_crash() 
     pem = f"-----BEGIN CERTIFICATE-----\n{strange}\n-----END CERTIFICATE-----\n"
     user = {"client-certificate-data": encoded(pem), "client-key-data": encoded(pair.key)}
     [problem] = problems(config(user=user))
-    assert problem.startswith("user: client-certificate-data is for a key")
+    assert problem.startswith("user: client-certificate-data has an unsupported key type")

@@ -11,7 +11,7 @@ from tests.upstream.reaching import MUCH, access_to, as_it_is, asked, got, reach
 
 
 async def test_requests_past_the_limit_wait_for_their_turn(far_side: FarSide) -> None:
-    async with reaching(far_side, Limits(requests=2)) as upstream:
+    async with reaching(far_side, Limits(max_requests=2)) as upstream:
         await asyncio.gather(*(got(upstream, "/far/slow?seconds=0.02") for _ in range(10)))
         assert upstream.in_use == 0
     assert len(far_side.seen) == 10
@@ -19,7 +19,7 @@ async def test_requests_past_the_limit_wait_for_their_turn(far_side: FarSide) ->
 
 
 async def test_a_request_past_the_row_is_turned_away(far_side: FarSide) -> None:
-    async with reaching(far_side, Limits(requests=1, waiting=1)) as upstream:
+    async with reaching(far_side, Limits(max_requests=1, max_queued=1)) as upstream:
         stream = await asked(upstream, "/far/ticks")
         second = asyncio.create_task(got(upstream, "/version"))
         await asyncio.sleep(0)
@@ -30,7 +30,7 @@ async def test_a_request_past_the_row_is_turned_away(far_side: FarSide) -> None:
 
 
 async def test_a_turn_that_never_comes_is_not_waited_for_for_ever(far_side: FarSide) -> None:
-    async with reaching(far_side, Limits(requests=1, connect_seconds=0.2)) as upstream:
+    async with reaching(far_side, Limits(max_requests=1, connect_seconds=0.2)) as upstream:
         stream = await asked(upstream, "/far/ticks")
         with pytest.raises(Busy):
             await asked(upstream, "/version")
@@ -39,7 +39,7 @@ async def test_a_turn_that_never_comes_is_not_waited_for_for_ever(far_side: FarS
 
 
 async def test_one_who_stops_waiting_gives_his_turn_on(far_side: FarSide) -> None:
-    async with reaching(far_side, Limits(requests=1)) as upstream:
+    async with reaching(far_side, Limits(max_requests=1)) as upstream:
         stream = await asked(upstream, "/far/ticks")
         waiting = [asyncio.create_task(got(upstream, "/version")) for _ in range(3)]
         await asyncio.sleep(0)
@@ -73,7 +73,7 @@ async def test_a_cluster_that_dies_breaks_off_what_was_under_way(far_side: FarSi
     async with reaching(far_side) as upstream:
         stream = await asked(upstream, "/far/ticks")
         far_side.stop()
-        with pytest.raises(Exception, match="broke off"):
+        with pytest.raises(Exception, match="in the middle of its response"):
             await stream.read(MUCH)
         assert upstream.in_use == 0
 
@@ -99,7 +99,7 @@ async def test_t22_the_resolved_address_is_the_one_connected_to(far_side: FarSid
         asked_for.append((host, port))
         return await as_it_is("127.0.0.1", port)
 
-    access = access_to(far_side, host="rebinding.example", server_name="localhost")
+    access = access_to(far_side, host="rebinding.example", tls_server_name="localhost")
     upstream = Upstream(access, resolve, Limits())
     await got(upstream, "/version")
     await upstream.close()

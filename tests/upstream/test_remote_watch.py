@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.upstream import remote_watch
-from fairlead.upstream.remote_watch import LAST_DELAY, MAX_NAME, RemoteWatch
-from fairlead.upstream.request import Request
-from fairlead.upstream.response import Response
+from fairlead.upstream import watch
+from fairlead.upstream.access import Request
+from fairlead.upstream.messages import Response
+from fairlead.upstream.watch import MAX_NAME, MAX_RETRY_SECONDS, RemoteWatch
 from tests.controllers.virtual_time import virtually
 from tests.far_side.asked import Answer, Asked, as_json, status_object
 from tests.far_side.far_side import FarSide
@@ -30,16 +30,16 @@ class Heard:
         self.told: list[tuple[str, Any]] = []
         self._news = asyncio.Event()
 
-    def saw(self, meta: Object) -> None:
+    def on_object(self, meta: Object) -> None:
         self._note("saw", meta["name"])
 
-    def lost(self, meta: Object) -> None:
+    def on_deleted(self, meta: Object) -> None:
         self._note("lost", meta["name"])
 
-    def listed(self, names: set[tuple[str, str]]) -> None:
+    def on_list_complete(self, names: set[tuple[str, str]]) -> None:
         self._note("listed", names)
 
-    def became(self, following: bool, refusal: str = "") -> None:
+    def on_watch_state(self, following: bool, refusal: str = "") -> None:
         self._note("became", (following, refusal))
 
     def _note(self, what: str, value: Any) -> None:
@@ -187,7 +187,7 @@ async def test_a_connection_that_breaks_is_made_again_and_goes_on_where_it_was(f
 
 async def test_a_server_that_says_nothing_is_asked_anew(far_side: FarSide, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one does that does not have the version yet."""
-    monkeypatch.setattr(remote_watch, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(watch, "MAX_SILENCE_SECONDS", 0.2)
     async with following(far_side, Script([])) as heard:
         await heard.until(lambda: heard.count("listed") == 2)
 
@@ -220,7 +220,7 @@ async def test_a_refusal_is_told_and_not_repeated_soon(far_side: FarSide, status
 async def test_an_event_that_no_kubernetes_sends_ends_the_watch_and_not_the_server(
     far_side: FarSide, bad: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_watch, "MAX_EVENT", 4000)
+    monkeypatch.setattr(watch, "MAX_EVENT_BYTES", 4000)
     script = Script([bad], [event("ADDED", "two", 11)])
     async with following(far_side, script) as heard:
         await heard.until(lambda: ("saw", "two") in heard.told)
@@ -240,7 +240,7 @@ async def test_an_event_that_no_kubernetes_sends_ends_the_watch_and_not_the_serv
 async def test_a_list_that_no_kubernetes_sends_is_tried_again(
     far_side: FarSide, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_watch, "MAX_PAGE", 4000)
+    monkeypatch.setattr(watch, "MAX_PAGE_BYTES", 4000)
     far_side.answer(PATH, answer)
     async with following(far_side, Script()) as heard:
         await heard.until(lambda: len(far_side.seen) >= 2)
@@ -251,7 +251,7 @@ async def test_a_list_that_no_kubernetes_sends_is_tried_again(
 async def test_more_objects_than_anybody_needs_are_not_followed(
     far_side: FarSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_watch, "MAX_OBJECTS", 2)
+    monkeypatch.setattr(watch, "MAX_OBJECTS", 2)
     async with following(far_side, Script(pages=[page("a", "b", "c", version=1)])) as heard:
         await heard.until(lambda: heard.count("became") == 1)
     assert "more than 2 objects" in heard.told[-1][1][1]
@@ -276,17 +276,17 @@ async def test_names_longer_than_any_of_ours_are_passed_over_and_end_no_watch(fa
 
 
 async def test_pages_without_end_are_not_read_without_end(far_side: FarSide, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_watch, "MAX_OBJECTS", 300)
+    monkeypatch.setattr(watch, "MAX_OBJECTS", 300)
     script = Script(pages=[page(version=1, going_on="more")])
     async with following(far_side, script) as heard:
         await heard.until(lambda: heard.count("became") == 1)
-    assert "more pages" in heard.told[-1][1][1]
-    assert len(script.asked) == 2 * 300 // remote_watch.PAGE + 1
+    assert "too many pages" in heard.told[-1][1][1]
+    assert len(script.asked) == 2 * 300 // watch.PAGE_SIZE + 1
 
 
 async def test_a_list_that_takes_too_long_is_given_up(far_side: FarSide, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if each page comes in time."""
-    monkeypatch.setattr(remote_watch, "WHOLE_LIST_SECONDS", 0.2)
+    monkeypatch.setattr(watch, "FULL_LIST_SECONDS", 0.2)
     script = Script(pages=[page(version=1, going_on="more")])
 
     async def behaving(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -309,7 +309,7 @@ async def test_a_continue_token_that_no_kubernetes_sends_is_not_sent_back(far_si
 async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
     far_side: FarSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_watch, "MAX_PAGE", 4000)
+    monkeypatch.setattr(watch, "MAX_PAGE_BYTES", 4000)
     large = page(*(f"name-{number}" for number in range(100)), version=1)
     script = Script([], pages=[large, large, page("one", version=2)])
     async with following(far_side, script) as heard:
@@ -326,14 +326,14 @@ class Connection:
     def resume(self) -> None:
         """See `pause`."""
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """See `pause`."""
 
 
 def fed(*chunks: bytes) -> Response:
     response = Response(Connection(), asyncio.get_running_loop().create_future())
     response.status = 200
-    response.arrival.set_result(None)
+    response.head_received.set_result(None)
     for chunk in chunks:
         response.feed(chunk)
     return response
@@ -342,7 +342,7 @@ def fed(*chunks: bytes) -> Response:
 async def test_a_line_is_not_gone_through_again_for_each_of_its_pieces() -> None:
     """Thirty thousand pieces of a byte after two million: it takes minutes to copy the line for each."""
     response = fed(b" " * 2_000_000)
-    lines = aiter(remote_watch._lines(response))
+    lines = aiter(watch._iter_lines(response))
     line = asyncio.ensure_future(anext(lines))
     async with asyncio.timeout(20):
         for _ in range(30_000):
@@ -375,4 +375,4 @@ async def test_watches_that_end_right_away_are_begun_less_and_less_often() -> No
     await asyncio.sleep(600)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert 600 / LAST_DELAY / 2 < hasty.watches < 3 * 600 / LAST_DELAY
+    assert 600 / MAX_RETRY_SECONDS / 2 < hasty.watches < 3 * 600 / MAX_RETRY_SECONDS

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.core.errors import BadRequest
-from fairlead.upstream.errors import Broken, TimedOut
+from fairlead.upstream.errors import ProtocolError, TimedOut
 from fairlead.upstream.upstream import Limits, Request
 from tests.far_side.far_side import FarSide
 from tests.upstream.reaching import MUCH, got, reaching, until
@@ -53,7 +53,7 @@ async def test_hop_by_hop_headers_do_not_go_along(far_side: FarSide) -> None:
 
 
 async def test_the_path_of_the_kubeconfigs_server_comes_first(far_side: FarSide) -> None:
-    async with reaching(far_side, path="/k8s/clusters/c-1") as upstream:
+    async with reaching(far_side, base_path="/k8s/clusters/c-1") as upstream:
         await got(upstream, "/api/v1/nodes?limit=1")
     assert far_side.seen[0].target == "/k8s/clusters/c-1/api/v1/nodes?limit=1"
 
@@ -82,7 +82,7 @@ async def test_t25_a_request_cannot_smuggle_another_one_along(far_side: FarSide,
         with pytest.raises(BadRequest):
             await upstream.send(request_)
         with pytest.raises(BadRequest):
-            await upstream.open_socket(Request("GET", "/x", [("a", "b\r\nc: d")]), ())
+            await upstream.open_websocket(Request("GET", "/x", [("a", "b\r\nc: d")]), ())
         assert upstream.in_use == 0
     assert far_side.seen == []
 
@@ -171,7 +171,7 @@ async def test_a_cluster_that_does_not_take_the_body_is_given_up(far_side: FarSi
             yield b"x" * 1_000_000
 
     far_side.early("/deaf", b"")
-    async with reaching(far_side, Limits(head_seconds=0.3)) as upstream:
+    async with reaching(far_side, Limits(response_header_seconds=0.3)) as upstream:
         with pytest.raises(TimedOut):
             await upstream.send(Request("POST", "/deaf", (), much()))
         assert upstream.in_use == 0
@@ -181,7 +181,7 @@ async def test_closing_breaks_off_what_is_under_way(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
         response = await upstream.send(Request("GET", "/far/ticks"))
         await upstream.close()
-        with pytest.raises(Broken):
+        with pytest.raises(ProtocolError):
             await response.read(MUCH)
         assert upstream.in_use == 0
 
@@ -191,7 +191,7 @@ async def test_closing_breaks_off_what_is_under_way(far_side: FarSide) -> None:
 )
 async def test_nobody_sends_a_path_with_detours(far_side: FarSide, target: str) -> None:
     async with reaching(far_side) as upstream:
-        with pytest.raises(BadRequest, match="detours"):
+        with pytest.raises(BadRequest, match="send the resolved path"):
             await upstream.send(Request("GET", target))
     assert far_side.seen == []
 

@@ -2,47 +2,47 @@
 
 import pytest
 
-from fairlead.upstream.errors import Busy, Crowding
-from fairlead.upstream.limits import Limits
-from fairlead.upstream.shares import Share, Shares
+from fairlead.upstream.access import Limits
+from fairlead.upstream.errors import Busy, UserLimitExceeded
+from fairlead.upstream.fair_share import UserLimits, UserSlot
 
 
-def requests(shares: Shares, user: str, count: int, *, is_endless: bool = False) -> list[Share]:
-    return [shares.request(user, is_endless=is_endless) for _ in range(count)]
+def requests(shares: UserLimits, user: str, count: int, *, is_endless: bool = False) -> list[UserSlot]:
+    return [shares.acquire_request(user, is_streaming=is_endless) for _ in range(count)]
 
 
 def test_one_user_gets_a_quarter_and_others_theirs() -> None:
-    shares = Shares(Limits(requests=256))
+    shares = UserLimits(Limits(max_requests=256))
     held = requests(shares, "eve", 64)
-    with pytest.raises(Crowding, match="64 requests"):
+    with pytest.raises(UserLimitExceeded, match="64 concurrent requests"):
         requests(shares, "eve", 1)
     requests(shares, "ada", 64)
-    held[0].give_back()
+    held[0].release()
     requests(shares, "eve", 1)
 
 
 def test_sockets_are_counted_apart() -> None:
-    shares = Shares(Limits(requests=8, sockets=8))
+    shares = UserLimits(Limits(max_requests=8, max_websockets=8))
     requests(shares, "eve", 2)
-    held = [shares.socket("eve") for _ in range(2)]
-    with pytest.raises(Crowding, match="2 WebSockets"):
-        shares.socket("eve")
-    held[0].give_back()
-    shares.socket("eve")
+    held = [shares.acquire_websocket("eve") for _ in range(2)]
+    with pytest.raises(UserLimitExceeded, match="2 concurrent WebSockets"):
+        shares.acquire_websocket("eve")
+    held[0].release()
+    shares.acquire_websocket("eve")
 
 
 def test_streams_of_however_many_users_leave_a_quarter_for_short_requests() -> None:
-    shares = Shares(Limits(requests=16))
+    shares = UserLimits(Limits(max_requests=16))
     held = [share for user in "abc" for share in requests(shares, user, 4, is_endless=True)]
-    with pytest.raises(Busy, match="12 watches"):
+    with pytest.raises(Busy, match="12 open watches"):
         requests(shares, "d", 1, is_endless=True)
     requests(shares, "d", 4)
-    held[0].give_back()
+    held[0].release()
     requests(shares, "e", 1, is_endless=True)
 
 
 def test_what_was_refused_takes_nothing() -> None:
-    shares = Shares(Limits(requests=4))
+    shares = UserLimits(Limits(max_requests=4))
     for user in "abc":
         requests(shares, user, 1, is_endless=True)
     for _ in range(3):
@@ -52,20 +52,20 @@ def test_what_was_refused_takes_nothing() -> None:
 
 
 def test_a_share_is_given_back_once_and_at_the_end_unless_it_is_kept() -> None:
-    shares = Shares(Limits(requests=8))
-    with shares.request("ada", is_endless=False) as share:
+    shares = UserLimits(Limits(max_requests=8))
+    with shares.acquire_request("ada", is_streaming=False) as share:
         pass
-    share.give_back()
-    with shares.request("ada", is_endless=True) as kept:
-        kept.keep()
+    share.release()
+    with shares.acquire_request("ada", is_streaming=True) as kept:
+        kept.transfer()
     requests(shares, "ada", 1)
-    with pytest.raises(Crowding):
+    with pytest.raises(UserLimitExceeded):
         requests(shares, "ada", 1)
-    kept.give_back()
+    kept.release()
     requests(shares, "ada", 1)
 
 
 def test_however_small_a_limit_is_everybody_gets_something() -> None:
-    shares = Shares(Limits(requests=1, sockets=1))
+    shares = UserLimits(Limits(max_requests=1, max_websockets=1))
     requests(shares, "ada", 1, is_endless=True)
-    shares.socket("ada")
+    shares.acquire_websocket("ada")

@@ -6,10 +6,16 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol
 
-from fairlead.upstream import sockets
-from fairlead.upstream.errors import Broken, Busy, Refused, TimedOut
-from fairlead.upstream.sockets import HIGH_WATER, IDLE_FRAMES, LEAST_WEIGHT, SLICE, FarSocket
+from fairlead.upstream import websocket
+from fairlead.upstream.errors import Busy, HandshakeRejected, ProtocolError, TimedOut
 from fairlead.upstream.upstream import Limits, Request, Upstream
+from fairlead.upstream.websocket import (
+    HIGH_WATER_BYTES,
+    MAX_IDLE_FRAMES_PER_SECOND,
+    MIN_MESSAGE_WEIGHT,
+    PARSE_SLICE_BYTES,
+    UpstreamWebSocket,
+)
 from tests.far_side.asked import Asked
 from tests.far_side.behaviours import sending
 from tests.far_side.far_side import FarSide
@@ -28,22 +34,22 @@ async def all_gone(upstream: Upstream) -> None:
 
 async def test_exec_talks_both_ways_and_ends_with_a_status(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
-        far = await upstream.open_socket(EXEC, ("v9.channel.k8s.io", *CHANNELS))
-        assert far.protocol == "v5.channel.k8s.io"
+        far = await upstream.open_websocket(EXEC, ("v9.channel.k8s.io", *CHANNELS))
+        assert far.subprotocol == "v5.channel.k8s.io"
         await far.send(b"\x00ls\n")
         assert await far.receive() == b"\x01ls\n"
         await far.send(b"\xff\x00")
         assert await far.receive() == b'\x03{"metadata":{},"status":"Success"}'
         assert await far.receive() is None
-        assert far.goodbye == (1000, "")
+        assert far.close_reason == (1000, "")
         await far.send(b"\x00more\n")
         await all_gone(upstream)
 
 
 async def test_a_tunnel_carries_any_bytes(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
-        far = await upstream.open_socket(FORWARD, TUNNEL)
-        assert far.protocol == TUNNEL[0]
+        far = await upstream.open_websocket(FORWARD, TUNNEL)
+        assert far.subprotocol == TUNNEL[0]
         for message in (b"\x80\x03\x00\x01" * 50_000, b"", bytes(range(256)), "text"):
             await far.send(message)
             assert await far.receive() == message
@@ -59,8 +65,8 @@ async def test_the_credential_goes_along_and_the_clients_handshake_does_not(far_
         ("Cookie", "a"),
         ("X", "y"),
     ]
-    async with reaching(far_side, path="/below") as upstream:
-        await upstream.open_socket(
+    async with reaching(far_side, base_path="/below") as upstream:
+        await upstream.open_websocket(
             Request("GET", "/x/exec?a=b", [*headers, ("Authorization", "Bearer client")]), CHANNELS
         )
     seen = far_side.seen[0]
@@ -72,8 +78,8 @@ async def test_the_credential_goes_along_and_the_clients_handshake_does_not(far_
 
 async def test_t20_any_answer_but_101_closes_the_connection(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
-        with pytest.raises(Refused) as caught:
-            await upstream.open_socket(Request("GET", "/far/refuse"), CHANNELS)
+        with pytest.raises(HandshakeRejected) as caught:
+            await upstream.open_websocket(Request("GET", "/far/refuse"), CHANNELS)
         assert caught.value.status == 403
         assert b"no exec for you" in caught.value.body
         assert upstream.in_use == 0
@@ -94,24 +100,24 @@ SWITCH = b"HTTP/1.1 101 Switching Protocols\r\n"
 )
 async def test_t20_a_101_that_is_not_right_opens_nothing(far_side: FarSide, answer: bytes) -> None:
     far_side.behave_on_upgrade("/wrong", sending(answer))
-    async with reaching(far_side, Limits(head_seconds=0.3)) as upstream:
-        with pytest.raises((Broken, TimedOut)):
-            await upstream.open_socket(Request("GET", "/wrong"), CHANNELS)
+    async with reaching(far_side, Limits(response_header_seconds=0.3)) as upstream:
+        with pytest.raises((ProtocolError, TimedOut)):
+            await upstream.open_websocket(Request("GET", "/wrong"), CHANNELS)
         assert upstream.in_use == 0
         await until(lambda: not far_side.open)
 
 
 async def test_a_cluster_that_hangs_up_is_told_by_receive(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
-        far = await upstream.open_socket(Request("GET", "/far/slam"), ())
+        far = await upstream.open_websocket(Request("GET", "/far/slam"), ())
         assert await far.receive() is None
-        assert far.goodbye == (1006, "")
+        assert far.close_reason == (1006, "")
         await all_gone(upstream)
 
 
 async def test_a_cluster_that_does_not_listen_holds_back_the_sender_until_closed(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
-        far = await upstream.open_socket(Request("GET", "/far/deaf"), ())
+        far = await upstream.open_websocket(Request("GET", "/far/deaf"), ())
 
         async def flood() -> None:
             for _ in range(200):
@@ -128,7 +134,7 @@ async def test_a_cluster_that_does_not_listen_holds_back_the_sender_until_closed
 
 async def test_messages_that_nobody_takes_hold_back_the_cluster(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
-        far = await upstream.open_socket(FORWARD, TUNNEL)
+        far = await upstream.open_websocket(FORWARD, TUNNEL)
 
         async def flood() -> None:
             for _ in range(100):
@@ -143,19 +149,19 @@ async def test_messages_that_nobody_takes_hold_back_the_cluster(far_side: FarSid
 
 
 async def test_sockets_have_a_limit_of_their_own(far_side: FarSide) -> None:
-    async with reaching(far_side, Limits(sockets=1, waiting=0)) as upstream:
-        far = await upstream.open_socket(EXEC, CHANNELS)
+    async with reaching(far_side, Limits(max_websockets=1, max_queued=0)) as upstream:
+        far = await upstream.open_websocket(EXEC, CHANNELS)
         with pytest.raises(Busy):
-            await upstream.open_socket(EXEC, CHANNELS)
+            await upstream.open_websocket(EXEC, CHANNELS)
         assert upstream.in_use == 1
         await far.close(1000, "")
         await all_gone(upstream)
-        await upstream.open_socket(EXEC, CHANNELS)
+        await upstream.open_websocket(EXEC, CHANNELS)
 
 
 async def test_closing_the_upstream_ends_its_sockets(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
-        far = await upstream.open_socket(EXEC, CHANNELS)
+        far = await upstream.open_websocket(EXEC, CHANNELS)
         await upstream.close()
         assert await far.receive() is None
         await all_gone(upstream)
@@ -164,7 +170,7 @@ async def test_closing_the_upstream_ends_its_sockets(far_side: FarSide) -> None:
 @pytest.mark.parametrize("code", [1000, 1005, 1006, 0, 5000])
 async def test_any_code_closes(far_side: FarSide, code: int) -> None:
     async with reaching(far_side) as upstream:
-        far = await upstream.open_socket(EXEC, CHANNELS)
+        far = await upstream.open_websocket(EXEC, CHANNELS)
         await far.close(code, "\u20ac" * 100)
         await all_gone(upstream)
 
@@ -177,7 +183,7 @@ async def test_frames_that_are_none_end_the_socket(far_side: FarSide) -> None:
 
     far_side.behave_on_upgrade("/nonsense", nonsense)
     async with reaching(far_side) as upstream:
-        far = await upstream.open_socket(Request("GET", "/nonsense"), CHANNELS)
+        far = await upstream.open_websocket(Request("GET", "/nonsense"), CHANNELS)
         assert await far.receive() is None
         await all_gone(upstream)
 
@@ -206,8 +212,8 @@ class Line(asyncio.Transport):
         self.reads = True
 
 
-def on_a_line() -> tuple[FarSocket, Line]:
-    far, line = FarSocket(""), Line()
+def on_a_line() -> tuple[UpstreamWebSocket, Line]:
+    far, line = UpstreamWebSocket(""), Line()
     far.connection_made(line)
     return far, line
 
@@ -218,11 +224,11 @@ def frame(opcode: Opcode, data: bytes = b"", *, fin: bool = True) -> bytes:
 
 async def test_empty_messages_that_nobody_takes_stop_the_reading_too() -> None:
     far, line = on_a_line()
-    far.data_received(frame(Opcode.BINARY) * (HIGH_WATER // LEAST_WEIGHT))
+    far.data_received(frame(Opcode.BINARY) * (HIGH_WATER_BYTES // MIN_MESSAGE_WEIGHT))
     await until(lambda: line.reads)  # all of it is parsed
     far.data_received(frame(Opcode.BINARY))
     assert not line.reads
-    for _ in range(HIGH_WATER // LEAST_WEIGHT + 1):
+    for _ in range(HIGH_WATER_BYTES // MIN_MESSAGE_WEIGHT + 1):
         assert await far.receive() == b""
     assert line.reads, "all of it was taken"
 
@@ -255,11 +261,11 @@ async def test_pings_of_a_cluster_that_does_not_listen_fill_no_memory() -> None:
 
 
 async def test_very_small_frames_are_parsed_slice_by_slice_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(websocket, "MAX_TURN_SECONDS", 0.0)
     far, line = on_a_line()
     messages = [b"%d" % number for number in range(1000)]
     far.data_received(b"".join(frame(Opcode.BINARY, each) for each in messages))
-    assert 0 < len(far._messages) * 3 <= SLICE
+    assert 0 < len(far._messages) * 3 <= PARSE_SLICE_BYTES
     assert not line.reads, "no more is taken in meanwhile"
     far.data_received(frame(Opcode.BINARY, b"last"))
     assert [await far.receive() for _ in range(1001)] == [*messages, b"last"]
@@ -267,13 +273,13 @@ async def test_very_small_frames_are_parsed_slice_by_slice_and_in_order(monkeypa
 
 
 async def test_what_is_not_parsed_yet_outlives_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "TURN_SECONDS", 0.0)
-    monkeypatch.setattr(sockets, "HIGH_WATER", 10 * LEAST_WEIGHT)
+    monkeypatch.setattr(websocket, "MAX_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(websocket, "HIGH_WATER_BYTES", 10 * MIN_MESSAGE_WEIGHT)
     far, _ = on_a_line()
     far.data_received(frame(Opcode.BINARY, b"x") * 5000 + frame(Opcode.CLOSE, b"\x03\xe8"))
     far.connection_lost(None)
     assert [await far.receive() for _ in range(5001)] == [b"x"] * 5000 + [None]
-    assert far.goodbye == (1000, "")
+    assert far.close_reason == (1000, "")
 
 
 SCRAPS = {
@@ -291,18 +297,18 @@ async def test_a_cluster_that_sends_very_many_frames_with_nothing_in_them_is_lef
     far.data_received(SCRAPS[scrap] * 20_000)
     assert await far.receive() == b"heard"
     assert await asyncio.wait_for(far.receive(), 10) is None
-    assert line.is_aborted and len(line.sent) < IDLE_FRAMES * 2
-    assert far.goodbye == (1008, "the cluster sent more than 2000 empty frames a second")
+    assert line.is_aborted and len(line.sent) < MAX_IDLE_FRAMES_PER_SECOND * 2
+    assert far.close_reason == (1008, "the cluster sent more than 2000 empty frames a second")
 
 
 async def test_a_fault_of_ours_ends_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(far: FarSocket, piece: bytes) -> None:
+    def fail(far: UpstreamWebSocket, piece: bytes) -> None:
         raise RuntimeError("a fault")
 
     told = list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))
     far, line = on_a_line()
-    monkeypatch.setattr(FarSocket, "_parse_piece", fail)
+    monkeypatch.setattr(UpstreamWebSocket, "_parse_slice", fail)
     far.data_received(frame(Opcode.BINARY, b"x"))
     assert await far.receive() is None
     assert line.is_aborted and [str(each) for each in told] == ["a fault"]
@@ -311,8 +317,8 @@ async def test_a_fault_of_ours_ends_a_socket(monkeypatch: pytest.MonkeyPatch) ->
 async def test_everybody_who_wants_to_know_is_told_that_a_socket_is_gone() -> None:
     far, _ = on_a_line()
     told = list[str]()
-    far.when_gone(lambda gone: told.append("one"))
-    far.when_gone(lambda gone: told.append("other"))
+    far.on_closed(lambda gone: told.append("one"))
+    far.on_closed(lambda gone: told.append("other"))
     far.connection_lost(None)
-    far.when_gone(lambda gone: told.append("late"))
+    far.on_closed(lambda gone: told.append("late"))
     assert told == ["one", "other", "late"]

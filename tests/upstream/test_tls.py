@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from fairlead.upstream.errors import Untrusted
+from fairlead.upstream.errors import TlsError
 from fairlead.upstream.upstream import Limits, Upstream
 from tests.far_side.certificates import authority
 from tests.far_side.far_side import FarSide, Manner, server_context
@@ -20,7 +20,7 @@ from tests.upstream.reaching import access_to, as_it_is, asked, got, reaching
 
 async def refused(far: FarSide, **access: str) -> str:
     async with reaching(far, **access) as upstream:
-        with pytest.raises(Untrusted) as caught:
+        with pytest.raises(TlsError) as caught:
             await asked(upstream, "/version")
         assert upstream.in_use == 0
     assert far.seen == []
@@ -29,37 +29,37 @@ async def refused(far: FarSide, **access: str) -> str:
 
 async def test_a_certificate_for_another_name_is_not_trusted() -> None:
     with FarSide(manner=Manner(names=("other.example",))) as far:
-        assert "another address" in await refused(far)
-        assert "another name" in await refused(far, server_name="third.example")
-        async with reaching(far, server_name="other.example") as upstream:
+        assert "another IP address" in await refused(far)
+        assert "another host name" in await refused(far, tls_server_name="third.example")
+        async with reaching(far, tls_server_name="other.example") as upstream:
             await got(upstream, "/version")
 
 
 async def test_a_certificate_that_has_run_out_is_not_trusted() -> None:
     with FarSide(manner=Manner(days=-1)) as far:
-        assert "run out" in await refused(far)
+        assert "expired" in await refused(far)
 
 
 async def test_a_certificate_from_a_stranger_is_not_trusted() -> None:
     with FarSide(manner=Manner(issuer=authority("stranger"))) as far:
         assert "certificate-authority-data" in await refused(far)
-        async with reaching(far, authority=authority("stranger").pem) as upstream:
+        async with reaching(far, ca_data=authority("stranger").pem) as upstream:
             await got(upstream, "/version")
 
 
 async def test_the_machines_authorities_hold_where_the_kubeconfig_names_none(far_side: FarSide) -> None:
-    assert "not trusted" in await refused(far_side, authority="")
+    assert "not trusted" in await refused(far_side, ca_data="")
 
 
 async def test_certificates_that_are_none_are_said_to_be(far_side: FarSide) -> None:
-    assert "kubeconfig" in await refused(far_side, authority="nonsense")
-    assert "kubeconfig" in await refused(far_side, certificate="nonsense", key="nonsense")
+    assert "kubeconfig" in await refused(far_side, ca_data="nonsense")
+    assert "kubeconfig" in await refused(far_side, client_certificate="nonsense", client_key="nonsense")
 
 
 async def test_a_client_certificate_is_shown_where_there_is_one() -> None:
     with FarSide(manner=Manner(wants_certificate=True)) as far:
         user = yaml.safe_load(far.kubeconfig(certificate=True))["users"][0]["user"]
-        pair = {name: b64decode(user[f"client-{name}-data"]).decode() for name in ("certificate", "key")}
+        pair = {f"client_{name}": b64decode(user[f"client-{name}-data"]).decode() for name in ("certificate", "key")}
         async with reaching(far, token="", **pair) as upstream:
             await got(upstream, "/version")
         assert far.seen[0].all("authorization") == []
@@ -75,7 +75,7 @@ async def test_a_cluster_that_wants_a_certificate_says_so_after_the_handshake(fa
         thread.start()
         access = access_to(far_side, token="")
         upstream = Upstream(replace(access, port=listener.getsockname()[1]), as_it_is, Limits())
-        with pytest.raises(Untrusted, match="client certificate"):
+        with pytest.raises(TlsError, match="client certificate"):
             await asked(upstream, "/version")
         thread.join()
 

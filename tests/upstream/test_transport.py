@@ -13,10 +13,10 @@ from websockets.server import ServerProtocol
 
 from fairlead.upstream import transport as transports
 from fairlead.upstream.connection import Connection
-from fairlead.upstream.errors import Broken, Unreachable
-from fairlead.upstream.sockets import FarSocket
-from fairlead.upstream.transport import READS_AT_ONCE, TlsTransport
+from fairlead.upstream.errors import ProtocolError, Unreachable
+from fairlead.upstream.transport import MAX_READS_PER_TURN, TlsTransport
 from fairlead.upstream.upstream import Request
+from fairlead.upstream.websocket import UpstreamWebSocket
 from tests.far_side.asked import Asked
 from tests.far_side.far_side import FarSide
 from tests.far_side.floods import ENDINGS, ERROR, flooding, flooding_body, output
@@ -30,7 +30,7 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-async def assert_whole_output(far: FarSocket, size: int, said: bytes = b"") -> None:
+async def assert_whole_output(far: UpstreamWebSocket, size: int, said: bytes = b"") -> None:
     """Reads slowly to the end, and says something after each message."""
     messages = list[bytes]()
     while (message := await far.receive()) is not None:
@@ -50,9 +50,9 @@ async def test_a_slow_reader_of_a_websocket_gets_all_of_it_and_then_the_end(
 ) -> None:
     far_side.behave_on_upgrade("/flood", flooding(size, ending))
     async with reaching(far_side) as upstream:
-        far = await upstream.open_socket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
+        far = await upstream.open_websocket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
         await assert_whole_output(far, size)
-        assert far.goodbye == ENDINGS[ending]
+        assert far.close_reason == ENDINGS[ending]
         await until(lambda: upstream.in_use == 0)
 
 
@@ -61,7 +61,7 @@ async def test_a_cluster_that_is_gone_while_it_is_written_to_is_read_to_its_end(
     size = 1_000_000
     far_side.behave_on_upgrade("/flood", flooding(size, "reset"))
     async with reaching(far_side) as upstream:
-        far = await upstream.open_socket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
+        far = await upstream.open_websocket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
         await assert_whole_output(far, size, b"\x00input that nobody reads")
 
 
@@ -71,7 +71,7 @@ async def test_a_slow_reader_of_a_body_gets_all_of_it(far_side: FarSide, is_size
     async with reaching(far_side) as upstream:
         response = await upstream.send(Request("GET", "/flood"))
         pieces = list[bytes]()
-        while piece := await response.next():
+        while piece := await response.read_chunk():
             pieces.append(piece)
             await asyncio.sleep(0.002)
         assert digest(b"".join(pieces)) == digest(output(5_000_000))
@@ -87,8 +87,8 @@ async def test_a_body_that_breaks_off_is_read_as_far_as_it_came_and_then_is_brok
     async with reaching(far_side) as upstream:
         response = await upstream.send(Request("GET", "/flood"))
         pieces = list[bytes]()
-        with pytest.raises(Broken):
-            while piece := await response.next():
+        with pytest.raises(ProtocolError):
+            while piece := await response.read_chunk():
                 pieces.append(piece)
                 await asyncio.sleep(0.002)
         assert digest(b"".join(pieces)) == digest(output(3_000_000))
@@ -104,7 +104,7 @@ class Spout(socket.socket):
 async def test_a_connection_that_never_pauses_is_read_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = list[int]()
     monkeypatch.setattr(TlsTransport, "_decrypt", lambda transport: reads.append(1))
-    monkeypatch.setattr(transports, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(transports, "MAX_TURN_SECONDS", 60.0)
     one, other = socket.socketpair()
     with one, other:
         other.send(b"x")
@@ -115,8 +115,8 @@ async def test_a_connection_that_never_pauses_is_read_once_in_a_turn(monkeypatch
         for _ in range(100):
             before = len(reads)
             await asyncio.sleep(0)
-            assert len(reads) <= before + READS_AT_ONCE
-        assert len(reads) > READS_AT_ONCE, "it goes on"
+            assert len(reads) <= before + MAX_READS_PER_TURN
+        assert len(reads) > MAX_READS_PER_TURN, "it goes on"
         transport.abort()
 
 
@@ -141,7 +141,7 @@ async def test_an_answer_that_ends_its_connection_is_held_back_like_any_other(fa
         response = await upstream.send(Request("GET", "/flood"))
         for _ in range(50):
             await asyncio.sleep(0.002)
-        assert not response.ended
+        assert not response.is_complete
         assert digest(await response.read(MUCH)) == digest(output(30_000_000))
 
 
@@ -163,7 +163,7 @@ async def test_what_is_sent_to_a_cluster_that_reads_slowly_arrives_whole(far_sid
     far_side.behave_on_upgrade("/slow", slowly)
     content = output(5_000_000)
     async with reaching(far_side) as upstream:
-        far = await upstream.open_socket(Request("GET", "/slow"), ())
+        far = await upstream.open_websocket(Request("GET", "/slow"), ())
         for start in range(0, len(content), 500_000):
             await far.send(content[start : start + 500_000])
         await far.close(1000, "")

@@ -1,31 +1,35 @@
-"""The scope of an access key: the first authorizer. It takes away, and never gives.
+"""The scope of an access key: the first authorizer. A scope only denies and never grants.
 
-    names.py       what things are called on this server, and the Targets that gateways ask about
-    authorizer.py  within_scope, touches, inside_gateway: the questions, and where compiled scopes are kept
-    basics.py      what every scope allows behind a gateway that it reaches
-    boundary.py    one scope, laid out for quick answers: what its entries allow
-    rules.py       the deprecated rules, one by one
-    rule_index.py  whether a request matches one of many rules
-    paths.py       patterns of paths in rules
-    reasons.py     the answers in words: which entry allowed it, or what it would have taken
-    covering.py    whether one scope allows nothing that another does not
+    authorizer     the checks per request, their messages, and the cache of compiled scopes
+    compiled       one scope, compiled for lookups: what its entries allow
+    matching       the deprecated rules of a scope, compiled one by one
+    rule_index     whether a request matches one of many rules
+    path_patterns  path patterns in rules
+    names          names of this installation, gateway targets, and what every scope allows behind a gateway
+    subset         whether one scope allows nothing that another one does not
 
-`docs/access-keys.md` has the decisions as a table, and the tests hold every route against that table.
+`docs/access-keys.md` describes the decisions; `tests/authz/scope_matrix.md` has all of them, checked for every route.
 """
 
-from fairlead.authz.scope.authorizer import inside_gateway, is_inside, scoping, touches, within_scope
-from fairlead.authz.scope.covering import covers
-from fairlead.authz.scope.names import ScopeNames, gateway_target
-from fairlead.authz.scope.reasons import allowing_entry
+from fairlead.authz.scope.authorizer import (
+    build_scope_checks,
+    inside_gateway,
+    is_within_scope,
+    matching_entry,
+    overlaps,
+    within_scope,
+)
+from fairlead.authz.scope.names import ScopeNaming, gateway_target
+from fairlead.authz.scope.subset import is_superset
 
 __all__ = [
-    "ScopeNames",
-    "allowing_entry",
-    "covers",
+    "ScopeNaming",
+    "build_scope_checks",
     "gateway_target",
     "inside_gateway",
-    "is_inside",
-    "scoping",
-    "touches",
+    "is_superset",
+    "is_within_scope",
+    "matching_entry",
+    "overlaps",
     "within_scope",
 ]

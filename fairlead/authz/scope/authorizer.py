@@ -1,103 +1,293 @@
-"""The questions about scopes that are asked on a request, as functions for this server's names.
+"""The scope authorizer: denies requests outside of the scope of an access key, with a reason.
 
-`app` hands all of `scoping` to the permissions. What is behind a gateway is a request of its own: `inside_gateway`
-looks at it and at the entrance.
+`app/auth.py` passes the result of `build_scope_checks` to the authorizer of the server. For a request through a
+gateway, `inside_gateway` checks the gateway and the inner request.
+
+Reasons are built from the scope and the request alone. Nothing is looked up, so a denial does not reveal whether an
+object exists.
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
-from fairlead.authz.chain import Authorizer, Decision
-from fairlead.authz.permissions import Scoping
-from fairlead.authz.scope.boundary import Boundary
-from fairlead.authz.scope.names import ScopeNames
-from fairlead.authz.scope.reasons import why_not_inside, why_outside
-from fairlead.core.call import Target
-from fairlead.core.scope import Scope
+from fairlead.authz import Authorizer, Decision
+from fairlead.authz.authorizer import ScopeChecks
+from fairlead.authz.name_index import owns
+from fairlead.authz.scope.compiled import (
+    CUSTOM_RESOURCES,
+    IMPERSONATE,
+    INSTANCE_NOUNS,
+    READ_VERBS,
+    CompiledScope,
+    access_review_resources,
+    is_review,
+)
+from fairlead.authz.scope.names import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER, ScopeNaming
+from fairlead.core.call import NAMESPACE_RESOURCE, RequestInfo
+from fairlead.core.errors import qualified_resource
+from fairlead.core.scope import ANY, CLI_FIELD, Scope
 from fairlead.core.user import User
+from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE
 
-KEPT = 8192
-"""Scopes that are kept laid out. More than this many in use at a time only cost time."""
+ScopePart = tuple[str, Scope]
+"""The path of an entry, and a scope with only this entry."""
 
-_kept: dict[tuple[int, int], tuple[weakref.ref[Scope], ScopeNames, Boundary]] = {}
-"""By identity. What belongs to a scope goes with it: whoever writes a key again and again makes a scope each time."""
+MAX_NAMED_ENTRIES = 10
+"""Maximum number of entries that a message names."""
+
+COMPILED_CACHE_SIZE = 8192
+"""Maximum number of cached compiled scopes."""
+
+_compiled_cache: dict[tuple[int, int], tuple[weakref.ref[Scope], ScopeNaming, CompiledScope]] = {}
+"""By `id`. Weak references remove entries with their scope: each write of a key creates a new Scope object."""
+
+_GATEWAY_NOUNS = {SPACE: "space", VIRTUAL_CLUSTER: "virtual cluster"}
 
 
-def scoping(names: ScopeNames) -> Scoping:
-    """All that permissions ask about scopes."""
-    return Scoping(within_scope(names), is_inside(names), touches(names))
+def build_scope_checks(naming: ScopeNaming) -> ScopeChecks:
+    """The scope checks that the authorizer of the server needs."""
+    return ScopeChecks(within_scope(naming), is_within_scope(naming), overlaps(naming))
 
 
-def within_scope(names: ScopeNames) -> Authorizer:
-    """Refuses what is outside the scope of the user's key. Who has none, or stays inside, is for others to decide."""
+def within_scope(naming: ScopeNaming) -> Authorizer:
+    """An authorizer that denies requests outside of the scope of the user's key, and otherwise has no opinion."""
 
-    def authorizer(user: User, target: Target) -> Decision | None:
+    def authorizer(user: User, target: RequestInfo) -> Decision | None:
         if user.scope is None:
             return None
-        if target.via is not None:
-            return behind(user, target.via, target)
-        if _boundary(user.scope, names).allows(user, target):
+        if target.gateway is not None:
+            return behind(user, target.gateway, target)
+        if _compiled_scope(user.scope, naming).allows(user, target):
             return None
-        return Decision(False, why_outside(names, user, target))
+        return Decision(False, denial_reason(naming, user, target))
 
-    behind = inside_gateway(names)
+    behind = inside_gateway(naming)
     return authorizer
 
 
-def is_inside(names: ScopeNames) -> Callable[[User, Target], bool]:
-    """As `within_scope`, for those who ask about many objects and need no reason."""
+def is_within_scope(naming: ScopeNaming) -> Callable[[User, RequestInfo], bool]:
+    """Like `within_scope`, without a reason, for checks of many objects."""
 
-    def inside(user: User, target: Target) -> bool:
+    def inside(user: User, target: RequestInfo) -> bool:
         if user.scope is None:
             return True
-        boundary = _boundary(user.scope, names)
-        return boundary.allows(user, target) if target.via is None else boundary.lets_through(target.via, target)
+        boundary = _compiled_scope(user.scope, naming)
+        return (
+            boundary.allows(user, target) if target.gateway is None else boundary.allows_gateway(target.gateway, target)
+        )
 
     return inside
 
 
-def touches(names: ScopeNames) -> Callable[[User, Target], bool]:
-    """Whether a list or watch may hold something for a key with a scope: it is cut then, and refused if not."""
+def overlaps(naming: ScopeNaming) -> Callable[[User, RequestInfo], bool]:
+    """Whether the scope may allow some objects of a list or watch, so that it is filtered, not denied."""
 
-    def touching(user: User, target: Target) -> bool:
-        return user.scope is None or _boundary(user.scope, names).touches(target)
+    def touching(user: User, target: RequestInfo) -> bool:
+        return user.scope is None or _compiled_scope(user.scope, naming).overlaps(target)
 
     return touching
 
 
-def inside_gateway(names: ScopeNames) -> Callable[[User, Target, Target], Decision | None]:
-    """As `within_scope`, for a request through a gateway: the entrance, and what is asked behind it."""
+def inside_gateway(naming: ScopeNaming) -> Callable[[User, RequestInfo, RequestInfo], Decision | None]:
+    """Like `within_scope`, for a request through a gateway: the gateway target and the inner request."""
 
-    def authorizer(user: User, entrance: Target, inner: Target) -> Decision | None:
+    def authorizer(user: User, gateway: RequestInfo, inner: RequestInfo) -> Decision | None:
         if user.scope is None:
             return None
-        boundary = _boundary(user.scope, names)
-        if boundary.lets_through(entrance, inner):
+        boundary = _compiled_scope(user.scope, naming)
+        if boundary.allows_gateway(gateway, inner):
             return None
-        if boundary.reaches_gateway(entrance):
-            return Decision(False, why_not_inside(names, user, entrance, inner), is_inside=True)
-        return Decision(False, why_outside(names, user, entrance))
+        if boundary.overlaps_gateway(gateway):
+            return Decision(False, gateway_denial_reason(naming, user, gateway, inner), is_about_inner=True)
+        return Decision(False, denial_reason(naming, user, gateway))
 
     return authorizer
 
 
-def _boundary(scope: Scope, names: ScopeNames) -> Boundary:
-    """The scope laid out, made once for each value that authentication hands out.
+def _compiled_scope(scope: Scope, naming: ScopeNaming) -> CompiledScope:
+    """The compiled scope, cached per Scope object.
 
-    It is found by identity: an authenticator keeps its users, and to look through a long scope for its hash would take
-    longer than the decision.
+    Looked up by `id`: the authenticator caches its users, and hashing a long scope would take longer than the decision.
     """
-    place = id(scope), id(names)
-    kept = _kept.get(place)
-    if kept is not None and kept[0]() is scope:
-        return kept[2]
-    if len(_kept) >= KEPT:
-        _kept.clear()
-    boundary = Boundary(scope, names)
+    cache_key = id(scope), id(naming)
+    cached = _compiled_cache.get(cache_key)
+    if cached is not None and cached[0]() is scope:
+        return cached[2]
+    if len(_compiled_cache) >= COMPILED_CACHE_SIZE:
+        _compiled_cache.clear()
+    boundary = CompiledScope(scope, naming)
 
-    def forget(gone: weakref.ref[Scope]) -> None:
-        if place in _kept and _kept[place][0] is gone:
-            del _kept[place]
+    def forget(reference: weakref.ref[Scope]) -> None:
+        if cache_key in _compiled_cache and _compiled_cache[cache_key][0] is reference:
+            del _compiled_cache[cache_key]
 
-    _kept[place] = weakref.ref(scope, forget), names, boundary
+    _compiled_cache[cache_key] = weakref.ref(scope, forget), naming, boundary
     return boundary
+
+
+def denial_reason(naming: ScopeNaming, user: User, target: RequestInfo) -> str:
+    """The reason for denying a request, with the entry that would allow it."""
+    whose = f'access key "{user.key}"' if user.key else "this credential"
+    empty = ", which is empty" if user.scope is not None and user.scope.is_empty else ""
+    return f"outside the scope of {whose}{empty}: {_needed_entry(naming, user, target)}"
+
+
+def gateway_denial_reason(naming: ScopeNaming, user: User, gateway: RequestInfo, inner: RequestInfo) -> str:
+    """The reason for denying an inner request behind a gateway that the scope otherwise allows."""
+    whose = f'access key "{user.key}"' if user.key else "this credential"
+    if inner.resource:
+        resource = qualified_resource(inner.resource, inner.group) + (
+            f"/{inner.subresource}" if inner.subresource else ""
+        )
+        where = f'in namespace "{inner.namespace}"' if inner.namespace else "at the cluster scope"
+        what = f'"{resource}" {where}'
+    else:
+        what = f'path "{inner.path}"'
+    location = _describe_gateway(naming, gateway)
+    needed = _gateway_entry(naming, gateway) or "another entry"
+    return (
+        f'the scope of {whose} does not allow "{inner.verb}" on {what} of {location}: it needs {needed}, or a rule '
+        "that allows this"
+    )
+
+
+def _describe_gateway(naming: ScopeNaming, gateway: RequestInfo) -> str:
+    if gateway.root == CLUSTER:
+        return f'cluster "{gateway.name}"'
+    return f'{_GATEWAY_NOUNS[gateway.root]} "{gateway.name}" of project "{naming.project_of(gateway.namespace)}"'
+
+
+def _needed_entry(naming: ScopeNaming, user: User, target: RequestInfo) -> str:
+    if target.verb == IMPERSONATE:
+        return "a key with a scope cannot impersonate"
+    if target.root in GATEWAY_ROOTS:
+        found = _gateway_entry(naming, target)
+    elif not target.resource or (target.group, target.resource) == CUSTOM_RESOURCES:
+        found = "an entry of any kind" if CompiledScope(_NONEMPTY_SCOPE, naming).allows(user, target) else ""
+    else:
+        found = _kind_entry(naming, user, target) or _project_entry(naming, target) or _list_entry(naming, target)
+    return f"it needs {found}" if found else "of the entries of a scope, only a rule could allow it"
+
+
+_NONEMPTY_SCOPE = Scope(clusters=("-",))
+"""A minimal scope that is not empty."""
+
+_LIST_ENTRIES = {
+    "an entry for a project": Scope(projects=(ANY,)),
+    "an entry for a cluster": Scope(clusters=(ANY,)),
+    CLI_FIELD: Scope(allow_cli=True),
+}
+
+
+def _list_entry(naming: ScopeNaming, target: RequestInfo) -> str:
+    """The entries with which a list or watch would be filtered instead of denied. Found by trying: this is rare."""
+    return " or ".join(words for words, scope in _LIST_ENTRIES.items() if CompiledScope(scope, naming).overlaps(target))
+
+
+def _gateway_entry(naming: ScopeNaming, target: RequestInfo) -> str:
+    if target.root == CLUSTER:
+        return f'an entry for cluster "{target.name}"'
+    project = naming.project_of(target.namespace)
+    return f'an entry for project "{project}" or its {_GATEWAY_NOUNS[target.root]} "{target.name}"' if project else ""
+
+
+def _kind_entry(naming: ScopeNaming, user: User, target: RequestInfo) -> str:
+    """The entry for kinds that a scope lists by name."""
+    kind, name = (target.group, target.resource), target.name
+    reads = target.verb in READ_VERBS and bool(name)
+    if kind == (naming.api_group, "projects"):
+        if name and (target.verb, target.subresource) == ("create", MIGRATE_SUBRESOURCE):
+            return f'an entry for project "{name}", and one for the project that the virtual cluster comes from'
+        return f'an entry for project "{name}"' if reads else ""
+    if kind == (naming.api_group, "clusters") and reads and target.subresource in ("", "status"):
+        return f'an entry for cluster "{name}"'
+    if kind == NAMESPACE_RESOURCE and reads and (project := naming.project_of(name)):
+        return f'an entry for project "{project}"'
+    own = (kind == (naming.api_group, "users") and owns(user, name, None)) or (
+        kind == (naming.api_group, "teams") and owns(user, None, name)
+    )
+    question = kind in access_review_resources(naming.api_group) and is_review(target)
+    return CLI_FIELD if question or (own and reads and not target.subresource) else ""
+
+
+def _project_entry(naming: ScopeNaming, target: RequestInfo) -> str:
+    """The entry for objects in a project's namespace."""
+    kind, project = (target.group, target.resource), naming.project_of(target.namespace)
+    if not project or not naming.namespaced.get(kind):
+        return ""
+    instance = INSTANCE_NOUNS.get(target.resource) if target.group == naming.api_group and target.name else None
+    return f'an entry for project "{project}"' + (f' or its {instance} "{target.name}"' if instance else "")
+
+
+def matching_entry(naming: ScopeNaming) -> Callable[[User, RequestInfo], str]:
+    """Returns a function that finds the scope entry that allows a request, as a path such as `projects[0]`.
+
+    The result is empty if none does, all entries if only several together do, and `any scope` if every scope does.
+    """
+
+    def entry(user: User, target: RequestInfo) -> str:
+        scope = user.scope
+        if scope is None or not CompiledScope(scope, naming).allows(user, target):
+            return ""
+        if CompiledScope(Scope(), naming).allows(user, target):
+            return "any scope"
+        parts = list(_distinct_parts(scope))
+        return _first_sufficient(parts, lambda part: CompiledScope(part, naming).allows(user, target)) or _join_labels(
+            parts
+        )
+
+    return entry
+
+
+def _first_sufficient(parts: Sequence[ScopePart], allows: Callable[[Scope], bool]) -> str:
+    """The first entry that allows the request alone; empty if there is none. A binary search.
+
+    Entries only add permissions: if a set of entries does not allow the request, none of them does.
+    """
+    if not parts or not allows(_merge_parts(parts)):
+        return ""
+    if len(parts) == 1:
+        return parts[0][0]
+    half = len(parts) // 2
+    return _first_sufficient(parts[:half], allows) or _first_sufficient(parts[half:], allows)
+
+
+def _join_labels(parts: Sequence[ScopePart]) -> str:
+    more = [f"{len(parts) - MAX_NAMED_ENTRIES} more"] if len(parts) > MAX_NAMED_ENTRIES else []
+    return " and ".join([*(label for label, _ in parts[:MAX_NAMED_ENTRIES]), *more])
+
+
+def _merge_parts(parts: Sequence[ScopePart]) -> Scope:
+    scopes = [scope for _, scope in parts]
+    return Scope(
+        allow_cli=any(scope.allow_cli for scope in scopes),
+        projects=tuple(each for scope in scopes for each in scope.projects),
+        spaces=tuple(each for scope in scopes for each in scope.spaces),
+        virtual_clusters=tuple(each for scope in scopes for each in scope.virtual_clusters),
+        clusters=tuple(each for scope in scopes for each in scope.clusters),
+        rules=tuple(each for scope in scopes for each in scope.rules),
+    )
+
+
+def _distinct_parts(scope: Scope) -> Iterator[ScopePart]:
+    """Each distinct entry as a scope of its own."""
+    seen: set[Scope] = set()
+    for label, part in _all_parts(scope):
+        if part not in seen:
+            seen.add(part)
+            yield label, part
+
+
+def _all_parts(scope: Scope) -> Iterator[ScopePart]:
+    for index, project in enumerate(scope.projects):
+        yield f"projects[{index}]", Scope(projects=(project,))
+    for index, space in enumerate(scope.spaces):
+        yield f"spaces[{index}]", Scope(spaces=(space,))
+    for index, virtual_cluster in enumerate(scope.virtual_clusters):
+        yield f"virtualClusters[{index}]", Scope(virtual_clusters=(virtual_cluster,))
+    for index, cluster in enumerate(scope.clusters):
+        yield f"clusters[{index}]", Scope(clusters=(cluster,))
+    for index, rule in enumerate(scope.rules):
+        yield f"rules[{index}]", Scope(rules=(rule,))
+    if scope.allow_cli:
+        yield CLI_FIELD, Scope(allow_cli=True)

@@ -1,16 +1,17 @@
-"""What things are called on this server, and how a gateway says what it is asked for.
+"""Names of this installation, authorization targets of gateways, and the basic requests that every scope allows.
 
-`app` makes one ScopeNames from the settings and the catalog, so that nothing about a vendor's names is fixed here.
+`app/auth.py` creates one `ScopeNaming` from the settings and the catalog, so that no API group is hard-coded here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fairlead.core.call import MANAGEMENT, NAMESPACES, Target
+from fairlead.authz.scope.path_patterns import is_unambiguous
+from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
 from fairlead.registry.catalog import Catalog
 
 CLUSTER, SPACE, VIRTUAL_CLUSTER = "cluster", "project-space", "project-virtualcluster"
-"""The roots of Targets that stand for the entrance to a gateway."""
+"""The roots of gateway targets."""
 
 REQUEST_TARGETS: Mapping[str, frozenset[str]] = {
     MANAGEMENT: frozenset({"Management"}),
@@ -18,38 +19,38 @@ REQUEST_TARGETS: Mapping[str, frozenset[str]] = {
     SPACE: frozenset({"ProjectSpace"}),
     VIRTUAL_CLUSTER: frozenset({"ProjectVirtualCluster", "VirtualCluster"}),
 }
-"""What a rule's `requestTargets` calls each root; the platform's own paths have no word there."""
+"""The values of a rule's `requestTargets` for each root; there is none for the platform's own paths."""
 
-GATEWAYS = frozenset({CLUSTER, SPACE, VIRTUAL_CLUSTER})
+GATEWAY_ROOTS = frozenset({CLUSTER, SPACE, VIRTUAL_CLUSTER})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ScopeNames:
-    """One for each server. `namespaced` says of each of its kinds, by group and plural, whether it is in namespaces."""
+class ScopeNaming:
+    """One per server. `namespaced` says for each group and plural whether the kind is namespaced."""
 
     api_group: str
     namespace_prefix: str
     namespaced: Mapping[tuple[str, str], bool]
 
     @staticmethod
-    def of(catalog: Catalog, api_group: str, namespace_prefix: str) -> "ScopeNames":
+    def from_catalog(catalog: Catalog, api_group: str, namespace_prefix: str) -> "ScopeNaming":
         namespaced = {(kind.group, kind.plural): kind.namespaced for kind in catalog.kinds}
-        return ScopeNames(api_group, namespace_prefix, namespaced)
+        return ScopeNaming(api_group, namespace_prefix, namespaced)
 
-    def project(self, namespace: str) -> str:
-        """The project that a namespace belongs to, by its name alone; empty if it is none of a project's."""
+    def project_of(self, namespace: str) -> str:
+        """The project of a namespace, derived from its name; empty if it does not belong to a project."""
         prefix = self.namespace_prefix
         return namespace.removeprefix(prefix) if namespace.startswith(prefix) else ""
 
-    def places(self, target: Target) -> tuple[str, ...]:
-        """The namespaces that a rule may call a request's place by: any of them will do.
+    def matching_namespaces(self, target: RequestInfo) -> tuple[str, ...]:
+        """The values of a rule's namespaces that match the request; one of them is enough.
 
-        Nothing for a request over all namespaces, which only a rule without namespaces allows. A kind outside of
-        namespaces stays outside whatever the path says. The kinds behind a gateway are not known here, so whatever is
-        not about one object there is taken to be about all namespaces.
+        Empty for a request across all namespaces, which only a rule without namespaces allows. A cluster-scoped kind
+        stays cluster-scoped, whatever the path says. The kinds behind a gateway are unknown here, so a request there
+        without a namespace counts as one across all namespaces, unless it names an object or creates one.
         """
         kind = target.group, target.resource
-        if kind == NAMESPACES:
+        if kind == NAMESPACE_RESOURCE:
             return ("", target.name) if target.name else ("",)
         if target.root == MANAGEMENT:
             outside = self.namespaced.get(kind) is False
@@ -60,12 +61,46 @@ class ScopeNames:
         return (target.namespace,) if target.namespace else ()
 
 
-def gateway_target(root: str, name: str, namespace: str = "", verb: str = "use") -> Target:
-    """The entrance to a gateway as authorizers see it: a connected cluster, or an instance in a project's namespace.
+def gateway_target(root: str, name: str, namespace: str = "", verb: str = "use") -> RequestInfo:
+    """The authorization target of a gateway: a connected cluster, or an instance in a project's namespace.
 
-    It stands for everything behind it. What is asked behind it is a second Target, made from the rest of the path as
-    for any Kubernetes API; `inside_gateway` looks at both.
+    It represents everything behind the gateway. The inner request is a second target, parsed from the rest of the path
+    as for any Kubernetes API; `inside_gateway` checks both.
     """
-    if root not in GATEWAYS or not name or bool(namespace) == (root == CLUSTER):
-        raise ValueError(f"no entrance to a gateway: {root!r} {namespace!r} {name!r}")
-    return Target(verb, "/", root, namespace=namespace, name=name)
+    if root not in GATEWAY_ROOTS or not name or bool(namespace) == (root == CLUSTER):
+        raise ValueError(f"not a gateway: {root!r} {namespace!r} {name!r}")
+    return RequestInfo(verb, "/", root, namespace=namespace, name=name)
+
+
+HEALTH_PATHS = frozenset({"version", "healthz", "livez", "readyz"})
+SELF_REVIEWS = frozenset(
+    {
+        ("authentication.k8s.io", "selfsubjectreviews"),
+        ("authorization.k8s.io", "selfsubjectaccessreviews"),
+        ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    }
+)
+"""`kubectl auth whoami`, `kubectl auth can-i` and `kubectl auth can-i --list`, by group and resource."""
+
+
+def is_basic_request(target: RequestInfo) -> bool:
+    """Whether a request behind a gateway is for discovery, or a review of the user's own identity or permissions.
+
+    Every client needs these and they disclose nothing confidential. So they are within every scope that allows anything
+    of the cluster, space or virtual cluster (`compiled.py`), and within every space (`gateway/`).
+    """
+    if target.resource:
+        plain = not (target.name or target.subresource or target.namespace)
+        return plain and target.verb == "create" and (target.group, target.resource) in SELF_REVIEWS
+    return target.verb == "get" and is_unambiguous(target.path) and is_discovery_path(target.path.strip("/").split("/"))
+
+
+def is_discovery_path(segments: Sequence[str]) -> bool:
+    """Whether path segments are those of discovery, OpenAPI, the version or a health check."""
+    match segments:
+        case [""] | ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] | ["openapi", *_]:
+            return True
+        case [only]:
+            return only in HEALTH_PATHS
+        case _:
+            return False

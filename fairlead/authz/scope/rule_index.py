@@ -1,38 +1,37 @@
-"""Many rules at once: whether one of them allows a request, without asking each.
+"""An index of compiled scope rules: whether one of them allows a request, without evaluating each.
 
-What a request has in common with all others of its verb and resource is worked out once and kept (`_Extent`): the
-namespaces and the names that rules leave. A list that is cut asks that for each of its objects, so the answer must
-not depend on how many rules and names there are.
+The namespaces and object names that the rules allow for a verb and a resource are computed once and cached (`_Extent`).
+A filtered list checks each of its objects, so the cost must not depend on the number of rules and names.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 
-from fairlead.authz.rectangles import Rectangles
-from fairlead.authz.scope.paths import PathPatterns, whole_path
-from fairlead.authz.scope.rules import CompiledRule, Names, Resource, spellings
-from fairlead.core.call import Target
+from fairlead.authz.name_index import RectangleIndex
+from fairlead.authz.scope.matching import AllowedValues, CompiledRule, ResourcePattern, resource_patterns
+from fairlead.authz.scope.path_patterns import PathPatterns, strip_trailing_slash
+from fairlead.core.call import RequestInfo
 
-KEPT_EXTENTS, KEPT_NAMES = 256, 100_000
-"""How many extents an index keeps, and how many names and namespaces all of them may have."""
+EXTENT_CACHE_SIZE, MAX_CACHED_NAMES = 256, 100_000
+"""Maximum number of cached extents per index, and of names and namespaces in all of them."""
 
-Place = frozenset[str]
+NamespaceSet = frozenset[str]
 
 
 class RuleIndex:
-    """Rules that are about the same place: the management API, the platform's own paths, or one gateway."""
+    """The rules for one root: the management API, the platform's own paths, or one gateway."""
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
         self._rules = tuple(rules)
-        self._by_resource: dict[Resource, list[CompiledRule]] = {}
-        self._everywhere: list[CompiledRule] = []
+        self._by_resource: dict[ResourcePattern, list[CompiledRule]] = {}
+        self._any_resource_rules: list[CompiledRule] = []
         self._extents: dict[tuple[str, ...], _Extent] = {}
         self._patterns: dict[str, PathPatterns | None] = {}
-        self._weight = 0
+        self._cached_names = 0
         for rule in self._rules:
             if rule.paths:
                 continue
             if rule.entries is None:
-                self._everywhere.append(rule)
+                self._any_resource_rules.append(rule)
             else:
                 for resource in rule.entries:
                     self._by_resource.setdefault(resource, []).append(rule)
@@ -40,85 +39,92 @@ class RuleIndex:
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def allow(self, target: Target, places: Collection[str]) -> bool:
-        """Whether a rule matches the request. `places` are the namespaces that it may count as being in."""
+    def allows(self, target: RequestInfo, namespaces: Collection[str]) -> bool:
+        """Whether a rule matches the request. `namespaces` are those under which it may match."""
         if not target.resource:
-            return self._allow_path(target)
-        return self._extent(target).holds(places, target.name)
+            return self._allows_path(target)
+        return self._extent(target).contains(namespaces, target.name)
 
-    def allow_anything(self, verb: str) -> bool:
-        """Whether a rule looks at nothing but the verb, and has this one."""
-        return any(rule.anything_goes and rule.has_verb(verb) for rule in self._everywhere)
+    def allows_everything(self, verb: str) -> bool:
+        """Whether a rule restricts only verbs, and allows this one."""
+        return any(rule.is_unrestricted and rule.has_verb(verb) for rule in self._any_resource_rules)
 
-    def touch(self, target: Target, places: Collection[str] | None) -> bool:
-        """Whether a rule lets some object be listed or watched, whichever the target's verb is. Without `places`
-        it may be in any namespace."""
-        return self._extent(target).touches(places)
+    def overlaps(self, target: RequestInfo, namespaces: Collection[str] | None) -> bool:
+        """Whether a rule allows the target's verb on some object in `namespaces`; None means in any namespace."""
+        return self._extent(target).overlaps(namespaces)
 
-    def touch_any(self, target: Target) -> bool:
-        """As `touch`, whatever the rules say about namespaces."""
+    def overlaps_anywhere(self, target: RequestInfo) -> bool:
+        """Like `overlaps`, regardless of the namespaces in the rules."""
         return not self._extent(target).is_empty
 
-    def _allow_path(self, target: Target) -> bool:
+    def _allows_path(self, target: RequestInfo) -> bool:
         patterns = self._patterns.get(target.verb)
         if patterns is None and target.verb not in self._patterns:
-            if len(self._patterns) >= KEPT_EXTENTS:
+            if len(self._patterns) >= EXTENT_CACHE_SIZE:
                 self._patterns.clear()
-            patterns = self._patterns[target.verb] = self._make_patterns(target.verb)
-        return patterns is None or patterns.match(whole_path(target.path))
+            patterns = self._patterns[target.verb] = self._build_patterns(target.verb)
+        return patterns is None or patterns.matches(strip_trailing_slash(target.path))
 
-    def _make_patterns(self, verb: str) -> PathPatterns | None:
-        """The paths that rules with this verb are about; None for all of them."""
-        if self.allow_anything(verb):
+    def _build_patterns(self, verb: str) -> PathPatterns | None:
+        """The paths that rules allow this verb on; None for all paths."""
+        if self.allows_everything(verb):
             return None
-        rules = (rule for rule in self._rules if rule.has_verb(verb) and not rule.is_about_resources)
+        rules = (rule for rule in self._rules if rule.has_verb(verb) and not rule.restricts_resources)
         return PathPatterns(path for rule in rules for path in rule.paths)
 
-    def _extent(self, target: Target) -> "_Extent":
+    def _extent(self, target: RequestInfo) -> "_Extent":
         key = target.verb, target.group, target.resource, target.subresource
         extent = self._extents.get(key)
         if extent is None:
             extent = _Extent(self._rectangles(target))
-            self._weight += extent.weight
-            if self._weight > KEPT_NAMES or len(self._extents) >= KEPT_EXTENTS:
+            self._cached_names += extent.weight
+            if self._cached_names > MAX_CACHED_NAMES or len(self._extents) >= EXTENT_CACHE_SIZE:
                 self._extents.clear()
-                self._weight = extent.weight
+                self._cached_names = extent.weight
             self._extents[key] = extent
         return extent
 
-    def _rectangles(self, target: Target) -> Iterable[tuple[Names, Names]]:
-        for rule in self._everywhere:
+    def _rectangles(self, target: RequestInfo) -> Iterable[tuple[AllowedValues, AllowedValues]]:
+        for rule in self._any_resource_rules:
             if rule.has_verb(target.verb):
                 yield rule.namespaces, rule.object_names
-        for resource in spellings(target):
+        for resource in resource_patterns(target):
             for rule in self._by_resource.get(resource, ()):
                 if rule.has_verb(target.verb) and rule.entries is not None:
                     for names in rule.entries[resource]:
-                        yield rule.namespaces, _both(rule.object_names, names)
+                        yield rule.namespaces, _intersect(rule.object_names, names)
 
 
-def _both(one: Names, other: Names) -> Names:
+def _intersect(one: AllowedValues, other: AllowedValues) -> AllowedValues:
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
 class _Extent:
-    """The objects of one resource that rules allow one verb on: all, all of some namespaces, some names anywhere, and
-    some names in some namespaces."""
+    """The objects of one resource that rules allow one verb on: all, all in some namespaces, some names in any
+    namespace, and some names in some namespaces."""
 
-    __slots__ = ("_anywhere", "_everything", "_in_namespaces", "_namespaces", "_rectangles", "is_empty", "weight")
+    __slots__ = (
+        "_all_namespaces",
+        "_is_unrestricted",
+        "_names_anywhere",
+        "_rectangles",
+        "_whole_namespaces",
+        "is_empty",
+        "weight",
+    )
 
-    def __init__(self, rectangles: Iterable[tuple[Names, Names]]) -> None:
+    def __init__(self, rectangles: Iterable[tuple[AllowedValues, AllowedValues]]) -> None:
         anywhere: list[frozenset[str]] = []
         whole: list[frozenset[str]] = []
-        by_namespaces: dict[Place, list[frozenset[str]]] = {}
-        self._everything, self.is_empty, self.weight = False, True, 1
-        self._anywhere: frozenset[str] | None = None
+        by_namespaces: dict[NamespaceSet, list[frozenset[str]]] = {}
+        self._is_unrestricted, self.is_empty, self.weight = False, True, 1
+        self._names_anywhere: frozenset[str] | None = None
         for namespaces, names in rectangles:
             self.is_empty = False
             if namespaces is None and names is None:
-                self._everything = True
+                self._is_unrestricted = True
                 return
             if namespaces is None:
                 anywhere.append(names or frozenset())
@@ -126,26 +132,29 @@ class _Extent:
                 whole.append(namespaces)
             else:
                 by_namespaces.setdefault(namespaces, []).append(names)
-        self._anywhere = _union(anywhere) if anywhere else None
-        self._in_namespaces = _union(whole)
-        self._rectangles = Rectangles([(place, _union(names)) for place, names in by_namespaces.items()])
-        self._namespaces = _union([self._in_namespaces, *by_namespaces])
-        self.weight += len(self._anywhere or ()) + 2 * len(self._namespaces) + self._rectangles.weight
+        self._names_anywhere = _union(anywhere) if anywhere else None
+        self._whole_namespaces = _union(whole)
+        self._rectangles = RectangleIndex([(namespace, _union(names)) for namespace, names in by_namespaces.items()])
+        self._all_namespaces = _union([self._whole_namespaces, *by_namespaces])
+        self.weight += len(self._names_anywhere or ()) + 2 * len(self._all_namespaces) + self._rectangles.weight
 
-    def holds(self, places: Collection[str], name: str) -> bool:
-        if self._everything or (self._anywhere is not None and name in self._anywhere):
+    def contains(self, namespaces: Collection[str], name: str) -> bool:
+        if self._is_unrestricted or (self._names_anywhere is not None and name in self._names_anywhere):
             return True
-        return any(place in self._in_namespaces or self._rectangles.hold(place, name) for place in places)
+        return any(
+            namespace in self._whole_namespaces or self._rectangles.contains(namespace, name)
+            for namespace in namespaces
+        )
 
-    def touches(self, places: Collection[str] | None) -> bool:
-        if self._everything or self._anywhere is not None:
+    def overlaps(self, namespaces: Collection[str] | None) -> bool:
+        if self._is_unrestricted or self._names_anywhere is not None:
             return True
-        if places is None:
-            return any(self._namespaces)
-        return not self._namespaces.isdisjoint(places)
+        if namespaces is None:
+            return any(self._all_namespaces)
+        return not self._all_namespaces.isdisjoint(namespaces)
 
 
 def _union(sets: Sequence[frozenset[str]]) -> frozenset[str]:
-    """Without a copy where there is only one."""
+    """The union; avoids a copy if there is only one set."""
     distinct = list({id(each): each for each in sets if each}.values())
     return distinct[0] if len(distinct) == 1 else frozenset().union(*distinct)

@@ -1,146 +1,227 @@
-"""Server-side apply: somebody says which fields they want to have and how, and owns exactly those afterwards.
+"""Server-side apply: merges a configuration into an object and makes its manager the owner of exactly those fields.
 
-`registry/resource.py` runs `applied` as an edit in its compare-and-swap loop, again after every lost race. The
-configuration is merged into the object; what its manager applied before and left out now goes, unless somebody else
-owns it; a field that others own and that would get another value is a conflict, unless taken by force. The proposed
-object carries the new managedFields with it, and `registry/managed.py` settles their times once the object is as it
-will be stored.
+`registry/resource.py` runs `ApplyEngine.apply_config` as an edit in its compare-and-swap loop, again after every lost
+race. Fields that the manager applied before and omits now are removed, unless another manager owns them. Changing a
+field that another manager owns is a conflict, unless forced. The proposed object contains the new managedFields;
+`patching/managed_fields.py` sets their times once the object is as it will be stored.
+
+The manager `kubectl` can switch from client-side to server-side apply without conflicts with itself. Client-side apply
+records its configuration in the last-applied annotation, and its fields belong to an Update entry. The manager may take
+these fields over if they have not changed since. If the annotation exists, it is kept up to date, so that client-side
+apply keeps working.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.core.errors import BadRequest, Conflict
-from fairlead.core.objects import Object, copied, metadata
-from fairlead.registry import meta
+import orjson
+
+from fairlead.core import json
+from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Conflict, Details, Problem
+from fairlead.core.objects import LAST_APPLIED, Object, deep_copy, get_path, metadata
+from fairlead.registry import metadata as meta
 from fairlead.registry.kind import Kind
-from fairlead.registry.managed import Entries, Writer, released, understood
-from fairlead.registry.patching import lastapplied
-from fairlead.registry.patching.conflicts import Contested, conflict
-from fairlead.registry.patching.fieldset import FieldSet, difference, intersection, union, union_of_all
-from fairlead.registry.patching.merge import merged, without
-from fairlead.registry.patching.shape import Shape, Shapes
-from fairlead.registry.patching.typed import Fitting, faults
-from fairlead.registry.patching.walks import all_fields, applied_fields, changed, with_parents
+from fairlead.registry.metadata import MAX_ANNOTATIONS_BYTES
+from fairlead.registry.patching.field_set import (
+    FieldSet,
+    difference,
+    format_field_path,
+    intersection,
+    iter_paths,
+    union,
+    union_all,
+)
+from fairlead.registry.patching.field_walk import add_parents, all_fields, applied_fields, compare_objects
+from fairlead.registry.patching.managed_fields import Entries, FieldManager, filter_by_version, release_fields
+from fairlead.registry.patching.merge import merge_config, remove_fields
+from fairlead.registry.patching.merge_schema import MergeSchema, MergeSchemas
+from fairlead.registry.patching.type_check import FastTypeCheck, type_errors
 from fairlead.registry.schema import Schema
 
 BEFORE_FIRST_APPLY = "before-first-apply"
-"""Owns what was there before anybody was recorded, from the first apply on."""
+"""From the first apply on, the manager of fields that no entry recorded."""
+KUBECTL_MANAGER = "kubectl"
+"""The manager for which fields of client-side apply are taken over. Other managers get conflicts."""
+
+ConflictingOwners = list[tuple[Object, FieldSet]]
+"""Entries of managedFields, each with those of its fields that another manager wants to change."""
 
 
 @dataclass(frozen=True, slots=True)
-class Applying:
-    """What apply needs to know of a kind. Made once."""
+class ApplyEngine:
+    """Server-side apply for one kind."""
 
     kind: Kind
-    shapes: Shapes
+    merge_schemas: MergeSchemas
     schema: Schema
-    fits: Fitting
+    is_well_typed: FastTypeCheck
 
     @staticmethod
-    def of(kind: Kind, shapes: Shapes) -> "Applying":
+    def for_kind(kind: Kind, merge_schemas: MergeSchemas) -> "ApplyEngine":
         schema = kind.schema()
         whole = {**schema, "properties": {**schema["properties"], "metadata": meta.METADATA}}
-        return Applying(kind, shapes, whole, Fitting(whole))
+        return ApplyEngine(kind, merge_schemas, whole, FastTypeCheck(whole))
 
-    def checked(self, body: Any) -> Object:
-        """The configuration, if it is one of this kind."""
+    def check_config(self, body: Any) -> Object:
+        """The configuration, if it is a valid one for this kind."""
         if not isinstance(body, dict | None):
             raise BadRequest("error decoding patch: the body must be an object with apiVersion, kind and metadata")
         config: Object = body or {}
         kind = self.kind
         if (config.get("apiVersion"), config.get("kind")) != (kind.api_version, kind.name):
-            sent = _type_text(config)
-            expected = _type_text({"apiVersion": kind.api_version, "kind": kind.name})
+            sent = _format_gvk(config)
+            expected = _format_gvk({"apiVersion": kind.api_version, "kind": kind.name})
             raise BadRequest(f"invalid object type: {sent}; expected {expected}")
         sent_meta = config.get("metadata")
-        where = sent_meta if isinstance(sent_meta, dict) else {}
-        if where.get("managedFields") is not None:
+        config_meta = sent_meta if isinstance(sent_meta, dict) else {}
+        if config_meta.get("managedFields") is not None:
             raise BadRequest("metadata.managedFields must be nil")
-        wrong = "" if self.fits(config) else faults(config, self.schema)
-        if wrong:
-            sent = _type_text(config)
-            name = f"{where.get('namespace') or ''}/{where.get('name') or ''}"
-            raise BadRequest(f"failed to create typed patch object ({name}; {sent}): {wrong}")
+        errors = "" if self.is_well_typed(config) else type_errors(config, self.schema)
+        if errors:
+            sent = _format_gvk(config)
+            name = f"{config_meta.get('namespace') or ''}/{config_meta.get('name') or ''}"
+            raise BadRequest(f"failed to create typed patch object ({name}; {sent}): {errors}")
         return config
 
-    def created(self, config: Object, writer: Writer) -> Object:
-        """A new object that is what the configuration says."""
-        obj = copied(config)
+    def build_new(self, config: Object, manager: FieldManager) -> Object:
+        """A new object from the configuration."""
+        obj = deep_copy(config)
         uid = metadata(obj).pop("uid", None)
         if uid:
-            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            raise Conflict.of(self.kind.plural, self.kind.group, metadata(obj).get("name") or "", why)
+            reason = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise Conflict.of(self.kind.plural, self.kind.group, metadata(obj).get("name") or "", reason)
         metadata(obj).pop("resourceVersion", None)
-        claimed = applied_fields(config, self.shapes.written[writer.subresource])
-        metadata(obj)["managedFields"] = [writer.entry(claimed)] if claimed else []
+        claimed = applied_fields(config, self.merge_schemas.by_subresource[manager.subresource])
+        metadata(obj)["managedFields"] = [manager.build_entry(claimed)] if claimed else []
         return obj
 
-    def applied(self, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:
-        """The object with the configuration applied. Raises if others own what would change."""
-        whole, owned = self.shapes.whole, self.shapes.written[writer.subresource]
-        entries = understood(_entries(live, owned, writer), writer)
-        mine = next(filter(writer.owns, entries), None)
+    def apply_config(self, live: Object, config: Object, manager: FieldManager, *, force: bool) -> Object:
+        """The object with the configuration applied. Raises Conflict if other managers own fields that would change."""
+        whole, owned = self.merge_schemas.whole, self.merge_schemas.by_subresource[manager.subresource]
+        entries = filter_by_version(_entries_or_initial(live, owned, manager), manager)
+        mine = next(filter(manager.owns, entries), None)
         others = [entry for entry in entries if entry is not mine]
         claimed = applied_fields(config, owned)
-        new = merged(live, config, whole)
+        new = merge_config(live, config, whole)
         if mine is not None and difference(mine["fieldsV1"], claimed):
-            managed = union_of_all([claimed, *(entry["fieldsV1"] for entry in others)])
-            new = _pruned(new, mine["fieldsV1"], managed, whole)
-        taken, removed = changed(live, new, owned)
+            managed = union_all([claimed, *(entry["fieldsV1"] for entry in others)])
+            new = _prune(new, mine["fieldsV1"], managed, whole)
+        changed, removed = compare_objects(live, new, owned)
         if not force:
-            self._refuse_conflicts(live, _contested(others, taken), writer)
-        new = copied(new)
-        if writer.manager == lastapplied.KUBECTL:
-            lastapplied.renew(new, config)
-        kept = released(others, taken, removed)
+            self._check_conflicts(live, _find_conflicts(others, changed), manager)
+        new = deep_copy(new)
+        if manager.name == KUBECTL_MANAGER:
+            update_last_applied(new, config)
+        remaining = release_fields(others, changed, removed)
         if claimed:
-            kept.append(mine if mine is not None and mine["fieldsV1"] == claimed else writer.entry(claimed))
-        metadata(new)["managedFields"] = kept
+            remaining.append(mine if mine is not None and mine["fieldsV1"] == claimed else manager.build_entry(claimed))
+        metadata(new)["managedFields"] = remaining
         return new
 
-    def _refuse_conflicts(self, live: Object, contested: Contested, writer: Writer) -> None:
-        if contested and writer.manager == lastapplied.KUBECTL:
-            free = lastapplied.unchanged_since(live, self.shapes.whole, self.schema)
-            contested = [(entry, left) for entry, fields in contested if (left := difference(fields, free))]
-        if contested:
-            raise conflict(contested)
+    def _check_conflicts(self, live: Object, conflicts: ConflictingOwners, manager: FieldManager) -> None:
+        if conflicts and manager.name == KUBECTL_MANAGER:
+            free = unchanged_since_last_applied(live, self.merge_schemas.whole, self.schema)
+            conflicts = [(entry, left) for entry, fields in conflicts if (left := difference(fields, free))]
+        if conflicts:
+            raise conflict_error(conflicts)
 
 
-def _type_text(obj: Object) -> str:
-    """Group, version and kind as Kubernetes writes them in messages."""
+def _format_gvk(obj: Object) -> str:
+    """Group, version and kind in Kubernetes' format for messages."""
     version, kind = obj.get("apiVersion"), obj.get("kind")
     text = version if isinstance(version, str) and version.count("/") <= 1 else ""
     group_version = text if "/" in text else f"/{text}"
     return f"{group_version}, Kind={kind if isinstance(kind, str) else ''}"
 
 
-def _entries(live: Object, owned: Shape, writer: Writer) -> Entries:
+def _entries_or_initial(live: Object, owned: MergeSchema, manager: FieldManager) -> Entries:
     recorded: Entries = metadata(live).get("managedFields") or []
     if recorded:
         return recorded
     fields = all_fields(live, owned)
-    first = Writer(BEFORE_FIRST_APPLY, writer.api_version, writer.now, writer.subresource)
-    return [first.entry(fields)] if fields else []
+    first = FieldManager(BEFORE_FIRST_APPLY, manager.api_version, manager.now, manager.subresource)
+    return [first.build_entry(fields)] if fields else []
 
 
-def _contested(others: Entries, taken: FieldSet) -> Contested:
-    shared = ((entry, intersection(entry["fieldsV1"], taken)) for entry in others) if taken else ()
+def _find_conflicts(others: Entries, changed: FieldSet) -> ConflictingOwners:
+    shared = ((entry, intersection(entry["fieldsV1"], changed)) for entry in others) if changed else ()
     return [(entry, fields) for entry, fields in shared if fields]
 
 
-def _pruned(obj: Object, last: FieldSet, managed: FieldSet, shape: Shape) -> Object:
-    """The object without what was applied last and is managed by nobody now.
+def _prune(obj: Object, last: FieldSet, managed: FieldSet, schema: MergeSchema) -> Object:
+    """The object without fields that the manager applied last time and that no manager owns now.
 
-    Removing a field removes all that is below it, so it takes three steps: away with what was applied last; back with
-    all that is managed; and of the rest only that goes which was applied, itself or the structure around it.
+    Removing a field removes everything below it, so this takes three steps: remove what was applied last, restore what
+    is managed, and of the rest remove only what was applied, directly or through its parent.
     """
-    last, managed = with_parents(last, shape), with_parents(managed, shape)
-    everything = _present(obj, shape)
-    dropped = difference(everything, union(_present(without(obj, last, shape), shape), managed))
-    gone = difference(everything, _present(without(obj, dropped, shape), shape))
-    return without(obj, intersection(gone, last), shape)
+    last, managed = add_parents(last, schema), add_parents(managed, schema)
+    everything = _present_fields(obj, schema)
+    dropped = difference(everything, union(_present_fields(remove_fields(obj, last, schema), schema), managed))
+    missing = difference(everything, _present_fields(remove_fields(obj, dropped, schema), schema))
+    return remove_fields(obj, intersection(missing, last), schema)
 
 
-def _present(obj: Object, shape: Shape) -> FieldSet:
-    return with_parents(applied_fields(obj, shape), shape)
+def _present_fields(obj: Object, schema: MergeSchema) -> FieldSet:
+    return add_parents(applied_fields(obj, schema), schema)
+
+
+def conflict_error(conflicts: ConflictingOwners) -> Conflict:
+    """The Conflict error, with a cause for each field and owner. `--force-conflicts` of kubectl overrides it."""
+    named = sorted(
+        (_format_owner(entry), sorted(map(format_field_path, iter_paths(fields)))) for entry, fields in conflicts
+    )
+    causes = [
+        Problem(path, "FieldManagerConflict", f"conflict with {owner}") for owner, fields in named for path in fields
+    ]
+    if len(causes) == 1:
+        message = f"1 conflict: {causes[0].message}: {causes[0].field}"
+    else:
+        shown = ((owner, fields[:MAX_PROBLEMS]) for owner, fields in named[:MAX_PROBLEMS])
+        listed = (f"conflicts with {owner}:" + "".join(f"\n- {path}" for path in fields) for owner, fields in shown)
+        message = f"{len(causes)} conflicts: " + "\n".join(listed)
+    return Conflict(f"Apply failed with {message}", Details(problems=causes[:MAX_PROBLEMS]))
+
+
+def _format_owner(entry: Object) -> str:
+    owner = f'"{entry.get("manager", "")}"'
+    if entry.get("subresource"):
+        owner += f' with subresource "{entry["subresource"]}"'
+    return f"{owner} using {entry['apiVersion']}" if entry["operation"] == "Update" else owner
+
+
+def unchanged_since_last_applied(live: Object, merge_schema: MergeSchema, schema: Schema) -> FieldSet:
+    """The fields of the last client-side apply that have not changed since."""
+    text = (get_path(live, "metadata.annotations") or {}).get(LAST_APPLIED)
+    try:
+        last = json.decode(text.encode()) if text else None
+    except json.Malformed:
+        return {}
+    if not isinstance(last, dict) or last.get("apiVersion") != live["apiVersion"] or type_errors(last, schema):
+        return {}
+    changed, removed = compare_objects(last, live, merge_schema)
+    return difference(difference(applied_fields(last, merge_schema), changed), removed)
+
+
+def update_last_applied(obj: Object, config: Object) -> None:
+    """Updates the last-applied annotation, if the object has it. Removes it if the annotations become too large."""
+    annotations = metadata(obj).get("annotations") or {}
+    if not annotations.get(LAST_APPLIED):
+        return
+    config_meta = {name: value for name, value in metadata(config).items() if name != "annotations"}
+    config_annotations = metadata(config).get("annotations") or {}
+    config_meta["annotations"] = {name: value for name, value in config_annotations.items() if name != LAST_APPLIED}
+    annotations[LAST_APPLIED] = _encode_like_kubectl({**config, "metadata": config_meta})
+    if (
+        sum(len(name.encode()) + len((value or "").encode()) for name, value in annotations.items())
+        > MAX_ANNOTATIONS_BYTES
+    ):
+        del annotations[LAST_APPLIED]
+
+
+_HTML_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+
+
+def _encode_like_kubectl(config: Object) -> str:
+    return (
+        orjson.dumps(config, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode().translate(_HTML_ESCAPES)
+    )

@@ -1,8 +1,7 @@
-"""Merging what somebody applies into an object, and taking out what they no longer apply.
+"""Merges an applied configuration into an object, and removes fields from an object. Used by `apply.py`.
 
-`apply.py` calls both with the shape of the whole kind. Structures and maps merge field by field, lists by their
-entries where entries are told apart; everything else is replaced. Nothing is changed in place, and results share parts
-with their arguments.
+Objects and maps merge field by field, set and map lists entry by entry; everything else is replaced. Nothing is changed
+in place, and results share parts with their arguments.
 """
 
 from __future__ import annotations
@@ -10,90 +9,90 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.core.objects import Object
-from fairlead.registry.patching.fieldset import SELF, FieldSet
-from fairlead.registry.patching.shape import FREE, LEAF, UNOWNED, Shape, indexed, step_of
+from fairlead.registry.patching.field_set import SELF, FieldSet
+from fairlead.registry.patching.merge_schema import ATOMIC, DEDUCED, UNOWNED, MergeSchema, entries_by_step, entry_step
 
 
-def merged(live: Object, config: Object, shape: Shape) -> Object:
-    """The object with everything in it that the configuration says."""
-    parts = shape.parts(config)
+def merge_config(live: Object, config: Object, schema: MergeSchema) -> Object:
+    """The object with the configuration merged into it."""
+    parts = schema.field_plan(config)
     if parts is not None:
         known = {**live, **config}
-        for name, inner in parts.merging:
+        for name, inner in parts.mergeable:
             if name in live:
-                known[name] = _merged(live[name], config[name], inner)
+                known[name] = _merge_value(live[name], config[name], inner)
         return known
-    fields, entries = shape.fields, shape.entries or FREE
+    fields, entries = schema.fields, schema.entries or DEDUCED
     result = dict(live)
     for name, wanted in config.items():
-        result[name] = _merged(live[name], wanted, fields.get(name, entries)) if name in live else wanted
+        result[name] = _merge_value(live[name], wanted, fields.get(name, entries)) if name in live else wanted
     return result
 
 
-def _merged(live: Any, wanted: Any, shape: Shape) -> Any:
-    if shape is LEAF:
+def _merge_value(live: Any, wanted: Any, schema: MergeSchema) -> Any:
+    if schema is ATOMIC:
         return wanted
-    if shape is UNOWNED:
-        # An empty resourceVersion or uid asks for nothing.
+    if schema is UNOWNED:
+        # An empty resourceVersion or uid is not a precondition.
         return wanted or live
-    if isinstance(live, dict) and shape.keys is None:
+    if isinstance(live, dict) and schema.keys is None:
         if isinstance(wanted, dict):
-            return merged(live, wanted, shape)
+            return merge_config(live, wanted, schema)
         return live if wanted is None else wanted
-    if isinstance(live, list) and shape.keys is not None:
-        return _merged_lists(live, wanted or [], shape)
+    if isinstance(live, list) and schema.keys is not None:
+        return _merge_lists(live, wanted or [], schema)
     return wanted
 
 
-def _merged_lists(live: list[Any], wanted: list[Any], shape: Shape) -> list[Any]:
-    """Entries of both, in the order that is wanted; the others keep their places between those they stood beside."""
-    known = indexed(live, shape)
-    ordered = [(step_of(entry, shape), entry) for entry in wanted]
+def _merge_lists(live: list[Any], wanted: list[Any], schema: MergeSchema) -> list[Any]:
+    """Entries of both lists, in the configured order; other entries keep their position between their neighbours."""
+    known = entries_by_step(live, schema)
+    ordered = [(entry_step(entry, schema), entry) for entry in wanted]
     steps = {step for step, _ in ordered}
-    waiting, shared = iter(ordered), (step for step, _ in ordered if step in known)
+    remaining, shared = iter(ordered), (step for step, _ in ordered if step in known)
     result: list[Any] = []
-    turn = next(shared, None)
+    next_shared = next(shared, None)
     for entry in live:
-        step = step_of(entry, shape)
+        step = entry_step(entry, schema)
         if step not in steps:
             result.append(entry)
-        elif step == turn:
-            for each, mine in waiting:
-                result.append(_merged_entry(known, each, mine, shape))
+        elif step == next_shared:
+            for each, configured in remaining:
+                result.append(_merge_entry(known, each, configured, schema))
                 if each == step:
                     break
-            turn = next(shared, None)
-    return [*result, *(_merged_entry(known, step, mine, shape) for step, mine in waiting)]
+            next_shared = next(shared, None)
+    return [*result, *(_merge_entry(known, step, configured, schema) for step, configured in remaining)]
 
 
-def _merged_entry(known: dict[str, list[Any]], step: str | None, wanted: Any, shape: Shape) -> Any:
-    """An entry with its counterpart. What stands there several times has none: all of them are replaced."""
+def _merge_entry(known: dict[str, list[Any]], step: str | None, wanted: Any, schema: MergeSchema) -> Any:
+    """An entry merged with its counterpart. Duplicates in the live list have none: all of them are replaced."""
     found = known.get(step or "", ())
-    return _merged(found[0], wanted, shape.entries or FREE) if len(found) == 1 else wanted
+    return _merge_value(found[0], wanted, schema.entries or DEDUCED) if len(found) == 1 else wanted
 
 
-def without(value: Object, fields: FieldSet, shape: Shape) -> Object:
-    """The object without the fields of a set and without all that is below them."""
-    kept = {}
+def remove_fields(value: Object, fields: FieldSet, schema: MergeSchema) -> Object:
+    """The object without the fields of a set and everything below them."""
+    remaining = {}
     for name, each in value.items():
         below = fields.get("f:" + name)
         if below is None:
-            kept[name] = each
+            remaining[name] = each
         elif below and SELF not in below:
-            kept[name] = _rest(each, below, shape.fields.get(name, shape.entries or FREE))
-    return kept
+            remaining[name] = _remove_below(each, below, schema.fields.get(name, schema.entries or DEDUCED))
+    return remaining
 
 
-def _rest(value: Any, fields: FieldSet, shape: Shape) -> Any:
-    if isinstance(value, dict) and shape.keys is None:
-        return without(value, fields, shape)
-    if not isinstance(value, list) or shape.keys is None:
+def _remove_below(value: Any, fields: FieldSet, schema: MergeSchema) -> Any:
+    if isinstance(value, dict) and schema.keys is None:
+        return remove_fields(value, fields, schema)
+    if not isinstance(value, list) or schema.keys is None:
         return value
-    kept = []
+    remaining = []
     for each in value:
-        below = fields.get(step_of(each, shape) or "")
+        below = fields.get(entry_step(each, schema) or "")
         if below is None:
-            kept.append(each)
+            remaining.append(each)
         elif below and SELF not in below:
-            kept.append(_rest(each, below, shape.entries or FREE))
-    return kept
+            remaining.append(_remove_below(each, below, schema.entries or DEDUCED))
+    return remaining

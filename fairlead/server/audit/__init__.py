@@ -1,14 +1,14 @@
-"""The audit log: who asked for what, when, from where, and what came of it, as Kubernetes' `audit.k8s.io/v1` events.
+"""The audit log: `audit.k8s.io/v1` events for every request, with quotas, redaction and rotated files. Built by `app`.
 
-`app` puts it together. A request passes two stages of `stage.py`: `accountable` refuses what must not happen
-unrecorded, `recorded` sees every answer. Between them and the file:
-
-    policy.py       which requests are recorded, and how much of them; policy_file.py reads Kubernetes' policy files
-    credentials.py  which requests are recorded whatever the policy says
-    recorder.py     which events there are of a request, and when
-    event.py        an event without its bodies, made on the event loop; shown.py keeps credentials out of its texts
-    draft.py        an event that still needs a look at bodies, finished in the writer's thread
-    bodies.py       bytes to values, or why not; redaction.py takes out what nobody may read in a log
-    trail.py        the bounded queue and the thread that writes
-    files.py        the file and its rotation; backups.py compresses and removes what was rotated away
+stage.py            the two pipeline stages, and which events a request produces
+policy.py           the audit policy, and the parser for Kubernetes policy files
+events.py           an event without request and response bodies
+metadata_events.py  the same as a prebuilt JSON line: the fast path for most requests
+body_capture.py     events that need a request or response body; rendered in the writer thread
+redaction.py        removes credentials from objects, URIs and texts; which requests involve credentials
+intake.py           selects the log of a request, or counts it if it is over its quota (quotas.py); summary events
+log_writer.py       the bounded queue and the thread that writes
+log_file.py         the file, its rotation, and the retention of rotated files
+agent_reports.py    events that cluster agents report, rebuilt from known fields
+log.py              `AuditLog`: all of it for the rest of the server, with its metrics
 """

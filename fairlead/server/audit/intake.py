@@ -1,199 +1,256 @@
-"""Which requests are recorded whole, and into which log; the others are counted, and summed up once a minute.
+"""Selects the audit log of each request, and writes summaries for requests over their quota.
 
-    people           what signed-in users do. Every write that may have been done is recorded whole, whatever the rate
-    unauthenticated  requests of nobody: refused credentials, failed logins, public documents. By source address
-    agents           what the agents of clusters report (`reported.py`). By cluster
+    authenticated    requests of signed-in users. Every write that may have taken effect is recorded, without a quota
+    unauthenticated  failed authentication and logins, public documents. Quota by source address
+    agents           events that cluster agents report (`agent_reports.py`). Quota by cluster
 
-Each log has a queue and files of its own, so that those whom nobody has let in can only push out their like. Refusals
-and reads of signed-in users have a quota by user. `stage.py` asks for every request, so most answers take one look into
-a dictionary.
+Each log has its own queue and files, so a flood of unauthenticated requests can only displace its own kind. Rejected
+requests and reads of signed-in users have a quota by user. Requests over a quota are counted, and summarized once a
+minute. A summary is an ordinary audit event: `requestURI`, `verb` and code are those of the most frequent request, and
+annotations say how many requests it stands for. `stage.py` calls this for every request, so it must be fast.
 """
 
 import ipaddress
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 
-from fairlead.core.call import Call, Target
-from fairlead.core.clock import Clock
+from fairlead.core.call import Call, RequestInfo
+from fairlead.core.clock import Clock, micro_timestamp
+from fairlead.core.objects import Object
 from fairlead.registry.catalog import Catalog
-from fairlead.server.audit.credentials import LOGIN, Credentials
-from fairlead.server.audit.event import Exchange, verb_of
-from fairlead.server.audit.quotas import Allowance, Quota, Tally
-from fairlead.server.audit.shown import address
-from fairlead.server.audit.summaries import summarize
-from fairlead.server.audit.trail import Trail
+from fairlead.server.audit.events import AuditedRequest, encode_line, verb_of
+from fairlead.server.audit.log_writer import AuditLogWriter
+from fairlead.server.audit.policy import COMPLETE, LEVELS, METADATA
+from fairlead.server.audit.quotas import OTHER_SOURCES, Quota, QuotaLimit, SourceCounter
+from fairlead.server.audit.redaction import LOGIN_PREFIX, CredentialRequests, client_ip, request_uri, sanitize
 
-READS = frozenset({"get", "list", "watch", "head", "options"})
-GIVEN_UP = 0
-"""Stands for the code of a request that was given up before its answer."""
+SUMMARY_COUNT_ANNOTATION, SUMMARY_CATEGORY_ANNOTATION, SUMMARY_SOURCES_ANNOTATION, SUMMARY_REQUESTS_ANNOTATION = (
+    "service.sh/summary-count",
+    "service.sh/summary-of",
+    "service.sh/summary-sources",
+    "service.sh/summary-requests",
+)
+"""Annotations of a summary: number of requests, their category, number of sources, and samples of the requests."""
 
-UNAUTHENTICATED, LOGINS, REFUSED, READ, CREDENTIALS = "unauthenticated", "logins", "refused", "reads", "credentials"
+
+def render_summary(counter: SourceCounter, category: str, *, is_address: bool) -> bytes:
+    """The summary event of one source's requests over the quota. `category` says which requests were counted."""
+    frequent = sorted(counter.samples.items(), key=lambda sample: sample[1], reverse=True)
+    (verb, code, path), _ = frequent[0] if frequent else (("unknown", 0, ""), 0)
+    is_named = counter.source != OTHER_SOURCES
+    annotations = {
+        SUMMARY_COUNT_ANNOTATION: str(counter.suppressed_count),
+        SUMMARY_CATEGORY_ANNOTATION: category,
+        SUMMARY_SOURCES_ANNOTATION: str(max(counter.source_count, 1)),
+    }
+    annotations[SUMMARY_REQUESTS_ANNOTATION] = "; ".join(
+        f"{times} x {verb} {request_uri(path, {}, ())} {code}" for (verb, code, path), times in frequent
+    )
+    event: Object = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": LEVELS[METADATA],
+        "auditID": str(uuid.uuid4()),
+        "stage": COMPLETE,
+        "requestURI": request_uri(path, {}, ()),
+        "verb": verb,
+        "user": {"username": sanitize(counter.source)} if is_named and not is_address else {},
+        "sourceIPs": [counter.source] if is_named and is_address else [],
+        "requestReceivedTimestamp": _format_time(counter.first_time),
+        "stageTimestamp": _format_time(counter.last_time),
+        "annotations": annotations,
+        "responseStatus": {"metadata": {}, "code": code},
+    }
+    return encode_line(event)
+
+
+def _format_time(moment: datetime | None) -> str:
+    return micro_timestamp(moment or datetime.now(UTC))
+
+
+READ_VERBS = frozenset({"get", "list", "watch", "head", "options"})
+ABORTED_CODE = 0
+"""Used as the status code of a request that was aborted before its response."""
+
+UNAUTHENTICATED_CATEGORY, LOGINS_CATEGORY, REJECTED_CATEGORY, READS_CATEGORY, CREDENTIALS_CATEGORY = (
+    "unauthenticated",
+    "logins",
+    "refused",
+    "reads",
+    "credentials",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Allowances:
-    """Records of one user or address that are written whole in a minute; 0 for all of them.
+class AuditQuotas:
+    """Events per minute of one user or address that are recorded one by one; 0 for no limit.
 
-    All users, and all addresses, together may have as much as some of them.
+    All users together, and all addresses together, have a multiple of it.
     """
 
-    refused: int = 120
-    reads: int = 6_000
+    rejected_per_minute: int = 120
+    reads_per_minute: int = 6_000
 
-    def of_refused(self) -> Allowance:
-        return Allowance(self.refused, 20 * self.refused)
+    def rejected_limit(self) -> QuotaLimit:
+        return QuotaLimit(self.rejected_per_minute, 20 * self.rejected_per_minute)
 
-    def of_reads(self) -> Allowance:
-        return Allowance(self.reads, 10 * self.reads)
+    def reads_limit(self) -> QuotaLimit:
+        return QuotaLimit(self.reads_per_minute, 10 * self.reads_per_minute)
 
 
-READS_OF_CREDENTIAL = Allowance(10, 0, shares=False)
-"""Of one user about one object, once other reads are no longer recorded: a flood must not hide one of these."""
+CREDENTIAL_READS_LIMIT = QuotaLimit(10, 0, share_overflow=False)
+"""Per user and object, after the quota for reads is used up: a flood of reads must not hide reads of credentials."""
 
 
 @dataclass(frozen=True, slots=True)
-class Logs:
-    """Where records go. `unauthenticated` may be the same as `people`."""
+class AuditLogs:
+    """The log writers. `unauthenticated` may be the same as `authenticated`."""
 
-    people: Trail
-    unauthenticated: Trail
-    agents: Trail
-    allowances: Allowances = field(default_factory=Allowances)
+    authenticated: AuditLogWriter
+    unauthenticated: AuditLogWriter
+    agents: AuditLogWriter
+    quotas: AuditQuotas = field(default_factory=AuditQuotas)
 
     @classmethod
-    def single(cls, trail: Trail) -> "Logs":
-        """One log for everything."""
-        return cls(trail, trail, trail)
+    def single(cls, writer: AuditLogWriter) -> "AuditLogs":
+        """One writer for all logs."""
+        return cls(writer, writer, writer)
 
     @property
-    def trails(self) -> tuple[Trail, ...]:
-        return tuple(dict.fromkeys((self.people, self.unauthenticated, self.agents)))
+    def writers(self) -> tuple[AuditLogWriter, ...]:
+        return tuple(dict.fromkeys((self.authenticated, self.unauthenticated, self.agents)))
 
 
-class Intake:
-    def __init__(self, logs: Logs, catalog: Catalog, clock: Clock, credentials: Credentials) -> None:
-        self._people, self._unauthenticated = logs.people, logs.unauthenticated
+class LogRouter:
+    def __init__(self, logs: AuditLogs, catalog: Catalog, clock: Clock, credentials: CredentialRequests) -> None:
+        self._authenticated, self._unauthenticated = logs.authenticated, logs.unauthenticated
         self._catalog = catalog
         self._credentials = credentials
-        allowances = logs.allowances
+        allowances = logs.quotas
 
-        def quota(sort: str, allowance: Allowance, trail: Trail, *, is_address: bool = False) -> Quota:
-            return Quota(allowance, clock, _writer(trail, sort, is_address))
+        def quota(category: str, limit: QuotaLimit, writer: AuditLogWriter, *, is_address: bool = False) -> Quota:
+            return Quota(limit, clock, _summary_writer(writer, category, is_address))
 
-        refused, strangers = allowances.of_refused(), logs.unauthenticated
-        self._by_address = quota(UNAUTHENTICATED, refused, strangers, is_address=True)
-        # Apart from the others, so that a flood of them does not hide who tries passwords.
-        self._logins = quota(LOGINS, refused, strangers, is_address=True)
-        self._refused = quota(REFUSED, refused, logs.people)
-        self._reads = quota(READ, allowances.of_reads(), logs.people)
-        self._objects = quota(CREDENTIALS, READS_OF_CREDENTIAL, logs.people)
+        rejected, unauthenticated = allowances.rejected_limit(), logs.unauthenticated
+        self._address_quota = quota(UNAUTHENTICATED_CATEGORY, rejected, unauthenticated, is_address=True)
+        # A quota of their own, so that a flood of other requests does not hide password guessing.
+        self._login_quota = quota(LOGINS_CATEGORY, rejected, unauthenticated, is_address=True)
+        self._rejected_quota = quota(REJECTED_CATEGORY, rejected, logs.authenticated)
+        self._reads_quota = quota(READS_CATEGORY, allowances.reads_limit(), logs.authenticated)
+        self._credential_quota = quota(CREDENTIALS_CATEGORY, CREDENTIAL_READS_LIMIT, logs.authenticated)
         self._quotas = {
-            UNAUTHENTICATED: self._by_address,
-            LOGINS: self._logins,
-            REFUSED: self._refused,
-            READ: self._reads,
-            CREDENTIALS: self._objects,
+            UNAUTHENTICATED_CATEGORY: self._address_quota,
+            LOGINS_CATEGORY: self._login_quota,
+            REJECTED_CATEGORY: self._rejected_quota,
+            READS_CATEGORY: self._reads_quota,
+            CREDENTIALS_CATEGORY: self._credential_quota,
         }
 
-    def admit(self, exchange: Exchange, code: int) -> Trail | None:
-        """The log for a request that was answered with `code`. None if it is over a quota: it has been counted."""
-        call = exchange.call
+    def select_log(self, request: AuditedRequest, code: int) -> AuditLogWriter | None:
+        """The log for a request that got the status `code`. None if it is over a quota: then it has been counted."""
+        call = request.call
         user = call.user
         if user is None:
-            return self._admit_unauthenticated(call, code)
+            return self._select_unauthenticated_log(call, code)
         name = (user.impersonator or user).name
         target = call.target
-        if (400 <= code < 500 and not self._may_be_done_in_part(call)) or (code >= 500 and target.verb in READS):
-            quota = self._refused
-        elif target.verb in READS or self._changes_nothing(call):
-            quota = self._reads
+        if (400 <= code < 500 and not self._may_be_partially_applied(call)) or (
+            code >= 500 and target.verb in READ_VERBS
+        ):
+            quota = self._rejected_quota
+        elif target.verb in READ_VERBS or self._has_no_effect(call):
+            quota = self._reads_quota
         else:
-            return self._people  # it was done, or nobody can say that it was not
-        if quota.admits(name):
-            return self._people
-        if quota is self._reads and self._credentials.concern(target):
-            quota, name = self._objects, f"{name} {_place(target)}"
-            if quota.admits(name):
-                return self._people
-        quota.count(name, verb_of(call), code, call.path)
+            return self._authenticated  # the write took effect, or may have
+        if quota.try_acquire(name):
+            return self._authenticated
+        if quota is self._reads_quota and self._credentials.matches(target):
+            quota, name = self._credential_quota, f"{name} {_target_key(target)}"
+            if quota.try_acquire(name):
+                return self._authenticated
+        quota.record_suppressed(name, verb_of(call), code, call.path)
         return None
 
-    def announces(self, call: Call) -> bool:
-        """Whether a request is announced that has not been answered yet."""
+    def records_received(self, call: Call) -> bool:
+        """Whether to write RequestReceived for a request that has no response yet."""
         user = call.user
-        if user is None or call.target.verb not in READS:
+        if user is None or call.target.verb not in READ_VERBS:
             return True
-        return self._reads.has_room((user.impersonator or user).name) or self._credentials.concern(call.target)
+        return self._reads_quota.has_capacity((user.impersonator or user).name) or self._credentials.matches(
+            call.target
+        )
 
     def flush(self) -> None:
-        """Writes the summaries of what was counted until now."""
+        """Writes the summaries of the requests counted so far."""
         for quota in self._quotas.values():
             quota.flush()
 
     @property
-    def suppressed(self) -> Mapping[str, int]:
-        """By sort, how many requests were counted only."""
-        return {sort: quota.suppressed for sort, quota in self._quotas.items()}
+    def suppressed_counts(self) -> Mapping[str, int]:
+        """Requests over a quota by category: counted in a summary instead of recorded."""
+        return {category: quota.suppressed_count for category, quota in self._quotas.items()}
 
-    def _admit_unauthenticated(self, call: Call, code: int) -> Trail | None:
-        quota = self._logins if call.path.startswith(LOGIN) else self._by_address
-        source = source_of(address(call.client))
-        # A disk that takes nothing must not make those wait who are signed in, so these do not wait for it either.
-        if not self._unauthenticated.is_full and quota.admits(source):
+    def _select_unauthenticated_log(self, call: Call, code: int) -> AuditLogWriter | None:
+        quota = self._login_quota if call.path.startswith(LOGIN_PREFIX) else self._address_quota
+        source = source_network(client_ip(call.client))
+        # Does not wait for space in the queue: if this log is stuck, only signed-in users may wait for theirs.
+        if not self._unauthenticated.is_full and quota.try_acquire(source):
             return self._unauthenticated
-        quota.count(source, verb_of(call), code, call.path)
+        quota.record_suppressed(source, verb_of(call), code, call.path)
         return None
 
-    def _may_be_done_in_part(self, call: Call) -> bool:
-        """Whether something was deleted before one object of many was refused."""
-        if call.target.verb != "deletecollection" or self._changes_nothing(call):
+    def _may_be_partially_applied(self, call: Call) -> bool:
+        """Whether a deletecollection may have deleted some objects before it failed."""
+        if call.target.verb != "deletecollection" or self._has_no_effect(call):
             return False
-        return call.sieve is not None or (call.decision is not None and call.decision.allowed)
+        return call.object_filter is not None or (call.decision is not None and call.decision.allowed)
 
-    def _changes_nothing(self, call: Call) -> bool:
-        """Whether a write leaves no trace: a dry run, or a question that is asked by creating an object."""
+    def _has_no_effect(self, call: Call) -> bool:
+        """Whether a write stores nothing: a dry run, or a review, which is a create that is only answered."""
         target = call.target
-        if target.via is not None or not target.resource:
-            return False  # what a cluster makes of it is not known here, and what is no resource has no dry run
-        return (bool(call.query) and call.query.get("dryRun") == ["All"]) or self._is_question(target)
+        if target.gateway is not None or not target.resource:
+            return False  # the effect on a remote cluster is unknown, and non-resource paths have no dry run
+        return (bool(call.query) and call.query.get("dryRun") == ["All"]) or self._is_review(target)
 
-    def _is_question(self, target: Target) -> bool:
+    def _is_review(self, target: RequestInfo) -> bool:
         kind = self._catalog.find(target.group, target.version, target.resource) if target.resource else None
-        if kind is None or self._credentials.concern(target):
+        if kind is None or self._credentials.matches(target):
             return False
         if not target.subresource:
-            return not kind.stored
+            return not kind.persisted
         return target.subresource == "agentreport"
 
 
-def _place(target: Target) -> str:
-    """What is asked for, in one spelling: a path has many."""
-    through = f"{_place(target.via)} " if target.via is not None else ""
+def _target_key(target: RequestInfo) -> str:
+    """A canonical key for the request's target; one target can have many paths."""
+    through = f"{_target_key(target.gateway)} " if target.gateway is not None else ""
     parts = target.verb, target.group, target.resource, target.namespace, target.name, target.subresource
     return f"{through}{'/'.join(parts)}" if target.resource else f"{through}{target.verb} {target.path}"
 
 
 @lru_cache(maxsize=4_096)
-def source_of(host: str) -> str:
-    """The source that an address belongs to. A site has at least one /64 of IPv6, and all of its addresses."""
+def source_network(host: str) -> str:
+    """The source that an address counts for: an IPv4 address, or the /64 of IPv6, because sites own at least a /64."""
     if ":" not in host:
         return host
     try:
-        given = ipaddress.IPv6Address(host.partition("%")[0])
+        ip = ipaddress.IPv6Address(host.partition("%")[0])
     except ValueError:
         return host
-    if given.ipv4_mapped is not None:
-        return str(given.ipv4_mapped)
-    return str(ipaddress.IPv6Network((given, 64), strict=False))
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.IPv6Network((ip, 64), strict=False))
 
 
-def _writer(trail: Trail, sort: str, is_address: bool) -> Callable[[list[Tally]], bool]:
-    def write(tallies: list[Tally]) -> bool:
-        if trail.is_full:
+def _summary_writer(writer: AuditLogWriter, category: str, is_address: bool) -> Callable[[list[SourceCounter]], bool]:
+    def write(counters: list[SourceCounter]) -> bool:
+        if writer.is_full:
             return False
-        for tally in tallies:
-            trail.add(summarize(tally, sort, is_address=is_address))
+        for counter in counters:
+            writer.add(render_summary(counter, category, is_address=is_address))
         return True
 
     return write

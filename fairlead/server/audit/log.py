@@ -1,53 +1,136 @@
-"""The audit log as the rest of the server sees it, and the numbers that `/metrics` tells of it."""
+"""`AuditLog`: the audit log for the rest of the server, and its metrics."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import structlog
 
 from fairlead.core.clock import Clock
-from fairlead.server.audit.cluster_reports import ClusterReports
-from fairlead.server.audit.intake import Logs
-from fairlead.server.audit.shelf import Shelf
-from fairlead.server.audit.stage import Audit
-from fairlead.server.metrics.exposition import COUNTER, GAUGE, Family, labelled
+from fairlead.server.audit.agent_reports import AgentReports
+from fairlead.server.audit.intake import AuditLogs
+from fairlead.server.audit.log_file import LogRetention
+from fairlead.server.audit.stage import AuditStages
+from fairlead.server.metrics.exposition import COUNTER, GAUGE, Family, format_labels
+
+# --- disk usage ---
+# The disk budget of all audit logs together: removes rotated files when they exceed it.
+#
+# The logs lose files in the order in which they are given: unauthenticated requests first, then agent reports, and
+# those of signed-in users last. Removing a file younger than the minimum age is reported in the server log and in
+# the metrics.
+
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class DiskBudget:
+    """`logs` are the rotated files by log name, in the order of removal. `max_bytes` of 0 means no limit."""
+
+    logs: Mapping[str, LogRetention]
+    max_bytes: int
+    early_removals: dict[str, int] = field(default_factory=dict)
+    """By log: files removed before they reached the minimum age."""
+    _last_early_removal: datetime | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.early_removals = dict.fromkeys(self.logs, 0)
+
+    def clean_up(self, now: datetime) -> None:
+        with self._lock:
+            for retention in self.logs.values():
+                retention.clean_up(now)
+            try:
+                self._free_space(now)
+            except OSError as error:
+                log.warning("could not remove old audit logs to free disk space", reason=str(error))
+
+    def is_retention_met(self, now: datetime) -> bool:
+        """Whether all events younger than the minimum age are still there, as far as this process knows."""
+        min_days = max((retention.min_days for retention in self.logs.values()), default=0)
+        return self._last_early_removal is None or now - self._last_early_removal >= timedelta(days=min_days)
+
+    def _free_space(self, now: datetime) -> None:
+        if not self.max_bytes:
+            return
+        total = self.total_bytes()
+        for name, retention in self.logs.items():
+            for rotated, path in reversed(retention.list_files()):
+                if total <= self.max_bytes:
+                    return
+                total -= path.stat().st_size
+                path.unlink()
+                if not retention.is_past_min_age(rotated, now):
+                    self._report_early_removal(name, path.name, retention.min_days, now)
+
+    def total_bytes(self) -> int:
+        """Bytes of all files, including those being written."""
+        total = 0
+        for retention in self.logs.values():
+            for path in (retention.path, *(path for _, path in retention.list_files())):
+                try:
+                    total += path.stat().st_size
+                except FileNotFoundError:
+                    continue
+        return total
+
+    def _report_early_removal(self, name: str, file: str, min_days: int, now: datetime) -> None:
+        self.early_removals[name] += 1
+        self._last_early_removal = now
+        log.error(
+            "removed audit files before audit_days_min because the audit logs exceed audit_disk; "
+            "find the source of the flood, raise audit_disk, or ship the files elsewhere",
+            log=name,
+            file=file,
+            audit_days_min=min_days,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class AuditLog:
-    """`shelf` is None where somebody else looks after the files."""
+    """`disk_budget` is None if the server does not manage log files, as with standard output."""
 
-    audit: Audit
-    logs: Logs
-    reports: ClusterReports
-    shelf: Shelf | None
+    stages: AuditStages
+    logs: AuditLogs
+    reports: AgentReports
+    disk_budget: DiskBudget | None
     clock: Clock
 
     @property
-    def events(self) -> int:
-        """How many events there were since the start."""
-        return sum(trail.total for trail in self.logs.trails)
+    def event_count(self) -> int:
+        """The number of events since the start."""
+        return sum(writer.total_events for writer in self.logs.writers)
 
     def families(self) -> Iterator[Family]:
-        counted = {**self.audit.suppressed, "reports": self.reports.refused}
+        counted = {**self.stages.suppressed_counts, "reports": self.reports.rejected_events}
         yield Family(
             "fairlead_audit_suppressed_total",
             COUNTER,
-            "Events over a quota: summed up instead of recorded whole, or sent back to the agent that reports them.",
-            [(labelled({"sort": sort}), count) for sort, count in counted.items()],
+            "Events over a quota: counted in a summary instead of recorded, or rejected and returned to the agent.",
+            [(format_labels({"sort": category}), count) for category, count in counted.items()],
         )
-        lost = [("", self.reports.dropped)]
-        yield Family("fairlead_audit_reports_lost_total", COUNTER, "Events that agents have given up.", lost)
-        if self.shelf is None:
+        lost = [("", self.reports.lost_events)]
+        yield Family(
+            "fairlead_audit_reports_lost_total",
+            COUNTER,
+            "Events that agents dropped before they could report them.",
+            lost,
+        )
+        if self.disk_budget is None:
             return
-        early = [(labelled({"log": log}), count) for log, count in self.shelf.removed_early.items()]
+        early = [(format_labels({"log": log}), count) for log, count in self.disk_budget.early_removals.items()]
         yield Family(
             "fairlead_audit_files_removed_early_total",
             COUNTER,
-            "Audit files removed to make room although they were younger than audit_days_min.",
+            "Audit files removed to free disk space although they were younger than audit_days_min.",
             early,
         )
         yield Family(
             "fairlead_audit_retention_met",
             GAUGE,
             "0 while audit records of the last audit_days_min days are missing.",
-            [("", int(self.shelf.is_complete(self.clock.now())))],
+            [("", int(self.disk_budget.is_retention_met(self.clock.now())))],
         )

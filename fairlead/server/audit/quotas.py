@@ -1,9 +1,9 @@
-"""How many records one source may have written whole in a minute. What is beyond that is counted, and not lost.
+"""Audit quotas: how many events per minute a source (a user, address or object) may write. The rest is counted.
 
-A flood must not push the records of others out of the log. So the first requests of each source are recorded whole, and
-of the rest there is one summary for each minute and source: how many, when, and what for. The sources that are tracked
-are bounded as well, because an attacker can have more addresses than the server has memory: what does not fit shares
-one bucket. `intake.py` asks; only the event loop calls this.
+A flood from one source must not displace the events of others. So the first requests of each source are recorded one by
+one, and the rest in one summary per minute and source: how many, when, and samples. The number of tracked sources is
+limited as well, because an attacker can use more addresses than fit into memory; the others share one counter.
+`intake.py` calls this, on the event loop only.
 """
 
 import asyncio
@@ -17,137 +17,143 @@ from msgspec import Struct, field
 from fairlead.core.clock import Clock
 
 WINDOW_SECONDS = 60.0
-MOST_SOURCES = 4_096
-MOST_SUMMARIES = 256
-"""Summaries written for one window. The sources with fewer requests are merged into one."""
-MOST_SAMPLES = 8
-SAMPLED_PATH = 256
-OTHERS = "(others)"
-"""No user or address is called that."""
+MAX_SOURCES = 4_096
+MAX_SUMMARIES = 256
+"""Summaries written per window. The sources with the fewest requests are merged into one summary."""
+MAX_SAMPLES = 8
+MAX_SAMPLED_PATH_LENGTH = 256
+OTHER_SOURCES = "(others)"
+"""The source name of the shared counter. No user or address has this name."""
 
-Request = tuple[str, int, str]
-"""Verb, code and path of a sampled request."""
+SampledRequest = tuple[str, int, str]
+"""Verb, status code and path of a sampled request."""
 
 
-class Tally(Struct, eq=False):
-    """What one source has done in the current window."""
+class SourceCounter(Struct, eq=False):
+    """The requests of one source in the current window."""
 
     source: str
-    whole: int = 0
-    suppressed: int = 0
-    sources: int = 1
-    """More than one in a bucket that several share."""
-    first: datetime | None = None
-    last: datetime | None = None
-    samples: dict[Request, int] = field(default_factory=dict)
+    recorded_count: int = 0
+    suppressed_count: int = 0
+    source_count: int = 1
+    """More than one in a counter that several sources share."""
+    first_time: datetime | None = None
+    last_time: datetime | None = None
+    samples: dict[SampledRequest, int] = field(default_factory=dict)
 
-    def count(self, verb: str, code: int, path: str, moment: datetime) -> None:
-        self.suppressed += 1
-        self.first, self.last = self.first or moment, moment
-        request = verb, code, path[:SAMPLED_PATH]
-        if request in self.samples or len(self.samples) < MOST_SAMPLES:
+    def add_suppressed(self, verb: str, code: int, path: str, moment: datetime) -> None:
+        self.suppressed_count += 1
+        self.first_time, self.last_time = self.first_time or moment, moment
+        request = verb, code, path[:MAX_SAMPLED_PATH_LENGTH]
+        if request in self.samples or len(self.samples) < MAX_SAMPLES:
             self.samples[request] = self.samples.get(request, 0) + 1
 
-    def merge(self, other: "Tally") -> None:
-        self.suppressed += other.suppressed
-        self.sources += other.sources
-        moments = [each for each in (self.first, self.last, other.first, other.last) if each is not None]
-        self.first, self.last = min(moments, default=None), max(moments, default=None)
-        self.samples = dict((Counter(self.samples) + Counter(other.samples)).most_common(MOST_SAMPLES))
+    def merge(self, other: "SourceCounter") -> None:
+        self.suppressed_count += other.suppressed_count
+        self.source_count += other.source_count
+        moments = [
+            each for each in (self.first_time, self.last_time, other.first_time, other.last_time) if each is not None
+        ]
+        self.first_time, self.last_time = min(moments, default=None), max(moments, default=None)
+        self.samples = dict((Counter(self.samples) + Counter(other.samples)).most_common(MAX_SAMPLES))
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
-    """Whole records in a minute: of `each` source, and of `all` of them together. 0 is no limit."""
+class QuotaLimit:
+    """Events per minute: `per_source`, and in `total` for all sources. 0 means no limit."""
 
-    each: int
-    all: int
-    shares: bool = True
-    """Whether sources that are too many to be tracked share one bucket. Otherwise all of theirs are recorded whole."""
+    per_source: int
+    total: int
+    share_overflow: bool = True
+    """Whether sources beyond MAX_SOURCES share one counter. Otherwise all of their events are recorded."""
 
 
 class Quota:
-    """`write` takes the tallies of a window that is over. It returns False if it cannot take them yet."""
+    """A quota per source. `write` gets the counters of a finished window; it returns False if it cannot write now."""
 
-    def __init__(self, allowance: Allowance, clock: Clock, write: Callable[[list[Tally]], bool]) -> None:
-        self._each, self._all, self._shares = allowance.each, allowance.all or (1 << 62), allowance.shares
+    def __init__(self, limit: QuotaLimit, clock: Clock, write: Callable[[list[SourceCounter]], bool]) -> None:
+        self._per_source, self._total, self._share_overflow = (
+            limit.per_source,
+            limit.total or (1 << 62),
+            limit.share_overflow,
+        )
         self._clock = clock
         self._write = write
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._tallies: dict[str, Tally] = {}
-        self._until = 0.0
-        self._whole = 0
-        self.suppressed = 0
-        """How many records were not written whole since the start."""
+        self._counters: dict[str, SourceCounter] = {}
+        self._window_end = 0.0
+        self._recorded_count = 0
+        self.suppressed_count = 0
+        """Requests since the start that were counted instead of recorded."""
 
-    def admits(self, source: str) -> bool:
-        """Whether one more request of the source is recorded whole. What is not must be counted."""
-        if not self._each:
+    def try_acquire(self, source: str) -> bool:
+        """Takes one event from the source's quota. If False, the caller must call `record_suppressed`."""
+        if not self._per_source:
             return True
-        if self._clock.monotonic() >= self._until:
-            self._begin_window()
-        tally = self._tallies.get(source)
-        if tally is None:
-            if not self._shares and len(self._tallies) >= MOST_SOURCES:
+        if self._clock.monotonic() >= self._window_end:
+            self._start_window()
+        counter = self._counters.get(source)
+        if counter is None:
+            if not self._share_overflow and len(self._counters) >= MAX_SOURCES:
                 return True
-            tally = self._begin_tally(source)
-        if tally.whole >= self._each or self._whole >= self._all:
+            counter = self._add_counter(source)
+        if counter.recorded_count >= self._per_source or self._recorded_count >= self._total:
             return False
-        tally.whole += 1
-        self._whole += 1
+        counter.recorded_count += 1
+        self._recorded_count += 1
         return True
 
-    def has_room(self, source: str) -> bool:
-        """The same question without a request."""
-        if not self._each or self._clock.monotonic() >= self._until:
+    def has_capacity(self, source: str) -> bool:
+        """Whether the source has quota left. Takes nothing from it."""
+        if not self._per_source or self._clock.monotonic() >= self._window_end:
             return True
-        tally = self._tallies.get(source)
-        return (tally is None or tally.whole < self._each) and self._whole < self._all
+        counter = self._counters.get(source)
+        return (counter is None or counter.recorded_count < self._per_source) and self._recorded_count < self._total
 
-    def count(self, source: str, verb: str, code: int, path: str) -> None:
-        """Notes a request that is not recorded whole."""
-        self.suppressed += 1
-        tally = self._tallies.get(source) or self._begin_tally(source)
-        tally.count(verb, code, path, self._clock.now())
+    def record_suppressed(self, source: str, verb: str, code: int, path: str) -> None:
+        """Counts a request that is not recorded."""
+        self.suppressed_count += 1
+        counter = self._counters.get(source) or self._add_counter(source)
+        counter.add_suppressed(verb, code, path, self._clock.now())
         if self._timer is None:
             self._timer = self._loop.call_later(WINDOW_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Writes the summaries of what was counted until now."""
+        """Writes the summaries of the requests counted so far."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        counted = [tally for tally in self._tallies.values() if tally.suppressed]
-        if counted and not self._write(list(_largest(counted))):
-            # The numbers are kept and written later, together with those to come.
-            self._tallies = {tally.source: tally for tally in counted}
+        counted = [counter for counter in self._counters.values() if counter.suppressed_count]
+        if counted and not self._write(list(_merge_smallest(counted))):
+            # Keep the counters, and write them together with those of the next window.
+            self._counters = {counter.source: counter for counter in counted}
             self._timer = self._loop.call_later(WINDOW_SECONDS, self.flush)
         else:
-            self._tallies = {}
-        self._whole = 0
-        for tally in self._tallies.values():
-            tally.whole = 0
+            self._counters = {}
+        self._recorded_count = 0
+        for counter in self._counters.values():
+            counter.recorded_count = 0
 
-    def _begin_window(self) -> None:
+    def _start_window(self) -> None:
         self.flush()
-        self._until = self._clock.monotonic() + WINDOW_SECONDS
+        self._window_end = self._clock.monotonic() + WINDOW_SECONDS
 
-    def _begin_tally(self, source: str) -> Tally:
-        if len(self._tallies) >= MOST_SOURCES:
-            tally = self._tallies.get(OTHERS)
-            if tally is None:
-                tally = self._tallies[OTHERS] = Tally(OTHERS, sources=0)
-            return tally
-        tally = self._tallies[source] = Tally(source)
-        return tally
+    def _add_counter(self, source: str) -> SourceCounter:
+        if len(self._counters) >= MAX_SOURCES:
+            counter = self._counters.get(OTHER_SOURCES)
+            if counter is None:
+                counter = self._counters[OTHER_SOURCES] = SourceCounter(OTHER_SOURCES, source_count=0)
+            return counter
+        counter = self._counters[source] = SourceCounter(source)
+        return counter
 
 
-def _largest(tallies: list[Tally]) -> Iterator[Tally]:
-    tallies.sort(key=lambda tally: tally.suppressed, reverse=True)
-    yield from tallies[:MOST_SUMMARIES]
-    if len(tallies) > MOST_SUMMARIES:
-        others = Tally(OTHERS, sources=0)
-        for tally in tallies[MOST_SUMMARIES:]:
-            others.merge(tally)
+def _merge_smallest(counters: list[SourceCounter]) -> Iterator[SourceCounter]:
+    counters.sort(key=lambda counter: counter.suppressed_count, reverse=True)
+    yield from counters[:MAX_SUMMARIES]
+    if len(counters) > MAX_SUMMARIES:
+        others = SourceCounter(OTHER_SOURCES, source_count=0)
+        for counter in counters[MAX_SUMMARIES:]:
+            others.merge(counter)
         yield others

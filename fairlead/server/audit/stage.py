@@ -1,158 +1,337 @@
-"""The two stages that keep the audit log. `app` puts them into the pipeline.
+"""The two pipeline stages of the audit log, and the recorder that turns requests into audit events. Used by `app`.
 
-`recorded` stands outside of everything that can fail, so that it sees the answer to every request, and has what became
-of it written: exactly one ResponseComplete each. `accountable` stands where it is known who asks for what and nothing
-has been done yet: there a request is refused that could not be recorded, and announced if the policy asks for that.
+`audit` runs outside every stage that can fail. It sees the response to each request and writes exactly one
+ResponseComplete event for it. `require_auditable` runs after authentication and routing, before the request has any
+effect: it rejects requests that could not be audited, and writes RequestReceived if the policy asks for it.
 """
 
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 
-from fairlead.core.call import Call, Reply, Socket, Upgrade
+from fairlead.core.call import Call, Reply, RequestInfo, Upgrade, WebSocket
 from fairlead.core.clock import Clock
+from fairlead.core.objects import Object
+from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
-from fairlead.server.audit.event import Exchange
-from fairlead.server.audit.intake import READS, Logs
-from fairlead.server.audit.policy import REQUEST, Policy
-from fairlead.server.audit.recorder import Kept, Recorder
-from fairlead.server.audit.trail import Trail
-from fairlead.server.failures import failures
-from fairlead.server.health import HEALTH_PATHS
-from fairlead.server.pipeline import Proceed
+from fairlead.registry.kind import Kind
+from fairlead.server.api.content import JSON, media_type_of
+from fairlead.server.api.errors import render_errors
+from fairlead.server.audit.body_capture import CapturedBody, DeferredEvent
+from fairlead.server.audit.events import ABORTED_ANNOTATION, AuditedRequest, build_event, encode_line
+from fairlead.server.audit.intake import ABORTED_CODE, READ_VERBS, AuditLogs, LogRouter
+from fairlead.server.audit.log_writer import AuditLogWriter
+from fairlead.server.audit.metadata_events import MetadataEvent
+from fairlead.server.audit.policy import (
+    COMPLETE,
+    METADATA,
+    NONE,
+    PANIC,
+    RECEIVED,
+    REQUEST,
+    REQUEST_RESPONSE,
+    STARTED,
+    Policy,
+    PolicyRule,
+)
+from fairlead.server.audit.redaction import CredentialRequests
+from fairlead.server.discovery.health import HEALTH_PATHS
+from fairlead.server.http.pipeline import Handler
 
-ROOM_SECONDS = 10.0
-"""How long a request waits for room in a full queue before it is sent away."""
+CREATED, INTERNAL_ERROR = 201, 500
+MAX_INLINE_BODY_BYTES = 16 * 1024
+"""Created objects up to this size are decoded on the event loop; larger ones in the writer thread."""
 
-_BODILESS = ("GET", "HEAD")
+
+class BodyCapture:
+    """Keeps a reference to the request body once a later stage reads it. Does not copy it."""
+
+    def __init__(self, call: Call) -> None:
+        self._read_body = call.read_body
+        self.data: bytes | None = None
+        call.read_body = self._read_and_capture
+
+    async def _read_and_capture(self) -> bytes:
+        self.data = await self._read_body()
+        return self.data
 
 
-class Audit:
-    """The audit log of one server. `mount` is where the management API hangs."""
+def _no_minimum_level() -> int:
+    return NONE
 
-    def __init__(self, policy: Policy, logs: Logs, catalog: Catalog, clock: Clock, mount: str) -> None:
+
+class Recorder:
+    """Writes the events that the policy asks for. `minimum_level` can raise the level of a rule, never lower it."""
+
+    def __init__(self, policy: Policy, logs: AuditLogs, catalog: Catalog, clock: Clock) -> None:
         self._policy = policy
-        self._trail = logs.people
+        self._authenticated_log = logs.authenticated
+        self._catalog = catalog
+        self._clock = clock
+        self.credentials = CredentialRequests(catalog)
+        self.log_router = LogRouter(logs, catalog, clock, self.credentials)
+        self.minimum_level: Callable[[], int] = _no_minimum_level
+
+    def apply_policy(self, request: AuditedRequest) -> bool:
+        """Sets the request's policy rule; returns whether to record it. Needs the call's user and target."""
+        call = request.call
+        rule = request.rule = self._rule_for(call.user, call.target)
+        return rule.level != NONE
+
+    def record_received(self, request: AuditedRequest) -> None:
+        if RECEIVED not in request.rule.omit_stages and self.log_router.records_received(request.call):
+            self._authenticated_log.add(encode_line(self._build_event(request, RECEIVED)))
+
+    def record_stream_start(self, request: AuditedRequest, code: int, writer: AuditLogWriter) -> None:
+        if STARTED not in request.rule.omit_stages:
+            self._add_metadata_event(writer, request, STARTED, code)
+
+    def record_stream_end(self, request: AuditedRequest, code: int, writer: AuditLogWriter) -> None:
+        """The end of a watch, WebSocket or other streamed response."""
+        if COMPLETE not in request.rule.omit_stages:
+            self._add_metadata_event(writer, request, COMPLETE, code)
+
+    def record_aborted(self, request: AuditedRequest) -> None:
+        """The request was cancelled or failed before there was a response."""
+        if (
+            COMPLETE not in request.rule.omit_stages
+            and (writer := self.log_router.select_log(request, ABORTED_CODE)) is not None
+        ):
+            aborted = self._build_event(request, COMPLETE)
+            aborted["annotations"][ABORTED_ANNOTATION] = "the server aborted the request before it sent a response"
+            writer.add(encode_line(aborted))
+
+    def record_response(self, request: AuditedRequest, reply: Reply, capture: BodyCapture | None) -> None:
+        omit = request.rule.omit_stages
+        writer = self.log_router.select_log(request, reply.status)
+        if writer is None:
+            return
+        if reply.status == INTERNAL_ERROR and PANIC not in omit:
+            self._add_response_event(writer, request, PANIC, reply, capture)
+        if COMPLETE not in omit:
+            self._add_response_event(writer, request, COMPLETE, reply, capture)
+
+    def _add_response_event(
+        self, writer: AuditLogWriter, request: AuditedRequest, stage: str, reply: Reply, capture: BodyCapture | None
+    ) -> None:
+        """Most responses need no body, or only a small created object, and take the fast path."""
+        status, level, is_resource = reply.status, request.rule.level, bool(request.call.target.resource)
+        if status < 400 and (not is_resource or (level < REQUEST and status != CREATED)):
+            self._add_metadata_event(writer, request, stage, status)
+        elif (
+            status == CREATED
+            and level < REQUEST
+            and reply.content_type == JSON
+            and len(reply.body) <= MAX_INLINE_BODY_BYTES
+        ):
+            self._add_metadata_event(writer, request, stage, status, reply.body)
+        else:
+            deferred = self._build_event(request, stage)
+            deferred["responseStatus"] = {"metadata": {}, "code": status}
+            writer.add(self._build_deferred_event(deferred, request, reply, capture))
+
+    def _build_deferred_event(
+        self, event: Object, request: AuditedRequest, reply: Reply, capture: BodyCapture | None
+    ) -> DeferredEvent:
+        call = request.call
+        level = request.rule.level if call.target.resource else METADATA
+        kinds = self._body_kinds(call.target)
+        answer = CapturedBody(reply.body, reply.content_type.partition(";")[0])
+        return DeferredEvent(
+            event,
+            kinds,
+            reply.status,
+            inspected_response=answer if reply.status >= 400 or reply.status == CREATED else None,
+            request=_request_body(call, capture) if level >= REQUEST and capture is not None else None,
+            response=answer if level >= REQUEST_RESPONSE and reply.body else None,
+            is_sensitive=any(kind.sensitive for kind in kinds) or self.credentials.matches(call.target),
+        )
+
+    def _add_metadata_event(
+        self, writer: AuditLogWriter, request: AuditedRequest, stage: str, code: int, created_body: bytes = b""
+    ) -> None:
+        clock, kinds = self._clock, self._selector_kinds(request.call)
+        seconds = clock.monotonic() - request.monotonic_start
+        writer.add_lazy(MetadataEvent(request, stage, code, kinds, clock.now(), seconds, created_body))
+
+    def _build_event(self, request: AuditedRequest, stage: str) -> Object:
+        clock = self._clock
+        seconds = clock.monotonic() - request.monotonic_start
+        return build_event(request, stage, self._selector_kinds(request.call), clock.now(), seconds)
+
+    def _selector_kinds(self, call: Call) -> tuple[Kind, ...]:
+        """The kinds whose schemas decide whether a field selector may be logged."""
+        return self._body_kinds(call.target) if call.query and "fieldSelector" in call.query else ()
+
+    def _rule_for(self, user: User | None, target: RequestInfo) -> PolicyRule:
+        """The policy's rule. Requests that involve credentials are always recorded, at least as Metadata."""
+        requester = user.impersonator or user if user is not None else None
+        rule = self._policy.rule_for(requester, target)
+        if NONE < rule.level < (least := self.minimum_level()):
+            rule = replace(rule, level=least)
+        if (rule.level == NONE or COMPLETE in rule.omit_stages) and self.credentials.matches(target):
+            return PolicyRule(max(rule.level, METADATA), omit_stages=(rule.omit_stages | {RECEIVED}) - {COMPLETE})
+        return rule
+
+    def _body_kinds(self, target: RequestInfo) -> tuple[Kind, ...]:
+        """The kinds of the objects in the bodies, the request's kind first. Empty if the resource is unknown."""
+        kind = self._catalog.find(target.group, target.version, target.resource)
+        if kind is None:
+            return ()
+        if not target.subresource or target.subresource in kind.subresources:
+            return (kind,)
+        return next(((each.kind or kind, kind) for each in kind.actions if each.name == target.subresource), ())
+
+
+def _request_body(call: Call, capture: BodyCapture) -> CapturedBody | None:
+    """The request body; None if there was none. Its data is None if a body was sent but not read."""
+    if capture.data is not None:
+        return CapturedBody(capture.data, media_type_of(call)) if capture.data else None
+    announced = call.headers.get("content-length", "0") != "0" or bool(call.headers.get("transfer-encoding", ""))
+    return CapturedBody(None, "") if announced else None
+
+
+QUEUE_TIMEOUT_SECONDS = 10.0
+"""How long a request waits for space in a full queue before it is rejected with 503."""
+
+_BODYLESS_METHODS = ("GET", "HEAD")
+
+
+class AuditStages:
+    """The audit stages of one server. `mount` is the path prefix of the management API."""
+
+    def __init__(self, policy: Policy, logs: AuditLogs, catalog: Catalog, clock: Clock, mount: str) -> None:
+        self._policy = policy
+        self._authenticated_log = logs.authenticated
         self._clock = clock
         self._recorder = Recorder(policy, logs, catalog, clock)
-        self._health = frozenset(root + path for root in ("", mount) for path in HEALTH_PATHS)
-        self._under_way: dict[int, Exchange] = {}
-        self._streams: dict[Exchange, tuple[int, Trail]] = {}
+        self._health_paths = frozenset(root + path for root in ("", mount) for path in HEALTH_PATHS)
+        self._in_flight: dict[int, AuditedRequest] = {}
+        self._open_streams: dict[AuditedRequest, tuple[int, AuditLogWriter]] = {}
 
-    def record_at_least(self, level: Callable[[], int]) -> None:
-        """From now on, whatever is recorded is recorded at this level or the policy's, whichever has more."""
-        self._recorder.at_least = level
+    def set_minimum_level(self, level: Callable[[], int]) -> None:
+        """Records at this level or the policy's, whichever is higher. Requests at level None stay unrecorded."""
+        self._recorder.minimum_level = level
 
     @property
-    def suppressed(self) -> Mapping[str, int]:
-        """By sort, how many requests were counted and not recorded whole."""
-        return self._recorder.intake.suppressed
+    def suppressed_counts(self) -> Mapping[str, int]:
+        """Requests over a quota by category: counted in a summary instead of recorded one by one."""
+        return self._recorder.log_router.suppressed_counts
 
-    def recorded(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
-        if self._trail.is_full:
-            return self._recorded_with_room(call, proceed)
-        exchange = Exchange(call, self._clock.now(), self._clock.monotonic())
-        kept = Kept(call) if call.method not in _BODILESS and self._keeps_bodies() else None
-        if self._policy.announces:
-            self._under_way[id(call)] = exchange
+    def audit(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
+        if self._authenticated_log.is_full:
+            return self._audit_when_queue_has_space(call, proceed)
+        request = AuditedRequest(call, self._clock.now(), self._clock.monotonic())
+        capture = BodyCapture(call) if call.method not in _BODYLESS_METHODS and self._captures_bodies() else None
+        if self._policy.records_received:
+            self._in_flight[id(call)] = request
         try:
             answer = proceed(call)
         except BaseException:
-            self._cut_off(exchange)
+            self._record_aborted(request)
             raise
         if isinstance(answer, Reply):
-            return self._complete(exchange, answer, kept)
-        return self._recorded_later(exchange, answer, kept)
+            return self._record_reply(request, answer, capture)
+        return self._audit_async(request, answer, capture)
 
-    async def _recorded_later(self, exchange: Exchange, answer: Awaitable[Reply], kept: Kept | None) -> Reply:
+    async def _audit_async(
+        self, request: AuditedRequest, pending_reply: Awaitable[Reply], capture: BodyCapture | None
+    ) -> Reply:
         try:
-            reply = await answer
+            reply = await pending_reply
         except BaseException:
-            self._cut_off(exchange)
+            self._record_aborted(request)
             raise
-        return self._complete(exchange, reply, kept)
+        return self._record_reply(request, reply, capture)
 
-    async def _recorded_with_room(self, call: Call, proceed: Proceed) -> Reply:
-        """Waits before anything is done."""
-        if call.path in self._health:
-            return await proceed(call)  # whoever asks how the server is must be told
-        if not await self._trail.room(ROOM_SECONDS):
-            return await failures(call, self._refuse)
-        return await self.recorded(call, proceed)
+    async def _audit_when_queue_has_space(self, call: Call, proceed: Handler) -> Reply:
+        """Back pressure: waits for space in the queue before the request has any effect."""
+        if call.path in self._health_paths:
+            return await proceed(call)  # health checks must be answered even if the audit log is stuck
+        if not await self._authenticated_log.wait_for_space(QUEUE_TIMEOUT_SECONDS):
+            return await render_errors(call, self._raise_unavailable)
+        return await self.audit(call, proceed)
 
-    def _keeps_bodies(self) -> bool:
-        return self._policy.highest >= REQUEST or self._recorder.at_least() >= REQUEST
+    def _captures_bodies(self) -> bool:
+        return self._policy.max_level >= REQUEST or self._recorder.minimum_level() >= REQUEST
 
-    def _complete(self, exchange: Exchange, reply: Reply, kept: Kept | None) -> Reply:
-        if self._under_way:
-            self._under_way.pop(id(exchange.call), None)
-        if self._recorder.is_recorded(exchange):
+    def _record_reply(self, request: AuditedRequest, reply: Reply, capture: BodyCapture | None) -> Reply:
+        if self._in_flight:
+            self._in_flight.pop(id(request.call), None)
+        if self._recorder.apply_policy(request):
             if reply.stream is None and reply.upgrade is None:
-                self._recorder.answered(exchange, reply, kept)
+                self._recorder.record_response(request, reply, capture)
             else:
-                self._begin(exchange, reply, kept)
+                self._start_stream(request, reply, capture)
         return reply
 
-    def _cut_off(self, exchange: Exchange) -> None:
-        self._under_way.pop(id(exchange.call), None)
-        if self._recorder.is_recorded(exchange):
-            self._recorder.cut_off(exchange)
+    def _record_aborted(self, request: AuditedRequest) -> None:
+        self._in_flight.pop(id(request.call), None)
+        if self._recorder.apply_policy(request):
+            self._recorder.record_aborted(request)
 
-    def accountable(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
-        if self._trail.failure and (call.target.verb not in READS or self._recorder.credentials.concern(call.target)):
-            raise self._trail.unavailable()
-        if self._under_way:
-            exchange = self._under_way.get(id(call))
-            if exchange is not None and self._recorder.is_recorded(exchange):
-                self._recorder.received(exchange)
+    def require_auditable(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
+        if self._authenticated_log.failure and (
+            call.target.verb not in READ_VERBS or self._recorder.credentials.matches(call.target)
+        ):
+            raise self._authenticated_log.unavailable_error()
+        if self._in_flight:
+            request = self._in_flight.get(id(call))
+            if request is not None and self._recorder.apply_policy(request):
+                self._recorder.record_received(request)
         return proceed(call)
 
     def finish(self) -> None:
-        """For the end of the server: streams that nobody has ended are over now, and summaries are due."""
-        for exchange in list(self._streams):
-            self._end(exchange)
-        self._recorder.intake.flush()
+        """For shutdown: writes the end of all open streams and the pending summaries."""
+        for request in list(self._open_streams):
+            self._end_stream(request)
+        self._recorder.log_router.flush()
 
-    def _begin(self, exchange: Exchange, reply: Reply, kept: Kept | None) -> None:
-        """Notes an answer that goes on, and follows it to its end. To a HEAD, nothing is sent of it."""
-        if reply.upgrade is None and exchange.call.method == "HEAD":
-            self._recorder.answered(exchange, reply, kept)
+    def _start_stream(self, request: AuditedRequest, reply: Reply, capture: BodyCapture | None) -> None:
+        """Records the start of a streamed response or upgrade, and tracks its end. A HEAD response has no stream."""
+        if reply.upgrade is None and request.call.method == "HEAD":
+            self._recorder.record_response(request, reply, capture)
             return
-        # What goes on as a WebSocket is a command or a tunnel, and recorded whatever the rate.
-        trail = self._trail if reply.upgrade is not None else self._recorder.intake.admit(exchange, reply.status)
-        if trail is None:
+        # WebSockets are exec, attach or port-forward: always recorded, without a quota.
+        writer = (
+            self._authenticated_log
+            if reply.upgrade is not None
+            else self._recorder.log_router.select_log(request, reply.status)
+        )
+        if writer is None:
             return
-        self._recorder.started(exchange, reply.status, trail)
-        self._streams[exchange] = reply.status, trail
+        self._recorder.record_stream_start(request, reply.status, writer)
+        self._open_streams[request] = reply.status, writer
         if reply.upgrade is not None:
-            reply.upgrade = self._accompanied(exchange, reply.upgrade)
+            reply.upgrade = self._track_upgrade(request, reply.upgrade)
         elif reply.stream is not None:
-            reply.stream = self._followed(exchange, reply.stream)
-            # One that is never begun never ends by itself either; it is only forgotten.
-            weakref.finalize(reply.stream, self._end, exchange).atexit = False
+            reply.stream = self._track_stream(request, reply.stream)
+            # A generator that was never started does not run its `finally`; it is only garbage collected.
+            weakref.finalize(reply.stream, self._end_stream, request).atexit = False
 
-    async def _followed(self, exchange: Exchange, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _track_stream(self, request: AuditedRequest, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         try:
             async for chunk in chunks:
                 yield chunk
         finally:
-            self._end(exchange)
+            self._end_stream(request)
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()
 
-    def _accompanied(self, exchange: Exchange, upgrade: Upgrade) -> Upgrade:
-        async def run(socket: Socket) -> None:
+    def _track_upgrade(self, request: AuditedRequest, upgrade: Upgrade) -> Upgrade:
+        async def run(socket: WebSocket) -> None:
             try:
                 await upgrade.run(socket)
             finally:
-                self._end(exchange)
+                self._end_stream(request)
 
-        return Upgrade(upgrade.protocol, run)
+        return Upgrade(upgrade.subprotocol, run)
 
-    def _end(self, exchange: Exchange) -> None:
-        """However many ways a stream ends in, it is written once."""
-        begun = self._streams.pop(exchange, None)
-        if begun is not None:
-            self._recorder.ended(exchange, *begun)
+    def _end_stream(self, request: AuditedRequest) -> None:
+        """Records the end of a stream once, even if several code paths report it."""
+        started = self._open_streams.pop(request, None)
+        if started is not None:
+            self._recorder.record_stream_end(request, *started)
 
-    async def _refuse(self, call: Call) -> Reply:
-        raise self._trail.unavailable()
+    async def _raise_unavailable(self, call: Call) -> Reply:
+        raise self._authenticated_log.unavailable_error()

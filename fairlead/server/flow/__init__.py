@@ -1,13 +1,13 @@
-"""Flow control: who is served next when more is asked for than can be done at once.
+"""Flow control, after API Priority and Fairness: which request runs next when the server is saturated.
 
-    fair_queue.py  start-time fair queueing between the flows of one priority level
-    levels.py      the priority levels, their shares and what each has under way
-    classify.py    which level and flow a request belongs to, and what it will probably cost
-    control.py     what runs now, what waits, and what is refused
-    pacing.py      turns for what streams work out after their answers have begun
-    stage.py       the stage of the pipeline, and what it counts
+fair_queue.py  start-time fair queueing between the flows of one priority level
+levels.py      the priority levels: their shares, seats and queues
+classify.py    the priority level and flow of a request, and its estimated cost
+control.py     dispatches, queues and rejects requests
+streams.py     limits on open watches and other streams, and slots for the work of streams
+stage.py       the stage of the pipeline, and its metrics
 
-A flow is everything that one user asks for, whatever keys, sessions and impersonated identities it comes with. While
-nothing waits, a request pays a few comparisons. Once the time that one turn of the event loop may take is used up,
-requests wait in their flows, and each turn serves those first who have had least.
+A flow is all requests of one user, whatever access keys, sessions and impersonated identities they use. While nothing
+is queued, flow control costs a request a few comparisons. Once the time budget of an iteration of the event loop is
+used up, requests are queued by flow, and each iteration first serves the flows that have received the least.
 """

@@ -1,13 +1,13 @@
-"""What runs now, what waits, and what is refused.
+"""Dispatches, queues and rejects requests.
 
-Everything that Python does here it does in one thread, in turns of its event loop. Most requests are answered within
-one step, so what crowds others out is not what is under way but what comes before them in the same turn. A turn has a
-budget. While it lasts and nothing waits, requests run at once. After that they wait in their flows, and the next turn
-lets as many of them go on as fit into it: first the level that has had least of its share, in it the flow that has had
-least. In between, the event loop looks at the network.
+All Python code of the server runs in one thread, in iterations of its event loop. Most requests finish within one step.
+So the scarce resource is not concurrency but the time of an iteration, and each iteration has a time budget. While it
+lasts and nothing is queued, requests run immediately. After that they are queued by flow. The next iteration dispatches
+as many as fit its budget: first the priority level that has received the least of its share, and in it the flow that
+has received the least. Between iterations, the event loop polls the network.
 
-Refused requests are answered at a bounded pace: to whoever asks again at once, being told so must not come cheaper
-than being served.
+Rejections are sent at a bounded rate: for a client that retries immediately, a rejection must not be cheaper than being
+served.
 """
 
 import asyncio
@@ -17,177 +17,183 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from fairlead.core.errors import Details, TooManyRequests
-from fairlead.server.flow.classify import QUEUE_FULL, TIMED_OUT, TOO_LARGE
+from fairlead.server.flow.classify import CONCURRENCY_LIMIT, QUEUE_FULL, TIMED_OUT
 from fairlead.server.flow.fair_queue import Flow, Ticket
-from fairlead.server.flow.levels import PRIORITIES, Level, Priority, Seats
+from fairlead.server.flow.levels import LEVEL_CONFIGS, LevelConfig, PriorityLevel, SeatPool
 
 UNIT_SECONDS = 50e-6
-"""What one unit of cost is worth: the shortest request there is."""
-TURN_SECONDS = 0.002
-"""How long one turn of the event loop serves requests before it looks at the network again."""
-ALONE_TURN_SECONDS = 0.008
-"""The same while all requests are from one flow: it has nobody to be fair to, and waiting costs time itself."""
-ALONE_SECONDS = 1.0
-"""How long nobody else must have asked for that."""
-OVERHEAD_SECONDS = 100e-6
-"""What every request takes outside of what is measured: HTTP, the audit log, sending its answer."""
-LONGEST_WAIT = 5.0
-QUEUED_BYTES = 16 * 1024 * 1024
-"""What the bodies of waiting requests may add up to."""
-REFUSALS_PER_TURN = 2
-REFUSALS = 2_000
-"""How many may wait to be told that they are refused. Beyond that there is nothing left to lose by telling at once."""
-RETRY_SECONDS = (1, 2, 3)
+"""The time of one unit of cost: that of the cheapest request."""
+ITERATION_BUDGET_SECONDS = 0.002
+"""How long one iteration of the event loop serves requests before it polls the network."""
+SINGLE_CLIENT_BUDGET_SECONDS = 0.008
+"""The same while there is only one client: fairness does not matter then, and queueing has a cost."""
+SINGLE_CLIENT_AFTER_SECONDS = 1.0
+"""How long there must have been no other client for that."""
+REQUEST_OVERHEAD_SECONDS = 100e-6
+"""The time of a request that is not measured: HTTP parsing, the audit log, sending the response."""
+MAX_WAIT_SECONDS = 5.0
+MAX_QUEUED_BYTES = 16 * 1024 * 1024
+"""The total size of the bodies of queued requests."""
+REJECTIONS_PER_ITERATION = 2
+MAX_PENDING_REJECTIONS = 2_000
+"""Rejections that may be delayed. Further ones are sent immediately."""
+RETRY_AFTER_SECONDS = (1, 2, 3)
 
-_WHY = {
-    TIMED_OUT: "the server had no time for this request within {seconds:g} s",
-    QUEUE_FULL: "too many requests of yours are waiting already",
-    TOO_LARGE: "the bodies of the requests that are waiting take up all the room there is for them",
+_REJECT_MESSAGES = {
+    TIMED_OUT: "the server was too busy to start this request within {seconds:g} s",
+    QUEUE_FULL: "too many of your requests are already queued",
+    CONCURRENCY_LIMIT: "the bodies of queued requests have reached the memory limit",
 }
 
 
-class Refused(TooManyRequests):
-    """A request that was not let in. `why` is one of Kubernetes' reasons."""
+class RequestRejected(TooManyRequests):
+    """A request that was rejected by flow control. `reject_reason` is one of `REJECT_REASONS`."""
 
-    why = QUEUE_FULL
+    reject_reason = QUEUE_FULL
 
 
-def refusal(why: str, seconds: float = LONGEST_WAIT) -> Refused:
-    """What a request is told that was not let in, and may have waited for so many seconds."""
-    told = _WHY[why].format(seconds=seconds)
-    retry = random.choice(RETRY_SECONDS)
-    refused = Refused(f"{told}; try again after {retry} s, and with fewer at a time", Details(retry_after=retry))
-    refused.why = why
-    return refused
+def build_rejection(reject_reason: str, waited_seconds: float = MAX_WAIT_SECONDS) -> RequestRejected:
+    """The error for a rejected request, which was queued for `waited_seconds` if it timed out."""
+    problem = _REJECT_MESSAGES[reject_reason].format(seconds=waited_seconds)
+    retry = random.choice(RETRY_AFTER_SECONDS)
+    error = RequestRejected(
+        f"{problem}; retry after {retry} s, with fewer concurrent requests", Details(retry_after=retry)
+    )
+    error.reject_reason = reject_reason
+    return error
 
 
 class FlowControl:
-    """The levels of one server and whose turn it is. `now` tells seconds that never go backwards."""
+    """Schedules the requests of one server. `now` is a monotonic clock."""
 
     def __init__(
         self,
-        wait: float = LONGEST_WAIT,
-        priorities: Iterable[Priority] = PRIORITIES,
+        max_wait: float = MAX_WAIT_SECONDS,
+        level_configs: Iterable[LevelConfig] = LEVEL_CONFIGS,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.longest_wait = wait
+        self.max_wait = max_wait
         self.now = now
-        self.seats = Seats()
-        self.levels = {each.name: Level(each, self.seats) for each in priorities}
-        self._waiting: dict[Ticket, Level] = {}
-        self._refused: deque[tuple[asyncio.Future[str], str]] = deque()
+        self.seats = SeatPool()
+        self.levels = {config.name: PriorityLevel(config, self.seats) for config in level_configs}
+        self._queued: dict[Ticket, PriorityLevel] = {}
+        self._pending_rejections: deque[tuple[asyncio.Future[str], str]] = deque()
         self._queued_bytes = 0
-        self._clock = 0.0
-        self._is_open = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._alone_at = 0.0
-        self.latest: object = None
-        """Whoever has asked last."""
-        self.budget = ALONE_TURN_SECONDS
-        """Seconds that a turn has."""
+        self._virtual_clock = 0.0
+        self._is_dispatch_scheduled = False
+        self._timeout_timer: asyncio.TimerHandle | None = None
+        self._single_client_at = 0.0
+        self.last_client: object = None
+        """The client of the latest request."""
+        self.budget = SINGLE_CLIENT_BUDGET_SECONDS
+        """Seconds per iteration."""
         self.spent = 0.0
-        """Seconds of this turn that are used up, or promised to requests that were let go on."""
+        """Seconds of this iteration that are used, or committed to dispatched requests."""
 
     def spend(self, seconds: float) -> None:
-        """Notes time that was used up in this turn."""
+        """Adds time that was used in this iteration."""
         self.spent += seconds
-        if not self._is_open:
-            self._open_turn()
+        if not self._is_dispatch_scheduled:
+            self._schedule_dispatch()
 
-    def note(self, client: object) -> None:
-        """Notes that somebody else than before asks for something: from now on turns are short."""
-        self.latest = client
-        self.budget = TURN_SECONDS
-        self._alone_at = self.now() + ALONE_SECONDS
+    def record_client_change(self, client: object) -> None:
+        """Records a request of another client than the latest: iterations are short from now on."""
+        self.last_client = client
+        self.budget = ITERATION_BUDGET_SECONDS
+        self._single_client_at = self.now() + SINGLE_CLIENT_AFTER_SECONDS
 
-    def can_start(self, level: Level, flow: Flow, seats: int) -> bool:
-        """Whether a request need not wait at all."""
+    def can_start(self, level: PriorityLevel, flow: Flow, seats: int) -> bool:
+        """Whether a request can run immediately."""
         return self.spent < self.budget and not level.queue.length and (not seats or level.has_seats(flow, seats))
 
-    def ask(self, level: Level, ticket: Ticket) -> "asyncio.Future[str] | None":
-        """None if a request can go on at once. Otherwise something to await, which is empty when it is the request's
-        turn, and says why when it is refused: an error would hold on to whoever waits for it.
+    def admit(self, level: PriorityLevel, ticket: Ticket) -> "asyncio.Future[str] | None":
+        """Returns None if the request can run now. Otherwise a future: its result is empty once the request is
+        dispatched, and the reject reason if it is rejected. (An exception would keep its waiter alive.)
 
-        Whoever is let in with seats gives them back with `leave`; whoever gives up calls `give_up`.
+        An admitted request with seats must call `release_seats`; one that stops waiting must call `cancel`.
         """
         if self.can_start(level, ticket.flow, ticket.seats):
-            self._begin(level, ticket)
+            self._start(level, ticket)
             level.queue.start(ticket.flow, ticket.cost)
             return None
-        turn: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        ticket.since, ticket.wake = self.now(), turn
-        if ticket.size and self._queued_bytes + ticket.size > QUEUED_BYTES:
-            self._refuse(turn, TOO_LARGE)
-            return turn
+        admission: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        ticket.queued_at, ticket.waiter = self.now(), admission
+        if ticket.body_bytes and self._queued_bytes + ticket.body_bytes > MAX_QUEUED_BYTES:
+            self._reject(admission, CONCURRENCY_LIMIT)
+            return admission
         if not level.queue.length:
-            level.tag = max(level.tag, self._clock)
+            level.virtual_time = max(level.virtual_time, self._virtual_clock)
         victim = level.queue.push(ticket)
         if victim is not ticket:
-            self._waiting[ticket] = level
-            self._queued_bytes += ticket.size
-            if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(self.longest_wait, self._look_at_oldest)
+            self._queued[ticket] = level
+            self._queued_bytes += ticket.body_bytes
+            if self._timeout_timer is None:
+                self._timeout_timer = asyncio.get_running_loop().call_later(self.max_wait, self._reject_timed_out)
         if victim is not None:
-            self._send_away(victim, QUEUE_FULL)
-        self._open_turn()
-        return turn
+            self._reject_queued(victim, QUEUE_FULL)
+        self._schedule_dispatch()
+        return admission
 
-    def give_up(self, level: Level, ticket: Ticket, turn: "asyncio.Future[str]") -> None:
-        """Whoever has waited with a ticket does so no longer, because the request is over."""
-        if turn.done() and not turn.cancelled() and not turn.result():
-            self.leave(level, ticket)
+    def cancel(self, level: PriorityLevel, ticket: Ticket, admission: "asyncio.Future[str]") -> None:
+        """Withdraws a request that no longer waits, for example because the client disconnected."""
+        if admission.done() and not admission.cancelled() and not admission.result():
+            self.release_seats(level, ticket)
         elif level.queue.remove(ticket):
-            self._forget(ticket)
+            self._drop_queued(ticket)
 
-    def leave(self, level: Level, ticket: Ticket) -> None:
-        """Gives back the seats of a request."""
-        level.give_back_seats(ticket.flow, ticket.seats)
+    def release_seats(self, level: PriorityLevel, ticket: Ticket) -> None:
+        """Releases the seats of a request."""
+        level.release_seats(ticket.flow, ticket.seats)
         ticket.seats = 0
         if level.queue.length:
-            self._open_turn()
+            self._schedule_dispatch()
 
-    def charge(self, level: Level, flow: Flow, cost: float) -> None:
-        """Has a flow and its level pay for what a request cost beyond what was expected."""
+    def charge(self, level: PriorityLevel, flow: Flow, cost: float) -> None:
+        """Charges a flow and its level for the cost of a request beyond the estimate."""
         level.queue.charge(flow, cost)
-        level.tag = max(level.tag, self._clock) + cost / level.priority.share
+        level.virtual_time = max(level.virtual_time, self._virtual_clock) + cost / level.config.share
 
-    def _open_turn(self) -> None:
-        if not self._is_open:
-            self._is_open = True
-            asyncio.get_running_loop().call_soon(self._next_turn)
+    def _schedule_dispatch(self) -> None:
+        if not self._is_dispatch_scheduled:
+            self._is_dispatch_scheduled = True
+            asyncio.get_running_loop().call_soon(self._dispatch)
 
-    def _next_turn(self) -> None:
-        """The event loop has come round: there is a new budget, first of all for those who wait."""
-        self._is_open = False
+    def _dispatch(self) -> None:
+        """Runs once per iteration of the event loop: resets the budget and dispatches queued requests."""
+        self._is_dispatch_scheduled = False
         self.spent = 0.0
-        if self.budget == TURN_SECONDS and self.now() >= self._alone_at:
-            self.budget = ALONE_TURN_SECONDS
+        if self.budget == ITERATION_BUDGET_SECONDS and self.now() >= self._single_client_at:
+            self.budget = SINGLE_CLIENT_BUDGET_SECONDS
         while self.spent < self.budget:
             level = self._next_level()
             if level is None:
                 break
             ticket = level.queue.pop()
-            self._begin(level, ticket)
-            self._forget(ticket)
-            self.spent += OVERHEAD_SECONDS + ticket.cost * UNIT_SECONDS
-            _wake(ticket)
-        for _ in range(min(REFUSALS_PER_TURN, len(self._refused))):
-            turn, why = self._refused.popleft()
-            if not turn.done():
-                turn.set_result(why)
-        if self._refused or self.spent >= self.budget:
-            self._open_turn()
+            self._start(level, ticket)
+            self._drop_queued(ticket)
+            self.spent += REQUEST_OVERHEAD_SECONDS + ticket.cost * UNIT_SECONDS
+            _wake_waiter(ticket)
+        for _ in range(min(REJECTIONS_PER_ITERATION, len(self._pending_rejections))):
+            admission, reject_reason = self._pending_rejections.popleft()
+            if not admission.done():
+                admission.set_result(reject_reason)
+        if self._pending_rejections or self.spent >= self.budget:
+            self._schedule_dispatch()
 
-    def _next_level(self) -> Level | None:
-        """The level whose turn it is: of those with a request that could go on, the one that has had least."""
-        best: Level | None = None
+    def _next_level(self) -> PriorityLevel | None:
+        """The level to serve next: of those with a dispatchable request, the one that was served least."""
+        best: PriorityLevel | None = None
         for level in self.levels.values():
-            if level.queue.length and self._has_turn(level) and (best is None or level.tag < best.tag):
+            if (
+                level.queue.length
+                and self._has_dispatchable_request(level)
+                and (best is None or level.virtual_time < best.virtual_time)
+            ):
                 best = level
         return best
 
-    def _has_turn(self, level: Level) -> bool:
-        """Whether there is a request with all the seats it needs. Those without are put aside until there are."""
+    def _has_dispatchable_request(self, level: PriorityLevel) -> bool:
+        """Whether there is a request with enough seats. Flows without are parked until seats are released."""
         queue = level.queue
         while (ticket := queue.peek()) is not None:
             if not ticket.seats or level.has_seats(ticket.flow, ticket.seats):
@@ -195,44 +201,44 @@ class FlowControl:
             queue.park()
         return False
 
-    def _begin(self, level: Level, ticket: Ticket) -> None:
-        self._clock = max(self._clock, level.tag)
-        level.tag = self._clock + ticket.cost / level.priority.share
+    def _start(self, level: PriorityLevel, ticket: Ticket) -> None:
+        self._virtual_clock = max(self._virtual_clock, level.virtual_time)
+        level.virtual_time = self._virtual_clock + ticket.cost / level.config.share
         if ticket.seats:
-            level.take_seats(ticket.flow, ticket.seats)
+            level.acquire_seats(ticket.flow, ticket.seats)
 
-    def _forget(self, ticket: Ticket) -> None:
-        if self._waiting.pop(ticket, None) is not None:
-            self._queued_bytes -= ticket.size
+    def _drop_queued(self, ticket: Ticket) -> None:
+        if self._queued.pop(ticket, None) is not None:
+            self._queued_bytes -= ticket.body_bytes
 
-    def _send_away(self, ticket: Ticket, why: str) -> None:
-        self._forget(ticket)
-        if isinstance(ticket.wake, asyncio.Future):
-            self._refuse(ticket.wake, why)
+    def _reject_queued(self, ticket: Ticket, reject_reason: str) -> None:
+        self._drop_queued(ticket)
+        if isinstance(ticket.waiter, asyncio.Future):
+            self._reject(ticket.waiter, reject_reason)
 
-    def _look_at_oldest(self) -> None:
-        """Sends away who has waited for too long. All may wait equally long, so the oldest are at the front."""
-        self._timer = None
+    def _reject_timed_out(self) -> None:
+        """Rejects requests that were queued too long. All have the same limit, so the oldest are in front."""
+        self._timeout_timer = None
         now = self.now()
-        while self._waiting:
-            ticket, level = next(iter(self._waiting.items()))
-            left = ticket.since + self.longest_wait - now
+        while self._queued:
+            ticket, level = next(iter(self._queued.items()))
+            left = ticket.queued_at + self.max_wait - now
             if left > 0:
-                self._timer = asyncio.get_running_loop().call_later(left, self._look_at_oldest)
+                self._timeout_timer = asyncio.get_running_loop().call_later(left, self._reject_timed_out)
                 return
             level.queue.remove(ticket)
-            self._send_away(ticket, TIMED_OUT)
+            self._reject_queued(ticket, TIMED_OUT)
 
-    def _refuse(self, turn: "asyncio.Future[str]", why: str) -> None:
-        """Has a request told that it is refused: at its turn, unless there are too many of them already."""
-        if len(self._refused) >= REFUSALS:
-            turn.set_result(why)
+    def _reject(self, admission: "asyncio.Future[str]", reject_reason: str) -> None:
+        """Rejects a request: in a later iteration, or immediately if too many rejections are pending."""
+        if len(self._pending_rejections) >= MAX_PENDING_REJECTIONS:
+            admission.set_result(reject_reason)
         else:
-            self._refused.append((turn, why))
-            self._open_turn()
+            self._pending_rejections.append((admission, reject_reason))
+            self._schedule_dispatch()
 
 
-def _wake(ticket: Ticket) -> None:
-    turn = ticket.wake
-    if isinstance(turn, asyncio.Future) and not turn.done():
-        turn.set_result("")
+def _wake_waiter(ticket: Ticket) -> None:
+    waiter = ticket.waiter
+    if isinstance(waiter, asyncio.Future) and not waiter.done():
+        waiter.set_result("")

@@ -1,12 +1,11 @@
-"""Start-time fair queueing: of all flows that wait, the one goes first that has had the least.
+"""Start-time fair queueing: of all flows with queued requests, the one that was served least goes first.
 
-Each flow has a tag, its virtual time: what it has been served so far, in units of cost. The queue's own virtual clock
-is the tag of whoever was served last. A flow that was idle begins at the clock: nobody saves up turns by asking for
-nothing, and nobody who has just come has to wait for what others were served before. What a request really cost is
-known afterwards, and is charged then.
+Each flow has a virtual time: the cost it was served so far, in units. The virtual clock of the queue is the virtual
+time of the flow that was served last. A flow that becomes active starts at the clock: idle flows accumulate no credit,
+and new flows do not wait for what others were served before. The actual cost of a request is charged afterwards.
 
-The number of flows is not bounded by a table of hashed queues, as in Kubernetes, but by what may wait in all. So flows
-never share a queue. Nothing here knows time or the event loop: `control.py` does.
+Kubernetes bounds the number of queues with shuffle sharding. Here the number of queued requests bounds the flows, so
+flows never share a queue. This module knows neither time nor the event loop; `control.py` does.
 """
 
 from collections import deque
@@ -14,85 +13,85 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 MAX_DEBT = 100_000.0
-"""How many units a flow can be behind the clock: five seconds of work. Nothing is held against anybody for longer."""
+"""How many units a flow can owe at most: five seconds of work."""
 
-SPARE_ENTRIES = 64
-"""How many entries of the heap may be outdated before it is tidied up."""
+MAX_STALE_ENTRIES = 64
+"""Stale heap entries that are tolerated before the heap is rebuilt."""
 
 
 class Flow:
-    """What one user has waiting and under way in one priority level."""
+    """The queued and running requests of one user in one priority level."""
 
-    __slots__ = ("entry", "held", "is_parked", "name", "tag", "waiting")
+    __slots__ = ("heap_entry", "is_parked", "name", "seats_in_use", "virtual_time", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.tag = 0.0
+        self.virtual_time = 0.0
         self.waiting: deque[Ticket] = deque()
-        self.held = 0
-        """Seats that its requests hold."""
+        self.seats_in_use = 0
+        """Seats of its running requests."""
         self.is_parked = False
-        """Whether it waits for a seat, and so not for its turn."""
-        self.entry = 0
-        """Which of its entries in the heap counts; older ones are passed over."""
+        """Whether it waits for a seat, and is not eligible for dispatch."""
+        self.heap_entry = 0
+        """The number of its current heap entry; older entries are ignored."""
 
     @property
     def is_idle(self) -> bool:
-        return not self.waiting and not self.held
+        return not self.waiting and not self.seats_in_use
 
 
 class Ticket:
-    """A request that waits, or was let in. `cost` is in units, `size` in bytes of its body."""
+    """A queued or admitted request. `cost` is in units."""
 
-    __slots__ = ("cost", "flow", "seats", "since", "size", "wake")
+    __slots__ = ("body_bytes", "cost", "flow", "queued_at", "seats", "waiter")
 
-    def __init__(self, flow: Flow, cost: float, seats: int = 0, size: int = 0) -> None:
+    def __init__(self, flow: Flow, cost: float, seats: int = 0, body_bytes: int = 0) -> None:
         self.flow = flow
         self.cost = cost
         self.seats = seats
-        self.size = size
-        self.since = 0.0
-        self.wake: object = None
-        """Whatever the owner of the queue wants to find again."""
+        self.body_bytes = body_bytes
+        self.queued_at = 0.0
+        self.waiter: object = None
+        """Opaque to the queue. `control.py` stores the future of the request here."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many requests may wait: in all, and of one flow even when all others wait, too."""
+    """How many requests may be queued: in total, and the minimum that one flow is entitled to."""
 
     total: int = 1000
     per_flow: int = 50
 
 
 class FairQueue:
-    """The flows of one level."""
+    """The flows of one priority level."""
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
         self._heap: list[tuple[float, int, Flow]] = []
-        self._entries = 0
-        self._by_length: list[dict[Flow, None]] = [{} for _ in range(limits.total + 1)]
-        self._longest = 0
+        self._last_entry = 0
+        self._flows_by_length: list[dict[Flow, None]] = [{} for _ in range(limits.total + 1)]
+        self._max_length = 0
         self._parked: dict[Flow, None] = {}
         self._flows_waiting = 0
-        self.clock = 0.0
+        self.virtual_clock = 0.0
         self.length = 0
-        """How many requests wait."""
+        """The number of queued requests."""
 
     @property
     def has_candidates(self) -> bool:
-        """Whether any flow waits for its turn, and not only for a seat."""
-        return self.length > 0 and self._first() is not None
+        """Whether any flow is eligible for dispatch, that is, not waiting for a seat."""
+        return self.length > 0 and self._first_flow() is not None
 
     def push(self, ticket: Ticket) -> Ticket | None:
-        """Has a request wait. Returns the one that has to go for it, which may be itself.
+        """Queues a request. Returns the request that is dropped for it, if any; that may be the request itself.
 
-        A full queue loses the youngest request of whoever has most waiting. One flow may have as many waiting as if
-        every flow with something in the queue had the same part of it.
+        A full queue drops the newest request of the longest flow. One flow may queue its fair share: the capacity
+        divided by the number of flows with queued requests.
         """
         flow = ticket.flow
-        fair_part = self._limits.total // (self._flows_waiting + (not flow.waiting) + 1)
-        if len(flow.waiting) >= max(self._limits.per_flow, fair_part):
+        fair_share = self._limits.total // (self._flows_waiting + (not flow.waiting) + 1)
+        if len(flow.waiting) >= max(self._limits.per_flow, fair_share):
             return ticket
         victim = None
         if self.length >= self._limits.total:
@@ -102,65 +101,67 @@ class FairQueue:
             victim = longest.waiting[-1]
             self.remove(victim)
         if not flow.waiting:
-            flow.tag = max(flow.tag, self.clock)
+            flow.virtual_time = max(flow.virtual_time, self.virtual_clock)
             self._flows_waiting += 1
         flow.waiting.append(ticket)
         self.length += 1
-        self._note_length(flow, len(flow.waiting) - 1)
+        self._update_length_index(flow, len(flow.waiting) - 1)
         if len(flow.waiting) == 1:
-            self._enter(flow)
+            self._push_to_heap(flow)
         return victim
 
     def peek(self) -> Ticket | None:
-        """The request whose turn it is."""
-        flow = self._first()
+        """The request to dispatch next."""
+        flow = self._first_flow()
         return flow.waiting[0] if flow is not None else None
 
     def pop(self) -> Ticket:
-        """Takes out the request whose turn it is, and charges its flow the expected cost."""
-        flow = self._first()
+        """Removes the request to dispatch next, and charges its flow the estimated cost."""
+        flow = self._first_flow()
         if flow is None:
-            raise IndexError("no flow has a turn")
+            raise IndexError("no flow is eligible for dispatch")
         heappop(self._heap)
-        flow.entry = 0
+        flow.heap_entry = 0
         ticket = flow.waiting.popleft()
-        self._left(flow)
+        self._after_removal(flow)
         self.start(flow, ticket.cost)
         if flow.waiting:
-            self._enter(flow)
+            self._push_to_heap(flow)
         return ticket
 
     def start(self, flow: Flow, cost: float) -> None:
-        """Notes that a request is served, which did not have to wait or has just been taken out."""
-        begins = max(flow.tag, self.clock)
-        self.clock = begins
-        flow.tag = begins + cost
+        """Charges the estimated cost of a request that starts now, queued before or not."""
+        begins = max(flow.virtual_time, self.virtual_clock)
+        self.virtual_clock = begins
+        flow.virtual_time = begins + cost
 
     def charge(self, flow: Flow, cost: float) -> None:
-        """Adds to what a flow has been served, or takes away what was expected too much."""
-        before = flow.tag
-        flow.tag = min(max(before, self.clock) + cost, self.clock + MAX_DEBT) if cost > 0 else before + cost
-        if flow.waiting and not flow.is_parked and flow.tag != before:
-            self._enter(flow)
+        """Corrects the cost that a flow was served: adds what the estimate missed, or refunds the excess."""
+        before = flow.virtual_time
+        flow.virtual_time = (
+            min(max(before, self.virtual_clock) + cost, self.virtual_clock + MAX_DEBT) if cost > 0 else before + cost
+        )
+        if flow.waiting and not flow.is_parked and flow.virtual_time != before:
+            self._push_to_heap(flow)
 
     def park(self) -> None:
-        """Puts the flow aside whose turn it is, because there is no seat for it. `unpark` takes it back."""
-        flow = self._first()
+        """Makes the next flow ineligible, because there are no seats for it. `unpark` reverts this."""
+        flow = self._first_flow()
         if flow is not None:
             heappop(self._heap)
-            flow.entry, flow.is_parked = 0, True
+            flow.heap_entry, flow.is_parked = 0, True
             self._parked[flow] = None
 
     def unpark(self) -> None:
-        """Lets all that wait for seats take part again."""
+        """Makes all parked flows eligible again."""
         parked, self._parked = self._parked, {}
         for flow in parked:
             flow.is_parked = False
             if flow.waiting:
-                self._enter(flow)
+                self._push_to_heap(flow)
 
     def remove(self, ticket: Ticket) -> bool:
-        """Takes out a request that waits no longer. False if it was not waiting."""
+        """Removes a request from the queue. False if it was not queued."""
         flow = ticket.flow
         was_first = bool(flow.waiting) and flow.waiting[0] is ticket
         if flow.waiting and flow.waiting[-1] is ticket:
@@ -170,48 +171,48 @@ class FairQueue:
                 flow.waiting.remove(ticket)
             except ValueError:
                 return False
-        self._left(flow)
+        self._after_removal(flow)
         if was_first and not flow.waiting:
-            flow.entry = 0
+            flow.heap_entry = 0
             self._parked.pop(flow, None)
             flow.is_parked = False
         return True
 
-    def _left(self, flow: Flow) -> None:
+    def _after_removal(self, flow: Flow) -> None:
         self.length -= 1
         if not flow.waiting:
             self._flows_waiting -= 1
-        self._note_length(flow, len(flow.waiting) + 1)
+        self._update_length_index(flow, len(flow.waiting) + 1)
 
-    def _enter(self, flow: Flow) -> None:
-        """Gives a flow its place among those that wait for a turn. Among equals, who came first is first."""
+    def _push_to_heap(self, flow: Flow) -> None:
+        """Adds a flow to the heap of eligible flows, in order of virtual time, then of arrival."""
         if flow.is_parked:
             return
-        self._entries += 1
-        flow.entry = self._entries
-        heappush(self._heap, (flow.tag, self._entries, flow))
-        if len(self._heap) > 4 * self._flows_waiting + SPARE_ENTRIES:
-            self._heap = [each for each in self._heap if each[2].entry == each[1]]
+        self._last_entry += 1
+        flow.heap_entry = self._last_entry
+        heappush(self._heap, (flow.virtual_time, self._last_entry, flow))
+        if len(self._heap) > 4 * self._flows_waiting + MAX_STALE_ENTRIES:
+            self._heap = [item for item in self._heap if item[2].heap_entry == item[1]]
             heapify(self._heap)
 
-    def _first(self) -> Flow | None:
+    def _first_flow(self) -> Flow | None:
         while self._heap:
             _, entry, flow = self._heap[0]
-            if flow.entry == entry:
+            if flow.heap_entry == entry:
                 return flow
             heappop(self._heap)
         return None
 
-    def _note_length(self, flow: Flow, before: int) -> None:
-        """Keeps flows by how many requests they have waiting, so that the longest is found without a search."""
+    def _update_length_index(self, flow: Flow, before: int) -> None:
+        """Maintains the index of flows by queue length, so that the longest is found without a search."""
         now = len(flow.waiting)
         if before:
-            self._by_length[before].pop(flow, None)
+            self._flows_by_length[before].pop(flow, None)
         if now:
-            self._by_length[now][flow] = None
-            self._longest = max(self._longest, now)
-        while self._longest and not self._by_length[self._longest]:
-            self._longest -= 1
+            self._flows_by_length[now][flow] = None
+            self._max_length = max(self._max_length, now)
+        while self._max_length and not self._flows_by_length[self._max_length]:
+            self._max_length -= 1
 
     def _longest_flow(self) -> Flow | None:
-        return next(reversed(self._by_length[self._longest])) if self._longest else None
+        return next(reversed(self._flows_by_length[self._max_length])) if self._max_length else None

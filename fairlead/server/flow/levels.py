@@ -1,86 +1,85 @@
-"""The priority levels: their shares of the server, and what each has waiting and under way.
+"""The priority levels: their shares, seats and queues.
 
-Shares are of the event loop's time while more is asked for than can be done; what a level does not use, others do.
-Seats are for what goes on while the event loop does something else, such as a write on its way to the disk, and bound
-how much of that there is at once.
+A share is a percentage of the event loop's time while the server is saturated; levels may use what others leave. Seats
+bound the concurrency of work that runs outside the event loop, such as writes to the store.
 """
 
 from dataclasses import dataclass, field
 
 from fairlead.server.flow.fair_queue import FairQueue, Flow, QueueLimits
 
-EXEMPT, SYSTEM, INTERACTIVE, BULK, STRANGERS = "exempt", "system", "interactive", "bulk", "strangers"
+EXEMPT, SYSTEM, INTERACTIVE, BULK, ANONYMOUS = "exempt", "system", "interactive", "bulk", "strangers"
 
 TOTAL_SEATS = 256
-BULK_AT_ONCE = 2
-"""Large answers that are worked out at the same time, in threads or on the event loop: one user has one of them."""
+MAX_CONCURRENT_BULK = 2
+"""Bulk requests that run concurrently, in threads or on the event loop. One user can have one of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Priority:
-    """A level: its part of the time in percent, its seats, and how many requests may wait."""
+class LevelConfig:
+    """The configuration of a priority level: its share in percent, its seats, and its queue limits."""
 
     name: str
     share: int
     seats: int
     limits: QueueLimits = field(default_factory=QueueLimits)
-    borrows: bool = True
-    """Whether it takes seats that others leave unused."""
+    can_borrow: bool = True
+    """Whether it may use free seats of other levels."""
 
 
-PRIORITIES = (
-    Priority(SYSTEM, 20, TOTAL_SEATS * 20 // 100),
-    Priority(INTERACTIVE, 50, TOTAL_SEATS * 50 // 100),
-    Priority(BULK, 20, BULK_AT_ONCE, borrows=False),
-    Priority(STRANGERS, 10, TOTAL_SEATS * 10 // 100, QueueLimits(total=200, per_flow=10)),
+LEVEL_CONFIGS = (
+    LevelConfig(SYSTEM, 20, TOTAL_SEATS * 20 // 100),
+    LevelConfig(INTERACTIVE, 50, TOTAL_SEATS * 50 // 100),
+    LevelConfig(BULK, 20, MAX_CONCURRENT_BULK, can_borrow=False),
+    LevelConfig(ANONYMOUS, 10, TOTAL_SEATS * 10 // 100, QueueLimits(total=200, per_flow=10)),
 )
 
 
-def held_at_most(priority: Priority, cost: int) -> int:
-    """Seats for a request that expects this cost: no single one holds more than a small part of its level."""
-    return max(1, min(cost, priority.seats * 15 // 100, priority.seats // 8))
+def seats_for_cost(config: LevelConfig, cost: int) -> int:
+    """Seats for a request of this estimated cost: at most an eighth of its level."""
+    return max(1, min(cost, config.seats * 15 // 100, config.seats // 8))
 
 
-class Seats:
-    """All seats that are held, whatever the level."""
+class SeatPool:
+    """Counts the seats in use over all levels."""
 
-    __slots__ = ("held", "total")
+    __slots__ = ("in_use", "total")
 
     def __init__(self, total: int = TOTAL_SEATS) -> None:
         self.total = total
-        self.held = 0
+        self.in_use = 0
 
 
-class Level:
-    """A priority at work."""
+class PriorityLevel:
+    """The state of a priority level."""
 
-    __slots__ = ("_seats", "executing", "held", "priority", "queue", "tag")
+    __slots__ = ("_pool", "config", "executing", "queue", "seats_in_use", "virtual_time")
 
-    def __init__(self, priority: Priority, seats: Seats) -> None:
-        self.priority = priority
-        self.queue = FairQueue(priority.limits)
-        self.held = 0
+    def __init__(self, config: LevelConfig, pool: SeatPool) -> None:
+        self.config = config
+        self.queue = FairQueue(config.limits)
+        self.seats_in_use = 0
         self.executing = 0
-        self.tag = 0.0
-        """What the level has been served, divided by its share."""
-        self._seats = seats
+        self.virtual_time = 0.0
+        """The cost that the level was served, divided by its share."""
+        self._pool = pool
 
     def has_seats(self, flow: Flow, seats: int) -> bool:
-        """Whether the flow may have so many more seats.
+        """Whether the flow may acquire this many more seats.
 
-        A level's own seats are never lent for good: it may always fill them. One flow may have as many as it leaves
-        free, so that there is room for another however many there are; the first request of a flow only needs a seat.
+        A level can always use all of its own seats, even if others have borrowed some. A flow may have at most as many
+        seats as it leaves free, so there is always room for another flow. Its first request only needs one free seat.
         """
-        free = self.priority.seats - self.held
-        if self.priority.borrows:
-            free = max(free, self._seats.total - self._seats.held)
-        return free > 0 if not flow.held else flow.held + seats <= free
+        free = self.config.seats - self.seats_in_use
+        if self.config.can_borrow:
+            free = max(free, self._pool.total - self._pool.in_use)
+        return free > 0 if not flow.seats_in_use else flow.seats_in_use + seats <= free
 
-    def take_seats(self, flow: Flow, seats: int) -> None:
-        flow.held += seats
-        self.held += seats
-        self._seats.held += seats
+    def acquire_seats(self, flow: Flow, seats: int) -> None:
+        flow.seats_in_use += seats
+        self.seats_in_use += seats
+        self._pool.in_use += seats
 
-    def give_back_seats(self, flow: Flow, seats: int) -> None:
-        self.take_seats(flow, -seats)
+    def release_seats(self, flow: Flow, seats: int) -> None:
+        self.acquire_seats(flow, -seats)
         self.queue.unpark()

@@ -1,8 +1,8 @@
-"""The stage of the pipeline: it stands where it is known who asks for what, and before anything is decided about it.
+"""The flow control stage of the pipeline. It runs after authentication and before authorization.
 
-Most requests pay for `__call__` alone. A request that changes something is let in twice: as itself, and once its body
-is there, with seats. So whoever sends slowly holds none (`unsent.py` bounds what is on its way in). What waits for a
-cluster holds no seats, and neither do watches and other streams once they have begun.
+Most requests only run `__call__`. A write is admitted twice: when it arrives, and again with seats once its body was
+read. So a slow upload holds no seats (`server/http/unsent.py` bounds the memory of incoming bodies). Requests to a
+remote cluster hold no seats, nor do watches and other streams once they have started.
 """
 
 import asyncio
@@ -10,226 +10,226 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from fairlead.core.call import Call, Reply, Socket, Target, Upgrade
+from fairlead.core.call import Call, Reply, RequestInfo, Upgrade, WebSocket
+from fairlead.core.concurrency import CURRENT_ACCOUNT
 from fairlead.core.user import User
-from fairlead.core.workers import ACCOUNT
+from fairlead.server.discovery.health import HEALTH_PATHS
 from fairlead.server.flow.classify import (
-    BULK_COST,
     CANCELLED,
+    MAX_SEATLESS_COST,
+    MIN_BULK_COST,
     PROBES,
-    SEATLESS_COST,
     Client,
-    Clients,
-    Costs,
+    ClientCache,
+    CostEstimator,
+    FlowMetrics,
     Lane,
-    Tally,
     write_cost,
 )
-from fairlead.server.flow.control import OVERHEAD_SECONDS, UNIT_SECONDS, FlowControl, refusal
+from fairlead.server.flow.control import REQUEST_OVERHEAD_SECONDS, UNIT_SECONDS, FlowControl, build_rejection
 from fairlead.server.flow.fair_queue import Ticket
-from fairlead.server.flow.levels import EXEMPT, held_at_most
-from fairlead.server.flow.streams import Streams
-from fairlead.server.health import HEALTH_PATHS
-from fairlead.server.pipeline import Proceed
+from fairlead.server.flow.levels import EXEMPT, seats_for_cost
+from fairlead.server.flow.streams import StreamLimiter
+from fairlead.server.http.pipeline import Handler
 
-READS = frozenset({"get", "list", "watch"})
-SLOW_SECONDS = 0.0005
-"""A step that takes longer is charged even while nothing waits: the next one to wait should not be somebody else."""
+READ_VERBS = frozenset({"get", "list", "watch"})
+MIN_CHARGED_SECONDS = 0.0005
+"""Longer steps are charged even while nothing is queued, so that their client, not another one, waits next."""
 BYTES_PER_UNIT = 100_000
-PROBES_PER_TURN = 16
-"""Health checks that are answered at once in one turn. More than that are no health checks."""
+MAX_PROBES_PER_ITERATION = 16
+"""Health checks that bypass the queues in one iteration. More than that are treated as ordinary requests."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What the stage has to be told about requests. `changes_store` says whether a write ends in the store, `renew`
-    asks again who is asking, once a request had to wait."""
+class FlowDependencies:
+    """What the stage needs to know about requests. `writes_to_store` returns whether a write changes a stored object.
+    `reauthenticate` repeats authentication after a request was queued."""
 
-    costs: Costs
-    changes_store: Callable[[Target], bool]
-    renew: Callable[[Call], None]
-    streams: Streams
+    costs: CostEstimator
+    writes_to_store: Callable[[RequestInfo], bool]
+    reauthenticate: Callable[[Call], None]
+    streams: StreamLimiter
 
 
 class FlowStage:
-    def __init__(self, control: FlowControl, clients: Clients, judgement: Judgement) -> None:
+    def __init__(self, control: FlowControl, clients: ClientCache, deps: FlowDependencies) -> None:
         self._control = control
         self._clients = clients
-        self._judgement = judgement
-        self._of_read = judgement.costs.of_read
-        self._probes = clients.tallies.setdefault((EXEMPT, PROBES), Tally(EXEMPT, PROBES))
-        self._probed = 0
+        self._deps = deps
+        self._estimate_read = deps.costs.estimate_read
+        self._probe_metrics = clients.metrics.setdefault((EXEMPT, PROBES), FlowMetrics(EXEMPT, PROBES))
+        self._probes_in_iteration = 0
 
-    def __call__(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
+    def __call__(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
         control, target = self._control, call.target
-        client = self._clients.of(call)
-        if client is not control.latest:
-            control.note(client)
-        lane, cost, change = client.small, 1.0, None
-        if target.resource and target.via is None and call.user is not None:
-            if target.verb in READS:
-                cost = self._of_read(call)
-                if cost > SEATLESS_COST:
-                    return self._wait(call, proceed, *_with_seats(client, cost))
-            elif self._judgement.changes_store(target):
-                change = _Change(self, lane, target.verb, call.read_body)
-                call.read_body = change.read
-        elif target.via is not None:
-            self._require_stream(call)
-        elif call.user is None and target.path.startswith(HEALTH_PATHS) and self._is_probe():
+        client = self._clients.for_call(call)
+        if client is not control.last_client:
+            control.record_client_change(client)
+        lane, cost, write = client.regular_lane, 1.0, None
+        if target.resource and target.gateway is None and call.user is not None:
+            if target.verb in READ_VERBS:
+                cost = self._estimate_read(call)
+                if cost > MAX_SEATLESS_COST:
+                    return self._serve_when_admitted(call, proceed, *_assign_seats(client, cost))
+            elif self._deps.writes_to_store(target):
+                write = _WriteAdmission(self, lane, target.verb, call.read_body)
+                call.read_body = write.read
+        elif target.gateway is not None:
+            self._require_stream_room(call)
+        elif call.user is None and target.path.startswith(HEALTH_PATHS) and self._admit_probe():
             return proceed(call)
-        level, tally = lane.level, lane.tally
+        level, metrics = lane.level, lane.metrics
         if level.queue.length or control.spent >= control.budget:
-            return self._wait(call, proceed, lane, Ticket(lane.flow, cost), change)
-        tally.dispatched += 1
+            return self._serve_when_admitted(call, proceed, lane, Ticket(lane.flow, cost), write)
+        metrics.dispatched += 1
         began = control.now()
         try:
             answer = proceed(call)
         finally:
             took = control.now() - began
-            control.spend(took + OVERHEAD_SECONDS)
-            if took > SLOW_SECONDS:
+            control.spend(took + REQUEST_OVERHEAD_SECONDS)
+            if took > MIN_CHARGED_SECONDS:
                 control.charge(level, lane.flow, took / UNIT_SECONDS)
         if isinstance(answer, Reply):
-            tally.took.observe(took)
+            metrics.execution_seconds.observe(took)
             return answer
-        return self._finish(call, lane, answer, change)
+        return self._finish(call, lane, answer, write)
 
-    def _is_probe(self) -> bool:
-        """Whether a request for the server's health is answered at once, however busy the server is."""
+    def _admit_probe(self) -> bool:
+        """Whether a health check bypasses the queues."""
         if not self._control.spent:
-            self._probed = 0
-        self._probed += 1
-        self._control.spend(OVERHEAD_SECONDS)
-        if self._probed > PROBES_PER_TURN:
+            self._probes_in_iteration = 0
+        self._probes_in_iteration += 1
+        self._control.spend(REQUEST_OVERHEAD_SECONDS)
+        if self._probes_in_iteration > MAX_PROBES_PER_ITERATION:
             return False
-        self._probes.dispatched += 1
+        self._probe_metrics.dispatched += 1
         return True
 
-    async def _wait(
-        self, call: Call, proceed: Proceed, lane: Lane, ticket: Ticket, change: "_Change | None" = None
+    async def _serve_when_admitted(
+        self, call: Call, proceed: Handler, lane: Lane, ticket: Ticket, write: "_WriteAdmission | None" = None
     ) -> Reply:
-        """Lets a request go on when it is its turn. Its seats are held until it is answered."""
+        """Serves a request once it is admitted. Its seats are released when it is done."""
         control = self._control
-        turn = control.ask(lane.level, ticket)
-        if turn is not None:
-            await self._turn(lane, ticket, turn)
+        admission = control.admit(lane.level, ticket)
+        if admission is not None:
+            await self._await_admission(lane, ticket, admission)
         else:
-            control.spend(OVERHEAD_SECONDS)
-        if call.steps is not None:
-            call.steps.spend = control.spend
-        lane.tally.dispatched += 1
+            control.spend(REQUEST_OVERHEAD_SECONDS)
+        if call.step_timer is not None:
+            call.step_timer.on_step = control.spend
+        lane.metrics.dispatched += 1
         began, paid = control.now(), ticket.cost
         try:
-            if turn is not None:
-                self._judgement.renew(call)
+            if admission is not None:
+                self._deps.reauthenticate(call)
             try:
                 answer = proceed(call)
             finally:
                 took = control.now() - began
-                if (cost := (took + OVERHEAD_SECONDS) / UNIT_SECONDS) > paid:
+                if (cost := (took + REQUEST_OVERHEAD_SECONDS) / UNIT_SECONDS) > paid:
                     control.charge(lane.level, lane.flow, cost - paid)
                     paid = cost
             if isinstance(answer, Reply):
-                lane.tally.took.observe(took)
+                lane.metrics.execution_seconds.observe(took)
                 return answer
-            return await self._finish(call, lane, answer, change, paid)
+            return await self._finish(call, lane, answer, write, paid)
         finally:
             if ticket.seats:
-                control.leave(lane.level, ticket)
+                control.release_seats(lane.level, ticket)
 
-    async def _turn(self, lane: Lane, ticket: Ticket, turn: "asyncio.Future[str]") -> None:
-        """Waits for the turn of a request, and counts how long that took."""
-        tally = lane.tally
-        tally.waiting += 1
+    async def _await_admission(self, lane: Lane, ticket: Ticket, admission: "asyncio.Future[str]") -> None:
+        """Waits until a request is dispatched, and records the wait. Raises `RequestRejected`."""
+        metrics = lane.metrics
+        metrics.waiting += 1
         try:
-            why = await turn
+            reject_reason = await admission
         except BaseException:
-            tally.rejected[CANCELLED] += 1
-            self._control.give_up(lane.level, ticket, turn)
+            metrics.rejected[CANCELLED] += 1
+            self._control.cancel(lane.level, ticket, admission)
             raise
         finally:
-            tally.waiting -= 1
-        if why:
-            tally.rejected[why] += 1
-            tally.waited_in_vain.observe(self._control.now() - ticket.since)
-            raise refusal(why, self._control.longest_wait)
-        tally.waited.observe(self._control.now() - ticket.since)
+            metrics.waiting -= 1
+        if reject_reason:
+            metrics.rejected[reject_reason] += 1
+            metrics.rejected_wait_seconds.observe(self._control.now() - ticket.queued_at)
+            raise build_rejection(reject_reason, self._control.max_wait)
+        metrics.wait_seconds.observe(self._control.now() - ticket.queued_at)
 
     async def _finish(
-        self, call: Call, lane: Lane, answer: Awaitable[Reply], change: "_Change | None", paid: float = 0.0
+        self, call: Call, lane: Lane, answer: Awaitable[Reply], write: "_WriteAdmission | None", paid: float = 0.0
     ) -> Reply:
-        """Has a request answered that takes more than one step, and charges what its steps took."""
-        control, tally = self._control, lane.tally
-        ACCOUNT.set(lane.account)
-        timer, before = call.steps, 0.0
+        """Awaits a request that takes more than one step, and charges the time of its steps."""
+        control, metrics = self._control, lane.metrics
+        CURRENT_ACCOUNT.set(lane.account)
+        timer, before = call.step_timer, 0.0
         if timer is not None:
-            timer.spend, before = control.spend, timer.seconds()
-        tally.executing += 1
+            timer.on_step, before = control.spend, timer.busy_seconds()
+        metrics.executing += 1
         began = control.now()
         try:
             reply = await answer
         finally:
-            tally.executing -= 1
-            tally.took.observe(control.now() - began)
-            if change is not None:
-                paid += change.leave()
-            seconds = timer.seconds() - before if timer is not None else 0.0
-            cost = (seconds + lane.account.take_seconds()) / UNIT_SECONDS
+            metrics.executing -= 1
+            metrics.execution_seconds.observe(control.now() - began)
+            if write is not None:
+                paid += write.release_seats()
+            seconds = timer.busy_seconds() - before if timer is not None else 0.0
+            cost = (seconds + lane.account.collect_cpu_seconds()) / UNIT_SECONDS
             if cost > paid + 1:
                 control.charge(lane.level, lane.flow, cost - paid)
         if len(reply.body) > BYTES_PER_UNIT:
             control.charge(lane.level, lane.flow, len(reply.body) / BYTES_PER_UNIT)
-        elif call.target.via is not None and call.user is not None:
-            self._follow(reply, call.user, lane)
+        elif call.target.gateway is not None and call.user is not None:
+            self._track_stream(reply, call.user, lane)
         return reply
 
-    def _require_stream(self, call: Call) -> None:
-        """Refuses what would go on for long through a gateway, for users who have too much of that open."""
+    def _require_stream_room(self, call: Call) -> None:
+        """Rejects long-running gateway requests of users with too many open streams."""
         target, query = call.target, call.query
         if call.user is not None and (
-            call.wants_socket or target.verb == "watch" or "follow" in query or target.subresource == "proxy"
+            call.is_websocket or target.verb == "watch" or "follow" in query or target.subresource == "proxy"
         ):
-            self._judgement.streams.require_room(call.user)
+            self._deps.streams.require_room(call.user)
 
-    def _follow(self, reply: Reply, user: User, lane: Lane) -> None:
-        """Counts what goes on through a gateway for as long as it does."""
-        counted = self._judgement.streams.counted(user)
+    def _track_stream(self, reply: Reply, user: User, lane: Lane) -> None:
+        """Counts a stream or WebSocket through a gateway while it is open."""
+        tracking = self._deps.streams.track(user)
         if reply.stream is not None:
-            reply.stream = _charged(reply.stream, lane, self._control, counted)
+            reply.stream = _charge_stream(reply.stream, lane, self._control, tracking)
         elif reply.upgrade is not None:
-            reply.upgrade = _accompanied(reply.upgrade, counted)
+            reply.upgrade = _track_upgrade(reply.upgrade, tracking)
 
-    async def take_seats(self, lane: Lane, ticket: Ticket) -> None:
-        """Waits until there are seats for a request."""
-        turn = self._control.ask(lane.level, ticket)
-        if turn is not None:
-            await self._turn(lane, ticket, turn)
+    async def acquire_seats(self, lane: Lane, ticket: Ticket) -> None:
+        """Waits until a request is admitted with its seats."""
+        admission = self._control.admit(lane.level, ticket)
+        if admission is not None:
+            await self._await_admission(lane, ticket, admission)
 
-    def leave(self, lane: Lane, ticket: Ticket) -> None:
-        self._control.leave(lane.level, ticket)
-
-
-def _with_seats(client: Client, cost: float) -> tuple[Lane, Ticket]:
-    """Where a read belongs that has much to send, with seats for as long as it is worked on."""
-    if cost > BULK_COST:
-        return client.bulk, Ticket(client.bulk.flow, cost, 1)
-    lane = client.small
-    return lane, Ticket(lane.flow, cost, held_at_most(lane.level.priority, int(cost)))
+    def release_seats(self, lane: Lane, ticket: Ticket) -> None:
+        self._control.release_seats(lane.level, ticket)
 
 
-def _accompanied(upgrade: Upgrade, counted: AbstractContextManager[None]) -> Upgrade:
-    async def run(socket: Socket) -> None:
-        with counted:
+def _assign_seats(client: Client, cost: float) -> tuple[Lane, Ticket]:
+    """The lane and ticket of an expensive read, with seats for its execution."""
+    if cost > MIN_BULK_COST:
+        return client.bulk_lane, Ticket(client.bulk_lane.flow, cost, 1)
+    lane = client.regular_lane
+    return lane, Ticket(lane.flow, cost, seats_for_cost(lane.level.config, int(cost)))
+
+
+def _track_upgrade(upgrade: Upgrade, tracking: AbstractContextManager[None]) -> Upgrade:
+    async def run(socket: WebSocket) -> None:
+        with tracking:
             await upgrade.run(socket)
 
-    return Upgrade(upgrade.protocol, run)
+    return Upgrade(upgrade.subprotocol, run)
 
 
-class _Change:
-    """A request that changes something: it gets seats when its body is there, and gives them back in the end.
+class _WriteAdmission:
+    """The second admission of a write: acquires seats once the body was read, and releases them at the end.
 
-    The call knows this, and this not the call: two that know each other stay until the garbage collector comes by.
+    The call refers to this object, so it must not refer to the call: a cycle would live until the next collection.
     """
 
     __slots__ = ("_lane", "_read", "_stage", "_ticket", "_verb")
@@ -245,26 +245,26 @@ class _Change:
         body = await self._read()
         if self._ticket is None:
             lane, cost = self._lane, write_cost(self._verb, len(body))
-            ticket = Ticket(lane.flow, cost, held_at_most(lane.level.priority, int(cost)), len(body))
-            await self._stage.take_seats(lane, ticket)
+            ticket = Ticket(lane.flow, cost, seats_for_cost(lane.level.config, int(cost)), len(body))
+            await self._stage.acquire_seats(lane, ticket)
             self._ticket = ticket
         return body
 
-    def leave(self) -> float:
-        """Gives back the seats. What was paid for them is what the request was expected to cost."""
+    def release_seats(self) -> float:
+        """Releases the seats. Returns the estimated cost, which was charged on admission."""
         ticket, self._ticket = self._ticket, None
         if ticket is None:
             return 0.0
-        self._stage.leave(self._lane, ticket)
+        self._stage.release_seats(self._lane, ticket)
         return ticket.cost
 
 
-async def _charged(
-    chunks: AsyncIterator[bytes], lane: Lane, control: FlowControl, counted: AbstractContextManager[None]
+async def _charge_stream(
+    chunks: AsyncIterator[bytes], lane: Lane, control: FlowControl, tracking: AbstractContextManager[None]
 ) -> AsyncIterator[bytes]:
-    """What goes through a gateway is paid for by whoever asked for it, as it comes."""
+    """Charges the bytes of a gateway stream to the requester."""
     try:
-        with counted:
+        with tracking:
             async for chunk in chunks:
                 control.charge(lane.level, lane.flow, len(chunk) / BYTES_PER_UNIT)
                 yield chunk

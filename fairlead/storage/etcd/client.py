@@ -1,10 +1,11 @@
-"""Connections to etcd: one member at a time, the next one when it fails. Called by the rest of this package.
+"""Connections to etcd: one member at a time, with failover to the next.
 
-`call` asks once; whoever asks something that must not happen twice decides itself what a Lost answer means. `ask` goes
-on, from member to member, until its time is over, and then says Unavailable. `watch` is a stream until it breaks.
+`call` sends a request once; for requests that must not be repeated, the caller handles UnknownOutcome itself.
+`call_idempotent` retries, across members, until its timeout, and then raises StoreUnavailable. `watch` is a stream
+until it breaks.
 
-Watches have connections of their own, so that no large answer to somebody else holds them up. All requests demand that
-the member knows a leader: one that was cut off from the others refuses at once, and its watches end.
+Watches have their own connections, so that large responses do not delay them. All requests require that the member
+has a leader, so a partitioned member rejects them immediately, and its watches end.
 """
 
 import asyncio
@@ -14,10 +15,9 @@ from typing import Any, TypeVar
 
 import grpc
 
-from fairlead.storage.contract import Unavailable
-from fairlead.storage.etcd.address import Address
-from fairlead.storage.etcd.failures import Gone, LoggedOut, Lost, judge
-from fairlead.storage.etcd.messages import Notice, login, token
+from fairlead.storage.contract import StoreUnavailable
+from fairlead.storage.etcd.address import AuthExpired, EtcdAddress, RevisionCompacted, UnknownOutcome, classify_error
+from fairlead.storage.etcd.messages import WatchResponse, auth_request, parse_token
 
 RANGE = "/etcdserverpb.KV/Range"
 TXN = "/etcdserverpb.KV/Txn"
@@ -27,23 +27,23 @@ LEASE = "/etcdserverpb.Lease/LeaseGrant"
 LOGIN = "/etcdserverpb.Auth/Authenticate"
 DEFRAGMENT = "/etcdserverpb.Maintenance/Defragment"
 
-CALL_SECONDS = 3.0
-"""For one answer of one member. Electing a new leader takes etcd one to two seconds."""
-FIRST_CALL_SECONDS = 0.75
-"""For the first attempt at what may be asked twice: etcd drops what was on its way to a leader that died, silently."""
-ASK_SECONDS = 10.0
+CALL_TIMEOUT = 3.0
+"""For one response of one member. A leader election in etcd takes one to two seconds."""
+FIRST_CALL_TIMEOUT = 0.75
+"""For the first attempt of an idempotent request: etcd silently drops requests in flight to a leader that dies."""
+RETRY_TIMEOUT = 10.0
 """For all attempts together."""
-PAUSE_SECONDS = 0.05
-LONGEST_PAUSE = 1.0
+MIN_BACKOFF_SECONDS = 0.05
+MAX_BACKOFF_SECONDS = 1.0
 DRAIN_SECONDS = 0.02
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # etcd hangs up on clients that ask more often than every five seconds whether it is still there.
+    # etcd disconnects clients that send keepalive pings more often than every five seconds.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    # Nor may they ask while they want nothing; it hangs up on a connection that has been idle for half a minute.
+    # It also disconnects clients that ping without active calls, and connections that were idle for half a minute.
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -60,165 +60,166 @@ _Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 _T = TypeVar("_T")
 
 
-class _Place:
-    """Where a watch is: at which member, and in which wait."""
+class _OpenWatch:
+    """An open watch: its member, and its current wait."""
 
-    __slots__ = ("_waiting", "member")
+    __slots__ = ("_wait", "member")
 
     def __init__(self, member: int) -> None:
         self.member = member
-        self._waiting: asyncio.Timeout | None = None
+        self._wait: asyncio.Timeout | None = None
 
     async def wait_for(self, answer: Coroutine[Any, Any, _T]) -> _T:
-        """Raises TimeoutError once it is given up."""
-        async with asyncio.timeout(None) as self._waiting:
+        """Await something. Raises TimeoutError after `abort`."""
+        async with asyncio.timeout(None) as self._wait:
             try:
                 return await answer
             finally:
-                self._waiting = None
+                self._wait = None
 
-    def give_up(self) -> None:
-        if self._waiting is not None:
-            self._waiting.reschedule(asyncio.get_running_loop().time())
+    def abort(self) -> None:
+        if self._wait is not None:
+            self._wait.reschedule(asyncio.get_running_loop().time())
 
 
-class Client:
-    def __init__(self, address: Address) -> None:
-        """Unavailable where the files for TLS cannot be read; connecting is left to the first request."""
+class EtcdClient:
+    def __init__(self, address: EtcdAddress) -> None:
+        """Raises StoreUnavailable if the TLS files cannot be read. Connects on the first request."""
         self.address = address
-        self._credentials = _credentials(address)
+        self._credentials = _load_credentials(address)
         self._channels: dict[tuple[str, bool], grpc.aio.Channel] = {}
-        self._at = 0
+        self._current_member = 0
         self._token = ""
-        self._login = asyncio.Lock()
-        self._streams: dict[_Stream, _Place] = {}
-        """The watches that are open."""
+        self._login_lock = asyncio.Lock()
+        self._watches: dict[_Stream, _OpenWatch] = {}
+        """The open watches."""
 
-    async def call(self, method: str, request: bytes, seconds: float = CALL_SECONDS) -> bytes:
-        """One answer of the member whose turn it is. Raises what `judge` says."""
+    async def call(self, method: str, request: bytes, seconds: float = CALL_TIMEOUT) -> bytes:
+        """Send a request to the current member. Raises the errors of `classify_error`."""
         for _ in range(2):
-            member, used = self._at, await self._logged_in()
+            member, used = self._current_member, await self._auth_token()
             try:
                 return await self._call(member, method, request, used, seconds)
-            except LoggedOut:
-                self._forget(used)
-            except Lost:
-                self.leave(member)
+            except AuthExpired:
+                self._discard_token(used)
+            except UnknownOutcome:
+                self.fail_over(member)
                 raise
-        raise Lost(f"{self.address} does not accept the login that it has just given out")
+        raise UnknownOutcome(f"{self.address} rejects the token that it has just issued")
 
-    async def ask(self, method: str, request: bytes, seconds: float = ASK_SECONDS) -> bytes:
-        """An answer to what may be asked twice."""
+    async def call_idempotent(self, method: str, request: bytes, seconds: float = RETRY_TIMEOUT) -> bytes:
+        """Send an idempotent request, with retries."""
         now = asyncio.get_running_loop().time
-        end, pause, patience = now() + seconds, PAUSE_SECONDS, FIRST_CALL_SECONDS
+        end, pause, patience = now() + seconds, MIN_BACKOFF_SECONDS, FIRST_CALL_TIMEOUT
         while True:
             try:
                 return await self.call(method, request, min(patience, end - now()))
-            except Lost as lost:
+            except UnknownOutcome as lost:
                 if now() + pause >= end:
-                    raise Unavailable(str(lost)) from lost
+                    raise StoreUnavailable(str(lost)) from lost
             await asyncio.sleep(pause)
-            pause, patience = min(2 * pause, LONGEST_PAUSE), min(2 * patience, CALL_SECONDS)
+            pause, patience = min(2 * pause, MAX_BACKOFF_SECONDS), min(2 * patience, CALL_TIMEOUT)
 
-    async def ask_each(self, method: str, request: bytes, seconds: float) -> None:
-        """The same question to every member that the address names."""
+    async def call_each_member(self, method: str, request: bytes, seconds: float) -> None:
+        """Send the same request to every member in the URL."""
         for member in range(len(self.address.endpoints)):
             try:
-                await self._call(member, method, request, await self._logged_in(), seconds)
-            except (Lost, LoggedOut) as error:
-                raise Unavailable(f"{self.address.endpoints[member]}: {error}") from error
+                await self._call(member, method, request, await self._auth_token(), seconds)
+            except (UnknownOutcome, AuthExpired) as error:
+                raise StoreUnavailable(f"{self.address.endpoints[member]}: {error}") from error
 
-    async def watch(self, request: bytes) -> AsyncGenerator[Notice]:
-        """What the watch says, for ever; ends with Gone, which says up to where, or Lost."""
-        member, used = self._at, await self._logged_in()
+    async def watch(self, request: bytes) -> AsyncGenerator[WatchResponse]:
+        """The responses of a watch, forever. Raises RevisionCompacted, with the compacted revision, or
+        UnknownOutcome."""
+        member, used = self._current_member, await self._auth_token()
         channel = self._channel(member, watching=True)
         stream: _Stream = channel.stream_stream(WATCH)(metadata=_metadata(used), wait_for_ready=False)
-        self._streams[stream] = place = _Place(member)
+        self._watches[stream] = open_watch = _OpenWatch(member)
         try:
-            await place.wait_for(stream.write(request))
+            await open_watch.wait_for(stream.write(request))
             while True:
-                encoded = await place.wait_for(stream.read())
+                encoded = await open_watch.wait_for(stream.read())
                 if not isinstance(encoded, bytes):
-                    raise Lost(f"{self.address.endpoints[member]} has ended the watch")
-                yield self._noticed(Notice.parse(encoded), used)
+                    raise UnknownOutcome(f"{self.address.endpoints[member]} has ended the watch")
+                yield self._check_response(WatchResponse.parse(encoded), used)
         except grpc.aio.AioRpcError as error:
-            self.leave(member)
-            raise self._watch_failure(error, used) from error
+            self.fail_over(member)
+            raise self._watch_error(error, used) from error
         except TimeoutError:
-            raise Lost(f"{self.address.endpoints[member]} was given up") from None
+            raise UnknownOutcome(f"the connection to {self.address.endpoints[member]} was given up") from None
         except asyncio.CancelledError:
-            # Of this task, or of the stream alone, by `leave`; or of both at once, and then the task must end.
+            # Either this task was cancelled, or `fail_over` cancelled the stream, or both; then the task must end.
             task = asyncio.current_task()
-            if stream in self._streams or (task is not None and task.cancelling()):
+            if stream in self._watches or (task is not None and task.cancelling()):
                 raise
-            raise Lost(f"{self.address.endpoints[member]} was given up") from None
+            raise UnknownOutcome(f"the connection to {self.address.endpoints[member]} was given up") from None
         finally:
-            self._streams.pop(stream, None)
+            self._watches.pop(stream, None)
             stream.cancel()
 
-    def leave(self, member: int) -> None:
-        """This member does not answer: the next one's turn, for watches as well."""
-        if member == self._at:
-            self._at = (member + 1) % len(self.address.endpoints)
-        self._end_streams(member)
+    def fail_over(self, member: int) -> None:
+        """Switch to the next member, and end the watches of this one."""
+        if member == self._current_member:
+            self._current_member = (member + 1) % len(self.address.endpoints)
+        self._cancel_watches(member)
 
-    def renew_watches(self) -> None:
-        """Something that should have been heard was not."""
-        self.leave(self._at)
+    def restart_watches(self) -> None:
+        """Restart the watches at another member, because an expected event did not arrive."""
+        self.fail_over(self._current_member)
 
     async def close(self) -> None:
         for channel in self._channels.values():
             await channel.close()
         self._channels = {}
-        # gRPC's own thread still tells this loop of the calls that were cancelled, and complains if the loop is gone.
+        # gRPC's own thread still reports the cancelled calls to this loop, and logs errors if the loop is closed.
         await asyncio.sleep(DRAIN_SECONDS)
 
-    def _end_streams(self, member: int) -> None:
-        for stream in [stream for stream, place in self._streams.items() if place.member == member]:
-            place = self._streams.pop(stream)
+    def _cancel_watches(self, member: int) -> None:
+        for stream in [stream for stream, open_watch in self._watches.items() if open_watch.member == member]:
+            open_watch = self._watches.pop(stream)
             stream.cancel()
-            # gRPC does not wake who waits for a stream that is cancelled before its connection stands.
-            place.give_up()
+            # gRPC does not wake readers of a stream that is cancelled before it is connected.
+            open_watch.abort()
 
-    def _noticed(self, notice: Notice, used: str) -> Notice:
-        if notice.compacted:
-            raise Gone(notice.compacted)
-        if notice.canceled:
-            # Also what a token that has run out looks like, with a reason that differs between versions.
-            self._forget(used)
-            raise Lost(f"{self.address} has ended the watch: {notice.reason or 'no reason given'}")
-        return notice
+    def _check_response(self, response: WatchResponse, auth_token: str) -> WatchResponse:
+        if response.compact_revision:
+            raise RevisionCompacted(response.compact_revision)
+        if response.canceled:
+            # This also happens with an expired token, with a reason that depends on the version.
+            self._discard_token(auth_token)
+            raise UnknownOutcome(f"{self.address} has ended the watch: {response.reason or 'no reason given'}")
+        return response
 
-    def _watch_failure(self, error: grpc.aio.AioRpcError, used: str) -> Exception:
-        judged = judge(error, str(self.address))
-        if isinstance(judged, LoggedOut):
-            self._forget(used)
-        return judged if isinstance(judged, Gone | Lost) else Lost(str(judged))
+    def _watch_error(self, error: grpc.aio.AioRpcError, auth_token: str) -> Exception:
+        judged = classify_error(error, str(self.address))
+        if isinstance(judged, AuthExpired):
+            self._discard_token(auth_token)
+        return judged if isinstance(judged, RevisionCompacted | UnknownOutcome) else UnknownOutcome(str(judged))
 
-    async def _logged_in(self) -> str:
+    async def _auth_token(self) -> str:
         if not self.address.user:
             return ""
-        async with self._login:
+        async with self._login_lock:
             if not self._token:
-                request = login(self.address.user, self.address.password)
-                member = self._at
+                request = auth_request(self.address.user, self.address.password)
+                member = self._current_member
                 try:
-                    self._token = token(await self._call(member, LOGIN, request, "", CALL_SECONDS))
-                except Lost:
-                    self.leave(member)
+                    self._token = parse_token(await self._call(member, LOGIN, request, "", CALL_TIMEOUT))
+                except UnknownOutcome:
+                    self.fail_over(member)
                     raise
             return self._token
 
-    def _forget(self, used: str) -> None:
-        if used == self._token:
+    def _discard_token(self, auth_token: str) -> None:
+        if auth_token == self._token:
             self._token = ""
 
-    async def _call(self, member: int, method: str, request: bytes, used: str, seconds: float) -> bytes:
-        asked: _Unary = self._channel(member, watching=False).unary_unary(method)
+    async def _call(self, member: int, method: str, request: bytes, auth_token: str, seconds: float) -> bytes:
+        method_call: _Unary = self._channel(member, watching=False).unary_unary(method)
         try:
-            return await asked(request, timeout=seconds, metadata=_metadata(used))
+            return await method_call(request, timeout=seconds, metadata=_metadata(auth_token))
         except grpc.aio.AioRpcError as error:
-            raise judge(error, str(self.address)) from error
+            raise classify_error(error, str(self.address)) from error
 
     def _channel(self, member: int, *, watching: bool) -> grpc.aio.Channel:
         endpoint = self.address.endpoints[member]
@@ -232,21 +233,21 @@ class Client:
         return channel
 
 
-def _metadata(used: str) -> tuple[tuple[str, str], ...]:
+def _metadata(auth_token: str) -> tuple[tuple[str, str], ...]:
     leader = ("hasleader", "true")
-    return (leader, ("token", used)) if used else (leader,)
+    return (leader, ("token", auth_token)) if auth_token else (leader,)
 
 
-def _credentials(address: Address) -> grpc.ChannelCredentials | None:
+def _load_credentials(address: EtcdAddress) -> grpc.ChannelCredentials | None:
     if not address.tls:
         return None
-    return grpc.ssl_channel_credentials(_file(address.ca), _file(address.key), _file(address.cert))
+    return grpc.ssl_channel_credentials(_read_file(address.ca), _read_file(address.key), _read_file(address.cert))
 
 
-def _file(path: str) -> bytes | None:
+def _read_file(path: str) -> bytes | None:
     if not path:
         return None
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise Unavailable(f"{path}: {error.strerror}; the store's address names it for TLS with etcd") from error
+        raise StoreUnavailable(f"{path}: {error.strerror}; the store URL uses this file for TLS with etcd") from error

@@ -1,168 +1,285 @@
-"""What etcd still remembers of us: the newest and the oldest revision, compaction, old events. Called by EtcdStore.
+"""The newest and the oldest revision, compaction, and replay of old events. Used by EtcdStore.
 
-All revisions here are etcd's. etcd never says how far it was compacted unless somebody asks for what is gone, and
-others may compact it, too. So we keep the last answer (`floor`) and see whether it still holds: a range at that
-revision answers. If not, a watch from the beginning is refused with the number.
+All revisions here are etcd's. etcd reports its compacted revision only when a compacted one is requested, and other
+clients may compact it, too. So we keep the last known value (`compact_revision`) and verify it with a range request
+at that revision. If it was compacted, a watch from the start fails and returns the new value.
 
-The oldest revision that we promise is not the floor but the newest commit of ours up to it. Between the two nothing of
-ours has happened, so whoever asks for a state or for the events there is given what etcd still has: those at the floor.
+The oldest revision of the store is the newest of our commits up to `compact_revision`. Between the two there were no
+commits of ours, so requests for revisions in between are answered with the state at `compact_revision`.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from typing import Protocol
 
-from fairlead.storage.contract import Compacted, Event, Key, Unavailable
-from fairlead.storage.etcd.client import COMPACT, RANGE, Client
-from fairlead.storage.etcd.failures import Gone, Lost
-from fairlead.storage.etcd.layout import Layout, Names
-from fairlead.storage.etcd.messages import Found, Happening, KeyValue, Notice, compaction, find, watching
-from fairlead.storage.feed import EVENT_BYTES
+import structlog
 
-PIECE_BYTES = 8 * 1024 * 1024
-"""Each piece of a replay costs etcd a new watch, and us up to a tenth of a second: fewer and larger than elsewhere."""
-COMPACT_SECONDS = 60.0
-REPLAY_ATTEMPTS = 5
+from fairlead.storage.contract import Compacted, Event, Key, StoreUnavailable
+from fairlead.storage.etcd.address import FutureRevision, RevisionCompacted, UnknownOutcome
+from fairlead.storage.etcd.client import COMPACT, MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, RANGE, EtcdClient
+from fairlead.storage.etcd.layout import KeySpace, Layout
+from fairlead.storage.etcd.messages import (
+    KeyValue,
+    RangeResponse,
+    WatchEvent,
+    WatchResponse,
+    compaction_request,
+    range_request,
+    watch_request,
+)
+from fairlead.storage.watch_feed import EVENT_OVERHEAD_BYTES
+
+CHUNK_BYTES = 8 * 1024 * 1024
+"""Each chunk of a replay needs a new watch, which takes up to 100 ms, so chunks are larger than in other stores."""
+COMPACT_TIMEOUT = 60.0
+MAX_REPLAY_ATTEMPTS = 5
 
 
-async def transactions(notices: AsyncIterator[Notice]) -> AsyncGenerator[tuple[int, Sequence[Happening]]]:
-    """Whole transactions with their revisions, in order; and, when nothing happens, how far the watch has come."""
-    torn: list[Happening] = []
-    async for notice in notices:
+async def iter_transactions(
+    responses: AsyncIterator[WatchResponse],
+) -> AsyncGenerator[tuple[int, Sequence[WatchEvent]]]:
+    """Whole transactions with their revisions, in order; without events, the progress of the watch."""
+    torn: list[WatchEvent] = []
+    async for notice in responses:
         if notice.created:
             continue
-        if not notice.happenings and not torn:
+        if not notice.events and not torn:
             yield notice.revision, ()
-        for happening in notice.happenings:
-            if torn and torn[-1].record.modified != happening.record.modified:
-                yield torn[0].record.modified, torn
+        for happening in notice.events:
+            if torn and torn[-1].record.mod_revision != happening.record.mod_revision:
+                yield torn[0].record.mod_revision, torn
                 torn = []
             torn.append(happening)
         if torn and not notice.fragment:
-            yield torn[0].record.modified, torn
+            yield torn[0].record.mod_revision, torn
             torn = []
 
 
-def events_of(names: Names, happenings: Sequence[Happening], revision: int) -> list[Event]:
-    """What a transaction did to our records; `revision` is ours."""
+def to_store_events(keys: KeySpace, watch_events: Sequence[WatchEvent], revision: int) -> list[Event]:
+    """The events of a transaction for our records. `revision` is ours."""
     return [
-        Event(names.key(each.record.key), None if each.deleted else each.record.value, revision)
-        for each in happenings
-        if each.record.key.startswith(names.data)
+        Event(keys.parse_record_key(each.record.key), None if each.deleted else each.record.value, revision)
+        for each in watch_events
+        if each.record.key.startswith(keys.data)
     ]
 
 
 class History:
-    def __init__(self, client: Client, layout: Layout) -> None:
+    def __init__(self, client: EtcdClient, layout: Layout) -> None:
         self._client = client
         self._layout = layout
-        self._names = layout.names
-        self.floor = layout.base
-        """The last compaction that we know of; the store's beginning before the first."""
+        self._keys = layout.keys
+        self.compact_revision = layout.base
+        """The last known compacted revision; initially the start of the store."""
         self._oldest = layout.base
 
     async def newest(self) -> int:
-        """The revision of the newest commit by whoever. Linearizable."""
-        return self.head_of(Found.parse(await self._client.ask(RANGE, find(self._names.head)))).modified
+        """The revision of the newest commit of any replica. Linearizable."""
+        return self.parse_head(
+            RangeResponse.parse(await self._client.call_idempotent(RANGE, range_request(self._keys.head)))
+        ).mod_revision
 
-    def head_of(self, found: Found) -> KeyValue:
-        """Unavailable where it is not the head that we know: revisions would begin anew."""
-        if not found.records or found.records[0].created != self._layout.base:
-            prefix = self._names.prefix.decode()
-            raise Unavailable(
+    def parse_head(self, response: RangeResponse) -> KeyValue:
+        """The head record. Raises StoreUnavailable if it is not the one we know, because revisions would start over."""
+        if not response.records or response.records[0].create_revision != self._layout.base:
+            prefix = self._keys.prefix.decode()
+            raise StoreUnavailable(
                 f"{self._client.address}: the keys under {prefix} were deleted or replaced while the server ran;"
                 " restore etcd from a backup if this was a mistake, then restart the servers"
             )
-        return found.records[0]
+        return response.records[0]
 
     async def oldest(self) -> int:
         while True:
             try:
-                await self.head_at(self.floor)
+                await self.head_at(self.compact_revision)
                 return self._oldest
-            except Gone:
-                await self.learn()
+            except RevisionCompacted:
+                await self.refresh_compaction()
 
-    async def learn(self) -> None:
-        """Somebody has compacted: up to where, and what that means for us."""
+    async def refresh_compaction(self) -> None:
+        """Find out the compacted revision, and update the oldest one."""
         while True:
-            floor = await self._compacted()
+            floor = await self._find_compact_revision()
             try:
-                await self._settle(max(floor, self._layout.base))
+                await self._record_compaction(max(floor, self._layout.base))
                 return
-            except Gone:  # and again meanwhile
+            except RevisionCompacted:  # compacted again meanwhile
                 continue
 
     async def compact(self, before: int) -> None:
-        """Up to the state at `before`, if that is news."""
+        """Compact up to `before`, unless that was done already."""
         if before <= await self.oldest():
             return
         try:
-            await self._client.ask(COMPACT, compaction(before), COMPACT_SECONDS)
-            await self._settle(before)
-        except Gone:
-            await self.learn()
+            await self._client.call_idempotent(COMPACT, compaction_request(before), COMPACT_TIMEOUT)
+            await self._record_compaction(before)
+        except RevisionCompacted:
+            await self.refresh_compaction()
 
     async def replay(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
-        """Events of the commits after `since`, and the revision reached by them, `upto` at most. Raises Compacted."""
+        """Events after `since`, and the revision they reach, at most `upto`. Raises Compacted."""
         reason = ""
-        for _ in range(REPLAY_ATTEMPTS):
+        for _ in range(MAX_REPLAY_ATTEMPTS):
             try:
-                piece = await self._piece(prefix, since, upto)
-                # Asked afterwards: compaction takes deletions from under a watch without a word.
+                piece = await self._replay_chunk(prefix, since, upto)
+                # Checked afterwards: compaction silently removes deletions during a watch.
                 await self.head_at(since)
                 return piece
-            except Lost as lost:
+            except UnknownOutcome as lost:
                 reason = str(lost)
-            except Gone:
-                await self.learn()
-                self.refuse_compacted(since)
-                if upto <= self.floor:
+            except RevisionCompacted:
+                await self.refresh_compaction()
+                self.check_not_compacted(since)
+                if upto <= self.compact_revision:
                     return (), upto
-                since = max(since, self.floor)
-        raise Unavailable(reason or f"{self._client.address} is compacted faster than it can be read")
+                since = max(since, self.compact_revision)
+        raise StoreUnavailable(reason or f"{self._client.address} was compacted faster than it can be read")
 
-    def refuse_compacted(self, asked: int) -> None:
-        if asked < self._oldest:
-            raise Compacted(self._layout.ours(asked), self._layout.ours(self._oldest))
+    def check_not_compacted(self, revision: int) -> None:
+        if revision < self._oldest:
+            raise Compacted(self._layout.from_etcd_revision(revision), self._layout.from_etcd_revision(self._oldest))
 
-    async def _piece(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
+    async def _replay_chunk(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
         events: list[Event] = []
         weight = 0
-        request = watching(*self._names.all, since + 1)
+        request = watch_request(*self._keys.full_range, since + 1)
         async with (
             aclosing(self._client.watch(request)) as notices,
-            aclosing(transactions(notices)) as found,
+            aclosing(iter_transactions(notices)) as found,
         ):
             async for revision, happenings in found:
                 if revision > upto:
                     break
-                for event in events_of(self._names, happenings, self._layout.ours(revision)):
+                for event in to_store_events(self._keys, happenings, self._layout.from_etcd_revision(revision)):
                     if event.key[: len(prefix)] == prefix:
                         events.append(event)
-                        weight += EVENT_BYTES + len(event.value or b"")
-                if revision == upto or weight > PIECE_BYTES:
+                        weight += EVENT_OVERHEAD_BYTES + len(event.value or b"")
+                if revision == upto or weight > CHUNK_BYTES:
                     return events, revision
         return events, upto
 
     async def head_at(self, revision: int) -> KeyValue:
-        """Raises Gone where the revision is."""
-        return self.head_of(Found.parse(await self._client.ask(RANGE, find(self._names.head, revision=revision))))
+        """The head record at a revision. Raises RevisionCompacted."""
+        return self.parse_head(
+            RangeResponse.parse(
+                await self._client.call_idempotent(RANGE, range_request(self._keys.head, revision=revision))
+            )
+        )
 
-    async def _settle(self, floor: int) -> None:
-        self._oldest = max(self._oldest, (await self.head_at(floor)).modified)
-        self.floor = max(self.floor, floor)
+    async def _record_compaction(self, compact_revision: int) -> None:
+        self._oldest = max(self._oldest, (await self.head_at(compact_revision)).mod_revision)
+        self.compact_revision = max(self.compact_revision, compact_revision)
 
-    async def _compacted(self) -> int:
-        request = watching(self._names.format, b"", 1)
-        for _ in range(REPLAY_ATTEMPTS):
+    async def _find_compact_revision(self) -> int:
+        request = watch_request(self._keys.format, b"", 1)
+        for _ in range(MAX_REPLAY_ATTEMPTS):
             try:
                 async with aclosing(self._client.watch(request)) as notices:
                     async for notice in notices:
-                        # Nothing of ours is written there but once: history reaches back to the beginning.
-                        if notice.happenings:
+                        # This key is written only once, so the history reaches back to the start.
+                        if notice.events:
                             return self._layout.base
-            except Gone as gone:
+            except RevisionCompacted as gone:
                 return int(gone.args[0])
-            except Lost as lost:
+            except UnknownOutcome as lost:
                 reason = str(lost)
-        raise Unavailable(reason)
+        raise StoreUnavailable(reason)
+
+
+# --- follower ---
+# The one live watch of this process, through which EtcdStore receives all commits.
+#
+# It resumes after the last transaction it has delivered, at any member, however often the connection breaks. If etcd
+# was compacted meanwhile, it checks whether any of our commits were lost, and only then reports a gap.
+
+
+log = structlog.get_logger(__name__)
+
+
+class CommitListener(Protocol):
+    def on_transaction(self, revision: int, events: Sequence[WatchEvent]) -> None:
+        """One whole transaction. `revision` is etcd's."""
+
+    def on_gap(self, oldest: int) -> None:
+        """Transactions up to this revision were compacted before they could be delivered."""
+
+
+class EtcdFollower:
+    def __init__(
+        self, client: EtcdClient, keys: KeySpace, history: History, listener: CommitListener, head: KeyValue
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._history = history
+        self._listener = listener
+        self._reached = head.mod_revision
+        """Where the next connection resumes."""
+        self._last_head: KeyValue | None = head
+        """The head record of the newest commit that was delivered."""
+        self.is_disconnected = False
+        """Whether the last attempt to connect failed."""
+        self.fatal_error: str | None = None
+        """Why this etcd must not be used any more, for operators."""
+
+    async def run(self) -> None:
+        """Follow forever, until a fatal error."""
+        pause = MIN_BACKOFF_SECONDS
+        while self.fatal_error is None:
+            before = self._reached
+            try:
+                await self._check_same_history()
+                self.is_disconnected = False
+                await self._follow()
+            except RevisionCompacted:
+                await self._resume_after_compaction()
+            except (UnknownOutcome, StoreUnavailable) as error:
+                self.is_disconnected = True
+                log.warning("the watch of etcd was interrupted; resuming", reason=str(error))
+            # If the connection made progress, reconnect immediately.
+            pause = MIN_BACKOFF_SECONDS if self._reached > before else min(2 * pause, MAX_BACKOFF_SECONDS)
+            await asyncio.sleep(pause)
+
+    async def _follow(self) -> None:
+        request = watch_request(*self._keys.full_range, self._reached + 1)
+        async with (
+            aclosing(self._client.watch(request)) as notices,
+            aclosing(iter_transactions(notices)) as found,
+        ):
+            async for revision, happenings in found:
+                if happenings:
+                    self._listener.on_transaction(revision, happenings)
+                    heads = [each.record for each in happenings if each.record.key == self._keys.head]
+                    self._last_head = heads[0] if heads else self._last_head
+                self._reached = max(self._reached, revision)
+
+    async def _check_same_history(self) -> None:
+        """Detect an etcd that was restored from a backup: its revisions after the backup would be reused."""
+        if self._last_head is None:
+            return
+        try:
+            if await self._history.head_at(self._last_head.mod_revision) == self._last_head:
+                return
+        except RevisionCompacted:
+            return
+        except FutureRevision:
+            pass
+        self.fatal_error = (
+            f"{self._client.address} has lost revisions that it had acknowledged; it seems to have been restored"
+            " from a backup: restart all servers, and their clients if they do not list again"
+        )
+        raise StoreUnavailable(self.fatal_error)
+
+    async def _resume_after_compaction(self) -> None:
+        try:
+            await self._history.refresh_compaction()
+            oldest = await self._history.oldest()
+        except StoreUnavailable as error:
+            log.warning("reading etcd's compacted revision failed; retrying", reason=str(error))
+            return
+        if oldest > self._reached:
+            log.warning("etcd was compacted beyond what this server has read; watchers have to list again")
+            self._listener.on_gap(oldest)
+            self._last_head = None
+        self._reached = max(self._reached, self._history.compact_revision)

@@ -1,41 +1,41 @@
-"""Our keys in etcd's key space, and our revisions beside etcd's. Called by whatever reads or writes here.
+"""Our keys in etcd's key space, and the mapping between our revisions and etcd's.
 
-    PREFIX format        what this is and where our revisions begin; written once, by whoever opens the store first
-    PREFIX head          written by every commit, with the commit's id; in the same transaction as `format` at first
-    PREFIX fence/ID      says that the transactions of a session that were still under way must fail; see `writer.py`
+    PREFIX format        the format version and our first revision; written once, when the store is created
+    PREFIX head          written by every commit, with the commit's id; created together with `format`
+    PREFIX fence/ID      invalidates the pending transactions of a session; see `writer.py`
     PREFIX data/KEY      the records, under their packed keys
 
-etcd counts one revision for all who use it. Ours are etcd's plus a constant, so that the revision at which `format` was
-created is the store's first. Others who write to the same etcd make gaps in ours, which nobody minds.
+etcd has one revision for all its clients. Ours is etcd's plus a constant, so that the revision that created `format`
+is the store's first. Other clients of the same etcd cause gaps in ours, which are harmless.
 """
 
 from dataclasses import dataclass
 
 import msgspec
 
-from fairlead.storage.contract import FIRST_REVISION, Key, Unavailable
-from fairlead.storage.etcd.messages import NEVER, KeyValue
-from fairlead.storage.keys import pack, prefix_range, unpack
+from fairlead.storage.commit import pack_key, prefix_range, unpack_key
+from fairlead.storage.contract import FIRST_REVISION, Key, StoreUnavailable
+from fairlead.storage.etcd.messages import NO_REVISION, KeyValue
 
 VERSION = 1
 
 
 class Format(msgspec.Struct, frozen=True):
-    """The value of `format`. `first` is what our revisions begin with: larger in a store that continues another one."""
+    """The value of `format`. `first` is our first revision, which is larger in a restored store."""
 
     version: int = VERSION
     first: int = FIRST_REVISION
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class KeySpace:
     """The keys under a prefix."""
 
     prefix: bytes
 
     @property
-    def all(self) -> tuple[bytes, bytes]:
-        """The range of everything that is ours; the byte after a slash is a zero."""
+    def full_range(self) -> tuple[bytes, bytes]:
+        """The range of all our keys. The byte after "/" is "0"."""
         return self.prefix, self.prefix[:-1] + b"0"
 
     @property
@@ -50,53 +50,54 @@ class Names:
     def data(self) -> bytes:
         return self.prefix + b"data/"
 
-    def fence(self, session: str) -> bytes:
+    def barrier_key(self, session: str) -> bytes:
         return self.prefix + b"fence/" + session.encode()
 
-    def record(self, packed: bytes) -> bytes:
+    def packed_record_key(self, packed: bytes) -> bytes:
         return self.data + packed
 
-    def records(self, prefix: Key, after: Key | None = None) -> tuple[bytes, bytes]:
+    def record_range(self, prefix: Key, after: Key | None = None) -> tuple[bytes, bytes]:
         low, high = prefix_range(prefix, after)
         return self.data + low, self.data + high
 
-    def key(self, name: bytes) -> Key:
-        return unpack(name[len(self.data) :])
+    def parse_record_key(self, etcd_key: bytes) -> Key:
+        return unpack_key(etcd_key[len(self.data) :])
 
-    def stored(self, key: Key) -> bytes:
-        return self.data + pack(key)
+    def record_key(self, key: Key) -> bytes:
+        return self.data + pack_key(key)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A store that exists: its names, and etcd's revision at which it began."""
+    """An existing store: its keys, etcd's revision at which it was created, and our first revision."""
 
-    names: Names
+    keys: KeySpace
     base: int
     first: int
 
     @classmethod
-    def read(cls, names: Names, found: KeyValue, what: str) -> "Layout":
-        """From the record of `format`. Unavailable where it is none of ours."""
+    def parse(cls, keys: KeySpace, record: KeyValue, server: str) -> "Layout":
+        """Parse the `format` record. Raises StoreUnavailable if it is not ours."""
         try:
-            format = msgspec.json.decode(found.value, type=Format)
+            format = msgspec.json.decode(record.value, type=Format)
         except msgspec.DecodeError as error:
-            place = found.key.decode(errors="replace")
-            raise Unavailable(
-                f"{what}: {place} was written by some other program; give Fairlead a prefix of its own"
+            key = record.key.decode(errors="replace")
+            raise StoreUnavailable(
+                f"{server}: {key} was written by another program; use a prefix for Fairlead only"
             ) from error
         if format.version > VERSION:
-            raise Unavailable(f"{what}: written by a newer version of Fairlead; install that version again")
-        return cls(names, found.created, format.first)
+            raise StoreUnavailable(f"{server}: written by a newer version of Fairlead; install that version again")
+        return cls(keys, record.create_revision, format.first)
 
-    def ours(self, revision: int) -> int:
+    def from_etcd_revision(self, revision: int) -> int:
         return revision - self.base + self.first
 
-    def theirs(self, revision: int) -> int:
+    def to_etcd_revision(self, revision: int) -> int:
         return revision - self.first + self.base
 
-    def expected(self, revision: int) -> int:
-        """The mod revision to compare with, where ours is expected; 0 stays 0, and what was never ours never fits."""
+    def expected_mod_revision(self, revision: int) -> int:
+        """The mod revision to compare with for one of ours. 0 stays 0; a revision before the store's start never
+        matches."""
         if not revision:
             return 0
-        return theirs if (theirs := self.theirs(revision)) > self.base else NEVER
+        return mod_revision if (mod_revision := self.to_etcd_revision(revision)) > self.base else NO_REVISION

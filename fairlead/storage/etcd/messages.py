@@ -1,18 +1,100 @@
-"""etcd's messages, those that we send and those that we read. Called by everything else in this package.
+"""The etcd messages that we send and receive.
 
-Requests are functions that give bytes, answers are values with a `parse`. The numbers are those of etcd's rpc.proto and
-kv.proto (API version 3), where fields keep their numbers for ever.
+Requests are functions that return bytes; responses are values with a `parse` method. Field numbers are those of
+etcd's rpc.proto and kv.proto (API version 3).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fairlead.storage.etcd.wire import data, fields, message, number
+# --- wire ---
+# The subset of the protobuf encoding that etcd's messages need: varints and byte strings.
+#
+# A message is a sequence of fields: number and wire type, then a varint, or a length and bytes. Fields with default
+# values are omitted, and unknown fields are skipped.
 
-NEVER = -1
+
+VARINT, BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}
+_UINT64_MASK = (1 << 64) - 1
+_SIGN_BIT = 1 << 63
+_ONE_BYTE_VARINTS = [bytes((value,)) for value in range(0x80)]
+"""The one-byte varints. All our tags are among them, because we send no field with a number above 15."""
+
+
+def encode_int(field: int, value: int) -> bytes:
+    """Encode an integer, enum or bool field. Negative values take ten bytes."""
+    return _ONE_BYTE_VARINTS[field << 3 | VARINT] + _encode_varint(value & _UINT64_MASK) if value else b""
+
+
+def encode_bytes(field: int, value: bytes) -> bytes:
+    """Encode a bytes or string field."""
+    return _ONE_BYTE_VARINTS[field << 3 | BYTES] + _encode_varint(len(value)) + value if value else b""
+
+
+def encode_message(field: int, value: bytes) -> bytes:
+    """Encode a nested message. Empty ones are not omitted."""
+    return _ONE_BYTE_VARINTS[field << 3 | BYTES] + _encode_varint(len(value)) + value
+
+
+def _encode_varint(value: int) -> bytes:
+    if value < 0x80:
+        return _ONE_BYTE_VARINTS[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_fields(encoded: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Iterate over fields as (number, integer value, bytes value). Raises ValueError for invalid protobuf."""
+    at, end = 0, len(encoded)
+    while at < end:
+        tag = encoded[at]
+        at += 1
+        if tag >= 0x80:
+            tag, at = _decode_varint(encoded, at - 1)
+        wire_type = tag & 7
+        if wire_type == VARINT:
+            value, at = _decode_varint(encoded, at)
+            yield tag >> 3, value - (1 << 64) if value & _SIGN_BIT else value, b""
+            continue
+        if wire_type == BYTES:
+            length, at = _decode_varint(encoded, at)
+        elif wire_type in _FIXED:
+            length = _FIXED[wire_type]
+        else:
+            raise ValueError(f"unknown wire type {wire_type}")
+        if at + length > end:
+            raise ValueError("the message ends within a field")
+        yield tag >> 3, 0, encoded[at : at + length]
+        at += length
+
+
+def _decode_varint(encoded: bytes, at: int) -> tuple[int, int]:
+    try:
+        byte = encoded[at]
+        at += 1
+        if byte < 0x80:
+            return byte, at
+        value, shift = byte & 0x7F, 7
+        while True:
+            byte = encoded[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, at
+            shift += 7
+    except IndexError:
+        raise ValueError("the message ends within a varint") from None
+
+
+NO_REVISION = -1
 """A mod revision that no key has."""
 
-# Compare.CompareTarget; Compare.CompareResult is always EQUAL, which is 0 and so left out.
+# Compare.CompareTarget. Compare.CompareResult is always EQUAL, which is 0 and thus omitted.
 _CREATE, _MOD = 1, 2
 
 
@@ -20,14 +102,14 @@ _CREATE, _MOD = 1, 2
 class KeyValue:
     key: bytes
     value: bytes
-    created: int
-    modified: int
+    create_revision: int
+    mod_revision: int
 
     @classmethod
     def parse(cls, encoded: bytes) -> "KeyValue":
         key = value = b""
         created = modified = 0
-        for field, integer, content in fields(encoded):
+        for field, integer, content in decode_fields(encoded):
             if field == 1:
                 key = content
             elif field == 2:
@@ -40,21 +122,21 @@ class KeyValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a range holds: as many records as were asked for, and whether there are more."""
+class RangeResponse:
+    """The response to a range request: the records, and whether there are more."""
 
     records: Sequence[KeyValue]
     more: bool
     revision: int
-    """Where the whole of etcd stood; 0 within a transaction, whose own revision it is."""
+    """etcd's current revision; 0 within a transaction, whose own revision applies."""
 
     @classmethod
-    def parse(cls, encoded: bytes) -> "Found":
+    def parse(cls, encoded: bytes) -> "RangeResponse":
         records: list[KeyValue] = []
         more, revision = False, 0
-        for field, integer, content in fields(encoded):
+        for field, integer, content in decode_fields(encoded):
             if field == 1:
-                revision = header_revision(content)
+                revision = parse_header_revision(content)
             elif field == 2:
                 records.append(KeyValue.parse(content))
             elif field == 3:
@@ -63,38 +145,38 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A transaction's answer: which branch was taken, at which revision, and what its ranges found."""
+class TxnResponse:
+    """The response to a transaction: which branch was executed, at which revision, and its range responses."""
 
     succeeded: bool
     revision: int
-    found: Sequence[Found]
+    ranges: Sequence[RangeResponse]
 
     @classmethod
-    def parse(cls, encoded: bytes) -> "Outcome":
+    def parse(cls, encoded: bytes) -> "TxnResponse":
         succeeded, revision = False, 0
-        found: list[Found] = []
-        for field, integer, content in fields(encoded):
+        found: list[RangeResponse] = []
+        for field, integer, content in decode_fields(encoded):
             if field == 1:
-                revision = header_revision(content)
+                revision = parse_header_revision(content)
             elif field == 2:
                 succeeded = bool(integer)
             elif field == 3:
-                found += [Found.parse(inner) for kind, _, inner in fields(content) if kind == 1]
+                found += [RangeResponse.parse(inner) for kind, _, inner in decode_fields(content) if kind == 1]
         return cls(succeeded, revision, found)
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """One key's change in a watch; `deleted` where there is no value left."""
+class WatchEvent:
+    """The change of one key in a watch."""
 
     record: KeyValue
     deleted: bool
 
     @classmethod
-    def parse(cls, encoded: bytes) -> "Happening":
+    def parse(cls, encoded: bytes) -> "WatchEvent":
         deleted, record = False, b""
-        for field, integer, content in fields(encoded):
+        for field, integer, content in decode_fields(encoded):
             if field == 1:
                 deleted = integer == 1
             elif field == 2:
@@ -103,27 +185,27 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """One message of a watch. `fragment` says that the same revision may go on in the next one."""
+class WatchResponse:
+    """One watch response. If `fragment` is set, the same revision may continue in the next one."""
 
     revision: int
     created: bool
     canceled: bool
-    compacted: int
+    compact_revision: int
     reason: str
     fragment: bool
-    happenings: Sequence[Happening]
+    events: Sequence[WatchEvent]
 
     @classmethod
-    def parse(cls, encoded: bytes) -> "Notice":
+    def parse(cls, encoded: bytes) -> "WatchResponse":
         numbers = dict.fromkeys((3, 4, 5, 7), 0)
         revision, reason = 0, ""
-        happenings: list[Happening] = []
-        for field, integer, content in fields(encoded):
+        happenings: list[WatchEvent] = []
+        for field, integer, content in decode_fields(encoded):
             if field == 11:
-                happenings.append(Happening.parse(content))
+                happenings.append(WatchEvent.parse(content))
             elif field == 1:
-                revision = header_revision(content)
+                revision = parse_header_revision(content)
             elif field == 6:
                 reason = content.decode(errors="replace")
             elif field in numbers:
@@ -131,65 +213,67 @@ class Notice:
         return cls(revision, bool(numbers[3]), bool(numbers[4]), numbers[5], reason, bool(numbers[7]), happenings)
 
 
-def header_revision(encoded: bytes) -> int:
-    return next((integer for field, integer, _ in fields(encoded) if field == 3), 0)
+def parse_header_revision(encoded: bytes) -> int:
+    return next((integer for field, integer, _ in decode_fields(encoded) if field == 3), 0)
 
 
-def lease_id(encoded: bytes) -> int:
-    return next((integer for field, integer, _ in fields(encoded) if field == 2), 0)
+def parse_lease_id(encoded: bytes) -> int:
+    return next((integer for field, integer, _ in decode_fields(encoded) if field == 2), 0)
 
 
-def token(encoded: bytes) -> str:
-    return next((content.decode() for field, _, content in fields(encoded) if field == 2), "")
+def parse_token(encoded: bytes) -> str:
+    return next((content.decode() for field, _, content in decode_fields(encoded) if field == 2), "")
 
 
-def find(key: bytes, end: bytes = b"", *, limit: int = 0, revision: int = 0, keys_only: bool = False) -> bytes:
-    """Keys from `key` up to `end` in order, or the one key; as of a revision, or now and linearizable."""
-    asked = data(1, key) + data(2, end) + number(3, limit) + number(4, revision)
-    return asked + number(8, keys_only)
+def range_request(key: bytes, end: bytes = b"", *, limit: int = 0, revision: int = 0, keys_only: bool = False) -> bytes:
+    """A range request for the keys from `key` to `end`, or for one key; at a revision, or linearizable."""
+    request = encode_bytes(1, key) + encode_bytes(2, end) + encode_int(3, limit) + encode_int(4, revision)
+    return request + encode_int(8, keys_only)
 
 
-def transaction(compares: Sequence[bytes], success: Sequence[bytes], failure: Sequence[bytes] = ()) -> bytes:
-    parts = [message(1, each) for each in compares]
-    parts += [message(2, each) for each in success]
-    parts += [message(3, each) for each in failure]
+def txn_request(compares: Sequence[bytes], success: Sequence[bytes], failure: Sequence[bytes] = ()) -> bytes:
+    parts = [encode_message(1, each) for each in compares]
+    parts += [encode_message(2, each) for each in success]
+    parts += [encode_message(3, each) for each in failure]
     return b"".join(parts)
 
 
-def if_modified_at(key: bytes, revision: int) -> bytes:
-    """Whether the key was last written at this revision; 0 says that it must not exist."""
-    return number(2, _MOD) + data(3, key) + number(6, revision)
+def compare_mod_revision(key: bytes, revision: int) -> bytes:
+    """Compare the mod revision of a key; 0 means that it must not exist."""
+    return encode_int(2, _MOD) + encode_bytes(3, key) + encode_int(6, revision)
 
 
-def if_created_at(key: bytes, revision: int) -> bytes:
-    return number(2, _CREATE) + data(3, key) + number(5, revision)
+def compare_create_revision(key: bytes, revision: int) -> bytes:
+    return encode_int(2, _CREATE) + encode_bytes(3, key) + encode_int(5, revision)
 
 
-def op_find(asked: bytes) -> bytes:
-    return message(1, asked)
+def op_range(request: bytes) -> bytes:
+    return encode_message(1, request)
 
 
 def op_put(key: bytes, value: bytes, lease: int = 0) -> bytes:
-    return message(2, data(1, key) + data(2, value) + number(3, lease))
+    return encode_message(2, encode_bytes(1, key) + encode_bytes(2, value) + encode_int(3, lease))
 
 
 def op_delete(key: bytes) -> bytes:
-    return message(3, data(1, key))
+    return encode_message(3, encode_bytes(1, key))
 
 
-def compaction(revision: int) -> bytes:
-    """Physical: answered once the rows are gone from the member's database, too."""
-    return number(1, revision) + number(2, 1)
+def compaction_request(revision: int) -> bytes:
+    """A compaction request. Physical: the response comes after the data was removed from the member's database."""
+    return encode_int(1, revision) + encode_int(2, 1)
 
 
-def watching(key: bytes, end: bytes, start: int) -> bytes:
-    """Events from `start` on, with word now and then when there are none, large answers in fragments."""
-    return message(1, data(1, key) + data(2, end) + number(3, start) + number(4, 1) + number(8, 1))
+def watch_request(key: bytes, end: bytes, start: int) -> bytes:
+    """A watch request from a revision on, with progress notifications and fragments."""
+    return encode_message(
+        1, encode_bytes(1, key) + encode_bytes(2, end) + encode_int(3, start) + encode_int(4, 1) + encode_int(8, 1)
+    )
 
 
-def lease(seconds: int) -> bytes:
-    return number(1, seconds)
+def lease_request(seconds: int) -> bytes:
+    return encode_int(1, seconds)
 
 
-def login(user: str, password: str) -> bytes:
-    return data(1, user.encode()) + data(2, password.encode())
+def auth_request(user: str, password: str) -> bytes:
+    return encode_bytes(1, user.encode()) + encode_bytes(2, password.encode())

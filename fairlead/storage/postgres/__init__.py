@@ -1,21 +1,19 @@
-"""The store for several replicas: one PostgreSQL database, any number of processes that use it at the same time.
+"""The store for several replicas: one PostgreSQL database.
 
-    store.py       PostgresStore: the contract, and who of the others does what
-    writer.py      commits: all that wait become one call of one function in the database; lost answers are looked up
-    session.py     the writer's connection
-    follower.py    the connection that listens: brings every replica's commits to this process's watches, in order
-    reader.py      the queries, and the few connections that they run on
-    compaction.py  forgetting history, in small steps
-    schema.py      the tables and the function; bringing an older database up to date
-    address.py     the URL, connecting, and what PostgreSQL's errors mean for people
+    store.py        PostgresStore: implements the contract
+    writer.py       group commits: pending commits become one call of a database function
+    follower.py     the LISTEN connection: delivers the commits of all replicas to this process's watches, in order
+    reader.py       the read queries and their connection pool
+    schema.py       tables, the commit function, migrations and compaction
+    connection.py   the URL, connecting, the writer's session, and error messages
 
-The database is a log, as with SQLite: every change is one row that is never altered; a deletion is a row without value.
+The database is a log, as with SQLite: every write is a row that is never updated; a deletion is a row without a
+value.
 
-Revisions are given out by a function in the database that holds one advisory lock until its transaction ends. So they
-become visible in their own order, whichever process writes. The function is a single call: the lock is never held
-across the network, and a replica that is stopped, slow or cut off cannot keep the others from writing.
-An advisory lock rather than a counter's row: a row that every commit updates leaves a dead version each time, and while
-anybody holds an old snapshot open (a backup does, for hours) all of them would have to be walked through.
+Revisions are allocated by a database function under an advisory lock that it holds until its transaction ends. So
+commits become visible in the order of their revisions. The lock is never held across a network round trip, so a
+paused or disconnected replica cannot block the others. A counter row instead of the lock would leave a dead tuple per
+commit, which could not be vacuumed during a long snapshot, such as a backup.
 """
 
 from fairlead.storage.postgres.store import PostgresStore

@@ -1,10 +1,10 @@
-"""The connection that listens. It brings every commit, whichever replica made it, to this process's watches, in order.
+"""The LISTEN connection, which delivers the commits of all replicas to this process's watches, in order.
 
-PostgreSQL notifies of each group of commits; what it does not tell, because the connection was down or the message was
-lost, is found by asking now and then. Either way the events are read from the log, from the last revision published on,
-so a connection that breaks and comes back leaves no gap and repeats nothing: the watches do not notice.
+PostgreSQL notifies of each group of commits; polling covers lost notifications. Either way the events are read from
+the log after the last published revision, so a reconnect causes neither gaps nor duplicates, and watches do not
+notice it.
 
-The writer hands over this process's own commits directly (`publish`), unless others' come before them.
+The writer publishes this process's own commits directly, unless commits of other replicas come before them.
 """
 
 import asyncio
@@ -16,65 +16,73 @@ from operator import attrgetter
 import structlog
 
 from fairlead.storage.contract import Event, Key
-from fairlead.storage.feed import Feed
-from fairlead.storage.postgres.address import PATIENCE_SECONDS, PAUSES, TROUBLE, Address, Connection, connect, explain
-from fairlead.storage.postgres.reader import LAST, Piece, Readers, Standing, replay_events
+from fairlead.storage.postgres.connection import (
+    DATABASE_ERRORS,
+    RETRY_DELAYS,
+    RETRY_TIMEOUT,
+    Connection,
+    PostgresAddress,
+    connect,
+    explain_error,
+)
+from fairlead.storage.postgres.reader import MAX_REVISION, EventChunk, PostgresReaderPool, StoreState, replay_events
+from fairlead.storage.watch_feed import WatchFeed
 
 POLL_SECONDS = 1.0
-PIECE_SECONDS = 10.0
+CHUNK_TIMEOUT = 10.0
 
 log = structlog.get_logger(__name__)
 
 
-class Follower:
-    def __init__(self, address: Address, readers: Readers, standing: Standing) -> None:
+class PostgresFollower:
+    def __init__(self, address: PostgresAddress, readers: PostgresReaderPool, state: StoreState) -> None:
         self._address = address
         self._readers = readers
         self._wake = asyncio.Event()
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self.feed = Feed(standing.revision, standing.compacted, self._replay)
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self.feed = WatchFeed(state.revision, state.compacted, self._replay)
         self.failure: str | None = None
-        """Why the database cannot be followed at the moment; None while all is well."""
-        self.lost: str | None = None
-        """Why it never can be again."""
+        """Why the database cannot be followed at the moment; None while it can."""
+        self.fatal_error: str | None = None
+        """A permanent error: the database is inconsistent with what was published."""
         self._task = asyncio.create_task(self._run(), name="follow PostgreSQL")
 
     async def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
-        """See `Store.watch`. Goes on with the next feed, where `_skip` has replaced one."""
-        feed: Feed | None = None
+        """See `Store.watch`. Continues with the new feed after `_skip_compacted` has replaced it."""
+        feed: WatchFeed | None = None
         while feed is not self.feed:
             feed = self.feed
-            async with aclosing(feed.follow(prefix, since)) as batches:  # type: ignore[type-var]
+            async with aclosing(feed.subscribe(prefix, since)) as batches:  # type: ignore[type-var]
                 async for batch in batches:
                     since = batch[-1].revision
                     yield batch
             since = max(since, feed.revision)
 
     def publish(self, commits: Iterable[tuple[int, Sequence[Event]]]) -> None:
-        """In order and without gaps; what is known already is passed over."""
+        """Publish commits, in order and without gaps. Those already published are skipped."""
         for revision, events in commits:
             if revision > self.feed.revision:
                 self.feed.publish(revision, events)
         still = []
-        for awaited, reached in self._waiting:
+        for awaited, reached in self._waiters:
             if awaited > self.feed.revision:
                 still.append((awaited, reached))
             else:
                 reached.set_result(None)
-        self._waiting = still
+        self._waiters = still
 
-    def hint(self, revision: int) -> None:
-        """The database has reached this revision."""
+    def notify(self, revision: int) -> None:
+        """Wake up if the database has reached a newer revision."""
         if revision > self.feed.revision:
             self._wake.set()
 
-    async def reach(self, revision: int) -> bool:
-        """Waits until all up to this revision, which the database has reached, is published. False if in vain."""
+    async def wait_until(self, revision: int) -> bool:
+        """Wait until everything up to this revision is published. False on timeout."""
         if revision > self.feed.revision:
             reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((revision, reached))
+            self._waiters.append((revision, reached))
             self._wake.set()
-            await asyncio.wait([reached], timeout=PATIENCE_SECONDS)
+            await asyncio.wait([reached], timeout=RETRY_TIMEOUT)
         return revision <= self.feed.revision
 
     async def close(self) -> None:
@@ -86,77 +94,79 @@ class Follower:
         attempt = 0
         while True:
             try:
-                async for _ in self._rounds():
-                    attempt, self.failure = 0, self.lost
-            except TROUBLE as error:
+                async for _ in self._catch_up_rounds():
+                    attempt, self.failure = 0, self.fatal_error
+            except DATABASE_ERRORS as error:
                 if self.failure is None:
-                    log.warning("the database cannot be followed; trying again", reason=str(error))
-                self.failure = str(explain(self._address, error))
-            await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
+                    log.warning("following the database failed; retrying", reason=str(error))
+                self.failure = str(explain_error(self._address, error))
+            await asyncio.sleep(RETRY_DELAYS[min(attempt, len(RETRY_DELAYS) - 1)])
             attempt += 1
 
-    async def _rounds(self) -> AsyncIterator[None]:
-        """Yields after each time it has caught up, for as long as the connection lasts."""
+    async def _catch_up_rounds(self) -> AsyncIterator[None]:
+        """Yields each time it has caught up, for as long as the connection lasts."""
         connection = await connect(self._address)
         try:
             connection.add_termination_listener(lambda _: self._wake.set())
-            await connection.add_listener(self._address.channel, self._hear)
+            await connection.add_listener(self._address.channel, self._on_notify)
             while True:
                 self._wake.clear()
                 await self._catch_up(connection)
                 yield
-                await self._pause()
+                await self._wait_for_notification()
         finally:
             connection.terminate()
 
-    async def _pause(self) -> None:
+    async def _wait_for_notification(self) -> None:
         try:
             async with asyncio.timeout(POLL_SECONDS):
                 await self._wake.wait()
         except TimeoutError:
             pass
 
-    def _hear(self, _connection: object, _process: int, _channel: str, payload: object) -> None:
-        self.hint(int(str(payload)))
+    def _on_notify(self, _connection: object, _process: int, _channel: str, payload: object) -> None:
+        self.notify(int(str(payload)))
 
     async def _catch_up(self, connection: Connection) -> None:
         reached = 0
-        while reached < LAST:
+        while reached < MAX_REVISION:
             since = self.feed.revision
-            async with asyncio.timeout(PIECE_SECONDS):
-                piece = await replay_events(connection, (), since, LAST)
+            async with asyncio.timeout(CHUNK_TIMEOUT):
+                piece = await replay_events(connection, (), since, MAX_REVISION)
             reached = piece.reached
-            if piece.standing.revision < since:
-                self.mistrust(piece.standing.revision, since)
+            if piece.state.revision < since:
+                self.mark_inconsistent(piece.state.revision, since)
                 return
-            # Held against where the feed is by now: the writer may have published what was forgotten meanwhile.
-            if piece.standing.compacted > self.feed.revision:
-                self._skip(piece.standing.compacted)
+            # Compare with the current revision: the writer may have published meanwhile.
+            if piece.state.compacted > self.feed.revision:
+                self._skip_compacted(piece.state.compacted)
                 reached = 0
                 continue
-            self.feed.compacted(piece.standing.compacted)
+            self.feed.set_oldest(piece.state.compacted)
             self.publish((revision, list(events)) for revision, events in groupby(piece.events, attrgetter("revision")))
 
-    def _skip(self, compacted: int) -> None:
-        """History was forgotten before it got here. A new feed begins after it; the watches of the old one go on
-        there and are told that they are too old."""
+    def _skip_compacted(self, compacted: int) -> None:
+        """History was compacted before it was read. Start a new feed after it; the watches of the old one continue
+        there and get Compacted."""
         old = self.feed
-        self.feed = Feed(compacted, compacted, self._replay)
-        old.compacted(compacted)
+        self.feed = WatchFeed(compacted, compacted, self._replay)
+        old.set_oldest(compacted)
         old.close()
         self.publish(())
 
-    def mistrust(self, revision: int, since: int) -> None:
-        """Commits that were acknowledged are gone. Revisions would be given out again, so nothing is right any more."""
-        if self.lost is not None:
+    def mark_inconsistent(self, revision: int, since: int) -> None:
+        """Acknowledged commits are lost. Revisions would be reused, so this process must not continue."""
+        if self.fatal_error is not None:
             return
-        self.lost = (
+        self.fatal_error = (
             f"{self._address.name}: the database has gone back from revision {since} to {revision}, perhaps after a "
-            "fail-over or the restoring of a backup; restart the server, and its clients list again"
+            "failover or a restore from a backup; restart the server, and its clients list again"
         )
-        log.error("the database has lost commits", reason=self.lost)
+        log.error("the database has lost acknowledged commits", reason=self.fatal_error)
 
     async def _replay(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
-        piece: Piece = await self._readers.ask(lambda connection: replay_events(connection, prefix, since, upto))
-        self.feed.compacted(piece.standing.compacted)
+        piece: EventChunk = await self._readers.run_query(
+            lambda connection: replay_events(connection, prefix, since, upto)
+        )
+        self.feed.set_oldest(piece.state.compacted)
         return piece.events, piece.reached

@@ -1,7 +1,7 @@
-"""Reading: the queries, and the few connections that they run on. Called by PostgresStore, Follower and compaction.
+"""Read queries and their connection pool. Used by the store, the follower and compaction.
 
-Each query is one statement, so that it sees one moment, and says beside its rows where the store stood then and how far
-it was compacted: a row that compaction has taken must not pass for one that never was.
+Each query is one statement, so that it sees one snapshot. It also returns the current and the compacted revision, so
+that a row deleted by compaction is not mistaken for one that never existed.
 """
 
 import asyncio
@@ -12,30 +12,30 @@ from typing import TypeVar, cast
 
 import asyncpg
 
+from fairlead.storage.commit import pack_key, prefix_range, unpack_key
 from fairlead.storage.contract import Event, Key, Record
-from fairlead.storage.feed import EVENT_BYTES, PIECE_BYTES
-from fairlead.storage.keys import pack, prefix_range, unpack
-from fairlead.storage.postgres.address import (
-    PATIENCE_SECONDS,
-    PAUSES,
-    TROUBLE,
-    Address,
+from fairlead.storage.postgres.connection import (
+    DATABASE_ERRORS,
+    RETRY_DELAYS,
+    RETRY_TIMEOUT,
     Connection,
+    PostgresAddress,
     connection_arguments,
-    explain,
+    explain_error,
 )
-from fairlead.storage.postgres.schema import NOW
+from fairlead.storage.postgres.schema import SELECT_STATE
+from fairlead.storage.watch_feed import CHUNK_BYTES, EVENT_OVERHEAD_BYTES
 
-CONNECTIONS = 4
-READ_SECONDS = 30.0
-PIECE_ROWS = 512
-LAST = 2**63 - 1
-"""Later than any revision."""
+MAX_READ_CONNECTIONS = 4
+READ_TIMEOUT = 30.0
+CHUNK_ROWS = 512
+MAX_REVISION = 2**63 - 1
+"""Greater than any revision."""
 
 READ = "SELECT value, revision FROM log WHERE key = $1 ORDER BY revision DESC LIMIT 1"
 
 SCAN = f"""
-    WITH now AS MATERIALIZED ({NOW})
+    WITH now AS MATERIALIZED ({SELECT_STATE})
     SELECT now.revision AS now, now.compacted, page.key, page.value, page.revision
     FROM now LEFT JOIN (
         SELECT * FROM (
@@ -47,18 +47,18 @@ SCAN = f"""
     ORDER BY page.key
 """
 
-# Looks at the sizes of a few rows first, which does not fetch them, and then takes whole commits up to about a piece.
-# IS TRUE keeps PostgreSQL from walking the index on keys, and then sorting: history is read in its own order.
+# Reads the sizes of some rows first, without fetching their values, and then whole commits of about one chunk. IS
+# TRUE keeps PostgreSQL from using the index on keys and then sorting; the primary key is already in history order.
 REPLAY = f"""
-    WITH now AS MATERIALIZED ({NOW}), row AS (
-        SELECT revision, place, {EVENT_BYTES} + coalesce(octet_length(value), 0) AS weight FROM log
+    WITH now AS MATERIALIZED ({SELECT_STATE}), row AS (
+        SELECT revision, place, {EVENT_OVERHEAD_BYTES} + coalesce(octet_length(value), 0) AS weight FROM log
         WHERE revision > $1 AND revision <= $2 AND (key >= $3 AND key < $4) IS TRUE
-        ORDER BY revision, place LIMIT {PIECE_ROWS}
+        ORDER BY revision, place LIMIT {CHUNK_ROWS}
     ), span AS (
         SELECT revision, sum(weight) OVER (ORDER BY revision, place) - weight AS before FROM row
     ), bound AS MATERIALIZED (
-        SELECT CASE WHEN count(*) < {PIECE_ROWS} AND coalesce(max(before), 0) <= {PIECE_BYTES} THEN $2
-            ELSE max(revision) FILTER (WHERE before <= {PIECE_BYTES}) END AS reached FROM span
+        SELECT CASE WHEN count(*) < {CHUNK_ROWS} AND coalesce(max(before), 0) <= {CHUNK_BYTES} THEN $2
+            ELSE max(revision) FILTER (WHERE before <= {CHUNK_BYTES}) END AS reached FROM span
     )
     SELECT now.revision AS now, now.compacted, bound.reached, log.revision, log.key, log.value
     FROM now CROSS JOIN bound LEFT JOIN log
@@ -70,55 +70,55 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StoreState:
     revision: int
     compacted: int
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Some history: whole commits, and the revision reached by them."""
+class EventChunk:
+    """A part of the history: whole commits, and the revision they reach."""
 
     events: Sequence[Event]
     reached: int
-    standing: Standing
+    state: StoreState
 
 
-class Readers:
-    def __init__(self, address: Address, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
+class PostgresReaderPool:
+    def __init__(self, address: PostgresAddress, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
         self._address = address
         self._pool = pool
 
     @classmethod
-    async def open(cls, address: Address) -> "Readers":
-        """Connects when first asked."""
-        pool = asyncpg.create_pool(min_size=0, max_size=CONNECTIONS, **connection_arguments(address))
+    async def open(cls, address: PostgresAddress) -> "PostgresReaderPool":
+        """Connections are opened on demand."""
+        pool = asyncpg.create_pool(min_size=0, max_size=MAX_READ_CONNECTIONS, **connection_arguments(address))
         return cls(address, await pool)
 
-    async def ask(self, query: Callable[[Connection], Awaitable[T]]) -> T:
-        """Again and again for a while, if the connection breaks: so only what may be done twice. Raises Unavailable."""
+    async def run_query(self, query: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run a query, with retries while the connection breaks, so it must be idempotent. Raises StoreUnavailable."""
         started = time.monotonic()
         for attempt in range(1_000):
             try:
-                async with asyncio.timeout(READ_SECONDS), self._pool.acquire() as connection:
-                    # What the pool hands out stands in for a connection, and has all its methods.
+                async with asyncio.timeout(READ_TIMEOUT), self._pool.acquire() as connection:
+                    # The pool returns a proxy with all methods of a connection.
                     return await query(cast(Connection, connection))
-            except TROUBLE as error:
-                if not is_passing(error) or time.monotonic() - started > PATIENCE_SECONDS:
-                    raise explain(self._address, error) from error
-            await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
-        raise AssertionError("the time is over long before the attempts are")
+            except DATABASE_ERRORS as error:
+                if not is_transient(error) or time.monotonic() - started > RETRY_TIMEOUT:
+                    raise explain_error(self._address, error) from error
+            await asyncio.sleep(RETRY_DELAYS[min(attempt, len(RETRY_DELAYS) - 1)])
+        raise AssertionError("the timeout expires long before the attempts run out")
 
     async def close(self) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(RETRY_TIMEOUT):
                 await self._pool.close()
-        except TROUBLE:
+        except DATABASE_ERRORS:
             self._pool.terminate()
 
 
-def is_passing(error: BaseException) -> bool:
-    """Whether trying again soon may help: the connection broke, or the database is just restarting."""
+def is_transient(error: BaseException) -> bool:
+    """Whether a retry may help: the connection broke, or the database is restarting."""
     if isinstance(error, TimeoutError):
         return False
     if isinstance(error, asyncpg.PostgresError):
@@ -126,28 +126,28 @@ def is_passing(error: BaseException) -> bool:
     return True
 
 
-async def ask_standing(connection: Connection) -> Standing:
-    row = await connection.fetchrow(NOW)
+async def fetch_state(connection: Connection) -> StoreState:
+    row = await connection.fetchrow(SELECT_STATE)
     assert row is not None
-    return Standing(row["revision"], row["compacted"])
+    return StoreState(row["revision"], row["compacted"])
 
 
 async def read_record(connection: Connection, key: Key) -> Record | None:
-    row = await connection.fetchrow(READ, pack(key))
+    row = await connection.fetchrow(READ, pack_key(key))
     return Record(key, row["value"], row["revision"]) if row is not None and row["value"] is not None else None
 
 
 async def scan_records(
     connection: Connection, bounds: tuple[bytes, bytes], limit: int, at: int
-) -> tuple[list[Record], bool, Standing]:
-    """The records, whether there are more of them, and where the store stood."""
+) -> tuple[list[Record], bool, StoreState]:
+    """The records, whether there are more, and the state of the store."""
     rows = await connection.fetch(SCAN, *bounds, at, limit + 1 if limit else None)
-    standing = Standing(rows[0]["now"], rows[0]["compacted"])
-    records = [Record(unpack(row["key"]), row["value"], row["revision"]) for row in rows if row["key"] is not None]
-    return records[: limit or None], bool(limit) and len(records) > limit, standing
+    state = StoreState(rows[0]["now"], rows[0]["compacted"])
+    records = [Record(unpack_key(row["key"]), row["value"], row["revision"]) for row in rows if row["key"] is not None]
+    return records[: limit or None], bool(limit) and len(records) > limit, state
 
 
-async def replay_events(connection: Connection, prefix: Key, since: int, upto: int) -> Piece:
+async def replay_events(connection: Connection, prefix: Key, since: int, upto: int) -> EventChunk:
     rows = await connection.fetch(REPLAY, since, upto, *prefix_range(prefix))
-    events = [Event(unpack(row["key"]), row["value"], row["revision"]) for row in rows if row["key"] is not None]
-    return Piece(events, rows[0]["reached"], Standing(rows[0]["now"], rows[0]["compacted"]))
+    events = [Event(unpack_key(row["key"]), row["value"], row["revision"]) for row in rows if row["key"] is not None]
+    return EventChunk(events, rows[0]["reached"], StoreState(rows[0]["now"], rows[0]["compacted"]))

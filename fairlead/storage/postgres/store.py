@@ -1,7 +1,7 @@
-"""PostgresStore: the contract over one PostgreSQL database. Opened by `open_store`.
+"""PostgresStore: implements the contract with a PostgreSQL database.
 
-Reads go to Readers, writes to the Writer's queue, watches to the Follower's feed. Every read asks the database: another
-replica may have written since.
+Reads go to the connection pool, writes to the writer's queue, watches to the follower's feed. Every read queries the
+database, because other replicas may have written.
 """
 
 import asyncio
@@ -10,117 +10,134 @@ from typing import TypeVar
 
 import asyncpg
 
-from fairlead.storage.commits import prepare
+from fairlead.storage.commit import prefix_range, prepare_commit
 from fairlead.storage.contract import (
     FIRST_REVISION,
-    Change,
-    Check,
     Compacted,
     Event,
     Key,
     Page,
+    Precondition,
     Record,
-    Unavailable,
+    StoreUnavailable,
+    Write,
 )
-from fairlead.storage.keys import prefix_range
-from fairlead.storage.postgres.address import TROUBLE, Address, Connection, connect, explain, parse_address
-from fairlead.storage.postgres.compaction import scrub, set_compacted, sweep
-from fairlead.storage.postgres.follower import Follower
-from fairlead.storage.postgres.reader import LAST, Readers, Standing, ask_standing, read_record, scan_records
-from fairlead.storage.postgres.schema import migrate
-from fairlead.storage.postgres.writer import CLOSED, Commit, Errand, Writer
+from fairlead.storage.postgres.connection import (
+    DATABASE_ERRORS,
+    Connection,
+    PostgresAddress,
+    connect,
+    explain_error,
+    parse_address,
+)
+from fairlead.storage.postgres.follower import PostgresFollower
+from fairlead.storage.postgres.reader import (
+    MAX_REVISION,
+    PostgresReaderPool,
+    StoreState,
+    fetch_state,
+    read_record,
+    scan_records,
+)
+from fairlead.storage.postgres.schema import migrate, purge_deleted, set_compacted, sweep
+from fairlead.storage.postgres.writer import CLOSED_MESSAGE, CommitJob, MaintenanceJob, PostgresWriter
 
 MAX_KEY_BYTES = 2_500
-"""A little less than an entry in PostgreSQL's index holds."""
+"""Slightly less than the maximum size of an index entry."""
 
 T = TypeVar("T")
 
 
 class PostgresStore:
-    def __init__(self, address: Address, readers: Readers, standing: Standing) -> None:
+    def __init__(self, address: PostgresAddress, readers: PostgresReaderPool, state: StoreState) -> None:
         self._address = address
         self._readers = readers
-        self._follower = Follower(address, readers, standing)
-        self._writer = Writer(address, self._follower)
+        self._follower = PostgresFollower(address, readers, state)
+        self._writer = PostgresWriter(address, self._follower)
         self._closing: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
-        self._question: asyncio.Task[Standing] | None = None
+        self._state_lock = asyncio.Lock()
+        self._state_query: asyncio.Task[StoreState] | None = None
 
     @classmethod
     async def open(cls, url: str, first: int = FIRST_REVISION) -> "PostgresStore":
-        """Creates the tables or brings them up to date. The store then stands at `first` at least: one that is below
-        forgets its history. ValueError for the URL, Unavailable says what to do."""
+        """Open the store, creating or upgrading its tables. Its revision is then at least `first`; raising it
+        discards the history.
+
+        Raises ValueError for an invalid URL, StoreUnavailable with advice otherwise.
+        """
         address = parse_address(url)
         try:
             connection = await connect(address)
             try:
                 await migrate(connection, address, first)
-                standing = await ask_standing(connection)
+                state = await fetch_state(connection)
             finally:
                 connection.terminate()
-            return cls(address, await Readers.open(address), standing)
+            return cls(address, await PostgresReaderPool.open(address), state)
         except asyncpg.ClientConfigurationError as error:
             raise ValueError(str(error)) from error
-        except TROUBLE as error:
-            raise explain(address, error) from error
+        except DATABASE_ERRORS as error:
+            raise explain_error(address, error) from error
 
     async def read(self, key: Key) -> Record | None:
-        return await self._ask(lambda connection: read_record(connection, key))
+        return await self._query(lambda connection: read_record(connection, key))
 
     async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
         bounds = prefix_range(prefix, after)
-        upto = LAST if at is None else at
-        records, more, standing = await self._ask(lambda connection: scan_records(connection, bounds, limit, upto))
-        at = min(upto, standing.revision)
-        if at < standing.compacted:
-            raise Compacted(at, standing.compacted)
+        upto = MAX_REVISION if at is None else at
+        records, more, state = await self._query(lambda connection: scan_records(connection, bounds, limit, upto))
+        at = min(upto, state.revision)
+        if at < state.compacted:
+            raise Compacted(at, state.compacted)
         return Page(records, at, more)
 
-    async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
-        commit = prepare(changes, checks)
-        if any(len(packed) > MAX_KEY_BYTES for packed in commit.changed):
-            raise ValueError(f"a key holds at most {MAX_KEY_BYTES:,} bytes; choose shorter names")
-        self._refuse_closed()
-        return await self._writer.do(Commit(commit, asyncio.get_running_loop().create_future()))
+    async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
+        commit = prepare_commit(writes, preconditions)
+        if any(len(packed) > MAX_KEY_BYTES for packed in commit.write_keys):
+            raise ValueError(f"a key may have at most {MAX_KEY_BYTES:,} bytes; use shorter names")
+        self._check_open()
+        return await self._writer.submit(CommitJob(commit, asyncio.get_running_loop().create_future()))
 
     def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
         return self._follower.watch(prefix, since)
 
     async def revision(self) -> int:
-        standing = await self._standing()
-        self._follower.hint(standing.revision)
-        return standing.revision
+        state = await self._fetch_state()
+        self._follower.notify(state.revision)
+        return state.revision
 
-    def known_revision(self) -> None:
+    def local_revision(self) -> None:
         return None
 
     async def oldest(self) -> int:
-        return (await self._standing()).compacted
+        return (await self._fetch_state()).compacted
 
     async def compact(self, before: int) -> None:
-        standing = await self._standing()
-        before = min(before, standing.revision)
-        # So that this replica's own watches, which may be a moment behind, are not overtaken.
-        if not await self._follower.reach(before):
-            raise Unavailable(self._follower.failure or f"{self._address.name}: its history is followed too slowly")
-        await self._ask(lambda connection: set_compacted(connection, before))
-        self._follower.feed.compacted(before)
-        while await self._ask(sweep):
+        state = await self._fetch_state()
+        before = min(before, state.revision)
+        # So that compaction does not overtake this replica's own watches.
+        if not await self._follower.wait_until(before):
+            raise StoreUnavailable(self._follower.failure or f"{self._address.name}: following its history is too slow")
+        await self._query(lambda connection: set_compacted(connection, before))
+        self._follower.feed.set_oldest(before)
+        while await self._query(sweep):
             pass
 
-    async def scrub(self) -> None:
-        self._refuse_closed()
-        await self._do(Errand(lambda: scrub(self._address), asyncio.get_running_loop().create_future()))
+    async def purge_deleted(self) -> None:
+        self._check_open()
+        await self._submit(
+            MaintenanceJob(lambda: purge_deleted(self._address), asyncio.get_running_loop().create_future())
+        )
 
-    async def check(self) -> None:
-        self._refuse_closed()
+    async def check_writable(self) -> None:
+        self._check_open()
         if self._writer.failure is not None or self._follower.failure is not None:
-            await self._do(Errand(None, asyncio.get_running_loop().create_future()))
+            await self._submit(MaintenanceJob(None, asyncio.get_running_loop().create_future()))
 
     async def close(self) -> None:
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name="close the store")
-        # Whoever else waits for the end, or gives up waiting, does not disturb it.
+        # Shielded: a cancelled caller must not cancel the close for the others.
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
@@ -128,29 +145,29 @@ class PostgresStore:
         await self._follower.close()
         await self._readers.close()
 
-    async def _do(self, errand: Errand) -> None:
-        await self._writer.do(errand)
+    async def _submit(self, job: MaintenanceJob) -> None:
+        await self._writer.submit(job)
 
-    async def _ask(self, query: Callable[[Connection], Awaitable[T]]) -> T:
-        self._refuse_closed()
-        return await self._readers.ask(query)
+    async def _query(self, query: Callable[[Connection], Awaitable[T]]) -> T:
+        self._check_open()
+        return await self._readers.run_query(query)
 
-    async def _standing(self) -> Standing:
-        """Where the database stands, asked after the call. Those who come while a question waits for the one before
-        it to be answered share it."""
-        self._refuse_closed()
-        if self._question is None:
-            self._question = asyncio.create_task(self._ask_standing())
-        return await asyncio.shield(self._question)
+    async def _fetch_state(self) -> StoreState:
+        """The state of the store, queried after this call. Calls that arrive while a query waits for the previous one
+        share it."""
+        self._check_open()
+        if self._state_query is None:
+            self._state_query = asyncio.create_task(self._query_state())
+        return await asyncio.shield(self._state_query)
 
-    async def _ask_standing(self) -> Standing:
-        async with self._turn:
-            # From here on it is too late to join in.
-            self._question = None
-            return await self._readers.ask(ask_standing)
+    async def _query_state(self) -> StoreState:
+        async with self._state_lock:
+            # Later calls must not share this query any more.
+            self._state_query = None
+            return await self._readers.run_query(fetch_state)
 
-    def _refuse_closed(self) -> None:
+    def _check_open(self) -> None:
         if self._closing is not None:
-            raise Unavailable(CLOSED)
-        if self._follower.lost is not None:
-            raise Unavailable(self._follower.lost)
+            raise StoreUnavailable(CLOSED_MESSAGE)
+        if self._follower.fatal_error is not None:
+            raise StoreUnavailable(self._follower.fatal_error)

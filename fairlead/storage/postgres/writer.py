@@ -1,12 +1,12 @@
-"""Commits. All that wait when the last answer has come become one call of `commit_group`: one wait for the disk.
+"""Group commits: all commits that are pending when the previous group returns become one call of `commit_group`.
 
-Called by PostgresStore, which puts jobs on the queue. One group is under way at a time. When it is answered, its events
-go to the watches and then its callers hear of it.
+One group is in flight at a time. When its result arrives, its events are published to the watches, and then its
+callers are answered.
 
-A connection that breaks during a commit leaves the question whether the commit happened. Every group has a number, and
-leaves a row under it. On the next connection the writer puts such a row there itself: either it finds the group's own,
-with its answers, or from then on the group can no longer happen and is tried again. If the database does not come back
-in time, the callers are told that nobody knows.
+If the connection breaks during a commit, its outcome is unknown. Every group has a number and leaves a row under it.
+On the next connection the writer tries to insert that row itself. Either the row exists, with the group's result, or
+the group can no longer be committed and is retried. If the database does not come back in time, the callers get an
+error that says the outcome is unknown.
 """
 
 import asyncio
@@ -17,62 +17,69 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from fairlead.storage.commits import Prepared
-from fairlead.storage.contract import Change, Check, Conflict, Event, StorageError, Unavailable
-from fairlead.storage.postgres.address import PATIENCE_SECONDS, PAUSES, TROUBLE, Address, explain
-from fairlead.storage.postgres.follower import Follower
-from fairlead.storage.postgres.reader import is_passing
-from fairlead.storage.postgres.session import Outcome, Session
+from fairlead.storage.commit import PreparedCommit
+from fairlead.storage.contract import Event, Precondition, RevisionConflict, StorageError, StoreUnavailable, Write
+from fairlead.storage.postgres.connection import (
+    DATABASE_ERRORS,
+    RETRY_DELAYS,
+    RETRY_TIMEOUT,
+    GroupOutcome,
+    PostgresAddress,
+    WriterSession,
+    explain_error,
+)
+from fairlead.storage.postgres.follower import PostgresFollower
+from fairlead.storage.postgres.reader import is_transient
 
-GROUP_COMMITS = 512
-GROUP_BYTES = 8 * 1024 * 1024
+MAX_GROUP_COMMITS = 512
+MAX_GROUP_BYTES = 8 * 1024 * 1024
 
-CLOSED = "the store is closed"
-DIED = "the store has stopped after an internal error, which the log shows; restart the server"
-UNKNOWN = "; whether this write has happened is not known, so look before you repeat it"
+CLOSED_MESSAGE = "the store is closed"
+STOPPED_MESSAGE = "the store has stopped after an internal error; see the log and restart the server"
+UNKNOWN_OUTCOME_MESSAGE = "; it is unknown whether this write was committed, so check before you repeat it"
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    prepared: Prepared
+class CommitJob:
+    prepared: PreparedCommit
     done: asyncio.Future[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
-    """Something else to do while no commit is under way. None as `work`: find out whether a write succeeds."""
+class MaintenanceJob:
+    """Other work that must not overlap with a commit. If `work` is None, try whether a write succeeds."""
 
     work: Callable[[], Awaitable[None]] | None
     done: asyncio.Future[int]
 
 
-class Writer:
-    def __init__(self, address: Address, follower: Follower) -> None:
+class PostgresWriter:
+    def __init__(self, address: PostgresAddress, follower: PostgresFollower) -> None:
         self._address = address
         self._follower = follower
-        self._jobs: deque[Commit | Errand] = deque()
-        self._current: Sequence[Commit | Errand] = ()
+        self._jobs: deque[CommitJob | MaintenanceJob] = deque()
+        self._current: Sequence[CommitJob | MaintenanceJob] = ()
         self._wake = asyncio.Event()
-        self._session: Session | None = None
-        self._settling: set[asyncio.Task[None]] = set()
+        self._session: WriterSession | None = None
+        self._delayed_answers: set[asyncio.Task[None]] = set()
         self._stopping = False
         self.failure: str | None = None
-        """Why the last attempt to write failed; None while all is well."""
+        """Why the last write failed; None if it succeeded."""
         self._task = asyncio.create_task(self._run(), name="write to PostgreSQL")
 
-    async def do(self, job: Commit | Errand) -> int:
+    async def submit(self, job: CommitJob | MaintenanceJob) -> int:
         if self._stopping or self._task.done():
-            raise Unavailable(CLOSED if self._stopping else DIED)
+            raise StoreUnavailable(CLOSED_MESSAGE if self._stopping else STOPPED_MESSAGE)
         self._jobs.append(job)
         self._wake.set()
         return await job.done
 
     async def close(self) -> None:
-        """After all that waits."""
+        """Close after all pending jobs."""
         self._stopping = True
         self._wake.set()
         await asyncio.gather(self._task, return_exceptions=True)
-        await asyncio.gather(*self._settling)
+        await asyncio.gather(*self._delayed_answers)
         self._drop_session()
 
     async def _run(self) -> None:
@@ -81,116 +88,121 @@ class Writer:
                 if not self._jobs:
                     self._wake.clear()
                     await self._wake.wait()
-                elif isinstance(job := self._jobs[0], Errand):
+                elif isinstance(job := self._jobs[0], MaintenanceJob):
                     self._current = [self._jobs.popleft()]
-                    await self._run_errand(job)
+                    await self._run_maintenance(job)
                 else:
-                    self._current = group = self._take()
+                    self._current = group = self._next_group()
                     await self._commit(group)
                 self._current = ()
         finally:
-            # Also when the task dies of a bug: its callers must not wait for ever.
+            # Also if the task crashes: callers must not wait forever.
             for left in (*self._current, *self._jobs):
-                _settle(left.done, Unavailable(DIED))
+                _resolve(left.done, StoreUnavailable(STOPPED_MESSAGE))
 
-    def _take(self) -> list[Commit]:
-        """The commits that wait, up to one that names what an earlier one writes, or writes what it names."""
-        group: list[Commit] = []
+    def _next_group(self) -> list[CommitJob]:
+        """The pending commits, up to one that shares a key with an earlier one, unless both only check it."""
+        group: list[CommitJob] = []
         written: set[bytes] = set()
         checked: set[bytes] = set()
         weight = 0
-        while self._jobs and len(group) < GROUP_COMMITS and weight < GROUP_BYTES:
+        while self._jobs and len(group) < MAX_GROUP_COMMITS and weight < MAX_GROUP_BYTES:
             job = self._jobs[0]
-            if isinstance(job, Errand):
+            if isinstance(job, MaintenanceJob):
                 break
             commit = job.prepared
-            if not (written.isdisjoint((*commit.changed, *commit.checked)) and checked.isdisjoint(commit.changed)):
+            if not (
+                written.isdisjoint((*commit.write_keys, *commit.precondition_keys))
+                and checked.isdisjoint(commit.write_keys)
+            ):
                 break
-            written.update(commit.changed)
-            checked.update(commit.checked)
-            weight += sum([len(change.value or b"") for change in commit.changes])
+            written.update(commit.write_keys)
+            checked.update(commit.precondition_keys)
+            weight += sum([len(change.value or b"") for change in commit.writes])
             self._jobs.popleft()
             group.append(job)
         return group
 
-    async def _commit(self, group: list[Commit]) -> None:
+    async def _commit(self, group: list[CommitJob]) -> None:
         known = self._follower.feed.revision
         try:
-            outcome = await self._outcome([job.prepared for job in group])
+            outcome = await self._commit_group([job.prepared for job in group])
             if outcome.base < known:
-                self._follower.mistrust(outcome.base, known)
-                raise Unavailable(self._follower.lost)
-        except Unavailable as failure:
+                self._follower.mark_inconsistent(outcome.base, known)
+                raise StoreUnavailable(self._follower.fatal_error)
+        except StoreUnavailable as failure:
             self.failure = str(failure)
             for job in group:
-                _settle(job.done, Unavailable(*failure.args))
+                _resolve(job.done, StoreUnavailable(*failure.args))
             return
         self.failure = None
         if outcome.base <= self._follower.feed.revision:
             self._answer(group, outcome)
             return
-        # Others' commits come first. The next group need not wait for that.
-        task = asyncio.create_task(self._answer_later(group, outcome))
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+        # Commits of other replicas must be published first. The next group need not wait for that.
+        task = asyncio.create_task(self._answer_when_caught_up(group, outcome))
+        self._delayed_answers.add(task)
+        task.add_done_callback(self._delayed_answers.discard)
 
-    async def _answer_later(self, group: list[Commit], outcome: Outcome) -> None:
-        # In vain if the follower is away. They have happened, so that is the answer; the watches hear of them later.
-        await self._follower.reach(outcome.base)
+    async def _answer_when_caught_up(self, group: list[CommitJob], outcome: GroupOutcome) -> None:
+        # This times out if the follower is disconnected. The commits are durable, so answer anyway; watches get them
+        # later.
+        await self._follower.wait_until(outcome.base)
         self._answer(group, outcome)
 
-    def _answer(self, group: list[Commit], outcome: Outcome) -> None:
+    def _answer(self, group: list[CommitJob], outcome: GroupOutcome) -> None:
         if outcome.base <= self._follower.feed.revision:
             held = [(job, revision) for job, revision in zip(group, outcome.revisions, strict=True) if revision]
             self._follower.publish([(revision, _events(job.prepared, revision)) for job, revision in held])
-        for place, job in enumerate(group):
-            _settle(job.done, outcome.revisions[place] or _conflict(job.prepared, outcome, place))
+        for position, job in enumerate(group):
+            _resolve(job.done, outcome.revisions[position] or _conflict(job.prepared, outcome, position))
 
-    async def _run_errand(self, job: Errand) -> None:
+    async def _run_maintenance(self, job: MaintenanceJob) -> None:
         try:
             if job.work is not None:
                 await job.work()
             else:
-                await (await self._connected()).probe()
-        except TROUBLE as error:
+                await (await self._ensure_session()).probe()
+        except DATABASE_ERRORS as error:
             self._drop_session()
-            failure = explain(self._address, error)
+            failure = explain_error(self._address, error)
             self.failure = str(failure)
-            _settle(job.done, failure)
+            _resolve(job.done, failure)
         else:
             self.failure = None
-            _settle(job.done, 0)
+            _resolve(job.done, 0)
 
-    async def _outcome(self, group: Sequence[Prepared]) -> Outcome:
-        """What became of the group, for certain; Unavailable if it did not happen or that cannot be found out."""
+    async def _commit_group(self, group: Sequence[PreparedCommit]) -> GroupOutcome:
+        """Commit a group and return its definite result. Raises StoreUnavailable if it failed or the outcome is
+        unknown."""
         unknown: tuple[int, int] | None = None
         deadline = 0.0
         attempt = 0
         while True:
             try:
-                session = await self._connected()
+                session = await self._ensure_session()
                 if unknown is not None:
-                    if outcome := await session.look_up(*unknown):
+                    if outcome := await session.resolve_group(*unknown):
                         return outcome
                     unknown = None
-                unknown = session.begin()
+                unknown = session.next_group_id()
                 return await session.commit(group, self._address.channel)
-            except TROUBLE as error:
+            except DATABASE_ERRORS as error:
                 self._drop_session()
                 if isinstance(error, asyncpg.PostgresError) and getattr(error, "severity_en", "") == "ERROR":
-                    unknown = None  # the database says itself that it has undone all of it
-                deadline = deadline or time.monotonic() + PATIENCE_SECONDS
-                hopeful = is_passing(error) or unknown is not None
+                    unknown = None  # the database reports that it has rolled back
+                deadline = deadline or time.monotonic() + RETRY_TIMEOUT
+                hopeful = is_transient(error) or unknown is not None
                 if not hopeful or time.monotonic() > deadline:
-                    failure = explain(self._address, error)
-                    raise Unavailable(f"{failure}{UNKNOWN if unknown else ''}") from error
-            await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
+                    failure = explain_error(self._address, error)
+                    raise StoreUnavailable(f"{failure}{UNKNOWN_OUTCOME_MESSAGE if unknown else ''}") from error
+            await asyncio.sleep(RETRY_DELAYS[min(attempt, len(RETRY_DELAYS) - 1)])
             attempt += 1
 
-    async def _connected(self) -> Session:
+    async def _ensure_session(self) -> WriterSession:
         if self._session is None or self._session.is_closed():
             self._drop_session()
-            self._session = await Session.open(self._address)
+            self._session = await WriterSession.open(self._address)
         return self._session
 
     def _drop_session(self) -> None:
@@ -199,19 +211,19 @@ class Writer:
             self._session = None
 
 
-def _events(commit: Prepared, revision: int) -> list[Event]:
-    return [Event(change.key, change.value, revision) for change in commit.changes]
+def _events(commit: PreparedCommit, revision: int) -> list[Event]:
+    return [Event(change.key, change.value, revision) for change in commit.writes]
 
 
-def _conflict(commit: Prepared, outcome: Outcome, place: int) -> Conflict:
-    wishes: list[Change | Check] = [*commit.changes, *commit.checks]
-    wish = wishes[outcome.wrong[place] or 0]
-    return Conflict(wish.key, wish.expected, outcome.actual[place])
+def _conflict(commit: PreparedCommit, outcome: GroupOutcome, position: int) -> RevisionConflict:
+    wishes: list[Write | Precondition] = [*commit.writes, *commit.preconditions]
+    expectation = wishes[outcome.conflict_positions[position] or 0]
+    return RevisionConflict(expectation.key, expectation.expected_revision, outcome.actual[position])
 
 
-def _settle(done: "asyncio.Future[int]", answer: int | StorageError) -> None:
+def _resolve(done: "asyncio.Future[int]", answer: int | StorageError) -> None:
     if done.done():
-        return  # the caller was cancelled and no longer wants to know
+        return  # the caller was cancelled
     if isinstance(answer, StorageError):
         done.set_exception(answer)
     else:

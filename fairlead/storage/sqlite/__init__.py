@@ -1,12 +1,12 @@
-"""The store for one server: one SQLite file, one process that has it open.
+"""The store for one server: one SQLite file, opened by one process.
 
-    store.py     SqliteStore: the contract, in the event loop's thread, and the way from there to the threads below
-    writer.py    the one thread that writes: takes all commits that wait and makes one transaction of them
-    reader.py    the few threads that read, each with a connection of its own
-    file.py      opening: the lock, the settings, the schema; and what SQLite's errors mean for people
+    store.py      SqliteStore: implements the contract on the event loop and passes work to the threads below
+    writer.py     the writer thread, which combines pending commits into one transaction
+    reader.py     the reader threads, each with its own connection; snapshots of a file in use
+    database.py   opens the file: lock, pragmas, schema; error messages
 
-The file is a log. Every change is one row that is never altered; a deletion is a row without a value. A state is, for
-each key, the last row up to a revision; history is the rows after one. Compaction deletes rows that no state shows.
+The database is a log. Every write is a row that is never updated; a deletion is a row without a value. The state at a
+revision is the last row of each key up to it. Compaction deletes rows that no readable revision needs.
 """
 
 from fairlead.storage.sqlite.store import SqliteStore

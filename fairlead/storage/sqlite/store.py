@@ -1,7 +1,7 @@
-"""SqliteStore: the contract over one SQLite file, seen from the event loop.
+"""SqliteStore: implements the contract with one SQLite file, on the event loop.
 
-Opened by `open_store`. Reads go to Readers, writes to the Writer's queue, watches to the Feed. What the writer reports
-arrives in `_receive`, in the loop's thread and in order: first the events, then the answers to whoever waits.
+Reads go to the reader threads, writes to the writer's queue, watches to the `WatchFeed`. The writer's reports arrive
+in `_on_report`, on the loop and in order: first the events are published, then the callers' futures are resolved.
 """
 
 import asyncio
@@ -12,26 +12,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlead.storage.commits import prepare
+from fairlead.storage.commit import prepare_commit
 from fairlead.storage.contract import (
     FIRST_REVISION,
-    Change,
-    Check,
     Compacted,
     Event,
     Key,
     Page,
+    Precondition,
     Record,
     StorageError,
-    Unavailable,
+    StoreUnavailable,
+    Write,
 )
-from fairlead.storage.feed import Feed
-from fairlead.storage.sqlite.file import SEQUENCE_BITS, Database, open_database
-from fairlead.storage.sqlite.reader import Readers, read_record, replay_events, scan_records
-from fairlead.storage.sqlite.writer import Answer, Commit, Compaction, Probe, Report, Scrub, Stop, Writer
+from fairlead.storage.sqlite.database import SEQUENCE_BITS, Database, open_database
+from fairlead.storage.sqlite.reader import SqliteReaderPool, read_record, replay_events, scan_records
+from fairlead.storage.sqlite.writer import (
+    CommitJob,
+    CompactionJob,
+    JobResult,
+    ProbeJob,
+    PurgeJob,
+    SqliteWriter,
+    StopJob,
+    WriterReport,
+)
+from fairlead.storage.watch_feed import WatchFeed
 
-CLOSED = "the store is closed"
-DIED = "the store has stopped after an internal error, which the log shows; restart the server"
+CLOSED_MESSAGE = "the store is closed"
+STOPPED_MESSAGE = "the store has stopped after an internal error; see the log and restart the server"
 
 T = TypeVar("T")
 
@@ -40,23 +49,23 @@ class SqliteStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._loop = asyncio.get_running_loop()
-        self._feed = Feed(database.revision, database.compacted, self._replay)
-        self._waiting: set[asyncio.Future[Any]] = set()
+        self._feed = WatchFeed(database.revision, database.compacted, self._replay)
+        self._pending: set[asyncio.Future[Any]] = set()
         self._closing: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
-        self._readers = Readers(database.path)
-        self._writer = Writer(database, self._loop, self._receive)
+        self._readers = SqliteReaderPool(database.path)
+        self._writer = SqliteWriter(database, self._loop, self._on_report)
 
     @classmethod
     async def open(cls, path: str | Path, first: int = FIRST_REVISION) -> "SqliteStore":
-        """Opens the file, or creates it. It then stands at `first` at least: a store that is below forgets its history.
+        """Open or create the file. Its revision is then at least `first`; raising it discards the history.
 
-        Raises Unavailable with a message that says what to do.
+        Raises StoreUnavailable with advice.
         """
         return cls(await asyncio.to_thread(open_database, Path(path), first))
 
     async def read(self, key: Key) -> Record | None:
-        _, record = await self._ask_now(lambda at, connection: read_record(connection, key, at))
+        _, record = await self._query_latest(lambda at, connection: read_record(connection, key, at))
         return record
 
     async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
@@ -64,121 +73,121 @@ class SqliteStore:
             return scan_records(connection, prefix, after, limit, at)
 
         if at is None:
-            at, (records, more) = await self._ask_now(query)
+            at, (records, more) = await self._query_latest(query)
         else:
             at = min(at, self._feed.revision)
-            self._refuse_compacted(at)
-            records, more = await self._ask(partial(query, at))
-            # Again: a compaction meanwhile may have taken records from under the query.
-            self._refuse_compacted(at)
+            self._check_not_compacted(at)
+            records, more = await self._query(partial(query, at))
+            # Check again: a compaction may have deleted rows during the query.
+            self._check_not_compacted(at)
         return Page(records, at, more)
 
-    async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
-        commit = prepare(changes, checks)
-        if len(changes) >> SEQUENCE_BITS:
-            raise ValueError(f"a commit holds less than {1 << SEQUENCE_BITS:,} changes; make several of it")
-        done: asyncio.Future[int] = self._expect()
-        self._writer.put(Commit(commit, done))
+    async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
+        commit = prepare_commit(writes, preconditions)
+        if len(writes) >> SEQUENCE_BITS:
+            raise ValueError(f"a commit must have fewer than {1 << SEQUENCE_BITS:,} writes; split it")
+        done: asyncio.Future[int] = self._new_result()
+        self._writer.submit(CommitJob(commit, done))
         return await done
 
     def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
-        return self._feed.follow(prefix, since)
+        return self._feed.subscribe(prefix, since)
 
     async def revision(self) -> int:
         return self._feed.revision
 
-    def known_revision(self) -> int:
+    def local_revision(self) -> int:
         return self._feed.revision
 
     async def oldest(self) -> int:
         return self._feed.oldest
 
     async def compact(self, before: int) -> None:
-        done: asyncio.Future[None] = self._expect()
-        self._writer.put(Compaction(min(before, self._feed.revision), done))
+        done: asyncio.Future[None] = self._new_result()
+        self._writer.submit(CompactionJob(min(before, self._feed.revision), done))
         await done
 
-    async def scrub(self) -> None:
-        done: asyncio.Future[None] = self._expect()
-        self._writer.put(Scrub(done))
+    async def purge_deleted(self) -> None:
+        done: asyncio.Future[None] = self._new_result()
+        self._writer.submit(PurgeJob(done))
         await done
 
-    async def check(self) -> None:
-        self._refuse_closed()
+    async def check_writable(self) -> None:
+        self._check_open()
         if self._writer.failure is not None:
-            done: asyncio.Future[None] = self._expect()
-            self._writer.put(Probe(done))
+            done: asyncio.Future[None] = self._new_result()
+            self._writer.submit(ProbeJob(done))
             await done
 
     async def close(self) -> None:
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name="close the store")
-        # Whoever else waits for the end, or gives up waiting, does not disturb it.
+        # Shielded: a cancelled caller must not cancel the close for the others.
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._writer.put(Stop())
+        self._writer.submit(StopJob())
         await self._stopped.wait()
         self._feed.close()
-        await asyncio.to_thread(self._let_go)
+        await asyncio.to_thread(self._release)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._writer.join()
-        # The last connection to close moves SQLite's log into the file and removes it, so the writer's comes last.
+        # The last connection to close checkpoints and removes the WAL, so close the writer's last.
         self._readers.close()
         self._database.connection.close()
         os.close(self._database.lock)
 
-    def _receive(self, report: Report) -> None:
-        """What the writer has done, in the loop's thread."""
-        self._feed.compacted(report.compacted)
+    def _on_report(self, report: WriterReport) -> None:
+        """Handle a report of the writer, on the event loop."""
+        self._feed.set_oldest(report.compacted)
         for revision, events in report.commits:
             self._feed.publish(revision, events)
-        for done, answer in report.answers:
-            self._settle(done, answer)
-        if report.stopped:
+        for done, answer in report.results:
+            self._resolve(done, answer)
+        if report.is_stopped:
             self._stopped.set()
-            for done in list(self._waiting):
-                self._settle(done, Unavailable(CLOSED if self._closing else DIED))
+            for done in list(self._pending):
+                self._resolve(done, StoreUnavailable(CLOSED_MESSAGE if self._closing else STOPPED_MESSAGE))
 
-    def _expect(self) -> "asyncio.Future[Any]":
-        self._refuse_closed()
+    def _new_result(self) -> "asyncio.Future[Any]":
+        self._check_open()
         done: asyncio.Future[Any] = self._loop.create_future()
-        self._waiting.add(done)
+        self._pending.add(done)
         return done
 
-    def _settle(self, done: "asyncio.Future[Any]", answer: Answer) -> None:
-        self._waiting.discard(done)
+    def _resolve(self, done: "asyncio.Future[Any]", answer: JobResult) -> None:
+        self._pending.discard(done)
         if done.done():
-            return  # the caller was cancelled and no longer wants to know
+            return  # the caller was cancelled
         if isinstance(answer, StorageError):
             done.set_exception(answer)
         else:
             done.set_result(answer)
 
-    async def _ask(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        self._refuse_closed()
-        return await self._readers.ask(query)
+    async def _query(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        self._check_open()
+        return await self._readers.run_query(query)
 
-    async def _ask_now(self, query: Callable[[int, sqlite3.Connection], T]) -> tuple[int, T]:
-        """The answer as of the newest revision that the loop knows, and that revision."""
+    async def _query_latest(self, query: Callable[[int, sqlite3.Connection], T]) -> tuple[int, T]:
+        """The result at the newest published revision, and that revision."""
         while True:
             at = self._feed.revision
-            answer = await self._ask(partial(query, at))
+            answer = await self._query(partial(query, at))
             if at >= self._feed.oldest:
                 return at, answer
-            # Compacted past `at` while the query ran: what it saw may have holes. Now is later by now; ask again.
+            # Compacted past `at` during the query, which may have missed rows. Retry at the current revision.
 
     async def _replay(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
-        # Also while closing: the feed is closed before the readers are, and asks for nothing from then on.
-        return await self._readers.ask(lambda connection: replay_events(connection, prefix, since, upto))
+        # Also allowed while closing: the feed is closed before the readers and starts no replays after that.
+        return await self._readers.run_query(lambda connection: replay_events(connection, prefix, since, upto))
 
-    def _refuse_compacted(self, at: int) -> None:
+    def _check_not_compacted(self, at: int) -> None:
         if at < self._feed.oldest:
             raise Compacted(at, self._feed.oldest)
 
-    def _refuse_closed(self) -> None:
+    def _check_open(self) -> None:
         if self._closing is not None:
-            raise Unavailable(CLOSED)
+            raise StoreUnavailable(CLOSED_MESSAGE)
         if self._stopped.is_set():
-            raise Unavailable(DIED)
+            raise StoreUnavailable(STOPPED_MESSAGE)

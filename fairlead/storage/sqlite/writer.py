@@ -1,20 +1,18 @@
-"""The one thread that writes. All that waits when it turns around becomes one transaction: one wait for the disk.
+"""The writer thread, which combines all pending commits into one transaction with one fsync (group commit).
 
-Called by SqliteStore, which puts jobs on its queue from the event loop: all those of one turn of the loop in one piece,
-because each hand-over wakes the thread, and a thread that wakes fights the loop for the interpreter's lock. It answers
-by `call_soon_threadsafe`, once per transaction: the loop publishes the events and only then resolves the callers'
-futures.
+SqliteStore submits jobs from the event loop. The jobs of one loop iteration are passed on together, because each
+hand-over wakes the thread, which then competes with the loop for the GIL. Results come back through
+`call_soon_threadsafe`, once per transaction: the loop publishes the events and then resolves the callers' futures.
 
-Only this thread of this process writes (the file is locked), so the newest row of every key is kept in a dict and a
-commit is judged without asking the database.
+Only this thread of this process writes (the file is locked), so the newest row id of every key is kept in a dict and
+conflicts are detected without a query.
 
-Every statement gives up the interpreter's lock and has to win it back from the event loop's thread. So a group is
-inserted with as few statements as possible, many rows each, and while the loop is busy the lock must change hands more
-often than Python's 5 ms: a loop that looks for I/O every millisecond takes it back each time before a waiting thread
-wakes up, and a waiting thread only insists once the interval has passed undisturbed. Measured, that is the difference
-between thousands of commits per second and a few hundred.
+Every SQL statement releases the GIL and has to get it back from the event loop's thread. So a group is inserted with
+as few statements as possible, many rows each. With Python's default switch interval of 5 ms, a busy loop that polls
+for I/O every millisecond takes the GIL back each time before this thread wakes up. A shorter interval makes the
+difference between thousands of commits per second and a few hundred.
 
-Compaction comes in small steps between the groups, so that no commit ever waits for more than one of them.
+Compaction runs in small steps between the groups, so that a commit waits for at most one of them.
 """
 
 import asyncio
@@ -27,19 +25,19 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from fairlead.storage.commits import Prepared, find_conflict
-from fairlead.storage.contract import Event, StorageError, Unavailable
-from fairlead.storage.sqlite.file import (
+from fairlead.storage.commit import PreparedCommit, find_conflict
+from fairlead.storage.contract import Event, StorageError, StoreUnavailable
+from fairlead.storage.sqlite.database import (
     SEQUENCE_BITS,
     SET_COMPACTED,
     Database,
-    explain,
+    explain_error,
     first_id,
     last_id,
     transaction,
 )
 
-GROUP_COMMITS = 512
+MAX_GROUP_COMMITS = 512
 ROWS_PER_INSERT = 64
 COLUMNS = 4
 INSERTS = [
@@ -49,181 +47,184 @@ INSERTS = [
 
 SWEEP_ROWS = 500
 SWEEP_END = "SELECT max(id) FROM (SELECT id FROM log WHERE id > ? AND id <= ? ORDER BY id LIMIT ?)"
-# Every row says which one it supersedes, so only history is looked through, never the rows that stay.
+# Every row references the one it supersedes, so only new history is scanned, never the rows that stay.
 SWEEP_SUPERSEDED = "DELETE FROM log WHERE id IN (SELECT previous FROM log WHERE id > ? AND id <= ? AND previous <> 0)"
 SWEEP_DELETIONS = "DELETE FROM log WHERE id > ? AND id <= ? AND value IS NULL"
 
 SET_SWEPT = "UPDATE meta SET value = ? WHERE name = 'swept'"
 PROBE = "INSERT INTO meta VALUES ('probe', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
 
-SWITCH_SECONDS = 0.0001
+SWITCH_INTERVAL_SECONDS = 0.0001
 
 VACUUM_PAGES = 256
-SPARE_PAGES = 1024
-"""Free pages that are kept for what is written next. Beyond these and a quarter of the file, space is given back."""
+MIN_FREE_PAGES = 1024
+"""Free pages to keep for new data. Above this and a quarter of the file, space is returned to the file system."""
 
-Answer = int | StorageError | None
+JobResult = int | StorageError | None
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Commit:
-    prepared: Prepared
+class CommitJob:
+    prepared: PreparedCommit
     done: asyncio.Future[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Compaction:
+class CompactionJob:
     before: int
     done: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """Find out whether a write succeeds."""
+class ProbeJob:
+    """Try whether a write succeeds."""
 
     done: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
-class Scrub:
-    """Write the file anew, without what was deleted."""
+class PurgeJob:
+    """Rewrite the file without deleted data."""
 
     done: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """The last job."""
+class StopJob:
+    """Stop the thread after this job."""
 
 
-Job = Commit | Compaction | Probe | Scrub | Stop
+Job = CommitJob | CompactionJob | ProbeJob | PurgeJob | StopJob
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What the loop is told in one piece: the commits to publish, the state of history, the futures to settle."""
+class WriterReport:
+    """What the thread reports to the event loop: commits to publish, the compacted revision, futures to resolve."""
 
-    answers: Sequence[tuple[asyncio.Future[Any], Answer]] = ()
+    results: Sequence[tuple[asyncio.Future[Any], JobResult]] = ()
     commits: Sequence[tuple[int, Sequence[Event]]] = ()
     compacted: int = 0
-    stopped: bool = False
+    is_stopped: bool = False
 
 
-class Writer:
-    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop, receive: Callable[[Report], None]) -> None:
+class SqliteWriter:
+    def __init__(
+        self, database: Database, loop: asyncio.AbstractEventLoop, receive: Callable[[WriterReport], None]
+    ) -> None:
         self._path = database.path
         self._connection = database.connection
-        self._newest = database.newest
+        self._newest_ids = database.newest_ids
         self._revision = database.revision
         self._compacted = database.compacted
         self._swept = database.swept
         self._loop = loop
         self._receive = receive
-        self._gathered: list[Job] = []
+        self._pending: list[Job] = []
         self._jobs: SimpleQueue[list[Job]] = SimpleQueue()
         self._compactions: deque[Iterator[None]] = deque()
         self._running = True
         self.failure: str | None = None
-        """Why the last attempt to write failed; None while all is well. Set in the thread, read in the loop."""
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
+        """Why the last write failed; None if it succeeded. Set by the thread, read by the loop."""
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_SECONDS))
         self._thread = threading.Thread(target=self._run, name="fairlead-write", daemon=True)
         self._thread.start()
 
-    def put(self, job: Job) -> None:
-        """Called in the loop's thread; the job goes over when the loop has come around."""
-        if not self._gathered:
-            self._loop.call_soon(self._hand_over)
-        self._gathered.append(job)
+    def submit(self, job: Job) -> None:
+        """Submit a job from the event loop. It is passed to the thread at the end of the loop iteration."""
+        if not self._pending:
+            self._loop.call_soon(self._flush_pending)
+        self._pending.append(job)
 
-    def _hand_over(self) -> None:
-        jobs, self._gathered = self._gathered, []
+    def _flush_pending(self) -> None:
+        jobs, self._pending = self._pending, []
         self._jobs.put(jobs)
 
     def join(self) -> None:
-        """Waits for the thread to be gone, once it has reported that it stopped."""
+        """Wait for the thread to end, after it has reported that it stopped."""
         self._thread.join()
 
     def _run(self) -> None:
         try:
             while self._running:
-                self._turn(self._take())
+                self._process(self._next_jobs())
         finally:
-            # Also when the thread dies of a bug: its callers must not wait for ever.
-            self._tell(Report(stopped=True))
+            # Also if the thread crashes: callers must not wait forever.
+            self._report(WriterReport(is_stopped=True))
 
-    def _take(self) -> list[Job]:
-        """All that waits; at least one job, unless there is a compaction to get on with."""
+    def _next_jobs(self) -> list[Job]:
+        """All pending jobs; waits for one unless a compaction is in progress."""
         jobs = [] if self._compactions else self._jobs.get()
         try:
-            while len(jobs) < GROUP_COMMITS:
+            while len(jobs) < MAX_GROUP_COMMITS:
                 jobs += self._jobs.get_nowait()
         except Empty:
             pass
         return jobs
 
-    def _turn(self, jobs: list[Job]) -> None:
-        if group := [job for job in jobs if isinstance(job, Commit)]:
+    def _process(self, jobs: list[Job]) -> None:
+        if group := [job for job in jobs if isinstance(job, CommitJob)]:
             self._commit(group)
         for job in jobs:
-            if isinstance(job, Compaction):
+            if isinstance(job, CompactionJob):
                 self._compactions.append(self._compact(job))
-            elif isinstance(job, Probe):
-                self._errand(job.done, lambda connection: connection.execute(PROBE))
-            elif isinstance(job, Scrub):
-                self._errand(job.done, _scrub)
-            elif isinstance(job, Stop):
+            elif isinstance(job, ProbeJob):
+                self._run_maintenance(job.done, lambda connection: connection.execute(PROBE))
+            elif isinstance(job, PurgeJob):
+                self._run_maintenance(job.done, _purge_deleted)
+            elif isinstance(job, StopJob):
                 self._running = False
         if self._compactions and next(self._compactions[0], self) is self:
             self._compactions.popleft()
 
-    def _commit(self, group: list[Commit]) -> None:
-        """Judges the commits one after the other, each on top of those before it, and writes those that hold."""
-        batch = Batch(self._newest, self._revision)
-        answers: list[tuple[asyncio.Future[int], Answer]] = [(job.done, batch.add(job.prepared)) for job in group]
+    def _commit(self, group: list[CommitJob]) -> None:
+        """Check each commit on top of the previous ones, and write those without conflict."""
+        batch = CommitBatch(self._newest_ids, self._revision)
+        answers: list[tuple[asyncio.Future[int], JobResult]] = [(job.done, batch.add(job.prepared)) for job in group]
         try:
             if batch.rows:
                 self._write(batch.insert)
-        except Unavailable as failure:
-            # All of them, the conflicting ones too: they may have met a commit that now has not happened.
-            self._tell(Report(answers=[(job.done, Unavailable(*failure.args)) for job in group]))
+        except StoreUnavailable as failure:
+            # Fail the conflicting ones as well: they may conflict with a commit that was not written.
+            self._report(WriterReport(results=[(job.done, StoreUnavailable(*failure.args)) for job in group]))
             return
-        batch.settle()
+        batch.apply()
         self._revision = batch.revision
-        self._tell(Report(answers=answers, commits=batch.commits))
+        self._report(WriterReport(results=answers, commits=batch.commits))
 
-    def _errand(self, done: "asyncio.Future[None]", work: Callable[[sqlite3.Connection], object]) -> None:
+    def _run_maintenance(self, done: "asyncio.Future[None]", work: Callable[[sqlite3.Connection], object]) -> None:
         try:
             self._write(work)
-        except Unavailable as failure:
-            self._tell(Report(answers=[(done, failure)]))
+        except StoreUnavailable as failure:
+            self._report(WriterReport(results=[(done, failure)]))
         else:
-            self._tell(Report(answers=[(done, None)]))
+            self._report(WriterReport(results=[(done, None)]))
 
-    def _compact(self, job: Compaction) -> Iterator[None]:
-        """One small transaction for each `next`."""
-        answer: Answer = None
+    def _compact(self, job: CompactionJob) -> Iterator[None]:
+        """A generator that runs one small transaction per step."""
+        answer: JobResult = None
         try:
             yield from self._compact_to(job.before)
-        except Unavailable as failure:
+        except StoreUnavailable as failure:
             answer = failure
-        self._tell(Report(answers=[(job.done, answer)]))
+        self._report(WriterReport(results=[(job.done, answer)]))
 
     def _compact_to(self, before: int) -> Iterator[None]:
         if before > self._compacted:
             self._write(lambda connection: connection.execute(SET_COMPACTED, (before,)))
             self._compacted = before
-            # Told before the first row goes: whoever then misses one in an old state also knows that it was too old.
-            self._tell(Report(compacted=before))
+            # Reported before the first row is deleted, so that a reader that misses one knows its revision was
+            # compacted.
+            self._report(WriterReport(compacted=before))
             yield
         while self._swept < last_id(self._compacted):
             self._swept = self._write(self._sweep)
             yield
-        while self._write(_give_back_space):
+        while self._write(_vacuum_step):
             yield
 
     def _sweep(self, connection: sqlite3.Connection) -> int:
-        """Deletes what the next few rows of history supersede, and returns the id up to which that is now done."""
+        """Delete the rows that the next rows of history supersede. Returns the id up to which this is done."""
         start, target = self._swept, last_id(self._compacted)
         (found,) = connection.execute(SWEEP_END, (start, target, SWEEP_ROWS)).fetchone()
         end: int = target if found is None else found
@@ -234,53 +235,53 @@ class Writer:
         return end
 
     def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What `work` returns, or Unavailable and nothing written. It makes one statement or one transaction."""
+        """Run one statement or one transaction; raises StoreUnavailable if nothing was written."""
         try:
             result = work(self._connection)
         except sqlite3.Error as error:
-            self.failure = explain(self._path, error)
-            raise Unavailable(self.failure) from error
+            self.failure = explain_error(self._path, error)
+            raise StoreUnavailable(self.failure) from error
         self.failure = None
         return result
 
-    def _tell(self, report: Report) -> None:
+    def _report(self, report: WriterReport) -> None:
         try:
             self._loop.call_soon_threadsafe(self._receive, report)
         except RuntimeError:
-            # The loop was closed and the store was not: nobody is left to work for.
+            # The loop was closed before the store, so there are no callers left.
             self._running = False
 
 
-class Batch:
-    """The commits of one transaction while it is being put together."""
+class CommitBatch:
+    """The commits of one transaction."""
 
-    __slots__ = ("_newest", "_staged", "commits", "revision", "rows")
+    __slots__ = ("_newest_ids", "_staged", "commits", "revision", "rows")
 
     def __init__(self, newest: dict[bytes, int], revision: int) -> None:
-        self._newest = newest
+        self._newest_ids = newest
         self._staged: dict[bytes, int] = {}
         self.revision = revision
         self.rows: list[int | bytes | None] = []
-        """The columns of all rows, one after the other."""
+        """The columns of all rows, concatenated."""
         self.commits: list[tuple[int, Sequence[Event]]] = []
 
-    def add(self, commit: Prepared) -> Answer:
-        """The commit's revision, or why it cannot be."""
+    def add(self, commit: PreparedCommit) -> JobResult:
+        """The commit's revision, or its conflict."""
         if conflict := find_conflict(commit, self._revision_of):
             return conflict
         self.revision += 1
         id = first_id(self.revision)
-        for change, packed in zip(commit.changes, commit.changed, strict=True):
+        for change, packed in zip(commit.writes, commit.write_keys, strict=True):
             self.rows += (id, packed, change.value, self._id_of(packed))
             self._staged[packed] = 0 if change.value is None else id
             id += 1
-        self.commits.append((self.revision, [Event(c.key, c.value, self.revision) for c in commit.changes]))
+        self.commits.append((self.revision, [Event(c.key, c.value, self.revision) for c in commit.writes]))
         return self.revision
 
     def insert(self, connection: sqlite3.Connection) -> None:
         step = COLUMNS * ROWS_PER_INSERT
         if len(self.rows) <= step:
-            # Alone, a statement is a transaction of its own, at a third of the price in handing the lock around.
+            # A single statement is its own transaction and needs a third of the GIL hand-overs.
             connection.execute(INSERTS[len(self.rows) // COLUMNS], self.rows)
             return
         with transaction(connection):
@@ -288,42 +289,42 @@ class Batch:
                 columns = self.rows[start : start + step]
                 connection.execute(INSERTS[len(columns) // COLUMNS], columns)
 
-    def settle(self) -> None:
-        """It is on the disk: what was staged is now the newest."""
+    def apply(self) -> None:
+        """Apply the staged ids after the transaction has committed."""
         for packed, id in self._staged.items():
             if id:
-                self._newest[packed] = id
+                self._newest_ids[packed] = id
             else:
-                self._newest.pop(packed, None)
+                self._newest_ids.pop(packed, None)
 
     def _id_of(self, packed: bytes) -> int:
         id = self._staged.get(packed)
-        return self._newest.get(packed, 0) if id is None else id
+        return self._newest_ids.get(packed, 0) if id is None else id
 
     def _revision_of(self, packed: bytes) -> int:
         return self._id_of(packed) >> SEQUENCE_BITS
 
 
-def _scrub(connection: sqlite3.Connection) -> None:
-    """Leaves only what is in the tables.
+def _purge_deleted(connection: sqlite3.Connection) -> None:
+    """Rewrite the file so that only current table content remains.
 
-    Overwriting what is deleted (`secure_delete`) is not enough: rows that SQLite has moved from page to page leave
-    copies in the unused parts of pages, and the log still has the pages from before.
+    `secure_delete` is not enough: rows that SQLite has moved between pages leave copies in unused parts of pages, and
+    the WAL still contains old pages.
     """
     connection.execute("VACUUM")
     (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if busy:
-        raise Unavailable(
-            "the log of the database cannot be emptied while it is read; close other programs' connections"
+        raise StoreUnavailable(
+            "the WAL of the database cannot be truncated while it is read; close other programs' connections"
         )
 
 
-def _give_back_space(connection: sqlite3.Connection) -> bool:
-    """Shortens the file a little if much of it is free. True if there was something to do."""
+def _vacuum_step(connection: sqlite3.Connection) -> bool:
+    """Shrink the file by some pages if much of it is free. True if there was something to do."""
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    if free <= SPARE_PAGES + pages // 4:
+    if free <= MIN_FREE_PAGES + pages // 4:
         return False
-    # As a script: execute() would take a single step of this pragma, and each step frees a single page.
+    # As a script: execute() would run a single step of this pragma, which frees a single page.
     connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
     return True

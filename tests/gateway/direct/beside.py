@@ -7,18 +7,18 @@ from typing import Any
 
 import orjson
 
+from fairlead.agent.config_cache import CacheOptions, ConfigCache
+from fairlead.agent.control_plane import ControlPlaneError
+from fairlead.agent.endpoint import DirectEndpoint, EndpointDependencies
+from fairlead.agent.local_cluster import LIMITS, resolve_host
+from fairlead.agent.reports import ReportQueue
+from fairlead.agent.tokens import DirectTokenAuthenticator
 from fairlead.authn.direct_tokens import SCOPED_AUDIENCE
 from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object
-from fairlead.gateway.direct.endpoint import Direct, Surroundings
-from fairlead.gateway.direct.holders import Holders
-from fairlead.gateway.direct.home import HomeProblem
-from fairlead.gateway.direct.knowledge import Keeping, Knowledge
-from fairlead.gateway.direct.nearby import LIMITS, resolve
-from fairlead.gateway.direct.reports import Reports
-from fairlead.server.failures import failures
-from fairlead.server.route import api_target
-from fairlead.upstream.kubeconfig import parse
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import parse_api_path
+from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Upstream
 from tests.authn.calls import call
 from tests.authn.hand_clock import HandClock
@@ -64,7 +64,7 @@ class FakeHome:
 
     def __init__(self, config: Object | None = None) -> None:
         self.config = configuration() if config is None else config
-        self.problem: HomeProblem | None = None
+        self.problem: ControlPlaneError | None = None
         self.asked: list[str] = []
         self.reported: list[Object] = []
 
@@ -72,13 +72,13 @@ class FakeHome:
     def etag(self) -> str:
         return f'"{hash(orjson.dumps(self.config))}"'
 
-    async def configuration(self, etag: str) -> tuple[str, bytes] | None:
+    async def get_config(self, etag: str) -> tuple[str, bytes] | None:
         self.asked.append(etag)
         if self.problem is not None:
             raise self.problem
         return None if etag == self.etag else (self.etag, orjson.dumps(self.config))
 
-    async def report(self, spec: Object) -> None:
+    async def send_report(self, spec: Object) -> None:
         if self.problem is not None:
             raise self.problem
         self.reported.append(orjson.loads(orjson.dumps(spec)))
@@ -88,13 +88,18 @@ class Agent:
     def __init__(self, folder: Path, far: FarSide, home: FakeHome | None = None) -> None:
         self.clock = HandClock()
         self.home = home or FakeHome()
-        self.knowledge = Knowledge(self.home, Keeping(CLUSTER, folder / "knowledge.json", 3600), self.clock)
-        self.reports = Reports(self.clock)
-        self.upstream = Upstream(parse(far.kubeconfig()), resolve, LIMITS)
-        surroundings = Surroundings(
-            self.knowledge, Holders(self.clock), self.reports, lambda: self.upstream, api_target, _goes_on
+        self.knowledge = ConfigCache(self.home, CacheOptions(CLUSTER, folder / "knowledge.json", 3600), self.clock)
+        self.reports = ReportQueue(self.clock)
+        self.upstream = Upstream(parse_kubeconfig(far.kubeconfig()), resolve_host, LIMITS)
+        surroundings = EndpointDependencies(
+            self.knowledge,
+            DirectTokenAuthenticator(self.clock),
+            self.reports,
+            lambda: self.upstream,
+            parse_api_path,
+            _goes_on,
         )
-        self.direct = Direct(surroundings)
+        self.direct = DirectEndpoint(surroundings)
         self.last: Call = call()
 
     async def ask(self, path: str, token: str | None = GOOD, method: str = "GET", **headers: str) -> Reply:
@@ -102,7 +107,7 @@ class Agent:
         made = call(path.partition("?")[0], path.partition("?")[2], method=method, headers={**bearer, **headers})
         made.raw_target = path
         self.last = made
-        return await failures(self.last, self.direct)
+        return await render_errors(self.last, self.direct)
 
 
 async def _goes_on(call: Call, proceed: Callable[[Call], Awaitable[Reply]]) -> Reply:

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.authz.chain import Decision
+from fairlead.authz import Decision
 from fairlead.core.call import Call, Reply
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import Unauthorized
@@ -15,22 +15,21 @@ from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
-from fairlead.server.audit.intake import Logs
-from fairlead.server.audit.policy import METADATA, RECEIVED, REQUEST_RESPONSE, Policy, Rule
-from fairlead.server.audit.stage import Audit
-from fairlead.server.audit.trail import Trail
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.audit.intake import AuditLogs
+from fairlead.server.audit.log_writer import AuditLogWriter
+from fairlead.server.audit.policy import METADATA, RECEIVED, REQUEST_RESPONSE, Policy, PolicyRule
+from fairlead.server.audit.stage import AuditStages
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from tests.authn.calls import call
 
 MOUNT = "/kubernetes/management"
 ALICE = User("alice", ("developers", "system:authenticated"), "uid-of-alice", "laptop")
 CATALOG = Catalog(KINDS)
 
-EVERYTHING = Policy((Rule(REQUEST_RESPONSE, omit=frozenset({RECEIVED})),))
-BASICS = Policy((Rule(METADATA, omit=frozenset({RECEIVED})),))
+EVERYTHING = Policy((PolicyRule(REQUEST_RESPONSE, omit_stages=frozenset({RECEIVED})),))
+BASICS = Policy((PolicyRule(METADATA, omit_stages=frozenset({RECEIVED})),))
 
 Event = dict[str, Any]
 
@@ -41,7 +40,7 @@ class Notebook:
     def __init__(self) -> None:
         self.data = b""
 
-    def make_ready(self, size: int) -> None:
+    def prepare_write(self, size: int) -> None:
         return None
 
     def write(self, data: memoryview) -> int:
@@ -60,9 +59,9 @@ class Notebook:
 class Office:
     """Where requests are made. What was recorded is complete once the office is closed."""
 
-    run: Proceed
-    audit: Audit
-    trail: Trail
+    run: Handler
+    audit: AuditStages
+    trail: AuditLogWriter
     notebook: Notebook
 
     async def __call__(
@@ -91,10 +90,10 @@ class Office:
         return [event for event in self.events if event["stage"] == "ResponseComplete"]
 
 
-def signed_in(user: User | None) -> Callable[[Call, Proceed], Awaitable[Reply]]:
-    async def stage(call: Call, proceed: Proceed) -> Reply:
-        if call.failure is not None:
-            raise call.take_failure()
+def signed_in(user: User | None) -> Callable[[Call, Handler], Awaitable[Reply]]:
+    async def stage(call: Call, proceed: Handler) -> Reply:
+        if call.deferred_error is not None:
+            raise call.pop_deferred_error()
         if user is None:
             raise Unauthorized
         call.user = user
@@ -106,7 +105,7 @@ def signed_in(user: User | None) -> Callable[[Call, Proceed], Awaitable[Reply]]:
 
 @asynccontextmanager
 async def office(
-    serve: Proceed,
+    serve: Handler,
     policy: Policy = BASICS,
     *,
     user: User | None = ALICE,
@@ -115,11 +114,11 @@ async def office(
     events: int = 1_000,
 ) -> AsyncIterator[Office]:
     notebook = sink or Notebook()
-    trail = Trail(notebook, events)
-    audit = Audit(policy, Logs.single(trail), catalog, SystemClock(), MOUNT)
-    stages = (audit.recorded, failures, routed(Roots(MOUNT)), signed_in(user), audit.accountable)
+    trail = AuditLogWriter(notebook, events)
+    audit = AuditStages(policy, AuditLogs.single(trail), catalog, SystemClock(), MOUNT)
+    stages = (audit.audit, render_errors, routing_stage(RouteConfig(MOUNT)), signed_in(user), audit.require_auditable)
     try:
-        yield Office(pipeline(stages, serve), audit, trail, notebook)
+        yield Office(build_pipeline(stages, serve), audit, trail, notebook)
     finally:
         audit.finish()
         await trail.close()
@@ -132,7 +131,7 @@ def place(kind: Kind, name: str = "", subresource: str = "") -> str:
     return "/".join(filter(None, (f"{MOUNT}{root}{inside}/{kind.plural}", name, subresource)))
 
 
-def answers(status: int, body: Any, content_type: str = "application/json") -> Proceed:
+def answers(status: int, body: Any, content_type: str = "application/json") -> Handler:
     async def serve(call: Call) -> Reply:
         await call.read_body()
         return Reply(status, body if isinstance(body, bytes) else orjson.dumps(body), content_type)

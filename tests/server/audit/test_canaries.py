@@ -16,20 +16,25 @@ from fairlead.core.call import Call, Reply
 from fairlead.core.errors import BadRequest, Invalid, Problem
 from fairlead.core.objects import LAST_APPLIED, Object
 from fairlead.kinds import KINDS
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.secret import SECRET
-from fairlead.kinds.user import USER
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.users import USER
+from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Action, Kind
-from fairlead.registry.schema import array, free, integer, mapping, obj, string
-from fairlead.server.audit.policy import METADATA, REQUEST, REQUEST_RESPONSE, Policy, Rule
+from fairlead.registry.kind import Action, Kind, Sensitivity
+from fairlead.registry.schema import array, integer, mapping, obj, open_object, string
+from fairlead.server.audit.policy import METADATA, REQUEST, REQUEST_RESPONSE, Policy, PolicyRule
 from tests.server.audit.kit import MOUNT, answers, office, place
 
 CANARY = "canary/5b1f+0c7e?not&to be=logged"
 KEY = "fairlead_9uQx0Jr2mVwZ8kTtY4cLbN6aHsDfGgEeRpOiUyWqMzX"
 ROTATION = Kind(
-    name="VaultRotation", plural="vaultrotations", namespaced=False, fields={}, description="", stored=False
+    name="VaultRotation",
+    plural="vaultrotations",
+    namespaced=False,
+    fields={},
+    description="",
+    persisted=False,
+    sensitivity=Sensitivity.NORMAL,
 )
 VAULT = Kind(
     name="Vault",
@@ -41,20 +46,21 @@ VAULT = Kind(
             key=string(),
             size=integer(),
             title=string(),
-            own=free(),
+            own=open_object(),
             doors=array(obj(password=string(), label=string())),
             codes=mapping(string(format="password")),
         ),
         "status": obj("", token=string()),
     },
     description="Has credentials in every sort of place.",
-    secret=("spec.key", "spec.doors.password"),
-    hidden=("spec.key",),
+    sensitive=("spec.key", "spec.doors.password"),
+    write_only=("spec.key",),
     status_subresource=True,
     actions=(Action("rotate", ("create",), ROTATION),),
+    sensitivity=Sensitivity.NORMAL,
 )
 CATALOG = Catalog((*KINDS, VAULT))
-SECRET_KINDS = [kind for kind in CATALOG.kinds if kind.secret]
+SECRET_KINDS = [kind for kind in CATALOG.kinds if kind.sensitive]
 
 
 def spellings(secret: str) -> Iterator[bytes]:
@@ -93,7 +99,7 @@ def infected(kind: Kind) -> Iterator[Object]:
     """Objects of the kind with the canary in every place that could hold a credential."""
     head = {"apiVersion": kind.api_version, "kind": kind.name}
     for value in (CANARY, KEY, encoded(CANARY), {"a": CANARY}, [CANARY], [{"key": CANARY}], {"a": {"b": [CANARY]}}):
-        for path in kind.secret:
+        for path in kind.sensitive:
             parent, _, last = path.rpartition(".")
             yield {**head, "metadata": {"name": "a"}, **planted(path, value)}
             if parent:
@@ -104,7 +110,7 @@ def infected(kind: Kind) -> Iterator[Object]:
                 yield {**head, "metadata": {"name": "a"}, name: value}
         yield {**head, "metadata": {"name": "a"}, "spec": {"unknown": value}}
         yield {**head, "metadata": {"name": "a", "unknown": value}}
-    whole = orjson.dumps({**head, **planted(kind.secret[0], CANARY)}).decode()
+    whole = orjson.dumps({**head, **planted(kind.sensitive[0], CANARY)}).decode()
     managed = [{"manager": CANARY, "fieldsV1": {f"f:{CANARY}": {}}}]
     yield {**head, "metadata": {"name": "a", "managedFields": managed}}
     nested = orjson.dumps(whole).decode()
@@ -125,7 +131,7 @@ async def echo(call: Call) -> Reply:
 
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
 async def test_t_28_no_canary_in_objects_that_are_sent_and_answered(kind: Kind) -> None:
-    async with office(echo, Policy((Rule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         for body in infected(kind):
             for method, name in (("POST", ""), ("PUT", "a")):
                 await desk(method, place(kind, name), body)
@@ -139,7 +145,7 @@ async def test_t_28_no_canary_in_objects_that_are_sent_and_answered(kind: Kind) 
 
 async def test_t_28_what_is_a_password_by_its_format_or_its_name_needs_no_other_mention() -> None:
     body = {"kind": "Vault", "spec": {"codes": {"a": CANARY}, "title": "mine"}, "status": {"token": CANARY}}
-    async with office(echo, Policy((Rule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         await desk("PUT", place(VAULT, "a"), body)
     assert_no_canary(desk.notebook.data)
     assert desk.completed()[0]["requestObject"]["spec"] == {"codes": {"a": "<redacted>"}, "title": "mine"}
@@ -155,7 +161,7 @@ PATCHES = {
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("media_type", PATCHES)
 async def test_t_28_no_canary_in_patches(kind: Kind, media_type: str) -> None:
-    async with office(echo, Policy((Rule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         for body in infected(kind):
             await desk("PATCH", place(kind, "a"), body, headers={"content-type": media_type})
         directives = {"$patch": CANARY, "$setElementOrder/spec": [CANARY], "$retainKeys": [CANARY]}
@@ -168,7 +174,7 @@ async def test_t_28_no_canary_in_patches(kind: Kind, media_type: str) -> None:
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
 async def test_t_28_no_canary_in_the_operations_of_a_json_patch(kind: Kind) -> None:
     operations: list[Any] = [
-        {"op": "replace", "path": "", "value": planted(kind.secret[0], CANARY)},
+        {"op": "replace", "path": "", "value": planted(kind.sensitive[0], CANARY)},
         {"op": "add", "path": "/metadata/managedFields", "value": [CANARY]},
         {"op": CANARY.encode().hex(), "path": {"a": CANARY}, "from": [CANARY], CANARY: CANARY, "value": CANARY},
         {"op": "test", "path": "/metadata/name", "value": CANARY},
@@ -176,11 +182,13 @@ async def test_t_28_no_canary_in_the_operations_of_a_json_patch(kind: Kind) -> N
     ]
     operations += [
         {"op": "replace", "path": "/" + path.replace(".", "/"), "value": value}
-        for path in kind.secret
+        for path in kind.sensitive
         for value in (CANARY, {"a": CANARY}, encoded(CANARY), KEY)
     ]
     del operations[2]["op"]
-    async with office(answers(200, {"kind": kind.name}), Policy((Rule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with office(
+        answers(200, {"kind": kind.name}), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG
+    ) as desk:
         await desk("PATCH", place(kind, "a"), operations, headers={"content-type": "application/json-patch+json"})
     assert_no_canary(desk.notebook.data)
     (event,) = desk.completed()
@@ -189,7 +197,7 @@ async def test_t_28_no_canary_in_the_operations_of_a_json_patch(kind: Kind) -> N
 
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
 async def test_t_28_no_canary_in_lists_tables_and_metadata(kind: Kind) -> None:
-    async with office(echo, Policy((Rule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         bodies = list(infected(kind))
         rows = [{"cells": [CANARY], "object": body} for body in bodies]
         partial = [{**body, "kind": "PartialObjectMetadata"} for body in bodies]
@@ -215,7 +223,7 @@ async def test_t_28_no_canary_in_refusals_that_quote_it(level: int) -> None:
         raise BadRequest(f"what is {CANARY}?")
 
     for serve in (invalid, malformed):
-        async with office(serve, Policy((Rule(level),)), catalog=CATALOG) as desk:
+        async with office(serve, Policy((PolicyRule(level),)), catalog=CATALOG) as desk:
             await desk("POST", place(VAULT), planted("spec.key", CANARY))
             await desk("POST", place(USER, "alice", "profile"), {"password": CANARY})
             await desk("POST", "/auth/password/login", {"password": CANARY})
@@ -282,7 +290,7 @@ async def test_ordinary_texts_are_shown_as_they_are(text: str) -> None:
 
 async def test_t_28_a_key_that_is_shown_once_is_not_shown_in_the_log() -> None:
     answer = {"kind": "Vault", "metadata": {"name": "a"}, "spec": {"key": KEY, "title": "mine"}}
-    async with office(answers(201, answer), Policy((Rule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with office(answers(201, answer), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         await desk("POST", place(VAULT), {"spec": {"title": "mine"}})
         await desk("POST", place(VAULT, "a", "rotate"), {"spec": {}})
     assert_no_canary(desk.notebook.data)
@@ -293,7 +301,7 @@ async def test_t_28_a_key_that_is_shown_once_is_not_shown_in_the_log() -> None:
 async def test_an_access_key_keeps_everything_but_its_credentials() -> None:
     spec = {"displayName": "mine", "user": "alice", "key": KEY, "ttl": 60, "scope": {"projects": [{"project": "p"}]}}
     answer = {"kind": "OwnedAccessKey", "apiVersion": OWNED_ACCESS_KEY.api_version, "metadata": {"name": "a"}}
-    async with office(answers(201, {**answer, "spec": spec}), Policy((Rule(REQUEST_RESPONSE),))) as desk:
+    async with office(answers(201, {**answer, "spec": spec}), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
         await desk("POST", place(OWNED_ACCESS_KEY), {**answer, "spec": spec})
     (event,) = desk.completed()
     assert event["requestObject"]["spec"] == event["responseObject"]["spec"] == {**spec, "key": "<redacted>"}
@@ -302,21 +310,21 @@ async def test_an_access_key_keeps_everything_but_its_credentials() -> None:
 
 async def test_a_body_of_another_kind_than_the_path_says_is_left_out() -> None:
     body = {"apiVersion": "v1", "kind": "Secret", "stringData": {"a": CANARY}}
-    async with office(echo, Policy((Rule(REQUEST_RESPONSE),))) as desk:
+    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
         await desk("POST", place(CONFIGMAP), body)
         await desk("POST", place(CONFIGMAP), {**body, "kind": "List", "items": [body]})
     assert_no_canary(desk.notebook.data)
     for event in desk.completed():
-        assert "another kind" in event["annotations"]["service.sh/request-object-omitted"]
-        assert "another kind" in event["annotations"]["service.sh/response-object-omitted"]
+        assert "kind does not match the path" in event["annotations"]["service.sh/request-object-omitted"]
+        assert "kind does not match the path" in event["annotations"]["service.sh/response-object-omitted"]
 
 
 async def test_below_a_path_that_nobody_knows_nothing_is_recorded_but_that_it_was_asked_for() -> None:
-    async with office(echo, Policy((Rule(REQUEST_RESPONSE),))) as desk:
+    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
         await desk("POST", place(CONFIGMAP, "a", "proxy"), {"kind": "ConfigMap", "data": {"a": CANARY}})
     assert_no_canary(desk.notebook.data)
     (event,) = desk.completed()
-    assert event["annotations"]["service.sh/request-object-omitted"] == "nothing is known of its kind"
+    assert event["annotations"]["service.sh/request-object-omitted"] == "unknown kind"
 
 
 async def test_in_other_kinds_what_is_called_like_a_credential_is_not_shown() -> None:
@@ -327,7 +335,7 @@ async def test_in_other_kinds_what_is_called_like_a_credential_is_not_shown() ->
         {"op": "add", "path": "/metadata/managedFields", "value": CANARY},
         {"op": "add", "path": "/data", "value": data},
     ]
-    async with office(echo, Policy((Rule(REQUEST_RESPONSE),))) as desk:
+    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
         await desk("POST", place(CONFIGMAP), {"kind": "ConfigMap", "metadata": meta, "data": data})
         await desk("PATCH", place(CONFIGMAP, "a"), operations, headers={"content-type": "application/json-patch+json"})
     assert_no_canary(desk.notebook.data)
@@ -338,7 +346,9 @@ async def test_in_other_kinds_what_is_called_like_a_credential_is_not_shown() ->
 
 async def test_what_a_deletion_was_asked_with_is_recorded_as_far_as_it_is_known() -> None:
     options = {"kind": "DeleteOptions", "propagationPolicy": "Orphan", "preconditions": {"uid": "u"}, "more": CANARY}
-    async with office(answers(200, {"kind": "Status", "status": "Success"}), Policy((Rule(REQUEST_RESPONSE),))) as desk:
+    async with office(
+        answers(200, {"kind": "Status", "status": "Success"}), Policy((PolicyRule(REQUEST_RESPONSE),))
+    ) as desk:
         await desk("DELETE", place(SECRET, "a"), options)
     (event,) = desk.completed()
     assert event["requestObject"] == {**options, "more": "<redacted>"}
@@ -348,7 +358,7 @@ async def test_every_kind_with_credentials_is_asked_here() -> None:
     assert {"Secret", "OwnedAccessKey", "App", "Vault"} <= {kind.name for kind in SECRET_KINDS}
 
 
-PLAIN_KINDS = [kind for kind in CATALOG.kinds if not kind.secret and kind.stored]
+PLAIN_KINDS = [kind for kind in CATALOG.kinds if not kind.sensitive and kind.persisted]
 
 
 @pytest.mark.parametrize("kind", PLAIN_KINDS, ids=lambda kind: kind.name)
@@ -362,7 +372,7 @@ async def test_t_28_unknown_fields_of_kinds_without_credentials_are_not_shown_ei
     ]
     if kind.fields.get("spec", {}).get("properties"):
         bodies.append({**head, "spec": {"unknown": unknown, "oidcClientSecret": CANARY, "vault_token": CANARY}})
-    async with office(echo, Policy((Rule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         for body in bodies:
             await desk("PUT", place(kind, "a"), body)
             await desk("PATCH", place(kind, "a"), body, headers={"content-type": "application/merge-patch+json"})
@@ -373,7 +383,7 @@ async def test_t_28_unknown_fields_of_kinds_without_credentials_are_not_shown_ei
 @pytest.mark.parametrize("name", ["values", "objects", "manifests", "script", "parameters", "raw"])
 async def test_t_28_texts_that_are_whole_documents_are_not_shown(name: str) -> None:
     body = {"kind": "Vault", "spec": {"own": {"a": 1}, "title": "mine", name: f"a: {CANARY}"}}
-    async with office(echo, Policy((Rule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         await desk("PUT", place(VAULT, "a"), body)
         await desk("PUT", place(CONFIGMAP, "a"), {"kind": "ConfigMap", "data": {name: CANARY, "other": "seen"}})
     assert_no_canary(desk.notebook.data)

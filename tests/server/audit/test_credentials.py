@@ -2,24 +2,23 @@
 
 import pytest
 
-from fairlead.core.call import Target
+from fairlead.core.call import RequestInfo
 from fairlead.kinds import KINDS
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.secret import SECRET
-from fairlead.kinds.user import USER
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.users import USER
+from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
+from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind, Sensitivity
 from fairlead.registry.schema import obj, string
-from fairlead.server.audit.credentials import Credentials
-from fairlead.server.audit.policy import COMPLETE, METADATA, NONE, REQUEST_RESPONSE, Policy, Rule
+from fairlead.server.audit.policy import COMPLETE, METADATA, NONE, REQUEST_RESPONSE, Policy, PolicyRule
+from fairlead.server.audit.redaction import CredentialRequests
 from tests.server.audit.kit import CATALOG, MOUNT, OK, answers, office, place
 
 MANAGEMENT = f"{MOUNT}/apis/{MANAGEMENT_GROUP}/v1"
 CANARY = "canary-c2c4a7d1-not-to-be-logged"
 
-NOTHING = Policy((Rule(NONE),))
-NO_ENDINGS = Policy((Rule(METADATA, omit=frozenset({COMPLETE})),))
+NOTHING = Policy((PolicyRule(NONE),))
+NO_ENDINGS = Policy((PolicyRule(METADATA, omit_stages=frozenset({COMPLETE})),))
 
 CREDENTIALS = [
     ("GET", place(SECRET, "a"), ""),
@@ -75,7 +74,7 @@ async def test_everything_else_is_as_the_policy_says(method: str, path: str) -> 
 
 
 async def test_a_higher_level_stays_as_high_as_it_is() -> None:
-    async with office(OK, Policy((Rule(REQUEST_RESPONSE, omit=frozenset({COMPLETE})),))) as desk:
+    async with office(OK, Policy((PolicyRule(REQUEST_RESPONSE, omit_stages=frozenset({COMPLETE})),))) as desk:
         await desk("GET", place(SECRET, "a"))
     assert [event["level"] for event in desk.completed()] == ["RequestResponse"]
 
@@ -93,21 +92,32 @@ async def test_whoever_is_not_signed_in_is_recorded_as_well() -> None:
     assert [event["responseStatus"]["code"] for event in desk.completed()] == [401]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CATALOG.kinds if kind.secret], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [kind for kind in CATALOG.kinds if kind.sensitive], ids=lambda kind: kind.name)
 def test_a_kind_that_declares_credentials_needs_no_other_mention(kind: Kind) -> None:
-    credentials = Credentials(CATALOG)
+    credentials = CredentialRequests(CATALOG)
     for verb in ("create", "update", "patch"):
-        assert credentials.concern(Target(verb, "/", "m", kind.group, kind.version, kind.plural))
-    shown = not set(kind.secret) <= set(kind.hidden)
+        assert credentials.matches(RequestInfo(verb, "/", "m", kind.group, kind.version, kind.plural))
+    shown = not set(kind.sensitive) <= set(kind.write_only)
     for verb in ("get", "list", "watch"):
-        assert credentials.concern(Target(verb, "/", "m", kind.group, kind.version, kind.plural)) is shown
+        assert credentials.matches(RequestInfo(verb, "/", "m", kind.group, kind.version, kind.plural)) is shown
 
 
 def test_an_action_whose_kind_has_credentials_is_about_them() -> None:
     spec = {"spec": obj("", secret=string())}
-    answer = Kind("Answer", "answers", False, spec, "", secret=("spec.secret",), stored=False)
-    thing = Kind("Thing", "things", False, {}, "", actions=(Action("open", ("create",), answer),))
-    credentials = Credentials(Catalog((thing,)))
-    target = Target("create", "/", "m", thing.group, "v1", "things", "open", "", "a")
-    assert credentials.concern(target)
-    assert not Credentials(Catalog(KINDS)).concern(target)
+    answer = Kind(
+        "Answer",
+        "answers",
+        False,
+        spec,
+        "",
+        sensitive=("spec.secret",),
+        persisted=False,
+        sensitivity=Sensitivity.NORMAL,
+    )
+    thing = Kind(
+        "Thing", "things", False, {}, "", actions=(Action("open", ("create",), answer),), sensitivity=Sensitivity.NORMAL
+    )
+    credentials = CredentialRequests(Catalog((thing,)))
+    target = RequestInfo("create", "/", "m", thing.group, "v1", "things", "open", "", "a")
+    assert credentials.matches(target)
+    assert not CredentialRequests(Catalog(KINDS)).matches(target)

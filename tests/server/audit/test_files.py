@@ -11,9 +11,8 @@ import pytest
 import structlog
 
 from fairlead.core.files import FileProblem
-from fairlead.server.audit import trail
-from fairlead.server.audit.backups import Backups
-from fairlead.server.audit.files import Descriptor, RotatedFile, open_sink
+from fairlead.server.audit import log_writer
+from fairlead.server.audit.log_file import LogRetention, RotatingFile, StreamSink, open_sink
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 FIRST = "audit-20260102T030405.000006Z.log"
@@ -36,14 +35,14 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def sink_of(path: Path, size: int = 1_000, **kept: int) -> RotatedFile:
+def sink_of(path: Path, size: int = 1_000, **kept: int) -> RotatingFile:
     kept = {"count": 0, "days": 0, **kept}
-    return RotatedFile(Backups(path, kept["count"], kept["days"], bool(kept.get("compress"))), size, Standing())
+    return RotatingFile(LogRetention(path, kept["count"], kept["days"], bool(kept.get("compress"))), size, Standing())
 
 
-def append(sink: RotatedFile, *lines: bytes) -> None:
+def append(sink: RotatingFile, *lines: bytes) -> None:
     for line in lines:
-        sink.make_ready(len(line))
+        sink.prepare_write(len(line))
         assert sink.write(memoryview(line)) == len(line)
 
 
@@ -145,11 +144,11 @@ def test_only_so_many_old_files_are_kept_and_the_oldest_go_first(folder: Path) -
 
 
 def test_old_files_go_when_they_are_too_old(folder: Path) -> None:
-    backups = Backups(folder / "audit.log", 0, 7, compress=False)
-    young, old = backups.name(NOW - timedelta(days=6)), backups.name(NOW - timedelta(days=8))
+    backups = LogRetention(folder / "audit.log", 0, 7, compress=False)
+    young, old = backups.rotated_path(NOW - timedelta(days=6)), backups.rotated_path(NOW - timedelta(days=8))
     for path in (young, old, old.with_name(old.name + ".gz")):
         path.write_bytes(b"")
-    backups.tidy(NOW)
+    backups.clean_up(NOW)
     assert names(folder) == [young.name]
 
 
@@ -157,14 +156,14 @@ def test_what_else_lies_in_the_folder_is_left_alone(folder: Path) -> None:
     others = ["audit-notes.log", "audit-20260102.log", "audit.log.1", f"x{FIRST}", "other-20200102T030405.000006Z.log"]
     for name in others:
         (folder / name).write_bytes(b"mine")
-    Backups(folder / "audit.log", 1, 1, compress=True).tidy(NOW + timedelta(days=1_000))
+    LogRetention(folder / "audit.log", 1, 1, compress=True).clean_up(NOW + timedelta(days=1_000))
     assert names(folder) == sorted(others)
 
 
 def test_compression_that_was_interrupted_is_done_again(folder: Path) -> None:
     (folder / FIRST).write_bytes(b"1111\n")
     (folder / f"{FIRST}.gz.part").write_bytes(b"half")
-    Backups(folder / "audit.log", 5, 0, compress=True).tidy(NOW)
+    LogRetention(folder / "audit.log", 5, 0, compress=True).clean_up(NOW)
     assert names(folder) == [f"{FIRST}.gz"]
     assert gzip.decompress((folder / f"{FIRST}.gz").read_bytes()) == b"1111\n"
 
@@ -176,7 +175,7 @@ def test_compression_that_fails_leaves_the_file_as_it_was(folder: Path, monkeypa
     monkeypatch.setattr(shutil, "copyfileobj", full)
     (folder / FIRST).write_bytes(b"1111\n")
     with structlog.testing.capture_logs() as lines:
-        Backups(folder / "audit.log", 5, 0, compress=True).tidy(NOW)
+        LogRetention(folder / "audit.log", 5, 0, compress=True).clean_up(NOW)
     assert names(folder) == [FIRST]
     assert "No space left on device" in lines[0]["reason"]
 
@@ -199,7 +198,7 @@ def test_a_folder_that_has_gone_is_an_error_until_it_is_back(folder: Path) -> No
     tidied()
     folder.rmdir()
     with pytest.raises(FileNotFoundError):
-        sink.make_ready(4)
+        sink.prepare_write(4)
     folder.mkdir()
     append(sink, b"one\n")
     sink.close()
@@ -209,9 +208,9 @@ def test_a_folder_that_has_gone_is_an_error_until_it_is_back(folder: Path) -> No
 class Stale:
     """A file that is taken away, and whose descriptor is good for nothing from then on."""
 
-    def __init__(self, inner: RotatedFile, taken: Path) -> None:
+    def __init__(self, inner: RotatingFile, taken: Path) -> None:
         self.inner, self.taken = inner, taken
-        self.make_ready, self.close = inner.make_ready, inner.close
+        self.prepare_write, self.close = inner.prepare_write, inner.close
 
     def write(self, data: memoryview) -> int:
         if not self.taken.exists():
@@ -221,11 +220,11 @@ class Stale:
 
 
 async def test_a_descriptor_that_went_bad_is_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trail, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.01)
     with structlog.testing.capture_logs():
-        log = trail.Trail(Stale(sink_of(folder / "audit.log"), folder / "taken"), events=1)
+        log = log_writer.AuditLogWriter(Stale(sink_of(folder / "audit.log"), folder / "taken"), max_events=1)
         log.add(b"one\n")
-        assert await log.room(30)
+        assert await log.wait_for_space(30)
         await log.close()
     assert (folder / "audit.log").read_bytes() == b"one\n"
     assert (folder / "taken").read_bytes() == b""
@@ -241,7 +240,7 @@ def test_a_device_is_never_rotated() -> None:
 @pytest.mark.parametrize("name", ["missing/audit.log", ".", "file/audit.log"])
 def test_a_path_that_cannot_be_written_is_told_at_the_start(folder: Path, name: str) -> None:
     (folder / "file").write_bytes(b"")
-    with pytest.raises(FileProblem, match=r"see that its folder exists and is writable .* or set audit_path"):
+    with pytest.raises(FileProblem, match=r"make sure that its folder exists .* or set audit_path"):
         sink_of(folder / name)
 
 
@@ -249,8 +248,8 @@ def test_the_log_can_go_to_a_pipe() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with os.fdopen(writing, "wb") as end, os.fdopen(reading, "rb") as other:
-        sink = Descriptor(end.fileno())
-        sink.make_ready(4)
+        sink = StreamSink(end.fileno())
+        sink.prepare_write(4)
         assert sink.write(memoryview(b"one\n")) == 4
         assert other.readline() == b"one\n"
         while written := sink.write(memoryview(b"x" * 65_536)):  # until nobody reads on, which is no error
@@ -258,8 +257,8 @@ def test_the_log_can_go_to_a_pipe() -> None:
 
 
 def test_a_setting_says_where_the_log_goes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def backups(path: Path) -> Backups:
-        return Backups(path, 1, 1, compress=False)
+    def backups(path: Path) -> LogRetention:
+        return LogRetention(path, 1, 1, compress=False)
 
     sink = open_sink(str(folder / "audit.log"), backups, 100, Standing())
     sink.close()
@@ -272,20 +271,20 @@ def test_a_setting_says_where_the_log_goes(folder: Path, monkeypatch: pytest.Mon
 
 
 def test_a_clock_that_was_set_back_makes_no_old_file_of_a_new_one(folder: Path) -> None:
-    backups = Backups(folder / "audit.log", 0, 0, compress=False)
-    later = backups.name(NOW + timedelta(hours=1))
+    backups = LogRetention(folder / "audit.log", 0, 0, compress=False)
+    later = backups.rotated_path(NOW + timedelta(hours=1))
     later.write_bytes(b"")
-    assert backups.next(NOW).name > later.name
-    assert backups.next(NOW + timedelta(hours=2)) == backups.name(NOW + timedelta(hours=2))
+    assert backups.next_path(NOW).name > later.name
+    assert backups.next_path(NOW + timedelta(hours=2)) == backups.rotated_path(NOW + timedelta(hours=2))
 
 
 async def test_a_trail_of_a_small_file_loses_nothing_on_the_way_through_many(folder: Path) -> None:
-    log = trail.Trail(sink_of(folder / "audit.log", size=200, compress=True))
+    log = log_writer.AuditLogWriter(sink_of(folder / "audit.log", size=200, compress=True))
     lines = [b"line %d\n" % number for number in range(300)]
     for number, line in enumerate(lines):
         log.add(line)
         if number % 50 == 0:
-            await log.room(0)
+            await log.wait_for_space(0)
     await log.close()
     tidied()
     assert everything_in(folder).splitlines(keepends=True) == lines

@@ -7,22 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.authz.chain import Decision
+from fairlead.authz import Decision
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable
 from fairlead.core.user import User
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.reviews import SELF_SUBJECT_ACCESS_REVIEW
-from fairlead.kinds.secret import SECRET
+from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
+from fairlead.kinds.rbac.access_reviews import SELF_SUBJECT_ACCESS_REVIEW
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, routing_stage
 from fairlead.server.audit import quotas
-from fairlead.server.audit.intake import Allowances, Logs, source_of
-from fairlead.server.audit.policy import METADATA, Policy, Rule
-from fairlead.server.audit.stage import Audit
-from fairlead.server.audit.trail import Trail
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
+from fairlead.server.audit.intake import AuditLogs, AuditQuotas, source_network
+from fairlead.server.audit.log_writer import AuditLogWriter
+from fairlead.server.audit.policy import METADATA, Policy, PolicyRule
+from fairlead.server.audit.stage import AuditStages
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from tests.authn.calls import call, raising
 from tests.server.audit.kit import ALICE, BASICS, CATALOG, MOUNT, OK, Event, Notebook, place, signed_in
 
@@ -47,37 +45,49 @@ class Turned:
 class Flood:
     """A server with a log for people and one for everybody else, and small quotas."""
 
-    logs: Logs
+    logs: AuditLogs
     clock: Turned
     people: Notebook
     unauthenticated: Notebook
     policy: Policy = BASICS
     user: User | None = ALICE
-    audit: Audit = field(init=False)
+    audit: AuditStages = field(init=False)
 
     def __post_init__(self) -> None:
-        self.audit = Audit(self.policy, self.logs, CATALOG, self.clock, MOUNT)
+        self.audit = AuditStages(self.policy, self.logs, CATALOG, self.clock, MOUNT)
 
     async def ask(
         self,
-        serve: Proceed,
+        serve: Handler,
         path: str = CONFIGMAPS,
         query: str = "",
         *,
         method: str = "GET",
         client: str = "192.0.2.7:1",
     ) -> Reply:
-        stages = (self.audit.recorded, failures, routed(Roots(MOUNT)), signed_in(self.user), self.audit.accountable)
+        stages = (
+            self.audit.audit,
+            render_errors,
+            routing_stage(RouteConfig(MOUNT)),
+            signed_in(self.user),
+            self.audit.require_auditable,
+        )
         asked = call(path, query, method=method, headers={"user-agent": "flood"})
         asked.client = client
-        return await pipeline(stages, serve)(asked)
+        return await build_pipeline(stages, serve)(asked)
 
 
 @asynccontextmanager
 async def flooded(policy: Policy = BASICS, *, events: int = 10_000) -> AsyncIterator[Flood]:
     people, unauthenticated = Notebook(), Notebook()
-    trails = Trail(people), Trail(unauthenticated, events)
-    flood = Flood(Logs(*trails, trails[1], Allowances(refused=3, reads=5)), Turned(), people, unauthenticated, policy)
+    trails = AuditLogWriter(people), AuditLogWriter(unauthenticated, events)
+    flood = Flood(
+        AuditLogs(*trails, trails[1], AuditQuotas(rejected_per_minute=3, reads_per_minute=5)),
+        Turned(),
+        people,
+        unauthenticated,
+        policy,
+    )
     try:
         yield flood
     finally:
@@ -108,7 +118,7 @@ async def test_strangers_do_not_write_into_the_log_of_people() -> None:
     assert summary["sourceIPs"] == ["192.0.2.7"] and summary["responseStatus"]["code"] == 401
     assert summary["annotations"]["service.sh/summary-of"] == "unauthenticated"
     assert "1 x get /made-up-3 401" in summary["annotations"]["service.sh/summary-requests"]
-    assert flood.audit.suppressed["unauthenticated"] == 47
+    assert flood.audit.suppressed_counts["unauthenticated"] == 47
 
 
 async def test_each_address_has_a_quota_of_its_own_and_the_next_minute_another() -> None:
@@ -150,11 +160,11 @@ async def test_a_summary_says_when_it_began_and_ended() -> None:
     ],
 )
 def test_addresses_of_one_site_are_one_source(one: str, other: str, same: bool) -> None:
-    assert (source_of(one) == source_of(other)) is same
+    assert (source_network(one) == source_network(other)) is same
 
 
 async def test_more_sources_than_are_tracked_share_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "MOST_SOURCES", 10)
+    monkeypatch.setattr(quotas, "MAX_SOURCES", 10)
     async with flooded() as flood:
         flood.user = None
         for number in range(100):
@@ -166,7 +176,7 @@ async def test_more_sources_than_are_tracked_share_a_bucket(monkeypatch: pytest.
 
 
 async def test_all_sources_together_have_a_quota_and_few_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "MOST_SUMMARIES", 4)
+    monkeypatch.setattr(quotas, "MAX_SUMMARIES", 4)
     async with flooded() as flood:
         flood.user = None
         for number in range(100):
@@ -297,7 +307,7 @@ async def test_a_flood_of_reads_does_not_hide_who_reads_a_secret() -> None:
 
 
 async def test_more_secrets_than_are_tracked_are_all_recorded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "MOST_SOURCES", 10)
+    monkeypatch.setattr(quotas, "MAX_SOURCES", 10)
     async with flooded() as flood:
         for number in range(100):
             await flood.ask(OK, f"{SECRETS}/s{number}")
@@ -312,11 +322,11 @@ async def test_a_full_queue_of_strangers_keeps_nobody_else_waiting() -> None:
         await flood.ask(OK)
         flood.user = ALICE
         assert (await flood.ask(OK)).status == 200
-        assert flood.audit.suppressed["unauthenticated"] == 1
+        assert flood.audit.suppressed_counts["unauthenticated"] == 1
 
 
 async def test_a_request_over_the_quota_is_not_announced_either() -> None:
-    async with flooded(Policy((Rule(METADATA),))) as flood:
+    async with flooded(Policy((PolicyRule(METADATA),))) as flood:
         for _ in range(20):
             await flood.ask(OK)
     whole, _ = parted(flood.people)
@@ -343,8 +353,8 @@ async def test_a_stream_over_the_quota_is_counted_once() -> None:
 
 async def test_without_a_limit_everything_is_recorded_whole() -> None:
     async with flooded() as flood:
-        trail = flood.logs.people
-        flood.logs = Logs(trail, trail, trail, Allowances(0, 0))
+        trail = flood.logs.authenticated
+        flood.logs = AuditLogs(trail, trail, trail, AuditQuotas(0, 0))
         flood.__post_init__()
         for _ in range(50):
             await flood.ask(OK)

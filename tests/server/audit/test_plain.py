@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from fairlead.authz.chain import Decision
+from fairlead.authz import Decision
 from fairlead.core.call import Call
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
-from fairlead.server.audit import plain
-from fairlead.server.audit.event import Exchange, event, line
-from fairlead.server.audit.plain import Plain
-from fairlead.server.audit.policy import COMPLETE, METADATA, REQUEST, STARTED, Rule
-from fairlead.server.audit.shown import _fields
-from fairlead.server.route import Roots, route
+from fairlead.server.api.routing import RouteConfig, route
+from fairlead.server.audit import metadata_events
+from fairlead.server.audit.events import AuditedRequest, build_event, encode_line
+from fairlead.server.audit.metadata_events import MetadataEvent
+from fairlead.server.audit.policy import COMPLETE, METADATA, REQUEST, STARTED, PolicyRule
+from fairlead.server.audit.redaction import _selector_fields
 from tests.authn.calls import call
 from tests.server.audit.kit import ALICE, MOUNT
 
@@ -36,7 +36,7 @@ texts = some.text(some.characters(blacklist_categories=["Cs"]), max_size=80)
 class NotAll:
     """What cuts a list."""
 
-    def sees(self, entry: object) -> bool:
+    def allows(self, entry: object) -> bool:
         return False
 
     def generation(self) -> object:
@@ -47,18 +47,18 @@ def asked(path: str, query: str = "", agent: str = "tests/1.0", user: User | Non
     made = call(path, query, headers={"user-agent": agent})
     made.client, made.user = "192.0.2.7:4711", user
     made.audit_id = "11111111-2222-4333-a444-555555555555"
-    made.target = route("GET", path, parse_qs(query, keep_blank_values=True), Roots(MOUNT))
+    made.target = route("GET", path, parse_qs(query, keep_blank_values=True), RouteConfig(MOUNT))
     return made
 
 
 def assert_same(made: Call, ended: datetime = NOON, level: int = METADATA, stage: str = COMPLETE) -> bytes:
-    exchange, seconds = Exchange(made, NOON, 998.5, Rule(level)), 1.623_456_7
-    the_long_way = event(exchange, stage, KINDS, ended, seconds)
+    exchange, seconds = AuditedRequest(made, NOON, 998.5, PolicyRule(level)), 1.623_456_7
+    the_long_way = build_event(exchange, stage, KINDS, ended, seconds)
     the_long_way["responseStatus"] = {"metadata": {}, "code": 200}
-    plain_event = Plain(exchange, stage, 200, KINDS, ended, seconds)
-    found = plain_event.line()
-    assert found == line(the_long_way)
-    assert found == plain_event.line(), "from what was kept"
+    plain_event = MetadataEvent(exchange, stage, 200, KINDS, ended, seconds)
+    found = plain_event.render()
+    assert found == encode_line(the_long_way)
+    assert found == plain_event.render(), "from what was kept"
     return found
 
 
@@ -101,7 +101,7 @@ def test_levels_stages_and_whole_seconds_are_told_alike() -> None:
 @pytest.mark.parametrize("decision", [Decision(True, f'said "{KEY}"'), Decision(False, "no"), Decision(True), None])
 def test_decisions_are_told_alike(decision: Decision | None, cut: bool) -> None:
     made = asked(APPS)
-    made.decision, made.sieve = decision, NotAll() if cut else None
+    made.decision, made.object_filter = decision, NotAll() if cut else None
     made.annotations["service.sh/more"] = f'more "{KEY}"'
     assert KEY.encode() not in assert_same(made)
 
@@ -115,18 +115,18 @@ def test_whatever_is_sent_is_told_alike(name: str, agent: str, who: str) -> None
 
 
 def test_what_is_kept_of_users_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "KEPT_USERS", 3)
+    monkeypatch.setattr(metadata_events, "USER_CACHE_SIZE", 3)
     users = [User(f"user-{number}") for number in range(10)]
     for user in users:
         assert f'"username":"{user.name}"'.encode() in assert_same(asked(APPS, user=user))
-    assert len(plain._users) <= 3
+    assert len(metadata_events._user_cache) <= 3
 
 
-@pytest.mark.parametrize("agent", ["tests/1.0", "a" * plain.LONGEST_KEPT])
+@pytest.mark.parametrize("agent", ["tests/1.0", "a" * metadata_events.MAX_CACHED_TEXT_LENGTH])
 def test_a_new_object_is_named_however_long_the_line_is(agent: str) -> None:
-    exchange = Exchange(asked(APPS, agent=agent), NOON, 998.5, Rule(METADATA))
+    exchange = AuditedRequest(asked(APPS, agent=agent), NOON, 998.5, PolicyRule(METADATA))
     created = b'{"metadata":{"name":"one","uid":"u-1","resourceVersion":"7"},"spec":{}}'
-    made = orjson.loads(Plain(exchange, COMPLETE, 201, KINDS, NOON, 1.0, created).line())
+    made = orjson.loads(MetadataEvent(exchange, COMPLETE, 201, KINDS, NOON, 1.0, created).render())
     group = {"resource": "apps", "apiGroup": "management.service.sh", "apiVersion": "v1"}
     assert made["objectRef"] == {**group, "name": "one", "uid": "u-1", "resourceVersion": "7"}
 
@@ -135,11 +135,11 @@ def test_a_long_selector_costs_no_more_than_its_length() -> None:
     """Strangers choose it, and it is written down before anybody asks who they are."""
     for selector in ("x" * 32_000, "x" * 16_000 + "!" * 16_000, "x," * 16_000, "=" * 32_000):
         began = time.thread_time()
-        assert _fields(selector) == [selector]
+        assert _selector_fields(selector) == [selector]
         assert time.thread_time() - began < 1.0  # looked for anywhere, a field takes ten seconds to be not there
 
 
 def test_fields_are_found_term_by_term() -> None:
-    assert _fields("a=b,c==d,e!=f,g=") == ["a", "c", "e", "g"]
+    assert _selector_fields("a=b,c==d,e!=f,g=") == ["a", "c", "e", "g"]
     for selector in ("a=b=c", "a=b,c", "=b", ""):
-        assert _fields(selector) == [selector]
+        assert _selector_fields(selector) == [selector]

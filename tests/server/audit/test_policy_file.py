@@ -5,9 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.call import Target
-from fairlead.server.audit.policy import METADATA, NONE, REQUEST, REQUEST_RESPONSE, STAGES, Policy, Resources, Rule
-from fairlead.server.audit.policy_file import load_policy
+from fairlead.core.call import RequestInfo
+from fairlead.server.audit.policy import (
+    METADATA,
+    NONE,
+    REQUEST,
+    REQUEST_RESPONSE,
+    STAGES,
+    GroupResources,
+    Policy,
+    PolicyRule,
+    load_policy,
+)
 from fairlead.settings import StartError
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "audit.md"
@@ -54,61 +63,64 @@ rules:
 """,
     )
     first, second, third, fourth = policy.rules
-    assert first == Rule(
+    assert first == PolicyRule(
         NONE,
         frozenset({"system:kube-proxy"}),
         frozenset({"robots"}),
         frozenset({"watch"}),
-        (Resources("", frozenset({"endpoints", "services/*"}), frozenset({"one"})), Resources("apps")),
+        (GroupResources("", frozenset({"endpoints", "services/*"}), frozenset({"one"})), GroupResources("apps")),
         frozenset({"kube-system", ""}),
         (),
         frozenset({"RequestReceived", "ResponseStarted"}),
     )
     assert (second.level, set(second.paths)) == (REQUEST_RESPONSE, {"/version", "/api*"})
-    assert second.omit == third.omit == {"RequestReceived"}
+    assert second.omit_stages == third.omit_stages == {"RequestReceived"}
     assert (third.level, fourth.level) == (REQUEST, METADATA)
 
 
 def test_without_omitted_stages_all_are_written(tmp_path: Path) -> None:
     policy = loaded(tmp_path, HEAD + "rules: [{level: Metadata}]")
-    assert policy.rules == (Rule(METADATA),)
-    assert policy.announces
+    assert policy.rules == (PolicyRule(METADATA),)
+    assert policy.records_received
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("rules: [{level: Metadata}]", "apiVersion: a policy begins with `apiVersion: audit.k8s.io/v1`"),
-        (HEAD.replace("v1", "v1beta1") + "rules: [{level: Metadata}]", "apiVersion: a policy begins with"),
-        ("- level: Metadata", "the file: must be a map of fields"),
-        ("", "the file: must be a map of fields"),
-        (HEAD, "rules: there are none"),
-        (HEAD + "rules: []", "rules: there are none"),
+        ("rules: [{level: Metadata}]", "apiVersion: must be audit.k8s.io/v1, with `kind: Policy`"),
+        (HEAD.replace("v1", "v1beta1") + "rules: [{level: Metadata}]", "apiVersion: must be audit.k8s.io/v1"),
+        ("- level: Metadata", "the file: must be a mapping"),
+        ("", "the file: must be a mapping"),
+        (HEAD, "rules: must not be empty"),
+        (HEAD + "rules: []", "rules: must not be empty"),
         (HEAD + "rules: {level: None}", "rules: must be a list"),
-        (HEAD + "rules: [Metadata]", "rules[0]: must be a map of fields"),
+        (HEAD + "rules: [Metadata]", "rules[0]: must be a mapping"),
         (HEAD + "rules: [{}]", "rules[0].level: must be one of None, Metadata, Request, RequestResponse"),
         (HEAD + "rules: [{level: metadata}]", "rules[0].level: must be one of"),
         (HEAD + "rules: [{level: null}]", "rules[0].level: must be one of"),
         (HEAD + "rules: [{level: [None]}]", "rules[0].level: must be one of"),
         (
             HEAD + "rules: [{level: Request, user: [a]}]",
-            "rules[0].user: there is no such field; there are level, users",
+            "rules[0].user: unknown field; expected one of level, users",
         ),
-        (HEAD + "rules: [{level: Request}]\nrule: []", "rule: there is no such field"),
-        (HEAD + "rules: [{level: Request, users: alice}]", "rules[0].users: must be a list of texts"),
-        (HEAD + "rules: [{level: Request, verbs: [1]}]", "rules[0].verbs: must be a list of texts"),
-        (HEAD + "rules: [{level: Request, omitStages: [Received]}]", "rules[0].omitStages: must be out of"),
-        (HEAD + "rules: [{level: Request}]\nomitStages: [Complete]", "omitStages: must be out of"),
+        (HEAD + "rules: [{level: Request}]\nrule: []", "rule: unknown field"),
+        (HEAD + "rules: [{level: Request, users: alice}]", "rules[0].users: must be a list of strings"),
+        (HEAD + "rules: [{level: Request, verbs: [1]}]", "rules[0].verbs: must be a list of strings"),
+        (HEAD + "rules: [{level: Request, omitStages: [Received]}]", "rules[0].omitStages: may only contain"),
+        (HEAD + "rules: [{level: Request}]\nomitStages: [Complete]", "omitStages: may only contain"),
         (HEAD + "rules: [{level: Request, omitManagedFields: false}]", "rules[0].omitManagedFields: managedFields are"),
-        (HEAD + "rules: [{level: Request, resources: [apps]}]", "rules[0].resources[0]: must be a map of fields"),
+        (HEAD + "rules: [{level: Request, resources: [apps]}]", "rules[0].resources[0]: must be a mapping"),
         (HEAD + "rules: [{level: Request, resources: [{group: apps/v1}]}]", "rules[0].resources[0].group: must be"),
         (HEAD + "rules: [{level: Request, resources: [{resourceNames: [a]}]}]", "rules[0].resources[0].resourceNames:"),
-        (HEAD + "rules: [{level: Request, resources: [{names: [a]}]}]", "rules[0].resources[0].names: there is no"),
+        (HEAD + "rules: [{level: Request, resources: [{names: [a]}]}]", "rules[0].resources[0].names: unknown field"),
         (HEAD + "rules: [{level: Request, nonResourceURLs: [healthz]}]", 'rules[0].nonResourceURLs: "healthz" must'),
         (HEAD + "rules: [{level: Request, nonResourceURLs: ['/a*b']}]", 'rules[0].nonResourceURLs: "/a*b" must'),
-        (HEAD + "rules: [{level: Request, nonResourceURLs: ['/a'], namespaces: [b]}]", "rules[0]: nonResourceURLs fit"),
-        (HEAD + "rules: [{level: Request, level: None}]", "rules[0].level: given twice"),
-        (HEAD + "rules: [{level: Request", "not a policy: yaml: line 3"),
+        (
+            HEAD + "rules: [{level: Request, nonResourceURLs: ['/a'], namespaces: [b]}]",
+            "rules[0]: nonResourceURLs cannot",
+        ),
+        (HEAD + "rules: [{level: Request, level: None}]", "rules[0].level: duplicate field"),
+        (HEAD + "rules: [{level: Request", "not an audit policy: yaml: line 3"),
     ],
 )
 def test_a_policy_that_is_not_understood_stops_the_start(tmp_path: Path, text: str, complaint: str) -> None:
@@ -128,8 +140,11 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_the_example_in_the_documentation_is_a_policy(tmp_path: Path) -> None:
     (example,) = re.findall(r"```yaml\n(apiVersion: audit.*?)```", PAGE.read_text(), re.DOTALL)
     policy = loaded(tmp_path, example)
-    assert policy.rule_for(None, Target("get", "/healthz")).level == NONE
-    assert policy.rule_for(None, Target("create", "", "m", "rbac.authorization.k8s.io", "v1", "roles")).level > METADATA
+    assert policy.rule_for(None, RequestInfo("get", "/healthz")).level == NONE
+    assert (
+        policy.rule_for(None, RequestInfo("create", "", "m", "rbac.authorization.k8s.io", "v1", "roles")).level
+        > METADATA
+    )
 
 
 def test_the_documentation_names_every_stage() -> None:

@@ -9,14 +9,24 @@ import orjson
 import pytest
 import structlog
 
-from fairlead.authz.chain import Decision
+from fairlead.authz import Decision
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from fairlead.core.user import User
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.project import PROJECT
-from fairlead.server.audit.event import Exchange, event, line
-from fairlead.server.audit.policy import COMPLETE, DEFAULT, METADATA, NONE, PANIC, REQUEST, STARTED, Policy, Rule
+from fairlead.kinds.core.config_data import CONFIGMAP
+from fairlead.kinds.projects.project import PROJECT
+from fairlead.server.audit.events import AuditedRequest, build_event, encode_line
+from fairlead.server.audit.policy import (
+    COMPLETE,
+    DEFAULT_POLICY,
+    METADATA,
+    NONE,
+    PANIC,
+    REQUEST,
+    STARTED,
+    Policy,
+    PolicyRule,
+)
 from tests.authn.calls import call, raising
 from tests.server.audit.kit import ALICE, EVERYTHING, MOUNT, OK, Office, answers, office, place
 
@@ -61,7 +71,9 @@ async def test_an_event_says_who_did_what_to_which_object_when_and_from_where() 
 
 def test_a_moment_without_a_fraction_is_written_with_one_all_the_same() -> None:
     exact = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    made = orjson.loads(line(event(Exchange(call("/version"), exact, 0.25), COMPLETE, (), exact, 1.25)))
+    made = orjson.loads(
+        encode_line(build_event(AuditedRequest(call("/version"), exact, 0.25), COMPLETE, (), exact, 1.25))
+    )
     assert made["stageTimestamp"] == made["requestReceivedTimestamp"] == "2026-01-02T03:04:05.000000Z"
     assert made["annotations"] == {"service.sh/latency": "1.250000s"}
 
@@ -113,7 +125,7 @@ async def test_a_record_has_no_more_of_a_user_than_there_is_room_for() -> None:
 
 
 async def test_the_policy_looks_at_who_really_asks() -> None:
-    policy = Policy((Rule(NONE, users=frozenset({"bob"})), Rule(METADATA)))
+    policy = Policy((PolicyRule(NONE, users=frozenset({"bob"})), PolicyRule(METADATA)))
     async with office(OK, policy, user=User("bob", impersonator=ALICE)) as desk:
         await desk("GET", CONFIGMAPS)
     assert len(desk.completed()) == 1
@@ -176,14 +188,14 @@ async def test_a_refusal_is_recorded_with_its_reason() -> None:
 
 async def test_a_list_that_is_cut_down_is_no_refusal() -> None:
     class Some:
-        def sees(self, entry: object) -> bool:
+        def allows(self, entry: object) -> bool:
             return False
 
         def generation(self) -> object:
             return None
 
     async def cut(call: Call) -> Reply:
-        call.decision, call.sieve = Decision(False, "may not list all"), Some()
+        call.decision, call.object_filter = Decision(False, "may not list all"), Some()
         return Reply(200, b"{}")
 
     async with office(cut) as desk:
@@ -244,7 +256,7 @@ async def test_an_answer_without_a_name_names_nothing(answer: bytes) -> None:
     ("level", "has"), [(METADATA, set()), (REQUEST, {"requestObject"}), (3, {"requestObject", "responseObject"})]
 )
 async def test_the_level_says_which_bodies_are_recorded(level: int, has: set[str]) -> None:
-    async with office(answers(201, served(uid="u")), Policy((Rule(level),))) as desk:
+    async with office(answers(201, served(uid="u")), Policy((PolicyRule(level),))) as desk:
         await desk("POST", CONFIGMAPS, BODY)
     (event,) = desk.completed()
     assert {"requestObject", "responseObject"} & event.keys() == has
@@ -255,14 +267,14 @@ async def test_the_level_says_which_bodies_are_recorded(level: int, has: set[str
 
 
 async def test_nothing_is_written_at_level_none() -> None:
-    async with office(OK, Policy((Rule(NONE),))) as desk:
+    async with office(OK, Policy((PolicyRule(NONE),))) as desk:
         await desk("GET", CONFIGMAPS)
     assert desk.events == []
 
 
 @pytest.mark.parametrize("mount", ["", MOUNT])
 async def test_health_checks_are_not_recorded_by_default(mount: str) -> None:
-    async with office(OK, DEFAULT) as desk:
+    async with office(OK, DEFAULT_POLICY) as desk:
         await desk("GET", f"{mount}/readyz")
         await desk("GET", f"{mount}/version")
     assert [event["requestURI"] for event in desk.events] == [f"{mount}/version"]
@@ -279,7 +291,7 @@ async def test_what_is_no_resource_has_no_bodies_recorded() -> None:
 
 
 async def test_a_request_is_announced_if_the_policy_asks_for_it() -> None:
-    async with office(OK, Policy((Rule(METADATA),))) as desk:
+    async with office(OK, Policy((PolicyRule(METADATA),))) as desk:
         await desk("GET", CONFIGMAPS)
     received, complete = desk.events
     assert (received["stage"], complete["stage"]) == ("RequestReceived", "ResponseComplete")
@@ -291,7 +303,7 @@ async def test_a_request_is_announced_if_the_policy_asks_for_it() -> None:
 
 @pytest.mark.parametrize("stage", [COMPLETE, PANIC])
 async def test_a_stage_can_be_left_out(stage: str) -> None:
-    policy = Policy((Rule(METADATA, omit=frozenset({stage})),))
+    policy = Policy((PolicyRule(METADATA, omit_stages=frozenset({stage})),))
     with structlog.testing.capture_logs():
         async with office(raising(ValueError("ours")), policy) as desk:
             await desk("GET", CONFIGMAPS)
@@ -313,7 +325,7 @@ async def test_a_request_that_is_given_up_is_recorded_and_stays_given_up() -> No
             await desk("GET", CONFIGMAPS)
     (event,) = desk.completed()
     assert "responseStatus" not in event
-    assert "gave the request up" in event["annotations"]["service.sh/cut-off"]
+    assert "aborted the request" in event["annotations"]["service.sh/cut-off"]
 
 
 async def test_the_answer_itself_is_left_alone() -> None:
@@ -354,7 +366,7 @@ async def test_requests_at_once_are_each_recorded_once() -> None:
     async def many(desk: Office) -> None:
         await asyncio.gather(*(desk("GET", f"{CONFIGMAPS}/c{number}") for number in range(300)))
 
-    async with office(slowly, Policy((Rule(METADATA),))) as desk:
+    async with office(slowly, Policy((PolicyRule(METADATA),))) as desk:
         await many(desk)
     for stage in ("RequestReceived", "ResponseComplete"):
         names = [event["objectRef"]["name"] for event in desk.events if event["stage"] == stage]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.call import Call, Reply, Socket, Upgrade
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.server.asgi import Front
-from fairlead.server.audit.policy import METADATA, RECEIVED, STARTED, Policy, Rule
+from fairlead.core.call import Call, Reply, Upgrade, WebSocket
+from fairlead.kinds.core.config_data import CONFIGMAP
+from fairlead.server.audit.policy import METADATA, RECEIVED, STARTED, Policy, PolicyRule
+from fairlead.server.http.asgi import AsgiApp
 from tests.server.audit.kit import Office, office, place
 
 CONFIGMAPS = place(CONFIGMAP)
@@ -67,7 +67,7 @@ async def test_a_stream_is_recorded_when_it_begins_and_when_it_ends() -> None:
 
 
 async def test_the_beginning_can_be_left_out() -> None:
-    async with office(watch, Policy((Rule(METADATA, omit=frozenset({RECEIVED, STARTED})),))) as desk:
+    async with office(watch, Policy((PolicyRule(METADATA, omit_stages=frozenset({RECEIVED, STARTED})),))) as desk:
         assert [chunk async for chunk in await opened(desk)]
     assert stages(desk) == ["ResponseComplete"]
 
@@ -171,7 +171,7 @@ async def test_through_the_front_a_stream_ends_once_without_waiting_for_anything
     try:
         async with office(serve) as desk:
             client = Client()
-            serving = asyncio.create_task(Front(desk.run, 1024)(SCOPE, client.receive, client.send))
+            serving = asyncio.create_task(AsgiApp(desk.run, 1024)(SCOPE, client.receive, client.send))
             await asyncio.wait((serving, asyncio.create_task(client.arrived.wait())), return_when="FIRST_COMPLETED")
             client.leaves.set()
             await serving
@@ -198,7 +198,7 @@ class Peer:
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_websocket_is_recorded_when_it_begins_and_when_it_is_over(fails: bool) -> None:
     async def going_on(call: Call) -> Reply:
-        async def run(socket: Socket) -> None:
+        async def run(socket: WebSocket) -> None:
             await socket.receive()
             if fails:
                 raise ValueError
@@ -209,7 +209,7 @@ async def test_a_websocket_is_recorded_when_it_begins_and_when_it_is_over(fails:
         reply = await desk("GET", CONFIGMAPS)
         await written(desk, 1)
         assert stages(desk) == ["ResponseStarted"]
-        assert reply.upgrade is not None and reply.upgrade.protocol == "v5.channel.k8s.io"
+        assert reply.upgrade is not None and reply.upgrade.subprotocol == "v5.channel.k8s.io"
         await asyncio.gather(reply.upgrade.run(Peer()), return_exceptions=True)
         await written(desk, 2)
     assert stages(desk) == BOTH

@@ -10,10 +10,9 @@ import structlog
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import Unavailable
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.secret import SECRET
-from fairlead.server.audit import stage, trail
-from fairlead.server.audit.trail import Trail
+from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
+from fairlead.server.audit import log_writer, stage
+from fairlead.server.audit.log_writer import AuditLogWriter
 from tests.server.audit.kit import MOUNT, OK, Notebook, Office, office, place
 
 CONFIGMAPS, SECRETS = place(CONFIGMAP), place(SECRET)
@@ -30,7 +29,7 @@ class Stubborn(Notebook):
         self.most = 1 << 30
         self.batches = 0
 
-    def make_ready(self, size: int) -> None:
+    def prepare_write(self, size: int) -> None:
         self.batches += 1
 
     def write(self, data: memoryview) -> int:
@@ -49,14 +48,14 @@ class Note:
     def __init__(self, text: bytes) -> None:
         self.text = text
 
-    def line(self) -> bytes:
+    def render(self) -> bytes:
         assert threading.current_thread().name == "fairlead-audit"
         return self.text
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trail, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.01)
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -69,7 +68,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 async def test_what_is_added_is_written_in_order() -> None:
     notebook = Notebook()
-    log = Trail(notebook)
+    log = AuditLogWriter(notebook)
     for number in range(1_000):
         text = b"%d\n" % number
         log.add(Note(text) if number % 7 == 0 else text)
@@ -78,39 +77,39 @@ async def test_what_is_added_is_written_in_order() -> None:
 
 
 class Words:
-    """An event that is put into words with others."""
+    """A lazy event, rendered in a batch."""
 
     def __init__(self, text: bytes) -> None:
         self.text = text
 
-    def line(self) -> bytes:
+    def render(self) -> bytes:
         return self.text
 
 
 async def test_what_is_gathered_is_written_in_its_turn() -> None:
     notebook = Notebook()
-    log = Trail(notebook)
+    log = AuditLogWriter(notebook)
     for number in range(1_000):
         text = b"%d\n" % number
         if number % 100 == 99:
             log.add(text)
         else:
-            log.gather(Words(text))
-    assert log.total == 1_000
+            log.add_lazy(Words(text))
+    assert log.total_events == 1_000
     await log.close()
     assert notebook.data == b"".join(b"%d\n" % number for number in range(1_000))
 
 
 async def test_an_event_without_words_takes_no_other_along() -> None:
     class Speechless:
-        def line(self) -> bytes:
+        def render(self) -> bytes:
             raise ValueError("no words")
 
     notebook = Notebook()
     with structlog.testing.capture_logs():
-        log = Trail(notebook)
+        log = AuditLogWriter(notebook)
         for entry in (Words(b"one\n"), Speechless(), Words(b"two\n")):
-            log.gather(entry)
+            log.add_lazy(entry)
         await log.close()
     first, unreadable, last = notebook.data.splitlines()
     assert (first, last) == (b"one", b"two") and b"unreadable" in unreadable
@@ -118,24 +117,24 @@ async def test_an_event_without_words_takes_no_other_along() -> None:
 
 async def test_what_is_gathered_is_written_soon_however_little_it_is() -> None:
     notebook = Notebook()
-    log = Trail(notebook)
-    log.gather(Words(b"one\n"))
+    log = AuditLogWriter(notebook)
+    log.add_lazy(Words(b"one\n"))
     await until(lambda: notebook.data == b"one\n")
     await log.close()
 
 
 async def test_what_is_gathered_in_another_thread_is_written_too() -> None:
     notebook = Notebook()
-    log = Trail(notebook)
-    await asyncio.gather(*(asyncio.to_thread(log.gather, Words(b"line\n")) for _ in range(100)))
+    log = AuditLogWriter(notebook)
+    await asyncio.gather(*(asyncio.to_thread(log.add_lazy, Words(b"line\n")) for _ in range(100)))
     await until(lambda: notebook.data == b"line\n" * 100)
-    assert log.total == 100
+    assert log.total_events == 100
     await log.close()
 
 
 async def test_what_is_added_is_written_soon_and_without_being_asked() -> None:
     notebook = Notebook()
-    log = Trail(notebook)
+    log = AuditLogWriter(notebook)
     log.add(b"one\n")
     await until(lambda: notebook.data == b"one\n")
     log.add(b"two\n")
@@ -145,7 +144,7 @@ async def test_what_is_added_is_written_soon_and_without_being_asked() -> None:
 
 async def test_events_of_a_moment_are_written_at_once() -> None:
     sink = Stubborn()
-    log = Trail(sink)
+    log = AuditLogWriter(sink)
     for number in range(500):
         log.add(b"%d\n" % number)
     await log.close()
@@ -155,7 +154,7 @@ async def test_events_of_a_moment_are_written_at_once() -> None:
 async def test_a_line_that_is_written_in_parts_is_whole_in_the_end() -> None:
     sink = Stubborn()
     sink.most = 3
-    log = Trail(sink)
+    log = AuditLogWriter(sink)
     log.add(b"a line that takes a while\n")
     await log.close()
     assert sink.data == b"a line that takes a while\n"
@@ -178,7 +177,7 @@ class Hiccup(Notebook):
 async def test_failures_in_the_middle_of_a_line_neither_lose_nor_repeat_a_byte() -> None:
     sink = Hiccup()
     with structlog.testing.capture_logs():
-        log = Trail(sink)
+        log = AuditLogWriter(sink)
         log.add(b"one line\n")
         log.add(b"another line\n")
         await until(lambda: sink.data == b"one line\nanother line\n")
@@ -206,7 +205,7 @@ class Once(Stubborn):
 async def test_the_end_of_the_server_is_one_more_attempt() -> None:
     sink = Once()
     with structlog.testing.capture_logs():
-        log = Trail(sink)
+        log = AuditLogWriter(sink)
         log.add(b"one line\n")
         await until(sink.entered.is_set)
         closing = asyncio.create_task(log.close())
@@ -220,17 +219,17 @@ async def test_the_end_of_the_server_is_one_more_attempt() -> None:
 async def test_a_failure_is_told_once_and_so_is_its_end() -> None:
     sink = Stubborn()
     with structlog.testing.capture_logs() as lines:
-        log = Trail(sink)
-        await log.check()
+        log = AuditLogWriter(sink)
+        await log.check_writable()
         sink.broken = OSError(errno.ENOSPC, "No space left on device")
         log.add(b"one\n")
         await until(lambda: bool(log.failure))
         await asyncio.sleep(0.1)
         with pytest.raises(Unavailable, match="No space left on device"):
-            await log.check()
+            await log.check_writable()
         sink.broken = None
         await until(lambda: not log.failure)
-        await log.check()
+        await log.check_writable()
         await log.close()
     assert [line["log_level"] for line in lines] == ["error", "info"]
     assert sink.data == b"one\n"
@@ -240,7 +239,7 @@ async def test_what_cannot_be_written_in_the_end_is_counted() -> None:
     sink = Stubborn()
     sink.broken = OSError(errno.EROFS, "Read-only file system")
     with structlog.testing.capture_logs() as lines:
-        log = Trail(sink)
+        log = AuditLogWriter(sink)
         log.add(b"one\n")
         log.add(b"two\n")
         await log.close()
@@ -250,11 +249,11 @@ async def test_what_cannot_be_written_in_the_end_is_counted() -> None:
 async def test_a_reader_that_takes_nothing_does_not_keep_the_server_from_ending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trail, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(log_writer, "CLOSE_TIMEOUT_SECONDS", 0.05)
     sink = Stubborn()
     sink.free.clear()
     with structlog.testing.capture_logs() as lines:
-        log = Trail(sink)
+        log = AuditLogWriter(sink)
         log.add(b"one\n")
         await log.close()
     assert lines[-1]["events"] == 1
@@ -265,13 +264,13 @@ async def test_a_reader_that_takes_nothing_does_not_keep_the_server_from_ending(
 async def test_there_is_room_until_the_bounds_are_reached_and_again_when_all_is_written(events: int, size: int) -> None:
     sink = Stubborn()
     sink.free.clear()
-    log = Trail(sink, events, size)
+    log = AuditLogWriter(sink, events, size)
     for _ in range(3):
-        assert not log.is_full and await log.room(0)
+        assert not log.is_full and await log.wait_for_space(0)
         log.add(b"abc\n")
     assert log.is_full
-    assert not await log.room(0.01)
-    waiting = [asyncio.create_task(log.room(60)) for _ in range(5)]
+    assert not await log.wait_for_space(0.01)
+    waiting = [asyncio.create_task(log.wait_for_space(60)) for _ in range(5)]
     await asyncio.sleep(0.05)
     assert not any(task.done() for task in waiting)
     sink.free.set()
@@ -308,14 +307,14 @@ async def test_when_the_queue_is_full_requests_wait_and_nothing_is_lost() -> Non
 
 
 async def test_who_has_waited_long_enough_is_sent_away_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "ROOM_SECONDS", 0.01)
+    monkeypatch.setattr(stage, "QUEUE_TIMEOUT_SECONDS", 0.01)
     sink = held()
     async with office(OK, sink=sink, events=1) as desk:
         assert (await desk("GET", CONFIGMAPS)).status == 200
         refused = await desk("GET", CONFIGMAPS)
         assert refused.status == 503
         assert ("retry-after", "5") in refused.headers
-        assert b"the audit log cannot be written (more happens than the disk takes)" in refused.body
+        assert b"the audit log cannot be written (the disk is too slow for the request rate)" in refused.body
         sink.free.set()
     assert len(desk.completed()) == 1
 
@@ -333,7 +332,7 @@ async def test_a_full_queue_does_not_keep_anybody_from_asking_how_the_server_is(
 async def test_being_called_like_a_health_check_is_no_way_around_the_log(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "ROOM_SECONDS", 0.01)
+    monkeypatch.setattr(stage, "QUEUE_TIMEOUT_SECONDS", 0.01)
     sink = held()
     async with office(OK, sink=sink, events=1) as desk:
         await desk("GET", CONFIGMAPS)

@@ -3,18 +3,19 @@
 import pytest
 
 from fairlead.core.user import User
-from fairlead.server.flow.classify import Clients, Costs
+from fairlead.server.flow.classify import ClientCache, CostEstimator
 from fairlead.server.flow.control import FlowControl
-from fairlead.server.flow.levels import INTERACTIVE, STRANGERS, SYSTEM
+from fairlead.server.flow.levels import ANONYMOUS, INTERACTIVE, SYSTEM
 from tests.server.flow.wire import ADA, AGENT, GET, LIST, Wire, request
 
 
 async def test_impersonated_users_are_paid_for_by_who_really_asks() -> None:
     wire = Wire()
     flows = {
-        wire.clients.of(request(GET, User(f"puppet-{number}", impersonator=ADA))).small.flow for number in range(50)
+        wire.clients.for_call(request(GET, User(f"puppet-{number}", impersonator=ADA))).regular_lane.flow
+        for number in range(50)
     }
-    assert flows == {wire.clients.of(request(GET, ADA)).small.flow}
+    assert flows == {wire.clients.for_call(request(GET, ADA)).regular_lane.flow}
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ async def test_impersonated_users_are_paid_for_by_who_really_asks() -> None:
 )
 async def test_flows_are_told_apart_by_owner(one: User, other: User, same: bool) -> None:
     clients = Wire().clients
-    assert (clients.of(request(GET, one)) is clients.of(request(GET, other))) == same
+    assert (clients.for_call(request(GET, one)) is clients.for_call(request(GET, other))) == same
 
 
 @pytest.mark.parametrize(
@@ -44,8 +45,10 @@ async def test_flows_are_told_apart_by_owner(one: User, other: User, same: bool)
 )
 async def test_strangers_are_told_apart_by_address(one: str, other: str, same: bool) -> None:
     clients = Wire().clients
-    clients.of(request(GET, None, client=one))
-    assert (clients.of(request(GET, None, client=one)) is clients.of(request(GET, None, client=other))) == same
+    clients.for_call(request(GET, None, client=one))
+    assert (
+        clients.for_call(request(GET, None, client=one)) is clients.for_call(request(GET, None, client=other))
+    ) == same
 
 
 async def test_everybody_has_a_level() -> None:
@@ -53,36 +56,38 @@ async def test_everybody_has_a_level() -> None:
     levels = {
         INTERACTIVE: request(GET, ADA),
         SYSTEM: request(GET, AGENT),
-        STRANGERS: request(GET, None),
+        ANONYMOUS: request(GET, None),
     }
-    assert {level: clients.of(each).small.level.priority.name for level, each in levels.items()} == {
+    assert {level: clients.for_call(each).regular_lane.level.config.name for level, each in levels.items()} == {
         level: level for level in levels
     }
     boastful = User("service:agent:east")  # in no such group, so nobody has made it one
-    assert clients.of(request(GET, boastful)).small.level.priority.name == SYSTEM  # already known as the agent
-    assert clients.of(request(GET, User("service:agent:x"))).small.level.priority.name == INTERACTIVE
+    assert (
+        clients.for_call(request(GET, boastful)).regular_lane.level.config.name == SYSTEM
+    )  # already known as the agent
+    assert clients.for_call(request(GET, User("service:agent:x"))).regular_lane.level.config.name == INTERACTIVE
 
 
 async def test_the_number_of_clients_that_are_remembered_is_bounded() -> None:
     control = FlowControl()
-    clients = Clients(control.levels, most=100)
-    kept = clients.of(request(GET, ADA))
-    kept.small.flow.held = 1
+    clients = ClientCache(control.levels, max_clients=100)
+    kept = clients.for_call(request(GET, ADA))
+    kept.regular_lane.flow.seats_in_use = 1
     for number in range(1000):
-        clients.of(request(GET, None, client=f"[2001:db8::{number:x}]:1"))
-        clients.of(request(GET, User(f"user-{number}")))
-        clients.of(request(GET, User(f"system:serviceaccount:n:{number}")))
-    assert len(clients._named) + len(clients._strangers) <= 210
-    assert clients.of(request(GET, ADA)) is kept, "nobody is forgotten who has something under way"
+        clients.for_call(request(GET, None, client=f"[2001:db8::{number:x}]:1"))
+        clients.for_call(request(GET, User(f"user-{number}")))
+        clients.for_call(request(GET, User(f"system:serviceaccount:n:{number}")))
+    assert len(clients._by_user) + len(clients._by_address) <= 210
+    assert clients.for_call(request(GET, ADA)) is kept, "nobody is forgotten who has something under way"
 
 
 def test_each_term_of_a_selector_adds_to_what_a_list_is_expected_to_cost() -> None:
-    costs = Costs(lambda *of: 1_000, lambda *of: 100, lambda accept: (False, False))
+    costs = CostEstimator(lambda *of: 1_000, lambda *of: 100, lambda accept: (False, False))
 
     def cost(selector: str) -> float:
         call = request(LIST)
         call.query = {"labelSelector": [selector]} if selector else {}
-        return costs.of_read(call)
+        return costs.estimate_read(call)
 
     assert cost("") == cost("a!=b") == 27.0
     assert cost("a!=b,c!=d") == 32.0

@@ -5,19 +5,19 @@ import asyncio
 import pytest
 
 from fairlead.server.flow import control as flow_control
-from fairlead.server.flow.classify import QUEUE_FULL, TIMED_OUT, TOO_LARGE
+from fairlead.server.flow.classify import CONCURRENCY_LIMIT, QUEUE_FULL, TIMED_OUT
 from fairlead.server.flow.control import (
-    ALONE_SECONDS,
-    ALONE_TURN_SECONDS,
-    OVERHEAD_SECONDS,
-    REFUSALS_PER_TURN,
-    TURN_SECONDS,
+    ITERATION_BUDGET_SECONDS,
+    REJECTIONS_PER_ITERATION,
+    REQUEST_OVERHEAD_SECONDS,
+    SINGLE_CLIENT_AFTER_SECONDS,
+    SINGLE_CLIENT_BUDGET_SECONDS,
     UNIT_SECONDS,
     FlowControl,
-    refusal,
+    build_rejection,
 )
 from fairlead.server.flow.fair_queue import Flow, QueueLimits, Ticket
-from fairlead.server.flow.levels import BULK, INTERACTIVE, STRANGERS, SYSTEM, Priority, held_at_most
+from fairlead.server.flow.levels import ANONYMOUS, BULK, INTERACTIVE, SYSTEM, LevelConfig, seats_for_cost
 
 SMALL = QueueLimits(total=4, per_flow=2)
 
@@ -32,8 +32,8 @@ class Clock:
 
 def busy(control: FlowControl) -> None:
     """Uses up this turn. Others are there, too."""
-    control.note("another client")
-    control.spend(TURN_SECONDS)
+    control.record_client_change("another client")
+    control.spend(ITERATION_BUDGET_SECONDS)
 
 
 async def turn_of_the_loop() -> None:
@@ -43,7 +43,7 @@ async def turn_of_the_loop() -> None:
 def asked(
     control: FlowControl, level: str, flow: Flow, *, cost: float = 1.0, seats: int = 0, size: int = 0
 ) -> "asyncio.Future[str] | None":
-    return control.ask(control.levels[level], Ticket(flow, cost, seats, size))
+    return control.admit(control.levels[level], Ticket(flow, cost, seats, size))
 
 
 def waiting(turns: "list[asyncio.Future[str]]") -> int:
@@ -92,7 +92,7 @@ async def test_one_turn_lets_no_more_go_on_than_fits_into_it() -> None:
     busy(control)
     many = queued(control, INTERACTIVE, Flow("loud"), 400, cost=2.0)
     await turn_of_the_loop()
-    fits = TURN_SECONDS / (OVERHEAD_SECONDS + 2 * UNIT_SECONDS)
+    fits = ITERATION_BUDGET_SECONDS / (REQUEST_OVERHEAD_SECONDS + 2 * UNIT_SECONDS)
     assert abs(len(many) - waiting(many) - fits) <= 1
     await drained(control)
 
@@ -100,19 +100,19 @@ async def test_one_turn_lets_no_more_go_on_than_fits_into_it() -> None:
 async def test_turns_are_longer_for_who_is_alone() -> None:
     clock = Clock()
     control = FlowControl(now=clock)
-    assert control.budget == ALONE_TURN_SECONDS
-    control.note("another client")
-    assert control.budget == TURN_SECONDS
-    clock.time += ALONE_SECONDS
+    assert control.budget == SINGLE_CLIENT_BUDGET_SECONDS
+    control.record_client_change("another client")
+    assert control.budget == ITERATION_BUDGET_SECONDS
+    clock.time += SINGLE_CLIENT_AFTER_SECONDS
     control.spend(0.001)
     await asyncio.sleep(0)
-    assert control.budget == ALONE_TURN_SECONDS
+    assert control.budget == SINGLE_CLIENT_BUDGET_SECONDS
 
 
 async def test_levels_share_the_time_while_all_of_them_wait() -> None:
     control = FlowControl()
     busy(control)
-    turns = {level: queued(control, level, Flow(level), 90) for level in (SYSTEM, INTERACTIVE, STRANGERS)}
+    turns = {level: queued(control, level, Flow(level), 90) for level in (SYSTEM, INTERACTIVE, ANONYMOUS)}
     served = 0
     while served < 80:
         await turn_of_the_loop()
@@ -120,14 +120,14 @@ async def test_levels_share_the_time_while_all_of_them_wait() -> None:
     counts = {level: len(each) - waiting(each) for level, each in turns.items()}
     assert counts[INTERACTIVE] == pytest.approx(served * 50 / 80, abs=8)
     assert counts[SYSTEM] == pytest.approx(served * 20 / 80, abs=8)
-    assert counts[STRANGERS] == pytest.approx(served * 10 / 80, abs=8)
+    assert counts[ANONYMOUS] == pytest.approx(served * 10 / 80, abs=8)
     await drained(control)
 
 
 async def test_an_idle_levels_share_is_lent_and_returned_at_once() -> None:
     control = FlowControl()
     busy(control)
-    loud = queued(control, STRANGERS, Flow("stranger"), 90)
+    loud = queued(control, ANONYMOUS, Flow("stranger"), 90)
     while waiting(loud) > 50:
         await turn_of_the_loop()
     (turn,) = queued(control, INTERACTIVE, Flow("ada"), 1)
@@ -139,25 +139,25 @@ async def test_an_idle_levels_share_is_lent_and_returned_at_once() -> None:
 @pytest.mark.parametrize(
     ("why", "told"),
     [
-        (TIMED_OUT, "no time for this request within 5 s"),
-        (QUEUE_FULL, "too many requests of yours"),
-        (TOO_LARGE, "bodies"),
+        (TIMED_OUT, "too busy to start this request within 5 s"),
+        (QUEUE_FULL, "too many of your requests are already queued"),
+        (CONCURRENCY_LIMIT, "bodies"),
     ],
 )
 def test_who_is_refused_is_told_why_and_when_to_come_again(why: str, told: str) -> None:
-    refused = refusal(why)
+    refused = build_rejection(why)
     assert refused.code == 429
     assert refused.details.retry_after in (1, 2, 3)
     assert told in refused.message
-    assert f"try again after {refused.details.retry_after} s" in refused.message
+    assert f"retry after {refused.details.retry_after} s" in refused.message
 
 
 async def test_who_waits_too_long_is_refused() -> None:
     clock = Clock()
     control = FlowControl(0.01, now=clock)
     level = control.levels[BULK]
-    holder = Ticket(Flow("holder"), 1.0, seats=level.priority.seats)
-    assert control.ask(level, holder) is None
+    holder = Ticket(Flow("holder"), 1.0, seats=level.config.seats)
+    assert control.admit(level, holder) is None
     turn = asked(control, BULK, Flow("ada"), seats=1)
     assert turn is not None
     clock.time += 1.0
@@ -166,7 +166,7 @@ async def test_who_waits_too_long_is_refused() -> None:
 
 
 async def test_too_many_waiting_requests_are_refused() -> None:
-    control = FlowControl(priorities=(Priority(INTERACTIVE, 50, 8, SMALL),))
+    control = FlowControl(level_configs=(LevelConfig(INTERACTIVE, 50, 8, SMALL),))
     busy(control)
     flow = Flow("loud")
     turns = queued(control, INTERACTIVE, flow, 3)
@@ -175,7 +175,7 @@ async def test_too_many_waiting_requests_are_refused() -> None:
 
 
 async def test_the_youngest_of_the_longest_queue_makes_room() -> None:
-    control = FlowControl(priorities=(Priority(INTERACTIVE, 50, 8, QueueLimits(total=4, per_flow=3)),))
+    control = FlowControl(level_configs=(LevelConfig(INTERACTIVE, 50, 8, QueueLimits(total=4, per_flow=3)),))
     busy(control)
     loud = queued(control, INTERACTIVE, Flow("loud"), 3)
     others = [queued(control, INTERACTIVE, Flow(name), 1) for name in ("ada", "ben")]
@@ -186,17 +186,17 @@ async def test_the_youngest_of_the_longest_queue_makes_room() -> None:
 
 
 async def test_refusals_are_told_at_a_bounded_pace() -> None:
-    control = FlowControl(priorities=(Priority(INTERACTIVE, 50, 8, SMALL),))
+    control = FlowControl(level_configs=(LevelConfig(INTERACTIVE, 50, 8, SMALL),))
     busy(control)
     turns = queued(control, INTERACTIVE, Flow("loud"), 50)[2:]
     await asyncio.sleep(0)
-    assert len(turns) - waiting(turns) == REFUSALS_PER_TURN
+    assert len(turns) - waiting(turns) == REJECTIONS_PER_ITERATION
     await asyncio.gather(*turns, return_exceptions=True)
 
 
 async def test_refusals_that_nobody_waits_for_any_more_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_control, "REFUSALS", 1)
-    control = FlowControl(priorities=(Priority(INTERACTIVE, 50, 8, SMALL),))
+    monkeypatch.setattr(flow_control, "MAX_PENDING_REJECTIONS", 1)
+    control = FlowControl(level_configs=(LevelConfig(INTERACTIVE, 50, 8, SMALL),))
     busy(control)
     turns = queued(control, INTERACTIVE, Flow("loud"), 4)[2:]
     assert turns[1].done(), "with no room left to wait, the refusal comes at once"
@@ -206,14 +206,14 @@ async def test_refusals_that_nobody_waits_for_any_more_are_passed_over(monkeypat
 
 
 async def test_bodies_of_waiting_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_control, "QUEUED_BYTES", 1000)
+    monkeypatch.setattr(flow_control, "MAX_QUEUED_BYTES", 1000)
     control = FlowControl()
     busy(control)
     first = asked(control, INTERACTIVE, Flow("ada"), size=800)
     second = asked(control, INTERACTIVE, Flow("ben"), size=800)
     assert first is not None
     assert second is not None
-    assert await second == TOO_LARGE
+    assert await second == CONCURRENCY_LIMIT
     assert not await first
     busy(control)
     third = asked(control, INTERACTIVE, Flow("ben"), size=800)
@@ -225,10 +225,10 @@ async def test_a_request_that_is_over_gives_up_its_place() -> None:
     control = FlowControl()
     busy(control)
     level, ticket = control.levels[INTERACTIVE], Ticket(Flow("ada"), 1.0)
-    turn = control.ask(level, ticket)
+    turn = control.admit(level, ticket)
     assert turn is not None
     turn.cancel()
-    control.give_up(level, ticket, turn)
+    control.cancel(level, ticket, turn)
     assert level.queue.length == 0
 
 
@@ -236,12 +236,12 @@ async def test_a_request_that_ends_right_after_its_turn_came_gives_back_its_seat
     control = FlowControl()
     busy(control)
     level, ticket = control.levels[INTERACTIVE], Ticket(Flow("ada"), 1.0, seats=4)
-    turn = control.ask(level, ticket)
+    turn = control.admit(level, ticket)
     assert turn is not None
     await turn
-    assert level.held == 4
-    control.give_up(level, ticket, turn)
-    assert (level.held, control.seats.held, ticket.flow.held) == (0, 0, 0)
+    assert level.seats_in_use == 4
+    control.cancel(level, ticket, turn)
+    assert (level.seats_in_use, control.seats.in_use, ticket.flow.seats_in_use) == (0, 0, 0)
 
 
 async def test_one_flow_leaves_as_many_seats_as_it_holds() -> None:
@@ -249,12 +249,12 @@ async def test_one_flow_leaves_as_many_seats_as_it_holds() -> None:
     level = control.levels[INTERACTIVE]
     while asked(control, INTERACTIVE, loud, seats=4) is None:
         pass
-    assert loud.held == control.seats.total / 2
+    assert loud.seats_in_use == control.seats.total / 2
     assert level.queue.length == 1
     (turn,) = [asked(control, INTERACTIVE, quiet, seats=4)]
     assert turn is not None
     await turn
-    assert quiet.held == 4
+    assert quiet.seats_in_use == 4
     assert level.queue.length == 1, "the loud one still waits"
 
 
@@ -272,14 +272,14 @@ async def test_a_level_gets_its_own_seats_back_however_many_it_has_lent() -> Non
     control = FlowControl()
     for number in range(400):
         asked(control, INTERACTIVE, Flow(str(number)), seats=16)
-    assert control.seats.held >= control.seats.total
+    assert control.seats.in_use >= control.seats.total
     assert asked(control, SYSTEM, Flow("agent"), seats=4) is None
 
 
 async def test_a_seat_that_is_given_back_goes_to_who_waits() -> None:
     control = FlowControl()
     level, ticket = control.levels[BULK], Ticket(Flow("ada"), 1.0, seats=1)
-    assert control.ask(level, ticket) is None
+    assert control.admit(level, ticket) is None
     second = asked(control, BULK, ticket.flow, seats=1)
     assert second is not None, "one user has one large request at a time"
     another = asked(control, BULK, Flow("ben"), seats=1)
@@ -288,12 +288,12 @@ async def test_a_seat_that_is_given_back_goes_to_who_waits() -> None:
     assert not second.done()
     third = asked(control, BULK, Flow("cyd"), seats=1)
     assert third is not None
-    control.leave(level, ticket)
+    control.release_seats(level, ticket)
     done, _ = await asyncio.wait((second, third), return_when=asyncio.FIRST_COMPLETED)
     assert done
 
 
 @pytest.mark.parametrize("cost", [1, 16, 100_000])
 def test_no_request_holds_more_than_a_small_part_of_its_level(cost: int) -> None:
-    priority = Priority(INTERACTIVE, 50, 128)
-    assert held_at_most(priority, cost) == min(cost, 16)
+    priority = LevelConfig(INTERACTIVE, 50, 128)
+    assert seats_for_cost(priority, cost) == min(cost, 16)

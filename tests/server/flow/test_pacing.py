@@ -6,15 +6,14 @@ from collections import Counter
 import pytest
 
 from fairlead.core.user import User
-from fairlead.server import options
-from fairlead.server.flow import pacing
-from fairlead.server.flow.classify import Clients
-from fairlead.server.flow.control import TURN_SECONDS, FlowControl
+from fairlead.server.api import query_options
+from fairlead.server.api.watch import WatchRequest, WatchService
+from fairlead.server.flow import streams as pacing
+from fairlead.server.flow.classify import ClientCache
+from fairlead.server.flow.control import ITERATION_BUDGET_SECONDS, FlowControl
 from fairlead.server.flow.fair_queue import QueueLimits, Ticket
-from fairlead.server.flow.levels import BULK, INTERACTIVE, PRIORITIES, Priority
-from fairlead.server.flow.pacing import Pace, Pacer
-from fairlead.server.flow.streams import Streams
-from fairlead.server.watch import Opening, Watches
+from fairlead.server.flow.levels import BULK, INTERACTIVE, LEVEL_CONFIGS, LevelConfig
+from fairlead.server.flow.streams import Pace, Pacer, StreamLimiter
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
 from tests.server.flow.test_control import Clock, busy
@@ -30,18 +29,18 @@ class Shared:
     def __init__(self) -> None:
         self.clock = Clock()
         self.control = FlowControl(now=self.clock)
-        self.clients = Clients(self.control.levels)
+        self.clients = ClientCache(self.control.levels)
         self.pacer = Pacer(self.control, self.clients)
         self.made: Counter[str] = Counter()
-        self.control.note("another client")
+        self.control.record_client_change("another client")
 
     async def stream(self, user: User, pieces: int) -> None:
         pace = self.pacer.pace_for(user)
         for _ in range(pieces):
-            await pace.wait_for_turn()
+            await pace.wait_for_slot()
             self.clock.time += PIECE_SECONDS
             self.made[user.name] += 1
-            pace.end_turn()
+            pace.release_slot()
             await asyncio.sleep(0)
 
     async def has_made(self, pieces: int) -> None:
@@ -56,10 +55,10 @@ class Shared:
 async def test_a_stream_alone_does_not_wait() -> None:
     shared = Shared()
     pace = shared.pacer.pace_for(ADA)
-    waiting = pace.wait_for_turn()
+    waiting = pace.wait_for_slot()
     with pytest.raises(StopIteration):
         waiting.send(None)  # done in its first step
-    pace.end_turn()
+    pace.release_slot()
 
 
 async def test_of_many_streams_of_a_user_few_go_on_in_one_turn_of_the_loop() -> None:
@@ -70,7 +69,7 @@ async def test_of_many_streams_of_a_user_few_go_on_in_one_turn_of_the_loop() -> 
         await asyncio.sleep(0)
         most, made = max(most, shared.made["ada"] - made), shared.made["ada"]
     assert shared.made["ada"] == 500
-    assert most <= TURN_SECONDS / PIECE_SECONDS
+    assert most <= ITERATION_BUDGET_SECONDS / PIECE_SECONDS
 
 
 async def test_who_opens_one_stream_gets_as_much_as_who_opens_a_hundred() -> None:
@@ -90,7 +89,7 @@ async def test_a_small_request_of_another_does_not_wait_for_the_pieces_of_stream
     streams = [asyncio.ensure_future(shared.stream(ADA, 20)) for _ in range(50)]
     await shared.has_made(20)
     before, level = shared.made["ada"], shared.control.levels[INTERACTIVE]
-    turn = shared.control.ask(level, Ticket(shared.clients.of_user(BEN).small.flow, 1.0))
+    turn = shared.control.admit(level, Ticket(shared.clients.for_user(BEN).regular_lane.flow, 1.0))
     if turn is not None:
         await turn
     assert shared.made["ada"] - before <= 4
@@ -99,17 +98,17 @@ async def test_a_small_request_of_another_does_not_wait_for_the_pieces_of_stream
 
 async def test_what_pieces_took_is_charged_and_impersonated_users_pay_together() -> None:
     shared = Shared()
-    flow = shared.clients.of_user(ADA).bulk.flow
+    flow = shared.clients.for_user(ADA).bulk_lane.flow
     await shared.stream(ADA, 1)
-    before = flow.tag
+    before = flow.virtual_time
     await shared.stream(User("eve", impersonator=ADA), 3)
-    assert flow.tag - before >= 3 * PIECE_SECONDS / 50e-6
+    assert flow.virtual_time - before >= 3 * PIECE_SECONDS / 50e-6
 
 
 async def test_a_stream_that_is_cancelled_while_it_waits_leaves_nothing_behind() -> None:
     shared = Shared()
     busy(shared.control)
-    waiting = shared.pacer.pace_for(ADA).wait_for_turn()
+    waiting = shared.pacer.pace_for(ADA).wait_for_slot()
     waiting.send(None)  # its first step: it waits now
     assert shared.control.levels[BULK].queue.length == 1
     with pytest.raises(asyncio.CancelledError):
@@ -120,14 +119,16 @@ async def test_a_stream_that_is_cancelled_while_it_waits_leaves_nothing_behind()
 
 
 async def test_a_stream_goes_on_after_the_queue_was_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(pacing, "SLOT_RETRY_SECONDS", 0.0)
     limits = QueueLimits(total=1, per_flow=1)
-    control = FlowControl(priorities=[Priority(each.name, each.share, each.seats, limits) for each in PRIORITIES])
-    clients = Clients(control.levels)
+    control = FlowControl(
+        level_configs=[LevelConfig(each.name, each.share, each.seats, limits) for each in LEVEL_CONFIGS]
+    )
+    clients = ClientCache(control.levels)
     busy(control)
-    other = control.ask(control.levels[BULK], Ticket(clients.of_user(BEN).bulk.flow, 1.0))
+    other = control.admit(control.levels[BULK], Ticket(clients.for_user(BEN).bulk_lane.flow, 1.0))
     assert other is not None
-    await asyncio.wait_for(Pacer(control, clients).pace_for(ADA).wait_for_turn(), 5)
+    await asyncio.wait_for(Pacer(control, clients).pace_for(ADA).wait_for_slot(), 5)
     assert other.done()
 
 
@@ -138,11 +139,11 @@ class _Counted:
         self.turns = 0
         self.is_open = False
 
-    async def wait_for_turn(self) -> None:
+    async def wait_for_slot(self) -> None:
         assert not self.is_open
         self.turns, self.is_open = self.turns + 1, True
 
-    def end_turn(self) -> None:
+    def release_slot(self) -> None:
         self.is_open = False
 
 
@@ -157,9 +158,9 @@ class _Pacer(Pacer):
 async def first_chunk(world: World, pacer: Pacer, view: str, queue_after: str = "") -> bytes:
     """The first of a watch; with a name, the first after this was made."""
     gadgets = world.of("Gadget")
-    asked = options.watch_query(call(), gadgets.kind)
-    watches = Watches(LIMITS, world.clock, Streams(100, 10), pacer)
-    stream = await watches.open(Opening(gadgets, "", asked, view), ADA)
+    asked = query_options.watch_query(call(), gadgets.kind)
+    watches = WatchService(LIMITS, world.clock, StreamLimiter(100, 10), pacer)
+    stream = await watches.open(WatchRequest(gadgets, "", asked, view), ADA)
     chunk = await anext(stream)
     if queue_after:
         waiting = asyncio.ensure_future(anext(stream))

@@ -9,13 +9,13 @@ from typing import cast
 
 import pytest
 
-from fairlead.core.call import Call, Reply, Socket, Target, Upgrade
+from fairlead.core.call import Call, Reply, RequestInfo, Upgrade, WebSocket
 from fairlead.core.errors import Forbidden, TooManyRequests, Unauthorized
 from fairlead.core.user import User
-from fairlead.server.flow.classify import BULK_COST
+from fairlead.server.flow.classify import MIN_BULK_COST
 from fairlead.server.flow.control import UNIT_SECONDS
 from fairlead.server.flow.levels import BULK, EXEMPT, INTERACTIVE
-from fairlead.server.flow.stage import PROBES_PER_TURN
+from fairlead.server.flow.stage import MAX_PROBES_PER_ITERATION
 from tests.server.flow.wire import ADA, BEN, CREATE, DONE, GET, HEALTH, LIST, THROUGH, Wire, request, started
 
 
@@ -75,10 +75,10 @@ async def test_who_had_to_wait_is_asked_again_who_he_is() -> None:
         (100, 100, LIST, "application/yaml", True),
     ],
 )
-async def test_large_answers_are_bulk(rows: int, size: int, target: Target, accept: str, is_bulk: bool) -> None:
+async def test_large_answers_are_bulk(rows: int, size: int, target: RequestInfo, accept: str, is_bulk: bool) -> None:
     wire = Wire(rows, size)
     asked = request(target, accept=accept)
-    assert (wire.stage._judgement.costs.of_read(asked) > BULK_COST) == is_bulk
+    assert (wire.stage._deps.costs.estimate_read(asked) > MIN_BULK_COST) == is_bulk
     assert (await wire.ask(asked)) is DONE
     assert wire.counted(BULK if is_bulk else INTERACTIVE, "users") == 1
 
@@ -156,7 +156,7 @@ async def test_a_write_that_is_cancelled_or_fails_gives_back_its_seats() -> None
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (wire.held(), wire.control.seats.held) == (0, 0)
+    assert (wire.held(), wire.control.seats.in_use) == (0, 0)
 
 
 async def test_waiting_for_a_cluster_holds_no_seats_and_what_it_sends_is_paid_for() -> None:
@@ -172,15 +172,15 @@ async def test_waiting_for_a_cluster_holds_no_seats_and_what_it_sends_is_paid_fo
 
     tasks = [started(wire.ask(request(THROUGH), forward)) for _ in range(200)]
     await asyncio.sleep(0)
-    assert wire.control.seats.held == 0
+    assert wire.control.seats.in_use == 0
     assert await wire.ask(request(GET, BEN)) is DONE
     go.set()
     reply, *_ = await asyncio.gather(*tasks)
-    flow = wire.clients.of(request(GET, ADA)).small.flow
-    before = flow.tag
+    flow = wire.clients.for_call(request(GET, ADA)).regular_lane.flow
+    before = flow.virtual_time
     assert reply.stream is not None
     assert len([chunk async for chunk in reply.stream]) == 10
-    assert flow.tag - before == pytest.approx(10)
+    assert flow.virtual_time - before == pytest.approx(10)
 
 
 async def test_streams_through_gateways_and_sockets_count_for_their_user() -> None:
@@ -191,22 +191,22 @@ async def test_streams_through_gateways_and_sockets_count_for_their_user() -> No
         yield b"{}"
         await go.wait()
 
-    async def talk(socket: Socket) -> None:
+    async def talk(socket: WebSocket) -> None:
         await go.wait()
 
     async def forward(call: Call) -> Reply:
-        if call.wants_socket:
+        if call.is_websocket:
             return Reply(101, upgrade=Upgrade("", talk))
         return Reply(200, stream=chunks())
 
     first, second = request(watch), request(THROUGH)
-    second.wants_socket = True
+    second.is_websocket = True
     stream = (await wire.ask(first, forward)).stream
     upgrade = (await wire.ask(second, forward)).upgrade
     assert stream is not None
     assert upgrade is not None
     assert await anext(stream) == b"{}"
-    talking = asyncio.ensure_future(upgrade.run(cast(Socket, None)))
+    talking = asyncio.ensure_future(upgrade.run(cast(WebSocket, None)))
     await asyncio.sleep(0)
     with pytest.raises(TooManyRequests, match="you have 2 watches and other streams open"):
         wire.ask(request(watch), forward)
@@ -241,9 +241,9 @@ async def test_strangers_wait_for_their_401_like_everybody_else() -> None:
 async def test_health_is_told_however_busy_the_server_is_but_not_for_ever_in_one_turn() -> None:
     wire = Wire()
     wire.use_up_turn()
-    answers = [wire.ask(request(HEALTH, None)) for _ in range(PROBES_PER_TURN)]
-    assert answers == [DONE] * PROBES_PER_TURN
-    assert wire.counted(EXEMPT, "probes") == PROBES_PER_TURN
+    answers = [wire.ask(request(HEALTH, None)) for _ in range(MAX_PROBES_PER_ITERATION)]
+    assert answers == [DONE] * MAX_PROBES_PER_ITERATION
+    assert wire.counted(EXEMPT, "probes") == MAX_PROBES_PER_ITERATION
     more = wire.ask(request(HEALTH, None))
     assert more is not DONE
     assert await more is DONE
@@ -264,25 +264,27 @@ async def test_what_a_request_takes_on_the_event_loop_is_charged_to_its_flow(mon
         return DONE
 
     await started(wire.ask(request(GET), work))
-    assert wire.clients.of(request(GET)).small.flow.tag == pytest.approx(4 * 0.010 / UNIT_SECONDS, rel=0.01)
+    assert wire.clients.for_call(request(GET)).regular_lane.flow.virtual_time == pytest.approx(
+        4 * 0.010 / UNIT_SECONDS, rel=0.01
+    )
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
 async def test_nothing_is_left_for_the_garbage_collector(is_busy: bool) -> None:
     """Cycles are only found by looking at everything there is, which stops the event loop: a flood must make none."""
     wire = Wire()
-    wire.clients.of(request(GET))
+    wire.clients.for_call(request(GET))
 
     def refuse(call: Call) -> Awaitable[Reply]:
-        if call.failure is not None:
-            raise call.take_failure()
+        if call.deferred_error is not None:
+            raise call.pop_deferred_error()
         raise Forbidden("no")
 
     async def create(call: Call) -> Reply:
         await call.read_body()
         raise Forbidden("no")
 
-    async def ask(target: Target, user: User | None, then: Callable[[Call], Awaitable[Reply]]) -> None:
+    async def ask(target: RequestInfo, user: User | None, then: Callable[[Call], Awaitable[Reply]]) -> None:
         if is_busy:
             wire.use_up_turn()
         asked = request(target, user)
@@ -290,7 +292,7 @@ async def test_nothing_is_left_for_the_garbage_collector(is_busy: bool) -> None:
             try:
                 raise Unauthorized
             except Unauthorized as error:
-                asked.defer(error)
+                asked.defer_error(error)
         with suppress(Forbidden, Unauthorized):
             await wire.ask(asked, then)
 

@@ -6,27 +6,27 @@ import pytest
 
 from fairlead.core.errors import TooManyRequests
 from fairlead.core.user import User
-from fairlead.server.flow.streams import Streams
+from fairlead.server.flow.streams import StreamLimiter
 
 ADA, ADMIN, AGENT = User("ada"), User("root", ("system:masters",)), User("service:agent:east")
 
 
-def fill(streams: Streams, user: User, stack: ExitStack) -> int:
+def fill(streams: StreamLimiter, user: User, stack: ExitStack) -> int:
     """Opens as many as there may be."""
     count = 0
     while True:
         try:
-            stack.enter_context(streams.admitted(user))
+            stack.enter_context(streams.admit(user))
         except TooManyRequests:
             return count
         count += 1
 
 
 def test_one_user_has_as_many_as_the_limit_says_whatever_keys_and_identities_he_comes_with() -> None:
-    streams = Streams(total=1000, per_user=10)
+    streams = StreamLimiter(total=1000, per_user=10)
     with ExitStack() as stack:
         for number in range(10):
-            stack.enter_context(streams.admitted(User(f"puppet-{number}", impersonator=User("ada", key=str(number)))))
+            stack.enter_context(streams.admit(User(f"puppet-{number}", impersonator=User("ada", key=str(number)))))
         with pytest.raises(TooManyRequests, match="you have 10 watches and other streams open") as refused:
             streams.require_room(ADA)
         assert refused.value.details.retry_after > 0
@@ -35,15 +35,15 @@ def test_one_user_has_as_many_as_the_limit_says_whatever_keys_and_identities_he_
 
 
 def test_the_service_accounts_of_a_namespace_count_together() -> None:
-    streams = Streams(total=1000, per_user=1)
-    with streams.admitted(User("system:serviceaccount:n:a")):
+    streams = StreamLimiter(total=1000, per_user=1)
+    with streams.admit(User("system:serviceaccount:n:a")):
         with pytest.raises(TooManyRequests):
             streams.require_room(User("system:serviceaccount:n:b"))
         streams.require_room(User("system:serviceaccount:m:b"))
 
 
 def test_there_is_always_room_for_another_user() -> None:
-    streams = Streams(total=1000, per_user=1000)
+    streams = StreamLimiter(total=1000, per_user=1000)
     with ExitStack() as stack:
         opened = [fill(streams, User(f"user-{number}"), stack) for number in range(5)]
         assert opened[0] == 450, "half of what is not reserved"
@@ -52,10 +52,10 @@ def test_there_is_always_room_for_another_user() -> None:
 
 
 def test_the_last_ones_are_for_administrators_and_components() -> None:
-    streams = Streams(total=100, per_user=100, is_component=lambda user: user is AGENT)
+    streams = StreamLimiter(total=100, per_user=100, is_component=lambda user: user is AGENT)
     with ExitStack() as stack:
         for number in range(90):
-            stack.enter_context(streams.admitted(User(f"user-{number}")))
+            stack.enter_context(streams.admit(User(f"user-{number}")))
         with pytest.raises(TooManyRequests, match="90 watches and other streams are open"):
             streams.require_room(ADA)
         with pytest.raises(TooManyRequests):

@@ -1,0 +1,94 @@
+"""Admission of objects in projects: no creates while the project is being deleted, and its allow lists.
+
+The namespace of a project is deleted last, after the instances that need its content, so until then only
+`require_active_project` prevents new objects. A create that races with the deletion is cleaned up with the namespace.
+
+Allow lists (`allow_lists.py`) are checked when an object is created, and when it is changed to use something else. What
+was allowed before may stay. They apply to all users, including administrators.
+"""
+
+from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission.allow_lists import (
+    ALLOW_LIST_FIELDS,
+    CLUSTERS,
+    AllowListField,
+    ClusterUseCheck,
+    allowed_names,
+    is_allowed,
+    suggest_patch,
+)
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import get_path, metadata, name_of
+from fairlead.registry.codec import decode
+from fairlead.registry.kind import Change
+from fairlead.registry.registry import Registry
+
+
+def require_active_project(api_group: str, prefix: str) -> Rule:
+    """Rejects creates of management kinds in a project that is being deleted; other kinds depend on the namespace."""
+
+    @applies_to(lambda kind, verb: verb == "create" and kind.group == api_group and kind.namespaced)
+    async def rule(change: Change, registry: Registry) -> None:
+        namespace = metadata(change.obj).get("namespace", "")
+        project = namespace.removeprefix(prefix)
+        if project == namespace:
+            return
+        entry = registry.resource(api_group, "projects").get_cached("", project)
+        if entry is not None and "deletionTimestamp" in metadata(decode(entry)):
+            why = f'project "{project}" is being deleted; use another one, or wait and create it again'
+            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+    return rule
+
+
+MAX_LISTED_NAMES = 10
+"""How many names of an allow list an error message contains."""
+
+
+def enforce_allow_lists(api_group: str, prefix: str, use_check: ClusterUseCheck | None = None) -> Rule:
+    """Rejects instances that use a cluster, template or runner that their project does not allow."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *ALLOW_LIST_FIELDS))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.subresource:
+            return
+        uses = [use for use in ALLOW_LIST_FIELDS[change.kind.plural] if _is_set_anew(change, use)]
+        namespace = metadata(change.obj).get("namespace", "")
+        if not uses or not namespace.startswith(prefix):
+            return
+        project = namespace.removeprefix(prefix)
+        entry = registry.resource(api_group, "projects").get_cached("", project)
+        if entry is None:
+            return
+        lists = decode(entry)
+        for use in uses:
+            names = allowed_names(lists, use.allow_list, use.kind, api_group)
+            if names is None and use.allow_list == CLUSTERS and use_check is not None:
+                if why := use_check.denial_reason(change, registry, project, get_path(change.obj, use.path)):
+                    raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+            elif names is not None and not is_allowed(names, get_path(change.obj, use.path)):
+                raise _not_allowed_error(change, use, project, names)
+
+    return rule
+
+
+def _is_set_anew(change: Change, field: AllowListField) -> bool:
+    """Whether the change sets the field to another name. Schema validation rejects anything that is not a string."""
+    name = get_path(change.obj, field.path)
+    return isinstance(name, str) and name != "" and name != get_path(change.old, field.path)
+
+
+def _not_allowed_error(change: Change, field: AllowListField, project: str, names: list[str]) -> Forbidden:
+    listed = ", ".join(names[:MAX_LISTED_NAMES]) + (", ..." if len(names) > MAX_LISTED_NAMES else "")
+    choice = f"allowed here: {listed}" if names else f"the project allows no {field.noun} at all"
+    why = (
+        f'project "{project}" does not allow the {field.noun} "{get_path(change.obj, field.path)}" ({field.path}); '
+        f"{choice}; "
+        f"choose an allowed one, or have it added to spec.{field.allow_list} of the project"
+    )
+    if field.allow_list == CLUSTERS:
+        entry = (
+            f'{{"op":"add","path":"/spec/allowedClusters/-","value":{{"name":"{get_path(change.obj, field.path)}"}}}}'
+        )
+        why += suggest_patch(project, f"[{entry}]", "json", get_path(change.obj, field.path))
+    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)

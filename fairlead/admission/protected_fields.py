@@ -1,0 +1,153 @@
+"""Protects Secrets, status fields, labels and annotations that only the server may write.
+
+- `protect_server_owned`: Secrets with password hashes, component keys and signing keys. Their data is in no response,
+  so no client could send it back, and replacing it would allow signing in as another user. Administrators may change
+  their metadata. Deleting needs no extra permission: it lets no one in.
+- `protect_status`: the status of clusters, spaces and virtual clusters. Controllers act on it: it says what to deploy
+  with the stored credential of a cluster, who owns a namespace and where a gateway leads. Only the server and
+  administrators write it. Other users may write the status of a workspace, but only its runner may report it as
+  sleeping, which frees quota.
+- `protect_ownership_labels`: labels and annotations that say to whom an object belongs. Once set, only administrators
+  change them. The labels and annotations of project namespaces are for administrators only, since relabelling would
+  move a namespace to another project. Those in `SERVER_ONLY_KEYS` are dropped, with a warning, when other requesters
+  set them: users create new objects from what they have read, so this is no error.
+
+Annotations and labels with rules of their own are elsewhere: `service.sh/trusted` (`templates.py`),
+`service.sh/abandon` (`instances.py`), `service.sh/cooldown-seconds` (`access_key_limits.py`).
+"""
+
+from collections.abc import Iterator
+
+from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission.namespaces import PROJECT_LABEL
+from fairlead.core.call import NAMESPACE_RESOURCE
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.quotas import SLEEPING_PHASE
+from fairlead.kinds.access.components import KEY_ANNOTATION
+from fairlead.kinds.clusters.cluster import AGENT
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
+from fairlead.kinds.core.service_account import UID_LABEL
+from fairlead.registry.kind import Change
+from fairlead.registry.registry import Registry
+
+
+@applies_to(lambda kind, verb: verb != "delete" and kind.may_be_server_owned)
+async def protect_server_owned(change: Change, registry: Registry) -> None:
+    """Rejects writes to server-owned objects. Administrators may write everything but the sensitive fields."""
+    kind, old, new = change.kind, change.old, change.new
+    if (
+        new is None
+        or change.user == CONTROLLER_USER
+        or not (kind.is_server_owned(new) or kind.is_server_owned(old or {}))
+    ):
+        return
+    same = old is not None and all(get_path(old, path) == get_path(new, path) for path in kind.sensitive)
+    if not (same and change.user.is_unscoped_admin):
+        why = "it is for the server's own use; choose another type for your own secrets"
+        raise Forbidden.of(kind.plural, kind.group, name_of(new), why)
+
+
+PROTECTED_STATUS_RESOURCES = ("clusters", "spaceinstances", "virtualclusterinstances")
+WORKSPACES = "devpodworkspaceinstances"
+
+
+def protect_status(api_group: str) -> Rule:
+    """Rejects status writes by users other than administrators, whatever their permissions on `status` are."""
+
+    @applies_to(
+        lambda kind, verb: verb == "update" and is_resource(kind, api_group, *PROTECTED_STATUS_RESOURCES, WORKSPACES)
+    )
+    async def rule(change: Change, registry: Registry) -> None:
+        free = change.user == CONTROLLER_USER or change.user.is_unscoped_admin
+        if change.subresource != "status" or free or change.new is None:
+            return
+        if change.kind.plural == WORKSPACES:
+            _check_sleeping_phase(change)
+        elif (change.old or {}).get("status") != change.new.get("status"):
+            why = "only the server may write its status; change its spec instead"
+            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.new), why)
+
+    return rule
+
+
+def _check_sleeping_phase(change: Change) -> None:
+    before, after = get_path(change.old, "status.phase"), get_path(change.new, "status.phase")
+    if after == SLEEPING_PHASE and before != SLEEPING_PHASE and RUNNER_COMPONENT.group not in change.user.groups:
+        why = "only its runner may report it as sleeping; request sleep with the annotation sleepmode.service.sh/force"
+        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+
+OWNERSHIP_KEYS = (
+    ("labels", PROJECT_LABEL),
+    ("labels", "service.sh/workspace-uid"),
+    ("labels", "service.sh/runner"),
+    ("labels", UID_LABEL),
+    ("annotations", "service.sh/runner-endpoint"),
+)
+SERVER_ONLY_KEYS = (
+    ("annotations", "service.sh/runner-endpoint"),  # where the clients of a workspace send their keys
+    ("labels", RUNNER_COMPONENT.label),  # the runner of a key
+    ("labels", AGENT.label),  # the cluster whose agent a key belongs to
+    ("annotations", KEY_ANNOTATION),  # the access key whose value a Secret contains
+    ("labels", UID_LABEL),  # the service account of a token
+    ("annotations", "service.sh/default-rules"),  # digest of the rules that the server gave a default role
+    ("annotations", "service.sh/unlisted-clusters"),  # what projects without allowedClusters may use
+    ("labels", "service.sh/managed"),  # created by the server
+    ("labels", "service.sh/uid"),  # the instance it was created for
+)
+"""Labels and annotations that this server or its clients act on, and that only the server needs to set."""
+_METADATA_MAPS = ("labels", "annotations")
+
+
+def protect_ownership_labels(namespace_prefix: str) -> Rule:
+    """Protects ownership labels and annotations. `namespace_prefix` is that of project namespaces."""
+
+    @applies_to(lambda kind, verb: verb != "delete")
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.user.is_unscoped_admin or change.is_move:
+            return
+        _drop_server_only_keys(change)
+        if change.old is None:
+            return
+        for path in _modified_keys(change, namespace_prefix):
+            why = f"{path} records ownership, and only administrators may change it"
+            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+    return rule
+
+
+def _drop_server_only_keys(change: Change) -> None:
+    is_namespace = (change.kind.group, change.kind.plural) == NAMESPACE_RESOURCE
+    marks = (*SERVER_ONLY_KEYS, ("labels", PROJECT_LABEL)) if is_namespace else SERVER_ONLY_KEYS
+    for part in _METADATA_MAPS:
+        requested = _metadata_map(change.obj, part)
+        current = _metadata_map(change.old, part) if requested and change.old is not None else {}
+        found = [key for where, key in marks if where == part and key in requested and key not in current]
+        if not found:
+            continue
+        allowed = {key: value for key, value in requested.items() if key not in found}
+        metadata(change.obj)[part] = allowed
+        if not allowed:
+            del metadata(change.obj)[part]
+        change.warnings.extend(f"metadata.{part}[{key}] is set by the server only; it was dropped" for key in found)
+
+
+def _modified_keys(change: Change, namespace_prefix: str) -> Iterator[str]:
+    """The protected labels and annotations that the change modifies or removes."""
+    old, new = change.old or {}, change.obj
+    if (change.kind.group, change.kind.plural) == NAMESPACE_RESOURCE and name_of(new).startswith(namespace_prefix):
+        yield from (
+            f"metadata.{part}" for part in _METADATA_MAPS if _metadata_map(old, part) != _metadata_map(new, part)
+        )
+    for part, key in dict.fromkeys((*OWNERSHIP_KEYS, *SERVER_ONLY_KEYS)):
+        before = _metadata_map(old, part).get(key)
+        if before is not None and before != _metadata_map(new, part).get(key):
+            yield f"metadata.{part}[{key}]"
+
+
+def _metadata_map(obj: Object, part: str) -> Object:
+    """The labels or annotations of an object; empty if they are not a map, which validation rejects."""
+    found = get_path(obj, f"metadata.{part}")
+    return found if isinstance(found, dict) else {}

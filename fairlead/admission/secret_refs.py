@@ -1,0 +1,87 @@
+"""Setting a reference to a kubeconfig Secret needs the permission to read that Secret.
+
+Otherwise a Cluster or an imported virtual cluster would give its writer the use of credentials that they cannot read. A
+cluster whose kubeconfig is unusable is accepted with a warning, since the Secret may still change. `app` passes in the
+kubeconfig parser, because admission must not import `upstream`.
+"""
+
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+
+from fairlead.admission import Authorize, Rule, applies_to, is_resource
+from fairlead.core.call import RequestInfo
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.registry.codec import decode
+from fairlead.registry.kind import Change
+from fairlead.registry.registry import Registry
+
+DEFAULT_SECRET_KEY = "config"
+
+KubeconfigCheck = Callable[[bytes], Sequence[str]]
+"""Returns the problems of a kubeconfig, each with advice on how to fix it."""
+
+
+def check_cluster_secret(
+    authorize: Authorize, api_group: str, default_namespace: str, check_kubeconfig: KubeconfigCheck
+) -> Rule:
+    """Checks `spec.config` of clusters. A reference without a namespace means `default_namespace`."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, "clusters"))
+    async def rule(change: Change, registry: Registry) -> None:
+        kind = change.kind
+        if change.user == CONTROLLER_USER:
+            return
+        config = get_path(change.obj, "spec.config")
+        name, namespace = get_path(config, "secretName"), get_path(config, "secretNamespace") or default_namespace
+        if not isinstance(name, str) or not name or config == get_path(change.old or {}, "spec.config"):
+            return
+        target = RequestInfo("get", "", group="", version="v1", resource="secrets", namespace=namespace, name=name)
+        if not authorize(change.user, target).allowed:
+            why = (
+                f'User "{change.user.name}" cannot read the secret "{name}" in the namespace "{namespace}"; name one '
+                "that you may read, or ask for that right"
+            )
+            raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
+        entry = registry.resource("", "secrets").get_cached(namespace, name)
+        if entry is not None:
+            change.warnings.extend(
+                _kubeconfig_warnings(decode(entry), get_path(config, "key") or DEFAULT_SECRET_KEY, check_kubeconfig)
+            )
+
+    return rule
+
+
+def _kubeconfig_warnings(secret: Object, key: str, check_kubeconfig: KubeconfigCheck) -> list[str]:
+    """Call only for requesters who may read the Secret: the warnings reveal something about its content."""
+    content = (secret.get("data") or {}).get(key)
+    if not content:
+        return [f'the secret that spec.config names has no key "{key}"; store the kubeconfig there']
+    found = check_kubeconfig(b64decode(content))
+    return [f"the kubeconfig in the secret that spec.config names cannot be used: {each}" for each in found]
+
+
+def check_virtual_cluster_secret(authorize: Authorize, api_group: str) -> Rule:
+    """Checks `spec.config` of virtual clusters, whose Secret is in their own namespace."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, "virtualclusterinstances"))
+    async def rule(change: Change, registry: Registry) -> None:
+        kind = change.kind
+        name, namespace = (
+            get_path(change.obj, "spec.config.secretName"),
+            str(metadata(change.obj).get("namespace") or ""),
+        )
+        if change.user == CONTROLLER_USER or not isinstance(name, str) or not name:
+            return
+        if get_path(change.obj, "spec.config") == get_path(change.old or {}, "spec.config"):
+            return
+        target = RequestInfo("get", "", group="", version="v1", resource="secrets", namespace=namespace, name=name)
+        if not authorize(change.user, target).allowed:
+            why = (
+                f'User "{change.user.name}" cannot read the secret "{name}" in the namespace "{namespace}"; name one '
+                "that you may read, or ask for that right"
+            )
+            raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
+
+    return rule

@@ -1,0 +1,258 @@
+"""Admission of templates and of the parameters that instances pass to them.
+
+- `check_parameters` validates the parameters of an instance and moves passwords out of the readable text. It only
+  checks what changes, and only if the template exists: a missing template or version is reported in the instance's
+  conditions.
+- `prevent_deletion_while_used` rejects deleting a template that instances use: they could no longer be updated.
+- `mark_trusted_templates` maintains the annotation `service.sh/trusted`. Objects and charts of a trusted template are
+  deployed with the stored credential of the cluster, so only administrators make a template trusted: by creating it, or
+  by setting the annotation. When another user changes the definition, the template loses the annotation, with a
+  warning.
+"""
+
+from typing import Any
+
+from fairlead.admission import Authorize, Rule, applies_to, is_resource
+from fairlead.core.call import RequestInfo
+from fairlead.core.errors import Conflict, Invalid, Problem
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.domain.parameters import find_undefined, parse_values
+from fairlead.domain.password_parameters import (
+    PASSWORD_TYPE,
+    PLACEHOLDER,
+    SECRETS_FIELD,
+    dangling_placeholders,
+    hidden_values,
+    hide_passwords,
+    redact_last_applied,
+)
+from fairlead.domain.template_resolution import (
+    TEMPLATE_KINDS,
+    ResolutionError,
+    TemplateDefinition,
+    find_definition,
+    find_redirected_passwords,
+    parameter_problems,
+)
+from fairlead.kinds.instances.templates import DEFINITION_FIELDS, FALSE, TRUE, TRUST_ANNOTATION
+from fairlead.registry.codec import decode
+from fairlead.registry.kind import Change
+from fairlead.registry.registry import Registry
+from fairlead.storage.contract import Key
+
+_FIELD_TYPES = {
+    "spec": dict,
+    "spec.templateRef.name": str,
+    "spec.templateRef.version": str,
+    "spec.parameters": str,
+    "spec.template": dict,
+    f"spec.{SECRETS_FIELD}": dict,
+}
+
+
+def check_parameters(api_group: str) -> Rule:
+    """Validates the parameters of an instance and hides its password parameters."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *TEMPLATE_KINDS))
+    async def rule(change: Change, registry: Registry) -> None:
+        kind = change.kind
+        if (
+            change.subresource
+            or change.user == CONTROLLER_USER
+            or not _parameters_changed(change)
+            or not _has_valid_types(change.obj)
+        ):
+            return
+        _drop_secrets_of_another_template(change)
+        definition = _find_definition(change.obj, registry, (api_group, TEMPLATE_KINDS[kind.plural][0]))
+        unchanged = _placeholder_parameters(change)
+        if definition is not None and definition.parameters is not None:
+            hidden = hide_passwords(change.spec, definition.parameters, hidden_values(change.old))
+            change.obj["spec"] = hidden if hidden is not None else change.spec
+        redact_last_applied(change.obj)
+        if lost := _missing_password_problems(change, definition):
+            raise Invalid.of(kind.name, kind.group, name_of(change.obj), lost)
+        if misled := _redirected_password_problems(change, definition, unchanged):
+            raise Invalid.of(kind.name, kind.group, name_of(change.obj), misled)
+        if definition is None:
+            return
+        if problems := parameter_problems(change.obj, definition):
+            raise Invalid.of(kind.name, kind.group, name_of(change.obj), problems)
+        _warn_undefined_parameters(change, definition)
+
+    return rule
+
+
+def _drop_secrets_of_another_template(change: Change) -> None:
+    """Drops stored passwords when the template changes: the author of the new template must not receive them."""
+    before, after = (get_path(each, "spec.templateRef.name") or "" for each in (change.old or {}, change.obj))
+    if change.old is None or before == after or not hidden_values(change.obj):
+        return
+    old = hidden_values(change.old)
+    sent = {name: value for name, value in hidden_values(change.obj).items() if old.get(name) != value}
+    change.obj["spec"] = {**change.spec, SECRETS_FIELD: sent}
+
+
+def _placeholder_parameters(change: Change) -> frozenset[str]:
+    """The password parameters sent as the placeholder: the requester may not know their values."""
+    known = hidden_values(change.old)
+    values, _ = parse_values(change.spec.get("parameters") or "") if known else ({}, ())
+    return frozenset(name for name, value in values.items() if name in known and value == PLACEHOLDER)
+
+
+def _redirected_password_problems(
+    change: Change, definition: TemplateDefinition | None, placeholders: frozenset[str]
+) -> list[Problem]:
+    found = find_redirected_passwords(change.old or {}, change.obj, definition, placeholders)
+    why = "must be sent again because {} changed: a hidden value is never sent to a different destination"
+    return [Problem.required(f"spec.parameters[{name}]", why.format(field)) for name, field in sorted(found.items())]
+
+
+def _missing_password_problems(change: Change, definition: TemplateDefinition | None) -> list[Problem]:
+    """Placeholders in password parameters without a stored value. In other parameters the text is an ordinary value."""
+    defined = (definition.parameters or ()) if definition is not None else ()
+    secret = {each.get("variable") for each in defined if each.get("type") == PASSWORD_TYPE} | {
+        *hidden_values(change.old)
+    }
+    why = (
+        f"must be sent: {PLACEHOLDER} stands for a stored value, and there is none; a value that was sent to another "
+        "template does not count"
+    )
+    lost = (each for each in dangling_placeholders(change.spec) if each in secret)
+    return [Problem.required(f"spec.parameters[{each}]", why) for each in lost]
+
+
+def _parameters_changed(change: Change) -> bool:
+    return change.old is None or _parameter_inputs(change.old) != _parameter_inputs(change.obj)
+
+
+def _parameter_inputs(instance: Object) -> tuple[Any, ...]:
+    return tuple(
+        get_path(instance, f"spec.{name}") for name in ("templateRef", "template", "parameters", SECRETS_FIELD)
+    )
+
+
+def _has_valid_types(instance: Object) -> bool:
+    """Whether the fields have the right types. Schema validation, which runs later, rejects the others."""
+    found = ((get_path(instance, path), type) for path, type in _FIELD_TYPES.items())
+    return all(value is None or isinstance(value, type) for value, type in found)
+
+
+def _find_definition(instance: Object, registry: Registry, templates: tuple[str, str]) -> TemplateDefinition | None:
+    if not get_path(instance, "spec.templateRef.name") and not get_path(instance, "spec.template"):
+        return None  # the parameters are not used
+    entry = registry.resource(*templates).get_cached("", get_path(instance, "spec.templateRef.name") or "")
+    try:
+        return find_definition(instance, decode(entry) if entry is not None else None)
+    except ResolutionError:
+        return None
+
+
+def _warn_undefined_parameters(change: Change, definition: TemplateDefinition) -> None:
+    """Warns about parameters that the template does not define, such as misspelt ones."""
+    if definition.parameters is None:
+        return
+    values, _ = parse_values(get_path(change.obj, "spec.parameters") or "")
+    for variable in find_undefined(definition.parameters, values)[:10]:
+        change.warnings.append(f"spec.parameters[{variable}] is not a parameter of the template and has no effect")
+
+
+INSTANCES_BY_TEMPLATE = {templates: plural for plural, (templates, _) in TEMPLATE_KINDS.items()}
+MAX_NAMED_INSTANCES = 10
+"""How many instances an error message names."""
+
+
+def prevent_deletion_while_used(authorize: Authorize, api_group: str) -> Rule:
+    """Rejects deleting a template while instances use it."""
+
+    @applies_to(lambda kind, verb: verb == "delete" and is_resource(kind, api_group, *INSTANCES_BY_TEMPLATE))
+    async def rule(change: Change, registry: Registry) -> None:
+        kind = change.kind
+        plural, name = INSTANCES_BY_TEMPLATE[kind.plural], name_of(change.obj)
+        entries = registry.view.entries(api_group, plural)
+        users = [entry.key for entry in entries if entry.fields.get("spec.templateRef.name") == name]
+        if users:
+            why = (
+                f"{_describe_instances(users, change.user, authorize)} using it; delete them or switch them to "
+                "another template first"
+            )
+            raise Conflict.of(kind.plural, kind.group, name, why)
+
+    return rule
+
+
+def _describe_instances(keys: list[Key], user: User, authorize: Authorize) -> str:
+    """Names the instances that the requester may read, and counts the others."""
+    named: list[str] = []
+    for group, plural, namespace, name in keys:
+        if len(named) == MAX_NAMED_INSTANCES:
+            break
+        if authorize(user, RequestInfo("get", "", "", group, "v1", plural, "", namespace, name)).allowed:
+            named.append(f"{namespace}/{name}")
+    others = len(keys) - len(named)
+    plural = keys[0][1]
+    if not named:
+        return f"{others} of the {plural} {'is' if others == 1 else 'are'}"
+    rest = f" and {others} more" if others else ""
+    return f"the {plural} {', '.join(named)}{rest} {'is' if len(keys) == 1 else 'are'}"
+
+
+TRUSTABLE_TEMPLATES = ("spacetemplates", "virtualclustertemplates")
+
+
+def mark_trusted_templates(api_group: str) -> Rule:
+    """Sets, keeps or removes the annotation of trusted templates.
+
+    An administrator's update alone does not make a template trusted: it does not vouch for the rest of the definition.
+    """
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *TRUSTABLE_TEMPLATES))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.subresource or change.user == CONTROLLER_USER or change.new is None:
+            return
+        before, requested = _trust_annotation(change.old), _trust_annotation(change.new)
+        if change.user.is_unscoped_admin:
+            value = requested or before or (TRUE if change.old is None else "")
+        else:
+            value = _trust_after_user_write(change, before, requested)
+        _set_trust_annotation(change.new, value)
+
+    return rule
+
+
+def _trust_after_user_write(change: Change, before: str, requested: str) -> str:
+    """The annotation's value after a write by a requester who is not an administrator."""
+    if requested not in ("", before):
+        change.warnings.append(
+            f"metadata.annotations[{TRUST_ANNOTATION}]: only administrators may set this; it was left unchanged"
+        )
+    is_same = all(
+        get_path(change.old, f"spec.{each}") == get_path(change.new, f"spec.{each}") for each in DEFINITION_FIELDS
+    )
+    if change.old is not None and is_same:
+        return before
+    if before == TRUE:
+        change.warnings.append(
+            "this template is no longer trusted: what it deploys to clusters now has only the permissions of the "
+            f"instance's owner; an administrator can annotate it with {TRUST_ANNOTATION}=true"
+        )
+    return FALSE
+
+
+def _trust_annotation(template: Object | None) -> str:
+    annotations = metadata(template).get("annotations") if template is not None else None
+    found = annotations.get(TRUST_ANNOTATION) if isinstance(annotations, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _set_trust_annotation(template: Object, trusted: str) -> None:
+    """Sets or removes the annotation. Validation of metadata rejects annotations that are not a map."""
+    meta = metadata(template)
+    annotations = meta.get("annotations") or {}
+    if not isinstance(annotations, dict) or annotations.get(TRUST_ANNOTATION, "") == trusted:
+        return
+    others = {key: value for key, value in annotations.items() if key != TRUST_ANNOTATION}
+    meta["annotations"] = {**others, TRUST_ANNOTATION: trusted} if trusted else others
+    if not meta["annotations"]:
+        del meta["annotations"]

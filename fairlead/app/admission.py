@@ -1,0 +1,75 @@
+"""Builds the admission chain: all rules, in order."""
+
+from fairlead.admission import AdmissionChain
+from fairlead.admission.access_key_limits import KeyLimits, enforce_key_limits
+from fairlead.admission.access_keys import KeyIssuer, issue_access_key, store_component_key
+from fairlead.admission.allow_lists import ClusterUseCheck, check_listed_clusters, unlisted_cluster_policy
+from fairlead.admission.escalation import GrantChecks, ResourceNaming, check_grants, prevent_escalation
+from fairlead.admission.instances import check_abandon, default_instance_owner, restrict_remote_access
+from fairlead.admission.namespaces import manage_project_namespace, protect_system_namespaces, require_active_namespace
+from fairlead.admission.owner_references import check_block_owner_deletion, touch_movable_owner
+from fairlead.admission.projects import enforce_allow_lists, require_active_project
+from fairlead.admission.protected_fields import protect_ownership_labels, protect_server_owned, protect_status
+from fairlead.admission.protected_objects import ProtectedObjects, protect_metadata
+from fairlead.admission.quotas import enforce_quotas
+from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
+from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
+from fairlead.admission.users import check_users_and_teams, protect_password_secret
+from fairlead.app.auth import Auth
+from fairlead.authn.access_keys import generate_key
+from fairlead.authz.name_index import owns
+from fairlead.authz.scope import is_superset
+from fairlead.kinds.clusters.cluster import AGENT
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
+from fairlead.settings import Settings
+from fairlead.upstream import kubeconfig
+
+SYSTEM_NAMESPACE = "service-system"
+BUILTIN_NAMESPACES = ("default", SYSTEM_NAMESPACE)
+"""Namespaces that always exist: the default one, and the one for the server's own objects."""
+
+
+def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
+    group, prefix = settings.api_group, settings.namespace_prefix
+    unlisted = unlisted_cluster_policy(settings.unlisted_clusters, SYSTEM_NAMESPACE)
+    cluster_use = ClusterUseCheck(auth.authorize, unlisted, group)
+    return AdmissionChain(
+        (
+            require_active_namespace,
+            protect_server_owned,
+            protect_status(group),
+            require_active_project(group, prefix),
+            protect_system_namespaces(BUILTIN_NAMESPACES),
+            # Before `project_namespace`, which sets a finalizer.
+            protect_metadata(auth.authorize, ProtectedObjects(prefix, BUILTIN_NAMESPACES, SYSTEM_NAMESPACE)),
+            manage_project_namespace(prefix, group),
+            check_abandon(auth.authorize, group),
+            protect_ownership_labels(prefix),
+            check_users_and_teams(auth.authorize, group),
+            issue_access_key(
+                KeyIssuer(auth.pepper, generate_key, is_superset, auth.dynamic_config.access_key_max_ttl), group
+            ),
+            enforce_key_limits(group, KeyLimits(settings.access_keys_per_owner, settings.access_key_bytes_per_owner)),
+            protect_password_secret(auth.authorize, auth.is_admin_user, SYSTEM_NAMESPACE),
+            store_component_key(group, SYSTEM_NAMESPACE, (RUNNER_COMPONENT, AGENT)),
+            prevent_escalation(auth.authorize, auth.rbac),
+            default_instance_owner(
+                auth.authorize, group, prefix
+            ),  # before the grant checks, which read the owner set here
+            check_grants(
+                GrantChecks(auth.authorize, auth.is_within_scope, owns, auth.project_members.is_member),
+                ResourceNaming(group, prefix),
+            ),
+            check_cluster_secret(auth.authorize, group, SYSTEM_NAMESPACE, kubeconfig.kubeconfig_problems),
+            check_virtual_cluster_secret(auth.authorize, group),
+            restrict_remote_access(auth.authorize, group, frozenset(settings.space_roles)),
+            check_block_owner_deletion(auth.authorize),
+            touch_movable_owner(group),
+            check_listed_clusters(cluster_use),
+            enforce_allow_lists(group, prefix, cluster_use),
+            check_parameters(group),
+            mark_trusted_templates(group),
+            prevent_deletion_while_used(auth.authorize, group),
+            enforce_quotas(group, prefix),  # last: usage counts for the owner that other rules set
+        )
+    )

@@ -1,0 +1,108 @@
+"""Builds the authenticators and the authorizers, in order, on top of the view."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairlead.app.dynamic_config import DynamicConfig
+from fairlead.authn import Authenticator
+from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepper
+from fairlead.authn.bootstrap import PEPPER_FINGERPRINT, PEPPER_VARIABLE, load_pepper
+from fairlead.authn.credentials import CookieAuthenticator
+from fairlead.authn.last_used import LastUsedTracker
+from fairlead.authn.principals import TEAMS, USERS, AdminUserCheck, PrincipalDirectory
+from fairlead.authz import Decision, administrators
+from fairlead.authz.authorizer import AuthorizerChain, gateway_authorizer
+from fairlead.authz.component_access import AgentAuthorizer, RunnerAuthorizer
+from fairlead.authz.ownership import OwnerAuthorizer
+from fairlead.authz.project_members import PROJECTS, ProjectMemberAuthorizer
+from fairlead.authz.rbac import RbacAuthorizer
+from fairlead.authz.scope import ScopeNaming, build_scope_checks, matching_entry
+from fairlead.authz.self_access import SelfAuthorizer
+from fairlead.core.call import MANAGEMENT, RequestInfo
+from fairlead.core.clock import Clock
+from fairlead.core.user import User
+from fairlead.kinds.core.service_account import SERVICE_ACCOUNT
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.informer import Informer
+from fairlead.settings import Settings
+from fairlead.storage import fingerprints
+from fairlead.storage.view.view import View
+
+PEPPER_FILE = "pepper.key"
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """Authentication and authorization. Built before the registry, because admission rules depend on it."""
+
+    pepper: Pepper
+    principals: PrincipalDirectory
+    access_keys: AccessKeyAuthenticator
+    last_used: LastUsedTracker
+    rbac: RbacAuthorizer
+    project_members: ProjectMemberAuthorizer
+    authorizer: AuthorizerChain
+    is_admin_user: AdminUserCheck
+    matching_entry: Callable[[User, RequestInfo], str]
+    authenticators: Sequence[Authenticator]
+    dynamic_config: DynamicConfig
+    ownership: OwnerAuthorizer
+
+    def authorize(self, user: User, target: RequestInfo) -> Decision:
+        """For admission rules: decides as if the user had sent this request to the management API."""
+        return self.authorizer.authorize(user, replace(target, root=MANAGEMENT))
+
+    def is_within_scope(self, user: User, target: RequestInfo) -> bool:
+        """Whether the scope of the user's access key covers such a request, regardless of the user's permissions."""
+        return self.authorizer.is_within_scope(user, replace(target, root=MANAGEMENT))
+
+
+def build_auth(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> Auth:
+    group = settings.api_group
+
+    def informer(plural: str) -> Informer:
+        return Informer(view, group, plural)
+
+    pepper = _load_pepper(settings.data / PEPPER_FILE, view, group)
+    accounts = Informer(view, SERVICE_ACCOUNT.group, SERVICE_ACCOUNT.plural)
+    principals, last_used = PrincipalDirectory(informer(USERS), informer(TEAMS), accounts), LastUsedTracker(clock)
+    keys = AccessKeyAuthenticator(informer(ACCESS_KEYS), principals, pepper, clock, last_used.last_use)
+    rbac = RbacAuthorizer.from_view(view)
+    projects = informer(PROJECTS)
+    members = ProjectMemberAuthorizer(projects, group, settings.namespace_prefix, rbac.role_allows)
+    names = ScopeNaming.from_catalog(catalog, group, settings.namespace_prefix)
+
+    def authorize(user: User, target: RequestInfo) -> Decision:
+        return authorizer.authorize(user, target)
+
+    ownership = OwnerAuthorizer(catalog, view)
+    authorizer = AuthorizerChain(
+        general=(gateway_authorizer(authorize), administrators, rbac),
+        object_authorizers=(
+            members,
+            SelfAuthorizer(group, view),
+            RunnerAuthorizer(group, view),
+            AgentAuthorizer(group, view),
+            ownership,
+        ),
+        scope_checks=build_scope_checks(names),
+        generations=(rbac.generation, principals.generation, projects.refresh),
+    )
+    authorizer.generation()  # builds the RBAC state now rather than in the first request
+    authenticators = (keys, CookieAuthenticator(keys, settings.public_url))
+    entry = matching_entry(names)
+    admin_users = AdminUserCheck(group, view)
+    dynamic_config = DynamicConfig(settings, view)
+    return Auth(
+        *(pepper, principals, keys, last_used, rbac, members, authorizer, admin_users, entry, authenticators),
+        *(dynamic_config, ownership),
+    )
+
+
+def _load_pepper(path: Path, view: View, group: str) -> Pepper:
+    is_required = (
+        bool(view.count(group, ACCESS_KEYS)) or view.get(fingerprints.fingerprint_key(PEPPER_FINGERPRINT)) is not None
+    )
+    return load_pepper(path, keys_exist=is_required, variable=os.environ.get(PEPPER_VARIABLE, ""))

@@ -1,0 +1,90 @@
+"""Settings that can change at run time: from the Config object, with the startup settings as defaults.
+
+Each is a method that reads the current value, so a change of the object takes effect with the next request.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.authn.token_issuer import Lifetimes
+from fairlead.core.errors import AlreadyExists
+from fairlead.core.objects import Object, get_path
+from fairlead.kinds.clusters.config import CONFIG, CONFIG_NAME, parse_settings
+from fairlead.registry.informer import Informer
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import server_write_options
+from fairlead.server.audit.policy import LEVELS, NONE
+from fairlead.settings import Settings
+from fairlead.settings.values import ON
+from fairlead.storage.view.view import View
+
+
+class DynamicConfig:
+    def __init__(self, settings: Settings, view: View) -> None:
+        self._settings = settings
+        self._configs = Informer(view, settings.api_group, CONFIG.plural)
+        self._generation = self._read_revision = -1
+        self._values: Object = {}
+        self._audit_level = NONE
+        self._custom_headers: Mapping[str, str] = {}
+
+    def access_key_max_ttl(self) -> int:
+        """The maximum TTL in seconds that users may set on an access key; 0 for no limit."""
+        return int(self._value("auth.accessKeyMaxTTLSeconds", self._settings.access_key_max_ttl))
+
+    def login_key_ttl(self) -> int:
+        """The TTL of a login session in seconds; 0 for no expiry."""
+        return int(self._value("auth.loginAccessKeyTTLSeconds", self._settings.login_key_ttl))
+
+    def is_password_login_enabled(self) -> bool:
+        """Whether users can log in with a password."""
+        return not self._value("auth.password.disabled", self._settings.password_login != ON)
+
+    def token_lifetimes(self) -> Lifetimes:
+        """Default and maximum TTL of direct tokens. The default is capped by the maximum."""
+        defaults = Lifetimes()
+        maximum = int(self._value("auth.directTokenMaxTTLSeconds", defaults.maximum))
+        return Lifetimes(min(int(self._value("auth.directTokenTTLSeconds", defaults.default)), maximum), maximum)
+
+    def audit_level(self) -> int:
+        """The minimum audit level of all requests that the audit policy records."""
+        if self._configs.revision != self._read_revision:
+            self._reload()
+        return self._audit_level
+
+    def custom_headers(self) -> Mapping[str, str]:
+        """Headers for every response."""
+        if self._configs.revision != self._read_revision:
+            self._reload()
+        return self._custom_headers
+
+    def _value(self, path: str, default: Any) -> Any:
+        self._reload()
+        value = get_path(self._values, path)
+        return default if value is None else value
+
+    def _reload(self) -> None:
+        """Reads the Config if it has changed. Values that every request needs are computed here, once."""
+        self._read_revision = self._configs.revision
+        generation = self._configs.refresh()
+        if generation == self._generation:
+            return
+        config = self._configs.objects.get(("", CONFIG_NAME))
+        value, problems = parse_settings(get_path(config, "spec.raw") or "")
+        self._values = {} if problems else value
+        level = get_path(self._values, "audit.level")
+        self._audit_level = LEVELS.index(level) if level in LEVELS else NONE
+        self._custom_headers = get_path(self._values, "auth.customHttpHeaders") or {}
+        self._generation = generation
+
+
+async def ensure_config(registry: Registry, api_group: str) -> None:
+    """Creates the Config if it does not exist."""
+    configs = registry.resource(api_group, CONFIG.plural)
+    if configs.get_cached("", CONFIG_NAME) is not None:
+        return
+    body = {"apiVersion": configs.kind.api_version, "kind": "Config", "metadata": {"name": CONFIG_NAME}}
+    try:
+        await configs.create({**body, "spec": {"raw": ""}}, "", server_write_options())
+    except AlreadyExists:
+        return  # another replica was faster

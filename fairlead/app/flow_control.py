@@ -1,0 +1,69 @@
+"""Builds flow control: component classification, cost estimates and limits."""
+
+from dataclasses import dataclass
+
+from fairlead.core.call import Call, RequestInfo
+from fairlead.core.errors import NotAcceptable
+from fairlead.core.user import User
+from fairlead.kinds.clusters.cluster import AGENT
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
+from fairlead.registry.registry import Registry
+from fairlead.server.api.content import YAML, negotiate
+from fairlead.server.auth.stages import Identify
+from fairlead.server.flow.classify import AGENTS, RUNNERS, ClientCache, CostEstimator
+from fairlead.server.flow.control import MAX_WAIT_SECONDS, FlowControl
+from fairlead.server.flow.stage import FlowDependencies, FlowStage
+from fairlead.server.flow.streams import Pacer, StreamLimiter
+from fairlead.settings import Settings
+
+COMPONENT_PREFIXES = ((AGENT.subject_prefix, AGENTS), (RUNNER_COMPONENT.subject_prefix, RUNNERS))
+"""User name prefixes of platform components, and their flow schemas."""
+PERSISTED_SUBRESOURCES = frozenset({"", "status", "finalize"})
+"""Subresources that are stored with the object (empty for the object itself). Others are actions."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowServices:
+    """The stage of the pipeline, and its parts for metrics and watches."""
+
+    stage: FlowStage
+    control: FlowControl
+    clients: ClientCache
+    streams: StreamLimiter
+    pacer: Pacer
+
+
+def build_flow_control(settings: Settings, registry: Registry, identify: Identify) -> FlowServices:
+    view, catalog = registry.view, registry.catalog
+
+    def size(group: str, resource: str, namespace: str, name: str) -> int:
+        entry = view.get((group, resource, namespace, name))
+        return len(entry.body) if entry is not None else 0
+
+    def changes_store(target: RequestInfo) -> bool:
+        kind = catalog.find(target.group, target.version, target.resource)
+        return kind is not None and kind.persisted and target.subresource in PERSISTED_SUBRESOURCES
+
+    def renew(call: Call) -> None:
+        if call.user is not None and call.deferred_error is None:
+            call.user = identify(call)
+
+    control = FlowControl(min(settings.request_timeout / 4, MAX_WAIT_SECONDS))
+    clients = ClientCache(control.levels, COMPONENT_PREFIXES)
+    streams = StreamLimiter(settings.watches_max, settings.watches_per_key or settings.watches_per_user, _is_component)
+    judgement = FlowDependencies(CostEstimator(view.count, size, _read_accept), changes_store, renew, streams)
+    return FlowServices(FlowStage(control, clients, judgement), control, clients, streams, Pacer(control, clients))
+
+
+def _is_component(user: User) -> bool:
+    """Whether the user is an agent or a runner. Only these are in a group of their own name."""
+    return any(user.name.startswith(prefix) and user.name in user.groups for prefix, _ in COMPONENT_PREFIXES)
+
+
+def _read_accept(accept: str) -> tuple[bool, bool]:
+    """Whether an Accept header asks for YAML, and whether for a Table or metadata only."""
+    try:
+        form = negotiate(accept)
+    except NotAcceptable:
+        return False, False
+    return form.media_type == YAML, bool(form.view)

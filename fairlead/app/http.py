@@ -1,0 +1,373 @@
+"""Builds the request pipeline: all stages in order, the dispatcher at the end, the metrics and the audit log.
+
+`build_handler` is the entry point. The audit log consists of three logs: that of authenticated users, and beside it one
+for unauthenticated requests and one for the reports of agents. Their file names derive from `audit_path`. On the
+standard output, or in a device, they are one.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from fairlead import __version__
+from fairlead.app.admission import SYSTEM_NAMESPACE
+from fairlead.app.auth import Auth
+from fairlead.app.flow_control import FlowServices, build_flow_control
+from fairlead.authn.component_keys import ComponentKeys
+from fairlead.authn.key_rotation import KeyRotator
+from fairlead.authn.login_sessions import LoginSessions
+from fairlead.authn.login_throttle import LoginThrottle
+from fairlead.authn.password_hash import PasswordHasher
+from fairlead.authn.password_store import PasswordStore
+from fairlead.authn.service_accounts import ServiceAccountTokenIssuer, TokenLimits
+from fairlead.authn.signing_keys import SigningKeyStore
+from fairlead.authn.token_issuer import DelegationChecks, DirectTokenIssuer, IssuerConfig
+from fairlead.authz.scope import is_superset
+from fairlead.core.call import MANAGEMENT
+from fairlead.core.clock import Clock
+from fairlead.core.cluster_identity import ClusterIdentityMapper
+from fairlead.core.files import read_file
+from fairlead.core.objects import metadata
+from fairlead.kinds.clusters.cluster import AGENT
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.codec import decode
+from fairlead.registry.registry import Registry
+from fairlead.registry.storage_errors import translate_storage_errors
+from fairlead.server.api.actions import ActionHandler, ActionPath, Actions
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
+from fairlead.server.api.verbs import Verbs
+from fairlead.server.api.watch import WatchLimits, WatchService
+from fairlead.server.audit.agent_reports import AgentReports
+from fairlead.server.audit.intake import AuditLogs, AuditQuotas
+from fairlead.server.audit.log import AuditLog, DiskBudget
+from fairlead.server.audit.log_file import STANDARD_OUTPUT, LogRetention, RotatingFile, open_sink
+from fairlead.server.audit.log_writer import AuditLogWriter
+from fairlead.server.audit.policy import DEFAULT_POLICY, load_policy
+from fairlead.server.audit.stage import AuditStages
+from fairlead.server.auth.impersonation import Impersonation
+from fairlead.server.auth.login import LOGIN_ENDPOINT, LoginHandlers
+from fairlead.server.auth.stages import AuthorizeStage, Identify, build_authentication_stage, build_identify
+from fairlead.server.discovery.documents import build_documents, platform_documents
+from fairlead.server.discovery.health import HEALTH_PATHS, HealthCheck, HealthHandler
+from fairlead.server.http.event_loop_watchdog import Watchdog
+from fairlead.server.http.pipeline import Handler, Stage, build_pipeline, compress, custom_headers_stage, deadline_stage
+from fairlead.server.http.unsent import ClientMemoryLimiter
+from fairlead.server.metrics.endpoint import METRICS_PATH, MetricsEndpoint
+from fairlead.server.metrics.exposition import Histogram
+from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
+from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
+from fairlead.settings import Settings
+from fairlead.settings.values import ON
+from fairlead.storage.contract import Store
+from fairlead.subresources.access_reviews import ReviewSources, review_handlers
+from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
+from fairlead.subresources.credentials import (
+    DirectTokenHandlers,
+    OidcDiscovery,
+    key_list_handlers,
+    rotation_handlers,
+    service_account_handlers,
+)
+from fairlead.subresources.migration import migration_handlers
+from fairlead.subresources.profile import ProfileHandler
+from fairlead.subresources.projects import project_handlers
+from fairlead.subresources.runners import runner_handlers
+from fairlead.subresources.whoami import InstallationInfo, TokenReviewer, WhoAmI, whoami_handlers
+
+LABELLED_PATHS = (
+    *HEALTH_PATHS,
+    "/",
+    "/version",
+    METRICS_PATH,
+    "/api",
+    "/apis",
+    "/openapi/v2",
+    "/openapi/v3",
+    LOGIN_ENDPOINT[1],
+)
+"""Non-resource paths with a label value of their own in the request metrics."""
+
+
+def build_metrics(
+    settings: Settings,
+    registry: Registry,
+    audit: AuditLog | None,
+    commits: Histogram,
+    watchdog: Watchdog,
+    flow: FlowServices,
+) -> tuple[RequestMetrics, MetricsEndpoint]:
+    """The metrics stage, and the metrics endpoint."""
+    view, clusters = registry.view, (settings.api_group, "clusters")
+    requests = RequestMetrics(LabelResolver(registry.catalog, LABELLED_PATHS), on_slow_step=watchdog.record_step)
+    platform = PlatformMetrics(
+        phases=lambda: [entry.fields.get("status.phase", "") for entry in view.entries(*clusters)],
+        revision=lambda: view.revision,
+        audit_events=lambda: audit.event_count if audit is not None else 0,
+        commits=commits,
+    )
+    audit_families = (audit.families,) if audit is not None else ()
+    loop_families = partial(event_loop_families, watchdog)
+    fairness_families = partial(flow_families, flow.control, flow.clients.metrics)
+    sources = (lambda: request_families(requests), platform.families, loop_families, fairness_families, *audit_families)
+    return requests, MetricsEndpoint(sources)
+
+
+def build_agent_handlers(
+    settings: Settings, registry: Registry, auth: Auth, reports: AgentReports, url: str, instance: str
+) -> Mapping[ActionPath, ActionHandler]:
+    """Handlers for the agents of clusters: keys, configuration, reports. `instance` is the ID of the installation."""
+    group, pepper = settings.api_group, auth.pepper
+    rotation = KeyRotator(registry, group, pepper, is_superset)
+    keys = ComponentKeys(registry, group, AGENT, SYSTEM_NAMESPACE, pepper, rotation)
+    prefixes = settings.namespace_prefix, settings.identity_prefix
+    installation = AgentBootstrapInfo(url, instance, group, *prefixes, lambda: _load_ca_certificate(settings))
+    signing = SigningKeyStore(registry, SYSTEM_NAMESPACE)
+    configs = AgentConfigBuilder(registry, auth.principals, signing.jwks, installation, auth.authorizer)
+    return agent_handlers(installation, keys, configs, reports)
+
+
+def _load_ca_certificate(settings: Settings) -> str:
+    """The CA certificate of the server: the configured one, or the generated one. Empty if there is none."""
+    file = settings.tls_ca if settings.tls_cert else settings.data / "tls" / "ca.crt"
+    content = read_file(file) if file is not None else None
+    return content.decode(errors="replace") if content else ""
+
+
+MANAGEMENT_PATH = "/kubernetes/management"
+
+
+class PasswordLoginServices:
+    """Password login and user profiles, which share the password store and the login throttle."""
+
+    def __init__(self, settings: Settings, registry: Registry, auth: Auth) -> None:
+        group, throttle, run_time = settings.api_group, LoginThrottle(registry.clock), auth.dynamic_config
+        logins = LoginSessions(registry, group, run_time.login_key_ttl)
+        passwords = PasswordStore(registry, group, PasswordHasher(), logins)
+        self.login = LoginHandlers(passwords, logins, throttle, run_time.is_password_login_enabled, settings.public_url)
+        self.profiles = ProfileHandler(registry, group, passwords, throttle, auth.authorize)
+
+
+class DirectTokenServices:
+    """Direct tokens and OIDC discovery for their verification, which share the signing keys and the issuer."""
+
+    def __init__(self, settings: Settings, registry: Registry, auth: Auth, base_url: str) -> None:
+        keys = SigningKeyStore(registry, SYSTEM_NAMESPACE)
+        issuing, rights = (
+            IssuerConfig(base_url, auth.dynamic_config.token_lifetimes),
+            DelegationChecks(is_superset, auth.authorize),
+        )
+        issuer = DirectTokenIssuer(registry, settings.api_group, keys, issuing, rights)
+        self.handlers = DirectTokenHandlers(issuer, keys).handlers(settings.api_group)
+        self.endpoints = OidcDiscovery(base_url, keys.jwks).endpoints()
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerDependencies:
+    """What the pipeline needs besides the registry.
+
+    `store` is for health checks. `commit_seconds` and `watchdog` are exposed by `/metrics`. `memory_limiter` bounds the
+    memory of responses that clients do not read.
+    """
+
+    audit: AuditLog | None
+    store: Store
+    gateways: Handler
+    base_url: str
+    commit_seconds: Histogram
+    watchdog: Watchdog
+    memory_limiter: ClientMemoryLimiter
+
+
+def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: HandlerDependencies) -> Handler:
+    """The whole request pipeline as one handler."""
+    audit, base_url = deps.audit, deps.base_url
+    if audit is not None:
+        audit.stages.set_minimum_level(auth.dynamic_config.audit_level)
+    login, tokens = (
+        PasswordLoginServices(settings, registry, auth),
+        DirectTokenServices(settings, registry, auth, base_url),
+    )
+    reports = audit.reports if audit is not None else AgentReports(None, registry.clock)
+    agents = build_agent_handlers(settings, registry, auth, reports, base_url, _installation_id(registry))
+    accounts = service_account_handlers(_build_account_tokens(settings, registry, auth, base_url))
+    handlers = {**_build_action_handlers(settings, registry, auth, login), **tokens.handlers, **agents, **accounts}
+    actions = Actions(registry.catalog, handlers)
+    identify = _build_identify(settings, auth)
+    flow = build_flow_control(settings, registry, identify)
+    limits = WatchLimits(settings.watch_timeout_min, settings.watch_queue)
+    verbs = Verbs(
+        registry, WatchService(limits, registry.clock, flow.streams, flow.pacer), actions, auth.authorizer.authorize
+    )
+    roots = {
+        MANAGEMENT: build_documents(registry.catalog, MANAGEMENT_PATH, version=__version__),
+        "": platform_documents(__version__, MANAGEMENT_PATH),
+    }
+    health = HealthHandler(_health_probes(deps.store, audit))
+    requests, metrics = build_metrics(settings, registry, audit, deps.commit_seconds, deps.watchdog, flow)
+    metrics_endpoints = metrics.endpoints()
+    platform_endpoints = {**login.login.endpoints(), **tokens.endpoints, **metrics_endpoints}
+    endpoints = {"": platform_endpoints, MANAGEMENT: metrics_endpoints}
+    dispatcher = Dispatcher(verbs, health, roots, endpoints, deps.gateways)
+    public_metrics = (metrics.public_stage,) if settings.metrics_public == ON else ()
+    access_stages = (
+        build_authentication_stage(identify, auth.last_used.record_use),
+        flow.stage,
+        *public_metrics,
+        deps.memory_limiter.enforce_limits,
+        AuthorizeStage(auth.authorizer, identify),
+    )
+    return build_pipeline((requests.measure, *_build_stages(settings, auth, audit, access_stages)), dispatcher)
+
+
+def _build_identify(settings: Settings, auth: Auth) -> Identify:
+    permissions = auth.authorizer
+    impersonation = Impersonation(
+        permissions.authorize, auth.principals.find_user, auth.is_admin_user, permissions.generation
+    )
+    return build_identify(auth.authenticators, impersonation, ClusterIdentityMapper(settings.identity_prefix))
+
+
+def _build_stages(
+    settings: Settings, auth: Auth, audit: AuditLog | None, access_stages: Sequence[Stage]
+) -> tuple[Stage, ...]:
+    """All stages but the metrics, in order. `access_stages` authenticate, schedule and authorize requests."""
+    return (
+        custom_headers_stage(auth.dynamic_config.custom_headers),
+        compress,
+        *((audit.stages.audit,) if audit else ()),
+        render_errors,
+        deadline_stage(settings.request_timeout),
+        routing_stage(RouteConfig(MANAGEMENT_PATH, settings.api_group, settings.namespace_prefix)),
+        *access_stages,
+        *((audit.stages.require_auditable,) if audit else ()),
+    )
+
+
+def _build_action_handlers(
+    settings: Settings, registry: Registry, auth: Auth, login_services: PasswordLoginServices
+) -> Mapping[ActionPath, ActionHandler]:
+    """The handlers of virtual kinds and action subresources."""
+    group, prefix = settings.api_group, settings.namespace_prefix
+    whoami = WhoAmI(registry, group, auth.access_keys.user_of_key, InstallationInfo(_installation_id(registry), prefix))
+    rbac, principals, keys = auth.rbac, auth.principals, auth.access_keys
+    sources = ReviewSources(
+        registry.catalog,
+        auth.authorizer,
+        rbac.rules_for,
+        principals.find_user,
+        keys.user_of_key,
+        whoami.get_visible_key,
+        auth.matching_entry,
+        auth.project_members.is_member,
+    )
+    return {
+        **whoami_handlers(group, whoami, TokenReviewer(auth.authenticators)),
+        **review_handlers(group, sources),
+        **key_list_handlers(group, registry),
+        **migration_handlers(group, registry, prefix),
+        **project_handlers(group, registry, principals, auth.authorize),
+        **rotation_handlers(group, KeyRotator(registry, group, auth.pepper, is_superset)),
+        **_build_runner_handlers(settings, registry, auth),
+        (group, "users", "profile"): login_services.profiles,
+    }
+
+
+def _build_account_tokens(
+    settings: Settings, registry: Registry, auth: Auth, base_url: str
+) -> ServiceAccountTokenIssuer:
+    def limits() -> TokenLimits:
+        max_ttl, key_ttl = settings.service_account_token_max_ttl, auth.dynamic_config.access_key_max_ttl()
+        return TokenLimits(min(max_ttl, key_ttl) if key_ttl else max_ttl, settings.service_account_tokens)
+
+    return ServiceAccountTokenIssuer(registry, settings.api_group, base_url, limits)
+
+
+def _build_runner_handlers(settings: Settings, registry: Registry, auth: Auth) -> Mapping[ActionPath, ActionHandler]:
+    group, pepper = settings.api_group, auth.pepper
+    rotation = KeyRotator(registry, group, pepper, is_superset)
+    keys = ComponentKeys(registry, group, RUNNER_COMPONENT, SYSTEM_NAMESPACE, pepper, rotation)
+    installation = {
+        "serviceHost": settings.public_url,
+        "projectNamespacePrefix": settings.namespace_prefix,
+        "serviceInstanceID": _installation_id(registry),
+    }
+    signing = SigningKeyStore(registry, SYSTEM_NAMESPACE)
+    return runner_handlers(group, registry, keys, signing.jwks, installation)
+
+
+def _installation_id(registry: Registry) -> str:
+    """The UID of the system namespace, which exists in every installation and is never deleted."""
+    entry = registry.resource("", "namespaces").get_cached("", SYSTEM_NAMESPACE)
+    return str(metadata(decode(entry))["uid"]) if entry is not None else ""
+
+
+def _health_probes(store: Store, audit: AuditLog | None) -> Mapping[str, HealthCheck]:
+    async def store_ready() -> None:
+        with translate_storage_errors():
+            await store.check_writable()
+
+    return {"store": store_ready, **({"audit": audit.logs.authenticated.check_writable} if audit else {})}
+
+
+MEBIBYTE = 1024 * 1024
+UNAUTHENTICATED, AGENTS, USERS = "unauthenticated", "agents", "people"
+"""The logs, in the order in which their rotated files are deleted when the disk quota is reached."""
+MAX_SIDE_LOG_QUEUE_BYTES = 16 * MEBIBYTE
+"""The queue size of the logs other than that of users, in bytes."""
+
+
+@asynccontextmanager
+async def open_audit_log(settings: Settings, catalog: Catalog, clock: Clock) -> AsyncIterator[AuditLog | None]:
+    """Opens the audit log and closes it on exit. None if it is disabled."""
+    if not settings.audit_destination:
+        yield None
+        return
+    policy = load_policy(settings.audit_policy) if settings.audit_policy else DEFAULT_POLICY
+    logs, disk = _open_logs(settings, clock)
+    audit = AuditStages(policy, logs, catalog, clock, MANAGEMENT_PATH)
+    try:
+        yield AuditLog(audit, logs, AgentReports(logs.agents, clock), disk, clock)
+    finally:
+        audit.finish()
+        for writer in logs.writers:
+            await writer.close()
+
+
+def _open_logs(settings: Settings, clock: Clock) -> tuple[AuditLogs, DiskBudget | None]:
+    allowances = AuditQuotas(settings.audit_refused, settings.audit_reads)
+    new_backups = partial(
+        LogRetention,
+        max_files=settings.audit_backups,
+        max_days=settings.audit_days,
+        compress=settings.audit_compress == ON,
+        min_days=settings.audit_days_min,
+    )
+    size, path = settings.audit_size * MEBIBYTE, settings.audit_destination
+    if path == STANDARD_OUTPUT or _is_device(Path(path)):
+        writer = AuditLogWriter(open_sink(path, new_backups, size, clock))
+        return AuditLogs(writer, writer, writer, allowances), None
+    disk = DiskBudget(
+        {name: new_backups(file) for name, file in _log_paths(Path(path))}, settings.audit_disk * MEBIBYTE
+    )
+    sinks = {name: RotatingFile(backups, size, clock, disk.clean_up) for name, backups in disk.logs.items()}
+    users, unauthenticated, agents = (sinks[name] for name in (USERS, UNAUTHENTICATED, AGENTS))
+    side_writers = (
+        AuditLogWriter(unauthenticated, max_bytes=MAX_SIDE_LOG_QUEUE_BYTES),
+        AuditLogWriter(agents, max_bytes=MAX_SIDE_LOG_QUEUE_BYTES),
+    )
+    return AuditLogs(AuditLogWriter(users), *side_writers, allowances), disk
+
+
+def _is_device(path: Path) -> bool:
+    """Whether the path is a device such as /dev/null, next to which no other files should be created."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _log_paths(path: Path) -> Iterator[tuple[str, Path]]:
+    for name in (UNAUTHENTICATED, AGENTS):
+        yield name, path.with_name(f"{path.stem}.{name}{path.suffix}")
+    yield USERS, path

@@ -1,0 +1,109 @@
+"""Bootstrap on the first start: the user `admin` with one access key, and the pepper.
+
+The pepper is the HMAC secret for the digests of access keys. It comes from a file in the data directory or from an
+environment variable. All servers that share a store must use the same one.
+"""
+
+import base64
+import binascii
+import os
+import uuid
+from pathlib import Path
+
+import orjson
+
+from fairlead.authn.access_keys import ACCESS_KEYS, USERS, Pepper, generate_key
+from fairlead.core.clock import Clock, timestamp
+from fairlead.core.files import FileProblem, read_file, write_file
+from fairlead.core.objects import Object
+from fairlead.kinds.access.access_key import owner_reference
+from fairlead.storage.contract import RevisionConflict, Store, Write
+from fairlead.storage.fingerprints import compute_fingerprint, load_fingerprint, save_fingerprint
+from fairlead.storage.view.view import View
+
+ADMIN_USER = "admin"
+ADMIN_KEY = "admin-first-key"
+PEPPER_BYTES = 32
+PEPPER_FINGERPRINT = "pepper"
+"""The name of its fingerprint in the store."""
+PEPPER_VARIABLE = "FAIRLEAD_PEPPER"
+
+
+def load_pepper(path: Path, *, keys_exist: bool = False, variable: str = "") -> Pepper:
+    """Loads the pepper, and generates it if there is none. The file is readable by its owner only.
+
+    `variable` is the value of the environment variable, in base64; the file is used if it is empty.
+    """
+    if variable.strip():
+        return _pepper_from_variable(variable.strip())
+    secret = read_file(path)
+    if secret is None and keys_exist:
+        advice = "restore it from a backup, or copy it from another server of the same store"
+        raise FileProblem(f"{path}: missing, so none of the access keys in the store can work; {advice}")
+    if secret is None:
+        secret = os.urandom(PEPPER_BYTES)
+        write_file(path, secret)
+    if len(secret) < PEPPER_BYTES:
+        raise FileProblem(
+            f"{path}: too short for the secret that access keys are verified with; restore it from a backup"
+        )
+    return Pepper(secret)
+
+
+def _pepper_from_variable(text: str) -> Pepper:
+    try:
+        secret = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        secret = b""
+    if len(secret) < PEPPER_BYTES:
+        advice = "copy it from another server with `base64 -w0 pepper.key`, or create it with `openssl rand -base64 32`"
+        raise FileProblem(f"the variable {PEPPER_VARIABLE}: not {PEPPER_BYTES} bytes or more in base64; {advice}")
+    return Pepper(secret)
+
+
+async def verify_pepper(store: Store, pepper: Pepper, path: Path) -> None:
+    """Compares the pepper with the fingerprint in the store, which the first server writes. Raises FileProblem if they
+    differ: no key would work with this pepper."""
+    mine = compute_fingerprint(PEPPER_FINGERPRINT, pepper.secret)
+    while True:
+        stored, _ = await load_fingerprint(store, PEPPER_FINGERPRINT)
+        if stored == mine:
+            return
+        if stored is not None:
+            advice = f"copy theirs over it, or set the variable {PEPPER_VARIABLE} to theirs on all servers"
+            raise FileProblem(f"{path}: not the secret that the other servers of this store use; {advice}")
+        try:
+            return await save_fingerprint(store, PEPPER_FINGERPRINT, mine, 0)
+        except RevisionConflict:  # another server wrote its fingerprint at the same time
+            continue
+
+
+async def ensure_admin(store: Store, view: View, pepper: Pepper, api_group: str, clock: Clock) -> str | None:
+    """Creates the user `admin` and a key if there are no users yet. Returns the key only in that case."""
+    if view.count(api_group, USERS):
+        return None
+    key = generate_key()
+    now = timestamp(clock.now())
+    user = _build_object(api_group, "User", ADMIN_USER, now, {"username": ADMIN_USER, "groups": ["system:masters"]})
+    spec = {"displayName": "First key", "user": ADMIN_USER, "type": "User", "key": pepper.digest(key)}
+    access_key = _build_object(api_group, "OwnedAccessKey", ADMIN_KEY, now, spec)
+    access_key["metadata"]["ownerReferences"] = [owner_reference(user)]
+    changes = [
+        Write((api_group, USERS, "", ADMIN_USER), orjson.dumps(user), 0),
+        Write((api_group, ACCESS_KEYS, "", ADMIN_KEY), orjson.dumps(access_key), 0),
+    ]
+    try:
+        await view.wait_for(await store.commit(changes))
+    except RevisionConflict:  # another replica was first
+        await view.wait_current()
+        return None
+    return key
+
+
+def _build_object(api_group: str, kind: str, name: str, now: str, spec: Object) -> Object:
+    return {
+        "apiVersion": f"{api_group}/v1",
+        "kind": kind,
+        "metadata": {"name": name, "uid": str(uuid.uuid4()), "creationTimestamp": now, "generation": 1},
+        "spec": spec,
+    }

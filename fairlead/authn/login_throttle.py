@@ -1,0 +1,169 @@
+"""Throttles password checks: exponential backoff after failed logins, counted by user and by client network.
+
+`server/auth/login.py` and `subresources/profile.py` wrap every password check in an `attempt`. It counts as a failure
+from its start, so that concurrent guesses all count, and a success reverts that.
+
+Counting by user alone would let strangers lock a user out; not counting by user would allow distributed guessing. So
+strangers can delay a user's login by one minute at most, and not at all from networks where the user has signed in
+before: those have counters of their own. Access keys are not throttled.
+
+The counters are in memory, in an LRU cache of limited size, and start empty with the process.
+"""
+
+import ipaddress
+import math
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from fairlead.core.clock import Clock
+from fairlead.core.errors import Details, TooManyRequests
+
+MAX_COUNTERS = 10_000
+RESET_SECONDS = 3600.0
+"""Seconds without an attempt after which a counter is reset."""
+MAX_NAME_LENGTH = 253
+"""Names are truncated to this length: no user has a longer one, and counters must stay small."""
+IPV6_PREFIX_BITS = 64
+"""Prefix length for IPv6: a sender can choose the remaining bits of the address."""
+
+CounterKey = tuple[str, str]
+"""The key of a counter: user and client network. One of them may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffPolicy:
+    """How many failures have no delay, and the maximum delay in seconds."""
+
+    free_failures: int
+    max_seconds: float
+
+    def delay_seconds(self, failures: int) -> float:
+        """The delay in seconds after the latest failure: none, then 1, 2, 4, and so on."""
+        beyond = failures - self.free_failures
+        return 0.0 if beyond < 0 else self.max_seconds if beyond > 30 else min(self.max_seconds, 2.0**beyond)
+
+
+USER_BACKOFF = BackoffPolicy(free_failures=5, max_seconds=60.0)
+NETWORK_BACKOFF = BackoffPolicy(free_failures=20, max_seconds=900.0)
+"""More failures have no delay, because many users may share one address behind a proxy."""
+
+
+@dataclass(slots=True)
+class FailureCount:
+    failures: int
+    latest: float
+
+
+class Attempt:
+    """One password check. It counts as failed unless `succeed` is called."""
+
+    __slots__ = ("succeeded",)
+
+    def __init__(self) -> None:
+        self.succeeded = False
+
+    def succeed(self) -> None:
+        self.succeeded = True
+
+
+class LoginThrottle:
+    """The failure counters."""
+
+    def __init__(self, clock: Clock, max_counters: int = MAX_COUNTERS) -> None:
+        self._clock = clock
+        self._max_counters = max_counters
+        self._counts: OrderedDict[CounterKey, FailureCount] = OrderedDict()
+        self._known_networks: OrderedDict[CounterKey, None] = OrderedDict()
+
+    @contextmanager
+    def attempt(self, user: str, client: str) -> Iterator[Attempt]:
+        """Counts one attempt, or raises TooManyRequests. An attempt that ends with an exception is not counted.
+
+        `client` is the client address with its port, as in `Call`.
+        """
+        user, network = user[:MAX_NAME_LENGTH], client_network(client)
+        counters = self._applicable_counters(user, network)
+        self._check_backoff(counters)
+        for who in counters:
+            self._count_failure(who)
+        attempt, completed = Attempt(), False
+        try:
+            yield attempt
+            completed = True
+        finally:
+            if attempt.succeeded:
+                self._record_success(user, network, counters)
+            elif not completed:
+                self._uncount_failure(counters)
+
+    def _applicable_counters(self, user: str, network: str) -> dict[CounterKey, BackoffPolicy]:
+        """On a network where the user has signed in before, failures of others do not count."""
+        if (user, network) in self._known_networks:
+            return {(user, network): USER_BACKOFF}
+        return {(user, ""): USER_BACKOFF, ("", network): NETWORK_BACKOFF}
+
+    def _check_backoff(self, counters: dict[CounterKey, BackoffPolicy]) -> None:
+        now = self._clock.monotonic()
+        waits = (self._remaining_seconds(who, patience, now) for who, patience in counters.items())
+        seconds = math.ceil(max(waits))
+        if seconds > 0:
+            message = f"too many failed login attempts; wait {seconds} s and try again"
+            raise TooManyRequests(message, Details(retry_after=seconds))
+
+    def _remaining_seconds(self, key: CounterKey, policy: BackoffPolicy, now: float) -> float:
+        count = self._counts.get(key)
+        if count is None:
+            return 0.0
+        if now - count.latest >= RESET_SECONDS:
+            del self._counts[key]
+            return 0.0
+        return count.latest + policy.delay_seconds(count.failures) - now
+
+    def _count_failure(self, key: CounterKey) -> None:
+        count = self._counts.setdefault(key, FailureCount(0, 0.0))
+        count.failures += 1
+        count.latest = self._clock.monotonic()
+        _touch(self._counts, key, self._max_counters)
+
+    def _record_success(self, user: str, network: str, counters: dict[CounterKey, BackoffPolicy]) -> None:
+        """Resets the user's counter. The network's counter is only decremented: otherwise an attacker with an account
+        could reset it by signing in between guesses."""
+        self._uncount_failure(counters)
+        for who in counters:
+            if who[0]:
+                self._counts.pop(who, None)
+        self._known_networks[user, network] = None
+        _touch(self._known_networks, (user, network), self._max_counters)
+
+    def _uncount_failure(self, counters: dict[CounterKey, BackoffPolicy]) -> None:
+        for who in counters:
+            count = self._counts.get(who)
+            if count is not None:
+                count.failures -= 1
+                if count.failures <= 0:
+                    del self._counts[who]
+
+
+def _touch(
+    table: "OrderedDict[CounterKey, FailureCount] | OrderedDict[CounterKey, None]", key: CounterKey, max_entries: int
+) -> None:
+    """Marks an entry as the most recently used and evicts the least recently used one if there are too many."""
+    table.move_to_end(key)
+    if len(table) > max_entries:
+        table.popitem(last=False)
+
+
+def client_network(client: str) -> str:
+    """The client address without its port; for IPv6 its /64 network, since a sender has all addresses of one."""
+    host = client.rpartition(":")[0].strip("[]") if client.count(":") == 1 or "]" in client else client
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host[:MAX_NAME_LENGTH]
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((int(address), IPV6_PREFIX_BITS), strict=False))
+    return str(address)

@@ -1,0 +1,263 @@
+"""Issues direct tokens: JWTs for direct access to clusters, without the gateway.
+
+Implements `POST directclusterendpointtokens`; the request is already authorized. A token has no wider scope and no
+longer lifetime than the key it was requested with (`domain/key_delegation.py`). Scoped tokens have a different
+audience: a kube-apiserver that trusts the issuer would honour their groups but not enforce the scope. The groups are
+those that are valid in clusters; the verifier adds the prefixes of groups and user name.
+
+Every token is bound to clusters: its audience lists them by the uids of their Cluster objects, so that a token
+presented to one cluster cannot be replayed at another one. A scope names clusters by name, so the token also maps these
+names to uids: it is not valid for a later cluster with the same name.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+from fairlead.authn.access_keys import ACCESS_KEYS
+from fairlead.authn.direct_tokens import AUDIENCE, NO_CLUSTER, PRIVATE_CLAIM, SCOPED_AUDIENCE, cluster_audience
+from fairlead.authn.principals import TEAMS, USERS
+from fairlead.authn.signing_keys import SigningKeyStore
+from fairlead.core.call import MANAGEMENT, AuthorizationDecision, RequestInfo
+from fairlead.core.clock import timestamp
+from fairlead.core.cluster_identity import check_not_reserved, cluster_groups
+from fairlead.core.crypto import signing
+from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified_resource
+from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.scope import ANY, Scope
+from fairlead.core.user import TEAM_GROUP_PREFIX, USER_GROUP_PREFIX, User
+from fairlead.domain.key_delegation import Delegator, ScopeCovers, delegation_problem, delegator_for
+from fairlead.domain.key_lifetime import expires_at
+from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN as KIND
+from fairlead.registry.codec import decode
+from fairlead.registry.kind import Kind
+from fairlead.registry.registry import Registry
+
+# --- reachable clusters ---
+# The clusters in which a user may use anything: the whole cluster, or a space in it. Direct tokens are bound to
+# these.
+#
+# Computed when a token is issued, not per request. It yields to the event loop in between, since there may be many
+# spaces.
+
+
+CLUSTERS, SPACES = "clusters", "spaceinstances"
+CLUSTER_REF_FIELD = "spec.clusterRef.cluster"
+YIELD_INTERVAL = 100
+"""Checks before yielding to the event loop."""
+
+Authorize = Callable[[RequestInfo], AuthorizationDecision]
+
+
+async def reachable_clusters(registry: Registry, api_group: str, authorize: Authorize) -> AsyncIterator[str]:
+    """Yields the uid of each cluster once."""
+    clusters, spaces = registry.resource(api_group, CLUSTERS), registry.resource(api_group, SPACES)
+    others: dict[str, str] = {}
+    for count, entry in enumerate(registry.view.entries(api_group, CLUSTERS), 1):
+        uid, name = str(metadata(decode(entry))["uid"]), entry.key[3]
+        if authorize(_use_target(clusters.kind, "", name)).allowed:
+            yield uid
+        else:
+            others[name] = uid
+        if count % YIELD_INTERVAL == 0:
+            await asyncio.sleep(0)
+    for count, entry in enumerate(registry.view.entries(api_group, SPACES) if others else (), 1):
+        cluster = entry.selectable.get(CLUSTER_REF_FIELD, "")
+        if cluster in others and authorize(_use_target(spaces.kind, *entry.key[2:])).allowed:
+            yield others.pop(cluster)
+        if count % YIELD_INTERVAL == 0:
+            await asyncio.sleep(0)
+
+
+def _use_target(kind: Kind, namespace: str, name: str) -> RequestInfo:
+    return RequestInfo("use", "", MANAGEMENT, kind.group, kind.version, kind.plural, namespace=namespace, name=name)
+
+
+TOKEN_ID_BYTES = 16
+MAX_CLUSTERS = 100
+"""Maximum number of clusters per token: it lists all of them and is sent with every request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """The default and the maximum lifetime of tokens in seconds."""
+
+    default: int = 24 * 3600
+    maximum: int = 90 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerConfig:
+    """The issuer URL, and the lifetimes of tokens, which may change at run time."""
+
+    issuer: str
+    lifetimes: Callable[[], Lifetimes]
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationChecks:
+    """The scope comparison and the authorizer of `authz`."""
+
+    covers: ScopeCovers
+    authorize: Callable[[User, RequestInfo], AuthorizationDecision]
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A new token. The value is returned once, in the response, and never logged."""
+
+    id: str
+    issued_at: datetime
+    ttl: int
+    value: str = field(repr=False)
+
+
+class DirectTokenIssuer:
+    """Issues direct tokens."""
+
+    def __init__(
+        self, registry: Registry, api_group: str, keys: SigningKeyStore, config: IssuerConfig, checks: DelegationChecks
+    ) -> None:
+        self._registry = registry
+        self._group = api_group
+        self._keys = keys
+        self._config = config
+        self._checks = checks
+
+    @property
+    def max_ttl(self) -> int:
+        """The maximum lifetime of a token in seconds."""
+        return self._config.lifetimes().maximum
+
+    async def issue(self, user: User, spec: Object, *, dry_run: bool = False) -> IssuedToken | None:
+        """Issues a token for the requester. A dry run makes all checks and returns None."""
+        check_not_reserved(user.name)
+        now, lifetimes = self._registry.clock.now(), self._config.lifetimes()
+        delegator = delegator_for(user, self._registry.resource(self._group, ACCESS_KEYS))
+        subject = self._resolve_principal(user)
+        ttl = self._choose_ttl(delegator, spec.get("ttl") or 0, lifetimes, now)
+        scope = self._choose_scope(delegator, spec)
+        self._check_delegation(delegator, ttl, scope, now)
+        named = dict(self._scope_clusters(user, scope)) if scope is not None else {}
+        clusters = await self._audience_clusters(user, scope, named)
+        if dry_run:
+            return None
+        if scope is not None:
+            subject |= {"scope": scope, "clusters": named}
+        claims = self._build_claims(user, subject, ttl, now) | {
+            "aud": _build_audiences(clusters, is_scoped=scope is not None)
+        }
+        key = (await self._keys.active_key(lifetimes.maximum)).active
+        return IssuedToken(claims["jti"], now, ttl, signing.sign(key, claims))
+
+    def _build_claims(self, user: User, subject: Object, ttl: int, now: datetime) -> Object:
+        begin = int(now.timestamp())
+        if user.impersonator is not None:
+            subject["originalRequester"] = user.impersonator.name
+        return {
+            "iss": self._config.issuer,
+            "sub": user.name,
+            "iat": begin,
+            "nbf": begin,
+            "exp": begin + ttl,
+            "jti": secrets.token_hex(TOKEN_ID_BYTES),
+            "groups": list(cluster_groups(user.groups)),
+            PRIVATE_CLAIM: subject,
+        }
+
+    def _resolve_principal(self, user: User) -> Object:
+        """The principal of the token. Its uid is looked up: that of an impersonated user may come from the request."""
+        team = user.name.removeprefix(TEAM_GROUP_PREFIX)
+        if f"{USER_GROUP_PREFIX}{user.name}" in user.groups and (found := self._find_object(USERS, user.name)):
+            return _principal_claim(
+                "User", user.name, metadata(found).get("uid"), get_path(found, "spec.tokenGeneration")
+            )
+        if team != user.name and user.name in user.groups and (found := self._find_object(TEAMS, team)):
+            return _principal_claim("Team", team, metadata(found).get("uid"))
+        if user.is_admin:
+            return _principal_claim("ServiceAdmin", user.name)
+        raise self._forbidden(
+            f'a direct token is for a user, a team or an administrator, and "{user.name}" is none of them; '
+            "use the access key of a user or team"
+        )
+
+    def _find_object(self, plural: str, name: str) -> Object | None:
+        entry = self._registry.resource(self._group, plural).get_cached("", name)
+        return None if entry is None else decode(entry)
+
+    def _scope_clusters(self, user: User, scope: Object) -> Iterator[tuple[str, str]]:
+        """The names and uids of the clusters that a scope names, if the user may read them."""
+        kind = self._registry.resource(self._group, CLUSTERS).kind
+        parsed = Scope.parse(scope) or Scope()
+        for name in dict.fromkeys((*parsed.clusters, *(rule.cluster for rule in parsed.rules if rule.cluster))):
+            found = self._find_object(CLUSTERS, name)
+            target = RequestInfo("get", "", MANAGEMENT, kind.group, kind.version, kind.plural, name=name)
+            if found is not None and self._checks.authorize(user, target).allowed:
+                yield name, metadata(found)["uid"]
+
+    async def _audience_clusters(
+        self, user: User, scope: Object | None, scope_clusters: Mapping[str, str]
+    ) -> list[str]:
+        """The uids of the clusters in the token's audience: those that its scope names, else those where the user may
+        use anything now. A cluster that is added later needs a new token."""
+        if scope is not None and _names_all_clusters(Scope.parse(scope) or Scope()):
+            return list(scope_clusters.values())
+        found = [
+            uid async for uid in reachable_clusters(self._registry, self._group, partial(self._checks.authorize, user))
+        ]
+        if len(found) > MAX_CLUSTERS:
+            why = (
+                f"you may use {len(found)} clusters, and a token is for {MAX_CLUSTERS} at most: list those that it "
+                "should be for"
+            )
+            raise Invalid.of(KIND.name, self._group, "", [Problem.required("spec.scope.clusters", why)])
+        return found
+
+    def _choose_ttl(self, delegator: Delegator, requested: int, lifetimes: Lifetimes, now: datetime) -> int:
+        """The requested lifetime, else the default, capped by the remaining lifetime of the key in use."""
+        if requested > lifetimes.maximum:
+            why = f"must be at most {lifetimes.maximum} seconds"
+            raise Invalid.of(KIND.name, self._group, "", [Problem.invalid("spec.ttl", requested, why)])
+        if requested:
+            return requested
+        limit = expires_at(delegator.key, now) if delegator.key is not None else None
+        left = lifetimes.default if limit is None else int((limit - now).total_seconds())
+        return max(1, min(lifetimes.default, lifetimes.maximum, left))
+
+    def _choose_scope(self, delegator: Delegator, spec: Object) -> Object | None:
+        """The requested scope, else the one of the key in use."""
+        requested: Object | None = spec.get("scope")
+        return requested if requested is not None else get_path(delegator.key or {}, "spec.scope")
+
+    def _check_delegation(self, delegator: Delegator, ttl: int, scope: Object | None, now: datetime) -> None:
+        """Applies the checks for a new access key of the same owner, lifetime and scope."""
+        owner, name = delegator.owner
+        begin = {"creationTimestamp": timestamp(now)}
+        reason = delegation_problem(
+            delegator, {"metadata": begin, "spec": {owner: name, "ttl": ttl, "scope": scope}}, self._checks.covers, now
+        )
+        if reason is not None:
+            raise self._forbidden(reason)
+
+    def _forbidden(self, reason: str) -> Forbidden:
+        message = f"{qualified_resource(KIND.plural, self._group)} is forbidden: {reason}"
+        return Forbidden(message, Details("", self._group, KIND.plural))
+
+
+def _principal_claim(kind: str, name: str, uid: str | None = "", generation: int | None = 0) -> Object:
+    return {"uid": uid or "", "name": name, "kind": kind, "gen": generation or 0}
+
+
+def _names_all_clusters(scope: Scope) -> bool:
+    """Whether a scope names every cluster that it allows. Entries for spaces and most rules may be for any cluster."""
+    elsewhere = scope.projects or scope.spaces or scope.virtual_clusters or ANY in scope.clusters
+    return not elsewhere and all(rule.cluster for rule in scope.rules)
+
+
+def _build_audiences(clusters: Iterable[str], *, is_scoped: bool) -> list[str]:
+    meant = [cluster_audience(uid, is_scoped=is_scoped) for uid in clusters]
+    nowhere = cluster_audience(NO_CLUSTER, is_scoped=is_scoped)
+    return [SCOPED_AUDIENCE if is_scoped else AUDIENCE, *(meant or [nowhere])]

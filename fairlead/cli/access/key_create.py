@@ -1,0 +1,148 @@
+"""`fairlead key create`: creates an access key, optionally restricted by a scope."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.access.scope_flags import build_scope
+from fairlead.cli.ui.describe import drop_none
+from fairlead.cli.ui.durations import parse_duration
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, OutputFlag, options_from
+from fairlead.cli.ui.output import Output, print_data, print_note
+from fairlead.cli.ui.session import open_session
+from fairlead.client import ApiStatusError, ClientError
+from fairlead.core.objects import Object, get_path, name_of
+
+KEYS = "ownedaccesskeys"
+TTL_FIELD = "spec.ttl"
+SCOPE_PANEL = "Scope: without any of these, the key has all permissions of its owner"
+
+
+def _scope_flag(flag: str, help: str, metavar: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        flag, help=help, metavar=metavar, rich_help_panel=SCOPE_PANEL, show_default=False
+    )
+    return option
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeOptions:
+    project: Annotated[
+        list[str] | None, _scope_flag("--project", "A project with all its objects; * for all. Repeatable.", "P")
+    ] = None
+    space: Annotated[list[str] | None, _scope_flag("--space", "A space of a project. Repeatable.", "P/S")] = None
+    virtual_cluster: Annotated[
+        list[str] | None, _scope_flag("--virtual-cluster", "A virtual cluster of a project. Repeatable.", "P/V")
+    ] = None
+    cluster: Annotated[
+        list[str] | None, _scope_flag("--cluster", "A connected cluster; * for all. Repeatable.", "C")
+    ] = None
+    allow_cli: Annotated[
+        bool,
+        typer.Option("--allow-cli", help="Also the read requests of command-line tools.", rich_help_panel=SCOPE_PANEL),
+    ] = False
+    scope_file: Annotated[
+        Path | None, _scope_flag("--scope-file", "YAML or JSON file with the whole scope.", "FILE")
+    ] = None
+
+    def build(self) -> Object | None:
+        entries: dict[str, Sequence[str]] = {
+            "projects": self.project or (),
+            "spaces": self.space or (),
+            "virtualClusters": self.virtual_cluster or (),
+            "clusters": self.cluster or (),
+        }
+        return build_scope(entries, self.allow_cli, self.scope_file)
+
+
+@dataclass(frozen=True, slots=True)
+class LifetimeOptions:
+    ttl: Annotated[
+        int | None,
+        typer.Option(
+            "--ttl",
+            help="Lifetime of the key, like 30d.",
+            parser=parse_duration,
+            metavar="TIME",
+            show_default="no expiry",
+        ),
+    ] = None
+    ttl_after_activity: Annotated[
+        bool, typer.Option("--ttl-after-activity", help="Count the lifetime from the last use.")
+    ] = False
+    disabled: Annotated[bool, typer.Option("--disabled", help="Create the key disabled.")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCreateOptions:
+    name: Annotated[str | None, typer.Option("--name", help="Name of the key.", show_default="generated")] = None
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
+    user: Annotated[str | None, typer.Option("--user", help="Owner of the key.", show_default="you")] = None
+    team: Annotated[
+        str | None, typer.Option("--team", help="Team that owns the key, instead of a user.", show_default=False)
+    ] = None
+    type: Annotated[
+        str | None, typer.Option("--type", help="User, Login or Other.", metavar="TYPE", show_default="User")
+    ] = None
+    lifetime: LifetimeOptions = LifetimeOptions()
+    scope: ScopeOptions = ScopeOptions()
+    context: ContextFlag = None
+    output: OutputFlag = Output.TABLE
+
+
+@options_from(KeyCreateOptions)
+def command(options: KeyCreateOptions) -> None:
+    """Create an access key and print its value. The value is shown only once.
+
+    The value goes to stdout and everything else to stderr: [bold]KEY=$(fairlead key create --ttl 12h)[/bold]
+    """
+    with open_session(options.context) as session:
+        try:
+            created = session.client.create(KEYS, build_body(options))
+        except ApiStatusError as problem:
+            raise ClientError(f"{problem}{_advice(problem, options)}") from None
+        print_key_value(created, options.output)
+
+
+def _advice(problem: ApiStatusError, options: KeyCreateOptions) -> str:
+    """Maps the fields in the server's message to the flags of this command."""
+    if TTL_FIELD in problem.message:
+        return f"; set {TTL_FIELD} with --ttl, like `--ttl 12h`"
+    if options.scope.scope_file and "spec.scope" in problem.message:
+        return f"; spec.scope is the content of {options.scope.scope_file}"
+    return ""
+
+
+def build_body(options: KeyCreateOptions) -> Object:
+    spec = {
+        "displayName": options.display_name,
+        "description": options.description,
+        "user": options.user,
+        "team": options.team,
+        "type": options.type,
+        "ttl": options.lifetime.ttl,
+        "ttlAfterLastActivity": options.lifetime.ttl_after_activity or None,
+        "disabled": options.lifetime.disabled or None,
+        "scope": options.scope.build(),
+    }
+    return {
+        "kind": "OwnedAccessKey",
+        "metadata": {"name": options.name} if options.name else {"generateName": "key-"},
+        "spec": drop_none(spec),
+    }
+
+
+def print_key_value(key: Object, output: Output) -> None:
+    """Prints the value of a new key: alone on stdout, or with the whole object."""
+    value = get_path(key, "spec.key")
+    if not isinstance(value, str) or not value:
+        raise ClientError(f"the server created {name_of(key)} but did not return its value; rotate it to get one")
+    if output is Output.TABLE:
+        print(value)
+    else:
+        print_data(key, output)
+    print_note(f"this is the value of the key {name_of(key)}; it is shown only once")

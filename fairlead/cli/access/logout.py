@@ -1,0 +1,44 @@
+"""`fairlead logout`: revokes the key of a login and deletes the stored login.
+
+Only keys of type Login are revoked, which were issued for the login. Other keys may be in use elsewhere.
+"""
+
+from fairlead.cli.ui.flags import ContextFlag
+from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.session import UsageError, report_errors, resolve_login
+from fairlead.client import ApiStatusError, ClientError
+from fairlead.client.contexts import Login, contexts_path, load_contexts, save_contexts
+
+KEYS = "ownedaccesskeys"
+LOGIN_TYPE = "Login"
+
+
+def command(context: ContextFlag = None) -> None:
+    """Log out: revoke the login's key on the server, and delete the stored login."""
+    with report_errors():
+        selected = resolve_login(context)
+        if not selected.name:
+            raise UsageError("this login comes from the environment; unset FAIRLEAD_URL and FAIRLEAD_KEY instead")
+        try:
+            print_note(revoke_login_key(selected.login))
+        except ClientError as problem:
+            print_note(f"warning: the key was not revoked on the server ({problem})")
+        path = contexts_path()
+        save_contexts(path, load_contexts(path).without_login(selected.name))
+        print_note(f"deleted the login {selected.name!r}")
+
+
+def revoke_login_key(login: Login) -> str:
+    """Revokes the key if it was issued by a login. Returns a message about the result."""
+    with login.create_client() as client:
+        try:
+            status = client.whoami()
+        except ApiStatusError as problem:
+            if problem.code == 401:
+                return "the key was no longer valid"
+            raise
+        name = status.get("accessKey") or ""
+        if status.get("accessKeyType") != LOGIN_TYPE:
+            return f"the key {name} stays valid; revoke it with `fairlead key revoke {name}`"
+        client.delete(KEYS, name)
+        return f"the key {name} is revoked"

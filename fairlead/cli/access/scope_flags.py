@@ -1,0 +1,118 @@
+"""Scopes of access keys: builds them from flags or a file, and describes them in words."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairlead.cli.ui.session import UsageError
+from fairlead.core import yaml
+from fairlead.core.body_errors import Malformed
+from fairlead.core.files import read_file
+from fairlead.core.objects import Object
+
+ENTRY_FORMATS = (
+    # Field of the scope, fields of an entry, and the noun for descriptions.
+    ("projects", ("project",), "project"),
+    ("spaces", ("project", "space"), "space"),
+    ("virtualClusters", ("project", "virtualCluster"), "virtual cluster"),
+    ("clusters", ("cluster",), "cluster"),
+)
+CLI_FLAG = "allowServiceCli"
+
+
+def build_scope(entries: dict[str, Sequence[str]], allow_cli: bool, file: Path | None) -> Object | None:
+    """Builds the scope from the flags; None if none is set. `entries` are values such as `project/space`."""
+    scope: Object = {
+        name: [_parse_entry(parts, text) for text in entries[name]] for name, parts, _ in ENTRY_FORMATS if entries[name]
+    }
+    if allow_cli:
+        scope[CLI_FLAG] = True
+    if file is None:
+        return scope or None
+    if scope:
+        raise UsageError(
+            "--scope-file contains the whole scope and excludes the other scope flags; use either the file or the flags"
+        )
+    return _load_scope(file)
+
+
+def _parse_entry(parts: Sequence[str], text: str) -> Object:
+    values = text.split("/")
+    if len(values) != len(parts) or not all(values):
+        form = "/".join(part.upper() for part in parts)
+        raise UsageError(f"{text!r} is not a valid scope entry; use the format {form}")
+    return dict(zip(parts, values, strict=True))
+
+
+def _load_scope(path: Path) -> Object:
+    content = read_file(path)
+    if content is None:
+        raise UsageError(f"{path}: no such file; set a YAML or JSON file with a scope")
+    try:
+        value, duplicates = yaml.decode(content)
+    except Malformed as error:
+        raise UsageError(f"{path}: {error}") from None
+    if not isinstance(value, dict) or duplicates:
+        raise UsageError(
+            f"{path}: must contain one scope without duplicate fields, such as `projects: [{{project: demo}}]`"
+        )
+    return value
+
+
+def describe_scope(scope: Any, owner: str) -> list[str]:
+    """Describes a scope, one line per entry."""
+    if not isinstance(scope, dict):
+        return [f"all permissions of {owner}"]
+    lines = [
+        f"{word} {_format_entry(entry, parts)}"
+        for name, parts, word in ENTRY_FORMATS
+        for entry in _entries(scope, name)
+    ]
+    lines += [_describe_role(entry) for entry in _entries(scope, "roles")]
+    lines += [_describe_rule(entry) for entry in _entries(scope, "rules")]
+    if scope.get(CLI_FLAG):
+        lines.append("read requests of command-line tools")
+    return lines or ["only whoami"]
+
+
+def _entries(scope: Object, name: str) -> list[Object]:
+    return [entry for entry in scope.get(name) or () if isinstance(entry, dict)]
+
+
+def _format_entry(entry: Object, parts: Sequence[str]) -> str:
+    return "/".join(str(entry.get(part, "")) for part in parts)
+
+
+def _describe_role(entry: Object) -> str:
+    return f"the role {entry.get('role', '')}"
+
+
+def _describe_rule(entry: Object) -> str:
+    """Summarizes a rule in one line; `key show -o yaml` has all of it."""
+    verbs = ", ".join(entry.get("verbs") or ("all verbs",))
+    resources = [
+        (f"{name}.{each['group']}" if each.get("group") else name) + _describe_names(each)
+        for each in entry.get("resources") or ()
+        for name in each.get("resources") or ("*",)
+    ]
+    objects = resources + list(entry.get("nonResourceURLs") or ())
+    limits = "".join(_describe_limits(entry))
+    return f"rule: {verbs} on {', '.join(objects) or 'everything'}{limits}"
+
+
+def _describe_names(entry: Object) -> str:
+    names = entry.get("resourceNames")
+    return f" named {' or '.join(names)}" if names else ""
+
+
+def _describe_limits(entry: Object) -> Iterator[str]:
+    """The restrictions of a rule. Omitting them would make it look more permissive than it is."""
+    yield _describe_names(entry)
+    if namespaces := entry.get("namespaces"):
+        yield f" in {', '.join(each or 'no namespace' for each in namespaces)}"
+    if targets := entry.get("requestTargets"):
+        yield f" of {', '.join(targets)}"
+    if cluster := entry.get("cluster"):
+        yield f" through cluster {cluster}"
+    if clusters := entry.get("virtualClusters"):
+        yield f" through virtual cluster {', '.join(_format_entry(each, ('namespace', 'name')) for each in clusters)}"

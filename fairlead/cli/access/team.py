@@ -1,0 +1,144 @@
+"""`fairlead team`: manages teams and their members. `fairlead user create --team` also adds members."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import build_object, cell, joined_cell, print_created
+from fairlead.cli.ui.durations import age
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, options_from
+from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
+from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.session import open_session
+from fairlead.client import ApiStatusError, Client, ClientError
+from fairlead.core.objects import Object, get_path, name_of
+
+USERS, TEAMS = "users", "teams"
+MAX_ATTEMPTS = 5
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the team.", autocompletion=complete_names(TEAMS))]
+UserArgument = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=complete_names(USERS))]
+
+group = typer.Typer(help="Create and list teams, and change their members.", no_args_is_help=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TeamCreateOptions:
+    name: Annotated[str, typer.Argument(help="Name of the team.")]
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
+    member: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--member",
+            help="User to add to it. Repeatable.",
+            metavar="U",
+            show_default=False,
+            autocompletion=complete_names(USERS),
+        ),
+    ] = None
+    context: ContextFlag = None
+    output: NamedOutputFlag = NamedOutput.TABLE
+
+
+@group.command("create")
+@options_from(TeamCreateOptions)
+def create(options: TeamCreateOptions) -> None:
+    """Create a team."""
+    with open_session(options.context) as session:
+        for user in options.member or ():
+            require_exists(session.client, USERS, user)
+        spec = {
+            "displayName": options.display_name,
+            "description": options.description,
+            "users": options.member or None,
+        }
+        created = session.client.create(TEAMS, build_object("Team", options.name, spec))
+        print_created(created, options.output, f"created the team {options.name}")
+
+
+def _table_row(team: Object, now: datetime) -> Sequence[str]:
+    return (
+        name_of(team),
+        cell(team, "spec.displayName"),
+        "disabled" if get_path(team, "spec.disabled") else "active",
+        age(get_path(team, "metadata.creationTimestamp"), now),
+        joined_cell(team, "spec.users"),
+    )
+
+
+COLUMNS = ("NAME", "DISPLAY NAME", "STATE", "AGE", "MEMBERS")
+LISTING = Listing(TEAMS, "Team", COLUMNS, _table_row, "no teams; create one with `fairlead team create`")
+
+
+@group.command("list")
+@options_from(ListOptions)
+def list_teams(options: ListOptions) -> None:
+    """List teams."""
+    run_list_command(LISTING, options)
+
+
+@group.command("add")
+def add(name: NameArgument, user: UserArgument, context: ContextFlag = None) -> None:
+    """Add a user to a team, with effect from the next request."""
+    with open_session(context) as session:
+        require_exists(session.client, USERS, user)
+        changed = add_member(session.client, name, user)
+        print_note(
+            f"{user} is now a member of the team {name}"
+            if changed
+            else f"{user} is already a member of the team {name}"
+        )
+
+
+@group.command("remove")
+def remove(name: NameArgument, user: UserArgument, context: ContextFlag = None) -> None:
+    """Remove a user from a team, with effect from the next request."""
+    with open_session(context) as session:
+        changed = _update_members(session.client, name, lambda users: [each for each in users if each != user])
+        if not changed:
+            raise ClientError(f"{user} is not in spec.users of the team {name}; `fairlead team list` shows the members")
+        print_note(f"{user} is no longer a member of the team {name}")
+
+
+def require_exists(client: Client, plural: str, name: str) -> None:
+    """Checks that an object exists, before a write. A mistyped name would become a member, or leave partial changes."""
+    try:
+        client.get(plural, name)
+    except ApiStatusError as problem:
+        if problem.code != 404:
+            raise
+        kind = plural.removesuffix("s")
+        raise ClientError(
+            f"{kind} {name!r} does not exist; check the name, or create it first with `fairlead {kind} create`"
+        ) from None
+
+
+def add_member(client: Client, team: str, user: str) -> bool:
+    """Adds a user to a team. Returns False if it is a member already."""
+    return _update_members(client, team, lambda users: users if user in users else [*users, user])
+
+
+def _update_members(client: Client, team: str, update: Callable[[list[str]], list[str]]) -> bool:
+    """Updates the members with optimistic locking: without resourceVersion, a concurrent change would be lost."""
+    for _ in range(MAX_ATTEMPTS):
+        current = client.get(TEAMS, team)
+        before = get_path(current, "spec.users") or []
+        after = update(before)
+        if after == before:
+            return False
+        version = get_path(current, "metadata.resourceVersion")
+        try:
+            client.patch(TEAMS, team, {"metadata": {"resourceVersion": version}, "spec": {"users": after}})
+            return True
+        except ApiStatusError as problem:
+            if problem.reason != "Conflict":
+                raise
+    raise ClientError(
+        f"the team {team} was changed concurrently {MAX_ATTEMPTS} times; change spec.users with `kubectl edit team "
+        f"{team}`"
+    )

@@ -1,0 +1,107 @@
+"""`fairlead token`: prints the login's key as an ExecCredential for kubectl, and manages direct tokens.
+
+`fairlead kubeconfig --exec` writes a kubeconfig that runs `fairlead token`, which works offline. `token create` and
+`token rotate-keys` issue direct tokens for clusters and rotate their signing key.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.access.key_create import ScopeOptions
+from fairlead.cli.ui.durations import format_duration, parse_duration
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag, options_from
+from fairlead.cli.ui.output import Output, print_data, print_note
+from fairlead.cli.ui.session import open_session, report_errors, resolve_login
+from fairlead.client import ClientError
+from fairlead.core.objects import get_path
+
+CREDENTIAL_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+TOKENS, ROTATIONS = "directclusterendpointtokens", "tokenkeyrotations"
+
+group = typer.Typer(invoke_without_command=True)
+
+
+@group.callback()
+def command(
+    ctx: typer.Context,
+    context: ContextFlag = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Print the key alone.")] = False,
+) -> None:
+    """Print the login's key as an ExecCredential for kubectl; subcommands manage direct tokens for clusters."""
+    if ctx.invoked_subcommand is not None:
+        return
+    with report_errors():
+        key = resolve_login(context).login.key
+        if plain:
+            print(key)
+        else:
+            print(json.dumps({"apiVersion": _credential_version(), "kind": "ExecCredential", "status": {"token": key}}))
+
+
+def _credential_version() -> str:
+    """The API version that kubectl requested; it rejects any other."""
+    try:
+        requested = get_path(json.loads(os.environ.get("KUBERNETES_EXEC_INFO", "")), "apiVersion")
+    except ValueError:
+        requested = None
+    return requested if requested in CREDENTIAL_VERSIONS else CREDENTIAL_VERSIONS[0]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCreateOptions:
+    ttl: Annotated[
+        int | None,
+        typer.Option(
+            "--ttl",
+            help="Lifetime of the token, like 12h.",
+            parser=parse_duration,
+            metavar="TIME",
+            show_default="a day",
+        ),
+    ] = None
+    scope: ScopeOptions = field(default_factory=ScopeOptions)
+    context: ContextFlag = None
+    output: OutputFlag = Output.TABLE
+
+
+@group.command("create")
+@options_from(TokenCreateOptions)
+def create(options: TokenCreateOptions) -> None:
+    """Issue a direct token for connected clusters and print it. It is shown only once.
+
+    The token goes to stdout and everything else to stderr: [bold]TOKEN=$(fairlead token create --ttl 1h)[/bold]
+    """
+    spec = {"ttl": options.ttl, "scope": options.scope.build()}
+    body = {
+        "kind": "DirectClusterEndpointToken",
+        "spec": {name: value for name, value in spec.items() if value is not None},
+    }
+    with open_session(options.context) as session:
+        response = session.client.create(TOKENS, body)
+        token, ttl = get_path(response, "status.token"), get_path(response, "spec.ttl")
+        if not isinstance(token, str) or not token:
+            raise ClientError("the server did not return a token; check that it supports direct tokens")
+        if options.output is Output.TABLE:
+            print(token)
+        else:
+            print_data(response, options.output)
+        lifetime = f" for {format_duration(ttl)}" if isinstance(ttl, int) else ""
+        print_note(f"this token is valid{lifetime}; it is shown only once")
+
+
+@group.command("rotate-keys")
+def rotate_keys(context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
+    """Rotate the signing key of direct tokens. Existing tokens stay valid."""
+    with open_session(context) as session:
+        rotation = session.client.create(ROTATIONS, {"kind": "TokenKeyRotation"})
+        if output is not Output.TABLE:
+            print_data(rotation, output)
+            return
+        print(get_path(rotation, "status.keyID"))
+        until = get_path(rotation, "status.retiredUntil")
+        if until:
+            print_note(f"the previous key stays published until {until}, when its last token expires")

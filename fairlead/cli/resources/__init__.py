@@ -1,0 +1,8 @@
+"""Commands for clusters, projects, instances, apps and runners.
+
+- `cluster`, `cluster_add`, `cluster_remove`, `cluster_role`, `cluster_status`: connected clusters
+- `project`: projects and their members
+- `instance`: shared by `space`, `vcluster` and `workspace`
+- `kubeconfig`: kubectl contexts for the server and its gateways
+- `app`, `runner`: apps and runners
+"""

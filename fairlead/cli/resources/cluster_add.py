@@ -1,0 +1,223 @@
+"""`fairlead cluster add`: connects the cluster of a kubeconfig context.
+
+The kubeconfig is stored in a Secret, encrypted at rest, and the Cluster refers to it. If the cluster does not become
+ready, both are kept: the server keeps probing, and the cause can often be fixed in the remote cluster.
+"""
+
+import shlex
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from fairlead.cli.resources.cluster_role import ACCOUNT, ACCOUNT_NAMESPACE, DEFAULT_CLUSTER_ROLES, RolePart, print_roles
+from fairlead.cli.resources.cluster_status import advice, failure, is_healthy, is_probed, probe_lines, summary_line
+from fairlead.cli.ui.describe import build_object, print_created
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, options_from
+from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.session import exit_with_error, open_session
+from fairlead.cli.ui.wait import object_ref, show_progress, watch_object
+from fairlead.client import ApiStatusError, Client, ClientError
+from fairlead.client.client import MERGE_PATCH, is_loopback
+from fairlead.client.kubeconfig_export import ExportedKubeconfig, NotExportable, export_context, kubeconfig_paths
+from fairlead.core.objects import Object, get_path
+
+CLUSTERS = "clusters"
+SECRETS = "secrets"
+SYSTEM_NAMESPACE = "service-system"
+KUBECONFIG_KEY = "config"
+CLUSTER_LABEL = "service.sh/cluster-kubeconfig"
+"""Label on Secrets that this command creates: the name of the cluster. Other Secrets are never changed."""
+
+
+def _print_role(enabled: bool) -> None:
+    """Eager callback of --print-role, which needs neither a name nor a server."""
+    if enabled:
+        print_roles(tuple(RolePart), DEFAULT_CLUSTER_ROLES, ACCOUNT, ACCOUNT_NAMESPACE)
+        raise typer.Exit
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAddOptions:
+    name: Annotated[str, typer.Argument(help="Name of the new Cluster.")]
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            "--kubeconfig",
+            help="Kubeconfig of the cluster.",
+            metavar="FILE",
+            show_default="$KUBECONFIG, else ~/.kube/config",
+        ),
+    ] = None
+    kube_context: Annotated[
+        str | None,
+        typer.Option(
+            "--kube-context", help="Context in that file.", metavar="CONTEXT", show_default="the file's current one"
+        ),
+    ] = None
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the server has probed the cluster.")] = True
+    print_role: Annotated[
+        bool,
+        typer.Option(
+            "--print-role",
+            help="Only print the manifests of a service account with the minimal permissions that the server needs. "
+            "`fairlead cluster role` prints parts of it.",
+            is_eager=True,
+            callback=_print_role,
+        ),
+    ] = False
+    context: ContextFlag = None
+    output: NamedOutputFlag = NamedOutput.TABLE
+
+
+@options_from(ClusterAddOptions)
+def command(options: ClusterAddOptions) -> None:
+    """Connect a cluster, with the credentials of a kubeconfig context."""
+    with open_session(options.context) as session:
+        config = _export_kubeconfig(options)
+        warn_loopback(config, session.client)
+        cluster = _create_cluster(session.client, options, config)
+        message = f"created the cluster {options.name} from the context {config.context!r}"
+        if options.wait:
+            print_note(message)
+            cluster = _wait_probed(session.client, cluster)
+            message = summary_line(cluster)
+            if not is_healthy(cluster):
+                raise _report_unhealthy(cluster)
+        print_created(cluster, options.output, message)
+        print_note(f"`fairlead kubeconfig --cluster {options.name}` writes a kubectl context for it")
+
+
+def _export_kubeconfig(options: ClusterAddOptions) -> ExportedKubeconfig:
+    try:
+        return export_context(kubeconfig_paths(options.kubeconfig), options.kube_context)
+    except NotExportable as problem:
+        error = exit_with_error(str(problem))
+        if problem.needs_token:
+            print_note("Use the token of a service account instead. These commands create one, and a context with it:")
+            for line in account_commands(options, problem):
+                print_note(f"  {line}")
+        raise error from None
+
+
+def account_commands(options: ClusterAddOptions, problem: NotExportable) -> Iterator[str]:
+    """Commands that create a service account and a context that the server can use."""
+    file = f" --kubeconfig {shlex.quote(str(options.kubeconfig))}" if options.kubeconfig else ""
+    config = f"kubectl{file} config"
+    kubectl = f"kubectl{file} --context {shlex.quote(problem.context.name)}"
+    token = f"{kubectl} -n {ACCOUNT_NAMESPACE} get secret {ACCOUNT} -o jsonpath='{{.data.token}}' | base64 -d"
+    cluster = shlex.quote(problem.context.cluster_name)
+    name = shlex.quote(options.name)
+    yield f"fairlead cluster role {RolePart.SPACES} | {kubectl} apply -f -"
+    yield f'{config} set-credentials {ACCOUNT}-{name} --token "$({token})"'
+    yield f"{config} set-context {ACCOUNT}-{name} --cluster {cluster} --user {ACCOUNT}-{name}"
+    yield f"fairlead cluster add {name}{file} --kube-context {ACCOUNT}-{name}"
+
+
+def warn_loopback(config: ExportedKubeconfig, client: Client) -> None:
+    """Warns about a loopback address in the kubeconfig, which the server would resolve to itself."""
+    cluster_host, server_host = (urlsplit(each).hostname or "" for each in (config.server, client.url))
+    if is_loopback(cluster_host) and not is_loopback(server_host):
+        print_note(f"warning: {config.server} is a loopback address; the server would connect to itself instead")
+
+
+def secret_name(cluster: str) -> str:
+    return f"cluster-{cluster}"
+
+
+def secret_path(client: Client, cluster: str) -> str:
+    return client.core_path(SECRETS, secret_name(cluster), namespace=SYSTEM_NAMESPACE)
+
+
+def is_managed_secret(secret: Object, cluster: str) -> bool:
+    return (get_path(secret, "metadata.labels") or {}).get(CLUSTER_LABEL) == cluster
+
+
+def _create_cluster(client: Client, options: ClusterAddOptions, config: ExportedKubeconfig) -> Object:
+    """Creates the Secret and the Cluster. If the Cluster is rejected, a new Secret is deleted again."""
+    if _cluster_exists(client, options.name):
+        raise _already_exists_error(options.name)
+    is_new = _store_kubeconfig(client, options.name, config)
+    try:
+        return client.create(CLUSTERS, _build_body(options))
+    except ApiStatusError as problem:
+        if is_new:
+            # Best effort: the next attempt overwrites the Secret, and the original error is the one to report.
+            with suppress(ClientError):
+                client.send("DELETE", secret_path(client, options.name))
+        if problem.reason == "AlreadyExists":
+            raise _already_exists_error(options.name) from None
+        raise
+
+
+def _cluster_exists(client: Client, name: str) -> bool:
+    try:
+        client.get(CLUSTERS, name)
+    except ApiStatusError as problem:
+        if problem.code not in (403, 404):
+            raise
+        return False
+    return True
+
+
+def _already_exists_error(name: str) -> ClientError:
+    advice = f"choose another name; `fairlead cluster check {name}` shows the status of the existing one"
+    return ClientError(f"the cluster {name} already exists; {advice}")
+
+
+def _store_kubeconfig(client: Client, cluster: str, config: ExportedKubeconfig) -> bool:
+    """Stores the kubeconfig in a Secret. Returns False if it overwrites the Secret of an earlier attempt."""
+    data = {KUBECONFIG_KEY: b64encode(config.content).decode()}
+    metadata = {"name": secret_name(cluster), "labels": {CLUSTER_LABEL: cluster}}
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
+    try:
+        client.send("POST", client.core_path(SECRETS, namespace=SYSTEM_NAMESPACE), body)
+    except ApiStatusError as problem:
+        if problem.reason != "AlreadyExists":
+            raise
+    else:
+        return True
+    path = secret_path(client, cluster)
+    if not is_managed_secret(client.send("GET", path), cluster):
+        command = f"kubectl -n {SYSTEM_NAMESPACE} delete secret {secret_name(cluster)}"
+        raise ClientError(
+            f"the Secret {secret_name(cluster)} already exists and was not created by this command; choose another "
+            f"name for the cluster, or, if the Secret is not needed, `{command}`"
+        )
+    client.send("PATCH", path, {"data": data}, media_type=MERGE_PATCH)
+    return False
+
+
+def _build_body(options: ClusterAddOptions) -> Object:
+    config = {"secretName": secret_name(options.name), "secretNamespace": SYSTEM_NAMESPACE, "key": KUBECONFIG_KEY}
+    spec = {"displayName": options.display_name, "description": options.description, "config": config}
+    return build_object("Cluster", options.name, spec)
+
+
+def _wait_probed(client: Client, cluster: Object) -> Object:
+    ref = object_ref(CLUSTERS, cluster)
+    with show_progress(f"waiting for the server to connect to {ref.name}") as update:
+        for state in watch_object(client, ref):
+            if is_probed(state):
+                return state
+            if message := ": ".join(part for part in failure(state) if part):
+                update(f"{ref.name}: {message}")
+    raise ClientError(f"the cluster {ref.name} was deleted while waiting; add it again")
+
+
+def _report_unhealthy(cluster: Object) -> typer.Exit:
+    """Prints the failed probes and advice on stderr, and returns the exception to raise."""
+    error = exit_with_error(summary_line(cluster))
+    for line in (*probe_lines(cluster), *advice(cluster, datetime.now(UTC))):
+        print_note(f"  {line}")
+    name = get_path(cluster, "metadata.name")
+    print_note(f"  to use another kubeconfig, run `fairlead cluster remove {name}`, then add it again")
+    return error

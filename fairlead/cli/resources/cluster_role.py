@@ -1,0 +1,127 @@
+"""`fairlead cluster role`: prints the minimal permissions of the server in a cluster, as YAML for `kubectl apply`.
+
+Works offline. The roles cover the requests of the server: `gateway/headers.py` impersonates users,
+`controllers/clusters/probe.py` probes, and `controllers/instances/` creates namespaces and the objects in them.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from fairlead.core import yaml
+from fairlead.core.cluster_identity import IMPERSONATOR_EXTRA_KEY
+from fairlead.core.objects import Object
+
+ACCOUNT, ACCOUNT_NAMESPACE = "fairlead", "kube-system"
+DEFAULT_CLUSTER_ROLES = ("admin", "edit", "view")
+"""The cluster roles that spaces grant to users, unless templates name others."""
+RBAC, AUTHENTICATION, AUTHORIZATION = "rbac.authorization.k8s.io", "authentication.k8s.io", "authorization.k8s.io"
+MANAGE_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
+"""Verbs for objects that the server creates, watches and reconciles."""
+
+TOKEN_WARNING = """\
+# The token of this service account can impersonate all users and groups of the cluster, including system:masters.
+# It is equivalent to cluster-admin: protect it like an administrator's credential.
+"""
+
+
+class RolePart(StrEnum):
+    GATEWAYS = "gateways"
+    SPACES = "spaces"
+    VIRTUAL_CLUSTERS = "virtual-clusters"
+
+
+def command(
+    parts: Annotated[
+        list[RolePart] | None,
+        typer.Argument(help="What the cluster is used for. Gateways are always included.", show_default="gateways"),
+    ] = None,
+    cluster_role: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cluster-role",
+            help="ClusterRole that spaces may grant to users. Repeatable.",
+            metavar="NAME",
+            show_default=", ".join(DEFAULT_CLUSTER_ROLES),
+        ),
+    ] = None,
+    account: Annotated[str, typer.Option("--account", help="Name of the service account.", metavar="NAME")] = ACCOUNT,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Namespace of the service account.", metavar="NS")
+    ] = ACCOUNT_NAMESPACE,
+) -> None:
+    """Print a service account with the minimal permissions that the server needs in a cluster, as YAML.
+
+    [bold]fairlead cluster role spaces | kubectl apply -f -[/bold]. Templates with objects or charts need additional
+    permissions. The service account can impersonate all users and groups, including [bold]system:masters[/bold]:
+    its token is equivalent to cluster-admin. Protect it like an administrator's credential.
+    """
+    print_roles(parts or (), tuple(cluster_role or DEFAULT_CLUSTER_ROLES), account, namespace)
+
+
+def print_roles(parts: Sequence[RolePart], cluster_roles: Sequence[str], account: str, namespace: str) -> None:
+    objects = build_objects(parts, cluster_roles, account, namespace)
+    print(TOKEN_WARNING, end="")
+    print("---\n".join(yaml.encode(each).decode() for each in objects), end="")
+
+
+def build_objects(
+    parts: Sequence[RolePart], cluster_roles: Sequence[str], account: str, namespace: str
+) -> list[Object]:
+    """The service account, a Secret with its token, and a ClusterRole with its binding for each part."""
+    metadata = {"name": account, "namespace": namespace}
+    token = {**metadata, "annotations": {"kubernetes.io/service-account.name": account}}
+    objects: list[Object] = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": token},
+    ]
+    for part in RolePart:
+        if part is RolePart.GATEWAYS or part in parts:
+            objects += _role_with_binding(f"{account}:{part.value}", list(_rules(part, cluster_roles)), metadata)
+    return objects
+
+
+def _role_with_binding(name: str, rules: list[Object], subject: Object) -> Iterator[Object]:
+    yield {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+    yield {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", **subject}],
+    }
+
+
+def _rules(part: RolePart, cluster_roles: Sequence[str]) -> Iterator[Object]:
+    if part is RolePart.GATEWAYS:
+        yield _rule("", ("users", "groups"), ("impersonate",))
+        yield _rule(AUTHENTICATION, ("uids", f"userextras/{IMPERSONATOR_EXTRA_KEY}"), ("impersonate",))
+        yield _rule(AUTHORIZATION, ("selfsubjectaccessreviews",), ("create",))
+        yield _rule("", ("namespaces",), ("get",), ("kube-system",))
+        yield _rule("", ("nodes",), ("list",))
+        yield {"nonResourceURLs": ["/version", "/readyz"], "verbs": ["get"]}
+        return
+    yield _rule("", ("namespaces",), MANAGE_VERBS)
+    yield _rule(RBAC, ("rolebindings",), MANAGE_VERBS)
+    yield _rule(RBAC, ("clusterroles",), ("bind",), cluster_roles)
+    if part is RolePart.VIRTUAL_CLUSTERS:
+        yield from _chart_rules()
+
+
+def _chart_rules() -> Iterator[Object]:
+    """Rules for objects that charts of virtual clusters usually create, and for the roles that they grant."""
+    pods = ("pods", *(f"pods/{each}" for each in ("attach", "ephemeralcontainers", "exec", "log", "portforward")))
+    core = ("configmaps", "endpoints", "events", "persistentvolumeclaims", "secrets", "serviceaccounts", "services")
+    yield _rule("", (*core, *pods, "pods/status"), MANAGE_VERBS)
+    yield _rule("apps", ("deployments", "replicasets", "statefulsets"), MANAGE_VERBS)
+    yield _rule("batch", ("jobs",), MANAGE_VERBS)
+    yield _rule("networking.k8s.io", ("ingresses", "networkpolicies"), MANAGE_VERBS)
+    yield _rule("policy", ("poddisruptionbudgets",), MANAGE_VERBS)
+    yield _rule(RBAC, ("roles",), MANAGE_VERBS)
+
+
+def _rule(group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()) -> Object:
+    rule: Object = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+    return {**rule, "resourceNames": list(names)} if names else rule

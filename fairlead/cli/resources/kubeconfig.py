@@ -1,0 +1,215 @@
+"""`fairlead kubeconfig`: adds a kubectl context for the server's own API or for a gateway to a cluster.
+
+`fairlead space kubeconfig` uses it too. The key is embedded in the file, so that any client can use it. With `--exec`,
+kubectl runs `fairlead token` instead, and later logins and key rotations take effect automatically.
+
+A gateway is a path on the server that proxies the API of a cluster. The target is looked up first, so that a mistyped
+name fails here and not in kubectl. A scoped key may be able to use a cluster without reading it; the lookup is then
+skipped.
+"""
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.flags import ContextFlag, options_from
+from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
+from fairlead.client import ApiStatusError, ClientError
+from fairlead.client.client import MANAGEMENT, quote_segment
+from fairlead.client.kubeconfig import KubeconfigEntry, cluster_entry, merge_entry, merge_into_file
+from fairlead.core import yaml
+from fairlead.core.objects import Object, get_path
+
+GATEWAY_ROOT = "/kubernetes"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiTarget:
+    """A Kubernetes API behind the server: its path, the default namespace, and a label for the context name."""
+
+    path: str
+    namespace: str = ""
+    label: str = ""
+
+
+def management_target(session: Session, project: str) -> ApiTarget:
+    """The server's own API, with the namespace of a project if one is set."""
+    return ApiTarget(MANAGEMENT, project_namespace(session, project) if project else "", project)
+
+
+def cluster_target(session: Session, cluster: str) -> ApiTarget:
+    _check_exists(session, "clusters", cluster)
+    return ApiTarget(f"{GATEWAY_ROOT}/cluster/{quote_segment(cluster)}", label=f"cluster-{cluster}")
+
+
+def space_target(session: Session, project: str, space: str) -> ApiTarget:
+    """The gateway of a space. Its namespace is set in the context, because no other can be accessed."""
+    instance = session.client.get("spaceinstances", space, namespace=project_namespace(session, project))
+    namespace = get_path(instance, "spec.clusterRef.namespace")
+    if not namespace:
+        advice = f"`fairlead space list --project {project}` shows its phase"
+        raise ClientError(f"the space {space} has no namespace in a cluster yet; {advice}")
+    return ApiTarget(_instance_path(project, "space", space), str(namespace), f"space-{project}/{space}")
+
+
+def virtual_cluster_target(session: Session, project: str, name: str) -> ApiTarget:
+    _check_exists(session, "virtualclusterinstances", name, project_namespace(session, project))
+    return ApiTarget(_instance_path(project, "virtualcluster", name), label=f"virtualcluster-{project}/{name}")
+
+
+def _instance_path(project: str, kind: str, name: str) -> str:
+    return f"{GATEWAY_ROOT}/project/{quote_segment(project)}/{kind}/{quote_segment(name)}"
+
+
+def _check_exists(session: Session, plural: str, name: str, namespace: str = "") -> None:
+    try:
+        session.client.get(plural, name, namespace=namespace)
+    except ApiStatusError as problem:
+        if problem.code != 403:
+            raise
+
+
+EXEC_VERSION = "client.authentication.k8s.io/v1"
+STDOUT = Path("-")
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigOptions:
+    """Flags for the kubeconfig file and the authentication of the context."""
+
+    context: ContextFlag = None
+    context_name: Annotated[
+        str | None,
+        typer.Option("--context-name", help="Name of the context in the file.", show_default="fairlead-LOGIN[-TARGET]"),
+    ] = None
+    use_exec: Annotated[
+        bool,
+        typer.Option("--exec/--embed", help="Let kubectl run `fairlead token`, or embed the key in the file."),
+    ] = False
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; - for stdout.", show_default="~/.kube/config"),
+    ] = None
+    keep_current: Annotated[bool, typer.Option("--keep-current", help="Do not change the file's current context.")] = (
+        False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigTargetOptions:
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project",
+            help="Project whose namespace the context uses.",
+            metavar="P",
+            show_default=False,
+            autocompletion=complete_names("projects"),
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            help="Connected cluster for the context.",
+            metavar="C",
+            show_default=False,
+            autocompletion=complete_names("clusters"),
+        ),
+    ] = None
+    space: Annotated[
+        str | None,
+        typer.Option("--space", help="Space for the context.", metavar="P/S", show_default=False),
+    ] = None
+    virtual_cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--virtual-cluster",
+            help="Virtual cluster for the context.",
+            metavar="P/V",
+            show_default=False,
+        ),
+    ] = None
+    kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)
+
+
+@options_from(KubeconfigTargetOptions)
+def command(options: KubeconfigTargetOptions) -> None:
+    """Write a kubectl context for the server's own API, or for a cluster behind it.
+
+    Other contexts in the file are kept, and the previous version is saved next to it as a .bak file.
+    """
+    with open_session(options.kubeconfig.context) as session:
+        write_context(session, _resolve_target(session, options), options.kubeconfig)
+
+
+def _resolve_target(session: Session, options: KubeconfigTargetOptions) -> ApiTarget:
+    targets = [
+        each for each in (options.project, options.cluster, options.space, options.virtual_cluster) if each is not None
+    ]
+    if len(targets) > 1:
+        raise UsageError("--project, --cluster, --space and --virtual-cluster are mutually exclusive; choose one")
+    if options.cluster is not None:
+        return cluster_target(session, options.cluster)
+    if options.space is not None:
+        return space_target(session, *_split_pair(options.space, "--space P/S"))
+    if options.virtual_cluster is not None:
+        return virtual_cluster_target(session, *_split_pair(options.virtual_cluster, "--virtual-cluster P/V"))
+    return management_target(session, options.project or "")
+
+
+def _split_pair(text: str, form: str) -> tuple[str, str]:
+    project, slash, name = text.partition("/")
+    if not project or not slash or not name or "/" in name:
+        raise UsageError(f"{text!r} does not include the project; use the format {form}")
+    return project, name
+
+
+def write_context(session: Session, target: ApiTarget, options: KubeconfigOptions) -> None:
+    """Writes the context for `target` into the requested file."""
+    entry = _build_entry(session, target, options)
+    if options.file == STDOUT:
+        sys.stdout.write(yaml.encode(merge_entry({}, entry, make_current=True)).decode())
+        return
+    path = (options.file or Path("~/.kube/config")).expanduser()
+    backup = merge_into_file(path, entry, make_current=not options.keep_current)
+    saved = f"; the previous version is {backup}" if backup else ""
+    print_note(f"wrote the context {entry.name!r} to {path}{saved}")
+    _print_usage_hint(options, path, entry.name)
+
+
+def _build_entry(session: Session, target: ApiTarget, options: KubeconfigOptions) -> KubeconfigEntry:
+    parts = ("fairlead", session.name, target.label)
+    name = options.context_name or "-".join(part for part in parts if part)
+    user = {"exec": _exec_config(session.name)} if options.use_exec else {"token": session.login.key}
+    return KubeconfigEntry(name, cluster_entry(session.login, target.path), user, target.namespace)
+
+
+def _exec_config(login: str) -> Object:
+    executable = shutil.which("fairlead")
+    command_line = [executable] if executable else [sys.executable, "-m", "fairlead"]
+    context = ["--context", login] if login else []
+    return {
+        "apiVersion": EXEC_VERSION,
+        "command": command_line[0],
+        "args": [*command_line[1:], "token", *context],
+        "interactiveMode": "Never",
+        "provideClusterInfo": False,
+    }
+
+
+def _print_usage_hint(options: KubeconfigOptions, path: Path, name: str) -> None:
+    variable = os.environ.get("KUBECONFIG", "")
+    if options.file is None and variable:
+        print_note(f"kubectl reads KUBECONFIG={variable}; `unset KUBECONFIG` to use this file")
+    elif options.file is not None:
+        print_note(f"use it with `kubectl --kubeconfig {path} --context {name}`")
+    elif options.keep_current:
+        print_note(f"use it with `kubectl --context {name}`")

@@ -1,0 +1,226 @@
+"""`fairlead project`: creates, lists, shows and deletes projects, and lists their members."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.ui import prompts
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell, print_created, print_object
+from fairlead.cli.ui.durations import age
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    DescriptionFlag,
+    DisplayNameFlag,
+    NamedOutputFlag,
+    NoWaitFlag,
+    YesFlag,
+    options_from,
+)
+from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
+from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_name, print_note, print_table
+from fairlead.cli.ui.session import UsageError, open_session, project_namespace
+from fairlead.cli.ui.wait import object_ref, wait_deleted
+from fairlead.core.objects import Object, get_path, name_of
+
+COLUMNS = ("NAME", "STATE", "MEMBERS", "OWNER", "DISPLAY NAME", "AGE")
+ALLOWED_FIELDS = (("clusters", "allowedClusters"), ("runners", "allowedRunners"), ("templates", "allowedTemplates"))
+
+
+def table_row(project: Object, now: datetime) -> Sequence[str]:
+    return (
+        name_of(project),
+        project_state(project),
+        str(len(get_path(project, "spec.members") or ())),
+        owner_cell(project),
+        cell(project, "spec.displayName"),
+        age(get_path(project, "metadata.creationTimestamp"), now),
+    )
+
+
+def project_state(project: Object) -> str:
+    """Ready, Deleting, or the reason of the Ready condition."""
+    ready = find_condition(project, "Ready")
+    if get_path(project, "metadata.deletionTimestamp"):
+        return "Deleting"
+    return "Ready" if ready.get("status") == "True" else str(ready.get("reason") or "-")
+
+
+def describe_wait(project: Object) -> str:
+    """What the deletion of a project is waiting for, from its Ready condition."""
+    ready = find_condition(project, "Ready")
+    return str(ready.get("message") or "") if ready.get("status") == "False" else ""
+
+
+def describe_rows(project: Object, namespace: str) -> list[tuple[str, str]]:
+    members = [f"{kind} {name} ({role})" for kind, name, role in list_members(project)]
+    return [
+        ("name", name_of(project)),
+        ("display name", str(get_path(project, "spec.displayName") or "")),
+        ("description", str(get_path(project, "spec.description") or "")),
+        ("namespace", namespace),
+        ("owner", owner_cell(project)),
+        ("state", project_state(project)),
+        ("", describe_wait(project)),
+        *(("members" if each is members[0] else "", each) for each in members),
+        *((label, _allowed_names(project, field)) for label, field in ALLOWED_FIELDS),
+        *_quota_rows(project),
+    ]
+
+
+def list_members(project: Object) -> Iterator[tuple[str, str, str]]:
+    """Kind, name and role of each entry in spec.members. The default role is viewer."""
+    for each in get_path(project, "spec.members") or ():
+        yield str(each.get("kind")).lower(), str(each.get("name")), str(each.get("clusterRole") or "viewer")
+
+
+def roles_by_member(project: Object) -> dict[tuple[str, str], str]:
+    """The roles of the owner and the members, by kind and name."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for kind in ("user", "team"):
+        if name := get_path(project, f"spec.owner.{kind}"):
+            found[kind, name] = ["owner"]
+    for kind, name, role in list_members(project):
+        found.setdefault((kind, name), []).append(role)
+    return {member: ", ".join(each) for member, each in found.items()}
+
+
+def _allowed_names(project: Object, field: str) -> str:
+    return ", ".join(str(get_path(each, "name")) for each in get_path(project, f"spec.{field}") or ())
+
+
+def _quota_rows(project: Object) -> Iterator[tuple[str, str]]:
+    limits, used = (get_path(project, f"status.quotas.project.{part}") or {} for part in ("limit", "used"))
+    for number, (resource, limit) in enumerate(limits.items()):
+        yield "" if number else "quotas", f"{resource}: {used.get(resource, 0)} of {limit}"
+
+
+PROJECTS = "projects"
+LISTING = Listing(PROJECTS, "Project", COLUMNS, table_row, "no projects; create one with `fairlead project create`")
+MEMBER_KINDS = ("User", "Team")
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the project.", autocompletion=complete_names(PROJECTS))]
+
+group = typer.Typer(help="Create, list, show and delete projects.", no_args_is_help=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectCreateOptions:
+    name: Annotated[str, typer.Argument(help="Name of the project.")]
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
+    member: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--member",
+            help="Member, like User:ada:admin; the role is admin, user, viewer or a custom role. Repeatable.",
+            metavar="KIND:NAME[:ROLE]",
+            show_default=False,
+        ),
+    ] = None
+    owner: Annotated[
+        str | None,
+        typer.Option("--owner", help="Owner, like ada or Team:ops.", metavar="[KIND:]NAME", show_default=False),
+    ] = None
+    context: ContextFlag = None
+    output: NamedOutputFlag = NamedOutput.TABLE
+
+
+@group.command("create")
+@options_from(ProjectCreateOptions)
+def create(options: ProjectCreateOptions) -> None:
+    """Create a project."""
+    with open_session(options.context) as session:
+        created = session.client.create(PROJECTS, build_body(options))
+        namespace = project_namespace(session, options.name)
+        print_created(created, options.output, f"created the project {options.name} with the namespace {namespace}")
+
+
+def build_body(options: ProjectCreateOptions) -> Object:
+    spec = {
+        "displayName": options.display_name,
+        "description": options.description,
+        "members": [_parse_member(each) for each in options.member or ()] or None,
+        "owner": _parse_owner(options.owner) if options.owner else None,
+    }
+    return build_object("Project", options.name, spec)
+
+
+def _parse_member(value: str) -> Object:
+    kind, _, rest = value.partition(":")
+    # The role is the last part, because role names may contain colons.
+    name, _, role = rest.partition(":")
+    if kind.title() not in MEMBER_KINDS or not name:
+        raise UsageError(f"{value!r} is not a member; use the format User:ada:admin or Team:ops:user")
+    return {"kind": kind.title(), "name": name, **({"clusterRole": role} if role else {})}
+
+
+def _parse_owner(value: str) -> Object:
+    kind, _, name = (value if ":" in value else f"User:{value}").partition(":")
+    if kind.title() not in MEMBER_KINDS or not name:
+        raise UsageError(f"{value!r} is not an owner; use the format ada, User:ada or Team:ops")
+    return {kind.lower(): name}
+
+
+@group.command("list")
+@options_from(ListOptions)
+def list_projects(options: ListOptions) -> None:
+    """List the projects that you may read."""
+    run_list_command(LISTING, options)
+
+
+@group.command("show")
+def show(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
+    """Show one project: its members, what it may use, and its quota usage."""
+    with open_session(context) as session:
+        found = session.client.get(PROJECTS, name)
+        print_object(found, output, describe_rows(found, project_namespace(session, name)))
+
+
+@group.command("members")
+def members(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
+    """List the members of a project, direct ones and those of teams."""
+    with open_session(context) as session:
+        found = session.client.get(PROJECTS, name, "members")
+        if output is NamedOutput.NAME:
+            for kind, info in _iter_members(found):
+                print_name(kind, str(info.get("name")))
+        elif output is not NamedOutput.TABLE:
+            print_data(found, Output(output))
+        else:
+            by_member = roles_by_member(session.client.get(PROJECTS, name))
+            rows = [_member_row(kind, info, by_member) for kind, info in _iter_members(found)]
+            print_table(("KIND", "NAME", "ROLE", "DISPLAY NAME", "EMAIL"), rows, f"the project {name} has no members")
+
+
+def _iter_members(response: Object) -> Iterator[tuple[str, Object]]:
+    for kind in ("user", "team"):
+        for each in response.get(f"{kind}s") or ():
+            yield kind, get_path(each, "info") or {}
+
+
+def _member_row(kind: str, info: Object, member_roles: dict[tuple[str, str], str]) -> tuple[str, ...]:
+    """A table row. The role of a member through a team, or through `*`, is that of the team or of `*`."""
+    name = str(info.get("name"))
+    role = member_roles.get((kind, name)) or member_roles.get((kind, "*")) or "through a team"
+    return kind, name, role, str(info.get("displayName") or "-"), str(info.get("email") or "-")
+
+
+@group.command("delete")
+def delete(name: NameArgument, yes: YesFlag = False, no_wait: NoWaitFlag = False, context: ContextFlag = None) -> None:
+    """Delete a project with everything in it, and show what the deletion is waiting for."""
+    with open_session(context) as session:
+        found = session.client.get(PROJECTS, name)
+        if not yes:
+            prompts.confirm(f"Delete the project {name} with everything in it?")
+        session.client.delete(PROJECTS, name)
+        if no_wait:
+            print_note(
+                f"the project {name} is being deleted; `fairlead project show {name}` shows what it is waiting for"
+            )
+            return
+        wait_deleted(session.client, object_ref(PROJECTS, found), describe_wait)
+        print_note(f"the project {name} is deleted, with everything in it")

@@ -1,0 +1,132 @@
+"""`fairlead runner`: manages runners, which execute workspaces, and their access keys."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import build_object, cell, print_created
+from fairlead.cli.ui.durations import age, format_duration, parse_duration
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    DescriptionFlag,
+    DisplayNameFlag,
+    NamedOutputFlag,
+    OutputFlag,
+    options_from,
+)
+from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
+from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_note
+from fairlead.cli.ui.session import open_session
+from fairlead.client import ClientError
+from fairlead.core.objects import Object, get_path, name_of
+
+RUNNERS = "runners"
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the runner.", autocompletion=complete_names(RUNNERS))]
+
+group = typer.Typer(help="Create and list runners, and print and rotate their keys.", no_args_is_help=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerCreateOptions:
+    name: Annotated[str, typer.Argument(help="Name of the runner.")]
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--endpoint", help="Address for direct connections of clients.", metavar="HOST:PORT", show_default=False
+        ),
+    ] = None
+    unusable: Annotated[bool, typer.Option("--unusable", help="Schedule no workspaces to it yet.")] = False
+    context: ContextFlag = None
+    output: NamedOutputFlag = NamedOutput.TABLE
+
+
+@group.command("create")
+@options_from(RunnerCreateOptions)
+def create(options: RunnerCreateOptions) -> None:
+    """Create a runner. It becomes active when a runner process authenticates with its key."""
+    with open_session(options.context) as session:
+        created = session.client.create(RUNNERS, build_body(options))
+        message = f"created the runner {options.name}; `fairlead runner key {options.name}` prints its access key"
+        print_created(created, options.output, message)
+
+
+def build_body(options: RunnerCreateOptions) -> Object:
+    spec = {
+        "displayName": options.display_name,
+        "description": options.description,
+        "endpoint": options.endpoint,
+        "unusable": options.unusable or None,
+    }
+    return build_object("Runner", options.name, spec)
+
+
+def _table_row(runner: Object, now: datetime) -> Sequence[str]:
+    return (
+        name_of(runner),
+        cell(runner, "status.phase"),
+        cell(runner, "spec.endpoint"),
+        "true" if get_path(runner, "spec.unusable") else "false",
+        age(get_path(runner, "metadata.creationTimestamp"), now),
+    )
+
+
+COLUMNS = ("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE")
+LISTING = Listing(RUNNERS, "Runner", COLUMNS, _table_row, "no runners; create one with `fairlead runner create`")
+
+
+@group.command("list")
+@options_from(ListOptions)
+def list_runners(options: ListOptions) -> None:
+    """List runners."""
+    run_list_command(LISTING, options)
+
+
+@group.command("key")
+def key(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
+    """Print the access key of a runner. It does not change until it is rotated."""
+    with open_session(context) as session:
+        print_key(session.client.get(RUNNERS, name, "accesskey"), output)
+
+
+@group.command("rotate-key")
+def rotate_key(
+    name: NameArgument,
+    overlap: Annotated[
+        int | None,
+        typer.Option(
+            "--overlap",
+            help="How long the old key stays valid, like 1h.",
+            parser=parse_duration,
+            metavar="TIME",
+            show_default="revoked at once",
+        ),
+    ] = None,
+    context: ContextFlag = None,
+    output: OutputFlag = Output.TABLE,
+) -> None:
+    """Rotate the access key of a runner and print the new one.
+
+    With [bold]--overlap[/bold], the runner has time to switch.
+    """
+    with open_session(context) as session:
+        spec = {} if overlap is None else {"overlapSeconds": overlap}
+        print_key(session.client.invoke_action(RUNNERS, name, "rotatekey", {"spec": spec}), output)
+        print_note(f"the old key stays valid for {format_duration(overlap)}" if overlap else "the old key is revoked")
+
+
+def print_key(response: Object, output: Output) -> None:
+    """Prints the key alone on stdout, or the whole response."""
+    value = response.get("accessKey")
+    if not isinstance(value, str) or not value:
+        raise ClientError("the server did not return a key; is it a Fairlead server?")
+    if output is Output.TABLE:
+        print(value)
+    else:
+        print_data(response, output)

@@ -1,0 +1,157 @@
+"""`fairlead space`: manages spaces, which are namespaces in connected clusters that belong to projects."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.resources import instance
+from fairlead.cli.resources.instance import (
+    DEFAULT_TIMEOUT,
+    InstanceType,
+    ParameterFlag,
+    RemovalOptions,
+    TimeoutFlag,
+    WaitFlag,
+    WaitOptions,
+    create_instance,
+    delete_instance,
+    encode_parameters,
+    parse_template_ref,
+    print_instances,
+)
+from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, write_context
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import build_object, drop_none
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    DescriptionFlag,
+    DisplayNameFlag,
+    NamedOutputFlag,
+    RequiredProjectFlag,
+    options_from,
+)
+from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.session import open_session
+from fairlead.core.objects import Object
+
+PLURAL = "spaceinstances"
+SPACES = InstanceType(
+    PLURAL,
+    "SpaceInstance",
+    ("CLUSTER", "spec.clusterRef.cluster"),
+    "no spaces; create one with `fairlead space create`",
+    "space",
+)
+
+NameArgument = Annotated[
+    str, typer.Argument(help="Name of the space.", autocompletion=complete_names(PLURAL, project="project"))
+]
+
+group = typer.Typer(help="List, create and delete spaces, and write kubectl contexts for them.", no_args_is_help=True)
+
+
+@group.command("list")
+@options_from(instance.InstanceListOptions)
+def list_spaces(options: instance.InstanceListOptions) -> None:
+    """List spaces."""
+    print_instances(SPACES, options)
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceCreateOptions:
+    name: Annotated[str, typer.Argument(help="Name of the space.")]
+    project: RequiredProjectFlag
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--cluster",
+            help="Connected cluster to create it in.",
+            metavar="C",
+            autocompletion=complete_names("clusters"),
+        ),
+    ]
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Its namespace in that cluster.",
+            metavar="NS",
+            show_default="chosen by the server",
+        ),
+    ] = None
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template",
+            help="Template of the space; the version may contain x as a wildcard, as in 1.x.x.",
+            metavar="T[@VERSION]",
+            show_default=False,
+            autocompletion=complete_names("spacetemplates"),
+        ),
+    ] = None
+    parameter: ParameterFlag = None
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
+    wait: WaitFlag = False
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT
+    context: ContextFlag = None
+    output: NamedOutputFlag = NamedOutput.TABLE
+
+
+@group.command("create")
+@options_from(SpaceCreateOptions)
+def create(options: SpaceCreateOptions) -> None:
+    """Create a space: a namespace in a connected cluster, for a project."""
+    with open_session(options.context) as session:
+        create_instance(
+            session,
+            SPACES,
+            build_body(options),
+            options.project,
+            WaitOptions(options.wait, options.timeout, options.output),
+        )
+        print_note(
+            f"`fairlead space kubeconfig {options.name} --project {options.project}` writes a kubectl context for it"
+        )
+
+
+def build_body(options: SpaceCreateOptions) -> Object:
+    spec = {
+        "displayName": options.display_name,
+        "description": options.description,
+        "clusterRef": drop_none({"cluster": options.cluster, "namespace": options.namespace}),
+        "templateRef": parse_template_ref(options.template) if options.template else None,
+        "parameters": encode_parameters(options.parameter or ()),
+    }
+    return build_object("SpaceInstance", options.name, spec)
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceKubeconfigOptions:
+    name: NameArgument
+    project: RequiredProjectFlag
+    kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)
+
+
+@group.command("kubeconfig")
+@options_from(SpaceKubeconfigOptions)
+def kubeconfig(options: SpaceKubeconfigOptions) -> None:
+    """Write a kubectl context for a space, like `fairlead kubeconfig --space`."""
+    with open_session(options.kubeconfig.context) as session:
+        write_context(session, space_target(session, options.project, options.name), options.kubeconfig)
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceDeleteOptions:
+    name: NameArgument
+    project: RequiredProjectFlag
+    removal: RemovalOptions = field(default_factory=RemovalOptions)
+
+
+@group.command("delete")
+@options_from(SpaceDeleteOptions)
+def delete(options: SpaceDeleteOptions) -> None:
+    """Delete a space with its namespace and all objects in it."""
+    delete_instance(SPACES, options.name, options.project, options.removal)

@@ -1,0 +1,185 @@
+"""`fairlead agent`: runs the direct endpoint next to a connected cluster. Logs go to stderr, without secrets."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.server.event_loop import run_until_signal
+from fairlead.cli.ui.flags import options_from
+
+if TYPE_CHECKING:
+    from fairlead.app.agent import AgentSettings, StartedAgent
+
+SERVER_PANEL = "The server"
+CLUSTER_PANEL = "The cluster"
+LISTEN_PANEL = "Listening"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    cluster: Annotated[str, typer.Option("--cluster", help="Name of the Cluster object.", rich_help_panel=SERVER_PANEL)]
+    server: Annotated[
+        str, typer.Option("--server", help="Base URL of the server.", metavar="URL", rich_help_panel=SERVER_PANEL)
+    ]
+    key_file: Annotated[
+        Path,
+        typer.Option(
+            "--key-file",
+            help="File with the agent's access key: accessKey of `clusters/<name>/accesskey`.",
+            metavar="FILE",
+            rich_help_panel=SERVER_PANEL,
+        ),
+    ]
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca-file",
+            help="PEM file with the server's CA, unless this machine already trusts it.",
+            metavar="FILE",
+            rich_help_panel=SERVER_PANEL,
+            show_default=False,
+        ),
+    ] = None
+    api_group: Annotated[
+        str, typer.Option("--api-group", help="The server's setting api_group.", rich_help_panel=SERVER_PANEL)
+    ] = "management.service.sh"
+    offline_hours: Annotated[
+        int,
+        typer.Option(
+            "--offline-hours",
+            help="How long to keep serving while the server is unreachable. Revocations take no effect meanwhile.",
+            min=0,
+            max=2160,
+            metavar="N",
+            rich_help_panel=SERVER_PANEL,
+        ),
+    ] = 24
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            "--kubeconfig",
+            help="Kubeconfig of the cluster, with a token or certificate that may impersonate.",
+            metavar="FILE",
+            rich_help_panel=CLUSTER_PANEL,
+            show_default=False,
+        ),
+    ] = None
+    in_cluster: Annotated[
+        bool,
+        typer.Option(
+            "--in-cluster", help="Use the service account of this pod and its cluster.", rich_help_panel=CLUSTER_PANEL
+        ),
+    ] = False
+    listen: Annotated[
+        str, typer.Option("--listen", help="Address to listen on.", metavar="IP", rich_help_panel=LISTEN_PANEL)
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, typer.Option("--port", help="Port, 0 for a free one.", min=0, max=65535, rich_help_panel=LISTEN_PANEL)
+    ] = 8444
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-cert",
+            help="PEM file with the certificate. Without one, a self-signed certificate is generated.",
+            metavar="FILE",
+            rich_help_panel=LISTEN_PANEL,
+            show_default=False,
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-key",
+            help="PEM file with the private key.",
+            metavar="FILE",
+            rich_help_panel=LISTEN_PANEL,
+            show_default=False,
+        ),
+    ] = None
+    tls_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tls-name",
+            help="Additional DNS name or IP address of the generated certificate. Repeatable.",
+            metavar="NAME",
+            rich_help_panel=LISTEN_PANEL,
+            show_default=False,
+        ),
+    ] = None
+    state: Annotated[
+        Path, typer.Option("--state", help="Folder for the cached configuration, certificate and audit log.")
+    ] = Path("fairlead-agent")
+    audit_path: Annotated[
+        str | None,
+        typer.Option(
+            "--audit-path",
+            help="File for audit events, - for stdout.",
+            metavar="PATH",
+            show_default="audit.log in the folder",
+        ),
+    ] = None
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info"
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready, for scripts.")] = False
+
+
+@options_from(AgentOptions)
+def command(options: AgentOptions) -> None:
+    """Run the direct endpoint next to a connected cluster.
+
+    Clients connect to it with direct tokens, even while the server is down.
+    """
+    _check_options(options)
+    from fairlead.app.agent import run
+    from fairlead.core.log import configure_logging
+
+    configure_logging(options.log_level, "json")
+    run_until_signal(run, build_settings(options), lambda started: announce(started, options.as_json))
+
+
+def build_settings(options: AgentOptions) -> "AgentSettings":
+    from fairlead.app.agent import AgentSettings
+
+    return AgentSettings(
+        cluster=options.cluster,
+        server=options.server.rstrip("/"),
+        api_group=options.api_group,
+        key_file=options.key_file,
+        ca_file=options.ca_file,
+        kubeconfig=options.kubeconfig,
+        listen=options.listen,
+        port=options.port,
+        state_folder=options.state.absolute(),
+        certificate=(options.tls_cert, options.tls_key) if options.tls_cert and options.tls_key else None,
+        certificate_names=tuple(options.tls_name or ()),
+        audit_path=options.audit_path or "",
+        offline_hours=options.offline_hours,
+    )
+
+
+def announce(started: "StartedAgent", as_json: bool) -> None:
+    import structlog
+
+    ca_file = str(started.ca_file) if started.ca_file else None
+    if as_json:
+        print(json.dumps({"url": started.url, "caFile": ca_file}), flush=True)
+    structlog.get_logger().info("ready", url=started.url, ca_file=ca_file)
+
+
+def _check_options(options: AgentOptions) -> None:
+    from fairlead.core.validators import check_base_url, check_ip_address
+
+    if bool(options.kubeconfig) == options.in_cluster:
+        raise typer.BadParameter("set how to connect to the cluster: --kubeconfig FILE, or --in-cluster in a pod")
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise typer.BadParameter("--tls-cert and --tls-key must be used together; set both or neither")
+    if options.log_level not in ("debug", "info", "warning", "error"):
+        raise typer.BadParameter(f"--log-level {options.log_level}: must be debug, info, warning or error")
+    for flag, error in (
+        ("--server", check_base_url(options.server.rstrip("/"))),
+        ("--listen", check_ip_address(options.listen)),
+    ):
+        if error:
+            raise typer.BadParameter(f"{flag} {error}")

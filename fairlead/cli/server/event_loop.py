@@ -1,0 +1,73 @@
+"""Runs a server in this process: event loop, signal handling, and startup errors.
+
+`up` and `serve` pass `app.run`, which only they may import; `agent` passes `app.agent.run`.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine, Mapping
+from types import FrameType
+from typing import Any, TypeVar
+
+import typer
+
+from fairlead.core.files import FileProblem
+from fairlead.settings import Settings, StartError, load
+
+StartedT = TypeVar("StartedT")
+SettingsT = TypeVar("SettingsT")
+RunServer = Callable[[SettingsT, asyncio.Event, Callable[[StartedT], None]], Coroutine[Any, Any, None]]
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def load_settings(flags: Mapping[str, str | None], defaults: Mapping[str, Any] | None = None) -> Settings:
+    """Loads the settings and configures logging."""
+    from fairlead.core.log import configure_logging
+
+    try:
+        settings = load(flags, os.environ, defaults)
+    except (StartError, FileProblem) as error:
+        raise _exit_with_error(error) from None
+    configure_logging(settings.log_level, settings.log_format)
+    return settings
+
+
+def run_until_signal(
+    run: RunServer[SettingsT, StartedT], settings: SettingsT, on_ready: Callable[[StartedT], None]
+) -> None:
+    """Runs the server until the first SIGINT or SIGTERM, and returns after a graceful shutdown."""
+    import uvloop
+
+    stop = asyncio.Event()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            _stop_on_signals(runner.get_loop(), stop)
+            runner.run(run(settings, stop, on_ready))
+            # At exit Python restores the default handlers, which would kill the process; ignored signals stay ignored.
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+    except (StartError, FileProblem) as error:
+        raise _exit_with_error(error) from None
+
+
+def _stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """The first signal starts the shutdown; later signals are ignored.
+
+    `loop.add_signal_handler` is not used: closing the loop removes its handlers, and a signal during the close would
+    then kill the process.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, handle)
+
+
+def _exit_with_error(error: Exception) -> typer.Exit:
+    for line in str(error).splitlines():
+        typer.echo(f"fairlead: {line}", err=True)
+    return typer.Exit(1)

@@ -1,0 +1,97 @@
+"""`fairlead up`: runs a local server for development and evaluation, and prints the next commands."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead import __version__
+from fairlead.cli.server.admin_kubeconfig import write_admin_kubeconfig
+from fairlead.cli.server.event_loop import load_settings, run_until_signal
+from fairlead.cli.server.setting_flags import setting_option
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fairlead.app import StartedServer
+
+PRIVATE_NETWORKS = ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+DEFAULTS = {"log_level": "warning", "log_format": "console", "cluster_networks": PRIVATE_NETWORKS}
+"""Defaults for interactive use: readable logs, warnings only, and clusters on private networks are allowed."""
+
+EXAMPLE_MANIFEST = "examples/app.yaml"
+
+
+def command(
+    data: Annotated[str | None, setting_option("data")] = None,
+    port: Annotated[str | None, setting_option("port")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready, for scripts.")] = False,
+) -> None:
+    """Start a server on this machine and show how to connect to it.
+
+    The first start creates the database, a certificate, the user admin and an access key. Later starts reuse them.
+
+    FAIRLEAD_* variables apply too; [bold]fairlead serve --help[/bold] lists all settings.
+    """
+    settings = load_settings({"data": data, "port": port}, DEFAULTS)
+    from fairlead.app import run
+
+    kubeconfig = settings.data / "admin.kubeconfig"
+
+    def ready(started: "StartedServer") -> None:
+        key = write_admin_kubeconfig(kubeconfig, started.url, started.ca_file, started.new_key)
+        if as_json:
+            print(format_json(started, kubeconfig, key), flush=True)
+            return
+        from rich.console import Console
+
+        print_summary(Console(markup=False, emoji=False, highlight=False, soft_wrap=True), started, kubeconfig, key)
+
+    run_until_signal(run, settings, ready)
+
+
+def format_json(started: "StartedServer", kubeconfig: Path, key: str | None) -> str:
+    return json.dumps(
+        {
+            "url": started.url,
+            "accessKey": key,
+            "kubeconfig": str(kubeconfig) if key else None,
+            "caFile": str(started.ca_file) if started.ca_file else None,
+        }
+    )
+
+
+def print_summary(console: "Console", started: "StartedServer", kubeconfig: Path, key: str | None) -> None:
+    """Prints the access key and the next commands as plain lines, for copying."""
+    from rich.text import Text
+
+    console.print(Text.assemble(f"Fairlead {__version__} is ready at ", (started.url, "bold")))
+    console.print()
+    if started.new_key:
+        console.print(
+            Text.assemble(
+                "  access key  ", (started.new_key, "bold green"), "  user admin; later only in the kubeconfig"
+            )
+        )
+    elif key:
+        console.print("  access key  in the kubeconfig; it was shown at the first start")
+    else:
+        console.print(
+            "  access key  shown at the first start; the kubeconfig with it is missing, so use another valid key"
+        )
+    if key:
+        console.print(f"  kubeconfig  {kubeconfig}")
+        console.print("\nNext, in another terminal:\n")
+        for line in next_commands(kubeconfig, bool(started.new_key)):
+            console.print(f"  {line}", style="cyan")
+    console.print("\nCtrl-C stops the server.")
+
+
+def next_commands(kubeconfig: Path, first_start: bool) -> tuple[str, str, str]:
+    """Commands to try next. The example manifest is suggested at the first start, if it is in the working directory."""
+    example = Path(EXAMPLE_MANIFEST).resolve()
+    suggest_example = first_start and example.is_file()
+    first_step = f"kubectl apply -f {shlex.quote(str(example))}" if suggest_example else "kubectl api-resources"
+    return f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", first_step, "kubectl get apps"

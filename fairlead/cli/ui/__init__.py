@@ -1,0 +1,10 @@
+"""Shared by the commands: flags, output, prompts, sessions with a server, and waiting.
+
+- `flags`: common flags, and option dataclasses as commands
+- `session`: client sessions, error reporting and exit codes
+- `output`, `list`, `describe`: tables, JSON and YAML for lists and single objects
+- `wait`: progress and waiting for objects
+- `prompts`: secrets and confirmations
+- `completion`: shell completion of names
+- `durations`: parsing and formatting of durations
+"""

@@ -1,0 +1,59 @@
+"""Single objects: build them from flags, format their fields, print them in the requested output format."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_name, print_note, print_pairs
+from fairlead.core.objects import Object, get_path, name_of
+
+
+def drop_none(spec: Mapping[str, Any]) -> Object:
+    """The fields that are set; the server defaults the others."""
+    return {name: value for name, value in spec.items() if value is not None}
+
+
+def build_object(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
+    return {"kind": kind, "metadata": {"name": name}, "spec": drop_none(spec)}
+
+
+def print_object(obj: Object, output: NamedOutput, pairs: Sequence[tuple[str, str]]) -> None:
+    """Prints an object. `pairs` are the label-value rows of the table format; rows without a value are omitted."""
+    if output is NamedOutput.TABLE:
+        print_pairs([pair for pair in pairs if pair[1]])
+    else:
+        _print_machine_readable(obj, output)
+
+
+def print_created(obj: Object, output: NamedOutput, message: str) -> None:
+    """Prints a created object in the requested format, and the message `message` on stderr."""
+    if output is not NamedOutput.TABLE:
+        _print_machine_readable(obj, output)
+    print_note(message)
+
+
+def _print_machine_readable(obj: Object, output: NamedOutput) -> None:
+    if output is NamedOutput.NAME:
+        print_name(str(obj.get("kind") or ""), name_of(obj))
+    else:
+        print_data(obj, Output(output))
+
+
+def cell(obj: Object, path: str) -> str:
+    """The field as a table cell; `-` if it is not set."""
+    return str(get_path(obj, path) or "-")
+
+
+def joined_cell(obj: Object, path: str) -> str:
+    return ", ".join(map(str, get_path(obj, path) or ())) or "-"
+
+
+def owner_cell(obj: Object) -> str:
+    """The owner as a table cell: the user name, or `team NAME`."""
+    team = get_path(obj, "spec.owner.team")
+    return f"team {team}" if team else cell(obj, "spec.owner.user")
+
+
+def find_condition(obj: Object, type: str) -> Object:
+    """The condition of that type; empty if it is not set."""
+    conditions = get_path(obj, "status.conditions") or ()
+    return next((each for each in conditions if get_path(each, "type") == type), {})

@@ -1,0 +1,98 @@
+"""Flags that several client commands share, and dataclasses as command options (`options_from`).
+
+`cli/server/setting_flags.py` has the flags of the commands that start a server.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from fairlead.cli.ui.completion import complete_logins, complete_names
+from fairlead.cli.ui.output import NamedOutput, Output
+
+ContextFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        help="Login to use; `fairlead context list` shows them.",
+        metavar="NAME",
+        show_default=False,
+        autocompletion=complete_logins,
+    ),
+]
+OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+NamedOutputFlag = Annotated[NamedOutput, typer.Option("--output", "-o", help="Output format.")]
+WatchFlag = Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes after the list, until Ctrl-C.")]
+NoWaitFlag = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the deletion to finish.")]
+NamespaceFlag = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Namespace of the request.", metavar="NS", show_default=False)
+]
+ProjectNamespaceFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        help="Project whose namespace the request is in.",
+        metavar="P",
+        show_default=False,
+        autocompletion=complete_names("projects"),
+    ),
+]
+RequiredProjectFlag = Annotated[
+    str,
+    typer.Option("--project", help="Project of the object.", metavar="P", autocompletion=complete_names("projects")),
+]
+ProjectFilterFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        help="Project to list.",
+        metavar="P",
+        show_default="all visible projects",
+        autocompletion=complete_names("projects"),
+    ),
+]
+DisplayNameFlag = Annotated[str | None, typer.Option("--display-name", help="Human-readable name.", show_default=False)]
+DescriptionFlag = Annotated[str | None, typer.Option("--description", help="Description.", show_default=False)]
+YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+T = TypeVar("T")
+
+
+def options_from(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
+    """Decorator that turns a function of one options dataclass into a command with a flag for each field.
+
+    The fields have Typer annotations. A field that is a dataclass itself contributes all of its fields.
+    """
+
+    def as_command(function: Callable[[T], None]) -> Callable[..., None]:
+        def command(**values: Any) -> None:
+            function(_build_options(options, values))
+
+        command.__doc__ = function.__doc__
+        command.__signature__ = inspect.Signature(list(_parameters(options)))  # type: ignore[attr-defined]
+        return command
+
+    return as_command
+
+
+def _parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(options, include_extras=True)
+    for field in dataclasses.fields(options):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _parameters(hints[field.name])
+        else:
+            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+            yield inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
+            )
+
+
+def _build_options(options: type[T], values: dict[str, Any]) -> T:
+    hints = get_type_hints(options)
+    nested_names = (name for name, kind in hints.items() if dataclasses.is_dataclass(kind))
+    nested = {name: _build_options(hints[name], values) for name in nested_names}
+    direct = {name: values[name] for name in hints if name not in nested}
+    return options(**direct, **nested)

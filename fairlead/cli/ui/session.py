@@ -1,0 +1,125 @@
+"""Sessions with a server, and error reporting, for every command that uses the client.
+
+Exit codes: 0 for success, 1 for an error of the server or the machine (or a negative result), 2 for a usage error.
+Typer exits with 2 for the errors it detects; `UsageError` is for those that only the command can detect.
+"""
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import typer
+
+from fairlead.cli.ui.output import escape_control, print_note
+from fairlead.client import ApiStatusError, Client, ClientError
+from fairlead.client.contexts import (
+    KEY_ENV,
+    Login,
+    NotLoggedIn,
+    SelectedLogin,
+    contexts_path,
+    load_contexts,
+    save_contexts,
+    select_login,
+)
+from fairlead.core.files import FileProblem
+from fairlead.settings import Settings, StartError
+
+
+class UsageError(Exception):
+    """Contradictory flags, or a prompt without a terminal. Exit code 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The client of one command. `name` is the name of the stored login; empty if it comes from the environment."""
+
+    client: Client
+    login: Login
+    name: str
+
+    def save_key(self, key: str) -> bool:
+        """Replaces the key of the stored login. Returns False if the login is not stored."""
+        path = contexts_path()
+        stored = load_contexts(path)
+        if not self.name or self.name not in stored.contexts:
+            return False
+        contexts = stored.contexts | {self.name: replace(stored.contexts[self.name], key=key)}
+        save_contexts(path, replace(stored, contexts=contexts))
+        return True
+
+
+@contextmanager
+def open_session(context: str | None) -> Iterator[Session]:
+    """Opens a session with the selected server. Errors inside the block are printed and end the command."""
+    with report_errors():
+        selected = resolve_login(context)
+        with selected.login.create_client() as client:
+            client.on_warning = lambda text: print_note(f"warning: {text}")
+            try:
+                yield Session(client, selected.login, selected.name)
+            except ApiStatusError as problem:
+                if problem.code != 401 or selected.name:
+                    raise
+                # `fairlead login` would not help: the variable takes precedence over stored logins.
+                advice = f"set {KEY_ENV} to a key that is neither disabled nor expired"
+                raise ClientError(
+                    f"{client.url} does not accept the key in {KEY_ENV} ({problem.message}); {advice}"
+                ) from None
+
+
+def project_namespace(session: Session, project: str) -> str:
+    """The namespace of a project; the server determines its prefix."""
+    return project_namespace_prefix(session.client) + project
+
+
+def project_namespace_prefix(client: Client) -> str:
+    """The prefix of project namespaces."""
+    prefix = client.whoami().get("projectNamespacePrefix")
+    if not isinstance(prefix, str):
+        raise ClientError("the server did not return the prefix of project namespaces; use --namespace instead")
+    return prefix
+
+
+def resolve_login(context: str | None) -> SelectedLogin:
+    try:
+        return select_login(context)
+    except NotLoggedIn as problem:
+        local = find_local_kubeconfig()
+        if context is not None or local is None:
+            raise
+        raise NotLoggedIn(f"{problem}; {local_server_hint(local)}") from None
+
+
+def local_server_hint(kubeconfig: Path) -> str:
+    return f"for the server on this machine: `fairlead login --kubeconfig {shlex.quote(str(kubeconfig))}`"
+
+
+def find_local_kubeconfig() -> Path | None:
+    """The admin kubeconfig that `fairlead up` wrote on this machine, if this user may read it."""
+    try:
+        folder = Path(os.environ.get("FAIRLEAD_DATA") or Settings().data)
+    except StartError:
+        return None
+    path = folder / "admin.kubeconfig"
+    return path if os.access(path, os.R_OK) else None
+
+
+@contextmanager
+def report_errors() -> Iterator[None]:
+    """Prints client, file and usage errors in one line and exits with code 1 or 2."""
+    try:
+        yield
+    except (ClientError, FileProblem) as error:
+        raise exit_with_error(str(error)) from None
+    except UsageError as error:
+        raise exit_with_error(str(error), code=2) from None
+
+
+def exit_with_error(message: str, code: int = 1) -> typer.Exit:
+    """Prints an error on stderr and returns the exception to raise."""
+    typer.echo(f"fairlead: {escape_control(message)}", err=True)
+    return typer.Exit(code)

@@ -1,0 +1,84 @@
+"""Watch events of `Client.watch`, and resuming a watch that the server has closed.
+
+A server closes each watch after a while. The next request resumes at the last received resourceVersion; bookmarks keep
+it recent while nothing changes.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fairlead.client.errors import DeadlineExceeded
+from fairlead.core.objects import Object, get_path, metadata
+
+ADDED, MODIFIED, DELETED, SYNCED = "ADDED", "MODIFIED", "DELETED", "SYNCED"
+BOOKMARK = "BOOKMARK"
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+RETRY_SECONDS = 1.0
+"""Delay before resuming a watch that had no events, to not overload a server that closes watches immediately."""
+
+RESUME_QUERY = {"watch": "true", "allowWatchBookmarks": "true"}
+INITIAL_QUERY = {**RESUME_QUERY, "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """ADDED, MODIFIED or DELETED with an object; or SYNCED without one, after the initial events."""
+
+    type: str
+    object: Object
+
+
+OpenWatch = Callable[[Mapping[str, str]], Iterable[Object]]
+"""Sends one watch request and yields its events until the server closes it."""
+
+
+def stream_events(open_watch: OpenWatch, selectors: Mapping[str, str], seconds: float = math.inf) -> Iterator[Event]:
+    """Yields the events of successive watch requests, each event once. Errors are raised by `open_watch`.
+
+    Raises DeadlineExceeded after `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    query = {**selectors, **INITIAL_QUERY}
+    synced = False
+    while True:
+        quiet = True
+        for line in open_watch({**query, **_time_left(deadline)}):
+            _time_left(deadline)
+            quiet = False
+            event = Event(str(line.get("type")), line.get("object") or {})
+            if event.type == BOOKMARK:
+                if not synced and _ends_initial_events(event.object):
+                    synced = True
+                    yield Event(SYNCED, {})
+            else:
+                yield event
+            # Initial events have the resourceVersions of their objects, in no order, so they cannot be resumed from.
+            if synced and (version := get_path(event.object, "metadata.resourceVersion")):
+                query = {**selectors, **RESUME_QUERY, "resourceVersion": str(version)}
+        if quiet:
+            time.sleep(RETRY_SECONDS)
+
+
+def _time_left(deadline: float) -> dict[str, str]:
+    """The `timeoutSeconds` parameter for the deadline; empty without a deadline."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise DeadlineExceeded("timed out waiting")
+    return {} if left == math.inf else {"timeoutSeconds": str(math.ceil(left))}
+
+
+def _ends_initial_events(bookmark: Object) -> bool:
+    return (metadata(bookmark).get("annotations") or {}).get(INITIAL_EVENTS_END) == "true"
+
+
+def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Splits bytes into lines. `str.splitlines` would also split at characters that JSON strings may contain."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from filter(None, lines)
+    if rest:
+        yield rest

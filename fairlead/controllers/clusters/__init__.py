@@ -1,0 +1,9 @@
+"""The controller of connected clusters.
+
+- `clusters.py`: the controller; an index of clusters by secret and by uid
+- `probe.py`: one probe of a cluster, and a check of the permissions of the stored credential
+- `probe_schedule.py`: when and how a cluster is probed next
+- `status.py`: phase and conditions from the result of a probe
+- `admin_binding.py`: the ClusterRoleBinding of Fairlead's administrators in the cluster
+- `removal.py`: the finalizer: cleanup in the cluster when a Cluster is deleted
+"""

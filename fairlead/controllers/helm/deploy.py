@@ -1,0 +1,255 @@
+"""Manages the Helm release of a virtual cluster: deploys it on changes, copies its kubeconfig, and uninstalls it.
+
+For `controllers/instances/virtual_clusters.py`. Helm runs take minutes, and any change of the instance triggers a
+reconcile, so a failed run is not repeated at once.
+"""
+
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+from urllib.parse import quote
+
+from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repository
+from fairlead.controllers.helm.helm import RELEASE_PENDING, HelmSlots
+from fairlead.controllers.instances.cluster_access import ClusterAccess
+from fairlead.controllers.instances.confinement import check_owner, check_trust_marked
+from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
+from fairlead.controllers.instances.remote_names import MANAGED_LABEL, MANAGED_VALUE
+from fairlead.controllers.instances.remote_namespace import (
+    NAMESPACES_PATH,
+    KubeApi,
+    delete_if_exists,
+    get_or_none,
+    list_items,
+    uid_precondition,
+    url_segment,
+)
+from fairlead.controllers.instances.vcluster_release import build_removal_release, require_chart
+from fairlead.core.errors import AlreadyExists
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.registry.codec import decode
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import server_write_options
+from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, kubeconfig_secret_name
+from fairlead.upstream.errors import UpstreamError
+from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
+
+# --- pending release ---
+# Clears releases that an interrupted helm run has left in a pending state.
+#
+# Helm stores each revision of a release in a Secret, and refuses to start while the latest one is pending. A run
+# that was killed, or whose host crashed, leaves it pending for ever. So a pending revision that is older than any
+# run can be is deleted. The deployed objects stay; the next helm run takes them over.
+
+
+MAX_RUN_SECONDS = 600.0
+"""`Helm` terminates a run well before that; the rest allows for clock skew."""
+_PENDING_STATUSES = ("pending-install", "pending-upgrade", "pending-rollback")
+_SECRET_NAME_PREFIX = "sh.helm.release.v1."
+
+
+async def clear_pending_release(api: KubeApi, release: Release, now: datetime) -> bool:
+    """Deletes pending revisions of interrupted runs. Returns whether there were any."""
+    path = f"{NAMESPACES_PATH}/{url_segment(release.namespace)}/secrets"
+    found = False
+    for status in _PENDING_STATUSES:  # one by one: the Secrets of all revisions may exceed the response limit
+        selector = quote(f"owner=helm,name={release.name},status={status}", safe="")
+        for each in list_items(await api.get(f"{path}?labelSelector={selector}"), "items"):
+            if name_of(each).startswith(_SECRET_NAME_PREFIX) and _age_seconds(each, now) > MAX_RUN_SECONDS:
+                await delete_if_exists(api, f"{path}/{url_segment(name_of(each))}", uid_precondition(each))
+                found = True
+    return found
+
+
+def _age_seconds(secret: Object, now: datetime) -> float:
+    """Seconds since it was created; 0 if that is unknown."""
+    try:
+        created = datetime.fromisoformat(get_path(secret, "metadata.creationTimestamp"))
+    except (TypeError, ValueError):
+        return 0.0
+    return (now - created.replace(tzinfo=created.tzinfo or UTC)).total_seconds()
+
+
+FAILED_RETRY_SECONDS = 60.0
+"""Seconds before a failed run is repeated with the same inputs."""
+
+
+class ChartDeployer(Protocol):
+    """Deploys charts; implemented by `helm.py`. All methods raise InstanceError."""
+
+    def find_program(self) -> str: ...
+
+    async def install(self, release: Release, endpoint: ClusterEndpoint) -> None: ...
+
+    async def uninstall(self, release: Release, endpoint: ClusterEndpoint) -> None: ...
+
+
+class ReleaseManager:
+    """`repositories`: URL prefixes of repositories for charts that do not come from an administrator's template."""
+
+    def __init__(
+        self, registry: Registry, clusters: ClusterAccess, helm: ChartDeployer, repositories: Sequence[str]
+    ) -> None:
+        self._registry = registry
+        self._clock = registry.clock
+        self._secrets = registry.resource("", "secrets")
+        self._clusters = clusters
+        self._helm = helm
+        self._repositories = repositories
+        self._slots = HelmSlots()
+        self._failures: dict[str, tuple[str, float, InstanceError]] = {}
+        """By uid of the instance: the hash of the failed release, when it may be retried, and the error."""
+
+    def check(self, instance: Object) -> None:
+        """Raises InstanceError if there is no chart or no helm program, before anything is created."""
+        require_chart(instance)
+        self._helm.find_program()
+
+    async def deploy(self, instance: Object, release: Release, *, force: bool = False) -> str:
+        """Runs helm if the release has changed since the last deployment, or with `force`. Returns the release hash."""
+        if not force and get_path(instance, "status.deployHash") == release.hash:
+            return release.hash
+        uid = metadata(instance)["uid"]
+        last_failure = self._failures.get(uid)
+        if last_failure is not None and last_failure[0] == release.hash and self._clock.monotonic() < last_failure[1]:
+            raise InstanceError(last_failure[2].reason, last_failure[2].message, last_failure[2].severity)
+        self._check_chart_allowed(instance, release)
+        with self._slots.acquire(metadata(instance)["namespace"]):
+            try:
+                await self._install(get_path(instance, "spec.clusterRef.cluster"), release)
+            except InstanceError as error:
+                self._failures[uid] = release.hash, self._clock.monotonic() + FAILED_RETRY_SECONDS, error
+                raise
+        self._failures.pop(uid, None)
+        return release.hash
+
+    def _check_chart_allowed(self, instance: Object, release: Release) -> None:
+        """Raises InstanceError unless an administrator allowed the chart or its repository. Helm follows the URLs and
+        redirects of a repository, so an untrusted one could make it send requests into this server's network (SSRF)."""
+        if not release.impersonate_user:
+            check_trust_marked(instance)
+            return
+        check_owner(self._registry, str(instance["apiVersion"]).partition("/")[0], instance)
+        if not is_allowed_repository(release.chart.repo, self._repositories):
+            message = (
+                "the chart does not come from an administrator's template, and its repository is not in the setting "
+                "chart_repositories; create a new instance from an administrator's template (spec.templateRef), or ask "
+                "an administrator to add the repository to that setting"
+            )
+            raise InstanceError("RepositoryNotAllowed", message, ERROR)
+
+    async def _install(self, cluster: str, release: Release) -> None:
+        await self._check_repository(release.chart)
+        with translate_errors(cluster, "deploy a chart"):
+            access = await self._clusters.cluster_endpoint(cluster)
+            try:
+                await self._helm.install(release, access)
+            except InstanceError as error:
+                if error.reason != RELEASE_PENDING:
+                    raise
+                if not await clear_pending_release(self._clusters.cluster_api(cluster), release, self._clock.now()):
+                    raise
+                await self._helm.install(release, access)
+
+    async def _check_repository(self, chart: Chart) -> None:
+        """Applies the address policy: a template must not reach internal hosts through this server."""
+        try:
+            await self._clusters.resolve(*chart.address)
+        except UpstreamError as error:
+            message = f"the repository of the chart cannot be used: {error.message}; fix the template"
+            raise InstanceError("RepositoryUnreachable", message, ERROR) from error
+
+    async def uninstall(self, instance: Object) -> None:
+        """Skipped without a helm program: the namespace is deleted anyway, with nearly all objects of the chart."""
+        try:
+            self._helm.find_program()
+        except InstanceError:
+            return
+        cluster = get_path(instance, "spec.clusterRef.cluster")
+        with self._slots.acquire(metadata(instance)["namespace"]):
+            await self._helm.uninstall(build_removal_release(instance), await self._clusters.cluster_endpoint(cluster))
+
+    def forget(self, instance: Object) -> None:
+        self._failures.pop(metadata(instance)["uid"], None)
+
+    async def copy_kubeconfig(self, instance: Object, release: Release) -> None:
+        """Copies the kubeconfig that the chart created to the secret that the gateway reads."""
+        content = await self._read_chart_kubeconfig(get_path(instance, "spec.clusterRef.cluster"), release)
+        try:
+            parse_kubeconfig(content)
+        except BadKubeconfig as error:
+            message = (
+                f"the kubeconfig that the chart created cannot be used: {'; '.join(error.problems)}; fix its values"
+            )
+            raise InstanceError("BadKubeconfig", message, ERROR) from error
+        await self._store_kubeconfig(instance, b64encode(content).decode())
+
+    async def _read_chart_kubeconfig(self, cluster: str, release: Release) -> bytes:
+        name = f"vc-{release.name}"
+        with translate_errors(cluster, f'read secret "{name}"'):
+            path = f"{NAMESPACES_PATH}/{url_segment(release.namespace)}/secrets/{url_segment(name)}"
+            secret = await get_or_none(self._clusters.cluster_api(cluster), path)
+        try:
+            content = b64decode(get_path(secret, "data")[DEFAULT_KUBECONFIG_KEY], validate=True) if secret else b""
+        except (KeyError, TypeError, ValueError, NotBase64):
+            content = b""
+        if not content:
+            message = (
+                f'waiting for the chart to create the kubeconfig in secret "{name}", key "{DEFAULT_KUBECONFIG_KEY}"'
+            )
+            raise InstanceError("WaitingForKubeconfig", message, INFO)
+        return content
+
+    async def _store_kubeconfig(self, instance: Object, content: str) -> None:
+        meta = metadata(instance)
+        name, namespace = kubeconfig_secret_name(meta["name"]), meta["namespace"]
+        entry = self._secrets.get_cached(namespace, name)
+        if entry is None:
+            body = _build_secret(instance, name, content)
+            try:
+                await self._secrets.create(body, namespace, server_write_options())
+            except AlreadyExists as error:
+                raise _secret_taken_error(name) from error
+            return
+        if not _is_owned_by(decode(entry), instance):
+            raise _secret_taken_error(name)
+
+        def edit(current: Object) -> Object:
+            return (
+                {**current, "data": {DEFAULT_KUBECONFIG_KEY: content}} if _is_owned_by(current, instance) else current
+            )
+
+        if edit(decode(entry)) != decode(entry):
+            await self._secrets.modify(namespace, name, edit, server_write_options())
+
+
+def _secret_taken_error(name: str) -> InstanceError:
+    message = (
+        f'secret "{name}" exists and does not belong to this instance; delete it, so that the kubeconfig can be stored'
+    )
+    return InstanceError("SecretTaken", message, ERROR)
+
+
+def _is_owned_by(secret: Object, instance: Object) -> bool:
+    owners = metadata(secret).get("ownerReferences") or ()
+    return any(each.get("uid") == metadata(instance)["uid"] for each in owners)
+
+
+def _build_secret(instance: Object, name: str, content: str) -> Object:
+    meta = metadata(instance)
+    owner = {
+        "apiVersion": instance["apiVersion"],
+        "kind": instance["kind"],
+        "name": name_of(instance),
+        "uid": meta["uid"],
+    }
+    secret_meta = {
+        "name": name,
+        "namespace": meta["namespace"],
+        "labels": {MANAGED_LABEL: MANAGED_VALUE},
+        "ownerReferences": [owner],
+    }
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": secret_meta, "data": {DEFAULT_KUBECONFIG_KEY: content}}

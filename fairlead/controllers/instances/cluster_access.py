@@ -1,0 +1,99 @@
+"""How controllers access connected clusters and virtual clusters. Created by the composition root."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from fairlead.controllers.instances.remote_namespace import KubeApi
+from fairlead.core.objects import Object
+from fairlead.registry.codec import decode
+from fairlead.registry.registry import Registry
+from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.clusters import CLUSTERS, NotConnected, UpstreamRegistry, cluster_kubeconfig_ref
+from fairlead.upstream.kube_client import KubeClient, RequestSender
+from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
+
+VIRTUAL_CLUSTER_TIMEOUT = 4.0
+"""Timeout of each request to a virtual cluster. Its owner controls how slowly it answers."""
+MAX_VERSION_BYTES = 8 * 1024
+
+
+class ClusterAccess(Protocol):
+    """All methods raise UpstreamError, and so do the returned objects."""
+
+    def cluster_api(self, name: str, impersonate_user: str = "") -> KubeApi:
+        """The API of a cluster. With `impersonate_user`, requests impersonate that user of the cluster."""
+
+    def watch_sender(self, name: str) -> RequestSender:
+        """The connection to a cluster for watches, which are long-lived."""
+
+    def virtual_cluster_api(self, namespace: str, name: str) -> KubeApi:
+        """The API of a virtual cluster, with a short timeout."""
+
+    def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AbstractAsyncContextManager[KubeApi]:
+        """The API of a virtual cluster whose instance is being deleted, for the cleanup inside. Closed on exit."""
+
+    async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
+        """The `/version` response of a virtual cluster. Raises RemoteApiError, too."""
+
+    def close_virtual_cluster(self, namespace: str, name: str) -> None:
+        """Closes all connections to a virtual cluster that is deleted or being deleted."""
+
+    async def cluster_endpoint(self, cluster: str) -> ClusterEndpoint:
+        """How another program connects to the cluster, with an address that the address policy has allowed."""
+
+    async def resolve(self, host: str, port: int) -> str:
+        """Resolves a host to an address that the address policy allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryClusterAccess:
+    registry: Registry
+    api_group: str
+    system_namespace: str
+    upstreams: UpstreamRegistry
+    resolve_address: Callable[[str, int], Awaitable[str]]
+    """`resolve` of the address policy (`upstream/address_policy.py`)."""
+
+    def cluster_api(self, name: str, impersonate_user: str = "") -> KubeApi:
+        return KubeClient(self.upstreams.system_upstream(name), impersonate_user=impersonate_user)
+
+    def watch_sender(self, name: str) -> RequestSender:
+        return self.upstreams.watch_upstream(name)
+
+    def virtual_cluster_api(self, namespace: str, name: str) -> KubeApi:
+        return KubeClient(self.upstreams.virtual_cluster_system_upstream(namespace, name), VIRTUAL_CLUSTER_TIMEOUT)
+
+    @asynccontextmanager
+    async def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AsyncIterator[KubeApi]:
+        upstream = self.upstreams.open_virtual_cluster_cleanup_upstream(namespace, name)
+        try:
+            yield KubeClient(upstream, VIRTUAL_CLUSTER_TIMEOUT)
+        finally:
+            await upstream.close()
+
+    async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
+        upstream = self.upstreams.virtual_cluster_system_upstream(namespace, name)
+        upstream.close_idle()  # a pooled connection would not check the current certificate
+        return await KubeClient(upstream, VIRTUAL_CLUSTER_TIMEOUT, MAX_VERSION_BYTES).get("/version")
+
+    def close_virtual_cluster(self, namespace: str, name: str) -> None:
+        self.upstreams.close_deleted_virtual_cluster(namespace, name)
+
+    async def cluster_endpoint(self, cluster: str) -> ClusterEndpoint:
+        entry = self.registry.resource(self.api_group, CLUSTERS).get_cached("", cluster)
+        reference = cluster_kubeconfig_ref(decode(entry), self.system_namespace) if entry is not None else None
+        if reference is None:
+            raise NotConnected("NoConfig", f'cluster "{cluster}" is not connected; name a secret in its spec.config')
+        try:
+            endpoint = parse_kubeconfig(self.upstreams.read_kubeconfig(reference))
+        except BadKubeconfig as error:
+            raise NotConnected(
+                "BadKubeconfig", f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
+            ) from error
+        # Pin the checked address: the program would resolve the name again, and might get a different one.
+        return replace(endpoint, host=await self.resolve_address(endpoint.host, endpoint.port))
+
+    async def resolve(self, host: str, port: int) -> str:
+        return await self.resolve_address(host, port)

@@ -1,0 +1,229 @@
+"""The objects of a template in the namespace of a space: applied, and deleted when the template drops them.
+
+They must be in the namespace of the space; anything else is rejected. Objects of an administrator's template are
+applied with the stored credential of the cluster, all others as the deployer of the namespace, which has the
+permissions of the owner there (`confinement.py`).
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+
+from fairlead.controllers.instances.remote_errors import ERROR, OWNER_FORBIDDEN, InstanceError, translate_errors
+from fairlead.controllers.instances.remote_namespace import (
+    KubeApi,
+    RemoteNamespace,
+    delete_if_exists,
+    get_or_none,
+    list_items,
+    uid_precondition,
+    url_segment,
+)
+from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
+from fairlead.core import yaml
+from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
+
+TEMPLATE_OBJECTS = "TemplateObjects"
+"""The reason if the template itself is invalid, independent of the cluster."""
+MAX_OBJECTS = 200
+"""How many objects a template may have: each is applied in every reconcile."""
+MAX_TRACKED_OBJECTS = 3 * MAX_OBJECTS
+"""How many objects are tracked for deletion: those of a partly applied template, and those before it."""
+
+RBAC_RETRY_SECONDS = (0.1, 0.4, 1.5)
+"""Retry delays, once per reconcile, until RoleBindings that were just created take effect."""
+
+_SET_BY_SERVER = (
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"),
+    *("deletionGracePeriodSeconds", "managedFields", "selfLink"),
+)
+"""Metadata of an exported object that would make an apply fail."""
+
+_document_separator = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_name_pattern = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*", re.ASCII)
+_label_pattern = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+_api_version_pattern = re.compile(rf"({_label_pattern}(\.{_label_pattern})*/)?[a-z0-9]{{1,63}}", re.ASCII)
+
+
+def parse_objects(text: str, max_objects: int = MAX_OBJECTS) -> list[Object]:
+    """Parses a multi-document YAML text. Raises InstanceError."""
+    found: list[Object] = []
+    for number, document in enumerate(_document_separator.split(text), 1):
+        try:
+            value, _ = yaml.decode(document.encode())
+        except yaml.Malformed as error:
+            raise _template_error(f"document {number} is invalid: {error}") from None
+        if value is None:
+            continue
+        if not isinstance(value, dict) or not _has_valid_identity(value):
+            raise _template_error(f"document {number} has no valid apiVersion, kind and metadata.name")
+        found.append(value)
+    if len(found) > max_objects:
+        raise _template_error(f"there are {len(found)} of them, but at most {max_objects} are allowed")
+    return found
+
+
+def _has_valid_identity(value: Object) -> bool:
+    texts = value.get("apiVersion"), value.get("kind"), get_path(value, "metadata.name")
+    if not all(isinstance(text, str) for text in texts):
+        return False
+    version, kind, name = (str(text) for text in texts)
+    return all((_api_version_pattern.fullmatch(version), _name_pattern.fullmatch(kind), _name_pattern.fullmatch(name)))
+
+
+def _template_error(reason: str) -> InstanceError:
+    return InstanceError(
+        TEMPLATE_OBJECTS, f"the objects of the template cannot be applied: {reason}; fix the template", ERROR
+    )
+
+
+class RemoteObjects:
+    """The objects of one space in one reconcile, with a discovery cache. `writer` is the API as the impersonated user
+    `impersonate_user`; without it everything is done with the stored credential."""
+
+    def __init__(
+        self, api: KubeApi, target: RemoteNamespace, writer: KubeApi | None = None, impersonate_user: str = ""
+    ) -> None:
+        self._api = api
+        self._target = target
+        self._writer = writer or api
+        self._impersonate_user = impersonate_user
+        self._retry_delays = list(RBAC_RETRY_SECONDS) if impersonate_user else []
+        self._discovery_cache: dict[str, Object] = {}
+
+    async def apply(self, objects: Sequence[Object], previous: Sequence[Object]) -> list[Object]:
+        """Applies all objects, and deletes those of `previous` that are not among them. If the cluster rejects one,
+        such as a change of an immutable field, the others are applied anyway, and the first error is raised at the end.
+        Returns those of `previous` that the owner is not permitted to delete."""
+        paths = [await self._find_path(each) for each in objects]
+        placed = [self._prepare(each) for each in objects]
+        refusals: list[InstanceError] = []
+        for path, each in zip(paths, placed, strict=True):
+            try:
+                await self._apply_object(path, each)
+            except InstanceError as error:
+                if error.severity != ERROR:
+                    raise
+                refusals.append(error)
+        retained = await self._delete_obsolete(previous, paths)
+        if refusals:
+            first, more = refusals[0], len(refusals) - 1
+            message = f"{first.message} (and {more} more objects)" if more else first.message
+            raise InstanceError(first.reason, message, first.severity)
+        return retained
+
+    async def _apply_object(self, path: str, obj: Object) -> None:
+        while True:
+            try:
+                with translate_errors(
+                    self._target.cluster, f'apply {obj["kind"]} "{name_of(obj)}"', self._impersonate_user
+                ):
+                    await self._writer.apply(path, obj)
+            except InstanceError as error:
+                if error.reason != OWNER_FORBIDDEN or not self._retry_delays:
+                    raise
+                await asyncio.sleep(self._retry_delays.pop(0))
+            else:
+                self._retry_delays.clear()
+                return
+
+    async def _delete_obsolete(self, previous: Sequence[Object], paths: Sequence[str]) -> list[Object]:
+        retained: list[Object] = []
+        for each in previous:
+            path = await self._find_previous_path(each)
+            if not path or path in paths:
+                continue
+            try:
+                with translate_errors(
+                    self._target.cluster, f'delete {each["kind"]} "{name_of(each)}"', self._impersonate_user
+                ):
+                    await self._delete_object(path)
+            except InstanceError as error:
+                if error.reason != OWNER_FORBIDDEN:
+                    raise
+                retained.append(each)
+        return retained
+
+    async def _find_previous_path(self, obj: Object) -> str:
+        """The path of an object of a former template; empty if it can never have been created."""
+        try:
+            return await self._find_path(obj, missing_ok=True)
+        except InstanceError as error:
+            if error.reason != TEMPLATE_OBJECTS:
+                raise
+            return ""
+
+    async def _delete_object(self, path: str) -> None:
+        """With the stored credential, deletes only objects with the labels of this instance: an untrusted template may
+        have named objects of others, which it was not permitted to change."""
+        if self._impersonate_user:
+            await delete_if_exists(self._writer, path)
+            return
+        existing = await get_or_none(self._api, path)
+        if existing is not None and self._target.owns(existing):
+            await delete_if_exists(self._writer, path, uid_precondition(existing))
+
+    def _prepare(self, obj: Object) -> Object:
+        placed = deep_copy(obj)
+        meta = metadata(placed)
+        meta["namespace"] = self._target.namespace
+        labels = meta.get("labels") or {}
+        if not isinstance(labels, dict):
+            raise _template_error(f'the labels of {obj["kind"]} "{name_of(obj)}" are not a map')
+        meta["labels"] = self._target.with_ownership_labels(labels)
+        for field in _SET_BY_SERVER:
+            meta.pop(field, None)
+        placed.pop("status", None)
+        return placed
+
+    async def _find_path(self, obj: Object, *, missing_ok: bool = False) -> str:
+        """The API path of the object. Empty with `missing_ok`, if the cluster does not serve the kind."""
+        version, kind, name = obj["apiVersion"], obj["kind"], name_of(obj)
+        if kind == "RoleBinding" and name.startswith(BINDING_PREFIX):
+            raise _template_error(
+                f'names of RoleBindings that begin with "{BINDING_PREFIX}" are reserved for the server'
+            )
+        if (get_path(obj, "metadata.namespace") or self._target.namespace) != self._target.namespace:
+            raise _template_error(
+                f'{kind} "{name}" is not in the namespace of the space; remove its metadata.namespace'
+            )
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        served = next(self._resources_of_kind(await self._discover(root), kind), None)
+        if served is None:
+            if missing_ok:
+                return ""
+            raise _template_error(f'cluster "{self._target.cluster}" does not serve {kind} of {version}')
+        if not served.get("namespaced"):
+            raise _template_error(
+                f'{kind} "{name}" is cluster-scoped, but a space can only have objects in its own namespace'
+            )
+        return (
+            f"{root}/namespaces/{url_segment(self._target.namespace)}/{url_segment(served['name'])}/{url_segment(name)}"
+        )
+
+    async def _discover(self, root: str) -> Object:
+        if root not in self._discovery_cache:
+            with translate_errors(self._target.cluster, f'discover the resources of "{root.removeprefix("/apis/")}"'):
+                self._discovery_cache[root] = await get_or_none(self._api, root) or {}
+        return self._discovery_cache[root]
+
+    def _resources_of_kind(self, document: Object, kind: str) -> Iterator[Object]:
+        for each in list_items(document, "resources"):
+            name = each.get("name")
+            if each.get("kind") == kind and isinstance(name, str) and _name_pattern.fullmatch(name):
+                yield each
+
+
+def merge_objects(*lists: Sequence[Object]) -> list[Object]:
+    """All objects of several lists, without duplicates."""
+    by_name = {(each["apiVersion"], each["kind"], name_of(each)): each for objects in lists for each in objects}
+    return list(by_name.values())[:MAX_TRACKED_OBJECTS]
+
+
+def encode_references(objects: Sequence[Object]) -> str:
+    """References to applied objects as YAML: apiVersion, kind and name only, since the rest may be secret."""
+    texts = (
+        yaml.encode({"apiVersion": each["apiVersion"], "kind": each["kind"], "metadata": {"name": name_of(each)}})
+        for each in objects
+    )
+    return "---\n".join(text.decode() for text in texts)

@@ -1,0 +1,242 @@
+"""Resolves the templates of workspaces, spaces and virtual clusters, and writes the result to their status.
+
+Versioned templates are resolved again whenever they change. Unversioned ones are applied when the instance is created,
+when it names another template, and on request by `syncOnce`, which is then reset. For workspaces, only the conditions
+about templates are written here; the rest is up to `controllers/workspaces`. If there are neither runners nor workspace
+templates, workspaces are plain objects, and nothing is written to them.
+"""
+
+from collections.abc import Iterable
+
+import orjson
+
+from fairlead.controllers.instances.prerequisites import CLUSTERS, PROJECTS, InstanceConfig, InstanceContext
+from fairlead.controllers.instances.remote_errors import InstanceError
+from fairlead.controllers.instances.status import (
+    TEMPLATE_RESOLVED,
+    TemplateResolution,
+    derive_status,
+    has_remote_objects,
+    mark_cluster_unknown,
+    record_transition,
+    resolve_template,
+)
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, deep_copy, get_path, metadata
+from fairlead.domain.password_parameters import (
+    hidden_values,
+    hide_passwords,
+    record_rendered_secrets,
+    redact_last_applied,
+)
+from fairlead.domain.template_resolution import (
+    TEMPLATE_KINDS,
+    ResolutionError,
+    TemplateDefinition,
+    find_definition,
+    fingerprint,
+)
+from fairlead.kinds.clusters.runner import RUNNERS
+from fairlead.kinds.instances.fields import PROGRESSING
+from fairlead.kinds.instances.templates import UNMARKED, trust_level
+from fairlead.registry.codec import decode
+from fairlead.registry.conditions import find_condition, with_conditions
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import server_write_options
+from fairlead.storage.contract import Key
+from fairlead.storage.view.view import Entry
+
+WORKSPACES = "devpodworkspaceinstances"
+
+
+class InstanceTemplateController:
+    name, workers = "instances", 4
+
+    def __init__(self, registry: Registry, config: InstanceConfig) -> None:
+        templates = [plural for plural, _ in TEMPLATE_KINDS.values()]
+        # Instances first, so that the index is complete when the other resources are listed at the start.
+        watched = (*TEMPLATE_KINDS, *templates, CLUSTERS, PROJECTS, RUNNERS)
+        self.watches = tuple((config.api_group, plural) for plural in watched)
+        self._registry = registry
+        self._group = config.api_group
+        self._namespace_prefix = config.namespace_prefix
+        self._context = InstanceContext(registry, config)
+        self._projects: set[str] = set()
+        """Existing projects. Only the existence of the project matters to an instance here."""
+        self._instances_by_reference: dict[tuple[str, str], set[Key]] = {}
+        self._references: dict[Key, tuple[tuple[str, str], ...]] = {}
+        self._unmanaged_workspaces: set[Key] = set()
+        """Workspaces that are not managed because there are no runners: reconciled when that changes."""
+
+    def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        """The instance itself; for a template or cluster, the instances that name it."""
+        if key[1] == PROJECTS:
+            return self._keys_in_project(key[3], entry is not None)
+        if key[1] not in TEMPLATE_KINDS:
+            unmanaged = self._unmanaged_workspaces if key[1] in (RUNNERS, TEMPLATE_KINDS[WORKSPACES][0]) else ()
+            return {*self._instances_by_reference.get((key[1], key[3]), ()), *unmanaged}
+        for used in self._references.pop(key, ()):
+            self._instances_by_reference[used].discard(key)
+            if not self._instances_by_reference[used]:
+                del self._instances_by_reference[used]
+        if entry is not None:
+            self._references[key] = _references_of(entry)
+            for used in self._references[key]:
+                self._instances_by_reference.setdefault(used, set()).add(key)
+        return (key,)
+
+    def _keys_in_project(self, name: str, exists: bool) -> Iterable[Key]:
+        if exists == (name in self._projects):
+            return ()
+        (self._projects.add if exists else self._projects.discard)(name)
+        namespace = f"{self._namespace_prefix}{name}"
+        return [
+            each.key
+            for plural in TEMPLATE_KINDS
+            for each in self._registry.view.entries(self._group, plural, namespace)
+        ]
+
+    async def reconcile(self, key: Key) -> float | None:
+        self._unmanaged_workspaces.discard(key)
+        entry = self._registry.resource(self._group, key[1]).get_cached(key[2], key[3])
+        if entry is None:
+            return None
+        instance = decode(entry)
+        if key[1] == WORKSPACES and self._is_unmanaged(instance):
+            self._unmanaged_workspaces.add(key)
+            return None
+        status = instance.get("status") or {}
+        if "deletionTimestamp" in metadata(instance) or status.get("ignoreReconciliation"):
+            return None
+        try:
+            if await self._hide_passwords(key, instance):
+                return None  # that write triggers the next reconcile
+            await self._write_status(key, instance)
+            if get_path(instance, "spec.templateRef.syncOnce"):
+                await self._reset_sync_once(key)
+        except NotFound:  # it was deleted meanwhile
+            return None
+        return None
+
+    def _is_unmanaged(self, workspace: Object) -> bool:
+        """Whether there is no template to resolve, or nothing that would use it."""
+        if find_condition(workspace.get("status"), TEMPLATE_RESOLVED) is not None or get_path(
+            workspace, "spec.template"
+        ):
+            return False
+        is_in_use = any(
+            self._registry.view.count(self._group, each) for each in (RUNNERS, TEMPLATE_KINDS[WORKSPACES][0])
+        )
+        return not is_in_use or not get_path(workspace, "spec.templateRef.name")
+
+    async def _write_status(self, key: Key, instance: Object) -> None:
+        if self._build_status(key, instance) == (instance.get("status") or {}):
+            return
+        before = instance
+
+        def edit(current: Object) -> Object:
+            nonlocal before
+            before = current
+            if get_path(current, "status.ignoreReconciliation"):
+                return current
+            return {**current, "status": self._build_status(key, current)}
+
+        resource = self._registry.resource(self._group, key[1])
+        await resource.modify(key[2], key[3], edit, server_write_options("status"))
+        if key[1] != WORKSPACES:
+            await record_transition(self._registry, before, edit(before)["status"])
+
+    def _build_status(self, key: Key, instance: Object) -> Object:
+        """The desired status of the instance. Fields of other writers are kept."""
+        status = instance.get("status") or {}
+        now, generation = timestamp(self._registry.clock.now()), metadata(instance).get("generation", 1)
+        definition, visible = self._find_definition(key[1], instance)
+        blocker = self._find_blocker(key, instance)
+        result = resolve_template(instance, definition, visible, blocker)
+        if result.is_adopted:
+            status = _with_rendered(instance, status, TEMPLATE_KINDS[key[1]][1], result, now)
+        status = with_conditions(status, result.conditions, now, generation)
+        if key[1] == WORKSPACES:
+            return status
+        # If the template was applied before trust was recorded, and has changed since, its trust is unknown.
+        known = status.get("templateTrust") or UNMARKED
+        status = {**status, "templateTrust": self._find_trust(key[1], instance) if result.is_adopted else known}
+        if key[1] == "virtualclusterinstances":
+            status.setdefault("serviceUID", metadata(instance)["uid"])
+        return derive_status(instance, status, blocker, now)
+
+    def _find_blocker(self, key: Key, instance: Object) -> InstanceError | None:
+        """None for workspaces: they run on runners, which another controller checks."""
+        return None if key[1] == WORKSPACES else self._context.find_blocker(instance)
+
+    def _find_definition(self, plural: str, instance: Object) -> tuple[TemplateDefinition | ResolutionError, str]:
+        """The template definition, or why it cannot be resolved; and the fingerprint of its public part."""
+        name = get_path(instance, "spec.templateRef.name") or ""
+        entry = self._registry.resource(self._group, TEMPLATE_KINDS[plural][0]).get_cached("", name)
+        try:
+            definition = find_definition(instance, decode(entry) if entry is not None else None)
+            public = (
+                find_definition(instance, orjson.loads(entry.body))
+                if entry is not None
+                else TemplateDefinition({}, None)
+            )
+            return definition, fingerprint(instance, public)
+        except ResolutionError as error:
+            return error, ""
+
+    def _find_trust(self, plural: str, instance: Object) -> str:
+        name = get_path(instance, "spec.templateRef.name") or ""
+        entry = self._registry.resource(self._group, TEMPLATE_KINDS[plural][0]).get_cached("", name)
+        return trust_level(instance, decode(entry) if entry is not None else None)
+
+    async def _hide_passwords(self, key: Key, instance: Object) -> bool:
+        """Hides password parameters that were stored before their template existed. Returns whether it wrote."""
+
+        def edit(current: Object) -> Object:
+            definition, _ = self._find_definition(key[1], current)
+            if isinstance(definition, ResolutionError) or definition.parameters is None:
+                return current
+            spec = hide_passwords(current.get("spec") or {}, definition.parameters, hidden_values(current))
+            if spec is None:
+                return current
+            new = deep_copy({**current, "spec": spec})
+            redact_last_applied(new)
+            return new
+
+        if edit(instance) == instance:
+            return False
+        await self._registry.resource(self._group, key[1]).modify(key[2], key[3], edit, server_write_options())
+        return True
+
+    async def _reset_sync_once(self, key: Key) -> None:
+        """Resets `syncOnce`, unless the template has changed again and is still to be applied."""
+
+        def edit(current: Object) -> Object:
+            _, visible = self._find_definition(key[1], current)
+            if not visible or not get_path(current, "spec.templateRef.syncOnce"):
+                return current
+            if get_path(current, "spec.templateRef.name") and get_path(current, "status.templateHash") != visible:
+                return current
+            spec = current["spec"]
+            return {**current, "spec": {**spec, "templateRef": {**spec["templateRef"], "syncOnce": False}}}
+
+        resource = self._registry.resource(self._group, key[1])
+        await resource.modify(key[2], key[3], edit, server_write_options())
+
+
+def _with_rendered(instance: Object, status: Object, field: str, result: TemplateResolution, now: str) -> Object:
+    """The status with the rendered template. If it has changed, cluster conditions are Unknown until it is applied."""
+    if has_remote_objects(instance) and status.get(field) != result.rendered:
+        status = mark_cluster_unknown(status, PROGRESSING, "its template has changed and is being applied", now)
+    return {**record_rendered_secrets(instance, status), field: result.rendered, "templateHash": result.hash}
+
+
+def _references_of(entry: Entry) -> tuple[tuple[str, str], ...]:
+    """The template and the cluster that an instance names."""
+    templates = TEMPLATE_KINDS[entry.key[1]][0]
+    references = {
+        templates: entry.fields.get("spec.templateRef.name"),
+        CLUSTERS: entry.fields.get("spec.clusterRef.cluster"),
+    }
+    return tuple((plural, name) for plural, name in references.items() if name)

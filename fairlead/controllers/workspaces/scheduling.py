@@ -1,0 +1,159 @@
+"""Schedules workspaces to runners, and computes their status. Pure; called by `workspaces.py`.
+
+A workspace that names a runner is scheduled there or not at all. Otherwise it goes to the allowed runner with the
+fewest workspaces; on a tie, the first by name. A scheduled workspace stays on its runner, even if the runner becomes
+unusable or the project no longer allows it. The allow-list is checked before the existence of a runner, so that a
+project learns nothing about runners that it may not use.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fairlead.admission.allow_lists import RUNNERS as ALLOWED_RUNNERS
+from fairlead.admission.allow_lists import allowed_names, is_allowed
+from fairlead.core.objects import Object, get_path, metadata
+from fairlead.kinds.clusters.runner import is_unusable
+from fairlead.registry.conditions import (
+    FALSE,
+    TRUE,
+    condition,
+    find_condition,
+    is_true,
+    with_conditions,
+    without_conditions,
+)
+
+SCHEDULED, READY, RECONCILING, STALLED = "Scheduled", "Ready", "Reconciling", "Stalled"
+RUNNER_FIELD = "spec.runnerRef.runner"
+RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED = (
+    "RunnerNotFound",
+    "WaitingForRunner",
+    "TemplateNotResolved",
+)
+SERVER_REASONS = frozenset(
+    {
+        *(RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED, "NoRunnerAllowed", "NoRunnerUsable"),
+        *("RunnerNotAllowed", "RunnerUnusable", "TargetNotServed"),
+    }
+)
+"""Reasons that the server sets. With any other reason, the phase was set by the runner and is kept."""
+ACTIVE_STATES = frozenset({"Busy", "Running"})
+STARTED_STATES = ACTIVE_STATES | {"Stopped"}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A scheduling decision: a runner with its endpoint, or none. `scheduled` is the Scheduled condition."""
+
+    scheduled: Object
+    runner: str = ""
+    endpoint: str = ""
+
+
+def schedule(workspace: Object, project: Object, runners: Mapping[str, Object], load: Mapping[str, int]) -> Placement:
+    """`load` is the number of workspaces of each runner."""
+    names = allowed_names(project, ALLOWED_RUNNERS)
+    requested = get_path(workspace, RUNNER_FIELD)
+    if requested:
+        return _schedule_to_named(workspace, requested, is_allowed(names, requested), runners.get(requested))
+    if get_path(workspace, "spec.target.cluster.name") or get_path(workspace, "spec.target.virtualCluster.name"):
+        message = "spec.target is not supported: this server runs workspaces on runners; remove it"
+        return Placement(_unscheduled_condition("TargetNotServed", message))
+    usable = [name for name, runner in runners.items() if is_allowed(names, name) and not is_unusable(runner)]
+    if usable:
+        best = min(usable, key=lambda name: (load.get(name, 0), name))
+        return _build_placement(best, runners[best])
+    if names == []:
+        message = "the project allows no runners; add some to its spec.allowedRunners"
+        return Placement(_unscheduled_condition("NoRunnerAllowed", message))
+    message = "no runner that the project allows exists and is usable; create one, or set spec.unusable of one to false"
+    return Placement(_unscheduled_condition("NoRunnerUsable", message))
+
+
+def _schedule_to_named(workspace: Object, name: str, is_permitted: bool, runner: Object | None) -> Placement:
+    is_here = is_true(workspace.get("status"), SCHEDULED)
+    if not is_permitted and not is_here:
+        message = f'the project does not allow runner "{name}"; add it to the project\'s spec.allowedRunners'
+        return Placement(_unscheduled_condition("RunnerNotAllowed", message))
+    if runner is None:
+        message = f'runner "{name}" does not exist; create it, or delete this workspace and create a new one'
+        return Placement(_unscheduled_condition(RUNNER_NOT_FOUND, message))
+    if is_unusable(runner) and not is_here:
+        message = f'runner "{name}" accepts no new workspaces; set its spec.unusable to false'
+        return Placement(_unscheduled_condition("RunnerUnusable", message))
+    return _build_placement(name, runner)
+
+
+def _build_placement(name: str, runner: Object) -> Placement:
+    scheduled = condition(SCHEDULED, TRUE, SCHEDULED, f'scheduled to runner "{name}"')
+    return Placement(scheduled, name, get_path(runner, "spec.endpoint") or "")
+
+
+def _unscheduled_condition(reason: str, message: str) -> Object:
+    return condition(SCHEDULED, FALSE, reason, message, "Error")
+
+
+def next_status(workspace: Object, placement: Placement, now: str) -> Object:
+    """The desired status of the workspace: phase, conditions and observedGeneration."""
+    generation = metadata(workspace).get("generation")
+    status = {**(workspace.get("status") or {}), **_phase_fields(workspace, placement)}
+    ready, *progress = _ready_conditions(workspace, status, placement)
+    obsolete = {RECONCILING, STALLED} - {each["type"] for each in progress}
+    conditions = (placement.scheduled, ready, *progress)
+    status = with_conditions(without_conditions(status, *obsolete), conditions, now, generation)
+    return {**status, "observedGeneration": generation}
+
+
+def _phase_fields(workspace: Object, placement: Placement) -> Object:
+    """The phase fields that the server sets; empty if the phase is the runner's to set."""
+    status = workspace.get("status") or {}
+    if placement.scheduled["status"] != TRUE:
+        runner_missing = (
+            placement.scheduled["reason"] == RUNNER_NOT_FOUND and status.get("lastWorkspaceStatus") in STARTED_STATES
+        )
+        return _status_fields("Failed" if runner_missing else "Pending", placement.scheduled)
+    if _is_set_by_runner(status):
+        # The runner may have changed only the phase; then our reason for the previous phase is obsolete.
+        return {"reason": "", "message": ""} if status.get("reason") in SERVER_REASONS else {}
+    template = find_condition(status, "TemplateResolved") or {}
+    if template.get("status") == FALSE:
+        return _status_fields("Pending", {"reason": TEMPLATE_NOT_RESOLVED, "message": template.get("message") or ""})
+    waiting = f'runner "{placement.runner}" has not reported its status yet'
+    return _status_fields("Pending", {"reason": WAITING_FOR_RUNNER, "message": waiting})
+
+
+def _is_set_by_runner(status: Object) -> bool:
+    """Whether the runner set the phase. The server sets Pending, and Failed if the runner does not exist."""
+    phase, reason = status.get("phase"), status.get("reason")
+    is_server_reason = reason in SERVER_REASONS and (
+        phase == "Pending" or (phase, reason) == ("Failed", RUNNER_NOT_FOUND)
+    )
+    return bool(phase) and not is_server_reason
+
+
+def _status_fields(phase: str, source: Object) -> Object:
+    return {"phase": phase, "reason": source["reason"], "message": source["message"]}
+
+
+def _ready_conditions(workspace: Object, status: Object, placement: Placement) -> Iterator[Object]:
+    """Ready; and Reconciling while there is progress, or Stalled if there is none without intervention."""
+    phase, message = status["phase"], status.get("message") or ""
+    reason = status.get("reason") or phase
+    if "deletionTimestamp" in metadata(workspace):
+        message = f'waiting for runner "{get_path(workspace, RUNNER_FIELD)}" to shut it down'
+        yield condition(READY, FALSE, "Deleting", message, "Info")
+        yield condition(RECONCILING, TRUE, "Deleting", message)
+    elif phase in ("Ready", "Sleeping"):
+        is_ready = phase == "Ready"
+        yield condition(READY, TRUE if is_ready else FALSE, reason, message, "" if is_ready else "Info")
+    else:
+        halted = phase == "Failed" or placement.scheduled["status"] != TRUE or reason == TEMPLATE_NOT_RESOLVED
+        yield condition(READY, FALSE, reason, message, "Error" if halted else "Info")
+        yield condition(STALLED if halted else RECONCILING, TRUE, reason, message)
+
+
+def blocks_deletion(workspace: Object, runner: Object | None) -> bool:
+    """Whether a live runner has to shut the workspace down before it may be deleted."""
+    if runner is None or get_path(runner, "status.phase") == "Failed":
+        return False
+    return get_path(workspace, "status.lastWorkspaceStatus") in ACTIVE_STATES

@@ -1,0 +1,148 @@
+"""Binds each workspace of a project to a runner, maintains its phase and conditions, and handles its finalizer.
+
+The runner does the work: it watches the workspaces that are bound to it, and reports through their `/status`. While a
+live runner runs a workspace, a finalizer delays its deletion until the runner has shut it down. If the runner is gone,
+has failed or never started it, there is no finalizer. Templates are resolved by `controllers/instances/templates.py`.
+
+Ignored are workspaces outside of projects, those with `status.ignoreReconciliation`, and, as long as there are no
+runners at all, those that name no runner.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+
+from fairlead.controllers.workspaces.scheduling import (
+    RUNNER_FIELD,
+    SCHEDULED,
+    Placement,
+    blocks_deletion,
+    next_status,
+    schedule,
+)
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, add_finalizer, deep_copy, get_path, metadata, name_of, remove_finalizer
+from fairlead.kinds.clusters.runner import RUNNERS
+from fairlead.registry.codec import decode
+from fairlead.registry.conditions import TRUE, find_condition
+from fairlead.registry.events import record_event
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import server_write_options
+from fairlead.storage.contract import Key
+from fairlead.storage.view.view import Entry
+
+WORKSPACES, PROJECTS = "devpodworkspaceinstances", "projects"
+FINALIZER = "service.sh/runner"
+ENDPOINT_ANNOTATION = "service.sh/runner-endpoint"
+
+
+class WorkspaceController:
+    # One worker: scheduling counts the workspaces that are already scheduled to each runner.
+    name, workers = "workspaces", 1
+
+    def __init__(self, registry: Registry, api_group: str, namespace_prefix: str) -> None:
+        self.watches = ((api_group, WORKSPACES), (api_group, RUNNERS), (api_group, PROJECTS))
+        self._registry = registry
+        self._group = api_group
+        self._namespace_prefix = namespace_prefix
+        self._workspaces = registry.resource(api_group, WORKSPACES)
+        self._runners = registry.resource(api_group, RUNNERS)
+        self._projects = registry.resource(api_group, PROJECTS)
+
+    def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        if key[1] == WORKSPACES:
+            return (key,)
+        if key[1] == PROJECTS:
+            return [each.key for each in self._entries(f"{self._namespace_prefix}{key[3]}")]
+        return [each.key for each in self._entries() if each.fields.get(RUNNER_FIELD) in ("", key[3])]
+
+    def _entries(self, namespace: str = "") -> list[Entry]:
+        return self._registry.view.entries(self._group, WORKSPACES, namespace)
+
+    async def reconcile(self, key: Key) -> float | None:
+        entry = self._workspaces.get_cached(key[2], key[3])
+        project = self._project(key[2])
+        if entry is None or project is None:
+            return None
+        workspace = decode(entry)
+        if get_path(workspace, "status.ignoreReconciliation") or self._is_unmanaged(workspace):
+            return None
+        with suppress(NotFound):  # it was deleted meanwhile
+            await self._bind_runner(workspace, project)
+            await self._write_status(workspace, project)
+        return None
+
+    def _is_unmanaged(self, workspace: Object) -> bool:
+        """Without any runners, workspaces are plain objects: nothing is written to them."""
+        if self._registry.view.count(self._group, RUNNERS) or get_path(workspace, RUNNER_FIELD):
+            return False
+        return find_condition(workspace.get("status"), SCHEDULED) is None
+
+    def _project(self, namespace: str) -> Object | None:
+        if not namespace.startswith(self._namespace_prefix):
+            return None
+        entry = self._projects.get_cached("", namespace.removeprefix(self._namespace_prefix))
+        return decode(entry) if entry is not None else None
+
+    def _compute_placement(self, workspace: Object, project: Object) -> Placement:
+        entries = self._registry.view.entries(self._group, RUNNERS)
+        runners = {entry.key[3]: decode(entry) for entry in entries}
+        load = Counter(entry.fields.get(RUNNER_FIELD) for entry in self._entries())
+        return schedule(workspace, project, runners, {name: load[name] for name in runners})
+
+    async def _bind_runner(self, workspace: Object, project: Object) -> None:
+        """Writes the parts outside of status: the runner, its endpoint, and the finalizer."""
+
+        def edit(current: Object) -> Object:
+            new = deep_copy(current)
+            if "deletionTimestamp" not in metadata(new):
+                placement = self._compute_placement(current, project)
+                if placement.runner and not get_path(new, RUNNER_FIELD):
+                    new["spec"] = {**(new.get("spec") or {}), "runnerRef": {"runner": placement.runner}}
+                _set_endpoint(metadata(new), placement.endpoint)
+            is_at_work = blocks_deletion(new, self._runner(new))
+            return add_finalizer(new, FINALIZER) if is_at_work else remove_finalizer(new, FINALIZER)
+
+        if edit(workspace) != workspace:
+            namespace = metadata(workspace)["namespace"]
+            await self._workspaces.modify(namespace, name_of(workspace), edit, server_write_options())
+
+    def _runner(self, workspace: Object) -> Object | None:
+        name = get_path(workspace, RUNNER_FIELD)
+        entry = self._runners.get_cached("", name) if name else None
+        return decode(entry) if entry is not None else None
+
+    async def _write_status(self, workspace: Object, project: Object) -> None:
+        """Writes the status, and records an Event when the Scheduled condition changes."""
+        now = timestamp(self._registry.clock.now())
+        transition: Object | None = None
+
+        def edit(current: Object) -> Object:
+            nonlocal transition
+            placement = self._compute_placement(current, project)
+            before = find_condition(current.get("status"), SCHEDULED) or {}
+            changed = (before.get("status"), before.get("reason")) != (
+                placement.scheduled["status"],
+                placement.scheduled["reason"],
+            )
+            transition = placement.scheduled if changed else None
+            return {**current, "status": next_status(current, placement, now)}
+
+        entry = self._workspaces.get_cached(metadata(workspace)["namespace"], name_of(workspace))
+        if entry is None or edit(current := decode(entry)) == current:
+            return
+        options = server_write_options("status")
+        await self._workspaces.modify(entry.key[2], entry.key[3], edit, options)
+        if transition is not None and "deletionTimestamp" not in metadata(current):
+            kind = "Normal" if transition["status"] == TRUE else "Warning"
+            await record_event(self._registry, current, transition["reason"], transition["message"], type=kind)
+
+
+def _set_endpoint(meta: Object, endpoint: str) -> None:
+    """The annotation is owned by the server: clients connect to this address, so foreign values are removed."""
+    annotations = meta.get("annotations") or {}
+    if endpoint:
+        meta["annotations"] = {**annotations, ENDPOINT_ANNOTATION: endpoint}
+    elif ENDPOINT_ANNOTATION in annotations:
+        meta["annotations"] = {name: value for name, value in annotations.items() if name != ENDPOINT_ANNOTATION}

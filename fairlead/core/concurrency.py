@@ -1,0 +1,223 @@
+"""Thread pools for CPU work that would block the event loop, and helpers to split work that must stay on it.
+
+Work that grows with client input (parsing, large lists, compression) compares its size with `LARGE_JSON_BYTES`. Small
+work runs on the event loop, which is faster than a thread. Larger work goes to `COMPUTE_POOL`:
+
+    value = parse(body) if len(body) <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(len(body), parse, body)
+
+Functions that run in a thread must not read data that the event loop modifies. The GIL lets one thread run at a time,
+and the loop gets it back after `SWITCH_INTERVAL_SECONDS`. But a single call into C code (JSON decoders, validators,
+joining bytes) blocks all threads until it returns, so keep its input small.
+
+Password hashing has its own pool, so that logins do not wait for large bodies.
+
+Jobs are scheduled by fair queueing: each is charged to the `CURRENT_ACCOUNT` of its context, which flow control sets,
+and the account that has received the least goes first.
+
+Work that must stay on the event loop, because it reads what the loop modifies, is split by `iter_slices`, which
+yields to the loop between slices. Slices are measured in bytes and not in time, so that tests are deterministic.
+"""
+
+import asyncio
+import contextvars
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
+from itertools import count
+from queue import PriorityQueue
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LARGE_JSON_BYTES = 16 * 1024
+"""Above this size of JSON, work runs in a thread. In the worst case (8,000 values, all invalid) so many bytes take 20
+ms on the loop, through all steps of a write."""
+LARGE_YAML_BYTES = 2 * 1024
+"""The same for YAML, which costs about twenty times as much per byte."""
+SWITCH_INTERVAL_SECONDS = 0.0005
+"""Python's thread switch interval: how long the loop waits for a thread. The default of 5 ms would be added to each
+wait."""
+
+
+class Account:
+    """What work in threads is charged to. `cpu_seconds` is the CPU time since it was last collected."""
+
+    __slots__ = ("cpu_seconds", "finish_tags", "large_response_lock")
+
+    def __init__(self) -> None:
+        self.cpu_seconds = 0.0
+        self.large_response_lock = asyncio.Lock()
+        """Held by the one request of this account that builds a large response."""
+        self.finish_tags: dict[str, float] = {}
+        """Per pool, the virtual time at which the account's last job ends, in bytes."""
+
+    def collect_cpu_seconds(self) -> float:
+        """Return the CPU time used and reset it."""
+        seconds, self.cpu_seconds = self.cpu_seconds, 0.0
+        return seconds
+
+
+CURRENT_ACCOUNT: contextvars.ContextVar[Account | None] = contextvars.ContextVar("ACCOUNT", default=None)
+"""The account that work in this context is charged to; None for the server's own work."""
+
+MAX_CONCURRENT_LARGE = 4
+_large_semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def large_response_slot() -> AsyncIterator[None]:
+    """Limit the memory of large responses: one at a time per account, and a few in total.
+
+    Without this, many concurrent requests of one user would each hold megabytes and only slow each other down.
+    """
+    turns = _large_semaphores.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_CONCURRENT_LARGE))
+    account = CURRENT_ACCOUNT.get()
+    async with account.large_response_lock if account is not None else nullcontext(), turns:
+        yield
+
+
+_Job = tuple[float, int, int, "asyncio.Future[Any]", Callable[[], Any], Account | None]
+
+
+class WorkerPool:
+    """A pool of threads with fair queueing between accounts. Among equal accounts, the smallest job goes first."""
+
+    def __init__(self, name: str, threads: int, niceness: int = 0) -> None:
+        """Use `niceness` only for work that releases the GIL: a low-priority thread that holds the GIL and waits for
+        a CPU blocks the event loop as well."""
+        self._name = name
+        self._threads = threads
+        self._niceness = niceness
+        self._jobs: PriorityQueue[_Job] = PriorityQueue()
+        self._sequence = count()
+        self._virtual_time = 0.0
+        self._started = False
+
+    async def run(self, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `work` in a thread, in the caller's context, and return its result or raise its exception.
+
+        A cancelled caller continues immediately. A job that has not started is then skipped; one that has started
+        runs to its end, so `work` must own its arguments.
+        """
+        if not self._started:
+            self._start()
+        context = contextvars.copy_context()
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        account = CURRENT_ACCOUNT.get()
+        begins = self._virtual_time
+        if account is not None:
+            begins = max(begins, account.finish_tags.get(self._name, 0.0))
+            account.finish_tags[self._name] = begins + size
+        job = begins, size, next(self._sequence), done, lambda: context.run(work, *args, **kwargs), account
+        self._jobs.put(job)
+        del job
+        try:
+            return await done
+        finally:
+            del done  # the exception's traceback refers to this frame: avoid a reference cycle
+
+    def _start(self) -> None:
+        self._started = True
+        for number in range(self._threads):
+            threading.Thread(target=self._run_worker, name=f"{self._name}-{number}", daemon=True).start()
+
+    def _run_worker(self) -> None:
+        _lower_priority(self._niceness)
+        while True:
+            begins, _, _, done, work, account = self._jobs.get()
+            self._virtual_time = max(self._virtual_time, begins)
+            if not done.cancelled():
+                _run_job(work, done, account)
+            del done, work, account  # release them before waiting for the next job
+
+
+def _lower_priority(niceness: int) -> None:
+    """Lower the priority of this thread. Only Linux supports that per thread."""
+    if niceness and sys.platform == "linux":
+        with suppress(OSError):  # best effort
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
+
+
+def _run_job(work: Callable[[], T], done: "asyncio.Future[T]", account: Account | None) -> None:
+    began = time.thread_time()
+    resolve: Callable[[], None]
+    try:
+        resolve = partial(_set_result, done, work())
+    except BaseException as error:  # noqa: BLE001 - the caller gets every exception
+        # The traceback keeps the locals of its frames alive. Freeing a large body takes long, so do it in this
+        # thread.
+        traceback.clear_frames(error.__traceback__)
+        resolve = partial(_set_exception, done, error)
+    _charge(account, began)
+    with suppress(RuntimeError):  # the loop is closed, so there is no caller left
+        done.get_loop().call_soon_threadsafe(resolve)
+
+
+def _set_result(done: "asyncio.Future[T]", result: T) -> None:
+    """Runs in the loop's thread. A chained `concurrent.futures` future would form a reference cycle, which keeps a
+    large result alive until the next garbage collection."""
+    if not done.done():
+        done.set_result(result)
+
+
+def _set_exception(done: "asyncio.Future[T]", error: BaseException) -> None:
+    if not done.done():
+        done.set_exception(error)
+
+
+def _charge(account: Account | None, start: float) -> None:
+    if account is not None:
+        account.cpu_seconds += time.thread_time() - start
+
+
+def set_switch_interval() -> None:
+    """Reduce Python's thread switch interval, so that threads yield to the event loop sooner. Called at startup."""
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+
+
+COMPUTE_POOL = WorkerPool("compute", 2)
+"""Two threads, so that one large body does not block all others; more would only compete for the GIL."""
+HASHING_POOL = WorkerPool("hashing", 2, niceness=5)
+"""For password hashes. The number of threads bounds the memory they need; the low priority leaves the CPUs to the
+rest of the server."""
+
+
+ITEM_OVERHEAD_BYTES = 512
+"""Overhead per item in bytes, so that slices of tiny items are bounded, too."""
+MAX_SLICE_BYTES = 256 * 1024
+"""The amount of work per slice: a few milliseconds at worst, or five hundred small objects."""
+
+
+def split_by_size(items: Iterable[T], size: Callable[[T], int], max_bytes: int = MAX_SLICE_BYTES) -> Iterator[list[T]]:
+    """Split items into consecutive groups of at most `max_bytes`. A larger item forms its own group."""
+    some: list[T] = []
+    room = max_bytes
+    for item in items:
+        cost = size(item) + ITEM_OVERHEAD_BYTES
+        if cost > room and some:
+            yield some
+            some, room = [], max_bytes
+        some.append(item)
+        room -= cost
+    if some:
+        yield some
+
+
+async def iter_slices(
+    items: Iterable[T], size: Callable[[T], int], max_bytes: int = MAX_SLICE_BYTES
+) -> AsyncIterator[list[T]]:
+    """The same groups, yielding to the event loop before each but the first."""
+    is_first = True
+    for some in split_by_size(items, size, max_bytes):
+        if not is_first:
+            await asyncio.sleep(0)
+        is_first = False
+        yield some

@@ -1,0 +1,6 @@
+"""Cryptography: TLS certificates, encryption at rest, and signing keys.
+
+certificates.py   the server's own CA and certificate
+encryption.py     AES-256-GCM envelopes and keyrings; key_file.py: where the keys are stored
+signing.py        RS256 keys for direct tokens
+"""

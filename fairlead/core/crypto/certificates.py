@@ -1,0 +1,205 @@
+"""Creates a self-signed CA and a server certificate if the operator provides none.
+
+`app` calls this before it listens. The CA is valid for ten years and is never replaced silently, because kubeconfigs
+contain a copy of it. The server certificate is valid for one year. It is reissued when it is about to expire, lacks a
+name or does not match the CA; clients do not notice.
+"""
+
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
+from fairlead.core.validators import DNS_NAME
+
+CA_LIFETIME = timedelta(days=3652)
+SERVER_CERT_LIFETIME = timedelta(days=365)
+RENEW_BEFORE = timedelta(days=30)
+CLOCK_SKEW = timedelta(hours=1)
+"""Certificates are valid from a little earlier, for clients whose clock is behind."""
+
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """`ca_file` is the CA that clients must trust; None if their system trusts it already."""
+
+    ca_file: Path | None
+    cert_file: Path
+    key_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateAndKey:
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+def load_certificates(cert_file: Path, key_file: Path, ca_file: Path | None) -> Certificates:
+    """Check the files that the operator configured, at startup rather than at the first handshake."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert_file, key_file, password="")
+    except ssl.SSLError as error:
+        advice = "both must be PEM; the key must have no passphrase and match the first certificate"
+        raise FileProblem(f"{cert_file}, {key_file}: unusable certificate or key ({error.reason}); {advice}") from error
+    except OSError as error:
+        raise FileProblem(f"{cert_file}, {key_file}: {error.strerror}; both must exist and be readable") from error
+    if ca_file is not None and not _parse_certificate(read_file(ca_file)):
+        raise FileProblem(f"{ca_file}: contains no certificate; use a PEM file with the certificate of the CA")
+    return Certificates(ca_file, cert_file, key_file)
+
+
+def ensure_certificates(folder: Path, names: Iterable[str] = (), now: datetime | None = None) -> Certificates:
+    """The certificates in this folder, created or renewed if needed, for this machine's names and the given ones."""
+    now = now or datetime.now(UTC)
+    ensure_private_folder(folder)
+    found = Certificates(folder / "ca.crt", folder / "server.crt", folder / "server.key")
+    authority = _ensure_authority(folder / "ca.crt", folder / "ca.key", now)
+    wanted = _alternative_names(names)
+    server = _load(found.cert_file, found.key_file)
+    if server is None or not _is_usable(server.certificate, authority, wanted, now):
+        _save(_issue_server_certificate(authority, wanted, now), found.cert_file, found.key_file)
+    return found
+
+
+def _alternative_names(names: Iterable[str]) -> x509.SubjectAlternativeName:
+    host = socket.gethostname().lower()
+    own = (*LOCAL_NAMES, host) if DNS_NAME.fullmatch(host) else LOCAL_NAMES
+    return x509.SubjectAlternativeName([_general_name(name) for name in dict.fromkeys((*own, *names))])
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name.lower())
+
+
+def _ensure_authority(cert_file: Path, key_file: Path, now: datetime) -> CertificateAndKey:
+    pair = _load(cert_file, key_file)
+    if pair is None and cert_file.exists():
+        # The key is written first, so an interrupted write cannot cause this.
+        raise FileProblem(
+            f"{key_file}: missing, damaged or not the key of {cert_file.name}; restore it from a backup, or remove the "
+            f"folder {cert_file.parent} to create a new CA, which every client must then be configured to trust"
+        )
+    if pair is None or pair.certificate.not_valid_after_utc - now < RENEW_BEFORE:
+        pair = _create_authority(now)
+        _save(pair, cert_file, key_file)
+    return pair
+
+
+def _is_usable(
+    certificate: x509.Certificate, authority: CertificateAndKey, wanted: x509.SubjectAlternativeName, now: datetime
+) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority.certificate)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, InvalidSignature, x509.ExtensionNotFound):
+        return False
+    return set(names) == set(wanted) and certificate.not_valid_after_utc - now >= RENEW_BEFORE
+
+
+def _create_authority(now: datetime) -> CertificateAndKey:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fairlead CA")])
+    builder = (
+        _certificate_builder(name, key, now, CA_LIFETIME)
+        .issuer_name(name)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+    )
+    return CertificateAndKey(builder.sign(key, hashes.SHA256()), key)
+
+
+def _issue_server_certificate(
+    authority: CertificateAndKey, names: x509.SubjectAlternativeName, now: datetime
+) -> CertificateAndKey:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fairlead")])
+    life = min(SERVER_CERT_LIFETIME, authority.certificate.not_valid_after_utc - now)
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    builder = (
+        _certificate_builder(name, key, now, life)
+        .issuer_name(authority.certificate.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(signer, critical=False)
+        .add_extension(names, critical=False)
+    )
+    return CertificateAndKey(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def _certificate_builder(
+    name: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, lifetime: timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _load(cert_file: Path, key_file: Path) -> CertificateAndKey | None:
+    """None if either file is missing or damaged, or if the two do not match."""
+    certificate = _parse_certificate(read_file(cert_file))
+    key = _parse_key(read_file(key_file))
+    if certificate is None or key is None or certificate.public_key() != key.public_key():
+        return None
+    return CertificateAndKey(certificate, key)
+
+
+def _parse_certificate(content: bytes | None) -> x509.Certificate | None:
+    try:
+        return x509.load_pem_x509_certificate(content) if content else None
+    except ValueError:
+        return None
+
+
+def _parse_key(content: bytes | None) -> ec.EllipticCurvePrivateKey | None:
+    try:
+        key = serialization.load_pem_private_key(content, None) if content else None
+    except (ValueError, TypeError):
+        return None
+    return key if isinstance(key, ec.EllipticCurvePrivateKey) else None
+
+
+def _save(pair: CertificateAndKey, cert_file: Path, key_file: Path) -> None:
+    """Write the key first, so that a certificate on disk always has one. `_load` detects a mismatch."""
+    key = pair.key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write_file(key_file, key)
+    write_file(cert_file, pair.certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)

@@ -1,0 +1,151 @@
+"""YAML encoding and decoding with the semantics of Kubernetes.
+
+libyaml parses, `composer.py` builds the value within a budget, and `scalars.py` resolves scalars. As in Kubernetes,
+only the first document of a body is read, and the rest is not even parsed; an empty body is null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+)
+
+from fairlead.core.body_errors import Malformed
+from fairlead.core.yaml.composer import MAX_COST, MERGE_KEY, Composer
+from fairlead.core.yaml.scalars import is_plain_string, to_json_number
+
+__all__ = ["Malformed", "decode", "encode", "expanded_size"]
+
+# Fall back to the pure Python implementation, thirty times slower, if PyYAML was built without libyaml.
+_Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Emitter: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+# libyaml compares each %TAG line with all previous ones, which is quadratic. The pattern has the line breaks that
+# libyaml recognizes.
+_TAG_LINE = re.compile(rb"(?:\A|\A\xef\xbb\xbf|[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9])%TAG")
+_MAX_TAG_LINES = 16
+
+# Characters that a literal block does not preserve.
+_NEEDS_ESCAPES = re.compile("[\r\x85\u2028\u2029\ufeff]")
+_UNLIMITED_WIDTH = 2**31 - 1
+
+
+def decode(data: bytes, substitute: Callable[[str], str] | None = None) -> tuple[Any, list[str]]:
+    """Decode the first document. Returns its value and the paths of duplicate keys, whose last value wins.
+
+    `substitute` may replace the text of each scalar after parsing, so its result cannot change the structure. Raises
+    `Malformed`, with the line if it is known.
+    """
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed(f"yaml: byte {error.start} is not UTF-8; encode the body as UTF-8") from None
+    if data.count(b"%TAG") > _MAX_TAG_LINES and len(_TAG_LINE.findall(data)) > _MAX_TAG_LINES:
+        raise Malformed("yaml: too many %TAG lines; remove them")
+    composer = Composer()
+    try:
+        _compose(composer, _Parser(data), substitute)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        # The parser counts the end of the text as another line, which no editor shows.
+        last = data.rstrip().count(b"\n") + 1
+        raise Malformed(f"yaml: line {min(mark.line + 1, last) if mark else last}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise Malformed(f"yaml: {' '.join(str(error).split())}") from None
+    return composer.value, composer.duplicates.paths
+
+
+def expanded_size(data: bytes) -> int:
+    """The size to charge for a text: anchors and aliases can expand a few bytes to many."""
+    return MAX_COST if b"&" in data and b"*" in data else len(data)
+
+
+def encode(value: Any) -> bytes:
+    """YAML as kubectl prints it: block style, sorted keys, no aliases, no folded lines, ambiguous strings quoted."""
+    events: list[Event] = [StreamStartEvent(), DocumentStartEvent(explicit=False)]
+    _append_events(value, events)
+    events += [DocumentEndEvent(explicit=False), StreamEndEvent()]
+    text: str = yaml.emit(events, Dumper=_Emitter, allow_unicode=True, width=_UNLIMITED_WIDTH)
+    return text.encode()
+
+
+def _compose(composer: Composer, parser: Any, substitute: Callable[[str], str] | None) -> None:
+    handlers: dict[type, Callable[[Any], None]] = {
+        ScalarEvent: composer.add_scalar,
+        AliasEvent: composer.add_alias,
+        MappingStartEvent: composer.open_mapping,
+        MappingEndEvent: composer.close,
+        SequenceStartEvent: composer.open_sequence,
+        SequenceEndEvent: composer.close,
+    }
+    event = parser.get_event()
+    while type(event) is not DocumentEndEvent and type(event) is not StreamEndEvent:
+        handler = handlers.get(type(event))
+        if substitute is not None and type(event) is ScalarEvent:
+            _substitute_scalar(event, substitute)
+        if handler:
+            try:
+                handler(event)
+            except Malformed as problem:
+                raise Malformed(f"yaml: line {event.start_mark.line + 1}: {problem}") from None
+        event = parser.get_event()
+
+
+def _substitute_scalar(event: ScalarEvent, substitute: Callable[[str], str]) -> None:
+    filled = substitute(event.value)
+    if filled != event.value and filled == MERGE_KEY:  # a string, not a merge key
+        event.style, event.implicit = '"', (False, True)
+    event.value = filled
+
+
+def _append_events(value: Any, events: list[Event]) -> None:
+    if isinstance(value, dict):
+        events.append(MappingStartEvent(None, None, implicit=True, flow_style=False))
+        for key in sorted(value):
+            events.append(_string_event(key))
+            _append_events(value[key], events)
+        events.append(MappingEndEvent())
+    elif isinstance(value, list):
+        events.append(SequenceStartEvent(None, None, implicit=True, flow_style=False))
+        for each in value:
+            _append_events(each, events)
+        events.append(SequenceEndEvent())
+    elif isinstance(value, str):
+        events.append(_string_event(value))
+    else:
+        events.append(_scalar_event(_literal(value)))
+
+
+def _literal(value: bool | int | float | None) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(to_json_number(value)) if isinstance(value, float) else str(value)
+
+
+def _string_event(text: str) -> Event:
+    if _NEEDS_ESCAPES.search(text):
+        return _scalar_event(text, '"')
+    if "\n" in text:
+        return _scalar_event(text, "|")
+    return _scalar_event(text, None if is_plain_string(text) else '"')
+
+
+def _scalar_event(text: str, style: str | None = None) -> Event:
+    return ScalarEvent(None, None, (True, True), text, style=style)

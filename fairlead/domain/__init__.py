@@ -1,0 +1,8 @@
+"""Rules about product objects, without schemas: shared by admission, controllers, authentication and subresources.
+
+key_lifetime.py key_delegation.py   when an access key expires, and which keys a requester may issue
+parameters.py                       template parameters: definitions, supplied values, validation
+password_parameters.py              keeps values of password parameters out of responses
+template_resolution.py              from an instance and its template to the rendered template
+quotas.py                           what project quotas count
+"""

@@ -1,0 +1,399 @@
+"""Resolves an instance's template: picks the version, validates the parameters, and renders the template.
+
+Pure. Admission rejects instances that cannot be resolved; the instance controller stores the result.
+
+Rendering replaces `{{ parameters.image.tag }}` with the value of that parameter. Nothing is executed: there are no
+conditions, loops or functions, and values are not rendered again. `{{ parameters.name | quote }}` inserts a quoted
+string, which is a single value in YAML and JSON. Other braces, such as those of charts, are kept.
+
+Some fields of a template are YAML that is parsed later. The user who sets a value is not the author of the template, so
+in these fields a value can only become a scalar or part of one. It cannot add fields or objects.
+
+Versions of templates are three numbers such as `1.4.0`. Instances request a version or a pattern such as `1.4.x`.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from fairlead.core import yaml
+from fairlead.core.errors import Problem
+from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.validators import is_registry_address
+from fairlead.domain.parameters import check_values, parse_values
+from fairlead.domain.password_parameters import fill_placeholders, hidden_values
+
+CHART_FIELDS_WITHOUT_PASSWORD = ("name", "version", "values", "wait", "timeout", "releaseName", "releaseNamespace")
+"""Fields beside a chart's password that do not affect where the password is sent."""
+MAX_RENDERED_LENGTH = 1024 * 1024
+"""Maximum characters of all strings of a rendered template together."""
+
+_placeholder = re.compile(
+    r"\{\{[ \t]{0,20}parameters\.([A-Za-z0-9_.-]{1,253})[ \t]{0,20}(\|[ \t]{0,20}quote[ \t]{0,20})?\}\}", re.ASCII
+)
+_document_separator = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+YAML_FIELDS = frozenset({"objects", "values", "parameters"})
+"""Fields of templates, at any path, whose text is YAML."""
+
+PASSWORD_FIELD = "password"
+
+
+class RenderingError(Exception):
+    """A template that cannot be rendered; the message says why."""
+
+
+class _LengthBudget:
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MAX_RENDERED_LENGTH
+
+    def spend(self, text: str) -> str:
+        self.left -= len(text)
+        if self.left < 0:
+            raise RenderingError(f"the rendered template would have more than {MAX_RENDERED_LENGTH} characters")
+        return text
+
+
+def render_template(template: Object, values: Mapping[str, str], *, raw: bool = False) -> Object:
+    """A copy of the template with the values inserted. Raises RenderingError.
+
+    With `raw`, values are inserted into YAML unescaped, for users who also wrote the template.
+    """
+    yaml_texts = frozenset() if raw else YAML_FIELDS
+    result: Object = _render_value(template, values, _LengthBudget(), yaml_texts)
+    return result
+
+
+def _render_value(value: Any, values: Mapping[str, str], budget: _LengthBudget, yaml_fields: Collection[str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: _render_yaml(name, each, values, budget)
+            if name in yaml_fields and isinstance(each, str)
+            else _render_value(each, values, budget, yaml_fields)
+            for name, each in value.items()
+        }
+    if isinstance(value, list):
+        return [_render_value(each, values, budget, yaml_fields) for each in value]
+    return _render_text(value, values, budget) if isinstance(value, str) else value
+
+
+def _render_yaml(name: str, text: str, values: Mapping[str, str], budget: _LengthBudget) -> str:
+    """Renders a YAML text: parses it with a marker in place of each placeholder, and then replaces the markers in
+    scalars."""
+    if not _placeholder.search(text):
+        return budget.spend(text)
+    _render_text(text, values, _LengthBudget())  # raises if a parameter is not defined, or the result is too long
+    word = "parameter"
+    while word in text:
+        word += "x"
+    variables: list[str] = []
+
+    def add_marker(found: re.Match[str]) -> str:
+        variables.append(found[1])
+        return f'"{word}{len(variables) - 1}q"' if found[2] else f"{word}{len(variables) - 1}p"
+
+    marked = _placeholder.sub(add_marker, text)
+    words = re.compile(rf'"{word}(?P<quoted>[0-9]+)q"|{word}(?P<number>[0-9]+)(?P<sort>[pq])')
+
+    def fill(scalar: str) -> str:
+        return words.sub(lambda found: budget.spend(_marker_value(found, scalar, variables, values)), scalar)
+
+    documents = [_parse_and_fill(name, each, fill) for each in _document_separator.split(marked)]
+    rendered = [yaml.encode(each).decode() for each in documents if each is not None]
+    return budget.spend("---\n".join(rendered))
+
+
+def _marker_value(found: re.Match[str], scalar: str, variables: list[str], values: Mapping[str, str]) -> str:
+    """The value for a marker. `quote` matters only inside a longer scalar; a scalar of its own needs no quotes."""
+    value = values[variables[int(found["quoted"] or found["number"])]]
+    if found["quoted"]:
+        return json.dumps(value, ensure_ascii=False)
+    is_inside = found["sort"] == "q" and found[0] != scalar
+    return json.dumps(value, ensure_ascii=False)[1:-1] if is_inside else value
+
+
+def _parse_and_fill(name: str, text: str, fill: Callable[[str], str]) -> Any:
+    try:
+        value, duplicates = yaml.decode(text.encode(), fill)
+    except yaml.Malformed as error:
+        reason = f"its {name} is not valid YAML with a scalar in place of each parameter: {error}"
+        raise RenderingError(f"{reason}; fix the template") from None
+    if duplicates:
+        raise RenderingError(f"a value makes {duplicates[0]} in its {name} occur twice; set another value")
+    return value
+
+
+def _render_text(text: str, values: Mapping[str, str], budget: _LengthBudget) -> str:
+    """Renders a plain text piece by piece, so that one that grows too large is rejected early."""
+    pieces: list[str] = []
+    end = 0
+    for found in _placeholder.finditer(text):
+        variable = found[1]
+        if variable not in values:
+            raise RenderingError(f"it uses parameters.{variable}, which it does not define; fix the template")
+        value = json.dumps(values[variable], ensure_ascii=False) if found[2] else values[variable]
+        pieces += (budget.spend(text[end : found.start()]), budget.spend(value))
+        end = found.end()
+    pieces.append(budget.spend(text[end:]))
+    return "".join(pieces)
+
+
+def redirected_passwords(
+    template: Any, before: Any, after: Any, unchanged: Collection[str], safe_siblings: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """The passwords of `kept` that changed values would send to another destination, each with the sibling field that
+    changes.
+
+    `before` and `after` are the template as rendered with the old and the new values.
+    """
+    if isinstance(template, list):
+        for each in zip(template, before, after, strict=True):
+            yield from redirected_passwords(*each, unchanged, safe_siblings)
+    elif isinstance(template, dict):
+        found = _placeholder.fullmatch(str(template.get(PASSWORD_FIELD) or ""))
+        for name, value in template.items():
+            was, now = before[name], after[name]
+            is_place = name not in safe_siblings or is_registry_address(name, was) or is_registry_address(name, now)
+            if found is not None and found[1] in unchanged and name != PASSWORD_FIELD and is_place and was != now:
+                yield found[1], name
+            yield from redirected_passwords(value, was, now, unchanged, safe_siblings)
+
+
+def _refers_to_secret(template: Object, result: Object) -> bool:
+    """Whether the template itself references the secret with the password, so that it does not come from parameters."""
+    reference = template.get(f"{PASSWORD_FIELD}Ref")
+    return bool(get_path(reference, "projectSecretRef.name")) and reference == result[f"{PASSWORD_FIELD}Ref"]
+
+
+def redirected_credential(template: Any, result: Any, safe_siblings: Collection[str], path: str = "") -> str:
+    """The field through which parameters determine where a password of the template is sent; empty if there is none.
+
+    Users who set the parameters cannot read that password. A password that is itself a parameter is their own, and may
+    be sent anywhere. `safe_siblings` are the sibling fields of a password that do not matter, unless they contain an
+    address.
+    """
+    if isinstance(template, list):
+        pairs = enumerate(zip(template, result, strict=True))
+        found = (redirected_credential(*each, safe_siblings, f"{path}[{index}]") for index, each in pairs)
+        return next(filter(None, found), "")
+    if not isinstance(template, dict):
+        return ""
+    own = template.get(PASSWORD_FIELD)
+    has_own = isinstance(own, str) and bool(own) and not _placeholder.fullmatch(own)
+    if has_own or _refers_to_secret(template, result):
+        for name, value in template.items():
+            is_place = (
+                name not in safe_siblings or is_registry_address(name, value) or is_registry_address(name, result[name])
+            )
+            if is_place and value != result[name]:
+                return f"{path}.{name}".lstrip(".")
+    found = (
+        redirected_credential(value, result[name], safe_siblings, f"{path}.{name}") for name, value in template.items()
+    )
+    return next(filter(None, found), "")
+
+
+Version = tuple[int, int, int]
+VersionPattern = tuple[int | None, int | None, int | None]
+"""A version with None for each `x`."""
+
+NEWEST_PATTERN = "x.x.x"
+"""The pattern for the newest version."""
+
+_PART = "([0-9]{1,9})"
+_version = re.compile(rf"{_PART}\.{_PART}\.{_PART}", re.ASCII)
+_WILD = "([0-9]{1,9}|x)"
+_pattern = re.compile(rf"{_WILD}\.{_WILD}\.{_WILD}", re.ASCII)
+
+
+def parse_version(text: str) -> Version | None:
+    """The three numbers, or None if the text is not a version."""
+    found = _version.fullmatch(text)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def parse_pattern(text: str) -> VersionPattern | None:
+    """The three parts, or None if the text is not a pattern. Only a lower case `x` is a wildcard."""
+    found = _pattern.fullmatch(text)
+    return (_parse_part(found[1]), _parse_part(found[2]), _parse_part(found[3])) if found else None
+
+
+def _parse_part(text: str) -> int | None:
+    return None if text == "x" else int(text)
+
+
+def is_match(pattern: VersionPattern, version: Version) -> bool:
+    return all(wanted is None or wanted == part for wanted, part in zip(pattern, version, strict=True))
+
+
+def best_match(pattern: VersionPattern, texts: Iterable[str]) -> str | None:
+    """The newest version that matches the pattern, as written. Invalid versions are ignored."""
+    found = [(version, text) for text in texts if (version := parse_version(text)) and is_match(pattern, version)]
+    return max(found)[1] if found else None
+
+
+def newest_version(texts: Iterable[str]) -> str | None:
+    return best_match((None, None, None), texts)
+
+
+TEMPLATE_KINDS: Mapping[str, tuple[str, str]] = {
+    "devpodworkspaceinstances": ("devpodworkspacetemplates", "instance"),
+    "spaceinstances": ("spacetemplates", "space"),
+    "virtualclusterinstances": ("virtualclustertemplates", "virtualCluster"),
+}
+"""By plural of an instance: the plural of its templates, and the status field with the rendered template."""
+
+
+class ResolutionError(Exception):
+    """An instance cannot be created from its template: a reason for programs, and a message for users."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateDefinition:
+    """The template to render. `parameters` is None for a template inside the instance, which defines no parameters."""
+
+    template: Object
+    parameters: Sequence[Object] | None
+    version: str = ""
+    newest_version: str = ""
+    """The newest version of the template, if it has versions."""
+
+
+def find_definition(instance: Object, template: Object | None) -> TemplateDefinition:
+    """The definition that the instance requests. `template` is what templateRef names. Raises ResolutionError."""
+    name = get_path(instance, "spec.templateRef.name")
+    if not name:
+        return TemplateDefinition(get_path(instance, "spec.template") or {}, None)
+    if template is None:
+        raise ResolutionError("TemplateNotFound", f'there is no template "{name}"; create it, or name another')
+    wanted = get_path(instance, "spec.templateRef.version") or ""
+    pattern = parse_pattern(wanted)
+    if wanted and pattern is None:
+        message = f'version "{wanted}" must be three parts, each a number or x, such as 1.2.x'
+        raise ResolutionError("VersionError", f"{message}; fix spec.templateRef.version")
+    versions = get_path(template, "spec.versions") or ()
+    last = newest_version(_version_texts(versions)) or ""
+    if pattern is None or (wanted == NEWEST_PATTERN and not versions):
+        return _unversioned_definition(template, last)
+    found = best_match(pattern, _version_texts(versions))
+    if found is None:
+        raise ResolutionError("VersionNotFound", _version_not_found_message(template, wanted, last))
+    entry = next(each for each in versions if each.get("version") == found)
+    return TemplateDefinition(entry.get("template") or {}, entry.get("parameters") or (), found, last)
+
+
+def _version_texts(entries: Sequence[Object]) -> list[str]:
+    return [each.get("version") or "" for each in entries]
+
+
+def _unversioned_definition(template: Object, last: str) -> TemplateDefinition:
+    spec = template.get("spec") or {}
+    if last and not spec.get("template"):
+        reason = (
+            f'template "{name_of(template)}" has versions only; set spec.templateRef.version to {NEWEST_PATTERN} '
+            f"or {last}"
+        )
+        raise ResolutionError("VersionNotFound", reason)
+    return TemplateDefinition(spec.get("template") or {}, spec.get("parameters") or (), "", "")
+
+
+def _version_not_found_message(template: Object, wanted: str, last: str) -> str:
+    available = f"its newest is {last}" if last else "it has no versions"
+    return f'template "{name_of(template)}" has no version {wanted}: {available}'
+
+
+def parameter_problems(instance: Object, definition: TemplateDefinition) -> Sequence[Problem]:
+    return _resolve_values(instance, definition)[1]
+
+
+def _resolve_values(instance: Object, definition: TemplateDefinition) -> tuple[Mapping[str, str], Sequence[Problem]]:
+    written, problems = parse_values(get_path(instance, "spec.parameters") or "")
+    given = fill_placeholders(written, hidden_values(instance))
+    if definition.parameters is None:
+        return {variable: _literal_text(value) for variable, value in given.items()}, problems
+    values, faults = check_values(definition.parameters, given, written)
+    return values, [*problems, *faults]
+
+
+def _literal_text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def render_definition(instance: Object, definition: TemplateDefinition) -> Object:
+    """The definition rendered with the instance's values. Raises ResolutionError."""
+    values, problems = _resolve_values(instance, definition)
+    if problems:
+        raise ResolutionError("ErrorSyncingParameters", "; ".join(str(each) for each in problems[:10]))
+    try:
+        result = render_template(definition.template, values, raw=definition.parameters is None)
+    except RenderingError as error:
+        raise ResolutionError("ErrorRenderingTemplate", f"the template cannot be rendered: {error}") from None
+    if field := redirected_credential(definition.template, result, CHART_FIELDS_WITHOUT_PASSWORD):
+        reason = (
+            f"{field} comes from parameters and would redirect a password that users of the template cannot read: "
+            "set the address and user in the template, or make the password a parameter, too"
+        )
+        raise ResolutionError("ErrorRenderingTemplate", f"the template cannot be rendered: {reason}")
+    return result
+
+
+def find_redirected_passwords(
+    before: Object, after: Object, definition: TemplateDefinition | None, unchanged: Collection[str]
+) -> Mapping[str, str]:
+    """The hidden parameters of `kept` that changed values would send to another destination, each with the changed
+    field.
+
+    The user who changes the values cannot read them. If the old values cannot be rendered, all of them count.
+    """
+    values = [parse_values(get_path(each, "spec.parameters") or "")[0] for each in (before, after)]
+    if not unchanged or values[0] == values[1]:
+        return {}
+    if definition is None:
+        return dict.fromkeys(unchanged, "spec.parameters")
+    try:
+        rendered_before = render_definition(before, definition)
+    except ResolutionError:
+        return dict.fromkeys(unchanged, "spec.parameters")
+    try:
+        rendered_after = render_definition(after, definition)
+    except ResolutionError:
+        return {}  # it is not deployed, and the next update is compared with it
+    return dict(
+        redirected_passwords(
+            definition.template, rendered_before, rendered_after, unchanged, CHART_FIELDS_WITHOUT_PASSWORD
+        )
+    )
+
+
+def fingerprint(instance: Object, visible: TemplateDefinition) -> str:
+    """A digest of the template reference and of the public part of the definition, without its passwords."""
+    reference = [
+        get_path(instance, "spec.templateRef.name") or "",
+        get_path(instance, "spec.templateRef.version") or "",
+    ]
+    return f"{_digest(reference)}-{_digest([visible.version, visible.template, list(visible.parameters or ())])}"
+
+
+def is_same_reference(one: str, other: str) -> bool:
+    """Whether two fingerprints are of instances with the same template reference."""
+    return one.partition("-")[0] == other.partition("-")[0]
+
+
+def is_auto_synced(instance: Object) -> bool:
+    """Whether template changes are applied automatically: with a version in the reference, or an inline template."""
+    return not get_path(instance, "spec.templateRef.name") or bool(get_path(instance, "spec.templateRef.version"))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:24]

@@ -1,0 +1,157 @@
+"""App: a Helm chart, manifests or script that administrators publish for clusters, spaces and virtual clusters."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fairlead.core.objects import Object, get_path
+from fairlead.kinds.fields import (
+    ACCESS,
+    CATEGORY,
+    CHART,
+    DESCRIPTION,
+    DISPLAY_NAME,
+    OWNER,
+    PARAMETERS,
+    STRING_MAP,
+    owner_problems,
+    password_independent_fields,
+    password_paths,
+)
+from fairlead.registry import limits
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
+from fairlead.registry.schema import array, boolean, obj, open_object, string, with_description
+
+_CONFIG: Mapping[str, Any] = {
+    "chart": obj("A Helm chart to deploy. Set one of chart, manifests and bash.", **CHART),
+    "manifests": string(
+        "Kubernetes objects to create, as YAML text. Set one of chart, manifests and bash.", max_length=limits.DOCUMENT
+    ),
+    "bash": obj(
+        "A script to run in a pod in the target cluster. Set one of chart, manifests and bash.",
+        script=string("The script.", max_length=limits.DOCUMENT),
+        image=string("Image of the container that runs the script."),
+        clusterRole=string("Cluster role bound to the pod in the target cluster."),
+        podSecurityContext=open_object("Kubernetes PodSecurityContext of the pod."),
+        securityContext=open_object("Kubernetes SecurityContext of the container."),
+    ),
+    "values": string(
+        "Values for the chart, as YAML text. Parameters are available as template variables.",
+        max_length=limits.DOCUMENT,
+    ),
+    "parameters": string("Default values for the parameters, as YAML text.", max_length=limits.DOCUMENT),
+    "annotations": with_description(STRING_MAP, "Annotations for the deployed objects."),
+}
+
+SPEC = obj(
+    "Content of the app, and access to it.",
+    displayName=DISPLAY_NAME,
+    description=DESCRIPTION,
+    icon=string("URL of an icon: https or data:image. The console shows https URLs only.", max_length=limits.PICTURE),
+    owner=OWNER,
+    access=ACCESS,
+    recommendedApp=array(string(), "Where the app is recommended: `cluster`, `space`, `virtualcluster`."),
+    clusters=array(
+        string(), "Connected clusters that the app is for. Empty means all of them.", max_items=limits.ALLOWED
+    ),
+    defaultNamespace=string("Default namespace for deployments of the app."),
+    readme=string("Description of the app in Markdown. HTML in it is not rendered.", max_length=limits.README),
+    wait=boolean("Wait until all deployed objects are ready. Defaults to false."),
+    timeout=string("Timeout of a deployment, such as `90s`. Defaults to `5m0s`."),
+    config=obj("Content of an unversioned app.", **_CONFIG),
+    parameters=PARAMETERS,
+    versions=array(
+        obj(
+            **_CONFIG,
+            version=string("Version with three components, such as `1.4.0`."),
+        ),
+        "Content of a versioned app, one entry for each version.",
+        max_items=limits.VERSIONS,
+    ),
+    streamContainer=open_object(
+        "DEPRECATED, stored as sent. The container whose output was shown during a deployment."
+    ),
+    manifests=string(
+        "DEPRECATED: use config.manifests. Kubernetes objects to create, as YAML text.", max_length=limits.DOCUMENT
+    ),
+    helm=obj(
+        "DEPRECATED: use config.chart. A Helm chart to deploy.",
+        name=CHART["name"],
+        repoUrl=CHART["repoURL"],
+        version=CHART["version"],
+        username=CHART["username"],
+        password=CHART["password"],
+        insecure=CHART["insecureSkipTlsVerify"],
+        values=string("Values for the chart, as YAML text.", max_length=limits.DOCUMENT),
+    ),
+)
+
+STATUS = open_object("Status of the app. Not a subresource: it is written with the permission to update the app.")
+
+FIELDS = {"spec": SPEC, "status": STATUS}
+
+_DEPRECATED = {
+    "streamContainer": "nothing reads it any more",
+    "manifests": "use spec.config.manifests",
+    "helm": "use spec.config.chart",
+}
+
+
+def warn_deprecated(change: Change) -> None:
+    """Adds a warning for each deprecated field that is set."""
+    spec = change.spec
+    if _DEPRECATED.keys().isdisjoint(spec):
+        return
+    for field, advice in _DEPRECATED.items():
+        if spec.get(field):
+            change.warnings.append(f"spec.{field} is deprecated: {advice}")
+
+
+def check(change: Change) -> Iterable[Problem]:
+    spec = change.spec
+    yield from owner_problems(spec)
+    yield from _source_problems("spec.config", spec.get("config"))
+    for index, version in enumerate(spec.get("versions") or ()):
+        yield from _source_problems(f"spec.versions[{index}]", version)
+
+
+def _source_problems(path: str, config: Any) -> Iterable[Problem]:
+    """Reports more than one source. A chart without name and URL, an empty script and empty manifests do not count."""
+    if not config:
+        return
+    found = {
+        "chart": get_path(config, "chart.name") or get_path(config, "chart.repoURL"),
+        "manifests": get_path(config, "manifests"),
+        "bash": get_path(config, "bash.script"),
+    }
+    first, *others = [name for name, value in found.items() if value] or [""]
+    for other in others:
+        yield Problem.forbidden(f"{path}.{other}", f"{path}.{first} is set too; keep one of chart, manifests and bash")
+
+
+def _recommended(app: Object) -> str:
+    return ",".join(get_path(app, "spec.recommendedApp") or ())
+
+
+APP = Kind(
+    name="App",
+    plural="apps",
+    namespaced=False,
+    fields=FIELDS,
+    description="An application or script that can be deployed into clusters, spaces and virtual clusters.",
+    categories=(CATEGORY,),
+    columns=(
+        Column("Display Name", "spec.displayName", description="Human-readable name."),
+        Column("Chart", "spec.config.chart.name", description="Chart that is deployed."),
+        Column("Version", "spec.config.chart.version", description="Version of that chart."),
+        Column("Repository", "spec.config.chart.repoURL", description="Repository of the chart.", wide=True),
+        Column("Recommended", _recommended, description="Where the app is recommended.", wide=True),
+    ),
+    selectable=("spec.config.chart.name", "spec.owner.user"),
+    sensitive=password_paths(FIELDS),
+    write_only=password_paths(FIELDS),
+    safe_siblings=password_independent_fields(FIELDS),
+    has_access_entries=True,
+    default=warn_deprecated,
+    check=check,
+    sensitivity=Sensitivity.NORMAL,
+)

@@ -1,0 +1,231 @@
+"""Cluster: a connected Kubernetes cluster, and the subresources for its agent.
+
+The agent serves the direct endpoint next to the cluster. It authenticates as `service:agent:<cluster>` with a key that
+is owned by the Cluster and deleted with it. `authz/component_access.py` authorizes it, `subresources/cluster_agents.py`
+implements its subresources: the key, the configuration for verifying tokens, and reports.
+"""
+
+from collections.abc import Iterable
+
+from fairlead.kinds.access.components import Component
+from fairlead.kinds.fields import (
+    ACCESS,
+    CATEGORY,
+    CONDITIONS,
+    DESCRIPTION,
+    DISPLAY_NAME,
+    OBSERVED_GENERATION,
+    OWNER,
+    owner_problems,
+)
+from fairlead.registry import limits
+from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
+from fairlead.registry.schema import array, array_map, boolean, enum, integer, obj, open_object, string, timestamp
+
+AGENT = Component("clusters", "Cluster", "agent", "service.sh/agent", "service:agents")
+"""Cluster agents as authenticating components."""
+
+MAX_REPORT_EVENTS = 500
+"""Maximum number of audit events in one report."""
+
+CLUSTER_ACCESS_KEY = Kind(
+    name="ClusterAccessKey",
+    plural="clusteraccesskeys",
+    namespaced=False,
+    fields={
+        "accessKey": string("The bearer token of the cluster's agent.", format="password"),
+        "serviceHost": string("External address of this server."),
+        "insecure": boolean("Whether the agent skips verification of this server's certificate. Always false."),
+        "caCert": string(
+            "PEM of the CA that signed this server's certificate; empty for a public CA.",
+            max_length=limits.CERTIFICATES,
+        ),
+    },
+    description="The access key of a cluster's agent. It does not change until it is deleted. Every read is audited.",
+    verbs=("get",),
+    sensitive=("accessKey",),
+    persisted=False,
+    sensitivity=Sensitivity.CREDENTIAL,
+)
+"""Response body of `clusters/<name>/accesskey`."""
+
+_USER = obj(
+    uid=string("UID of the user. The user name is not included; the token contains it."),
+    generation=integer("Direct tokens of an earlier generation are rejected."),
+    groups=array(string(), "Current groups of the user, without those of every user.", max_items=limits.ANSWERED),
+)
+
+CLUSTER_AGENT_CONFIG = Kind(
+    name="ClusterAgentConfig",
+    plural="clusteragentconfigs",
+    namespaced=False,
+    fields={
+        "cluster": string("Name of the Cluster."),
+        "clusterUID": string("UID of the Cluster object, which scoped tokens are bound to."),
+        "issuer": string("Issuer (`iss` claim) of direct tokens."),
+        "jwks": open_object("Public keys for verifying direct tokens, as a JSON Web Key Set."),
+        "apiGroup": string("API group of this server's kinds."),
+        "projectNamespacePrefix": string("Prefix of the names of project namespaces."),
+        "clusterIdentityPrefix": string("Prefix of the impersonated user names and groups in clusters."),
+        "serviceHost": string("External address of this server."),
+        "serviceInstanceID": string("ID of this installation."),
+        "spaces": array(
+            obj(
+                project=string("Name of the project."),
+                name=string("Name of the space."),
+                uid=string("UID of the space."),
+                namespace=string("Namespace of the space in the cluster."),
+                allowed=array(
+                    string(), "UIDs of the users and teams that may use the space.", max_items=limits.ANSWERED
+                ),
+            ),
+            "The spaces in this cluster.",
+            max_items=limits.ANSWERED,
+        ),
+        "allowed": array(string(), "UIDs of the users and teams that may use this cluster.", max_items=limits.ANSWERED),
+        "identities": obj(
+            "Principals whose tokens are accepted. Disabled and deleted ones are not included.",
+            users=array(_USER, "Users.", max_items=limits.ANSWERED),
+            teams=array(obj(uid=string("UID of the team.")), "Teams.", max_items=limits.ANSWERED),
+        ),
+    },
+    description="Configuration for a cluster's agent to verify direct tokens offline. Responses have an ETag.",
+    verbs=("get",),
+    persisted=False,
+    sensitivity=Sensitivity.NORMAL,
+)
+"""Response body of `clusters/<name>/agentconfig`."""
+
+
+def check_report(change: Change) -> Iterable[Problem]:
+    count = len(change.spec.get("events") or ())
+    if count > MAX_REPORT_EVENTS:
+        yield Problem.invalid(
+            "spec.events", count, f"must have at most {MAX_REPORT_EVENTS} items; send the rest in another report"
+        )
+
+
+CLUSTER_AGENT_REPORT = Kind(
+    name="ClusterAgentReport",
+    plural="clusteragentreports",
+    namespaced=False,
+    fields={
+        "spec": obj(
+            "Activity at the direct endpoint since the last report.",
+            events=array(open_object(), f"Audit events in the format of audit.k8s.io, at most {MAX_REPORT_EVENTS}."),
+            dropped=integer("Number of events dropped because the queue was full.", minimum=0),
+            activity=array(
+                obj(
+                    user=string("Name of the user."),
+                    token=string("ID of the direct token."),
+                    lastUse=string("When the token was last used."),
+                ),
+                "Last use of each direct token.",
+                max_items=limits.REPORTED_TOKENS,
+            ),
+        ),
+        "status": obj("Only in the response.", recorded=integer("Number of events written to the audit log.")),
+    },
+    description="A report of a cluster's agent about its direct endpoint.",
+    verbs=("create",),
+    persisted=False,
+    builtin=True,
+    check=check_report,
+    sensitivity=Sensitivity.NORMAL,
+)
+"""Request and response body of `clusters/<name>/agentreport`."""
+
+
+SPEC = obj(
+    "Connection to the cluster, and access to it.",
+    displayName=DISPLAY_NAME,
+    description=DESCRIPTION,
+    owner=OWNER,
+    access=ACCESS,
+    config=obj(
+        "The secret with the kubeconfig. The requester must be allowed to read the secret.",
+        secretName=string("Name of the secret that contains a kubeconfig."),
+        secretNamespace=string("Namespace of that secret. Empty means `service-system`."),
+        key=string("Key of the kubeconfig within the secret. Defaults to `config`."),
+    ),
+    local=boolean("This is the cluster that the server runs in. At most one cluster can be local. Defaults to false."),
+    networkPeer=boolean("The cluster's agent connects to the server, so no secret is needed. Defaults to false."),
+    managementNamespace=string("Namespace of the agent within the cluster. Defaults to `service-system`."),
+    unusable=boolean("No new instances are scheduled here; existing ones stay. Defaults to false."),
+    metrics=open_object("Settings of the metrics integration."),
+    opencost=open_object("Settings of the cost integration."),
+    argoCD=open_object("Settings of the Argo CD integration."),
+)
+
+STATUS = obj(
+    "Result of the last probe of the cluster. Written by the server.",
+    phase=enum("Empty while the cluster is being set up or is offline.", "", "Initialized", "Failed"),
+    reason=string("Machine-readable reason for the phase, such as `Offline` or `HealthCheckCluster`."),
+    message=string("Human-readable reason for the phase.", max_length=limits.MESSAGE),
+    conditions=CONDITIONS,
+    observedGeneration=OBSERVED_GENERATION,
+    online=boolean("Whether the last probe reached the cluster."),
+    version=string("Kubernetes version of the cluster."),
+    clusterUID=string(
+        "UID of the namespace `kube-system` in the cluster. Identifies a cluster that is connected twice."
+    ),
+    administratorsGroup=string(
+        "Group that the server bound to `cluster-admin` in the cluster. Absent while AdministratorsBound is not True."
+    ),
+    nodes=integer("Number of nodes, if the credential may list them."),
+    lastProbeTime=timestamp("Time of the last probe. Without other changes, updated only every 30 seconds."),
+    probes=array_map(
+        ("name",),
+        obj(
+            required=("name", "ok"),
+            name=string("Name of the probe, such as `connection` or `readyz`."),
+            ok=boolean("Whether the probe succeeded."),
+            message=string("Result of the probe, and what to do about a failure.", max_length=limits.MESSAGE),
+            severity=string("`Warning` if the cluster is ready although this probe failed."),
+            time=timestamp("When the result was obtained."),
+        ),
+        "Results of the individual probes, in order. `fairlead cluster check` shows them.",
+        max_items=limits.CONDITIONS,
+    ),
+)
+
+
+def warn_missing_namespace(change: Change) -> None:
+    """Warns about a secret reference without a namespace. It is stored as sent, since the namespace may follow."""
+    config = change.spec.get("config") or {}
+    if not change.subresource and config.get("secretName") and not config.get("secretNamespace"):
+        change.warnings.append(
+            "spec.config.secretNamespace is empty: the secret is read from the namespace service-system"
+        )
+
+
+def check(change: Change) -> Iterable[Problem]:
+    return owner_problems(change.spec)
+
+
+CLUSTER = Kind(
+    name="Cluster",
+    plural="clusters",
+    namespaced=False,
+    fields={"spec": SPEC, "status": STATUS},
+    description="A connected cluster. With the verb `use` it can be accessed, and spaces and virtual clusters created.",
+    categories=(CATEGORY,),
+    status_subresource=True,
+    columns=(
+        Column("Phase", "status.phase", description="Initialized, Failed, or empty while it is being set up."),
+        Column("Online", "status.online", type="boolean", description="Whether the last probe reached it."),
+        Column("Version", "status.version", description="Kubernetes version of the cluster."),
+        Column("Reason", "status.reason", description="Reason for the phase.", wide=True),
+        Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
+    ),
+    has_access_entries=True,
+    selectable=("spec.networkPeer", "spec.owner.user", "status.phase"),
+    actions=(
+        Action("accesskey", ("get",), CLUSTER_ACCESS_KEY),
+        Action("agentconfig", ("get",), CLUSTER_AGENT_CONFIG),
+        Action("agentreport", ("create",), CLUSTER_AGENT_REPORT),
+    ),
+    default=warn_missing_namespace,
+    check=check,
+    sensitivity=Sensitivity.NORMAL,
+)

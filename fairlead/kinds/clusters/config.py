@@ -1,0 +1,167 @@
+"""Config: the settings that administrators can change at run time. A singleton that always exists.
+
+`spec.raw` contains the settings as YAML text; the status shows the parsed values. Settings that it omits keep their
+startup values. `app/dynamic_config.py` reads it on each use, so a change takes effect with the next request.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+
+from fairlead.core import yaml
+from fairlead.core.body_errors import Malformed
+from fairlead.core.objects import Object, get_path, name_of
+from fairlead.kinds.fields import CATEGORY
+from fairlead.registry import limits
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
+from fairlead.registry.schema import Schema, boolean, enum, integer, mapping, obj, string
+from fairlead.registry.validate import Validator
+
+CONFIG_NAME = "service-manager-config"
+AUDIT_LEVELS = ("Metadata", "Request", "RequestResponse")
+MAX_SECONDS = 2**31 - 1
+MAX_HEADERS = 32
+MAX_HEADER_LENGTH = 4096
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", re.ASCII)
+_HEADER_VALUE = re.compile(r"[ -~]*", re.ASCII)
+RESERVED_HEADERS = frozenset(
+    {
+        *("audit-id", "cache-control", "connection", "content-encoding", "content-length", "content-type", "date"),
+        *("keep-alive", "retry-after", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade", "warning"),
+        *("vary", "www-authenticate"),
+    }
+)
+"""Headers that custom headers must not override: a response could become unreadable, or set a login cookie."""
+
+
+def _seconds(description: str, minimum: int = 0) -> Schema:
+    return {**integer(description, minimum=minimum, bits=32), "maximum": MAX_SECONDS}
+
+
+SETTINGS_FIELDS = {
+    "auth": obj(
+        "Logins and user-created credentials.",
+        accessKeyMaxTTLSeconds=_seconds("Maximum lifetime of an access key in seconds. 0 means no limit."),
+        loginAccessKeyTTLSeconds=_seconds("Lifetime of a login in seconds. 0 means no expiry."),
+        directTokenTTLSeconds=_seconds("Default lifetime of a direct token in seconds.", 1),
+        directTokenMaxTTLSeconds=_seconds("Maximum lifetime of a direct token in seconds.", 1),
+        password=obj("Password login.", disabled=boolean("Disable password login. Defaults to false.")),
+        customHttpHeaders=mapping(
+            string(max_length=2 * MAX_HEADER_LENGTH),
+            "Headers added to every response, such as Strict-Transport-Security.",
+        ),
+    ),
+    "audit": obj(
+        "The audit log.",
+        level=enum("Minimum audit level of all requests that the policy does not exclude.", *AUDIT_LEVELS),
+    ),
+}
+_VALIDATOR = Validator(obj(required=(), **SETTINGS_FIELDS))
+
+
+def parse_settings(raw: str) -> tuple[Object, list[Problem]]:
+    """Parses and validates the settings. The problems name the path within the text."""
+    try:
+        value, duplicates = yaml.decode(raw.encode())
+    except (Malformed, UnicodeEncodeError) as error:
+        return {}, [_problem(str(error))]
+    if value is None:
+        return {}, []
+    if not isinstance(value, dict):
+        return {}, [_problem("must be a mapping of settings, such as `auth: {accessKeyMaxTTLSeconds: 86400}`")]
+    findings = _VALIDATOR.validate(value)
+    problems = [_problem(f"{path} is set twice; keep one of them") for path in duplicates]
+    problems += [_problem(_unknown_setting_message(path)) for path in findings.unknown_fields]
+    problems += [_problem(f"{each.field}: {each.message}") for each in findings.problems]
+    if not findings.problems:
+        problems += [_problem(reason) for reason in _value_errors(value)]
+    return value, problems
+
+
+def _value_errors(value: Object) -> Iterator[str]:
+    default, maximum = (get_path(value, f"auth.directToken{name}Seconds") for name in ("TTL", "MaxTTL"))
+    if default is not None and maximum is not None and default > maximum:
+        yield f"auth.directTokenTTLSeconds: {default} is more than auth.directTokenMaxTTLSeconds, {maximum}; lower it"
+    headers = get_path(value, "auth.customHttpHeaders") or {}
+    if len(headers) > MAX_HEADERS:
+        yield f"auth.customHttpHeaders: has {len(headers)} headers; at most {MAX_HEADERS} are allowed"
+    for name, text in headers.items():
+        path = f"auth.customHttpHeaders[{name}]"
+        if not _HEADER_NAME.fullmatch(name):
+            yield f"{path}: is not a valid header name; use letters, digits and dashes"
+        elif name.lower() in RESERVED_HEADERS:
+            yield f"{path}: the server sets this header itself; remove it"
+        if len(text) > MAX_HEADER_LENGTH or not _HEADER_VALUE.fullmatch(text):
+            yield f"{path}: must be one line of printable ASCII, at most {MAX_HEADER_LENGTH} characters"
+
+
+def _unknown_setting_message(path: str) -> str:
+    (nearest,) = difflib.get_close_matches(path, list(_setting_paths(SETTINGS_FIELDS)), n=1, cutoff=0.0)
+    return f"unknown setting {path}; did you mean {nearest}? Otherwise remove it"
+
+
+def _setting_paths(fields: dict[str, Schema], prefix: str = "") -> Iterator[str]:
+    """The dotted paths of all settings."""
+    for name, schema in fields.items():
+        inner = schema.get("properties")
+        yield from _setting_paths(inner, f"{prefix}{name}.") if inner else (f"{prefix}{name}",)
+
+
+def _problem(reason: str) -> Problem:
+    return Problem("spec.raw", "FieldValueInvalid", f"Invalid value: {reason}")
+
+
+def _raw(change: Change) -> str:
+    raw = change.spec.get("raw")
+    return raw if isinstance(raw, str) else ""
+
+
+def set_status(change: Change) -> None:
+    """Sets the status to the parsed settings; a status in the request is ignored."""
+    value, problems = parse_settings(_raw(change))
+    if change.new is not None and not problems:
+        change.new["status"] = value
+
+
+def check(change: Change) -> Iterable[Problem]:
+    if name_of(change.obj) != CONFIG_NAME:
+        yield Problem.invalid("metadata.name", name_of(change.obj), f"must be {CONFIG_NAME}; there is only one Config")
+    yield from parse_settings(_raw(change))[1]
+
+
+def _password_login(config: Object) -> str:
+    return "off" if get_path(config, "status.auth.password.disabled") else "on"
+
+
+CONFIG = Kind(
+    name="Config",
+    plural="configs",
+    namespaced=False,
+    fields={
+        "spec": obj(
+            "The settings.",
+            raw=string(
+                "The settings as YAML text. Omitted settings keep their startup values.",
+                max_length=limits.SETTINGS,
+            ),
+        ),
+        "status": obj(
+            "The settings in effect. Derived from the spec; ignored in requests.", required=(), **SETTINGS_FIELDS
+        ),
+    },
+    description="The settings of the server that can be changed at run time. A singleton: service-manager-config.",
+    categories=(CATEGORY,),
+    verbs=("get", "list", "patch", "update", "watch"),
+    columns=(
+        Column(
+            "Key TTL", "status.auth.accessKeyMaxTTLSeconds", "integer", "Maximum lifetime of access keys, in seconds."
+        ),
+        Column("Login TTL", "status.auth.loginAccessKeyTTLSeconds", "integer", "Lifetime of a login, in seconds."),
+        Column("Password Login", _password_login, description="Whether password login is on."),
+    ),
+    sensitive=("spec.raw",),  # an unknown setting, or one of another product, may contain a credential
+    default=set_status,
+    check=check,
+    sensitivity=Sensitivity.SECRET,
+)

@@ -1,0 +1,216 @@
+"""Runner: executes workspaces. Its subresources are the access key, the key rotation, and the runner's configuration.
+
+A runner authenticates as `service:runner:<name>` with a key that is owned by its Runner and deleted with it.
+`authn/component_keys.py` issues these keys, `authz/component_access.py` authorizes the runner.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from fairlead.core.objects import Object, get_path
+from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS
+from fairlead.kinds.access.components import Component
+from fairlead.kinds.fields import (
+    ACCESS,
+    CATEGORY,
+    CONDITIONS,
+    DESCRIPTION,
+    DISPLAY_NAME,
+    OBSERVED_GENERATION,
+    OWNER,
+    STRING_MAP,
+    owner_problems,
+)
+from fairlead.registry import limits
+from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
+from fairlead.registry.schema import Schema, array, boolean, enum, integer, obj, open_object, string, with_description
+
+RUNNERS = "runners"
+RUNNER_COMPONENT = Component(RUNNERS, "Runner", "runner", "service.sh/runner", "service:runners")
+"""Runners as authenticating components."""
+
+
+_METADATA = obj(
+    "Labels and annotations of the created object.",
+    labels=with_description(STRING_MAP, "Labels to set."),
+    annotations=with_description(STRING_MAP, "Annotations to set."),
+)
+
+
+def _open_list(description: str) -> Schema:
+    return array(open_object(), description)
+
+
+_POD = obj(
+    "The runner's pod.",
+    metadata=_METADATA,
+    spec=obj(
+        "Overrides for the default pod. The fields have the types of a Kubernetes PodSpec.",
+        image=string("Image of the runner. Defaults to the image for this server's version."),
+        resource=open_object("Resource requests and limits of the runner's container."),
+        env=_open_list("Environment variables of the runner."),
+        envFrom=_open_list("Sources of additional environment variables."),
+        nodeSelector=with_description(STRING_MAP, "Node selector of the pod."),
+        affinity=open_object("Scheduling constraints of the pod."),
+        tolerations=_open_list("Tolerations of the pod."),
+        volumes=_open_list("Additional volumes of the pod."),
+        volumeMounts=_open_list("Volume mounts of the runner's container."),
+        initContainers=_open_list("Init containers of the pod."),
+        hostAliases=_open_list("Additional entries for the pod's hosts file."),
+    ),
+)
+
+SPEC = obj(
+    "Location of the runner, and access to it.",
+    displayName=DISPLAY_NAME,
+    description=DESCRIPTION,
+    owner=OWNER,
+    access=ACCESS,
+    clusterRef=obj(
+        "The connected cluster that the runner is deployed into. Omitted for a runner that is started elsewhere.",
+        cluster=string("Name of the connected cluster."),
+        namespace=string("Namespace within that cluster."),
+        persistentVolumeClaimTemplate=obj(
+            "The persistent volume claim for the runner's state.",
+            metadata=_METADATA,
+            spec=obj(
+                "Spec of the claim.",
+                accessModes=array(string(), "Access modes of the volume, such as `ReadWriteOnce`."),
+                storageClassName=string("Storage class. Empty means the cluster's default."),
+                storageSize=string("Size of the volume, such as `10Gi`."),
+            ),
+        ),
+        podTemplate=_POD,
+        serviceTemplate=obj(
+            "The service in front of the runner.",
+            metadata=_METADATA,
+            spec=obj("Spec of the service.", type=string("Type of the service. Empty means `ClusterIP`.")),
+        ),
+    ),
+    networkPeerName=string("Name of the runner in the peer network, if it is in one."),
+    endpoint=string(
+        "Address for direct connections of clients: `host`, `host:port` or `https://host:port`. "
+        "It is copied to workspaces as the annotation `service.sh/runner-endpoint`."
+    ),
+    unusable=boolean("No new workspaces are scheduled here; existing ones stay. Defaults to false."),
+)
+
+STATUS = obj(
+    "Observed state of the runner. Written by the server and the runner.",
+    phase=enum("Empty until the first report of the runner.", "", "Initialized", "Failed"),
+    reason=string("Machine-readable reason for the phase."),
+    message=string("Human-readable reason for the phase.", max_length=limits.MESSAGE),
+    conditions=CONDITIONS,
+    observedGeneration=OBSERVED_GENERATION,
+)
+
+RUNNER_ACCESS_KEY = Kind(
+    name="RunnerAccessKey",
+    plural="runneraccesskeys",
+    namespaced=False,
+    fields={"accessKey": string("The bearer token of the runner.", format="password")},
+    description="The access key of a runner. It does not change until it is rotated. Every read is audited.",
+    verbs=("get",),
+    sensitive=("accessKey",),
+    persisted=False,
+    sensitivity=Sensitivity.CREDENTIAL,
+)
+"""Response body of `runners/<name>/accesskey`."""
+
+RUNNER_KEY_ROTATION = Kind(
+    name="RunnerKeyRotation",
+    plural="runnerkeyrotations",
+    namespaced=False,
+    fields={
+        "spec": obj(
+            "Options of the rotation.",
+            overlapSeconds=integer(
+                f"Seconds that the old key stays valid, at most {MAX_OVERLAP_SECONDS}. Defaults to 0: it is revoked "
+                "at once.",
+                minimum=0,
+            ),
+        ),
+        "accessKey": string("The new key. Only in the response.", format="password"),
+    },
+    description="Rotates the access key of a runner.",
+    verbs=("create",),
+    sensitive=("accessKey",),
+    persisted=False,
+    builtin=True,
+    sensitivity=Sensitivity.NORMAL,
+)
+"""Request and response body of `runners/<name>/rotatekey`."""
+
+RUNNER_CONFIG = Kind(
+    name="RunnerConfig",
+    plural="runnerconfigs",
+    namespaced=False,
+    fields={
+        "tokenCaCert": string(
+            "PEM for verifying this server's tokens offline. Empty if the server signs none.",
+            max_length=limits.CERTIFICATES,
+        ),
+        "serviceHost": string("External address of this server."),
+        "projectNamespacePrefix": string("Prefix of the names of project namespaces."),
+        "serviceInstanceID": string("ID of this installation."),
+    },
+    description="Configuration for a runner.",
+    verbs=("get",),
+    persisted=False,
+    sensitivity=Sensitivity.NORMAL,
+)
+"""Response body of `runners/<name>/config`."""
+
+
+def check(change: Change) -> Iterable[Problem]:
+    yield from owner_problems(change.spec)
+    endpoint = change.spec.get("endpoint")
+    if endpoint and not _is_endpoint(endpoint):
+        reason = "must be a host with an optional port and an optional https://, such as runner.example.com:8443"
+        yield Problem.invalid("spec.endpoint", endpoint, reason)
+
+
+def _is_endpoint(text: str) -> bool:
+    """Whether clients can connect to it over TLS. Rejects addresses with user info, path, query or fragment."""
+    try:
+        parts = urlsplit(text if "://" in text else f"https://{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    beyond = parts.path or parts.query or parts.fragment or "@" in parts.netloc or text.endswith(("?", "#"))
+    return parts.scheme == "https" and bool(host) and port != 0 and not beyond and not set(text) & set(" \\\t\r\n")
+
+
+def is_unusable(runner: Object) -> Any:
+    """Whether spec.unusable is set, for tables and the scheduler."""
+    return bool(get_path(runner, "spec.unusable"))
+
+
+RUNNER = Kind(
+    name="Runner",
+    plural=RUNNERS,
+    namespaced=False,
+    fields={"spec": SPEC, "status": STATUS},
+    description="A runner, which executes the workspaces that are scheduled to it.",
+    categories=(CATEGORY,),
+    status_subresource=True,
+    name_is_label=True,
+    columns=(
+        Column("Phase", "status.phase", description="Initialized, Failed, or empty until the first report."),
+        Column("Endpoint", "spec.endpoint", description="Address for direct connections."),
+        Column("Unusable", is_unusable, type="boolean", description="Whether scheduling to it is disabled."),
+        Column("Cluster", "spec.clusterRef.cluster", description="Cluster that it is deployed into.", wide=True),
+        Column("Reason", "status.reason", description="Reason for the phase.", wide=True),
+        Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
+    ),
+    selectable=("spec.owner.user", "status.phase"),
+    has_access_entries=True,
+    actions=(
+        Action("accesskey", ("get",), RUNNER_ACCESS_KEY),
+        Action("config", ("get",), RUNNER_CONFIG),
+        Action("rotatekey", ("create",), RUNNER_KEY_ROTATION),
+    ),
+    check=check,
+    sensitivity=Sensitivity.NORMAL,
+)

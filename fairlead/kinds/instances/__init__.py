@@ -1,0 +1,6 @@
+"""Kinds for instances and their templates.
+
+- `remote_instances`: SpaceInstance and VirtualClusterInstance; `fields` has what they share
+- `workspace`: DevPodWorkspaceInstance
+- `templates`: the template kinds, and the trust level of a template
+"""

@@ -1,0 +1,141 @@
+"""SpaceInstance and VirtualClusterInstance: namespaces and virtual clusters in connected clusters, of a project."""
+
+from collections.abc import Iterable
+
+from fairlead.core.objects import get_path
+from fairlead.domain.password_parameters import redact_instance
+from fairlead.kinds.fields import CATEGORY, password_independent_fields, password_paths
+from fairlead.kinds.instances.fields import (
+    COLUMNS,
+    SELECTABLE,
+    SPEC_FIELDS,
+    STATUS_FIELDS,
+    default_instance,
+    deployed_objects,
+    instance_problems,
+)
+from fairlead.kinds.instances.templates import SPACE_TEMPLATE_SPEC, VIRTUAL_CLUSTER_TEMPLATE_SPEC
+from fairlead.registry.kind import Change, Kind, Problem, Sensitivity
+from fairlead.registry.schema import boolean, obj, string, with_description
+
+SPACE_FIELDS = {
+    "spec": obj(
+        "Desired state of the space.",
+        **SPEC_FIELDS,
+        template=with_description(SPACE_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
+    ),
+    "status": obj(
+        "Observed state of the space. Written by the server and the cluster's agent.",
+        **STATUS_FIELDS,
+        space=with_description(SPACE_TEMPLATE_SPEC, "The rendered template of this space."),
+    ),
+}
+
+SPACE = Kind(
+    name="SpaceInstance",
+    plural="spaceinstances",
+    namespaced=True,
+    fields=SPACE_FIELDS,
+    description="A space of a project: a namespace in a connected cluster.",
+    short_names=("si",),
+    categories=(CATEGORY, "all"),
+    status_subresource=True,
+    columns=COLUMNS,
+    selectable=SELECTABLE,
+    sensitive=password_paths(SPACE_FIELDS),
+    write_only=password_paths(SPACE_FIELDS),
+    safe_siblings=password_independent_fields(SPACE_FIELDS),
+    encrypted=("spec.parameters",),
+    redact_derived=redact_instance,
+    redacted_paths=("status.space",),
+    has_access_entries=True,
+    default=default_instance,
+    check=instance_problems,
+    sensitivity=Sensitivity.NORMAL,
+)
+
+
+VIRTUAL_CLUSTER_FIELDS = {
+    "spec": obj(
+        "Desired state of the virtual cluster.",
+        **SPEC_FIELDS,
+        template=with_description(
+            VIRTUAL_CLUSTER_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."
+        ),
+        networkPeer=boolean(
+            "The virtual cluster connects to the server, so it need not be reachable. Defaults to false."
+        ),
+        config=obj(
+            "Kubeconfig of an existing virtual cluster; nothing is deployed then. The requester must be allowed to "
+            "read the secret.",
+            secretName=string("Name of the secret that contains a kubeconfig, in the namespace of the project."),
+            key=string("Key of the kubeconfig within the secret. Defaults to `config`."),
+        ),
+        external=boolean("Deployed externally: the server never deploys, changes or deletes it. Defaults to false."),
+    ),
+    "status": obj(
+        "Observed state of the virtual cluster. Written by the server and the cluster's agent.",
+        **STATUS_FIELDS,
+        virtualCluster=with_description(
+            VIRTUAL_CLUSTER_TEMPLATE_SPEC, "The rendered template of this virtual cluster."
+        ),
+        virtualClusterObjects=deployed_objects("virtual cluster"),
+        serviceUID=string("Permanent ID of the virtual cluster; a migration to another project keeps it."),
+        deployedConfined=boolean("Whether any of its objects were ever created with only the owner's permissions."),
+        deployHash=string("Hash of the deployed definition; a different hash means the deployment is outdated."),
+    ),
+}
+
+
+def set_defaults(change: Change) -> None:
+    default_instance(change)
+    identity = get_path(change.old, "status.serviceUID")
+    if identity and isinstance(status := change.obj.get("status"), dict):
+        status.setdefault("serviceUID", identity)
+
+
+def check(change: Change) -> Iterable[Problem]:
+    yield from instance_problems(change)
+    before, after = get_path(change.old, "status.serviceUID"), get_path(change.obj, "status.serviceUID")
+    if before and before != after:
+        yield Problem.invalid("status.serviceUID", after, "field is immutable")
+    yield from _confinement_problems(change)
+
+
+def _confinement_problems(change: Change) -> Iterable[Problem]:
+    """Forbids switching between templateRef and an inline template once the instance has a namespace.
+
+    The two are deployed with different permissions in the cluster; a switch would mix their objects.
+    """
+    before, after = (bool(get_path(each, "spec.templateRef.name")) for each in (change.old, change.obj))
+    if get_path(change.old, "spec.clusterRef.namespace") and before != after:
+        chosen, other = ("spec.templateRef", "spec.template") if before else ("spec.template", "spec.templateRef")
+        reason = (
+            f"the virtual cluster already has a namespace, so it must keep {chosen}; "
+            f"to use {other}, delete it and create a new one"
+        )
+        yield Problem.forbidden("spec.templateRef.name" if after else other, reason)
+
+
+VIRTUAL_CLUSTER = Kind(
+    name="VirtualClusterInstance",
+    plural="virtualclusterinstances",
+    namespaced=True,
+    fields=VIRTUAL_CLUSTER_FIELDS,
+    description="A virtual cluster of a project, in a connected cluster.",
+    short_names=("vci",),
+    categories=(CATEGORY, "all"),
+    status_subresource=True,
+    columns=COLUMNS,
+    selectable=SELECTABLE,
+    sensitive=password_paths(VIRTUAL_CLUSTER_FIELDS),
+    write_only=password_paths(VIRTUAL_CLUSTER_FIELDS),
+    safe_siblings=password_independent_fields(VIRTUAL_CLUSTER_FIELDS),
+    encrypted=("spec.parameters",),
+    redact_derived=redact_instance,
+    redacted_paths=("status.virtualCluster",),
+    has_access_entries=True,
+    default=set_defaults,
+    check=check,
+    sensitivity=Sensitivity.NORMAL,
+)

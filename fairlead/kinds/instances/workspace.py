@@ -1,0 +1,133 @@
+"""DevPodWorkspaceInstance: a developer workspace of a project, executed by a runner."""
+
+from collections.abc import Iterable
+
+from fairlead.core.objects import get_path
+from fairlead.domain.password_parameters import redact_instance
+from fairlead.kinds.fields import (
+    ACCESS,
+    CATEGORY,
+    CLUSTER_REF,
+    CONDITIONS,
+    DESCRIPTION,
+    DISPLAY_NAME,
+    OBSERVED_GENERATION,
+    OWNER,
+    PARAMETER_PASSWORDS,
+    PARAMETER_VALUES,
+    RENDERED_PASSWORDS,
+    SLEEP_MODE,
+    TEMPLATE_HASH,
+    TEMPLATE_REF,
+    VERSIONED_REF,
+    owner_name,
+    owner_problems,
+    password_independent_fields,
+    password_paths,
+)
+from fairlead.kinds.instances.templates import WORKSPACE_TEMPLATE_SPEC
+from fairlead.registry import limits
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
+from fairlead.registry.names import dns_subdomain_errors
+from fairlead.registry.schema import boolean, enum, obj, open_object, string, timestamp, with_description
+
+SPEC = obj(
+    "Desired state of the workspace.",
+    displayName=DISPLAY_NAME,
+    description=DESCRIPTION,
+    owner=OWNER,
+    access=ACCESS,
+    templateRef=with_description(TEMPLATE_REF, "Template of the workspace. Mutually exclusive with template."),
+    template=with_description(WORKSPACE_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
+    parameters=PARAMETER_VALUES,
+    parameterSecrets=PARAMETER_PASSWORDS,
+    runnerRef=obj(
+        "The runner of the workspace.",
+        runner=string("Name of the runner. If empty, the server schedules the workspace. Immutable once set."),
+    ),
+    target=obj(
+        "Where the workspace runs, instead of a runner.",
+        cluster=obj("A connected cluster.", name=string("Name of the cluster.")),
+        virtualCluster=obj("A virtual cluster of the project.", name=string("Name of the virtual cluster.")),
+    ),
+    presetRef=with_description(VERSIONED_REF, "Preset that the workspace was created from."),
+    environmentRef=with_description(VERSIONED_REF, "Environment template of the workspace."),
+    preventWakeUpOnConnection=boolean("Do not wake up on SSH connections. Defaults to false."),
+)
+
+STATUS = obj(
+    "Observed state of the workspace. Written by the server and the runner.",
+    phase=enum("Phase of the workspace. Empty means Pending.", "", "Pending", "Ready", "Sleeping", "Failed"),
+    reason=string("Machine-readable reason for the phase."),
+    message=string("Human-readable reason for the phase.", max_length=limits.MESSAGE),
+    conditions=CONDITIONS,
+    observedGeneration=OBSERVED_GENERATION,
+    lastWorkspaceStatus=enum("Last status that the runner reported.", "", "NotFound", "Stopped", "Busy", "Running"),
+    instance=with_description(WORKSPACE_TEMPLATE_SPEC, "The rendered template of this workspace."),
+    templateHash=TEMPLATE_HASH,
+    renderedSecrets=RENDERED_PASSWORDS,
+    clusterRef=CLUSTER_REF,
+    resolvedTarget=open_object("Where the workspace actually runs."),
+    kubernetes=obj(
+        "State of its objects in the cluster, if it runs in one.",
+        podStatus=open_object("Kubernetes PodStatus of its pod."),
+        persistentVolumeClaimStatus=open_object("Kubernetes PersistentVolumeClaimStatus of its volume claim."),
+        lastTransitionTime=timestamp("When either of them last changed."),
+    ),
+    sleepModeConfig=SLEEP_MODE,
+    ignoreReconciliation=boolean("Controllers skip the workspace, as during a migration. Defaults to false."),
+)
+
+FIELDS = {"spec": SPEC, "status": STATUS}
+
+
+def preserve_runner(change: Change) -> None:
+    """Keeps the assigned runner if a PUT has an empty `runnerRef`, as manifests usually do."""
+    runner = get_path(change.old, "spec.runnerRef.runner")
+    if runner and not get_path(change.obj, "spec.runnerRef.runner"):
+        change.obj["spec"] = {**change.spec, "runnerRef": {"runner": runner}}
+
+
+def check(change: Change) -> Iterable[Problem]:
+    spec = change.spec
+    yield from owner_problems(spec)
+    if spec.get("templateRef") and spec.get("template"):
+        yield Problem.forbidden("spec.template", "spec.templateRef is set too; keep one of them")
+    if name := get_path(spec, "templateRef.name"):
+        yield from (Problem.invalid("spec.templateRef.name", name, fault) for fault in dns_subdomain_errors(name))
+    if get_path(spec, "target.cluster.name") and get_path(spec, "target.virtualCluster.name"):
+        yield Problem.forbidden("spec.target.virtualCluster", "spec.target.cluster is set too; keep one of them")
+    runner = get_path(spec, "runnerRef.runner")
+    if runner != (get_path(change.old, "spec.runnerRef.runner") or runner):
+        yield Problem.invalid("spec.runnerRef.runner", runner, "field is immutable once a runner has been set")
+
+
+WORKSPACE = Kind(
+    name="DevPodWorkspaceInstance",
+    plural="devpodworkspaceinstances",
+    namespaced=True,
+    fields=FIELDS,
+    description="A developer workspace in a project.",
+    short_names=("ws",),
+    categories=(CATEGORY, "all"),
+    status_subresource=True,
+    columns=(
+        Column("Phase", "status.phase", description="Pending, Ready, Sleeping or Failed."),
+        Column("Owner", owner_name, description="Owning user or team."),
+        Column("Template", "spec.templateRef.name", description="Template of the workspace."),
+        Column("Runner", "spec.runnerRef.runner", description="Runner of the workspace."),
+        Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
+        Column("Last Status", "status.lastWorkspaceStatus", description="Last status from the runner.", wide=True),
+    ),
+    selectable=("spec.owner.user", "spec.runnerRef.runner", "spec.templateRef.name", "status.phase"),
+    sensitive=password_paths(FIELDS),
+    write_only=password_paths(FIELDS),
+    safe_siblings=password_independent_fields(FIELDS),
+    encrypted=("spec.parameters",),
+    redact_derived=redact_instance,
+    redacted_paths=("status.instance",),
+    has_access_entries=True,
+    default=preserve_runner,
+    check=check,
+    sensitivity=Sensitivity.NORMAL,
+)

@@ -1,0 +1,91 @@
+"""Limits that a schema cannot express: the size of free-form values, and the length of map keys.
+
+A free-form field accepts any content, so it is limited as a whole: in bytes, values and nesting depth.
+`FreeformCheck.from_schema` finds these fields in a schema once; checking an object that has none of them takes a few
+lookups. The validation walk calls the functions below itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from fairlead.core.errors import Problem
+from fairlead.core.json import count_values, nesting_depth
+from fairlead.registry import limits
+from fairlead.registry.schema import Schema
+
+_PRESERVE_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
+
+SKIP_FREEFORM_CHECK = "x-bounded-elsewhere"
+"""Excludes a free-form field in a validator's copy of a schema. Used for metadata, which has its own validator."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreeformCheck:
+    """Which parts of a value to check: the value itself, if it is free-form or a map, and its fields and entries."""
+
+    is_freeform: bool = False
+    is_map: bool = False
+    fields: Mapping[str, FreeformCheck] = field(default_factory=dict)
+    items: FreeformCheck | None = None
+    """For every entry of a list or map."""
+
+    @staticmethod
+    def from_schema(schema: Schema) -> FreeformCheck | None:
+        """The check for a schema; None if it has nothing to check."""
+        if schema.get(_PRESERVE_UNKNOWN):
+            return None if schema.get(SKIP_FREEFORM_CHECK) else FreeformCheck(is_freeform=True)
+        found = {
+            name: guard
+            for name, each in schema.get("properties", {}).items()
+            if (guard := FreeformCheck.from_schema(each))
+        }
+        values = schema.get("additionalProperties")
+        inner = schema.get("items") or values
+        each = FreeformCheck.from_schema(inner) if isinstance(inner, dict) else None
+        is_map = isinstance(values, dict)
+        return FreeformCheck(is_map=is_map, fields=found, items=each) if found or each or is_map else None
+
+    def is_within_limits(self, value: Any) -> bool:
+        """Whether a value of the right type is within the limits."""
+        if self.is_freeform:
+            return freeform_problem(value) is None
+        if self.is_map and has_long_key(value):
+            return False
+        if self.items is not None:
+            inner = value.values() if isinstance(value, dict) else value
+            return all(self.items.is_within_limits(each) for each in inner or () if each is not None)
+        return not self.fields or all(
+            guard.is_within_limits(value[name]) for name, guard in self.fields.items() if value.get(name)
+        )
+
+
+def has_long_key(value: Mapping[str, Any]) -> bool:
+    return bool(value) and max(map(len, value)) > limits.KEY
+
+
+def long_key_problem(path: str) -> Problem:
+    return Problem(path, "FieldValueTooLong", f"Too long: keys may not be more than {limits.KEY} characters")
+
+
+def freeform_problem(value: Any) -> Problem | None:
+    """The problem with the size of a free-form value, if any. The caller sets the path."""
+    if not value:
+        return None
+    try:
+        text = orjson.dumps(value)
+    except orjson.JSONEncodeError:  # nested deeper than orjson can encode
+        return _nesting_problem()
+    if len(text) > limits.FREE_BYTES:
+        return Problem.too_long("", limits.FREE_BYTES)
+    if len(text) > 2 * limits.FREE_VALUES and (found := count_values(text, limits.FREE_VALUES)) > limits.FREE_VALUES:
+        return Problem.too_many("", found, limits.FREE_VALUES, "values")
+    return _nesting_problem() if nesting_depth(text, limits.FREE_DEPTH) > limits.FREE_DEPTH else None
+
+
+def _nesting_problem() -> Problem:
+    return Problem("", "FieldValueTooLong", f"Too long: may not be nested deeper than {limits.FREE_DEPTH} levels")

@@ -1,0 +1,126 @@
+"""Checks and prunes the body of a write, before any rule of the kind.
+
+A body whose kind, apiVersion, name or namespace does not match the URL is rejected with 400. Unknown and duplicate
+fields are dropped, dropped with a warning, or rejected, according to `fieldValidation`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem, truncate
+from fairlead.core.objects import Object, metadata
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.registry.kind import Kind
+from fairlead.registry.metadata import check_types, decode_error_message
+from fairlead.registry.validate import ValidationResult, Validator
+from fairlead.registry.validation_walk import LIMIT_REASONS
+from fairlead.registry.write_options import WriteOptions
+
+
+def check_type_meta(body: Any, kind: Kind) -> Object:
+    """The decoded body, if its apiVersion and kind are those of `kind`."""
+    if not isinstance(body, dict):
+        found = "nothing" if body is None else "a list" if isinstance(body, list) else "a single value"
+        raise _unrecognized(kind, f"the body is {found} where an object is expected")
+    sent_kind, sent_version = body.get("kind"), body.get("apiVersion")
+    if sent_kind == kind.name and sent_version == kind.api_version:
+        return body
+    if not sent_kind and kind.builtin:
+        body["kind"] = sent_kind = kind.name
+    if not sent_version and kind.builtin:
+        body["apiVersion"] = sent_version = kind.api_version
+    if not isinstance(sent_kind, str) or not sent_kind:
+        raise _unrecognized(kind, f"Object 'Kind' is missing; set `kind: {kind.name}`")
+    if not isinstance(sent_version, str) or not sent_version:
+        raise _unrecognized(kind, f"Object 'apiVersion' is missing; set `apiVersion: {kind.api_version}`")
+    if sent_version != kind.api_version:
+        raise BadRequest(
+            f"the API version in the data ({truncate(sent_version)}) does not match the expected API version "
+            f"({kind.api_version})"
+        )
+    if sent_kind != kind.name:
+        raise _wrong_kind(body, kind)
+    return body
+
+
+def _unrecognized(kind: Kind, reason: str) -> BadRequest:
+    return BadRequest(f"the object provided is unrecognized (must be of type {kind.name}): {reason}")
+
+
+def _wrong_kind(body: Object, kind: Kind) -> ApiError:
+    if kind.builtin:
+        return _unrecognized(kind, f'it is of kind "{truncate(body["kind"])}"')
+    meta = body.get("metadata")
+    name = meta.get("name") if isinstance(meta, dict) else ""
+    name = truncate(name) if isinstance(name, str) else ""
+    problem = Problem.invalid("kind", body["kind"], f"must be {kind.name}")
+    return Invalid.of(truncate(body["kind"]), kind.group, name, [problem])
+
+
+def check_name_and_namespace(obj: Object, kind: Kind, namespace: str, name: str = "") -> None:
+    """Compares the body's name and namespace with the URL's. A missing namespace is taken from the URL."""
+    meta = metadata(obj)
+    if name and not meta.get("name"):
+        raise BadRequest(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if name and meta["name"] != name:
+        raise BadRequest(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+    if not namespace:
+        meta.pop("namespace", None)
+    elif not meta.get("namespace"):
+        meta["namespace"] = namespace
+    elif meta["namespace"] != namespace:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+
+
+@dataclass(frozen=True, slots=True)
+class BodyContext:
+    """What is needed to check a body besides the body: its duplicate fields, and the stored object."""
+
+    duplicate_fields: Sequence[str] = ()
+    old: Object | None = None
+
+
+def prune_and_validate(
+    obj: Object, kind: Kind, validator: Validator, options: WriteOptions, context: BodyContext
+) -> list[Problem]:
+    """Prunes the object, handles unknown and duplicate fields, and returns the schema problems."""
+    unknown, duplicates = check_types(obj, kind, context.old), context.duplicate_fields
+    findings = validator.validate(obj, context.old)
+    if not (unknown or findings.unknown_fields or findings.problems or duplicates):
+        return []
+    warnings = [f'duplicate field "{path}"' for path in duplicates]
+    warnings += [f'unknown field "{path}"' for path in (*unknown, *findings.unknown_fields)]
+    if warnings and options.field_validation == "Strict":
+        listed = ", ".join(warnings[:MAX_PROBLEMS])
+        raise BadRequest(decode_error_message(kind, f"strict decoding error: {listed}"))
+    if options.field_validation == "Warn":
+        options.add_warnings(warnings)
+    problems = enforced_problems(findings.problems, options.user)
+    wrong = next((each for each in problems if each.reason not in LIMIT_REASONS), None)
+    if kind.builtin and wrong is not None:
+        raise BadRequest(decode_error_message(kind, str(wrong)))
+    return [*problems, *_unknown_field_problems(kind, findings)]
+
+
+def enforced_problems(problems: list[Problem], user: User) -> list[Problem]:
+    """The problems that lead to rejection. The server itself may exceed limits: it writes what it has observed
+    elsewhere, and a status that cannot be written would help no user."""
+    return [each for each in problems if each.reason not in LIMIT_REASONS] if user == CONTROLLER_USER else problems
+
+
+def _unknown_field_problems(kind: Kind, result: ValidationResult) -> Iterator[Problem]:
+    """Problems for unknown fields below `Kind.reject_unknown_under`: dropping a misspelt restriction would lift it."""
+    if result.has_more_unknown_fields:
+        for path in kind.reject_unknown_under:
+            yield Problem.forbidden(path, f"the object has more than {MAX_PROBLEMS} unknown fields; remove them")
+    for path in result.unknown_fields:
+        if any(path.startswith(f"{strict}.") for strict in kind.reject_unknown_under):
+            yield Problem.forbidden(path, "unknown field; without it, what it was meant to limit would be unlimited")
+
+
+def as_patch_error(error: BadRequest, options: WriteOptions) -> ApiError:
+    """For a patch, a result that cannot be decoded is a 422 instead of a 400: the patch itself was readable."""
+    if not options.is_patch:
+        return error
+    return Invalid.of("", "", "", [Problem("patch", "FieldValueInvalid", f"Invalid value: {error}")])

@@ -1,0 +1,295 @@
+"""Walks an object along its schema: prunes unknown fields, sets defaults, and reports problems with their paths.
+
+`registry/validate.py` starts it for objects that its compiled validator rejects. A body may have a million problems, so
+the walk stops after `MAX_PROBLEMS` per top-level field, plus one that shows that there are more. The limit is per field
+because problems of the status are ignored where the status is not written, and must not hide those of the spec.
+
+Limits are ratcheted: a value that exceeds one is accepted if the stored object had the same value, or a longer one. So
+objects stored before a limit existed can still be updated, and shortened step by step.
+
+The formats that are checked (base64, date-time) are also here, because the compiled validator uses the same functions.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from fairlead.core.body_errors import field_path
+from fairlead.core.errors import MAX_PROBLEMS, Problem
+from fairlead.core.objects import Object
+from fairlead.registry import limits
+from fairlead.registry.freeform_limits import SKIP_FREEFORM_CHECK, freeform_problem, has_long_key, long_key_problem
+from fairlead.registry.schema import Schema
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
+TIMESTAMP_CACHE_SIZE = 4_096
+"""Bounded, because clients choose the timestamps."""
+
+# Stricter than RFC 3339, which allows leap seconds, lower case and the year 0: `datetime` can parse all that matches.
+_TIMESTAMP = re.compile(r"[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _is_timestamp(text: str) -> bool:
+    """Cached: every write checks the same few timestamps of the metadata."""
+    return len(text) <= limits.TIME and _is_timestamp_cached(text)
+
+
+@lru_cache(TIMESTAMP_CACHE_SIZE)
+def _is_timestamp_cached(text: str) -> bool:
+    if not _TIMESTAMP.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+FORMATS: dict[str, Callable[[str], bool]] = {"byte": _is_base64, "date-time": _is_timestamp}
+FORMAT_MESSAGES: Mapping[str, str] = {
+    "byte": "must be base64, with the standard alphabet and padding",
+    "date-time": "must be an RFC 3339 timestamp, such as 2026-01-31T12:00:00Z",
+}
+INT_BOUNDS: Mapping[str, tuple[int, int]] = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+
+
+PRESERVE_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
+
+LIMIT_REASONS = frozenset({"FieldValueTooLong", "FieldValueTooMany"})
+"""The reasons of problems with size limits."""
+
+PathNode = tuple[Any, str | int] | None
+"""The path to a value as a linked list: the node of its parent, and its name or index there. None for the object
+itself."""
+
+_ABSENT = object()
+"""The previous value where there was none."""
+
+
+@dataclass(slots=True)
+class ValidationResult:
+    """The result of validating an object. Unknown fields and nulls have been removed from the object."""
+
+    unknown_fields: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    has_more_unknown_fields: bool = False
+    """There are more unknown fields than `unknown_fields` lists."""
+
+
+class SchemaWalk:
+    """One walk over an object. `has_ratcheted` is set if it accepted a value only because the stored object had it."""
+
+    __slots__ = ("_limit_freeform", "_max_problems", "has_ratcheted", "result")
+
+    def __init__(self, *, limit_freeform: bool) -> None:
+        self.result = ValidationResult()
+        self.has_ratcheted = False
+        self._limit_freeform = limit_freeform
+        self._max_problems = MAX_PROBLEMS + 1
+
+    def run(self, obj: Object, schema: Schema, before: Object | None) -> ValidationResult:
+        """Walks the whole object. `before` is the stored object, None for a new one."""
+        self._check_object(obj, schema, None, _ABSENT if before is None else before)
+        return self.result
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.result.problems) >= self._max_problems
+
+    def _add_problem(self, problem: Problem) -> None:
+        self.result.problems.append(problem)
+
+    def _check_value(self, value: Any, schema: Schema, node: PathNode, before: Any) -> None:
+        wanted = schema.get("type")
+        if value is None and schema.get("nullable"):
+            return
+        if wanted is None:
+            self._check_freeform(value, schema, node, before)
+        elif not is_type(value, wanted):
+            path, found = format_path(node), type_name(value)
+            self._add_problem(Problem.wrong_type(path, found, f'{path} in body must be of type {wanted}: "{found}"'))
+        elif wanted == "object":
+            self._check_object(value, schema, node, before)
+        elif wanted == "array":
+            self._check_list(value, schema, node, before)
+        elif wanted == "string":
+            self._check_string(value, schema, node, before)
+        elif wanted != "boolean":
+            self._check_number(value, schema, node)
+
+    def _check_object(self, value: Object, schema: Schema, node: PathNode, before: Any) -> None:
+        properties: dict[str, Schema] = schema.get("properties", {})
+        additional = schema.get("additionalProperties")
+        if (schema.get(PRESERVE_UNKNOWN) or additional is not None) and not self._check_map(
+            value, schema, node, before
+        ):
+            return
+        old = before if isinstance(before, dict) else {}
+        for name in list(value):
+            expected = properties.get(name, additional)
+            if expected is None:
+                if not schema.get(PRESERVE_UNKNOWN):
+                    self._prune_field(value, name, node)
+            elif value[name] is None and name in properties and not expected.get("nullable"):
+                del value[name]
+            else:
+                if node is None:
+                    self._max_problems = len(self.result.problems) + MAX_PROBLEMS + 1
+                self._check_value(value[name], expected, (node, name), old.get(name, _ABSENT))
+                if self._is_full and node is not None:
+                    return
+        for name, expected in properties.items():
+            if name not in value and "default" in expected:
+                value[name] = deepcopy(expected["default"])
+        for name in schema.get("required", ()):
+            if name not in value:
+                self._add_problem(Problem.required(format_path((node, name))))
+
+    def _prune_field(self, value: Object, name: str, node: PathNode) -> None:
+        """Removes an unknown field, and reports it unless there are too many."""
+        del value[name]
+        if len(self.result.unknown_fields) < MAX_PROBLEMS:
+            self.result.unknown_fields.append(format_path((node, name)))
+        else:
+            self.result.has_more_unknown_fields = True
+
+    def _check_map(self, value: Object, schema: Schema, node: PathNode, before: Any) -> bool:
+        """Checks the size of a map or free-form object. Returns False if it has too many entries, so its content is not
+        checked."""
+        most = schema.get("maxProperties")
+        if most is not None and len(value) > most and self._is_new_violation(value, before):
+            self._add_problem(Problem.too_many(format_path(node), len(value), most))
+            return False
+        if (
+            self._limit_freeform
+            and not schema.get(PRESERVE_UNKNOWN)
+            and has_long_key(value)
+            and self._is_new_violation(value, before)
+        ):
+            self._add_problem(long_key_problem(format_path(node)))
+        self._check_freeform(value, schema, node, before)
+        return True
+
+    def _check_freeform(self, value: Any, schema: Schema, node: PathNode, before: Any) -> None:
+        if self._limit_freeform and schema.get(PRESERVE_UNKNOWN) and not schema.get(SKIP_FREEFORM_CHECK):
+            problem = freeform_problem(value)
+            if problem is not None and value == before:
+                self.has_ratcheted = True
+            elif problem is not None:
+                self._add_problem(replace(problem, field=format_path(node)))
+
+    def _is_new_violation(self, value: Any, before: Any) -> bool:
+        """Whether a value that exceeds a limit is neither the stored one nor a shorter version of it."""
+        is_new: bool = value != before and not _is_shorter(value, before)
+        self.has_ratcheted = self.has_ratcheted or not is_new
+        return is_new
+
+    def _check_list(self, value: list[Any], schema: Schema, node: PathNode, before: Any) -> None:
+        most, items = schema.get("maxItems"), schema["items"]
+        if most is not None and len(value) > most and self._is_new_violation(value, before):
+            self._add_problem(Problem.too_many(format_path(node), len(value), most))
+            return
+        plain = _plain_string_limit(items)
+        old = before if isinstance(before, list) else ()
+        for index, item in enumerate(value):
+            if type(item) is str and len(item) <= plain:
+                continue  # fast path: nearly all entries of long lists
+            self._check_value(item, items, (node, index), old[index] if index < len(old) else _ABSENT)
+            if self._is_full:
+                return
+
+    def _check_string(self, value: str, schema: Schema, node: PathNode, before: Any) -> None:
+        """Checks a string. Messages do not quote it: it may be a password that was pasted into a base64 field."""
+        longest, format = schema.get("maxLength"), schema.get("format", "")
+        if longest is not None and len(value) > longest:
+            if self._is_new_violation(value, before):
+                self._add_problem(Problem.too_long(format_path(node), longest, "characters"))
+        elif "enum" in schema and value not in schema["enum"]:
+            self._add_problem(Problem.unsupported(format_path(node), value, schema["enum"]))
+        elif format in FORMATS and not FORMATS[format](value):
+            self._add_problem(
+                Problem(format_path(node), "FieldValueInvalid", f"Invalid value: {FORMAT_MESSAGES[format]}")
+            )
+
+    def _check_number(self, value: float, schema: Schema, node: PathNode) -> None:
+        low, high = number_bounds(schema)
+        path = format_path(node)
+        if low is not None and value < low:
+            self._add_problem(Problem.invalid(path, value, f"{path} in body should be greater than or equal to {low}"))
+        if high is not None and value > high:
+            self._add_problem(Problem.invalid(path, value, f"{path} in body should be less than or equal to {high}"))
+
+
+def _is_shorter(value: Any, before: Any) -> bool:
+    return type(value) is type(before) and len(value) < len(before)
+
+
+def number_bounds(schema: Schema) -> tuple[int | None, int | None]:
+    """The minimum and maximum, from the format and from the schema."""
+    least, most = INT_BOUNDS.get(schema.get("format", ""), (None, None))
+    low, high = schema.get("minimum", least), schema.get("maximum", most)
+    if least is not None and low is not None:
+        low = max(least, low)
+    if most is not None and high is not None:
+        high = min(most, high)
+    return low, high
+
+
+def _plain_string_limit(schema: Schema) -> int:
+    """The length up to which a string needs no further check; -1 if each string must be checked."""
+    if schema.get("type") != "string" or "enum" in schema or schema.get("format") in FORMATS:
+        return -1
+    longest: int = schema.get("maxLength", 2**63)
+    return longest
+
+
+def format_path(node: PathNode) -> str:
+    """The path as shown in messages. A long path is truncated."""
+    steps: list[str | int] = []
+    while node is not None:
+        node, step = node
+        steps.append(step)
+    path = ""
+    for step in reversed(steps):
+        path = field_path(path, step)
+    return path
+
+
+def is_type(value: Any, expected: str) -> bool:
+    """Whether a value has a type, given by its OpenAPI name."""
+    match expected:
+        case "string":
+            return isinstance(value, str)
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case _:
+            return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def type_name(value: Any) -> str:
+    """The OpenAPI name of a value's type."""
+    for name in ("string", "object", "array", "boolean", "integer", "number"):
+        if is_type(value, name):
+            return name
+    return "null"

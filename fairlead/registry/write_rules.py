@@ -1,0 +1,147 @@
+"""Rules for updates and deletes of any kind: versions, status, immutable fields, finalizers and deletionTimestamp."""
+
+from fairlead.core.errors import Conflict, Invalid, Problem
+from fairlead.core.objects import Object, deep_copy, get_path, json_equal, metadata
+from fairlead.registry.kind import Change, Kind
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
+
+FOREGROUND_FINALIZER = "foregroundDeletion"
+ORPHAN_FINALIZER = "orphan"
+_POLICY_FINALIZER = {"Foreground": FOREGROUND_FINALIZER, "Orphan": ORPHAN_FINALIZER}
+
+
+def has_finalizers(obj: Object, kind: Kind) -> bool:
+    """Whether the object has finalizers left, which block its removal."""
+    return any(get_path(obj, path) for path in kind.finalizer_paths)
+
+
+def is_deletion_complete(obj: Object, kind: Kind) -> bool:
+    """Whether the object is marked as deleted and has no finalizers left."""
+    return "deletionTimestamp" in metadata(obj) and not has_finalizers(obj, kind)
+
+
+def is_removal(change: Change) -> bool:
+    """Whether the change removes the object from the store."""
+    if change.verb == "update":
+        return is_deletion_complete(change.obj, change.kind)
+    return change.verb == "delete" and not has_finalizers(change.obj, change.kind)
+
+
+def mark_deleted(old: Object, kind: Kind, delete_options: DeleteOptions, now: str) -> Object | None:
+    """The object marked as deleted, or None if it can be removed at once."""
+    new = deep_copy(old)
+    meta = metadata(new)
+    finalizers = [
+        each for each in meta.get("finalizers") or () if each not in _replaced_finalizers(delete_options.propagation)
+    ]
+    wanted = _POLICY_FINALIZER.get(delete_options.propagation)
+    if wanted and wanted not in finalizers:
+        finalizers.append(wanted)
+    if finalizers:
+        meta["finalizers"] = finalizers
+    else:
+        meta.pop("finalizers", None)
+    if not has_finalizers(new, kind):
+        return None
+    if "deletionTimestamp" not in meta:
+        meta["deletionTimestamp"] = now
+        meta["deletionGracePeriodSeconds"] = 0
+        if "generation" in meta:
+            meta["generation"] += 1
+        if kind.on_delete is not None:
+            kind.on_delete(new)
+    return new
+
+
+def _replaced_finalizers(propagation: str) -> frozenset[str]:
+    """The finalizers of an earlier delete that an explicit propagation policy replaces."""
+    return frozenset({FOREGROUND_FINALIZER, ORPHAN_FINALIZER}) if propagation else frozenset()
+
+
+def check_preconditions(old: Object, kind: Kind, delete_options: DeleteOptions) -> None:
+    meta = metadata(old)
+    if delete_options.uid and delete_options.uid != meta["uid"]:
+        reason = (
+            f"the UID in the precondition ({delete_options.uid}) does not match the UID in record ({meta['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise Conflict.of(kind.name, kind.group, meta["name"], reason)
+    if delete_options.resource_version and delete_options.resource_version != meta["resourceVersion"]:
+        reason = (
+            f"the ResourceVersion in the precondition ({delete_options.resource_version}) does not match the "
+            "ResourceVersion "
+            f"in record ({meta['resourceVersion']}). The object might have been modified"
+        )
+        raise Conflict.of(kind.name, kind.group, meta["name"], reason)
+
+
+# --- update rules ---
+# Rules for every update besides the kind's own: versions, separation of the status, immutable fields.
+#
+# `registry/resource.py` calls these on updates and patches. They depend only on the old and the new object, so they
+# can run in a thread.
+
+
+MODIFIED_MESSAGE = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def check_uid_and_version(kind: Kind, old: Object, new: Object, options: WriteOptions) -> None:
+    """Rejects a change to an object with another uid, or to an older version of this one."""
+    before, after = metadata(old), metadata(new)
+    if after.get("uid") and after["uid"] != before["uid"]:
+        if options.is_patch:
+            problem = Problem.invalid("metadata.uid", after["uid"], "field is immutable")
+            raise Invalid.of(kind.name, kind.group, before["name"], [problem])
+        reason = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: {before['uid']}"
+        raise Conflict.of(kind.plural, kind.group, before["name"], reason)
+    version = after.get("resourceVersion")
+    if not version and not kind.allows_unconditional_update:
+        problem = Problem.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise Invalid.of(kind.plural, kind.group, before["name"], [problem])
+    if version and version != before["resourceVersion"]:
+        raise Conflict.of(kind.plural, kind.group, before["name"], MODIFIED_MESSAGE)
+
+
+def separate_status(kind: Kind, old: Object, new: Object, subresource: str) -> None:
+    """For kinds with a status subresource: /status changes only the status, and other writes do not change it."""
+    if subresource == "status":
+        status = new.get("status")
+        managed = metadata(new).get("managedFields")
+        new.clear()
+        new.update(deep_copy(old))
+        new.pop("status", None)
+        if status is not None:
+            new["status"] = status
+        if managed is not None:
+            metadata(new)["managedFields"] = managed
+    elif kind.status_subresource:
+        if old.get("status"):
+            new["status"] = old["status"]
+        elif "status" in new:
+            new["status"] = {}
+
+
+def relevant_problems(kind: Kind, problems: list[Problem], subresource: str = "") -> list[Problem]:
+    """The problems in the part that this write changes: the status for /status, everything else otherwise."""
+    if not problems or (subresource != "status" and not kind.status_subresource):
+        return problems
+    return [each for each in problems if (each.field.partition(".")[0] == "status") == (subresource == "status")]
+
+
+def immutable_problems(kind: Kind, old: Object, new: Object) -> list[Problem]:
+    """A problem for each immutable field that has changed."""
+    values = [(path, get_path(old, path), get_path(new, path)) for path in kind.immutable]
+    return [
+        Problem.invalid(path, after, "field is immutable")
+        for path, before, after in values
+        if before is not None and before != after
+    ]
+
+
+def is_same_spec(old: Object, new: Object) -> bool:
+    """Whether the desired state is the same: everything but metadata and status."""
+    if old.get("spec") != new.get("spec"):
+        return False
+    ignored = ("metadata", "status")
+    before, after = ({name: value for name, value in each.items() if name not in ignored} for each in (old, new))
+    return json_equal(before, after)

@@ -1,0 +1,159 @@
+"""Actions: virtual kinds that are not persisted (such as reviews), and subresources with custom behaviour.
+
+`verbs.py` passes on every call that a kind declares as an action: the kind is not persisted, or the subresource is one
+of `Kind.actions`. This module reads, validates and prunes the body as for a create, and renders the result. The result
+comes from a handler, which `app` registers for each path.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from fairlead.core.call import Call, Reply, RequestInfo
+from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
+from fairlead.core.errors import MAX_PROBLEMS, Invalid, MethodNotAllowed, NotFound, Unauthorized
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from fairlead.registry import metadata, request_body
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Change, Kind
+from fairlead.registry.validate import Validator
+from fairlead.registry.write_options import WriteOptions
+from fairlead.server.api import query_options
+from fairlead.server.api.content import negotiate, read_object, render, wants_pretty
+
+ActionPath = tuple[str, str, str]
+"""Group, plural and subresource. The subresource is empty for a virtual kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRequest:
+    """A request for an action. `kind` is the kind of `body`, and of the response.
+
+    The body is validated, and has no unknown fields and no status. It is empty for a `get`. `namespace` and `name` are
+    those of the path.
+    """
+
+    user: User
+    kind: Kind
+    verb: str
+    namespace: str
+    name: str
+    body: Object
+    dry_run: bool
+    call: Call
+
+
+ActionHandler = Callable[[ActionRequest], Awaitable[Object | bytes | Reply]]
+"""Returns an object, encoded JSON, or a Reply if it needs more control. Raises NotFound if the object in the path does
+not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ActionRoute:
+    """One action: its verbs, kind and handler."""
+
+    verbs: tuple[str, ...]
+    kind: Kind
+    validator: Validator
+    handler: ActionHandler
+
+
+class Actions:
+    """All actions. Raises ValueError unless declared actions and handlers match exactly."""
+
+    def __init__(self, catalog: Catalog, handlers: Mapping[ActionPath, ActionHandler]) -> None:
+        declared = {path: action for kind in catalog.kinds for path, action in _declared_actions(kind)}
+        unmatched = sorted("/".join(filter(None, path)) for path in declared.keys() ^ handlers.keys())
+        if unmatched:
+            raise ValueError(f"actions without a handler, or handlers without an action: {', '.join(unmatched)}")
+        self._routes = {
+            path: _ActionRoute(verbs, kind, Validator(kind.schema()), handlers[path])
+            for path, (verbs, kind) in declared.items()
+        }
+
+    async def __call__(self, call: Call, kind: Kind) -> Reply:
+        target = call.target
+        route = self._routes.get((kind.group, kind.plural, target.subresource))
+        if route is None or not _is_valid_path(kind, target):
+            raise NotFound("the server could not find the requested resource")
+        if target.verb not in route.verbs:
+            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+        return await _build_reply(call, await route.handler(await _build_request(call, route)))
+
+
+def is_action(kind: Kind, target: RequestInfo) -> bool:
+    """Whether a call is handled by `Actions` instead of the verbs."""
+    return not kind.persisted or any(action.name == target.subresource for action in kind.actions)
+
+
+def _declared_actions(kind: Kind) -> Iterator[tuple[ActionPath, tuple[tuple[str, ...], Kind]]]:
+    """The actions of a kind: path, verbs, and the kind of request and response bodies."""
+    if not kind.persisted:
+        yield (kind.group, kind.plural, ""), (kind.verbs, kind)
+    for action in kind.actions:
+        yield (kind.group, kind.plural, action.name), (action.verbs, action.kind or kind)
+
+
+def _is_valid_path(kind: Kind, target: RequestInfo) -> bool:
+    """Whether the path fits: an action subresource needs a name, a virtual kind has none."""
+    return bool(target.name) == bool(target.subresource) and bool(target.namespace) == kind.namespaced
+
+
+async def _build_request(call: Call, route: _ActionRoute) -> ActionRequest:
+    user, target, kind = call.user, call.target, route.kind
+    if user is None:
+        raise Unauthorized
+    if target.verb == "get":
+        return ActionRequest(user, kind, target.verb, target.namespace, target.name, {}, False, call)
+    options = query_options.write_options(call, user)
+    body = await _read_body(call, kind, route.validator, options)
+    return ActionRequest(user, kind, target.verb, target.namespace, target.name, body, options.dry_run, call)
+
+
+async def _read_body(call: Call, kind: Kind, validator: Validator, options: WriteOptions) -> Object:
+    """The validated body. It is optional for subresources."""
+    target = call.target
+    sent, duplicates = await read_object(call, kind.name, optional=bool(target.subresource))
+    if sent is None and target.subresource:
+        sent = {"apiVersion": kind.api_version, "kind": kind.name}
+    size, arguments = call.body_size, (sent, call.target, kind, validator, options, duplicates)
+    return (
+        _validate_body(*arguments)
+        if size <= LARGE_JSON_BYTES
+        else await COMPUTE_POOL.run(size, _validate_body, *arguments)
+    )
+
+
+def _validate_body(
+    body: Any, target: RequestInfo, kind: Kind, validator: Validator, options: WriteOptions, duplicates: Sequence[str]
+) -> Object:
+    obj = request_body.check_type_meta(body, kind)
+    problems = request_body.prune_and_validate(obj, kind, validator, options, request_body.BodyContext(duplicates))
+    obj.pop("status", None)
+    request_body.check_name_and_namespace(obj, kind, target.namespace)
+    metadata.drop_empty(obj["metadata"])
+    change = Change("create", kind, options.user, None, obj, target.subresource, options.dry_run)
+    if not problems:
+        kind.default(change)
+        problems = list(islice(kind.check(change), 10 * MAX_PROBLEMS))
+    options.add_warnings(change.warnings)
+    if problems:
+        # kube-apiserver omits the kind for its built-in kinds, so match that.
+        raise Invalid.of("" if kind.builtin else kind.name, kind.group, target.name, problems)
+    return obj
+
+
+async def _build_reply(call: Call, answer: Object | bytes | Reply) -> Reply:
+    """Renders a result. There is no Table of it, so the whole object is sent even if a Table was requested."""
+    if isinstance(answer, Reply):
+        return answer
+    media_type = negotiate(call.headers.get("accept", "")).media_type
+    body = answer if isinstance(answer, bytes) else orjson.dumps(answer)
+    status = 201 if call.target.verb == "create" else 200
+    size, arguments = len(body), (body, media_type, wants_pretty(call))
+    body = render(*arguments) if size <= LARGE_YAML_BYTES else await COMPUTE_POOL.run(size, render, *arguments)
+    return Reply(status, body, media_type)

@@ -1,0 +1,214 @@
+"""Content negotiation: the Accept header, request bodies (JSON, YAML, protobuf), and responses in JSON or YAML.
+
+Handlers return encoded JSON. It is decoded only if the client asks for another representation.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from fairlead.core import json, yaml
+from fairlead.core.body_errors import MAX_VALUES, Malformed
+from fairlead.core.call import Call
+from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
+from fairlead.core.errors import BadRequest, NotAcceptable, TooLarge, UnsupportedMediaType
+from fairlead.server.api import protobuf
+
+MAX_ACCEPT_ENTRIES = 100
+MAX_CACHED_ACCEPT_LENGTH = 1_024
+"""Longer headers are not cached, as clients choose them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaRange:
+    """One entry of an Accept header. `kind`, `group` and `version` are its parameters `as`, `g` and `v`."""
+
+    media_type: str
+    kind: str = ""
+    group: str = ""
+    version: str = ""
+    quality: float = 1.0
+
+    def matches(self, media_type: str) -> bool:
+        return self.media_type in (media_type, "*/*", f"{media_type.partition('/')[0]}/*")
+
+
+def parse_accept(accept: str) -> Sequence[MediaRange]:
+    """The entries of an Accept header by quality, cached: clients send the same few headers again and again."""
+    return _parse_accept_cached(accept) if len(accept) <= MAX_CACHED_ACCEPT_LENGTH else _parse_accept(accept)
+
+
+def _parse_accept(accept: str) -> Sequence[MediaRange]:
+    entries = (accept or "*/*").split(",", MAX_ACCEPT_ENTRIES)[:MAX_ACCEPT_ENTRIES]
+    parsed = [_parse_media_range(entry) for entry in entries if entry.strip()]
+    return tuple(sorted((item for item in parsed if item.quality > 0), key=lambda item: -item.quality))
+
+
+_parse_accept_cached = lru_cache(maxsize=512)(_parse_accept)
+
+
+def _parse_media_range(entry: str) -> MediaRange:
+    media_type, *parameters = (part.strip() for part in entry.split(";"))
+    named = dict(part.split("=", 1) for part in parameters if "=" in part)
+    return MediaRange(
+        media_type.lower(),
+        named.get("as", ""),
+        named.get("g", ""),
+        named.get("v", ""),
+        _parse_quality(named.get("q", "1")),
+    )
+
+
+def _parse_quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def negotiate_media_type(accept: str, media_types: Iterable[str]) -> str:
+    """The best of `media_types` for an Accept header, ignoring entries with `as`; empty if there is none."""
+    offered = tuple(media_types)
+    for media_range in parse_accept(accept):
+        if not media_range.kind:
+            for media_type in offered:
+                if media_range.matches(media_type):
+                    return media_type
+    return ""
+
+
+JSON = "application/json"
+YAML = "application/yaml"
+_OFFERED = (JSON, YAML)
+_META_GROUP = "meta.k8s.io"
+_VIEWS = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
+_PRETTY_AGENTS = ("curl/", "Wget/", "Mozilla/")
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """The negotiated representation: media type, and view such as `Table` (empty for the object itself)."""
+
+    media_type: str = JSON
+    view: str = ""
+
+
+def negotiate(accept: str) -> Representation:
+    """The representation for an Accept header. Raises NotAcceptable if none is supported."""
+    return _negotiate_cached(accept) if len(accept) <= MAX_CACHED_ACCEPT_LENGTH else _negotiate(accept)
+
+
+def _negotiate(accept: str) -> Representation:
+    for media_range in parse_accept(accept):
+        for media_type in _OFFERED:
+            if not media_range.matches(media_type):
+                continue
+            if not media_range.kind:
+                return Representation(media_type)
+            if media_range.kind in _VIEWS and media_range.group == _META_GROUP and media_range.version == "v1":
+                return Representation(media_type, media_range.kind)
+    raise NotAcceptable(f"only the following media types are accepted: {', '.join(_OFFERED)}")
+
+
+_negotiate_cached = lru_cache(maxsize=512)(_negotiate)
+
+
+def error_media_type(accept: str) -> str:
+    """The media type of errors: YAML if the client asked for it, otherwise JSON, even if it is not acceptable."""
+    return negotiate_media_type(accept, _OFFERED) or JSON
+
+
+def wants_pretty(call: Call) -> bool:
+    """Whether to indent: by the parameter `pretty`, or by default for curl, wget and browsers."""
+    if call.query and "pretty" in call.query:
+        return call.parameter("pretty").lower() not in ("0", "false")
+    return call.headers.get("user-agent", "").startswith(_PRETTY_AGENTS)
+
+
+def render(body: bytes, media_type: str, pretty: bool) -> bytes:
+    """Converts encoded JSON to YAML or to indented JSON, as requested."""
+    if media_type == YAML:
+        return yaml.encode(orjson.loads(body))
+    if pretty:
+        return json.encode_pretty(orjson.loads(body))
+    return body
+
+
+def media_type_of(call: Call) -> str:
+    """The media type of the request body, without parameters."""
+    return call.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def read_raw(call: Call) -> bytes:
+    """The raw body. Compressed bodies are rejected, because of decompression bombs."""
+    encoding = call.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise UnsupportedMediaType(
+            f'Content-Encoding "{encoding}" is not supported for request bodies; send the body uncompressed'
+        )
+    body = await call.read_body()
+    call.body_size = len(body)
+    return body
+
+
+async def read_object(call: Call, expected: str, *, optional: bool = False) -> tuple[Any, Sequence[str]]:
+    """The decoded body, and the paths of its duplicate keys. `expected` is the kind, for error messages."""
+    media_type = media_type_of(call)
+    body = await read_raw(call)
+    if optional and not body:
+        return None, ()
+    if media_type not in _DECODERS:
+        known = ", ".join(filter(None, _DECODERS))
+        raise UnsupportedMediaType(
+            f"the body of the request was in an unknown format - accepted media types include: {known}"
+        )
+    decode, is_yaml = _DECODERS[media_type], media_type == YAML
+    if is_yaml:
+        call.body_size = yaml.expanded_size(body)
+    try:
+        if call.body_size <= (LARGE_YAML_BYTES if is_yaml else LARGE_JSON_BYTES):
+            return decode(body)
+        return await COMPUTE_POOL.run(call.body_size, decode, body)
+    except BadRequest as error:
+        raise BadRequest(f"the object provided is unrecognized (must be of type {expected}): {error}") from None
+
+
+def check_value_count(body: bytes) -> None:
+    """Rejects JSON with too many values, before it is decoded."""
+    if json.has_too_many_values(body):
+        raise TooLarge(f"Request entity too large: more than {MAX_VALUES} values; split it into several objects")
+
+
+def parse_json(body: bytes) -> tuple[Any, Sequence[str]]:
+    check_value_count(body)
+    try:
+        value = json.decode(body)
+        return value, json.find_duplicate_keys(body, value)
+    except Malformed as error:
+        raise BadRequest(f"the body is not valid JSON: {error}") from None
+
+
+def parse_yaml(body: bytes) -> tuple[Any, Sequence[str]]:
+    try:
+        return yaml.decode(body)
+    except Malformed as error:
+        raise BadRequest(f"the body is not valid YAML: {error}") from None
+
+
+def _parse_protobuf(body: bytes) -> tuple[Any, Sequence[str]]:
+    try:
+        return protobuf.decode(body), ()
+    except Malformed as error:
+        raise BadRequest(f"the body is not valid protobuf: {error}") from None
+
+
+_DECODERS: dict[str, Callable[[bytes], tuple[Any, Sequence[str]]]] = {
+    "": parse_json,
+    JSON: parse_json,
+    YAML: parse_yaml,
+    protobuf.MEDIA_TYPE: _parse_protobuf,
+}
+"""Decoders by media type. Without a Content-Type, a body is JSON."""

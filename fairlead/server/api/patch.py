@@ -1,0 +1,74 @@
+"""Patch bodies: the media type selects the type of patch, and the body becomes a function that edits the old object.
+
+The body of an apply patch is a configuration in YAML or JSON, which the registry merges by field ownership.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from fairlead.core import json, yaml
+from fairlead.core.body_errors import Malformed
+from fairlead.core.call import Call
+from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
+from fairlead.core.errors import BadRequest, UnsupportedMediaType
+from fairlead.core.objects import Object
+from fairlead.registry.patching import json_patch, merge_patch, strategic_merge
+from fairlead.registry.patching.merge_schema import MergeSchema
+from fairlead.registry.resource import Edit
+from fairlead.server.api.content import check_value_count, media_type_of, parse_json, read_raw
+
+_APPLY = "application/apply-patch+yaml"
+_STRATEGIC = "application/strategic-merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
+_PATCH_FUNCTIONS: dict[str, Callable[[Object, Any], Any]] = {
+    _JSON_PATCH: json_patch.apply,
+    "application/merge-patch+json": merge_patch.apply,
+}
+_PATCH_MEDIA_TYPES = (*_PATCH_FUNCTIONS, _STRATEGIC, _APPLY)
+
+
+def is_apply_patch(call: Call) -> bool:
+    """Whether this is a server-side apply. Raises UnsupportedMediaType if the body is not a patch."""
+    media_type = media_type_of(call)
+    if media_type not in _PATCH_MEDIA_TYPES:
+        raise UnsupportedMediaType(
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{', '.join(_PATCH_MEDIA_TYPES)}"
+        )
+    return media_type == _APPLY
+
+
+async def read_patch(call: Call, merge_schema: MergeSchema) -> tuple[Edit, Sequence[str]]:
+    """Returns the edit of a patch, and the duplicate keys of its body. `merge_schema` defines how lists merge."""
+    media_type = media_type_of(call)
+    raw = await read_raw(call)
+    size = len(raw)
+    body, duplicates = parse_json(raw) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, parse_json, raw)
+    if media_type == _JSON_PATCH and json_patch.has_copy_operation(body):
+        call.body_size += json_patch.MAX_COPIED_BYTES
+    patch = _PATCH_FUNCTIONS.get(media_type) or partial(strategic_merge.apply, schema=merge_schema)
+    return lambda old: patch(old, body), duplicates
+
+
+async def read_apply_configuration(call: Call) -> tuple[Any, Sequence[str]]:
+    """Returns the configuration to apply, and its duplicate keys. Tries JSON first, which nearly all clients send."""
+    body = await read_raw(call)
+    call.body_size = size = yaml.expanded_size(body)
+    if size <= (LARGE_JSON_BYTES if body.startswith(b"{") else LARGE_YAML_BYTES):
+        return _parse_configuration(body)
+    return await COMPUTE_POOL.run(size, _parse_configuration, body)
+
+
+def _parse_configuration(body: bytes) -> tuple[Any, Sequence[str]]:
+    if body.lstrip().startswith(b"{"):
+        check_value_count(body)
+        try:
+            value = json.decode(body)
+            return value, json.find_duplicate_keys(body, value)
+        except Malformed:
+            pass  # YAML flow mappings start with a brace as well
+    try:
+        return yaml.decode(body)
+    except Malformed as error:
+        raise BadRequest(f"error decoding patch: error converting YAML to JSON: {error}") from None

@@ -1,0 +1,262 @@
+"""Parses query parameters into options. Error messages match those of Kubernetes."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairlead.core.call import Call
+from fairlead.core.errors import BadRequest, Invalid, Problem, quote_value, truncate
+from fairlead.core.user import User
+from fairlead.registry import limits
+from fairlead.registry.kind import Kind
+from fairlead.registry.list import ListQuery
+from fairlead.registry.selectors import EVERYTHING, Requirement, Selector, parse_fields, parse_labels
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
+from fairlead.server.api.routing import parse_bool_param
+
+_META_GROUP = "meta.k8s.io"
+_VERSION_MATCHES = ("Exact", "NotOlderThan", "")
+_PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan", "nil")
+_FIELD_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+_MAX_MANAGER_LENGTH = 128
+_OPTION_KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+DELETE_OPTIONS = "DeleteOptions"
+INCLUDE_METADATA = "Metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchQuery:
+    """The options of a watch.
+
+    `version` is the resourceVersion to start from (None: unset or 0). `send_initial_events` starts with synthetic ADDED
+    events, and `initial_events_bookmark` ends them with an annotated bookmark.
+    """
+
+    selector: Selector
+    version: int | None
+    send_initial_events: bool
+    initial_events_bookmark: bool
+    allow_bookmarks: bool
+    timeout_seconds: int
+    include_object: str = INCLUDE_METADATA
+    """The `includeObject` of Table rows."""
+
+
+def include_object(call: Call) -> str:
+    """The parameter `includeObject`: how much of each object a Table row contains."""
+    include = call.parameter("includeObject") or INCLUDE_METADATA
+    if include not in ("None", INCLUDE_METADATA, "Object"):
+        raise BadRequest(f'includeObject must be None, Metadata or Object, not "{include}"')
+    return include
+
+
+def parse_selector(call: Call, kind: Kind) -> Selector:
+    """The parameters `labelSelector` and `fieldSelector`."""
+    if not call.query:
+        return EVERYTHING
+    allowed = ("metadata.name", *(("metadata.namespace",) if kind.namespaced else ()), *kind.selectable)
+    labels, fields = call.parameter("labelSelector"), call.parameter("fieldSelector")
+    return Selector(parse_labels(labels), _to_stored_fields(kind, parse_fields(fields, allowed)))
+
+
+def _to_stored_fields(kind: Kind, fields: tuple[Requirement, ...]) -> tuple[Requirement, ...]:
+    """Maps field selectors to the names of the stored fields."""
+    if kind.conversion is None:
+        return fields
+    names = kind.conversion.field_names
+    return tuple(replace(field, key=names.get(field.key, field.key)) for field in fields)
+
+
+def list_query(call: Call, kind: Kind) -> ListQuery:
+    if not call.query:
+        return ListQuery()
+    version, match = call.parameter("resourceVersion"), call.parameter("resourceVersionMatch")
+    if parse_bool_param(call.parameter("sendInitialEvents"), present="sendInitialEvents" in call.query):
+        _raise_if_invalid(
+            "ListOptions", [Problem.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")]
+        )
+    _raise_if_invalid("ListOptions", _match_problems(version, match))
+    limit = max(0, parse_integer(call, "limit"))
+    number = parse_resource_version(version) if version else None
+    exact = match == "Exact" or (not match and limit > 0 and bool(number))
+    return ListQuery(parse_selector(call, kind), limit, call.parameter("continue"), number, exact)
+
+
+def _match_problems(version: str, match: str) -> list[Problem]:
+    if match not in _VERSION_MATCHES:
+        return [Problem.unsupported("resourceVersionMatch", match, _VERSION_MATCHES)]
+    if match and not version:
+        reason = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        return [Problem.forbidden("resourceVersionMatch", reason)]
+    if match == "Exact" and version == "0":
+        return [
+            Problem.forbidden(
+                "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            )
+        ]
+    return []
+
+
+def watch_query(call: Call, kind: Kind) -> WatchQuery:
+    version, match = call.parameter("resourceVersion"), call.parameter("resourceVersionMatch")
+    is_set = "sendInitialEvents" in call.query
+    marked = parse_bool_param(call.parameter("sendInitialEvents"), present=is_set)
+    _raise_if_invalid("ListOptions", _initial_events_problems(match, is_set))
+    bookmarks = parse_bool_param(call.parameter("allowWatchBookmarks"), present="allowWatchBookmarks" in call.query)
+    return WatchQuery(
+        parse_selector(call, kind),
+        parse_resource_version(version) if version not in ("", "0") else None,
+        send_initial_events=marked or (not is_set and version in ("", "0")),
+        initial_events_bookmark=marked,
+        allow_bookmarks=bookmarks,
+        timeout_seconds=parse_integer(call, "timeoutSeconds"),
+        include_object=include_object(call),
+    )
+
+
+def _initial_events_problems(match: str, is_set: bool) -> list[Problem]:
+    if not is_set:
+        reason = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        return [Problem.forbidden("resourceVersionMatch", reason)] if match else []
+    if match == "NotOlderThan":
+        return []
+    reason = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+    problems = [Problem.forbidden("resourceVersionMatch", reason)]
+    if match:
+        problems.append(Problem.unsupported("resourceVersionMatch", match, ("NotOlderThan",)))
+    return problems
+
+
+def write_options(call: Call, user: User, *, is_apply: bool = False) -> WriteOptions:
+    """The options of a create, update or patch. `is_apply` is for server-side apply."""
+    if call.query or is_apply:
+        _raise_if_invalid(_OPTION_KINDS[call.target.verb], _write_problems(call, is_apply))
+    return WriteOptions(
+        user,
+        call.parameter("fieldManager") or default_field_manager(call),
+        dry_run="dryRun" in call.query,
+        field_validation=call.parameter("fieldValidation") or "Warn",
+        subresource=call.target.subresource,
+        is_patch=call.target.verb == "patch",
+        is_apply=is_apply,
+        force=parse_bool_param(call.parameter("force"), present="force" in call.query),
+        warnings=call.warnings,
+    )
+
+
+def _write_problems(call: Call, is_apply: bool) -> list[Problem]:
+    field_validation = call.parameter("fieldValidation")
+    problems = [*_apply_problems(call, is_apply), *_manager_problems(call.parameter("fieldManager"))]
+    problems += _dry_run_problems(call.query.get("dryRun", []))
+    if field_validation not in _FIELD_VALIDATIONS:
+        problems.append(Problem.unsupported("fieldValidation", field_validation, _FIELD_VALIDATIONS))
+    return problems
+
+
+def default_field_manager(call: Call) -> str:
+    """The field manager if the request has none: the program name in its User-Agent."""
+    return call.headers.get("user-agent", "").partition("/")[0][:_MAX_MANAGER_LENGTH] or "unknown"
+
+
+def delete_options(call: Call, body: Any, user: User) -> tuple[DeleteOptions, WriteOptions]:
+    """The options of a delete. Query parameters take precedence over the DeleteOptions in the body."""
+    if body is not None:
+        _check_delete_body(body)
+    sent = body or {}
+    preconditions = sent.get("preconditions") or {}
+    policy = call.parameter("propagationPolicy") or sent.get("propagationPolicy") or ""
+    dry_run = call.query.get("dryRun") or sent.get("dryRun") or []
+    if parse_bool_param(call.parameter("orphanDependents"), present="orphanDependents" in call.query) or sent.get(
+        "orphanDependents"
+    ):
+        policy = policy or "Orphan"
+    problems = list(_dry_run_problems(dry_run))
+    if policy and policy not in _PROPAGATION_POLICIES[:3]:
+        problems.append(Problem.unsupported("propagationPolicy", policy, _PROPAGATION_POLICIES))
+    _raise_if_invalid(DELETE_OPTIONS, problems)
+    grace = (
+        parse_integer(call, "gracePeriodSeconds")
+        if "gracePeriodSeconds" in call.query
+        else sent.get("gracePeriodSeconds")
+    )
+    options = DeleteOptions(preconditions.get("uid") or "", preconditions.get("resourceVersion") or "", policy, grace)
+    return options, WriteOptions(user, dry_run="All" in dry_run, warnings=call.warnings)
+
+
+_DELETE_TYPES: dict[str, type | tuple[type, ...]] = {
+    "gracePeriodSeconds": int,
+    "propagationPolicy": str,
+    "orphanDependents": bool,
+    "preconditions": dict,
+    "dryRun": list,
+}
+
+
+def _check_delete_body(body: Any) -> None:
+    if not isinstance(body, dict):
+        raise BadRequest("the body of a delete must be a DeleteOptions object, or empty")
+    kind = body.get("kind", DELETE_OPTIONS)
+    if kind != DELETE_OPTIONS:
+        raise BadRequest(f"the body of a delete must be of kind {DELETE_OPTIONS}, not {quote_value(kind)}")
+    for name, expected in _DELETE_TYPES.items():
+        value = body.get(name)
+        if value is not None and (not isinstance(value, expected) or (expected is int and isinstance(value, bool))):
+            raise BadRequest(f"{DELETE_OPTIONS}: {name} is of the wrong type")
+    if len(body.get("dryRun") or ()) > limits.ITEMS:
+        raise BadRequest(f"{DELETE_OPTIONS}: dryRun has too many entries; {limits.ITEMS} is the limit")
+    if not all(isinstance(value, str) for value in body.get("dryRun") or ()):
+        raise BadRequest(f"{DELETE_OPTIONS}: dryRun must be a list of strings")
+    for name, value in (body.get("preconditions") or {}).items():
+        if value is not None and not isinstance(value, str):
+            raise BadRequest(f"{DELETE_OPTIONS}: preconditions.{truncate(name)} must be a string")
+        if value is not None and len(value) > limits.NAME:
+            problem = f"is too long; {limits.NAME} characters is the limit"
+            raise BadRequest(f"{DELETE_OPTIONS}: preconditions.{truncate(name)} {problem}")
+
+
+def _dry_run_problems(values: Any) -> list[Problem]:
+    if all(value == "All" for value in values):
+        return []
+    return [Problem.unsupported("dryRun", list(values), ("All",))]
+
+
+def _manager_problems(manager: str) -> list[Problem]:
+    if len(manager) > _MAX_MANAGER_LENGTH:
+        return [Problem.too_long("fieldManager", _MAX_MANAGER_LENGTH)]
+    if not manager.isprintable():
+        return [Problem.invalid("fieldManager", manager, "should only contain printable characters")]
+    return []
+
+
+def _apply_problems(call: Call, is_apply: bool) -> list[Problem]:
+    """An apply needs a field manager, which will own the fields. Only an apply can force conflicts."""
+    if is_apply and not call.parameter("fieldManager"):
+        return [Problem.required("fieldManager", "is required for apply patch")]
+    if call.target.verb == "patch" and not is_apply and "force" in call.query:
+        return [Problem.forbidden("force", "may not be specified for non-apply patch")]
+    return []
+
+
+def _raise_if_invalid(kind: str, problems: list[Problem]) -> None:
+    if problems:
+        raise Invalid.of(kind, _META_GROUP, "", problems)
+
+
+def parse_integer(call: Call, name: str) -> int:
+    """An integer query parameter; 0 if it is missing."""
+    text = call.parameter(name)
+    if not text:
+        return 0
+    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
+        raise BadRequest(f"{name} must be a whole number, not {quote_value(text)}")
+    return int(text)
+
+
+def parse_resource_version(text: str) -> int:
+    """Parses a resourceVersion."""
+    if not re.fullmatch(r"\d{1,19}", text, re.ASCII):
+        raise BadRequest(
+            f"invalid resource version: resourceVersion: Invalid value: {quote_value(text)}: "
+            "must be a value that this server has returned"
+        )
+    return int(text)

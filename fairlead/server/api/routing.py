@@ -1,0 +1,265 @@
+"""Routing: parses method, path and query into a request target, and dispatches it at the end of the pipeline.
+
+The management API is a complete API root below a mount point. Beside it are the platform's own paths, and the gateways,
+each with the API root of a cluster below it. Parsing is a pure function. It does not check whether the resource exists;
+that follows after authorization.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fairlead.authz.scope import gateway_target
+from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
+from fairlead.core.call import MANAGEMENT, Call, Reply, RequestInfo
+from fairlead.core.concurrency import COMPUTE_POOL
+from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed
+from fairlead.registry import limits
+from fairlead.registry.names import path_segment_errors
+from fairlead.server.discovery.document import Document, build_reply, find_document
+from fairlead.server.discovery.health import HEALTH_PATHS, TEXT
+from fairlead.server.http.pipeline import Handler, Stage
+
+_VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_COLLECTION_VERBS = {"get": "list", "delete": "deletecollection"}
+_GATEWAY_SEGMENTS = {CLUSTER: 4, SPACE: 6, VIRTUAL_CLUSTER: 6}
+"""Path segments of the prefix of each gateway, including the empty one before the first slash."""
+_CONNECT_VERBS = {"exec": "create", "attach": "create", "portforward": "create", "proxy": "proxy"}
+"""Subresources that connect to a pod, service or node, and the verb they require regardless of the method, as a GET is
+not a read there."""
+_is_simple_segment = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*").fullmatch
+"""Matches nearly all names; these need no further check."""
+COLLECTION_CACHE_SIZE, MAX_CACHED_PATH_LENGTH = 1_024, 256
+"""The number and length of the cached collection paths. Both are bounded, as clients choose the paths."""
+_NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+
+
+@dataclass(frozen=True, slots=True)
+class RouteConfig:
+    """The mount point of the management API, and the API group and namespace prefix for gateway paths."""
+
+    mount: str
+    api_group: str = ""
+    namespace_prefix: str = ""
+
+
+class Router:
+    """`route` with a cache of collection paths: requests for objects of one collection differ only in the name."""
+
+    def __init__(self, config: RouteConfig) -> None:
+        self._config = config
+        self._collections: dict[str, tuple[str, str, str, str]] = {}
+
+    def __call__(self, method: str, path: str, query: Mapping[str, list[str]]) -> RequestInfo:
+        parent, _, name = (path, "", "") if method == "POST" else path.rpartition("/")
+        if len(parent) <= MAX_CACHED_PATH_LENGTH and (method == "POST" or _is_simple_segment(name)):
+            collection = self._collections.get(parent) or self._parse_collection(parent)
+            if collection is not None:
+                group, version, resource, namespace = collection
+                api_path = path[len(self._config.mount) :]
+                return RequestInfo(
+                    _VERBS.get(method, ""), api_path, MANAGEMENT, group, version, resource, "", namespace, name
+                )
+        return route(method, path, query, self._config)
+
+    def _parse_collection(self, path: str) -> tuple[str, str, str, str] | None:
+        """Group, version, resource and namespace, if this is the path of a collection.
+
+        `namespaces` is excluded: `namespaces/x/...` may be an object or the path of another collection.
+        """
+        try:
+            target = route("GET", path, {}, self._config)
+        except BadRequest:  # the full path may still be valid
+            return None
+        is_collection = target.root == MANAGEMENT and target.resource and not target.name and not target.subresource
+        if not is_collection or target.resource == "namespaces" or path.endswith("/"):
+            return None
+        if len(self._collections) >= COLLECTION_CACHE_SIZE:
+            self._collections.clear()
+        collection = target.group, target.version, target.resource, target.namespace
+        self._collections[path] = collection
+        return collection
+
+
+def route(method: str, path: str, query: Mapping[str, list[str]], config: RouteConfig) -> RequestInfo:
+    """Parses the target of a request."""
+    if path == config.mount or path.startswith(config.mount + "/"):
+        return parse_api_path(method, path[len(config.mount) :] or "/", query, MANAGEMENT)
+    if path.startswith("/kubernetes/") and (gateway := _parse_gateway(path, config)):
+        cluster_path = "/" + "/".join(path.split("/")[_GATEWAY_SEGMENTS[gateway.root] :])
+        target = parse_api_path(method, cluster_path, query, gateway.root)
+        target.gateway = gateway  # not shared yet, so it may be changed
+        return target
+    return RequestInfo(_nonresource_verb(method), path)
+
+
+def _parse_gateway(path: str, config: RouteConfig) -> RequestInfo | None:
+    """The gateway of a path; None if it has none."""
+    match path.split("/", 6)[2:6]:
+        case ["cluster", name, *_] if name:
+            gateway, plural = gateway_target(CLUSTER, name), "clusters"
+        case ["project", project, "space", name] if project and name:
+            gateway, plural = gateway_target(SPACE, name, config.namespace_prefix + project), "spaceinstances"
+        case ["project", project, "virtualcluster", name] if project and name:
+            gateway = gateway_target(VIRTUAL_CLUSTER, name, config.namespace_prefix + project)
+            plural = "virtualclusterinstances"
+        case _:
+            return None
+    _check_segment(gateway.namespace)
+    _check_segment(gateway.name)
+    gateway.group, gateway.version, gateway.resource = config.api_group, "v1", plural
+    return gateway
+
+
+def parse_api_path(method: str, path: str, query: Mapping[str, list[str]], root: str) -> RequestInfo:
+    """Parses a path below the root of a Kubernetes API."""
+    steps = path.removeprefix("/").removesuffix("/").split("/")
+    if "" in steps:  # empty segments make it a non-resource path
+        return RequestInfo(_nonresource_verb(method), path, root)
+    if len(steps) > 2 and steps[0] == "api":
+        group_version, steps = ("", steps[1]), steps[2:]
+    elif len(steps) > 3 and steps[0] == "apis":
+        group_version, steps = (steps[1], steps[2]), steps[3:]
+    else:
+        return RequestInfo(_nonresource_verb(method), path, root)
+    has_watch_prefix = root != MANAGEMENT and steps[0] == "watch" and len(steps) > 1
+    parsed = _parse_resource_path(group_version[0], steps[1:] if has_watch_prefix else steps)
+    if parsed is None:
+        return RequestInfo(_nonresource_verb(method), path, root)
+    resource, subresource, namespace, name = parsed
+    # `watch/` is the deprecated form of `?watch=true`, which clusters still support.
+    verb = "watch" if has_watch_prefix else _resource_verb(method, name, query)
+    if root != MANAGEMENT and name:
+        verb = _CONNECT_VERBS.get(subresource.partition("/")[0], verb)
+    return RequestInfo(verb, path, root, *group_version, resource, subresource, namespace, name)
+
+
+def _nonresource_verb(method: str) -> str:
+    """The lower-case method. Methods are upper case; anything else has no verb."""
+    return "get" if method == "HEAD" else method.lower() if method.isupper() else ""
+
+
+def _parse_resource_path(group: str, segments: list[str]) -> tuple[str, str, str, str] | None:
+    """Resource, subresource, namespace and name; None if the path is not that of a resource."""
+    namespace = ""
+    if segments[0] == "namespaces" and len(segments) > 1:
+        namespace = segments[1]
+        if len(segments) > 2 and (group or segments[2] not in _NAMESPACE_SUBRESOURCES):
+            segments = segments[2:]
+            is_invalid = not group and segments[0] == "namespaces"  # namespaces are not nested
+        else:
+            is_invalid = bool(group)
+        if is_invalid:
+            return None
+    resource, name, subresource = segments[0], segments[1] if len(segments) > 1 else "", "/".join(segments[2:])
+    _check_segment(namespace)
+    _check_segment(name)
+    return resource, subresource, namespace, name
+
+
+def _resource_verb(method: str, name: str, query: Mapping[str, list[str]]) -> str:
+    verb = _VERBS.get(method, "")
+    if name:
+        return verb
+    if verb == "get" and parse_bool_param((query.get("watch") or [""])[0], present="watch" in query):
+        return "watch"
+    return _COLLECTION_VERBS.get(verb, verb)
+
+
+def parse_bool_param(text: str, present: bool = True) -> bool:
+    """A boolean query parameter as in Kubernetes: absent, `0` and `false` are false, anything else is true."""
+    return present and text.lower() not in ("0", "false")
+
+
+def _check_segment(segment: str) -> None:
+    """Rejects names with a special meaning in paths, such as `..`, before they reach the registry."""
+    if not segment or _is_simple_segment(segment):
+        return
+    for fault in path_segment_errors(segment):
+        raise BadRequest(f'Name parameter invalid: "{segment}": {fault}')
+    if "\x00" in segment:
+        raise BadRequest("Name parameter invalid: it contains a NUL byte")
+
+
+RouteHandler = Callable[[Call], Awaitable[Reply]]
+
+
+def routing_stage(config: RouteConfig) -> Stage:
+    """The stage that sets the target of a call. Errors are deferred, so that flow control covers such requests, too."""
+    router = Router(config)
+
+    def stage(call: Call, proceed: Handler) -> Awaitable[Reply]:
+        try:
+            call.target = router(call.method, call.path, call.query)
+            if call.query and call.target.gateway is None:
+                _check_query(call.query)
+        except ApiError as error:
+            call.defer_error(error)
+        return proceed(call)
+
+    return stage
+
+
+def _check_query(query: Mapping[str, list[str]]) -> None:
+    """Bounds the number of parameters. Not for gateways: an exec has one for each word of its command."""
+    if sum(map(len, query.values())) > limits.QUERY_PARAMETERS:
+        raise BadRequest(f"the query has too many parameters; {limits.QUERY_PARAMETERS} is the limit")
+
+
+def _resource_like_paths(roots: Mapping[str, Mapping[str, Document]]) -> Iterator[str]:
+    """Paths of documents that parse as resources. A few exist for clients that expect them on every server."""
+    for root, documents in roots.items():
+        for path in documents:
+            if parse_api_path("GET", path, {}, root).resource:
+                yield from (path, f"{path}/")
+
+
+class Dispatcher:
+    """The end of the pipeline: dispatches to the verbs, gateways, endpoints, documents or health checks.
+
+    `roots` has the documents of the management API and of the platform, `endpoints` the handlers of other paths of
+    each, by verb and path. `gateways` forwards requests to clusters.
+    """
+
+    def __init__(
+        self,
+        verbs: RouteHandler,
+        health: RouteHandler,
+        roots: Mapping[str, Mapping[str, Document]],
+        endpoints: Mapping[str, Mapping[tuple[str, str], RouteHandler]],
+        gateways: RouteHandler,
+    ) -> None:
+        self._verbs = verbs
+        self._health = health
+        self._roots = roots
+        self._endpoints = endpoints
+        self._gateways = gateways
+        self._resource_like_paths = frozenset(_resource_like_paths(roots))
+
+    def __call__(self, call: Call) -> Awaitable[Reply]:
+        target = call.target
+        if call.deferred_error is not None:
+            raise call.pop_deferred_error()
+        if target.gateway is not None:
+            return self._gateways(call)
+        if call.is_websocket and target.verb == "watch":
+            raise BadRequest("watch over WebSocket is not supported; send the request without the Upgrade header")
+        if target.resource and target.path not in self._resource_like_paths:
+            return self._verbs(call)
+        endpoint = self._endpoints[target.root].get((target.verb, target.path))
+        if endpoint is not None:
+            return endpoint(call)
+        document = find_document(self._roots[target.root], target.path)
+        if target.path.startswith(HEALTH_PATHS):
+            return self._health(call)
+        return self._serve_document(call, document)
+
+    async def _serve_document(self, call: Call, document: Document | None) -> Reply:
+        target = call.target
+        if document is None:
+            return Reply(404, b"404 page not found\n", TEXT)
+        if target.verb not in ("get", "list"):
+            raise MethodNotAllowed(f"{call.method} is not supported on {target.path}; it is read-only")
+        if not document.is_built:
+            await COMPUTE_POOL.run(0, document.build)
+        return build_reply(document, call.headers.get("accept", ""), call.headers.get("if-none-match", ""), call.query)

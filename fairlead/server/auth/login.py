@@ -1,0 +1,141 @@
+"""Password login, logout and the list of login methods: the platform's paths below `/auth`.
+
+`server/api/routing.py` calls the handlers from `endpoints` by verb and path. Login and the list of methods need no
+authentication; logout does. A wrong password, an unknown user, a disabled user and a user without a password get the
+same response, in the same time. No part of a body is quoted or logged, not even the user name: users sometimes type
+their password there.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import orjson
+import structlog
+
+from fairlead.authn.credentials import LEGACY_COOKIE, check_same_origin, clear_cookie_header, set_cookie_header
+from fairlead.authn.login_sessions import MAX_LOGINS, IssuedKey, LoginSessions
+from fairlead.authn.login_throttle import LoginThrottle
+from fairlead.authn.password_store import PasswordStore
+from fairlead.authz.self_access import LOGOUT
+from fairlead.core import json
+from fairlead.core.body_errors import Malformed
+from fairlead.core.call import Call, Reply
+from fairlead.core.errors import BadRequest, Forbidden, TooLarge, Unauthorized, UnsupportedMediaType
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import User
+from fairlead.server.api.content import JSON, media_type_of, read_raw
+from fairlead.server.api.routing import RouteHandler, parse_bool_param
+
+LOGIN_ENDPOINT, METHODS_ENDPOINT = ("post", "/auth/password/login"), ("get", "/auth/methods")
+"""Verb and path of the endpoints that need no authentication, as authorizers see them."""
+MAX_BODY_BYTES = 64 * 1024
+WRONG_CREDENTIALS = "user name or password is wrong"
+_BODY_FORMAT = 'the body must be a JSON object {"username": "...", "password": "..."} with two non-empty strings'
+_CLEAR_FORMER_COOKIE = ("set-cookie", clear_cookie_header(LEGACY_COOKIE))
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """User name and password of a login request."""
+
+    username: str = field(repr=False)
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginHandlers:
+    """The login handlers. `public_url` is the origin of our own pages if the server is behind a proxy."""
+
+    passwords: PasswordStore
+    sessions: LoginSessions
+    throttle: LoginThrottle
+    is_enabled: Callable[[], bool] = lambda: True
+    public_url: str = ""
+
+    def endpoints(self) -> Mapping[tuple[str, str], RouteHandler]:
+        """Handlers by verb and path below the platform root."""
+        return {
+            LOGIN_ENDPOINT: self.sign_in,
+            LOGOUT: self.sign_out,
+            METHODS_ENDPOINT: self.list_methods,
+        }
+
+    async def list_methods(self, call: Call) -> Reply:
+        """The login methods of this server."""
+        return _no_store_reply({"methods": {"sso": [], "password": {"enabled": self.is_enabled()}}})
+
+    async def sign_in(self, call: Call) -> Reply:
+        """Verifies user name and password; returns an access key in the body, or only as a cookie (`?cookie=true`)."""
+        if not self.is_enabled():
+            raise Forbidden("password login is disabled on this server; use an access key instead")
+        as_cookie = parse_bool_param(call.parameter("cookie"), present="cookie" in call.query)
+        if as_cookie:  # login CSRF: another site must not sign a browser in as a different user
+            check_same_origin(call, self.public_url)
+        credentials = await _read_credentials(call)
+        user, key = await self._log_in(call, credentials)
+        answer = {"user": name_of(user), "username": get_path(user, "spec.username") or name_of(user)}
+        call.user = User(answer["user"], uid=metadata(user)["uid"], key=key.name)
+        if as_cookie:
+            return _no_store_reply(
+                answer, ("set-cookie", set_cookie_header(key.value, self.sessions.ttl())), _CLEAR_FORMER_COOKIE
+            )
+        return _no_store_reply({**answer, "accessKey": key.value})
+
+    async def _log_in(self, call: Call, credentials: Credentials) -> tuple[Object, IssuedKey]:
+        user = await self.passwords.find_by_username(credentials.username)
+        # Throttled by the submitted name, whether it exists or not: otherwise the delay would reveal valid names.
+        with self.throttle.attempt(credentials.username, call.client) as attempt:
+            verified = await self.passwords.verify(user, credentials.password)
+            if verified is not None:
+                attempt.succeed()
+        if user is None or verified is None:
+            log.info("a login failed", user=name_of(user) if user else "", client=call.client, audit_id=call.audit_id)
+            raise Unauthorized(WRONG_CREDENTIALS)
+        name = name_of(user)
+        key = await self.sessions.create(name, call.headers.get("user-agent", ""))
+        # The password may have changed since it was verified; that change could not revoke the login created here.
+        if not await self.passwords.recheck(name, credentials.password, verified):
+            await self.sessions.revoke(key.name)
+            raise Unauthorized(WRONG_CREDENTIALS)
+        await self.sessions.revoke_all(name, keep=key.name, newest=MAX_LOGINS - 1)
+        await self.passwords.rehash_if_outdated(user, credentials.password, verified)
+        return user, key
+
+    async def sign_out(self, call: Call) -> Reply:
+        """Revokes the login of the request, and clears the cookie. Access keys from other sources stay valid."""
+        revoked = await self.sessions.revoke(call.user.key) if call.user is not None else False
+        message = "signed out" if revoked else "this access key was not created by a login and stays valid"
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message}
+        return _no_store_reply(status, ("set-cookie", clear_cookie_header()), _CLEAR_FORMER_COOKIE)
+
+
+async def _read_credentials(call: Call) -> Credentials:
+    """Reads the request body. Requires Content-Length, so that unauthenticated clients cannot make it buffer more."""
+    if media_type_of(call) != JSON:  # a page of another origin cannot send this type without a CORS preflight
+        raise UnsupportedMediaType(f"the body must be {JSON}; set Content-Type")
+    length = call.headers.get("content-length", "")
+    if not length.isdecimal():
+        raise BadRequest("Content-Length is required; send the length of the body")
+    if len(length) > 10 or int(length) > MAX_BODY_BYTES:
+        raise TooLarge(f"Request entity too large: limit is {MAX_BODY_BYTES}")
+    return _parse_credentials(await read_raw(call))
+
+
+def _parse_credentials(body: bytes) -> Credentials:
+    if len(body) > MAX_BODY_BYTES:
+        raise TooLarge(f"Request entity too large: limit is {MAX_BODY_BYTES}")
+    try:
+        value = json.decode(body)
+    except Malformed:  # its message could quote a part of the password
+        raise BadRequest(_BODY_FORMAT) from None
+    username, password = (value.get(name) if isinstance(value, dict) else None for name in ("username", "password"))
+    if not isinstance(username, str) or not isinstance(password, str) or not username or not password:
+        raise BadRequest(_BODY_FORMAT)
+    return Credentials(username, password)
+
+
+def _no_store_reply(value: Object, *headers: tuple[str, str]) -> Reply:
+    """A JSON response with `Cache-Control: no-store`."""
+    return Reply(200, orjson.dumps(value), headers=[("cache-control", "no-store"), *headers], cacheable=True)

@@ -1,0 +1,143 @@
+"""The pipeline stages for authentication and authorization.
+
+Authenticators and authorizers run in the order in which they are given. What no authorizer allows is denied. The call
+keeps a reference to the authorization stage, so that a stream can check again: it must not outlive keys or permissions.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from fairlead.authn import Authenticator, authenticate
+from fairlead.authz.authorizer import FILTERED_VERBS, AuthorizerChain, forbidden_error
+from fairlead.core.call import Call, Reply, RequestInfo
+from fairlead.core.cluster_identity import ClusterIdentityMapper
+from fairlead.core.errors import ApiError, Expired, Unauthorized
+from fairlead.core.user import User
+from fairlead.registry.selectors import selected_name
+from fairlead.server.auth.impersonation import Impersonation, has_impersonation_headers, requested_groups
+from fairlead.server.auth.login import LOGIN_ENDPOINT, METHODS_ENDPOINT
+from fairlead.server.discovery.health import HEALTH_PATHS
+from fairlead.server.http.pipeline import Handler, Stage
+
+PUBLIC_PATHS = frozenset({"/version", *HEALTH_PATHS})
+"""Paths that need no authentication, below the platform root and below the management API."""
+
+PUBLIC_ENDPOINTS = frozenset(
+    {
+        LOGIN_ENDPOINT,
+        METHODS_ENDPOINT,
+        ("get", "/.well-known/openid-configuration"),
+        ("get", "/openid/v1/jwks"),
+    }
+)
+"""Verb and path of endpoints below the platform root that need no authentication: login, and verification of tokens."""
+
+Identify = Callable[[Call], User]
+
+
+def build_identify(
+    authenticators: Sequence[Authenticator], impersonation: Impersonation, names: ClusterIdentityMapper
+) -> Identify:
+    """A function that returns the authenticated or impersonated user. `names` checks identities sent to clusters."""
+
+    def identify(call: Call) -> User:
+        requester = authenticate(authenticators, call)
+        if not has_impersonation_headers(call.headers):
+            return requester
+        if call.user is None:  # so that the audit event of a rejected impersonation has the requester
+            call.user = requester
+        user = impersonation(call, requester)
+        if call.target.gateway is not None:
+            names.check_impersonation(user, requested_groups(call.headers))
+        return user
+
+    return identify
+
+
+def build_authentication_stage(identify: Identify, on_authenticated: Callable[[User], None]) -> Stage:
+    """The authentication stage. `on_authenticated` is called with the requester, to track when a key was last used.
+
+    A request that fails authentication continues to flow control, so that unauthenticated clients are queued as well.
+    The authorization stage then raises the deferred error.
+    """
+
+    def stage(call: Call, proceed: Handler) -> Awaitable[Reply]:
+        if not is_public(call):
+            try:
+                call.user = user = identify(call)
+            except ApiError as error:
+                call.defer_error(error)
+            else:
+                on_authenticated(user.impersonator or user)
+        return proceed(call)
+
+    return stage
+
+
+class AuthorizeStage:
+    """The authorization stage, and the `AccessGuard` of the call while its stream is open."""
+
+    def __init__(self, authorizer: AuthorizerChain, identify: Identify) -> None:
+        self._authorizer = authorizer
+        self._identify = identify
+
+    def __call__(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
+        user = call.user
+        if call.deferred_error is not None:
+            raise call.pop_deferred_error()
+        if user is not None:
+            self._authorize(call, user)
+            call.guard = self
+        elif not is_public(call):
+            raise Unauthorized
+        return proceed(call)
+
+    def _authorize(self, call: Call, user: User) -> None:
+        target, permissions = authorization_target(call), self._authorizer
+        decision = call.decision = permissions.authorize(user, target)
+        if decision.allowed:
+            return
+        call.object_filter = permissions.filter_for(user, target)
+        if call.object_filter is None:
+            raise forbidden_error(user, target, decision)
+
+    def require(self, call: Call, target: RequestInfo) -> None:
+        user = _require_user(call)
+        decision = self._authorizer.authorize(user, target)
+        if not decision.allowed:
+            raise forbidden_error(user, target, decision)
+
+    def recheck(self, call: Call) -> None:
+        user = _require_user(call)
+        if self._identify(call) != user:
+            raise Expired("your identity or the scope of your access key has changed; list again and watch from there")
+        target = authorization_target(call)
+        decision = self._authorizer.authorize(user, target)
+        if decision.allowed:
+            return
+        if call.object_filter is None or self._authorizer.filter_for(user, target) is None:
+            raise forbidden_error(user, target, decision)
+
+
+def _require_user(call: Call) -> User:
+    if call.user is None:
+        raise Unauthorized
+    return call.user
+
+
+def authorization_target(call: Call) -> RequestInfo:
+    """The target to authorize. A list or watch with a field selector on one name is authorized for that object."""
+    target = call.target
+    if target.verb in FILTERED_VERBS and not target.name and "fieldSelector" in call.query:
+        return replace(target, name=selected_name(call.parameter("fieldSelector")))
+    return target
+
+
+def is_public(call: Call) -> bool:
+    """Whether the request needs no authentication. Impersonation always needs it, even on public paths."""
+    target = call.target
+    if target.resource or target.gateway is not None or has_impersonation_headers(call.headers):
+        return False
+    if target.root == "" and (target.verb, target.path) in PUBLIC_ENDPOINTS:
+        return True
+    return target.verb == "get" and target.path in PUBLIC_PATHS

@@ -1,0 +1,396 @@
+"""The ASGI application: turns requests into a `Call`, and a `Reply` into a response, stream or WebSocket.
+
+No other module talks to the HTTP server. granian runs embedded in this process and event loop. Its threads handle TLS,
+HTTP/1.1 and HTTP/2; Python runs one coroutine per request. We use its ASGI interface. RSGI, its own one, is slightly
+faster, but exposes neither the raw path nor the WebSocket subprotocols, which the gateways need, and it buffers streams
+in memory without back pressure. With ASGI, `send` waits until the client has read.
+"""
+
+import asyncio
+import os
+import resource
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings, HTTP2Settings
+from granian.server.embed import Server
+
+from fairlead.core.call import Call, Reply
+from fairlead.server.http.disconnect import close_connection
+from fairlead.server.http.memory_budgets import WholeResponses
+from fairlead.server.http.pipeline import Handler
+from fairlead.server.http.request import Receive, RequestBody, RequestHeaders
+from fairlead.server.http.slow_clients import StallDetector
+from fairlead.server.http.unsent import (
+    CHUNKS_PER_YIELD,
+    MAX_SMALL_BYTES,
+    MAX_SMALL_HTTP1_BYTES,
+    MAX_STALL_SECONDS,
+    ClientMemoryLimiter,
+    send_in_chunks,
+)
+from fairlead.server.http.websocket import Send, run_websocket
+
+MAX_HEADER_BYTES = 64 * 1024
+HEADER_TIMEOUT_MILLISECONDS = 10_000
+MAX_WARNING_BYTES = 4 * 1024
+MAX_CONNECTIONS = 65_536
+"""More than there are file descriptors, so that idle connections never block new ones."""
+MAX_STREAMS = 100
+"""Concurrent streams per HTTP/2 connection, the same as kube-apiserver. Clients open another connection for more."""
+HTTP2_WINDOW_BYTES = 256 * 1024
+"""Flow control window of an HTTP/2 connection: bytes a client may send before the application reads them."""
+SEND_BUFFER_BYTES = 64 * 1024
+"""Bytes of one HTTP/2 response that the HTTP server buffers."""
+FLUSH_SECONDS = 0.25
+"""How long granian gets to send the end of the last streams before it is stopped."""
+AUDIT_ID_BATCH_SIZE = 256
+STALL_CHECK_SECONDS = 5.0
+"""How often a stream is checked for progress. A client that has read nothing since is disconnected, and reconnects."""
+
+MAX_STREAM_CHUNK_BYTES = 32 * 1024
+"""Bytes of a stream passed to one `send`. The HTTP server buffers several of them before the client reads any."""
+
+NOT_MODIFIED = 304
+BODYLESS_STATUSES = frozenset({204, NOT_MODIFIED})
+"""Responses without a body have no Content-Type: clients copy the headers of a 304 into their cached response."""
+
+NOSNIFF = (b"x-content-type-options", b"nosniff")
+"""Sent with every response to prevent MIME sniffing, unless the custom headers of the Config set it."""
+
+AsgiScope = dict[str, Any]
+"""The connection scope of ASGI."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindOptions:
+    """Listen address, certificate, and how long in-flight requests may take to finish at shutdown."""
+
+    address: str
+    port: int
+    cert_file: Path
+    key_file: Path
+    grace_seconds: float
+
+
+class AsgiApp:
+    """The ASGI application. `limiter` bounds the memory of responses that clients have not read."""
+
+    def __init__(self, handle: Handler, body_limit: int, limiter: ClientMemoryLimiter | None = None) -> None:
+        self._handle = handle
+        self._limiter = limiter or ClientMemoryLimiter()
+        self._whole_responses = WholeResponses()
+        self._body_limit = body_limit
+        self._open_streams = 0
+        self._stream_ended = asyncio.Event()
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._serve_websocket(scope, receive, send)
+            return
+        headers, is_http1 = RequestHeaders(scope["headers"]), scope["http_version"].startswith("1")
+        body = RequestBody(headers, receive, self._body_limit, is_http1)
+        call = _build_call(scope, scope["method"], headers, body)
+        call.malformed_reason = headers.find_ambiguity(call.method, call.path, scope["http_version"])
+        if self._whole_responses.unread_since and is_http1:
+            self._whole_responses.unread_since.pop(call.client, None)
+        answer = self._handle(call)
+        reply = answer if isinstance(answer, Reply) else await answer
+        if headers.has_body:
+            await body.discard()
+        if is_http1 and (call.malformed_reason or (headers.has_body and body.is_unfinished)):
+            reply.headers = [*reply.headers, ("connection", "close")]
+        if len(reply.body) > MAX_SMALL_BYTES and self._needs_chunking(call, reply, is_http1):
+            await self._send_in_chunks(send, call, reply)
+        elif reply.stream is None or call.method == "HEAD":
+            content = b"" if call.method == "HEAD" else reply.body
+            await send({"type": "http.response.start", "status": reply.status, "headers": _build_headers(call, reply)})
+            await send({"type": "http.response.body", "body": content, "more_body": False})
+        else:
+            await send({"type": "http.response.start", "status": reply.status, "headers": _build_headers(call, reply)})
+            # granian sends the response head with the first chunk. A watch may be quiet for long, so send an empty one.
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
+            self._open_streams += 1
+            try:
+                await _send_stream(receive, send, call, reply.stream, self._limiter)
+            finally:
+                self._open_streams -= 1
+                self._stream_ended.set()
+
+    def _needs_chunking(self, call: Call, reply: Reply, is_http1: bool) -> bool:
+        """Whether a response is too large to pass to the HTTP server in one piece."""
+        if call.method == "HEAD":
+            return False
+        size = len(reply.body)
+        return not is_http1 or (size > MAX_SMALL_HTTP1_BYTES and not self._whole_responses.admit(call.client, size))
+
+    async def _send_in_chunks(self, send: Send, call: Call, reply: Reply) -> None:
+        handle = self._limiter.reserve_reply(call, reply)
+        headers = [*_build_headers(call, reply), (b"content-length", b"%d" % len(reply.body))]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send_in_chunks(send, reply.body, handle)
+
+    async def wait_for_streams(self, seconds: float) -> None:
+        """Waits until all streams have ended, at most `seconds`. The caller has already asked them to end."""
+        if not self._open_streams:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._open_streams:
+                    self._stream_ended.clear()
+                    await self._stream_ended.wait()
+        # granian's threads still have to send the last frames; stopping it now would cut them off.
+        await asyncio.sleep(FLUSH_SECONDS)
+
+    async def _serve_websocket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Runs a WebSocket handshake through the same pipeline. If rejected, it gets an ordinary HTTP response."""
+        await receive()
+        headers = RequestHeaders(scope["headers"])
+        call = _build_call(scope, "GET", headers, RequestBody(headers, _receive_empty_body, self._body_limit))
+        call.malformed_reason = headers.find_ambiguity("GET", call.path, scope["http_version"])
+        call.is_websocket = True
+        offered = (name.strip() for name in ",".join(headers.get_all("sec-websocket-protocol")).split(","))
+        call.subprotocols = tuple(name for name in offered if name)
+        reply = await self._handle(call)
+        if reply.upgrade is not None:
+            await run_websocket(reply.upgrade, receive, send, call.client)
+            return
+        message = "websocket.http.response"
+        await send({"type": f"{message}.start", "status": reply.status, "headers": _build_headers(call, reply)})
+        await send({"type": f"{message}.body", "body": reply.body, "more_body": False})
+
+
+async def _receive_empty_body() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def _build_call(scope: AsgiScope, method: str, headers: RequestHeaders, body: RequestBody) -> Call:
+    query = scope["query_string"].decode("latin-1")
+    host, port = scope["client"]
+    return Call(
+        method,
+        scope["path"],
+        parse_qs(query, keep_blank_values=True) if query else {},
+        headers,
+        body.read,
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        _next_audit_id(),
+        scope["raw_path"].decode("latin-1") + ("?" + query if query else ""),
+        body.stream,
+    )
+
+
+async def _send_stream(
+    receive: Receive, send: Send, call: Call, chunks: AsyncIterator[bytes], limiter: ClientMemoryLimiter
+) -> None:
+    """Sends chunks until the stream ends, the client disconnects, or it stops reading."""
+    sender, detector, stalled = _StreamSender(send, chunks, call, limiter), StallDetector(call.client), 0.0
+    sending = asyncio.ensure_future(sender.run())
+    disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
+    try:
+        while True:
+            before = sender.chunks_sent
+            done, _ = await asyncio.wait(
+                (sending, disconnect), timeout=STALL_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done:
+                break
+            if sender.chunks_sent != before or not sender.is_sending:
+                detector.reset()
+                stalled = 0.0
+            else:
+                stalled += STALL_CHECK_SECONDS
+                # Acknowledged bytes may belong to other HTTP/2 streams of the connection, hence the upper bound.
+                if stalled > MAX_STALL_SECONDS or not await detector.is_making_progress():
+                    break
+            if not sender.is_sending:
+                # Sends nothing, but only a send detects that the HTTP/2 stream was reset.
+                await send({"type": "http.response.body", "body": b"", "more_body": True})
+        is_aborted = not disconnect.done() and (not sending.done() or sending.exception() is not None)
+        if is_aborted and not detector.shut_down():
+            close_connection(call.client)
+    finally:
+        detector.close()
+        for task in (sending, disconnect):
+            task.cancel()
+        await asyncio.gather(sending, disconnect, return_exceptions=True)
+        await sender.close()
+
+
+class _StreamSender:
+    """Sends the chunks of a stream at the pace at which the client reads them."""
+
+    __slots__ = ("_call", "_chunks", "_limiter", "_send", "chunks_sent", "is_sending")
+
+    def __init__(self, send: Send, chunks: AsyncIterator[bytes], call: Call, limiter: ClientMemoryLimiter) -> None:
+        self._send = send
+        self._chunks = chunks
+        self._call = call
+        self._limiter = limiter
+        self.chunks_sent = 0
+        self.is_sending = False
+
+    async def run(self) -> None:
+        # The iterator allocates a chunk when it is asked for the next one, so check the memory limits first.
+        if self._limiter.has_reservations:
+            await self._limiter.wait_for_room(self._call)
+        async for chunk in self._chunks:
+            self.is_sending = True
+            if len(chunk) <= MAX_STREAM_CHUNK_BYTES:
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            else:
+                await self._send_large_chunk(chunk)
+            self.is_sending = False
+            self.chunks_sent += 1
+            if self._limiter.has_reservations:
+                await self._limiter.wait_for_room(self._call)
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_large_chunk(self, chunk: bytes) -> None:
+        """Splits a large chunk, because the HTTP server buffers several sends before the client has read any."""
+        handle = self._limiter.reserve_chunk(self._call, chunk)
+        try:
+            for at in range(0, len(chunk), MAX_STREAM_CHUNK_BYTES):
+                piece = chunk[at : at + MAX_STREAM_CHUNK_BYTES]
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+                self.chunks_sent += 1
+                handle.reservation.chunks_sent = self.chunks_sent
+                if self.chunks_sent % CHUNKS_PER_YIELD == 0:
+                    await asyncio.sleep(0)
+        finally:
+            handle.release()
+
+    async def close(self) -> None:
+        """Closes the source, which may be suspended at a chunk that was never sent."""
+        if isinstance(self._chunks, AsyncGenerator):
+            with suppress(Exception):  # the stream is already abandoned
+                await self._chunks.aclose()
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _generate_audit_ids() -> Iterator[str]:
+    """Random audit IDs in UUID format, generated in batches to save system calls."""
+    while True:
+        text = os.urandom(16 * AUDIT_ID_BATCH_SIZE).hex()
+        yield from [
+            f"{text[at : at + 8]}-{text[at + 8 : at + 12]}-4{text[at + 13 : at + 16]}"
+            f"-a{text[at + 17 : at + 20]}-{text[at + 20 : at + 32]}"
+            for at in range(0, len(text), 32)
+        ]
+
+
+_next_audit_id = _generate_audit_ids().__next__
+
+
+def _build_headers(call: Call, reply: Reply) -> list[tuple[bytes, bytes]]:
+    headers = [(b"audit-id", call.audit_id.encode())]
+    if reply.status != NOT_MODIFIED:
+        headers.append(NOSNIFF)
+    if reply.content_type and reply.status not in BODYLESS_STATUSES:
+        headers.append((b"content-type", reply.content_type.encode("latin-1")))
+    if not reply.cacheable:
+        headers.append((b"cache-control", b"no-cache, private"))
+    if reply.headers:
+        encoded = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
+        if reply.status != NOT_MODIFIED and any(name == NOSNIFF[0] for name, _ in encoded):
+            headers.remove(NOSNIFF)
+        headers += encoded
+    if call.warnings:
+        headers += [(b"warning", f"299 - {warning}".encode()) for warning in _format_warnings(call.warnings)]
+    return headers
+
+
+def _format_warnings(warnings: Iterable[str]) -> Iterator[str]:
+    """Deduplicated warnings as header values, up to `MAX_WARNING_BYTES` in total."""
+    room = MAX_WARNING_BYTES
+    for warning in dict.fromkeys(warnings):
+        quoted = _quote_header_text(warning)
+        room -= len(quoted)
+        if room < 0:
+            return
+        yield quoted
+
+
+def _quote_header_text(text: str) -> str:
+    """Text as a quoted header value: printable ASCII, everything else as escape sequences."""
+    plain = "".join(each if each.isascii() and each.isprintable() else ascii(each)[1:-1] for each in text)
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def raise_descriptor_limit() -> None:
+    """Raises the soft limit of open files to the hard limit: every connection needs a descriptor."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+
+
+@asynccontextmanager
+async def run_http_server(
+    app: AsgiApp, options: BindOptions, interface: Interfaces = Interfaces.ASGINL
+) -> AsyncIterator[int]:
+    """Serves HTTPS while the context is open, and yields the port. On exit, in-flight requests finish first.
+
+    Only the benchmarks pass another `interface`, for comparison.
+    """
+    raise_descriptor_limit()
+    server = Server(
+        app,
+        interface=interface,
+        address=options.address,
+        port=options.port,
+        http=HTTPModes.auto,
+        websockets=True,
+        backlog=1024,
+        backpressure=MAX_CONNECTIONS,
+        log_enabled=False,
+        ssl_cert=options.cert_file,
+        ssl_key=options.key_file,
+        http1_settings=HTTP1Settings(max_buffer_size=MAX_HEADER_BYTES, header_read_timeout=HEADER_TIMEOUT_MILLISECONDS),
+        http2_settings=HTTP2Settings(
+            initial_connection_window_size=HTTP2_WINDOW_BYTES,
+            initial_stream_window_size=HTTP2_WINDOW_BYTES,
+            max_concurrent_streams=MAX_STREAMS,
+            max_headers_size=MAX_HEADER_BYTES,
+            max_send_buffer_size=SEND_BUFFER_BYTES,
+        ),
+    )
+    serving = asyncio.create_task(server.serve(), name="http")
+    try:
+        await _wait_until_accepting(options.address, options.port, serving)
+        yield options.port
+    finally:
+        server.stop()  # type: ignore[no-untyped-call]  # granian leaves it unannotated
+        await asyncio.wait((serving,), timeout=options.grace_seconds)
+
+
+def free_port(address: str, port: int) -> int:
+    """Returns the port to bind, raising OSError if it is in use. granian sets SO_REUSEPORT and would not notice."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((address, port))
+        bound: int = probe.getsockname()[1]
+        return bound
+
+
+async def _wait_until_accepting(address: str, port: int, serving: "asyncio.Task[None]") -> None:
+    """Returns once the server accepts connections."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+    while not serving.done():
+        try:
+            _, writer = await asyncio.open_connection(reachable, port)
+        except OSError:
+            await asyncio.sleep(0.01)
+            continue
+        writer.close()
+        return
+    await serving

@@ -1,0 +1,203 @@
+"""Event loop watchdog: measures how long the loop was blocked, and by which request.
+
+All requests, watches and controllers share one event loop. Code that runs without awaiting blocks everything else. Such
+a period is a "hold", and none may last longer than `MAX_HOLD_SECONDS`. The watchdog measures holds in two ways:
+
+- A timer fires every `TICK_SECONDS` and measures its own delay. It covers requests and background work, but misses the
+  part of a hold before the timer was due.
+- The metrics stage times each step of a request, from one await to the next (`step_timer.py`), and reports the long
+  ones. That is exact, and attributes the hold to a request.
+
+A hold is capped by the CPU time that the loop's thread used in the meantime, because a busy machine delays the timer as
+well. The delay in wall-clock time is a separate metric (lag).
+
+A monitor thread polls the loop twice a second and logs the stack of the loop's thread if the loop is stuck for seconds.
+
+`app` runs the watchdog while the server listens; `server/metrics/families.py` exposes the measurements.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import structlog
+
+from fairlead.core.call import Call
+from fairlead.server.metrics.exposition import Histogram
+
+TICK_SECONDS = 0.02
+"""Interval of the timer while the loop is busy."""
+IDLE_TICK_SECONDS, IDLE_CPU_SECONDS = 0.1, 0.001
+"""Interval of the timer after a tick in which the loop used less than `IDLE_CPU_SECONDS`: ten wakeups a second, which
+cost about 0.1 % of a CPU."""
+MAX_HOLD_SECONDS = 0.05
+"""Longer holds are logged."""
+STUCK_SECONDS = 1.0
+"""A loop blocked for longer than this is stuck, and its stack is logged."""
+POLL_SECONDS = 0.5
+LOG_INTERVAL_SECONDS = 10.0
+"""At most one hold is logged in this interval; the others are counted."""
+STACK_LOG_INTERVAL_SECONDS = 60.0
+BUCKET_BOUNDS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.015,
+    0.02,
+    0.025,
+    0.03,
+    0.035,
+    0.04,
+    0.045,
+    0.05,
+    0.075,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class Watchdog:
+    """Measures the holds of one event loop. All methods run in the thread of the loop, as `cpu_clock` is per thread."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, cpu_clock: Callable[[], float] = time.thread_time
+    ) -> None:
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self.holds = Histogram(BUCKET_BOUNDS)
+        self.lags = Histogram(BUCKET_BOUNDS)
+        self.longest_hold = 0.0
+        """In seconds, since the start or since `reset_longest_hold`."""
+        self.last_tick = self._next_tick = clock()
+        """When the timer last fired; the monitor thread reads it."""
+        self._cpu_at_last_tick = 0.0
+        self._longest_step = 0.0
+        self._longest_step_call: Call | None = None
+        self._last_logged = -LOG_INTERVAL_SECONDS
+        self._suppressed = 0
+
+    def reset_longest_hold(self) -> None:
+        """Starts a new period for `longest_hold`."""
+        self.longest_hold = 0.0
+
+    def start(self) -> None:
+        """Starts measuring."""
+        self.last_tick = self._clock()
+        self._next_tick = self.last_tick + TICK_SECONDS
+        self._cpu_at_last_tick = self._cpu_clock()
+
+    def tick(self) -> float:
+        """Measures the time since the last tick. Returns the delay in seconds until the next one."""
+        now, used = self._clock(), self._cpu_clock()
+        lag, worked = max(0.0, now - self._next_tick), used - self._cpu_at_last_tick
+        self.lags.observe(lag)
+        self._observe(now, max(self._longest_step, min(lag, worked)))
+        pause = TICK_SECONDS if worked > IDLE_CPU_SECONDS else IDLE_TICK_SECONDS
+        self.last_tick, self._next_tick, self._cpu_at_last_tick = now, now + pause, used
+        return pause
+
+    def flush(self) -> None:
+        """Records the longest step since the last tick, so that a scrape of the metrics is complete."""
+        if self._longest_step:
+            self._observe(self._clock(), self._longest_step)
+
+    def _observe(self, now: float, hold: float) -> None:
+        self.holds.observe(hold)
+        self.longest_hold = max(self.longest_hold, hold)
+        if hold > MAX_HOLD_SECONDS:
+            self._log_hold(now, hold)
+        self._longest_step, self._longest_step_call = 0.0, None
+
+    def record_step(self, call: Call, seconds: float) -> None:
+        """Reports one step of a request, in wall-clock seconds. Only the longest since the last tick is recorded."""
+        hold = min(seconds, self._cpu_clock() - self._cpu_at_last_tick)
+        if hold > self._longest_step:
+            self._longest_step, self._longest_step_call = hold, call
+
+    def _log_hold(self, now: float, hold: float) -> None:
+        if now - self._last_logged < LOG_INTERVAL_SECONDS:
+            self._suppressed += 1
+            return
+        # If the tick was delayed much longer than the longest step, something else caused it.
+        call = self._longest_step_call if self._longest_step > hold / 2 else None
+        cause = _request_fields(call) if call is not None else {"by": "background work, or many requests at once"}
+        log.warning("the event loop was held", seconds=round(hold, 3), not_logged_before=self._suppressed, **cause)
+        self._last_logged, self._suppressed = now, 0
+
+
+def _request_fields(call: Call) -> dict[str, str]:
+    target, user = call.target, call.user
+    resource = "/".join(filter(None, (target.group, target.resource, target.subresource)))
+    return {
+        "method": call.method,
+        "resource": resource or call.path[:256],
+        "user": user.name if user is not None else "",
+        "bytes": call.headers.get("content-length", "0"),
+        "audit_id": call.audit_id,
+    }
+
+
+class _StuckLoopMonitor:
+    """The thread that logs the stack of a stuck event loop."""
+
+    def __init__(self, watchdog: Watchdog, loop_thread: int) -> None:
+        self._watchdog = watchdog
+        self._loop_thread = loop_thread
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="event-loop-watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _run(self) -> None:
+        loop_clock = time.pthread_getcpuclockid(self._loop_thread)
+        now, used, silent_until = time.perf_counter(), time.clock_gettime(loop_clock), 0.0
+        while not self._stop.wait(POLL_SECONDS):
+            before, used_before = now, used
+            now, used = time.perf_counter(), time.clock_gettime(loop_clock)
+            stuck = now - self._watchdog.last_tick
+            # If this thread woke late, either the loop's thread held the GIL, or the whole process was suspended.
+            was_suspended = now - before > 2 * POLL_SECONDS and used - used_before < (now - before) / 2
+            if stuck > STUCK_SECONDS and now > silent_until and not was_suspended:
+                silent_until = now + STACK_LOG_INTERVAL_SECONDS
+                log.error("the event loop is stuck", seconds=round(stuck, 1), stack=format_stack(self._loop_thread))
+
+
+def format_stack(thread: int) -> str:
+    """The stack of a thread, innermost frame last, one frame per line. Contains no values of variables."""
+    frame = sys._current_frames().get(thread)
+    entries = traceback.extract_stack(frame) if frame is not None else []
+    return "\n".join([f"{entry.filename}:{entry.lineno} {entry.name}" for entry in entries[-40:]])
+
+
+@asynccontextmanager
+async def run_watchdog(watchdog: Watchdog) -> AsyncIterator[None]:
+    """Measures the running event loop while the context is open."""
+    loop = asyncio.get_running_loop()
+    sentry = _StuckLoopMonitor(watchdog, threading.get_ident())
+    watchdog.start()
+    timer: asyncio.TimerHandle
+
+    def tick() -> None:
+        nonlocal timer
+        timer = loop.call_later(watchdog.tick(), tick)
+
+    timer = loop.call_later(TICK_SECONDS, tick)
+    sentry.start()
+    try:
+        yield
+    finally:
+        sentry.stop()
+        timer.cancel()

@@ -1,0 +1,332 @@
+"""All metric families. Where Kubernetes has a metric, its name and labels are used, so that its dashboards work.
+
+request_families     counted by `stage.py`
+PlatformMetrics      what Kubernetes has no metrics for: clusters, commits, the view; `app` provides the sources
+process_families     memory, CPU time and open files of this process, under the names of all Prometheus clients
+flow_families        priority levels and flow schemas of flow control
+event_loop_families  what the event loop's watchdog measured
+"""
+
+import os
+import resource
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.server.flow.classify import FlowMetrics
+from fairlead.server.flow.control import FlowControl
+from fairlead.server.http.event_loop_watchdog import Watchdog
+from fairlead.server.metrics.exposition import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    Family,
+    Histogram,
+    Sample,
+    format_labels,
+    merge_histograms,
+)
+from fairlead.server.metrics.stage import DURATION_BUCKETS, GATEWAY_TYPES, WATCH, RequestLabels, RequestMetrics
+
+SLI_DURATION_BUCKETS = DURATION_BUCKETS[2:]
+"""Kubernetes uses coarser buckets for this metric."""
+_COMPONENT = {"component": "apiserver"}
+
+
+def request_families(requests: RequestMetrics) -> Iterator[Family]:
+    """Request metrics. Copies the counters; the samples are computed lazily, in the thread that renders them."""
+    yield from _request_totals(requests)
+    yield from _request_histograms(requests)
+    yield from _open_requests(requests)
+    yield from _gateway_families(requests)
+
+
+def _request_totals(requests: RequestMetrics) -> Iterator[Family]:
+    counts = [(*key, tally.count) for key, tally in requests.counters.items()]
+    yield Family(
+        "apiserver_request_total",
+        COUNTER,
+        "Requests by verb, resource and status code.",
+        (
+            (format_labels({**_request_labels(labels), "dry_run": dry_run, "code": code}), count)
+            for labels, dry_run, code, count in counts
+        ),
+    )
+
+
+def _request_histograms(requests: RequestMetrics) -> Iterator[Family]:
+    durations = [(*key, each.copy()) for key, each in requests.durations.items()]
+    sizes = [(labels, each.copy()) for labels, each in requests.sizes.items()]
+    yield Family(
+        "apiserver_request_duration_seconds",
+        HISTOGRAM,
+        "Seconds until the response, for all requests except watches and other streams.",
+        ((format_labels({**_request_labels(labels), "dry_run": dry_run}), each) for labels, dry_run, each in durations),
+    )
+    yield Family(
+        "apiserver_request_sli_duration_seconds",
+        HISTOGRAM,
+        "Request duration without webhook calls. This server has no webhooks, so it includes everything.",
+        _sli_samples(durations),
+    )
+    yield Family(
+        "apiserver_response_sizes",
+        HISTOGRAM,
+        "Response size in bytes of get and list requests, as sent.",
+        ((format_labels(_request_labels(labels)), each) for labels, each in sizes),
+    )
+
+
+def _open_requests(requests: RequestMetrics) -> Iterator[Family]:
+    reads, writes = requests.in_flight
+    yield Family(
+        "apiserver_current_inflight_requests",
+        GAUGE,
+        "Requests in flight.",
+        [('request_kind="readOnly"', reads), ('request_kind="mutating"', writes)],
+    )
+    yield Family(
+        "apiserver_longrunning_requests",
+        GAUGE,
+        "Open watches, WebSockets and streamed responses of clusters.",
+        [(format_labels(_request_labels(labels)), each.open) for labels, each in requests.open_streams.items()],
+    )
+    events: Counter[str] = Counter()
+    for labels, each in requests.open_streams.items():
+        if labels.verb == WATCH:
+            kind = {"group": labels.group, "version": labels.version, "resource": labels.resource}
+            events[format_labels(kind)] += each.events
+    yield Family(
+        "apiserver_watch_events_total",
+        COUNTER,
+        "Watch events sent, including bookmarks, counted for each watch.",
+        list(events.items()),
+    )
+    yield Family(
+        "apiserver_requested_deprecated_apis",
+        GAUGE,
+        "1 for each deprecated API that was requested. This server has none so far.",
+        (),
+    )
+
+
+def _gateway_families(requests: RequestMetrics) -> Iterator[Family]:
+    yield Family(
+        "fairlead_gateway_requests_total",
+        COUNTER,
+        "Requests through gateways, by gateway type and class of the status code.",
+        [
+            (format_labels({"entrance": GATEWAY_TYPES[root], "code": code}), count)
+            for (root, code), count in requests.gateway_counts.items()
+        ],
+    )
+    yield Family(
+        "fairlead_gateway_request_duration_seconds",
+        HISTOGRAM,
+        "Seconds until the response of a cluster starts.",
+        [
+            (format_labels({"entrance": GATEWAY_TYPES[root]}), each.copy())
+            for root, each in requests.gateway_durations.items()
+        ],
+    )
+
+
+def _sli_samples(durations: Iterable[tuple[RequestLabels, str, Histogram]]) -> Iterator[Sample]:
+    """With fewer buckets, and without the dry_run label."""
+    by_labels: dict[RequestLabels, list[Histogram]] = {}
+    for labels, _, each in durations:
+        by_labels.setdefault(labels, []).append(each)
+    for labels, histograms in by_labels.items():
+        yield format_labels(_request_labels(labels)), merge_histograms(histograms, SLI_DURATION_BUCKETS)
+
+
+def _request_labels(labels: RequestLabels) -> dict[str, str]:
+    return {
+        "verb": labels.verb,
+        "group": labels.group,
+        "version": labels.version,
+        "resource": labels.resource,
+        "subresource": labels.subresource,
+        "scope": labels.scope,
+        **_COMPONENT,
+    }
+
+
+CLUSTER_PHASES = {"": "Pending", "Initialized": "Initialized", "Failed": "Failed"}
+"""Cluster phases and their label values. A cluster that is being set up, or is offline, has an empty phase."""
+COMMIT_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+def new_commit_histogram() -> Histogram:
+    return Histogram(COMMIT_BUCKETS)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformMetrics:
+    """Metrics of the platform. `phases` returns the phase of each cluster, `revision` the revision of the view.
+
+    The store observes the duration of each commit in `commits`.
+    """
+
+    phases: Callable[[], Iterable[str]]
+    revision: Callable[[], int]
+    audit_events: Callable[[], int]
+    commits: Histogram = field(default_factory=new_commit_histogram)
+
+    def families(self) -> Iterator[Family]:
+        counted = Counter(CLUSTER_PHASES.get(phase, "Other") for phase in self.phases())
+        yield Family(
+            "fairlead_clusters",
+            GAUGE,
+            "Connected clusters by phase.",
+            [(format_labels({"phase": phase}), counted[phase]) for phase in (*CLUSTER_PHASES.values(), "Other")],
+        )
+        yield Family(
+            "fairlead_store_commit_seconds",
+            HISTOGRAM,
+            "Seconds that the store took for a commit, including rejected ones.",
+            [("", self.commits.copy())],
+        )
+        revision = [("", self.revision())]
+        yield Family("fairlead_view_revision", GAUGE, "Revision of this replica's view of the store.", revision)
+        events = [("", self.audit_events())]
+        yield Family("apiserver_audit_event_total", COUNTER, "Audit events generated.", events)
+
+
+PROC_PATH = Path("/proc")
+
+
+def process_families(proc: Path = PROC_PATH) -> Iterator[Family]:
+    """Process metrics from Linux's /proc; none on other systems.
+
+    Reading /proc blocks for milliseconds if many files are open: call this in a thread.
+    """
+    try:
+        # The second field is the program name, which may contain spaces and parentheses.
+        stat = (proc / "self" / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        boot = _boot_time((proc / "stat").read_text(encoding="utf-8"))
+        open_files = len(os.listdir(proc / "self" / "fd"))
+    except OSError:
+        return
+    ticks = os.sysconf("SC_CLK_TCK")
+    # Field numbers in proc(5): utime 14, stime 15, starttime 22, vsize 23, rss 24. `stat[0]` is field 3.
+    cpu, start, virtual, resident = int(stat[11]) + int(stat[12]), int(stat[19]), int(stat[20]), int(stat[21])
+    max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for name, type, help, value in (
+        ("process_cpu_seconds_total", COUNTER, "User and system CPU time in seconds.", cpu / ticks),
+        ("process_resident_memory_bytes", GAUGE, "Resident memory in bytes.", resident * resource.getpagesize()),
+        ("process_virtual_memory_bytes", GAUGE, "Virtual memory in bytes.", virtual),
+        (
+            "process_start_time_seconds",
+            GAUGE,
+            "Start time of the process in seconds since the Unix epoch.",
+            boot + start / ticks,
+        ),
+        ("process_open_fds", GAUGE, "Open file descriptors.", open_files),
+        ("process_max_fds", GAUGE, "Maximum number of open file descriptors.", max_files),
+    ):
+        yield Family(name, type, help, [("", value)])
+
+
+def _boot_time(text: str) -> int:
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("btime ")), 0)
+
+
+FLOW_PREFIX = "apiserver_flowcontrol_"
+
+
+def flow_families(control: FlowControl, metrics: Mapping[tuple[str, str], FlowMetrics]) -> Iterator[Family]:
+    """Flow control metrics by priority level and flow schema. Both are closed sets."""
+    yield from _flow_request_families(metrics.values())
+    yield from _flow_seat_families(control)
+
+
+def _flow_request_families(metrics: Collection[FlowMetrics]) -> Iterator[Family]:
+    yield _flow_family(
+        "rejected_requests_total",
+        COUNTER,
+        "Requests rejected by flow control, by reason.",
+        ((_flow_labels(each, reason=reason), count) for each in metrics for reason, count in each.rejected.items()),
+    )
+    yield _flow_family(
+        "dispatched_requests_total",
+        COUNTER,
+        "Requests dispatched by flow control.",
+        ((_flow_labels(each), each.dispatched) for each in metrics),
+    )
+    yield _flow_family(
+        "current_inqueue_requests",
+        GAUGE,
+        "Requests waiting in queues.",
+        ((_flow_labels(each), each.waiting) for each in metrics),
+    )
+    yield _flow_family(
+        "current_executing_requests",
+        GAUGE,
+        "Requests being executed.",
+        ((_flow_labels(each), each.executing) for each in metrics),
+    )
+    yield _flow_family(
+        "request_wait_duration_seconds",
+        HISTOGRAM,
+        "Seconds that requests waited in queues, by whether they were executed.",
+        (
+            (_flow_labels(each, execute=execute), waited.copy())
+            for each in metrics
+            for execute, waited in (("true", each.wait_seconds), ("false", each.rejected_wait_seconds))
+        ),
+    )
+    yield _flow_family(
+        "request_execution_seconds",
+        HISTOGRAM,
+        "Seconds from dispatch to response.",
+        ((_flow_labels(each, type="regular"), each.execution_seconds.copy()) for each in metrics),
+    )
+
+
+def _flow_seat_families(control: FlowControl) -> Iterator[Family]:
+    levels = control.levels.values()
+    yield _flow_family(
+        "nominal_limit_seats",
+        GAUGE,
+        "Nominal number of seats of a priority level.",
+        ((format_labels({"priority_level": each.config.name}), each.config.seats) for each in levels),
+    )
+    yield _flow_family(
+        "current_executing_seats",
+        GAUGE,
+        "Seats in use by executing requests of a priority level.",
+        ((format_labels({"priority_level": each.config.name}), each.seats_in_use) for each in levels),
+    )
+
+
+def _flow_family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Family:
+    """A family whose samples are computed at once, because they change with every request."""
+    return Family(FLOW_PREFIX + name, kind, text, list(samples))
+
+
+def _flow_labels(metrics: FlowMetrics, **further: str) -> str:
+    return format_labels({"priority_level": metrics.level, "flow_schema": metrics.schema, **further})
+
+
+def event_loop_families(watchdog: Watchdog) -> Iterator[Family]:
+    watchdog.flush()
+    yield Family(
+        "fairlead_event_loop_hold_seconds",
+        HISTOGRAM,
+        "CPU seconds that the event loop was blocked without a break, up to fifty samples per second.",
+        [("", watchdog.holds.copy())],
+    )
+    yield Family(
+        "fairlead_event_loop_hold_max_seconds",
+        GAUGE,
+        "The longest time that the event loop was blocked since the start, in seconds.",
+        [("", watchdog.longest_hold)],
+    )
+    yield Family(
+        "fairlead_event_loop_lag_seconds",
+        HISTOGRAM,
+        "Seconds of wall-clock time that a timer of the event loop was late.",
+        [("", watchdog.lags.copy())],
+    )

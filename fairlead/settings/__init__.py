@@ -1,0 +1,95 @@
+"""All settings. The commands call `load`; `app` passes the values on.
+
+Each field of `Settings` is a setting: its name is the key in the file, and determines the environment variable and the
+flag. Its annotation has the help text and the bounds. To add a setting, add a field, and a row in docs/settings.md: a
+test compares the two.
+
+Precedence: flag, environment, file, default. Unknown settings are errors: a misspelt limit must not be ignored.
+
+    declarations.py  declares the settings
+    sources.py       reads the file and the environment
+    values.py        parses values
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, fields
+from typing import Any, get_args
+
+from fairlead.settings.declarations import Settings
+from fairlead.settings.sources import RawValues, SettingSources, StartError, flag
+from fairlead.settings.values import PARSERS, SettingInfo, absolute_path
+
+__all__ = ["CONFIG", "SETTINGS", "Setting", "Settings", "StartError", "flag", "load", "variable"]
+
+ENVIRONMENT_PREFIX = "FAIRLEAD_"
+CONFIG = "config"
+"""The name of the setting with the path of the file: a flag and a variable, but not a key in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The name, type, info and default of a field of Settings."""
+
+    name: str
+    type: Any
+    info: SettingInfo
+    default: Any
+
+    @property
+    def default_text(self) -> str:
+        return self.info.computed_default or str(self.default)
+
+
+def _parse_field(field_: Field[Any]) -> Setting:
+    kind, about = get_args(field_.type)
+    return Setting(field_.name, kind, about, field_.default)
+
+
+SETTINGS = {each.name: _parse_field(each) for each in fields(Settings)}
+
+
+def variable(name: str) -> str:
+    return ENVIRONMENT_PREFIX + name.upper()
+
+
+def load(
+    flags: Mapping[str, str | None], environment: Mapping[str, str], defaults: Mapping[str, Any] | None = None
+) -> Settings:
+    """Merges all sources. `flags` has the names of the fields; None if a flag is not given. Raises StartError."""
+    problems: list[str] = []
+    config = flags.get(CONFIG) or environment.get(variable(CONFIG))
+    raw_values: RawValues = {
+        **(SOURCES.read_config(absolute_path(config), problems) if config else {}),
+        **SOURCES.read_environment(environment, problems),
+        **{name: (flag(name), value) for name, value in flags.items() if name in SETTINGS and value is not None},
+    }
+    values = dict(defaults or {})
+    for name, (origin, raw) in raw_values.items():
+        try:
+            values[name] = PARSERS[SETTINGS[name].type](raw, SETTINGS[name].info)
+        except ValueError as error:
+            problems.append(f"{origin}: {error}")
+    settings = Settings(**values)
+    problems.extend(_find_contradictions(settings))
+    if problems:
+        raise StartError("\n".join(problems))
+    return settings
+
+
+def _find_contradictions(settings: Settings) -> Iterator[str]:
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        yield "tls_cert and tls_key must be set together; set both, or neither for a generated certificate"
+    elif settings.tls_ca and not settings.tls_cert:
+        yield "tls_ca requires tls_cert; leave it out, or set tls_cert and tls_key as well"
+    elif settings.tls_names and settings.tls_cert:
+        yield "tls_names only apply to the generated certificate; leave them out, or leave out tls_cert and tls_key"
+    if 0 < settings.audit_days < settings.audit_days_min:
+        yield "audit_days is less than audit_days_min; raise it, or lower audit_days_min"
+
+
+OTHER_VARIABLES = frozenset(
+    {variable(name) for name in (CONFIG, "seal_keys", "pepper", "etcd_password", "url", "key", "ca_file", "context")}
+)
+"""Variables that are not settings: the path of the file, secrets that no file should contain, and the CLI's login."""
+
+SOURCES = SettingSources(tuple(SETTINGS), ENVIRONMENT_PREFIX, CONFIG, OTHER_VARIABLES)

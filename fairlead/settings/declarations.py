@@ -1,0 +1,356 @@
+"""Declares all settings, as the fields of one frozen dataclass."""
+
+import ipaddress
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fairlead.core.cluster_identity import DEFAULT_PREFIX, check_prefix
+from fairlead.core.validators import (
+    check_api_group,
+    check_base_url,
+    check_chart_repository,
+    check_host_name,
+    check_ip_address,
+    check_metadata_key,
+    check_namespace_prefix,
+    check_network,
+    check_role_name,
+    format_host,
+)
+from fairlead.settings.sources import StartError, flag
+from fairlead.settings.values import OFF, ON_OFF, SettingInfo
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("json", "console")
+
+
+def _default_data_folder() -> Path:
+    data_home = os.environ.get("XDG_DATA_HOME", "")
+    # The XDG specification says to ignore relative paths.
+    if data_home.startswith("/"):
+        return Path(data_home) / "fairlead"
+    try:
+        return Path.home() / ".local" / "share" / "fairlead"
+    except RuntimeError as error:
+        raise StartError(f"the user has no home folder; set the data folder with {flag('data')}") from error
+
+
+GENERATED_CERTIFICATE = "generated, in <data>/tls"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    data: Annotated[
+        Path,
+        SettingInfo(
+            "Server",
+            "Folder for the database, certificates and the administrator's kubeconfig",
+            computed_default="$XDG_DATA_HOME/fairlead, else ~/.local/share/fairlead",
+        ),
+    ] = field(default_factory=_default_data_folder)
+    store: Annotated[
+        str,
+        SettingInfo(
+            "Server",
+            "Storage backend: sqlite:PATH, postgres://..., etcd://..., or memory: to discard all objects at exit",
+            computed_default="sqlite:<data>/fairlead.db",
+        ),
+    ] = ""
+    listen: Annotated[
+        str, SettingInfo("Server", "IP address to listen on; 0.0.0.0 for all addresses", check=check_ip_address)
+    ] = "127.0.0.1"
+    port: Annotated[int, SettingInfo("Server", "Port to listen on; 0 for any free port", minimum=0, maximum=65535)] = (
+        8443
+    )
+    public_url: Annotated[
+        str,
+        SettingInfo(
+            "Server",
+            "URL of this server for clients, if it differs from the address that it listens on",
+            check=check_base_url,
+            computed_default="https://<listen>:<port>",
+        ),
+    ] = ""
+
+    tls_cert: Annotated[
+        Path | None,
+        SettingInfo(
+            "TLS",
+            "PEM file with the server certificate and its intermediate certificates",
+            computed_default=GENERATED_CERTIFICATE,
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        SettingInfo(
+            "TLS",
+            "PEM file with the private key of tls_cert, without a passphrase",
+            computed_default=GENERATED_CERTIFICATE,
+        ),
+    ] = None
+    tls_ca: Annotated[
+        Path | None,
+        SettingInfo(
+            "TLS",
+            "PEM file with the CA certificate that clients need to trust tls_cert",
+            computed_default="CAs of the client's system",
+        ),
+    ] = None
+    tls_names: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "TLS",
+            "Additional DNS names and IP addresses for the generated certificate, comma-separated",
+            check=check_host_name,
+            computed_default="none",
+        ),
+    ] = ()
+
+    api_group: Annotated[str, SettingInfo("API", "API group of the management kinds", check=check_api_group)] = (
+        "management.service.sh"
+    )
+    namespace_prefix: Annotated[
+        str, SettingInfo("API", "Prefix of project namespaces, before the project name", check=check_namespace_prefix)
+    ] = "service-p-"
+
+    password_login: Annotated[
+        str, SettingInfo("Identity", "Whether users can log in with a password", choices=ON_OFF)
+    ] = "on"
+    login_key_ttl: Annotated[
+        int, SettingInfo("Identity", "Lifetime of a login in seconds; 0 for no expiration", minimum=0)
+    ] = 20 * 24 * 3600
+    access_key_max_ttl: Annotated[
+        int,
+        SettingInfo(
+            "Identity", "Maximum lifetime in seconds that users can give an access key; 0 for no limit", minimum=0
+        ),
+    ] = 0
+    access_key_retention: Annotated[
+        int,
+        SettingInfo(
+            "Identity", "Seconds until expired access keys are deleted; until then, users see why they fail", minimum=0
+        ),
+    ] = 24 * 3600
+    access_keys_per_owner: Annotated[
+        int,
+        SettingInfo(
+            "Identity",
+            "Maximum number of access keys that a user or team can create for itself, without logins",
+            maximum=100_000,
+        ),
+    ] = 100
+    access_key_bytes_per_owner: Annotated[
+        int, SettingInfo("Identity", "Maximum total size in bytes of all access keys of a user or team", minimum=1024)
+    ] = 1024 * 1024
+
+    service_account_token_max_ttl: Annotated[
+        int, SettingInfo("Identity", "Maximum lifetime of a service account token in seconds", minimum=600)
+    ] = 24 * 3600
+    service_account_tokens: Annotated[
+        int, SettingInfo("Identity", "Maximum number of valid tokens of one service account")
+    ] = 100
+
+    cluster_networks: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Clusters",
+            "Networks, besides public addresses, that clusters may be in, as comma-separated CIDRs",
+            check=check_network,
+            computed_default="none; loopback and private networks with fairlead up",
+        ),
+    ] = ()
+    chart_repositories: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Clusters",
+            "Repositories that inline chart definitions may use, comma-separated",
+            check=check_chart_repository,
+            computed_default="none",
+        ),
+    ] = ()
+    unlisted_clusters: Annotated[
+        str,
+        SettingInfo(
+            "Clusters",
+            "Clusters that a project without allowedClusters may use: those that the user may use, or all",
+            choices=("", "use", "all"),
+            computed_default="use; all for installations that are older than this setting",
+        ),
+    ] = ""
+    space_roles: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Clusters",
+            "Cluster roles that instances may bind in their namespace, besides those in administrators' templates",
+            check=check_role_name,
+            computed_default="view, edit, admin",
+        ),
+    ] = ("view", "edit", "admin")
+    space_metadata: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Clusters",
+            "Labels and annotations that templates not owned by an administrator may set on namespaces: keys, or "
+            "domains that end in /",
+            check=check_metadata_key,
+            computed_default="tenant.service.sh/",
+        ),
+    ] = ("tenant.service.sh/",)
+    space_pod_security: Annotated[
+        str,
+        SettingInfo(
+            "Clusters",
+            "Pod security level of namespaces that are not created from an administrator's template",
+            choices=("baseline", "restricted", "privileged", "none"),
+        ),
+    ] = "baseline"
+    chart_role: Annotated[
+        str,
+        SettingInfo(
+            "Clusters",
+            "Cluster role that a chart not chosen by an administrator gets in its namespace",
+            check=check_role_name,
+        ),
+    ] = "admin"
+    cluster_identity_prefix: Annotated[
+        str,
+        SettingInfo(
+            "Clusters",
+            "Prefix of user and group names in clusters; off for no prefix",
+            check=lambda text: None if text == OFF else check_prefix(text),
+        ),
+    ] = DEFAULT_PREFIX
+    cluster_requests: Annotated[
+        int,
+        SettingInfo(
+            "Clusters", "Maximum number of concurrent requests to one cluster through gateways, including watches"
+        ),
+    ] = 256
+    cluster_sockets: Annotated[
+        int, SettingInfo("Clusters", "Maximum number of open WebSockets to one cluster: exec, attach, port-forward")
+    ] = 256
+
+    audit_path: Annotated[
+        str,
+        SettingInfo(
+            "Audit",
+            "Path of the audit log; - for standard output, off for no audit log",
+            computed_default="<data>/audit.log",
+        ),
+    ] = ""
+    audit_policy: Annotated[
+        Path | None,
+        SettingInfo("Audit", "YAML file with the audit policy", computed_default="Metadata for all requests"),
+    ] = None
+    audit_size: Annotated[
+        int, SettingInfo("Audit", "Size in MiB at which an audit file is rotated", maximum=1_000_000)
+    ] = 100
+    audit_backups: Annotated[
+        int, SettingInfo("Audit", "Maximum number of rotated audit files; 0 for no limit", minimum=0)
+    ] = 10
+    audit_days: Annotated[
+        int, SettingInfo("Audit", "Maximum age of rotated audit files in days; 0 for no limit", minimum=0)
+    ] = 0
+    audit_days_min: Annotated[
+        int, SettingInfo("Audit", "Minimum age in days before audit_backups removes audit files; 0 for none", minimum=0)
+    ] = 7
+    audit_disk: Annotated[
+        int, SettingInfo("Audit", "Maximum total size of all audit files in MiB; 0 for no limit", minimum=0)
+    ] = 2000
+    audit_refused: Annotated[
+        int,
+        SettingInfo(
+            "Audit", "Rejected requests of one user or address that are audited per minute; 0 for all", minimum=0
+        ),
+    ] = 120
+    audit_reads: Annotated[
+        int, SettingInfo("Audit", "Reads of one user that are audited per minute; 0 for all", minimum=0)
+    ] = 6000
+    audit_compress: Annotated[
+        str, SettingInfo("Audit", "Whether rotated audit files are compressed with gzip", choices=ON_OFF)
+    ] = "on"
+
+    metrics_public: Annotated[
+        str, SettingInfo("Metrics", "Whether /metrics is available without authentication", choices=ON_OFF)
+    ] = "off"
+
+    body_limit: Annotated[
+        int, SettingInfo("Limits", "Maximum size of a request body in bytes", minimum=1024, maximum=64 * 1024 * 1024)
+    ] = 3 * 1024 * 1024
+    request_timeout: Annotated[
+        int, SettingInfo("Limits", "Timeout of a request in seconds, except watches", maximum=3600)
+    ] = 60
+    watch_timeout_min: Annotated[
+        int,
+        SettingInfo(
+            "Limits",
+            "Minimum duration of a watch in seconds; the actual one is random, up to twice as long",
+            maximum=86400,
+        ),
+    ] = 1800
+    watch_queue: Annotated[
+        int, SettingInfo("Limits", "Maximum number of queued events for a slow watch before it is closed")
+    ] = 10_000
+    watches_max: Annotated[
+        int,
+        SettingInfo(
+            "Limits", "Maximum number of open watches and other streams; the last tenth is reserved for administrators"
+        ),
+    ] = 10_000
+    watches_per_user: Annotated[
+        int, SettingInfo("Limits", "Maximum number of open watches and other streams of one user, with all keys")
+    ] = 2_000
+    watches_per_key: Annotated[
+        int, SettingInfo("Limits", "Deprecated name of watches_per_user, which it overrides; 0 for not set", minimum=0)
+    ] = 0
+    history_seconds: Annotated[int, SettingInfo("Limits", "Minimum seconds before old revisions are compacted")] = 300
+    history_revisions: Annotated[
+        int, SettingInfo("Limits", "Minimum number of newest revisions that are not compacted", minimum=0)
+    ] = 1000
+    event_ttl: Annotated[int, SettingInfo("Limits", "Seconds until Event objects are deleted")] = 3600
+    shutdown_grace: Annotated[
+        int,
+        SettingInfo(
+            "Limits", "Seconds that requests in flight have to finish when the server stops", minimum=0, maximum=3600
+        ),
+    ] = 10
+
+    log_level: Annotated[str, SettingInfo("Log", "Minimum level of logged messages", choices=LOG_LEVELS)] = "info"
+    log_format: Annotated[
+        str, SettingInfo("Log", "One JSON object per line, or human-readable columns", choices=LOG_FORMATS)
+    ] = "json"
+
+    @property
+    def store_url(self) -> str:
+        return self.store or f"sqlite:{self.data / 'fairlead.db'}"
+
+    @property
+    def audit_destination(self) -> str:
+        """A path, `-` for standard output, or empty for no audit log."""
+        return "" if self.audit_path == OFF else self.audit_path or str(self.data / "audit.log")
+
+    @property
+    def identity_prefix(self) -> str:
+        """The prefix of user and group names in clusters; may be empty."""
+        return "" if self.cluster_identity_prefix == OFF else self.cluster_identity_prefix
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """The names for the generated certificate, besides localhost and the host name."""
+        names = (*self.tls_names, urlsplit(self.public_url).hostname or "", self._host)
+        return tuple(dict.fromkeys(name for name in names if name))
+
+    def base_url(self, port: int) -> str:
+        """The URL for clients. `port` is the actual port, in case the setting is 0."""
+        return self.public_url or f"https://{format_host(self._host)}:{port}"
+
+    @property
+    def _host(self) -> str:
+        """The host for clients: loopback if the server listens on all addresses, which clients cannot connect to."""
+        address = ipaddress.ip_address(self.listen)
+        if not address.is_unspecified:
+            return self.listen
+        return "::1" if address.version == 6 else "127.0.0.1"

@@ -1,0 +1,11 @@
+"""Handlers of product subresources and of kinds that are answered, not stored. `server/api/actions.py` calls them.
+
+access_reviews.py    SubjectAccessReview and its variants, SelfSubjectRulesReview
+whoami.py            Self, SelfSubjectReview and TokenReview
+profile.py           users/<name>/profile
+credentials.py       access keys, service account tokens, direct tokens, OpenID Connect discovery
+cluster_agents.py    clusters/<name>/accesskey, agentconfig, agentreport
+runners.py           runners/<name>/accesskey, config, rotatekey
+projects.py          projects/<name>/members, clusters, runners, templates
+migration.py         projects/<name>/migratevirtualclusterinstance
+"""

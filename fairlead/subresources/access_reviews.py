@@ -1,0 +1,184 @@
+"""The handlers of access reviews: SubjectAccessReview and its variants, and SelfSubjectRulesReview.
+
+They use the same authorizer as requests, so a review predicts the decision of a request. The reviews in the platform's
+own API group also accept an access key as the subject, and return each step of the decision in `status.path`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from fairlead.authz.authorizer import ALLOW, DEFAULT_STEP, DENY, AuthorizerChain, ExplainStep, explain
+from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
+from fairlead.core.errors import BadRequest
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from fairlead.registry.catalog import Catalog
+from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
+from fairlead.server.auth.stages import PUBLIC_PATHS
+
+AUTHORIZATION_GROUP = "authorization.k8s.io"
+
+_PUBLIC_REASON = "this path is public"
+_FILTERED_REASON = "not all objects; a list or watch is filtered to the objects that the user may get"
+_CLUSTER_SCOPED_REASON = "this resource is cluster-scoped, but a LocalSubjectAccessReview only covers one namespace"
+_INVALID_KEY_REASON = "the access key does not exist, is disabled or has expired: requests with it get 401"
+_SCOPED_KEY_ERROR = (
+    "the access key has a scope, which may restrict these rules; check single requests with an access review"
+)
+_MEMBER_ERROR = (
+    "permissions of project members, owners and access entries are not listed; "
+    "check single requests with an access review"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewSources:
+    """What reviews depend on.
+
+    `rules_for` returns the rules of all roles that a user has in a namespace, `find_user` a user with all groups, and
+    `user_for_key` the user that an access key authenticates; the last two return None if there is none.
+    `check_key_visible` raises if the user may not see the key. `matching_entry` returns the entry of the user's scope
+    that allows a request; the scope is checked first. `is_project_member` is for the project of a namespace.
+    """
+
+    catalog: Catalog
+    authorizer: AuthorizerChain
+    rules_for: Callable[[User, str], Sequence[Object]]
+    find_user: Callable[[str], User | None]
+    user_for_key: Callable[[str], User | None]
+    check_key_visible: Callable[[User, str], object]
+    matching_entry: Callable[[User, RequestInfo], str]
+    is_project_member: Callable[[User, str], bool]
+
+
+def review_handlers(api_group: str, sources: ReviewSources) -> dict[ActionPath, ActionHandler]:
+    """The handlers by group, resource and subresource."""
+    reviews = AccessReviews(sources)
+    return {
+        (AUTHORIZATION_GROUP, "selfsubjectaccessreviews", ""): reviews.review_self,
+        (AUTHORIZATION_GROUP, "subjectaccessreviews", ""): reviews.review_subject,
+        (AUTHORIZATION_GROUP, "localsubjectaccessreviews", ""): reviews.review_local_subject,
+        (AUTHORIZATION_GROUP, "selfsubjectrulesreviews", ""): reviews.review_rules,
+        (api_group, "selfsubjectaccessreviews", ""): reviews.explain_self,
+        (api_group, "subjectaccessreviews", ""): reviews.explain_subject,
+    }
+
+
+class AccessReviews:
+    """The handlers of all access reviews."""
+
+    def __init__(self, sources: ReviewSources) -> None:
+        self._sources = sources
+
+    async def review_self(self, request: ActionRequest) -> Object:
+        """For the requester, with the scope of its key and any impersonation."""
+        return _with_status(request, self._decision_steps(request.user, self._resolve_target(request.body["spec"])))
+
+    async def review_subject(self, request: ActionRequest) -> Object:
+        spec = request.body["spec"]
+        return _with_status(request, self._decision_steps(_parse_subject(spec), self._resolve_target(spec)))
+
+    async def review_local_subject(self, request: ActionRequest) -> Object:
+        """Denies cluster-scoped resources: permissions in a namespace do not cover them, whatever the review says."""
+        spec = request.body["spec"]
+        target = self._resolve_target(spec)
+        if target.namespace != request.namespace:
+            return _with_status(request, [ExplainStep("namespaces", DENY, _CLUSTER_SCOPED_REASON)])
+        return _with_status(request, self._decision_steps(_parse_subject(spec), target))
+
+    async def explain_self(self, request: ActionRequest) -> Object:
+        spec, user = request.body["spec"], request.user
+        if spec.get("accessKey"):
+            self._sources.check_key_visible(user, spec["accessKey"])
+            return self._explain(request, self._sources.user_for_key(spec["accessKey"]))
+        return self._explain(request, user)
+
+    async def explain_subject(self, request: ActionRequest) -> Object:
+        """A user without groups in the review means the registered user of that name, with its groups."""
+        spec = request.body["spec"]
+        if spec.get("accessKey"):
+            return self._explain(request, self._sources.user_for_key(spec["accessKey"]))
+        known = None if spec.get("groups") else self._sources.find_user(spec.get("user", ""))
+        return self._explain(request, known or _parse_subject(spec))
+
+    def _explain(self, request: ActionRequest, user: User | None) -> Object:
+        if user is None:
+            return _with_status(request, [ExplainStep("access keys", DENY, _INVALID_KEY_REASON)], include_path=True)
+        return _with_status(
+            request, self._decision_steps(user, self._resolve_target(request.body["spec"])), include_path=True
+        )
+
+    async def review_rules(self, request: ActionRequest) -> Object:
+        namespace = request.body["spec"].get("namespace")
+        if not namespace:
+            raise BadRequest("no namespace on request")
+        found = self._sources.rules_for(request.user, namespace)
+        status: Object = {
+            "resourceRules": [rule for rule in found if "nonResourceURLs" not in rule],
+            "nonResourceRules": [rule for rule in found if "nonResourceURLs" in rule],
+            "incomplete": False,
+        }
+        if reason := self._incomplete_reason(request.user, namespace):
+            status |= {"incomplete": True, "evaluationError": reason}
+        return {**request.body, "spec": {}, "status": status}
+
+    def _incomplete_reason(self, user: User, namespace: str) -> str:
+        """Why the rules of roles are not all of the user's permissions; empty if they are."""
+        if user.scope is not None:
+            return _SCOPED_KEY_ERROR
+        return _MEMBER_ERROR if self._sources.is_project_member(user, namespace) else ""
+
+    def _decision_steps(self, user: User, target: RequestInfo) -> list[ExplainStep]:
+        """The steps of the decision about a request: public paths, authorizers, filtered lists."""
+        permissions = self._sources.authorizer
+        if not target.is_resource and target.verb == "get" and target.path in PUBLIC_PATHS:
+            return [ExplainStep("public paths", ALLOW, _PUBLIC_REASON)]
+        steps = explain(permissions.authorizers, user, target)
+        if entry := self._sources.matching_entry(user, target):
+            steps[0] = replace(steps[0], reason=f"allowed by the scope: {entry}")
+        if not _is_allowed(steps) and permissions.filter_for(user, target) is not None:
+            steps.append(ExplainStep("lists", DENY, _FILTERED_REASON))
+        return steps
+
+    def _resolve_target(self, spec: Object) -> RequestInfo:
+        """The target as a request would have it: cluster-scoped resources without a namespace.
+
+        kubectl adds the namespace of its context to every review.
+        """
+        target = _parse_attributes(spec)
+        kind = self._sources.catalog.resource(target.group, target.resource)
+        if kind is None or kind.namespaced:
+            return target
+        namespace = target.name if (kind.group, kind.plural) == NAMESPACE_RESOURCE else ""
+        return replace(target, namespace=namespace)
+
+
+def _parse_attributes(spec: Object) -> RequestInfo:
+    """The target as given in the review."""
+    path = spec.get("nonResourceAttributes")
+    if path is not None:
+        return RequestInfo(path.get("verb", ""), path.get("path", ""), MANAGEMENT)
+    wanted = spec["resourceAttributes"]
+    words = (wanted.get(name, "") for name in ("group", "version", "resource", "subresource", "namespace", "name"))
+    return RequestInfo(wanted.get("verb", ""), "", MANAGEMENT, *words)
+
+
+def _parse_subject(spec: Object) -> User:
+    """The subject exactly as given in the review, without groups from the registry."""
+    extra = tuple((name, tuple(values)) for name, values in (spec.get("extra") or {}).items())
+    return User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra=extra)
+
+
+def _is_allowed(steps: Sequence[ExplainStep]) -> bool:
+    return any(step.verdict == ALLOW for step in steps)
+
+
+def _with_status(request: ActionRequest, steps: Sequence[ExplainStep], *, include_path: bool = False) -> Object:
+    """The review with its status. As in Kubernetes, a default denial has no reason."""
+    status: Object = {"allowed": _is_allowed(steps)}
+    last = [step for step in steps if step.verdict in (ALLOW, DENY)][-1]
+    if last.reason and last.step != DEFAULT_STEP:
+        status["reason"] = last.reason
+    if include_path:
+        status["path"] = [{name: word for name, word in asdict(step).items() if word} for step in steps]
+    return {**request.body, "status": status}

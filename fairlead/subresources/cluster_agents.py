@@ -1,0 +1,240 @@
+"""The subresources of a cluster for its agent: `accesskey`, `agentconfig` and `agentreport`.
+
+An agent polls its configuration every few seconds, so most responses are 304. The configuration has the uids of the
+users and teams that may `use` the cluster and each of its spaces, because the agent must also work while this server is
+down. `authn/component_keys.py` stores the keys.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from fairlead.authn.component_keys import ComponentKeys
+from fairlead.authn.principals import PrincipalDirectory, implicit_groups
+from fairlead.core.call import MANAGEMENT, AuthorizationDecision, Reply, RequestInfo
+from fairlead.core.errors import Conflict
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import User
+from fairlead.registry.codec import decode
+from fairlead.registry.conditions import UNKNOWN, find_condition, is_true
+from fairlead.registry.kind import Kind
+from fairlead.registry.registry import Registry
+from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
+from fairlead.server.audit.agent_reports import AgentReports
+
+CLUSTERS, SPACES = "clusters", "spaceinstances"
+CLUSTER_FIELD = "spec.clusterRef.cluster"
+
+DECISIONS_PER_YIELD = 100
+"""Authorization decisions between two yields to the event loop."""
+
+
+class UseAuthorizer(Protocol):
+    """The authorizer, with a generation for caching."""
+
+    def authorize(self, user: User, target: RequestInfo) -> AuthorizationDecision: ...
+
+    def generation(self) -> object:
+        """A new value whenever permissions have changed."""
+
+
+class UsePermissionCache:
+    """The principals that may `use` an object: those that the gateways of this server would allow.
+
+    Checks all users and teams, which takes a while if there are many. So it yields to the event loop in between, and
+    caches the result until permissions, users or teams change.
+    """
+
+    def __init__(self, directory: PrincipalDirectory, authorizer: UseAuthorizer) -> None:
+        self._directory = directory
+        self._authorizer = authorizer
+        self._generation: object = None
+        self._principals: list[User] = []
+        self._cache: dict[tuple[str, int], list[str]] = {}
+
+    async def allowed_uids(self, kind: Kind, obj: Object) -> list[str]:
+        """The uids of the users and teams that may use an object."""
+        self._refresh(self._authorizer.generation())
+        # Owner and access entries only change with the object's generation; its status changes all the time.
+        key = metadata(obj)["uid"], metadata(obj).get("generation", 0)
+        uids = self._cache.get(key)
+        if uids is None:
+            uids = await self._compute_uids(_use_target(kind, obj), key)
+        return uids
+
+    async def _compute_uids(self, target: RequestInfo, key: tuple[str, int]) -> list[str]:
+        generation, uids = self._generation, list[str]()
+        for count, user in enumerate(self._principals, 1):
+            if self._authorizer.authorize(user, target).allowed:
+                uids.append(user.uid)
+            if count % DECISIONS_PER_YIELD == 0:
+                await asyncio.sleep(0)
+        if self._generation == generation:  # do not cache a result that is already outdated
+            self._cache[key] = uids
+        return uids
+
+    def _refresh(self, generation: object) -> None:
+        if generation != self._generation:
+            users = [user for _, user in self._directory.list_users()]
+            self._principals = [*users, *map(self._directory.build_team, self._directory.list_teams())]
+            self._generation, self._cache = generation, {}
+
+
+def _use_target(kind: Kind, obj: Object) -> RequestInfo:
+    meta = metadata(obj)
+    object_name = {"namespace": meta.get("namespace", ""), "name": meta["name"]}
+    return RequestInfo("use", "", MANAGEMENT, kind.group, kind.version, kind.plural, **object_name)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentBootstrapInfo:
+    """What agents need to know about this server. `url` is also the issuer of tokens."""
+
+    url: str
+    instance_id: str
+    api_group: str
+    namespace_prefix: str
+    identity_prefix: str
+    """The prefix of user and group names in clusters."""
+    ca_certificate: Callable[[], str]
+    """The CA certificate of this server as PEM; empty for a public CA."""
+
+
+class AgentConfigBuilder:
+    """The handler of `agentconfig`. `token_keys` returns the public keys of direct tokens as JWKs.
+
+    `authorizer` decides which principals may use the cluster and its spaces; agents reject all others.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        directory: PrincipalDirectory,
+        token_keys: Callable[[], Awaitable[Sequence[Object]]],
+        installation: AgentBootstrapInfo,
+        authorizer: UseAuthorizer,
+    ) -> None:
+        self._clusters = registry.resource(installation.api_group, CLUSTERS)
+        self._spaces = registry.resource(installation.api_group, SPACES)
+        self._directory = directory
+        self._use_permissions = UsePermissionCache(directory, authorizer)
+        self._token_keys = token_keys
+        self._installation = installation
+        self._generation: object = None
+        self._identities_json = self._identities_digest = b""
+
+    async def __call__(self, request: ActionRequest) -> Reply:
+        cluster = decode(await self._clusters.get("", request.name))
+        if "deletionTimestamp" in metadata(cluster):
+            raise Conflict.of(
+                CLUSTERS, self._installation.api_group, request.name, "it is being deleted; stop its agent"
+            )
+        config = {
+            **_envelope(request),
+            **await self._payload(cluster),
+            "jwks": {"keys": list(await self._token_keys())},
+        }
+        self._refresh_identities()
+        etag = f'"{hashlib.sha256(orjson.dumps(config) + self._identities_digest).hexdigest()[:32]}"'
+        if etag in request.call.headers.get("if-none-match", ""):
+            return Reply(304, headers=[("etag", etag)])
+        body = orjson.dumps({**config, "identities": orjson.Fragment(self._identities_json)})
+        return Reply(200, body, headers=[("etag", etag)])
+
+    async def _payload(self, cluster: Object) -> Object:
+        installation = self._installation
+        spaces = [await self._space_payload(space) for space in self._list_spaces(name_of(cluster))]
+        return {
+            "cluster": name_of(cluster),
+            "clusterUID": metadata(cluster)["uid"],
+            "issuer": installation.url,
+            "apiGroup": installation.api_group,
+            "projectNamespacePrefix": installation.namespace_prefix,
+            "clusterIdentityPrefix": installation.identity_prefix,
+            "serviceHost": installation.url,
+            "serviceInstanceID": installation.instance_id,
+            "allowed": await self._use_permissions.allowed_uids(self._clusters.kind, cluster),
+            "spaces": sorted(spaces, key=lambda each: (each["project"], each["name"])),
+        }
+
+    async def _space_payload(self, space: Object) -> Object:
+        meta = metadata(space)
+        return {
+            "project": meta["namespace"].removeprefix(self._installation.namespace_prefix),
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "namespace": get_path(space, "spec.clusterRef.namespace"),
+            "allowed": await self._use_permissions.allowed_uids(self._spaces.kind, space),
+        }
+
+    def _list_spaces(self, cluster: str) -> list[Object]:
+        """A list, not a generator: the caller awaits for each space, and the view changes meanwhile."""
+        prefix = self._installation.namespace_prefix
+        entries = self._spaces.view.entries(self._spaces.kind.group, SPACES)
+        spaces = [decode(entry) for entry in entries if entry.fields.get(CLUSTER_FIELD) == cluster]
+        return [each for each in spaces if _is_usable(each) and metadata(each)["namespace"].startswith(prefix)]
+
+    def _refresh_identities(self) -> None:
+        """Encodes all users and teams once for all agents, until one of them changes."""
+        generation = self._directory.generation()
+        if generation != self._generation:
+            self._identities_json = orjson.dumps(_build_identities(self._directory))
+            self._identities_digest = hashlib.sha256(self._identities_json).digest()
+            self._generation = generation
+
+
+def _is_usable(space: Object) -> bool:
+    """Whether the namespace of a space exists and belongs to it. Before that, it may belong to another space.
+
+    SpaceReady is Unknown while this server cannot reach the cluster. The agent can, and keeps serving the space.
+    """
+    status = space.get("status")
+    is_unreachable = (find_condition(status, "SpaceReady") or {}).get("status") == UNKNOWN
+    is_synced = is_true(status, "SpaceSynced") or is_unreachable
+    has_name = bool(get_path(space, "spec.clusterRef.namespace"))
+    return has_name and is_synced and "deletionTimestamp" not in metadata(space)
+
+
+def _build_identities(directory: PrincipalDirectory) -> Object:
+    """All users and teams by uid, without names: an agent learns names from tokens, and must not learn all others."""
+    users = [
+        {
+            "uid": user.uid,
+            "generation": get_path(obj, "spec.tokenGeneration") or 0,
+            "groups": [group for group in user.groups if group not in implicit_groups(user.name)],
+        }
+        for obj, user in directory.list_users()
+    ]
+    return {"users": users, "teams": [{"uid": metadata(team)["uid"]} for team in directory.list_teams()]}
+
+
+def agent_handlers(
+    installation: AgentBootstrapInfo, keys: ComponentKeys, configs: AgentConfigBuilder, reports: AgentReports
+) -> dict[ActionPath, ActionHandler]:
+    """The handlers. `reports` records the audit events that agents report."""
+
+    async def access_key(request: ActionRequest) -> Object:
+        key = await keys.get_or_create(request.name)
+        server = {"serviceHost": installation.url, "insecure": False, "caCert": installation.ca_certificate()}
+        return {**_envelope(request), "accessKey": key, **server}
+
+    async def report(request: ActionRequest) -> Object:
+        spec: Any = request.body.get("spec") or {}
+        recorded = 0 if request.dry_run else reports.record(request.name, spec)
+        return {**_envelope(request), "status": {"recorded": recorded}}
+
+    group = installation.api_group
+    return {
+        (group, CLUSTERS, "accesskey"): access_key,
+        (group, CLUSTERS, "agentconfig"): configs,
+        (group, CLUSTERS, "agentreport"): report,
+    }
+
+
+def _envelope(request: ActionRequest) -> Object:
+    kind = request.kind
+    return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"creationTimestamp": None}}

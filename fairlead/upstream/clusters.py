@@ -1,0 +1,314 @@
+"""The Upstreams of connected clusters and virtual clusters, derived from the object and its kubeconfig secret only.
+
+Gateways and controllers look up an Upstream for every request, so it is cached until the object or its secret changes.
+Cache entries belong to the object's uid: a recreated object gets new connections. When the secret changes, the old
+Upstream is closed once it is idle; when the object is deleted, immediately. Failures are cached, too, so that a
+request for an object with an invalid secret is cheap.
+"""
+
+import asyncio
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from fairlead.core.objects import Object, get_path, metadata
+from fairlead.registry.codec import decode
+from fairlead.registry.registry import Registry
+from fairlead.storage.contract import Key
+from fairlead.storage.view.view import Entry
+from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.address_policy import AddressPolicy
+from fairlead.upstream.errors import FailureNotifier, TlsError, UpstreamError
+from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
+from fairlead.upstream.upstream import Limits, Upstream
+
+CLUSTERS, VIRTUAL_CLUSTERS = "clusters", "virtualclusterinstances"
+DEFAULT_KUBECONFIG_KEY: Final = "config"
+"""Key of the secret that holds the kubeconfig, unless the object names another one."""
+SYSTEM_LIMITS = Limits(max_requests=8, max_websockets=1, max_queued=8, connect_seconds=3, response_header_seconds=10)
+"""For requests of the controllers. A separate pool, so they never queue behind requests of users."""
+HEALTH_PROBE_LIMITS = Limits(
+    max_requests=2, max_websockets=1, max_queued=2, connect_seconds=3, response_header_seconds=10
+)
+"""For health probes. A separate pool, so they never queue behind other requests."""
+WATCH_LIMITS = Limits(max_requests=80, max_websockets=1, max_queued=80, connect_seconds=5, response_header_seconds=30)
+"""For watches of the controllers. A separate pool, so long-lived watches do not block short requests."""
+IDLE_CHECK_SECONDS = 1.0
+
+
+class NotConnected(UpstreamError):
+    """The object has no usable kubeconfig, or is deleted. `reason` says which, for conditions and Events."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigRef:
+    """The secret and key that hold an object's kubeconfig.
+
+    `owner_uid`: uid that must be among the secret's ownerReferences; empty if any secret will do.
+    """
+
+    namespace: str
+    name: str
+    key: str
+    owner_uid: str = ""
+
+
+def kubeconfig_secret_name(instance_name: str) -> str:
+    """Name of the secret, in the instance's namespace, with the kubeconfig of a virtual cluster created by us."""
+    return f"vc-{instance_name}-kubeconfig"
+
+
+def cluster_kubeconfig_ref(cluster: Object, system_namespace: str) -> KubeconfigRef | None:
+    config = get_path(cluster, "spec.config") or {}
+    if not config.get("secretName"):
+        return None
+    return KubeconfigRef(
+        config.get("secretNamespace") or system_namespace,
+        config["secretName"],
+        config.get("key") or DEFAULT_KUBECONFIG_KEY,
+    )
+
+
+def virtual_cluster_kubeconfig_ref(instance: Object) -> KubeconfigRef:
+    """The secret of an imported virtual cluster, or the generated one, which must be owned by this very instance."""
+    meta, config = metadata(instance), get_path(instance, "spec.config") or {}
+    if config.get("secretName"):
+        return KubeconfigRef(meta["namespace"], config["secretName"], config.get("key") or DEFAULT_KUBECONFIG_KEY)
+    return KubeconfigRef(meta["namespace"], kubeconfig_secret_name(meta["name"]), DEFAULT_KUBECONFIG_KEY, meta["uid"])
+
+
+@dataclass(frozen=True, slots=True)
+class _UpstreamSet:
+    """The Upstreams of one cluster, by purpose. Each has its own connections and limits."""
+
+    user: Upstream
+    system: Upstream
+    health: Upstream
+    watch: Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedUpstreams:
+    """Upstreams, or the error, for a revision of the object and of its secret (0: the secret does not exist)."""
+
+    uid: str
+    revision: int
+    ref: KubeconfigRef
+    secret_revision: int
+    result: _UpstreamSet | NotConnected
+
+
+class UpstreamRegistry:
+    """Looks up, caches and closes the Upstreams of clusters and virtual clusters."""
+
+    def __init__(
+        self, registry: Registry, api_group: str, system_namespace: str, policy: AddressPolicy, limits: Limits
+    ) -> None:
+        self._registry = registry
+        self._group = api_group
+        self._system_namespace = system_namespace
+        self._policy = policy
+        self._limits = limits
+        self._secrets = registry.resource("", "secrets")
+        self.failures = FailureNotifier()
+        """Notified of failed requests, except those of health probes."""
+        self._cache: dict[Key, _CachedUpstreams] = {}
+        self._retired: dict[Upstream, asyncio.Task[None]] = {}
+
+    def cluster_upstream(self, name: str) -> Upstream:
+        """The Upstream for requests of users. Raises NotConnected."""
+        return self._cluster_upstreams(name).user
+
+    def system_upstream(self, name: str) -> Upstream:
+        """The Upstream for requests of controllers. Raises NotConnected."""
+        return self._cluster_upstreams(name).system
+
+    def health_upstream(self, name: str) -> Upstream:
+        """The Upstream for health probes. Raises NotConnected."""
+        return self._cluster_upstreams(name).health
+
+    def watch_upstream(self, name: str) -> Upstream:
+        """The Upstream for watches of controllers, closed as soon as the credential changes. Raises NotConnected."""
+        return self._cluster_upstreams(name).watch
+
+    def open_cleanup_upstream(self, name: str) -> Upstream:
+        """Opens an Upstream for cleanup in a cluster whose object is being deleted. The caller closes it.
+
+        Raises NotConnected.
+        """
+        entry = self._registry.view.get((self._group, CLUSTERS, "", name))
+        ref = cluster_kubeconfig_ref(decode(entry), self._system_namespace) if entry is not None else None
+        if ref is None:
+            raise NotConnected("NoConfig", f'"{name}" is not connected; set spec.config.secretName')
+        try:
+            return Upstream(self._load_endpoint(ref), self._policy.resolve, HEALTH_PROBE_LIMITS)
+        except TlsError as error:
+            raise NotConnected("BadKubeconfig", error.message) from error
+
+    def _cluster_upstreams(self, name: str) -> _UpstreamSet:
+        key = (self._group, CLUSTERS, "", name)
+        return self._get_upstreams(key, lambda obj: cluster_kubeconfig_ref(obj, self._system_namespace))
+
+    def virtual_cluster_upstream(self, namespace: str, name: str) -> Upstream:
+        """The Upstream for requests of users. `namespace` is that of the project. Raises NotConnected."""
+        return self._get_upstreams(
+            (self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_kubeconfig_ref
+        ).user
+
+    def virtual_cluster_system_upstream(self, namespace: str, name: str) -> Upstream:
+        """The Upstream for requests of controllers. Raises NotConnected."""
+        return self._get_upstreams(
+            (self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_kubeconfig_ref
+        ).system
+
+    def open_virtual_cluster_cleanup_upstream(self, namespace: str, name: str) -> Upstream:
+        """Opens an Upstream to a virtual cluster whose object is being deleted. The caller closes it.
+
+        Raises NotConnected.
+        """
+        key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
+        entry = self._registry.view.get(key)
+        if entry is None:
+            raise NotConnected("NotFound", f'"{name}" no longer exists')
+        return Upstream(
+            self._load_endpoint(virtual_cluster_kubeconfig_ref(decode(entry))), self._policy.resolve, SYSTEM_LIMITS
+        )
+
+    def close_deleted_virtual_cluster(self, namespace: str, name: str) -> None:
+        """Closes the connections to a virtual cluster whose object is deleted or being deleted."""
+        key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
+        cached, entry = self._cache.get(key), self._registry.view.get(key)
+        current = metadata(decode(entry)) if entry is not None else {}
+        if cached is not None and (current.get("uid") != cached.uid or "deletionTimestamp" in current):
+            self._evict(key)
+
+    async def close_all(self) -> None:
+        """Closes all connections, on shutdown."""
+        for key in list(self._cache):
+            self._evict(key)
+        retired = dict(self._retired)
+        for task in retired.values():
+            task.cancel()
+        await asyncio.gather(*retired.values(), return_exceptions=True)
+        for upstream in retired:
+            await upstream.close()
+        self._retired.clear()
+
+    def _get_upstreams(self, key: Key, get_ref: Callable[[Object], KubeconfigRef | None]) -> _UpstreamSet:
+        entry = self._registry.view.get(key)
+        cached = self._cache.get(key)
+        if entry is None or cached is None or not self._is_current(cached, entry):
+            try:
+                cached = self._resolve(key, entry, cached, get_ref)
+            except NotConnected:
+                self._evict(key)
+                raise
+            self._cache[key] = cached
+        if isinstance(cached.result, NotConnected):
+            # A new exception each time: raising the cached one again would extend its traceback.
+            raise NotConnected(cached.result.reason, cached.result.message)
+        return cached.result
+
+    def _is_current(self, cached: _CachedUpstreams, entry: Entry) -> bool:
+        return cached.revision == entry.revision and cached.secret_revision == self._secret_revision(cached.ref)
+
+    def _secret_revision(self, ref: KubeconfigRef) -> int:
+        secret = self._secrets.get_cached(ref.namespace, ref.name)
+        return secret.revision if secret is not None else 0
+
+    def _resolve(
+        self,
+        key: Key,
+        entry: Entry | None,
+        cached: _CachedUpstreams | None,
+        get_ref: Callable[[Object], KubeconfigRef | None],
+    ) -> _CachedUpstreams:
+        """Builds the current cache entry. Keeps the connections if the kubeconfig has not changed."""
+        if entry is None:
+            raise NotConnected("NotFound", f'"{key[3]}" no longer exists')
+        obj = decode(entry)
+        ref = get_ref(obj)
+        if "deletionTimestamp" in metadata(obj):
+            raise NotConnected("Terminating", f'"{key[3]}" is being deleted')
+        if ref is None:
+            raise NotConnected("NoConfig", f'"{key[3]}" is not connected; set spec.config.secretName')
+        uid, revision = metadata(obj)["uid"], self._secret_revision(ref)
+        if cached is not None and (cached.uid, cached.ref, cached.secret_revision) == (uid, ref, revision):
+            return replace(cached, revision=entry.revision)
+        if cached is not None and cached.uid == uid:
+            self._retire(cached, immediately=False)
+        else:
+            self._evict(key)
+        self._evict_deleted()
+        return _CachedUpstreams(uid, entry.revision, ref, revision, self._build(key, ref))
+
+    def _build(self, key: Key, ref: KubeconfigRef) -> _UpstreamSet | NotConnected:
+        try:
+            endpoint = self._load_endpoint(ref)
+            resolve, on_failure = self._policy.resolve, partial(self.failures.notify, key)
+            user = Upstream(endpoint, resolve, self._limits, on_failure)
+            system, watch = (Upstream(endpoint, resolve, each, on_failure) for each in (SYSTEM_LIMITS, WATCH_LIMITS))
+            return _UpstreamSet(user, system, Upstream(endpoint, resolve, HEALTH_PROBE_LIMITS), watch)
+        except NotConnected as error:
+            return error
+        except TlsError as error:  # well-formed PEM that OpenSSL rejects
+            return NotConnected("BadKubeconfig", error.message)
+
+    def _load_endpoint(self, ref: KubeconfigRef) -> ClusterEndpoint:
+        try:
+            return parse_kubeconfig(self.read_kubeconfig(ref))
+        except BadKubeconfig as error:
+            message = f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
+            raise NotConnected("BadKubeconfig", message) from error
+
+    def read_kubeconfig(self, ref: KubeconfigRef) -> bytes:
+        """Reads the kubeconfig from its secret. Raises NotConnected."""
+        where = f'"{ref.name}" in namespace "{ref.namespace}"'
+        entry = self._secrets.get_cached(ref.namespace, ref.name)
+        secret = decode(entry) if entry is not None else {}
+        owners = metadata(secret).get("ownerReferences") or ()
+        if entry is None or (ref.owner_uid and all(each.get("uid") != ref.owner_uid for each in owners)):
+            raise NotConnected("SecretNotFound", f"secret {where} not found; create it with the kubeconfig")
+        content = (secret.get("data") or {}).get(ref.key)
+        if not content:
+            raise NotConnected(
+                "KeyNotFound", f'secret {where} has no key "{ref.key}"; store the kubeconfig under that key'
+            )
+        return b64decode(content)
+
+    def _evict_deleted(self) -> None:
+        """Evicts entries of deleted objects, which no request would look up again."""
+        for key in [key for key in self._cache if self._registry.view.get(key) is None]:
+            self._evict(key)
+
+    def _evict(self, key: Key) -> None:
+        """Removes the entry and closes its connections immediately."""
+        if cached := self._cache.pop(key, None):
+            self._retire(cached, immediately=True)
+
+    def _retire(self, cached: _CachedUpstreams, immediately: bool) -> None:
+        """Closes the entry's connections, `immediately` or once they are idle. Watches are closed immediately."""
+        if isinstance(cached.result, _UpstreamSet):
+            upstreams = cached.result
+            for upstream in (upstreams.user, upstreams.system, upstreams.health, upstreams.watch):
+                is_immediate = immediately or upstream is upstreams.watch
+                task = asyncio.create_task(
+                    _close_when_idle(upstream, is_immediate), name="closing a cluster's connections"
+                )
+                self._retired[upstream] = task
+                task.add_done_callback(partial(self._on_closed, upstream))
+
+    def _on_closed(self, upstream: Upstream, task: "asyncio.Task[None]") -> None:
+        self._retired.pop(upstream, None)
+
+
+async def _close_when_idle(upstream: Upstream, immediately: bool) -> None:
+    while upstream.in_use and not immediately:  # noqa: ASYNC110  # polling keeps the request path free of an idle event
+        await asyncio.sleep(IDLE_CHECK_SECONDS)
+    await upstream.close()

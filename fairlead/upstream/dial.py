@@ -1,0 +1,125 @@
+"""Opens TLS connections to one cluster: DNS lookup, address check, TCP connect, TLS handshake.
+
+`pool.py` and `websocket.py` call this. Each connection resolves the host name once, checks the address
+(`address_policy.py`) and connects to that same address. The server certificate is verified against the host name or
+the `tls-server-name` of the kubeconfig.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.errors import TimedOut, TlsError, Unreachable
+from fairlead.upstream.transport import TlsTransport, TransportProtocol
+
+_CHECK_KUBECONFIG = "check certificate-authority-data and server in its kubeconfig"
+_BAD_PEM = (
+    "certificates or key in the cluster's kubeconfig cannot be used; export the kubeconfig from the cluster again"
+)
+
+_VERIFY_MESSAGES = {
+    10: "the cluster's certificate has expired; renew it in the cluster",
+    62: f"the cluster's certificate is for another host name; {_CHECK_KUBECONFIG}, or set tls-server-name",
+    64: f"the cluster's certificate is for another IP address; {_CHECK_KUBECONFIG}, or set tls-server-name",
+}
+"""By OpenSSL verify code: X509_V_ERR_CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH."""
+Resolve = Callable[[str, int], Awaitable[str]]
+"""Resolves host and port to one allowed address. Raises UpstreamError."""
+AnyProtocol = TypeVar("AnyProtocol", bound=TransportProtocol)
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
+"""A watch may be silent for hours. TCP keepalive detects a dead peer within a minute."""
+
+
+def build_ssl_context(endpoint: ClusterEndpoint) -> ssl.SSLContext:
+    """Builds the TLS context. Takes milliseconds, so it is built once per cluster. Raises TlsError for unusable PEM."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A kubeconfig may trust an intermediate CA or the server certificate itself. Go accepts that.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        if endpoint.ca_data:
+            context.load_verify_locations(cadata=endpoint.ca_data)
+        else:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        if endpoint.client_certificate:
+            _load_client_certificate(context, endpoint)
+    except (ssl.SSLError, ValueError) as error:
+        raise TlsError(_BAD_PEM) from error
+    return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, endpoint: ClusterEndpoint) -> None:
+    """Loads the client certificate and key. OpenSSL reads them from a file only; a memfd is never on disk."""
+    descriptor = os.memfd_create("pair")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(f"{endpoint.client_certificate}\n{endpoint.client_key}\n".encode())
+        file.flush()
+        # With an empty passphrase, an encrypted key fails instead of prompting on the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
+
+
+def tls_error(error: ssl.SSLError) -> TlsError:
+    """The error for a failed TLS handshake, with advice for the owner of the kubeconfig."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        code = error.verify_code
+        return TlsError(_VERIFY_MESSAGES.get(code, f"the cluster's certificate is not trusted; {_CHECK_KUBECONFIG}"))
+    return tls_alert_error(error) or TlsError(
+        "the TLS handshake with the cluster failed; check that the server in its kubeconfig is a Kubernetes API server"
+    )
+
+
+def tls_alert_error(error: Exception | None) -> TlsError | None:
+    """The error for a TLS alert from the peer, else None. With TLS 1.3 an alert may follow the handshake."""
+    reason = getattr(error, "reason", None) or ""  # only errors of OpenSSL have a reason
+    if isinstance(error, ssl.SSLError) and "ALERT" in reason:
+        return TlsError("the cluster rejected the TLS connection; check the client certificate in its kubeconfig")
+    return None
+
+
+class Connector:
+    """Opens connections to one endpoint."""
+
+    def __init__(self, endpoint: ClusterEndpoint, resolve: Resolve) -> None:
+        self._endpoint = endpoint
+        self._resolve = resolve
+        self._context: ssl.SSLContext | None = None
+
+    async def __call__(self, protocol_factory: Callable[[], AnyProtocol], seconds: float) -> AnyProtocol:
+        """Returns a connected protocol. Raises UpstreamError."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._connect(protocol_factory)
+        except TimeoutError:
+            raise TimedOut("connecting to the cluster timed out; check that it is running, and its firewall") from None
+        except ssl.SSLError as error:
+            raise tls_error(error) from error
+        except OSError as error:
+            raise Unreachable("the cluster is unreachable; check that it is running, and its firewall") from error
+
+    async def _connect(self, protocol_factory: Callable[[], AnyProtocol]) -> AnyProtocol:
+        endpoint, loop = self._endpoint, asyncio.get_running_loop()
+        if self._context is None:
+            self._context = build_ssl_context(endpoint)
+        address = await self._resolve(endpoint.host, endpoint.port)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for option, value in _KEEPALIVE.items():
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+            await loop.sock_connect(sock, (address, endpoint.port))
+            transport = TlsTransport(sock, self._context, endpoint.tls_server_name)
+            await transport.do_handshake()
+        except BaseException:
+            sock.close()
+            raise
+        protocol = protocol_factory()
+        transport.start(protocol)
+        return protocol

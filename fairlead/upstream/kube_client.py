@@ -1,0 +1,136 @@
+"""Kubernetes client for controllers: get, list, create, apply, patch and delete objects of a connected cluster.
+
+Paths are those of the Kubernetes API, such as `/api/v1/namespaces/x`. An error response raises `RemoteApiError`; no
+valid response raises `UpstreamError`. Error messages end up in conditions, so they are truncated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+from fairlead.core.json import Malformed, decode, encode
+from fairlead.core.objects import Object, get_path
+from fairlead.upstream.access import Request
+from fairlead.upstream.errors import ProtocolError
+from fairlead.upstream.messages import Response
+
+FIELD_MANAGER = "fairlead"
+APPLY = "application/apply-patch+yaml"
+MERGE_PATCH = "application/merge-patch+json"
+JSON = "application/json"
+
+MAX_BODY_BYTES = 16 * 2**20
+MAX_MESSAGE_CHARS = 1_024
+MAX_CAUSES = 16
+TIMEOUT_SECONDS = 30.0
+
+
+class RemoteApiError(Exception):
+    """An error response of the cluster: HTTP status, reason (`NotFound`, `Forbidden`, ...) and message.
+
+    `causes` are the reasons in `details.causes`, such as `NamespaceTerminating`.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, causes: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.causes = causes
+
+
+class RequestSender(Protocol):
+    """The part of an Upstream that clients need."""
+
+    async def send(self, request: Request, *, seconds: float | None = None) -> Response: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KubeClient:
+    """Client for one cluster.
+
+    `seconds`: timeout of each call, from connecting to the end of the response.
+    `max_body_bytes`: maximum size of a response.
+    `impersonate_user`: user of the cluster to impersonate; empty to act as the stored credential.
+    """
+
+    upstream: RequestSender
+    seconds: float = TIMEOUT_SECONDS
+    max_body_bytes: int = MAX_BODY_BYTES
+    impersonate_user: str = ""
+
+    async def get(self, path: str, **query: str) -> Object:
+        return await self._request_object("GET", path, query)
+
+    async def list(self, path: str, **query: str) -> Object:
+        """Returns the whole list object, with its `items`."""
+        return await self._request_object("GET", path, query)
+
+    async def create(self, path: str, body: Object) -> Object:
+        return await self._request_object("POST", path, {"fieldManager": FIELD_MANAGER}, body)
+
+    async def apply(self, path: str, body: Object) -> Object:
+        """Server-side apply with `force`: takes over fields that other field managers own."""
+        return await self._request_object("PATCH", path, {"fieldManager": FIELD_MANAGER, "force": "true"}, body, APPLY)
+
+    async def patch(self, path: str, body: Any, content_type: str = MERGE_PATCH) -> Object:
+        return await self._request_object("PATCH", path, {"fieldManager": FIELD_MANAGER}, body, content_type)
+
+    async def delete(self, path: str, body: Object | None = None) -> Object:
+        """`body` are DeleteOptions, such as preconditions. Returns the object, or a Status."""
+        return await self._request_object("DELETE", path, {}, body)
+
+    async def get_text(self, path: str) -> str:
+        """GET of a plain text response, such as that of /readyz."""
+        return (await self._send(Request("GET", path))).decode("utf-8", "replace")
+
+    async def _request_object(
+        self, method: str, path: str, query: dict[str, str], body: Any = None, content_type: str = JSON
+    ) -> Object:
+        target = f"{path}?{urlencode(query)}" if query else path
+        headers = [("accept", JSON)]
+        if self.impersonate_user:
+            headers.append(("impersonate-user", self.impersonate_user))
+        data = b""
+        if body is not None:
+            headers.append(("content-type", content_type))
+            data = encode(body)
+        found = _decode_object(await self._send(Request(method, target, headers, data)))
+        if found is None:
+            raise ProtocolError("the cluster's response is not a JSON object; check that it is a Kubernetes API server")
+        return found
+
+    async def _send(self, request: Request) -> bytes:
+        response = await self.upstream.send(request, seconds=self.seconds)
+        try:
+            content = await response.read(self.max_body_bytes)
+        finally:
+            await response.close()
+        if 200 <= response.status < 300:
+            return content
+        raise response_error(response.status, content)
+
+
+def _decode_object(content: bytes) -> Object | None:
+    try:
+        value = decode(content)
+    except Malformed:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def response_error(status: int, content: bytes) -> RemoteApiError:
+    """The error of an unsuccessful response."""
+    found = _decode_object(content) or {}
+    if found.get("kind") != "Status":
+        return RemoteApiError(status, "", f"the cluster responded with status {status} and no message")
+    message = str(found.get("message") or f"the cluster responded with status {status}")
+    reason = str(found.get("reason") or "")[:MAX_MESSAGE_CHARS]
+    return RemoteApiError(status, reason, message[:MAX_MESSAGE_CHARS], _cause_reasons(found))
+
+
+def _cause_reasons(status: Object) -> Sequence[str]:
+    causes = get_path(status, "details.causes")
+    found = causes[:MAX_CAUSES] if isinstance(causes, list) else ()
+    return [str(each.get("reason") or "")[:MAX_MESSAGE_CHARS] for each in found if isinstance(each, dict)]
