@@ -40,7 +40,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             protect_status(group),
             require_active_project(group, prefix),
             protect_system_namespaces(BUILTIN_NAMESPACES),
-            # Before `project_namespace`, which sets a finalizer.
+            # Before `manage_project_namespace`, which sets a finalizer.
             protect_metadata(auth.authorize, ProtectedObjects(prefix, BUILTIN_NAMESPACES, SYSTEM_NAMESPACE)),
             manage_project_namespace(prefix, group),
             check_abandon(auth.authorize, group),

@@ -35,7 +35,7 @@ class Headers(Protocol):
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: building a frozen one is several times slower
 class RequestInfo:
-    """The parsed method and URL of a request, like Kubernetes' RequestInfo. Never modified; build a new one instead.
+    """The parsed method and URL of a request, like Kubernetes' RequestInfo. Not modified after routing.
 
     `verb` is the Kubernetes verb (get, list, watch, create, update, patch, delete, deletecollection) for resource
     requests, and the method in lower case for all others. `root` is the API root of the path.

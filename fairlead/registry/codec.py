@@ -57,7 +57,7 @@ def decode(entry: Entry) -> Object:
 
 def response_body(kind: Kind, body: bytes) -> bytes:
     """The response body of an object: without its write-only fields, also in the last-applied annotation of kubectl."""
-    for mark in _field_markers(kind.write_only, bool(kind.sensitive)):
+    for mark in _field_markers(kind.write_only, kind.may_be_server_owned):
         if mark in body:
             obj = orjson.loads(body)
             return orjson.dumps(strip_write_only(obj, kind)) if kind.write_only_paths(obj) else body
@@ -79,12 +79,13 @@ def with_one_time_fields(body: bytes, fields: Mapping[str, str]) -> bytes:
 
 
 @lru_cache
-def _field_markers(write_only: tuple[str, ...], has_sensitive: bool) -> tuple[bytes, ...]:
+def _field_markers(write_only: tuple[str, ...], may_be_server_owned: bool) -> tuple[bytes, ...]:
     """Markers: the JSON of an object with a write-only field contains at least one of them."""
+    server_owned = (_SERVER_OWNED_MARKER,) if may_be_server_owned else ()
     if not write_only:
-        return (_SERVER_OWNED_MARKER,) if has_sensitive else ()
+        return server_owned
     names = dict.fromkeys(path.rpartition(".")[2] for path in write_only)
-    return (*(b'"%b":' % name.encode() for name in names), _LAST_APPLIED_MARKER)
+    return (*(b'"%b":' % name.encode() for name in names), _LAST_APPLIED_MARKER, *server_owned)
 
 
 def entry_builder(catalog: Catalog) -> Callable[[Record], Entry]:

@@ -1,7 +1,7 @@
-"""Create, get, update, patch, apply and delete for any kind. Every write goes through here; reads come from the view.
+"""Create, get, update, patch, apply and delete for any kind. All API writes go through here; reads come from the view.
 
-A write is a function of the old object, run in a compare-and-swap loop: validate, preserve server-set fields, the
-kind's own rules, admission, managedFields, commit.
+A write is a function of the old object, run in a compare-and-swap loop: schema validation, server-set fields, defaults
+of the kind, admission, checks of the kind, managedFields, commit. The store compares revisions; conflicts are retried.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,8 @@
 """Turns changes of objects into watch events: ADDED, MODIFIED or DELETED as seen through a selector.
 
 An object that starts to match the selector is ADDED for this watcher; one that stops matching is DELETED, whatever
-happened to it in the store. `server/api/watch.py` frames these events and handles timeouts and bookmarks.
+happened to it in the store. Each event is encoded here once, as a JSON line that all watchers share (`encode_event`).
+`server/api/watch.py` sends the lines, and handles timeouts and bookmarks.
 """
 
 import asyncio

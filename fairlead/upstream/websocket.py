@@ -43,7 +43,7 @@ _MAX_REASON_BYTES = 123
 
 
 class UpstreamWebSocket:
-    """A `core.call.Socket` to a cluster. `subprotocol` is the one that the cluster chose, or empty."""
+    """A `core.call.WebSocket` to a cluster. `subprotocol` is the one that the cluster chose, or empty."""
 
     def __init__(self, subprotocol: str) -> None:
         self.subprotocol = subprotocol

@@ -1,5 +1,6 @@
 """Objects in the store and as they are served: the same, but for the version that is put in between."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,7 +11,14 @@ from hypothesis import strategies as st
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.codec import decode, encode, entry_builder, replace_resource_version, with_resource_version
+from fairlead.registry.codec import (
+    decode,
+    encode,
+    entry_builder,
+    replace_resource_version,
+    response_body,
+    with_resource_version,
+)
 from fairlead.registry.selector_fields import SelectorFieldReader
 from fairlead.storage.contract import Record
 from tests.admission.world import GADGET
@@ -123,3 +131,16 @@ def test_a_kind_may_say_itself_what_its_fields_are() -> None:
     event = BY_NAME["Event"]
     _, fields = SelectorFieldReader(event).read(b'{"reportingComponent":"runner","involvedObject":{}}')
     assert fields["source"] == "runner"
+
+
+def test_what_the_server_owns_is_left_out_also_of_a_kind_with_write_only_fields() -> None:
+    kind = replace(
+        GADGET,
+        sensitive=("spec.password", "spec.token"),
+        write_only=("spec.password",),
+        is_server_owned=lambda obj: "service.sh/owned" in obj["metadata"].get("labels", {}),
+    )
+    mine = gadget(spec={"token": "canary"})
+    owned = gadget(spec={"token": "canary"}, metadata={"name": "a", "labels": {"service.sh/owned": "yes"}})
+    assert b"canary" in response_body(kind, orjson.dumps(mine))
+    assert b"canary" not in response_body(kind, orjson.dumps(owned))

@@ -1,6 +1,6 @@
 """Drift detection for the remote objects of instances: tracks applied objects, and records Events about repairs.
 
-`spaces.py` and `virtual_clusters.py` apply everything inside `track_pass`. Afterwards all applied objects are watched
+`namespace_contents.py` applies everything inside `track_pass`. Afterwards all applied objects are watched
 (`controllers/runtime/remote_informers.py`), and Events of the instance report what others had changed or deleted.
 """
 

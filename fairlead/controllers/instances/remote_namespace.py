@@ -1,7 +1,7 @@
 """The namespace of an instance in a connected cluster, and its role bindings: applied and deleted.
 
 A namespace belongs to an instance only by its labels. Without them it is never changed or deleted, whatever its name.
-Called by `spaces.py` and `virtual_clusters.py` inside `translate_errors`.
+`namespace_contents.py` applies it, for the controllers of spaces and virtual clusters, which also delete it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

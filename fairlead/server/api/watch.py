@@ -1,7 +1,7 @@
 """Watch streams: newline-delimited JSON events, with bookmarks, timeouts and a final ERROR event.
 
-`registry/watch.py` produces the events. This module frames them. Once a stream has started, an error becomes its last
-event.
+`registry/watch.py` produces the events, encoded as lines. This module sends them, and adds bookmarks. Once a stream has
+started, an error becomes its last event.
 """
 
 import asyncio
