@@ -81,10 +81,6 @@ class KubeClient:
         """`body` are DeleteOptions, such as preconditions. Returns the object, or a Status."""
         return await self._request_object("DELETE", path, {}, body)
 
-    async def get_text(self, path: str) -> str:
-        """GET of a plain text response, such as that of /readyz."""
-        return (await self._send(Request("GET", path))).decode("utf-8", "replace")
-
     async def _request_object(
         self, method: str, path: str, query: dict[str, str], body: Any = None, content_type: str = JSON
     ) -> Object:

@@ -11,7 +11,7 @@ to the cluster, sent with the stored credential.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -105,10 +105,6 @@ class Response:
             finally:
                 self._waiter = None
         return self._take_chunks(self._next_batch_size())
-
-    async def iter_chunks(self) -> AsyncIterator[bytes]:
-        while data := await self.read_chunk():
-            yield data
 
     async def read(self, max_bytes: int) -> bytes:
         """Reads the whole body. Beyond `max_bytes`, aborts it and raises ResponseTooLarge."""

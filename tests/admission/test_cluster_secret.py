@@ -112,3 +112,14 @@ async def test_a_reference_of_the_wrong_type_is_invalid(
     readable.add(("vault", "kubeconfig"))
     with pytest.raises(Invalid, match=rf"spec.config.{next(iter(wrong))}"):
         await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG | wrong}), WriteOptions(BOB))
+
+
+async def test_an_update_with_a_reference_of_the_wrong_type_is_invalid(
+    ruled: World, readable: set[tuple[str, str]]
+) -> None:
+    readable.add(("vault", "kubeconfig"))
+    await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB))
+    with pytest.raises(Invalid, match=r"spec\.config\.secretNamespace"):
+        await ruled.patch(
+            "Cluster", "c", lambda obj: obj["spec"]["config"].update(secretNamespace=[0]), WriteOptions(BOB)
+        )

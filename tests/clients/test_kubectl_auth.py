@@ -1,9 +1,10 @@
 """`kubectl auth` and the commands that give rights: what they ask, they ask in protobuf."""
 
 import json
+import re
 
 from tests.clients.kubectl import Kubectl
-from tests.clients.running import VERSION
+from tests.clients.running import ROOT, VERSION
 
 REVIEW = {
     "apiVersion": VERSION,
@@ -53,6 +54,10 @@ def test_a_review_from_a_file_tells_how_it_is_decided(kubectl: Kubectl) -> None:
     told = json.loads(kubectl("create", "-f", "-", "-o", "json", body=json.dumps(REVIEW)))
     verdicts = {step["step"]: step["verdict"] for step in told["status"]["path"]}
     assert (verdicts["administrators"], verdicts["rbac"]) == ("allow", "not evaluated")
+    page = (ROOT / "docs" / "permissions.md").read_text().partition("## Identities")[0]
+    assert list(verdicts) == re.findall(r"^\| [^|]+ \| `([^`]+)` \|", page, re.MULTILINE), (
+        "as documented, in that order"
+    )
 
 
 def test_what_is_only_asked_is_not_in_the_way_of_get(kubectl: Kubectl) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from fairlead.core.call import Reply
 from fairlead.server.http import asgi
 from fairlead.server.http.slow_clients import StallDetector
 from fairlead.server.http.unsent import ClientMemoryLimiter
 from tests.authn.calls import call
+from tests.controllers.virtual_time import virtually
 
 
 class Client:
@@ -63,3 +65,30 @@ async def test_a_client_that_takes_nothing_is_cut_off(monkeypatch: pytest.Monkey
     client.room = asyncio.Event()
     assert await streamed(client, monkeypatch, [True, False, False]) == ["192.0.2.1:4711"]
     assert client.taken == []
+
+
+@virtually
+async def test_the_last_frames_of_streams_get_time_before_the_server_stops() -> None:
+    loop, ended, sent = asyncio.get_running_loop(), asyncio.Event(), list[dict[str, Any]]()
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def until_ended() -> AsyncIterator[bytes]:
+        yield b"one"
+        await ended.wait()
+
+    app = asgi.AsgiApp(lambda _: Reply(200, stream=until_ended()), 1000)
+    began = loop.time()
+    await app.wait_for_streams(2.0)
+    assert loop.time() == began, "without streams there is nothing to wait for"
+    scope = {"type": "http", "http_version": "1.1", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b""}
+    scope |= {"headers": [], "client": ("192.0.2.1", 1)}
+    serving = asyncio.create_task(app(scope, Client().receive, send))
+    await asyncio.sleep(0.01)
+    ended.set()
+    ending = loop.time()
+    await app.wait_for_streams(2.0)
+    assert loop.time() - ending >= asgi.FLUSH_SECONDS
+    assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+    await serving

@@ -50,11 +50,6 @@ async def test_each_verb_is_the_right_request(far_side: FarSide) -> None:
     assert far_side.connections == 1
 
 
-async def test_text_is_what_it_is(far_side: FarSide) -> None:
-    async with reaching(far_side) as upstream:
-        assert await KubeClient(upstream).get_text("/readyz") == "ok"
-
-
 async def test_a_failure_of_the_cluster_is_told_in_its_words(far_side: FarSide) -> None:
     far_side.answer(PATH, status_object(404, "NotFound", 'namespaces "n" not found'))
     async with reaching(far_side) as upstream:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, KubeApi, url_segment
-from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.objects import Object, name_of
 from fairlead.upstream.kube_client import FIELD_MANAGER
 
 MAX_LISTED_OBJECTS = 10
@@ -193,7 +193,3 @@ def format_titles(titles: Iterable[str]) -> str:
     ordered = sorted(titles)
     more = f" and {len(ordered) - MAX_LISTED_OBJECTS} more" if len(ordered) > MAX_LISTED_OBJECTS else ""
     return ", ".join(ordered[:MAX_LISTED_OBJECTS]) + more
-
-
-def uid_of(obj: Object) -> str:
-    return str(get_path(obj, "metadata.uid") or "")

@@ -1,6 +1,7 @@
 """SpaceInstance and VirtualClusterInstance: namespaces and virtual clusters in connected clusters, of a project."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from fairlead.core.objects import get_path
 from fairlead.domain.password_parameters import redact_instance
@@ -16,7 +17,7 @@ from fairlead.kinds.instances.fields import (
 )
 from fairlead.kinds.instances.templates import SPACE_TEMPLATE_SPEC, VIRTUAL_CLUSTER_TEMPLATE_SPEC
 from fairlead.registry.kind import Change, Kind, Problem, Sensitivity
-from fairlead.registry.schema import boolean, obj, string, with_description
+from fairlead.registry.schema import Schema, boolean, obj, string, with_description
 
 SPACE_FIELDS = {
     "spec": obj(
@@ -30,30 +31,6 @@ SPACE_FIELDS = {
         space=with_description(SPACE_TEMPLATE_SPEC, "The rendered template of this space."),
     ),
 }
-
-SPACE = Kind(
-    name="SpaceInstance",
-    plural="spaceinstances",
-    namespaced=True,
-    fields=SPACE_FIELDS,
-    description="A space of a project: a namespace in a connected cluster.",
-    short_names=("si",),
-    categories=(CATEGORY, "all"),
-    status_subresource=True,
-    columns=COLUMNS,
-    selectable=SELECTABLE,
-    sensitive=password_paths(SPACE_FIELDS),
-    write_only=password_paths(SPACE_FIELDS),
-    safe_siblings=password_independent_fields(SPACE_FIELDS),
-    encrypted=("spec.parameters",),
-    redact_derived=redact_instance,
-    redacted_paths=("status.space",),
-    has_access_entries=True,
-    default=default_instance,
-    check=instance_problems,
-    sensitivity=Sensitivity.NORMAL,
-)
-
 
 VIRTUAL_CLUSTER_FIELDS = {
     "spec": obj(
@@ -87,14 +64,14 @@ VIRTUAL_CLUSTER_FIELDS = {
 }
 
 
-def set_defaults(change: Change) -> None:
+def default_virtual_cluster(change: Change) -> None:
     default_instance(change)
     identity = get_path(change.old, "status.serviceUID")
     if identity and isinstance(status := change.obj.get("status"), dict):
         status.setdefault("serviceUID", identity)
 
 
-def check(change: Change) -> Iterable[Problem]:
+def check_virtual_cluster(change: Change) -> Iterable[Problem]:
     yield from instance_problems(change)
     before, after = get_path(change.old, "status.serviceUID"), get_path(change.obj, "status.serviceUID")
     if before and before != after:
@@ -117,25 +94,50 @@ def _confinement_problems(change: Change) -> Iterable[Problem]:
         yield Problem.forbidden("spec.templateRef.name" if after else other, reason)
 
 
-VIRTUAL_CLUSTER = Kind(
-    name="VirtualClusterInstance",
-    plural="virtualclusterinstances",
-    namespaced=True,
-    fields=VIRTUAL_CLUSTER_FIELDS,
-    description="A virtual cluster of a project, in a connected cluster.",
-    short_names=("vci",),
-    categories=(CATEGORY, "all"),
-    status_subresource=True,
-    columns=COLUMNS,
-    selectable=SELECTABLE,
-    sensitive=password_paths(VIRTUAL_CLUSTER_FIELDS),
-    write_only=password_paths(VIRTUAL_CLUSTER_FIELDS),
-    safe_siblings=password_independent_fields(VIRTUAL_CLUSTER_FIELDS),
-    encrypted=("spec.parameters",),
-    redact_derived=redact_instance,
-    redacted_paths=("status.virtualCluster",),
-    has_access_entries=True,
-    default=set_defaults,
-    check=check,
-    sensitivity=Sensitivity.NORMAL,
+def _instance_kind(
+    name: str,
+    short_name: str,
+    description: str,
+    fields: Mapping[str, Schema],
+    rendered_field: str,
+) -> Kind:
+    """A kind of instances in connected clusters. `rendered_field` is where the status has the rendered template."""
+    return Kind(
+        name=name,
+        plural=f"{name.lower()}s",
+        namespaced=True,
+        fields=fields,
+        description=description,
+        sensitivity=Sensitivity.NORMAL,
+        short_names=(short_name,),
+        categories=(CATEGORY, "all"),
+        status_subresource=True,
+        columns=COLUMNS,
+        selectable=SELECTABLE,
+        sensitive=password_paths(fields),
+        write_only=password_paths(fields),
+        safe_siblings=password_independent_fields(fields),
+        encrypted=("spec.parameters",),
+        redact_derived=redact_instance,
+        redacted_paths=(rendered_field,),
+        has_access_entries=True,
+        default=default_instance,
+        check=instance_problems,
+    )
+
+
+SPACE = _instance_kind(
+    "SpaceInstance", "si", "A space of a project: a namespace in a connected cluster.", SPACE_FIELDS, "status.space"
+)
+
+VIRTUAL_CLUSTER = replace(
+    _instance_kind(
+        "VirtualClusterInstance",
+        "vci",
+        "A virtual cluster of a project, in a connected cluster.",
+        VIRTUAL_CLUSTER_FIELDS,
+        "status.virtualCluster",
+    ),
+    default=default_virtual_cluster,
+    check=check_virtual_cluster,
 )

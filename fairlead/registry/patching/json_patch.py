@@ -17,9 +17,10 @@ from fairlead.core.body_errors import MAX_DEPTH, Malformed
 from fairlead.core.errors import BadRequest, Invalid, TooLarge
 from fairlead.core.json import decode
 from fairlead.core.objects import Object, deep_copy
+from fairlead.registry import limits
 from fairlead.registry.patching.field_set import is_equal_json
 
-MAX_OPERATIONS = 10_000
+MAX_OPERATIONS = limits.PATCH_OPERATIONS
 MAX_COPIED_BYTES = 3 * 1024 * 1024
 MAX_SHIFTED_ENTRIES = 20_000_000
 """About ten milliseconds."""

@@ -2,8 +2,8 @@
 
 Only the owner can read the file. When it would exceed its size limit it is renamed with a timestamp, and a new file is
 opened. If another process moves the file away, a new one is opened too. After each rotation, a separate thread
-compresses the rotated files, and removes those that are too many or too old. `disk_usage.py` does the same for several
-logs together. The cleanup may be interrupted at any point; the next one continues.
+compresses the rotated files, and removes those that are too many or too old. `DiskBudget` (`log.py`) does the same for
+several logs together. The cleanup may be interrupted at any point; the next one continues.
 """
 
 import gzip
@@ -35,7 +35,7 @@ class LogRetention:
     """The rotated files of `path`: `audit.log` becomes `audit-20260102T030405.000006Z.log`, then `.log.gz`.
 
     Keeps at most `max_files` files, and none older than `max_days`; 0 means no limit. `max_files` does not remove files
-    younger than `min_days`: only `disk_usage.py` removes these, to free disk space.
+    younger than `min_days`: only `DiskBudget` removes these, to free disk space.
     """
 
     path: Path

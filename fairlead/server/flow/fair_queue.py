@@ -78,11 +78,6 @@ class FairQueue:
         self.length = 0
         """The number of queued requests."""
 
-    @property
-    def has_candidates(self) -> bool:
-        """Whether any flow is eligible for dispatch, that is, not waiting for a seat."""
-        return self.length > 0 and self._first_flow() is not None
-
     def push(self, ticket: Ticket) -> Ticket | None:
         """Queues a request. Returns the request that is dropped for it, if any; that may be the request itself.
 

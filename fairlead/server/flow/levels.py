@@ -59,7 +59,6 @@ class PriorityLevel:
         self.config = config
         self.queue = FairQueue(config.limits)
         self.seats_in_use = 0
-        self.executing = 0
         self.virtual_time = 0.0
         """The cost that the level was served, divided by its share."""
         self._pool = pool

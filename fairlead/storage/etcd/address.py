@@ -18,7 +18,6 @@ import grpc
 
 from fairlead.storage.contract import StoreUnavailable
 
-URL_FORMAT = "etcd://host1:2379,host2:2379/prefix?ca=FILE&cert=FILE&key=FILE"
 DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "/fairlead/"
 PASSWORD_VARIABLE = "FAIRLEAD_ETCD_PASSWORD"

@@ -143,7 +143,7 @@ def test_a_flow_that_waits_for_a_seat_does_not_hold_up_others() -> None:
     fill(fair, reader, 2)
     fair.park()
     assert served(fair, 2) == ["reader"] * 2
-    assert not fair.has_candidates
+    assert fair.peek() is None
     fair.unpark()
     assert served(fair, 2) == ["writer"] * 2
 
@@ -196,7 +196,7 @@ def test_nothing_is_lost_and_the_limits_hold_whatever_happens(steps: list[tuple[
                 inside.append(ticket)
             if victim is not None and victim is not ticket:
                 inside.remove(victim)
-        elif step == "pop" and fair.has_candidates:
+        elif step == "pop" and fair.peek() is not None:
             inside.remove(fair.pop())
         elif step == "remove" and inside:
             assert fair.remove(inside.pop(number % len(inside)))
