@@ -26,8 +26,8 @@ ROOT = "/kubernetes/management"
 READY_SECONDS = 30.0
 END_SECONDS = 15.0
 LOG_LINES = 20
-SETTINGS = {"FAIRLEAD_WATCHES_PER_KEY": "10000"}
-"""All watches of a run have the same key, more of them than one key may have open unless somebody says so."""
+SETTINGS = {"FAIRLEAD_WATCHES_PER_USER": "10000"}
+"""All watches of a run belong to one user, and are more than the default allows."""
 
 
 @dataclass(frozen=True, slots=True)

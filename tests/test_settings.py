@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.files import FileProblem
-from fairlead.settings import SETTINGS, Setting, Settings, StartError, flag, load, variable
+from fairlead.settings import ALIASES, SETTINGS, Setting, Settings, StartError, flag, load, variable
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 
@@ -111,6 +111,43 @@ def test_what_kubernetes_says_about_a_service_called_fairlead_is_no_setting() ->
         "FAIRLEAD_AGENT_PORT_443_TCP_PROTO": "tcp",
     }
     assert load({}, links) == Settings()
+
+
+def test_a_former_name_of_a_setting_is_accepted_everywhere(tmp_path: Path) -> None:
+    given = {alias: str(8000 - number) for number, alias in enumerate(ALIASES)}
+    expected = load({ALIASES[alias]: value for alias, value in given.items()}, {})
+    file = config(tmp_path, "".join(f"{alias}: {value}\n" for alias, value in given.items()))
+    assert load(given, {}) == load({}, {variable(alias): value for alias, value in given.items()}) == expected
+    assert load(file, {}) == expected != Settings()
+    assert not ALIASES.keys() & SETTINGS.keys()
+
+
+def test_both_names_of_a_setting_in_one_source_must_agree(tmp_path: Path) -> None:
+    advice = "and their values differ; remove it"
+    expected = f"--audit-refused is a former name of --audit-rejected, {advice}"
+    assert complaint({"audit_refused": "1", "audit_rejected": "2"}, {}) == expected
+    environment = {"FAIRLEAD_AUDIT_REFUSED": "1", "FAIRLEAD_AUDIT_REJECTED": "2"}
+    expected = f"FAIRLEAD_AUDIT_REFUSED is a former name of FAIRLEAD_AUDIT_REJECTED, {advice}"
+    assert complaint({}, environment) == expected
+    file = config(tmp_path, "audit_refused: 1\naudit_rejected: 2\n")
+    assert complaint(file, {}).endswith(f"fairlead.yaml: audit_rejected, {advice}")
+    assert load({"audit_refused": "3", "audit_rejected": "3"}, {}).audit_rejected == 3
+
+
+def test_precedence_does_not_depend_on_which_name_is_used(tmp_path: Path) -> None:
+    file = config(tmp_path, "audit_rejected: 1\n")
+    assert load(file, {"FAIRLEAD_AUDIT_REFUSED": "2"}).audit_rejected == 2
+    assert load({**file, "audit_refused": "3"}, {"FAIRLEAD_AUDIT_REJECTED": "2"}).audit_rejected == 3
+
+
+def test_problems_with_a_former_name_are_reported_under_that_name() -> None:
+    assert complaint({}, {"FAIRLEAD_CLUSTER_SOCKETS": "x"}) == "FAIRLEAD_CLUSTER_SOCKETS: 'x' is not an integer"
+    assert "did you mean FAIRLEAD_CLUSTER_WEBSOCKETS?" in complaint({}, {"FAIRLEAD_CLUSTER_SOCKET": "x"})
+
+
+def test_every_former_name_is_listed_for_upgrades() -> None:
+    page = PAGE.with_name("upgrading.md").read_text(encoding="utf-8")
+    assert [alias for alias, name in ALIASES.items() if f"| `{alias}` | `{name}` |" not in page] == []
 
 
 def test_an_empty_variable_counts_as_not_set() -> None:

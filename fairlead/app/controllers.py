@@ -66,7 +66,7 @@ def build_cluster_services(settings: Settings, registry: Registry, port: int) ->
     policy = AddressPolicy(settings.cluster_networks, lambda: ((settings.listen, port),))
     # Shorter than the request timeout, so that the error can name the cluster that did not respond.
     head_seconds = max(1, settings.request_timeout - 1)
-    limits = Limits(settings.cluster_requests, settings.cluster_sockets, response_header_seconds=head_seconds)
+    limits = Limits(settings.cluster_requests, settings.cluster_websockets, response_header_seconds=head_seconds)
     connected = UpstreamRegistry(registry, settings.api_group, SYSTEM_NAMESPACE, policy, limits)
     names = ClusterIdentityMapper(settings.identity_prefix)
     if not names.prefix:

@@ -338,13 +338,13 @@ async def open_audit_log(settings: Settings, catalog: Catalog, clock: Clock) -> 
 
 
 def _open_logs(settings: Settings, clock: Clock) -> tuple[AuditLogs, DiskBudget | None]:
-    allowances = AuditQuotas(settings.audit_refused, settings.audit_reads)
+    allowances = AuditQuotas(settings.audit_rejected, settings.audit_reads)
     new_backups = partial(
         LogRetention,
         max_files=settings.audit_backups,
-        max_days=settings.audit_days,
+        max_days=settings.audit_max_days,
         compress=settings.audit_compress == ON,
-        min_days=settings.audit_days_min,
+        min_days=settings.audit_min_days,
     )
     size, path = settings.audit_size * MEBIBYTE, settings.audit_destination
     if path == STANDARD_OUTPUT or _is_device(Path(path)):

@@ -6,8 +6,10 @@ test compares the two.
 
 Precedence: flag, environment, file, default. Unknown settings are errors: a misspelt limit must not be ignored.
 
+To rename a setting, add its former name to `aliases` of its annotation, and a row to docs/upgrading.md.
+
     declarations.py  declares the settings
-    sources.py       reads the file and the environment
+    sources.py       reads flags, the environment and the file
     values.py        parses values
 """
 
@@ -19,7 +21,7 @@ from fairlead.settings.declarations import Settings
 from fairlead.settings.sources import RawValues, SettingSources, StartError, flag
 from fairlead.settings.values import PARSERS, SettingInfo, absolute_path
 
-__all__ = ["CONFIG", "SETTINGS", "Setting", "Settings", "StartError", "flag", "load", "variable"]
+__all__ = ["ALIASES", "CONFIG", "SETTINGS", "Setting", "Settings", "StartError", "flag", "load", "variable"]
 
 ENVIRONMENT_PREFIX = "FAIRLEAD_"
 CONFIG = "config"
@@ -46,6 +48,8 @@ def _parse_field(field_: Field[Any]) -> Setting:
 
 
 SETTINGS = {each.name: _parse_field(each) for each in fields(Settings)}
+ALIASES = {alias: name for name, each in SETTINGS.items() for alias in each.info.aliases}
+"""Former names of settings, with the current ones."""
 
 
 def variable(name: str) -> str:
@@ -61,7 +65,7 @@ def load(
     raw_values: RawValues = {
         **(SOURCES.read_config(absolute_path(config), problems) if config else {}),
         **SOURCES.read_environment(environment, problems),
-        **{name: (flag(name), value) for name, value in flags.items() if name in SETTINGS and value is not None},
+        **SOURCES.read_flags(flags, problems),
     }
     values = dict(defaults or {})
     for name, (origin, raw) in raw_values.items():
@@ -83,8 +87,8 @@ def _find_contradictions(settings: Settings) -> Iterator[str]:
         yield "tls_ca requires tls_cert; leave it out, or set tls_cert and tls_key as well"
     elif settings.tls_names and settings.tls_cert:
         yield "tls_names only apply to the generated certificate; leave them out, or leave out tls_cert and tls_key"
-    if 0 < settings.audit_days < settings.audit_days_min:
-        yield "audit_days is less than audit_days_min; raise it, or lower audit_days_min"
+    if 0 < settings.audit_max_days < settings.audit_min_days:
+        yield "audit_max_days is less than audit_min_days; raise it, or lower audit_min_days"
 
 
 OTHER_VARIABLES = frozenset(
@@ -92,4 +96,4 @@ OTHER_VARIABLES = frozenset(
 )
 """Variables that are not settings: the path of the file, secrets that no file should contain, and the CLI's login."""
 
-SOURCES = SettingSources(tuple(SETTINGS), ENVIRONMENT_PREFIX, CONFIG, OTHER_VARIABLES)
+SOURCES = SettingSources(tuple(SETTINGS), ALIASES, ENVIRONMENT_PREFIX, CONFIG, OTHER_VARIABLES)

@@ -229,8 +229,13 @@ class Settings:
             "Clusters", "Maximum number of concurrent requests to one cluster through gateways, including watches"
         ),
     ] = 256
-    cluster_sockets: Annotated[
-        int, SettingInfo("Clusters", "Maximum number of open WebSockets to one cluster: exec, attach, port-forward")
+    cluster_websockets: Annotated[
+        int,
+        SettingInfo(
+            "Clusters",
+            "Maximum number of open WebSockets to one cluster: exec, attach, port-forward",
+            aliases=("cluster_sockets",),
+        ),
     ] = 256
 
     audit_path: Annotated[
@@ -251,19 +256,31 @@ class Settings:
     audit_backups: Annotated[
         int, SettingInfo("Audit", "Maximum number of rotated audit files; 0 for no limit", minimum=0)
     ] = 10
-    audit_days: Annotated[
-        int, SettingInfo("Audit", "Maximum age of rotated audit files in days; 0 for no limit", minimum=0)
+    audit_max_days: Annotated[
+        int,
+        SettingInfo(
+            "Audit", "Maximum age of rotated audit files in days; 0 for no limit", minimum=0, aliases=("audit_days",)
+        ),
     ] = 0
-    audit_days_min: Annotated[
-        int, SettingInfo("Audit", "Minimum age in days before audit_backups removes audit files; 0 for none", minimum=0)
+    audit_min_days: Annotated[
+        int,
+        SettingInfo(
+            "Audit",
+            "Minimum age in days before audit_backups removes audit files; 0 for none",
+            minimum=0,
+            aliases=("audit_days_min",),
+        ),
     ] = 7
     audit_disk: Annotated[
         int, SettingInfo("Audit", "Maximum total size of all audit files in MiB; 0 for no limit", minimum=0)
     ] = 2000
-    audit_refused: Annotated[
+    audit_rejected: Annotated[
         int,
         SettingInfo(
-            "Audit", "Rejected requests of one user or address that are audited per minute; 0 for all", minimum=0
+            "Audit",
+            "Rejected requests of one user or address that are audited per minute; 0 for all",
+            minimum=0,
+            aliases=("audit_refused",),
         ),
     ] = 120
     audit_reads: Annotated[
@@ -301,11 +318,13 @@ class Settings:
         ),
     ] = 10_000
     watches_per_user: Annotated[
-        int, SettingInfo("Limits", "Maximum number of open watches and other streams of one user, with all keys")
+        int,
+        SettingInfo(
+            "Limits",
+            "Maximum number of open watches and other streams of one user, with all keys",
+            aliases=("watches_per_key",),
+        ),
     ] = 2_000
-    watches_per_key: Annotated[
-        int, SettingInfo("Limits", "Deprecated name of watches_per_user, which it overrides; 0 for not set", minimum=0)
-    ] = 0
     history_seconds: Annotated[int, SettingInfo("Limits", "Minimum seconds before old revisions are compacted")] = 300
     history_revisions: Annotated[
         int, SettingInfo("Limits", "Minimum number of newest revisions that are not compacted", minimum=0)

@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
     turned_down: dict[str, str | int] = {
-        "watches_per_key": 1,
+        "watches_per_user": 1,
         "password_login": "off",
         "access_key_max_ttl": MAX_TTL,
         "audit_path": "off",

@@ -81,11 +81,11 @@ class DiskBudget:
         self.early_removals[name] += 1
         self._last_early_removal = now
         log.error(
-            "removed audit files before audit_days_min because the audit logs exceed audit_disk; "
+            "removed audit files before audit_min_days because the audit logs exceed audit_disk; "
             "find the source of the flood, raise audit_disk, or ship the files elsewhere",
             log=name,
             file=file,
-            audit_days_min=min_days,
+            audit_min_days=min_days,
         )
 
 
@@ -125,12 +125,12 @@ class AuditLog:
         yield Family(
             "fairlead_audit_files_removed_early_total",
             COUNTER,
-            "Audit files removed to free disk space although they were younger than audit_days_min.",
+            "Audit files removed to free disk space although they were younger than audit_min_days.",
             early,
         )
         yield Family(
             "fairlead_audit_retention_met",
             GAUGE,
-            "0 while audit records of the last audit_days_min days are missing.",
+            "0 while audit records of the last audit_min_days days are missing.",
             [("", int(self.disk_budget.is_retention_met(self.clock.now())))],
         )
