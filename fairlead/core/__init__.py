@@ -5,6 +5,7 @@ user.py, scope.py      the authenticated user, and the scope of an access key
 cluster_identity.py    users of this server as remote clusters see them
 objects.py, clock.py   JSON objects, timestamps
 json.py, yaml/         decoding and encoding of bodies; body_errors.py: their errors and limits
+protobuf_wire.py       the wire format of protobuf
 validators.py          checks of addresses, URLs and names
 concurrency.py         thread pools with fair queueing, slicing of work on the event loop
 files.py               private, atomically written files; folder_security.py: ownership and permissions

@@ -81,6 +81,12 @@ def test_what_is_not_such_a_body_is_malformed(data: bytes) -> None:
         protobuf.decode(data)
 
 
+def test_the_number_of_fields_is_limited() -> None:
+    assert protobuf.decode(body("ConfigMap", b"")[:-1] + b"\xa0\x9c\x01" + b"\x20\x01" * 10_000)["immutable"] is True
+    with pytest.raises(Malformed, match="10000 fields"):
+        protobuf.decode(body("ConfigMap", b"")[:-1] + b"\xa2\x9c\x01" + b"\x20\x01" * 10_001)
+
+
 def bytes_of(text: str) -> bytes:
     return bytes.fromhex("6b387300" + text.replace(" ", ""))
 

@@ -1,46 +1,13 @@
-"""Protobuf by hand: what goes in comes out, what is unknown is passed over, what is broken is refused.
+"""etcd's messages: fields of later versions are passed over.
 
 And what a watch says, put together again: whole transactions out of fragments.
 """
 
 from collections.abc import AsyncIterator
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
+from fairlead.core.protobuf_wire import encode_bytes, encode_int
 from fairlead.storage.etcd.history import iter_transactions
-from fairlead.storage.etcd.messages import (
-    KeyValue,
-    WatchEvent,
-    WatchResponse,
-    decode_fields,
-    encode_bytes,
-    encode_int,
-    encode_message,
-)
-
-FIELD = st.integers(1, 15)
-INTEGER = st.tuples(FIELD, st.integers(-(2**63), 2**63 - 1).filter(bool), st.just(b""))
-TEXT = st.tuples(FIELD, st.just(0), st.binary(min_size=1, max_size=300))
-
-
-@given(st.lists(INTEGER | TEXT))
-def test_fields_come_back_as_they_were_sent(sent: list[tuple[int, int, bytes]]) -> None:
-    encoded = b"".join([encode_bytes(field, content) or encode_int(field, integer) for field, integer, content in sent])
-    assert list(decode_fields(encoded)) == sent
-
-
-def test_numbers_are_as_protobuf_documents_them() -> None:
-    assert encode_int(1, 150) == b"\x08\x96\x01"
-    assert encode_int(2, -1) == b"\x10" + b"\xff" * 9 + b"\x01"
-    assert encode_bytes(2, b"testing") == b"\x12\x07testing"
-    assert encode_message(3, encode_int(1, 150)) == b"\x1a\x03\x08\x96\x01"
-
-
-def test_what_holds_its_default_is_left_out_but_an_empty_message_is_not() -> None:
-    assert encode_int(1, 0) + encode_bytes(2, b"") == b""
-    assert encode_message(3, b"") == b"\x1a\x00"
+from fairlead.storage.etcd.messages import KeyValue, WatchEvent, WatchResponse
 
 
 def test_fields_of_later_versions_are_passed_over() -> None:
@@ -48,12 +15,6 @@ def test_fields_of_later_versions_are_passed_over() -> None:
     encoded = unknown + encode_bytes(1, b"k") + unknown + encode_int(3, 7) + encode_bytes(5, b"v") + unknown
     assert KeyValue.parse(encoded) == KeyValue(b"k", b"v", 0, 7)
     assert WatchResponse.parse(unknown).events == []
-
-
-@pytest.mark.parametrize("encoded", [b"\x08", b"\x08\x80", b"\x12\x05abc", b"\x0b", b"\x80", b"\x09abc"])
-def test_what_breaks_off_or_makes_no_sense_is_refused(encoded: bytes) -> None:
-    with pytest.raises(ValueError):
-        list(decode_fields(encoded))
 
 
 def notice(*revisions: int, at: int = 0, fragment: bool = False, created: bool = False) -> WatchResponse:

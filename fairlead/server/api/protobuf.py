@@ -2,7 +2,8 @@
 
 Since 1.32, `kubectl create` and `kubectl auth` send built-in kinds as protobuf, without a fallback to JSON. So does
 Helm 4, which also deletes with DeleteOptions in protobuf. The tables below have the field numbers of the Kubernetes
-schemas; unknown fields are skipped, as usual with protobuf. Responses are never in protobuf: all clients accept JSON.
+schemas; unknown fields are skipped, as usual with protobuf. Invalid data raises `Malformed`. Responses are never in
+protobuf: all clients accept JSON.
 """
 
 import base64
@@ -14,14 +15,8 @@ from typing import Any
 from fairlead.core.body_errors import Malformed
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
+from fairlead.core.protobuf_wire import VARINT, decode_fields
 
-# --- protobuf wire ---
-# A decoder for the protobuf wire format, driven by tables of fields. Unknown fields are skipped, as protobuf
-# requires; invalid data raises `Malformed`.
-
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_MAX_VARINT_BYTES = 10
 _MAX_FIELDS = 10_000
 _MAX_TIMESTAMP = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
 
@@ -49,39 +44,10 @@ MessageSchema = Mapping[int, Field]
 
 def _iter_fields(data: bytes) -> Iterator[tuple[int, WireValue]]:
     """Iterate over the fields of a message: number and raw value."""
-    at = count = 0
-    while at < len(data):
-        count += 1
-        if count > _MAX_FIELDS:
+    for count, (number, wire_type, integer, content) in enumerate(decode_fields(data)):
+        if count == _MAX_FIELDS:
             raise Malformed(f"a message has more than {_MAX_FIELDS} fields; send JSON")
-        tag, at = _read_varint(data, at)
-        number, wire_type = tag >> 3, tag & 7
-        if wire_type == _VARINT:
-            value, at = _read_varint(data, at)
-            yield number, value
-            continue
-        if wire_type == _BYTES:
-            size, at = _read_varint(data, at)
-        elif wire_type in (_FIXED64, _FIXED32):
-            size = 8 if wire_type == _FIXED64 else 4
-        else:
-            raise Malformed(f"a field has the unknown wire type {wire_type}")
-        if at + size > len(data):
-            raise Malformed("the message ends within a field")
-        yield number, data[at : at + size]
-        at += size
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(_MAX_VARINT_BYTES):
-        if at + shift >= len(data):
-            break
-        byte = data[at + shift]
-        value |= (byte & 0x7F) << (7 * shift)
-        if byte < 0x80:
-            return value, at + shift + 1
-    raise Malformed("a varint is truncated or too long")
+        yield number, integer if wire_type == VARINT else content
 
 
 def message_reader(fields: MessageSchema) -> FieldReader:
@@ -132,7 +98,7 @@ def read_base64(value: WireValue) -> str:
 def read_int(value: WireValue) -> int:
     if not isinstance(value, int):
         raise Malformed("a number has the wrong wire type")
-    return value - (1 << 64) if value >= 1 << 63 else value
+    return value
 
 
 def read_bool(value: WireValue) -> bool:

@@ -12,12 +12,12 @@ Each encoder takes a field number and a value, and returns the bytes of the fiel
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import orjson
 
+from fairlead.core.protobuf_wire import encode_bytes, encode_double, encode_int
 from fairlead.registry.schema import Schema
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -26,7 +26,6 @@ REQUESTED_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protob
 FieldEncoder = Callable[[int, Any], bytes]
 MessageFields = Mapping[str, tuple[int, FieldEncoder]]
 
-_VARINT, _FIXED64, _LENGTH_DELIMITED = 0, 1, 2
 _EXTENSION_PREFIX = "x-"
 
 
@@ -35,45 +34,15 @@ def encode(document: Mapping[str, Any]) -> bytes:
     return _message(_DOCUMENT, document)
 
 
-# --- wire format ---
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def _tag(number: int, wire_type: int) -> bytes:
-    return _varint(number << 3 | wire_type)
-
-
-def _bytes_field(number: int, content: bytes) -> bytes:
-    return _tag(number, _LENGTH_DELIMITED) + _varint(len(content)) + content
+# --- fields ---
 
 
 def _string(number: int, value: str) -> bytes:
-    return _bytes_field(number, value.encode())
+    return encode_bytes(number, value.encode())
 
 
 def _strings(number: int, values: Iterable[str]) -> bytes:
     return b"".join(_string(number, value) for value in values)
-
-
-def _bool(number: int, value: bool) -> bytes:
-    return _tag(number, _VARINT) + _varint(int(value))
-
-
-def _int64(number: int, value: int) -> bytes:
-    # Negative numbers are encoded as 64-bit two's complement.
-    return _tag(number, _VARINT) + _varint(value & 0xFFFF_FFFF_FFFF_FFFF)
-
-
-def _double(number: int, value: float) -> bytes:
-    return _tag(number, _FIXED64) + struct.pack("<d", value)
 
 
 def _message(known: MessageFields, value: Mapping[str, Any], extensions: int = 0) -> bytes:
@@ -89,7 +58,7 @@ def _message(known: MessageFields, value: Mapping[str, Any], extensions: int = 0
 
 def _any(number: int, value: Any) -> bytes:
     """Any value, as YAML text; JSON is valid YAML."""
-    return _bytes_field(number, _bytes_field(2, orjson.dumps(value)))
+    return encode_bytes(number, encode_bytes(2, orjson.dumps(value)))
 
 
 def _anys(number: int, values: Iterable[Any]) -> bytes:
@@ -98,64 +67,64 @@ def _anys(number: int, values: Iterable[Any]) -> bytes:
 
 def _map_entry(encoder: FieldEncoder) -> FieldEncoder:
     """A map entry: the key is field 1, the value field 2."""
-    return lambda number, pair: _bytes_field(number, _string(1, pair[0]) + encoder(2, pair[1]))
+    return lambda number, pair: encode_bytes(number, _string(1, pair[0]) + encoder(2, pair[1]))
 
 
 def _map(encoder: FieldEncoder, inner: int = 1) -> FieldEncoder:
     """A map as a message whose entries are all field `inner`."""
     entry = _map_entry(encoder)
-    return lambda number, value: _bytes_field(number, b"".join(entry(inner, pair) for pair in value.items()))
+    return lambda number, value: encode_bytes(number, b"".join(entry(inner, pair) for pair in value.items()))
 
 
 # --- messages ---
 
 
 def _schema(number: int, schema: Schema) -> bytes:
-    return _bytes_field(number, _message(_SCHEMA, schema, 31))
+    return encode_bytes(number, _message(_SCHEMA, schema, 31))
 
 
 def _schema_type(number: int, value: str) -> bytes:
-    return _bytes_field(number, _string(1, value))
+    return encode_bytes(number, _string(1, value))
 
 
 def _inner_schema(number: int, value: Schema) -> bytes:
     """A message that wraps a schema: the items of a list, or the schema of a response."""
-    return _bytes_field(number, _schema(1, value))
+    return encode_bytes(number, _schema(1, value))
 
 
 def _additional(number: int, value: Schema | bool) -> bytes:
-    return _bytes_field(number, _bool(2, value) if isinstance(value, bool) else _schema(1, value))
+    return encode_bytes(number, encode_int(2, value) if isinstance(value, bool) else _schema(1, value))
 
 
 def _info(number: int, value: Schema) -> bytes:
-    return _bytes_field(number, _message({"title": (1, _string), "version": (2, _string)}, value))
+    return encode_bytes(number, _message({"title": (1, _string), "version": (2, _string)}, value))
 
 
 def _path_item(number: int, value: Schema) -> bytes:
-    return _bytes_field(number, _message(_PATH_ITEM, value))
+    return encode_bytes(number, _message(_PATH_ITEM, value))
 
 
 def _operation(number: int, value: Schema) -> bytes:
-    return _bytes_field(number, _message(_OPERATION, value, 13))
+    return encode_bytes(number, _message(_OPERATION, value, 13))
 
 
 def _parameters(number: int, values: Iterable[Schema]) -> bytes:
-    return b"".join(_bytes_field(number, _bytes_field(1, _parameter(value))) for value in values)
+    return b"".join(encode_bytes(number, encode_bytes(1, _parameter(value))) for value in values)
 
 
 def _parameter(value: Schema) -> bytes:
     """Wrapped by location: body parameters are field 1, others field 2, in which query is 3 and path is 4."""
     if value["in"] == "body":
-        return _bytes_field(1, _message(_BODY, value))
-    return _bytes_field(
+        return encode_bytes(1, _message(_BODY, value))
+    return encode_bytes(
         2,
-        _bytes_field(3, _message(_QUERY, value)) if value["in"] == "query" else _bytes_field(4, _message(_PATH, value)),
+        encode_bytes(3, _message(_QUERY, value)) if value["in"] == "query" else encode_bytes(4, _message(_PATH, value)),
     )
 
 
 def _response(number: int, value: Schema) -> bytes:
-    return _bytes_field(
-        number, _bytes_field(1, _message({"description": (1, _string), "schema": (2, _inner_schema)}, value))
+    return encode_bytes(
+        number, encode_bytes(1, _message({"description": (1, _string), "schema": (2, _inner_schema)}, value))
     )
 
 
@@ -165,19 +134,19 @@ _SCHEMA: MessageFields = {
     "title": (3, _string),
     "description": (4, _string),
     "default": (5, _any),
-    "multipleOf": (6, _double),
-    "maximum": (7, _double),
-    "exclusiveMaximum": (8, _bool),
-    "minimum": (9, _double),
-    "exclusiveMinimum": (10, _bool),
-    "maxLength": (11, _int64),
-    "minLength": (12, _int64),
+    "multipleOf": (6, encode_double),
+    "maximum": (7, encode_double),
+    "exclusiveMaximum": (8, encode_int),
+    "minimum": (9, encode_double),
+    "exclusiveMinimum": (10, encode_int),
+    "maxLength": (11, encode_int),
+    "minLength": (12, encode_int),
     "pattern": (13, _string),
-    "maxItems": (14, _int64),
-    "minItems": (15, _int64),
-    "uniqueItems": (16, _bool),
-    "maxProperties": (17, _int64),
-    "minProperties": (18, _int64),
+    "maxItems": (14, encode_int),
+    "minItems": (15, encode_int),
+    "uniqueItems": (16, encode_int),
+    "maxProperties": (17, encode_int),
+    "minProperties": (18, encode_int),
     "required": (19, _strings),
     "enum": (20, _anys),
     "additionalProperties": (21, _additional),
@@ -190,14 +159,14 @@ _BODY: MessageFields = {
     "description": (1, _string),
     "name": (2, _string),
     "in": (3, _string),
-    "required": (4, _bool),
+    "required": (4, encode_int),
     "schema": (5, _schema),
 }
 
 _QUERY: MessageFields = {"in": (2, _string), "description": (3, _string), "name": (4, _string), "type": (6, _string)}
 
 _PATH: MessageFields = {
-    "required": (1, _bool),
+    "required": (1, encode_int),
     "in": (2, _string),
     "description": (3, _string),
     "name": (4, _string),

@@ -4,92 +4,10 @@ Requests are functions that return bytes; responses are values with a `parse` me
 etcd's rpc.proto and kv.proto (API version 3).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-# --- wire ---
-# The subset of the protobuf encoding that etcd's messages need: varints and byte strings.
-#
-# A message is a sequence of fields: number and wire type, then a varint, or a length and bytes. Fields with default
-# values are omitted, and unknown fields are skipped.
-
-
-VARINT, BYTES = 0, 2
-_FIXED = {1: 8, 5: 4}
-_UINT64_MASK = (1 << 64) - 1
-_SIGN_BIT = 1 << 63
-_ONE_BYTE_VARINTS = [bytes((value,)) for value in range(0x80)]
-"""The one-byte varints. All our tags are among them, because we send no field with a number above 15."""
-
-
-def encode_int(field: int, value: int) -> bytes:
-    """Encode an integer, enum or bool field. Negative values take ten bytes."""
-    return _ONE_BYTE_VARINTS[field << 3 | VARINT] + _encode_varint(value & _UINT64_MASK) if value else b""
-
-
-def encode_bytes(field: int, value: bytes) -> bytes:
-    """Encode a bytes or string field."""
-    return _ONE_BYTE_VARINTS[field << 3 | BYTES] + _encode_varint(len(value)) + value if value else b""
-
-
-def encode_message(field: int, value: bytes) -> bytes:
-    """Encode a nested message. Empty ones are not omitted."""
-    return _ONE_BYTE_VARINTS[field << 3 | BYTES] + _encode_varint(len(value)) + value
-
-
-def _encode_varint(value: int) -> bytes:
-    if value < 0x80:
-        return _ONE_BYTE_VARINTS[value]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def decode_fields(encoded: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Iterate over fields as (number, integer value, bytes value). Raises ValueError for invalid protobuf."""
-    at, end = 0, len(encoded)
-    while at < end:
-        tag = encoded[at]
-        at += 1
-        if tag >= 0x80:
-            tag, at = _decode_varint(encoded, at - 1)
-        wire_type = tag & 7
-        if wire_type == VARINT:
-            value, at = _decode_varint(encoded, at)
-            yield tag >> 3, value - (1 << 64) if value & _SIGN_BIT else value, b""
-            continue
-        if wire_type == BYTES:
-            length, at = _decode_varint(encoded, at)
-        elif wire_type in _FIXED:
-            length = _FIXED[wire_type]
-        else:
-            raise ValueError(f"unknown wire type {wire_type}")
-        if at + length > end:
-            raise ValueError("the message ends within a field")
-        yield tag >> 3, 0, encoded[at : at + length]
-        at += length
-
-
-def _decode_varint(encoded: bytes, at: int) -> tuple[int, int]:
-    try:
-        byte = encoded[at]
-        at += 1
-        if byte < 0x80:
-            return byte, at
-        value, shift = byte & 0x7F, 7
-        while True:
-            byte = encoded[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value, at
-            shift += 7
-    except IndexError:
-        raise ValueError("the message ends within a varint") from None
-
+from fairlead.core.protobuf_wire import decode_fields, encode_bytes, encode_nonempty_bytes, encode_nonzero_int
 
 NO_REVISION = -1
 """A mod revision that no key has."""
@@ -109,7 +27,7 @@ class KeyValue:
     def parse(cls, encoded: bytes) -> "KeyValue":
         key = value = b""
         created = modified = 0
-        for field, integer, content in decode_fields(encoded):
+        for field, _, integer, content in decode_fields(encoded):
             if field == 1:
                 key = content
             elif field == 2:
@@ -134,7 +52,7 @@ class RangeResponse:
     def parse(cls, encoded: bytes) -> "RangeResponse":
         records: list[KeyValue] = []
         more, revision = False, 0
-        for field, integer, content in decode_fields(encoded):
+        for field, _, integer, content in decode_fields(encoded):
             if field == 1:
                 revision = parse_header_revision(content)
             elif field == 2:
@@ -156,13 +74,13 @@ class TxnResponse:
     def parse(cls, encoded: bytes) -> "TxnResponse":
         succeeded, revision = False, 0
         found: list[RangeResponse] = []
-        for field, integer, content in decode_fields(encoded):
+        for field, _, integer, content in decode_fields(encoded):
             if field == 1:
                 revision = parse_header_revision(content)
             elif field == 2:
                 succeeded = bool(integer)
             elif field == 3:
-                found += [RangeResponse.parse(inner) for kind, _, inner in decode_fields(content) if kind == 1]
+                found += [RangeResponse.parse(inner) for kind, _, _, inner in decode_fields(content) if kind == 1]
         return cls(succeeded, revision, found)
 
 
@@ -176,7 +94,7 @@ class WatchEvent:
     @classmethod
     def parse(cls, encoded: bytes) -> "WatchEvent":
         deleted, record = False, b""
-        for field, integer, content in decode_fields(encoded):
+        for field, _, integer, content in decode_fields(encoded):
             if field == 1:
                 deleted = integer == 1
             elif field == 2:
@@ -201,7 +119,7 @@ class WatchResponse:
         numbers = dict.fromkeys((3, 4, 5, 7), 0)
         revision, reason = 0, ""
         happenings: list[WatchEvent] = []
-        for field, integer, content in decode_fields(encoded):
+        for field, _, integer, content in decode_fields(encoded):
             if field == 11:
                 happenings.append(WatchEvent.parse(content))
             elif field == 1:
@@ -214,66 +132,78 @@ class WatchResponse:
 
 
 def parse_header_revision(encoded: bytes) -> int:
-    return next((integer for field, integer, _ in decode_fields(encoded) if field == 3), 0)
+    return next((integer for field, _, integer, _ in decode_fields(encoded) if field == 3), 0)
 
 
 def parse_lease_id(encoded: bytes) -> int:
-    return next((integer for field, integer, _ in decode_fields(encoded) if field == 2), 0)
+    return next((integer for field, _, integer, _ in decode_fields(encoded) if field == 2), 0)
 
 
 def parse_token(encoded: bytes) -> str:
-    return next((content.decode() for field, _, content in decode_fields(encoded) if field == 2), "")
+    return next((content.decode() for field, _, _, content in decode_fields(encoded) if field == 2), "")
 
 
 def range_request(key: bytes, end: bytes = b"", *, limit: int = 0, revision: int = 0, keys_only: bool = False) -> bytes:
     """A range request for the keys from `key` to `end`, or for one key; at a revision, or linearizable."""
-    request = encode_bytes(1, key) + encode_bytes(2, end) + encode_int(3, limit) + encode_int(4, revision)
-    return request + encode_int(8, keys_only)
+    request = (
+        encode_nonempty_bytes(1, key)
+        + encode_nonempty_bytes(2, end)
+        + encode_nonzero_int(3, limit)
+        + encode_nonzero_int(4, revision)
+    )
+    return request + encode_nonzero_int(8, keys_only)
 
 
 def txn_request(compares: Sequence[bytes], success: Sequence[bytes], failure: Sequence[bytes] = ()) -> bytes:
-    parts = [encode_message(1, each) for each in compares]
-    parts += [encode_message(2, each) for each in success]
-    parts += [encode_message(3, each) for each in failure]
+    parts = [encode_bytes(1, each) for each in compares]
+    parts += [encode_bytes(2, each) for each in success]
+    parts += [encode_bytes(3, each) for each in failure]
     return b"".join(parts)
 
 
 def compare_mod_revision(key: bytes, revision: int) -> bytes:
     """Compare the mod revision of a key; 0 means that it must not exist."""
-    return encode_int(2, _MOD) + encode_bytes(3, key) + encode_int(6, revision)
+    return encode_nonzero_int(2, _MOD) + encode_nonempty_bytes(3, key) + encode_nonzero_int(6, revision)
 
 
 def compare_create_revision(key: bytes, revision: int) -> bytes:
-    return encode_int(2, _CREATE) + encode_bytes(3, key) + encode_int(5, revision)
+    return encode_nonzero_int(2, _CREATE) + encode_nonempty_bytes(3, key) + encode_nonzero_int(5, revision)
 
 
 def op_range(request: bytes) -> bytes:
-    return encode_message(1, request)
+    return encode_bytes(1, request)
 
 
 def op_put(key: bytes, value: bytes, lease: int = 0) -> bytes:
-    return encode_message(2, encode_bytes(1, key) + encode_bytes(2, value) + encode_int(3, lease))
+    return encode_bytes(
+        2, encode_nonempty_bytes(1, key) + encode_nonempty_bytes(2, value) + encode_nonzero_int(3, lease)
+    )
 
 
 def op_delete(key: bytes) -> bytes:
-    return encode_message(3, encode_bytes(1, key))
+    return encode_bytes(3, encode_nonempty_bytes(1, key))
 
 
 def compaction_request(revision: int) -> bytes:
     """A compaction request. Physical: the response comes after the data was removed from the member's database."""
-    return encode_int(1, revision) + encode_int(2, 1)
+    return encode_nonzero_int(1, revision) + encode_nonzero_int(2, 1)
 
 
 def watch_request(key: bytes, end: bytes, start: int) -> bytes:
     """A watch request from a revision on, with progress notifications and fragments."""
-    return encode_message(
-        1, encode_bytes(1, key) + encode_bytes(2, end) + encode_int(3, start) + encode_int(4, 1) + encode_int(8, 1)
+    return encode_bytes(
+        1,
+        encode_nonempty_bytes(1, key)
+        + encode_nonempty_bytes(2, end)
+        + encode_nonzero_int(3, start)
+        + encode_nonzero_int(4, 1)
+        + encode_nonzero_int(8, 1),
     )
 
 
 def lease_request(seconds: int) -> bytes:
-    return encode_int(1, seconds)
+    return encode_nonzero_int(1, seconds)
 
 
 def auth_request(user: str, password: str) -> bytes:
-    return encode_bytes(1, user.encode()) + encode_bytes(2, password.encode())
+    return encode_nonempty_bytes(1, user.encode()) + encode_nonempty_bytes(2, password.encode())
