@@ -66,4 +66,4 @@ def _read_accept(accept: str) -> tuple[bool, bool]:
         form = negotiate(accept)
     except NotAcceptable:
         return False, False
-    return form.media_type == YAML, bool(form.view)
+    return form.media_type == YAML, bool(form.as_kind)

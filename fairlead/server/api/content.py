@@ -84,16 +84,16 @@ JSON = "application/json"
 YAML = "application/yaml"
 _OFFERED = (JSON, YAML)
 _META_GROUP = "meta.k8s.io"
-_VIEWS = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
+_AS_KINDS = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
 _PRETTY_AGENTS = ("curl/", "Wget/", "Mozilla/")
 
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """The negotiated representation: media type, and view such as `Table` (empty for the object itself)."""
+    """The negotiated representation. `as_kind` is the parameter `as`, such as `Table`; empty for the object itself."""
 
     media_type: str = JSON
-    view: str = ""
+    as_kind: str = ""
 
 
 def negotiate(accept: str) -> Representation:
@@ -108,7 +108,7 @@ def _negotiate(accept: str) -> Representation:
                 continue
             if not media_range.kind:
                 return Representation(media_type)
-            if media_range.kind in _VIEWS and media_range.group == _META_GROUP and media_range.version == "v1":
+            if media_range.kind in _AS_KINDS and media_range.group == _META_GROUP and media_range.version == "v1":
                 return Representation(media_type, media_range.kind)
     raise NotAcceptable(f"only the following media types are accepted: {', '.join(_OFFERED)}")
 

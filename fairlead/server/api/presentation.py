@@ -35,7 +35,7 @@ class Presentation:
     @property
     def is_raw_json(self) -> bool:
         """Whether encoded JSON is sent unchanged."""
-        return not self.representation.view and not self.pretty and self.representation.media_type == JSON
+        return not self.representation.as_kind and not self.pretty and self.representation.media_type == JSON
 
     def is_large(self, size: int) -> bool:
         """Whether JSON of this size should be rendered in a thread."""
@@ -44,19 +44,19 @@ class Presentation:
 
 def render_object(body: bytes, presentation: Presentation) -> bytes:
     """Renders one object."""
-    if presentation.representation.view == "Table":
+    if presentation.representation.as_kind == "Table":
         obj = orjson.loads(body)
         return render_list([body], {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, presentation)
-    if presentation.representation.view == "PartialObjectMetadata":
+    if presentation.representation.as_kind == "PartialObjectMetadata":
         body = orjson.dumps(partial_object_metadata(orjson.loads(body)))
     return render(body, presentation.representation.media_type, presentation.pretty)
 
 
 def render_list(bodies: Sequence[bytes], metadata: Object, presentation: Presentation) -> bytes:
     """Renders a list of objects."""
-    kind, view = presentation.kind, presentation.representation.view
+    kind, as_kind = presentation.kind, presentation.representation.as_kind
     objects = map(orjson.loads, bodies)
-    if view == "Table":
+    if as_kind == "Table":
         head, columns = empty_table(kind, metadata), table_columns(kind)
         return _write_list(
             head,
@@ -64,8 +64,8 @@ def render_list(bodies: Sequence[bytes], metadata: Object, presentation: Present
             (render_row(columns, obj, presentation.include_object, presentation.now) for obj in objects),
             presentation,
         )
-    if view:
-        head = {"kind": view, "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
+    if as_kind:
+        head = {"kind": as_kind, "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
         return _write_list(head, "items", map(partial_object_metadata, objects), presentation)
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": metadata}
     return _write_list(head, "items", map(_without_type_meta, objects) if kind.builtin else objects, presentation)

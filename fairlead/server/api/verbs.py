@@ -155,7 +155,7 @@ class Verbs:
     async def _watch(self, call: Call, resource: Resource, namespace: str) -> Reply:
         representation = negotiate(call.headers.get("accept", ""))
         query = query_options.watch_query(call, resource.kind)
-        request = WatchRequest(resource, namespace, query, representation.view, call.object_filter, call.recheck)
+        request = WatchRequest(resource, namespace, query, representation.as_kind, call.object_filter, call.recheck)
         stream = await self._watches.open(request, _require_user(call))
         return Reply(200, stream=stream)
 
@@ -214,7 +214,7 @@ class Verbs:
 
     def _object_reply(self, call: Call, kind: Kind, body: bytes, status: int = 200) -> Awaitable[Reply]:
         representation = negotiate(call.headers.get("accept", ""))
-        if not representation.view and representation.media_type == JSON and not wants_pretty(call):
+        if not representation.as_kind and representation.media_type == JSON and not wants_pretty(call):
             return Reply(status, body, JSON)
         presentation, size = self._presentation(call, kind), len(body)
         if presentation.is_large(size):
@@ -242,7 +242,7 @@ class Verbs:
 
     def _presentation(self, call: Call, kind: Kind) -> Presentation:
         representation = negotiate(call.headers.get("accept", ""))
-        include = query_options.include_object(call) if representation.view == "Table" else ""
+        include = query_options.include_object(call) if representation.as_kind == "Table" else ""
         return Presentation(kind, representation, wants_pretty(call), include, self._registry.clock.now())
 
 
@@ -263,15 +263,15 @@ def _route_key(target: RequestInfo) -> RouteKey:
 def _check_representation(representation: Representation, call: Call) -> None:
     """Rejects an unsupported representation before the request has any effect."""
     verb = call.target.verb
-    if not representation.view and verb != "watch":
+    if not representation.as_kind and verb != "watch":
         return
-    if representation.view == "Table":
+    if representation.as_kind == "Table":
         query_options.include_object(call)
-    if representation.view == "PartialObjectMetadata" and verb in ("list", "deletecollection"):
+    if representation.as_kind == "PartialObjectMetadata" and verb in ("list", "deletecollection"):
         raise NotAcceptable(
             "you requested PartialObjectMetadata, but this is a list; request PartialObjectMetadataList"
         )
-    if representation.view == "PartialObjectMetadataList" and verb not in ("list", "watch", "deletecollection"):
+    if representation.as_kind == "PartialObjectMetadataList" and verb not in ("list", "watch", "deletecollection"):
         raise NotAcceptable("you requested PartialObjectMetadataList, but this is not a list")
     if verb == "watch" and representation.media_type != JSON:
         raise NotAcceptable(f"a watch is only available as {JSON}")

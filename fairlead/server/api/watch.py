@@ -51,12 +51,12 @@ class WatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """A requested watch. `recheck` raises once the requester is no longer authorized."""
+    """A requested watch. `as_kind` is that of the representation; `recheck` raises once access was revoked."""
 
     resource: Resource
     namespace: str
     query: WatchQuery
-    view: str = ""
+    as_kind: str = ""
     object_filter: ObjectFilter | None = None
     recheck: Callable[[], None] = lambda: None
 
@@ -95,8 +95,8 @@ class WatchStream:
         self._recheck = request.recheck
         self._clock = clock
         self._pace = pace
-        self._is_view = bool(request.view)
-        self._encode = _build_encoder(self._kind, request.view, request.query.include_object, clock.now)
+        self._is_transformed = bool(request.as_kind)
+        self._encode = _build_encoder(self._kind, request.as_kind, request.query.include_object, clock.now)
         self._bookmark_at = self._recheck_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -108,7 +108,7 @@ class WatchStream:
                     yield chunk
                 is_over = False
                 while not is_over:
-                    if self._is_view and self._session.has_pending:  # a view is rendered for each watch separately
+                    if self._is_transformed and self._session.has_pending:  # rendered for each watch separately
                         await self._pace.wait_for_slot()
                     chunk, is_over = self._poll(deadline)
                     self._pace.release_slot()
@@ -172,7 +172,7 @@ class WatchStream:
             return
         position = self._session.current_revision()
         async for bodies in self._session.initial_objects(self._pace.wait_for_slot):
-            chunk = self._encode_added(bodies) if self._is_view else encode_added_events(bodies)
+            chunk = self._encode_added(bodies) if self._is_transformed else encode_added_events(bodies)
             self._pace.release_slot()
             if chunk:
                 yield chunk
@@ -194,11 +194,11 @@ class WatchStream:
         return encode_event("BOOKMARK", orjson.dumps(obj))
 
 
-def _build_encoder(kind: Kind, view: str, include: str, now: Callable[[], datetime]) -> EventEncoder:
+def _build_encoder(kind: Kind, as_kind: str, include: str, now: Callable[[], datetime]) -> EventEncoder:
     """Encodes events as they are, or with their objects converted to a Table or metadata only."""
-    if not view:
+    if not as_kind:
         return attrgetter("line")
-    if view == "Table":
+    if as_kind == "Table":
         return lambda event: encode_event(event.type, orjson.dumps(_event_table(kind, event, include, now())))
     return lambda event: encode_event(event.type, orjson.dumps(partial_object_metadata(orjson.loads(event.body))))
 

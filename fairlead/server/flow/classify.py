@@ -35,12 +35,12 @@ WRITE_COST = 4
 DELETE_COLLECTION_COST = 16
 WATCH_COST = 2.0
 
-_JSON_ROWS_PER_UNIT, _VIEW_ROWS_PER_UNIT, _YAML_ROWS_PER_UNIT = 40.0, 2.0, 0.25
+_JSON_ROWS_PER_UNIT, _TRANSFORMED_ROWS_PER_UNIT, _YAML_ROWS_PER_UNIT = 40.0, 2.0, 0.25
 """Listed objects per unit of cost, by representation. Scanning an object costs 1/1000 of a unit."""
 _SCANNED_ROWS_PER_UNIT = 1000.0
 _TERMS_PER_ROW = 0.2
 """Each further selector term costs five times as much to evaluate as scanning the object."""
-_VIEW_BYTES_PER_UNIT, _YAML_BYTES_PER_UNIT, _BODY_BYTES_PER_UNIT = 5_000.0, 500.0, 10_000.0
+_TRANSFORMED_BYTES_PER_UNIT, _YAML_BYTES_PER_UNIT, _BODY_BYTES_PER_UNIT = 5_000.0, 500.0, 10_000.0
 """Bytes of an object per unit of cost: converted to a Table, converted to YAML, and parsed from a request body."""
 
 TIMED_OUT, QUEUE_FULL, CONCURRENCY_LIMIT, CANCELLED = REJECT_REASONS = (
@@ -197,12 +197,12 @@ class CostEstimator:
     def estimate_read(self, call: Call) -> float:
         """The estimated cost of a get, list or watch."""
         target = call.target
-        is_yaml, is_view = self._read_accept(call.headers.get("accept", ""))
+        is_yaml, is_transformed = self._read_accept(call.headers.get("accept", ""))
         if target.name and target.verb != "watch":
-            if not is_yaml and not is_view:
+            if not is_yaml and not is_transformed:
                 return 1.0
             size = self._object_size(target.group, target.resource, target.namespace, target.name)
-            return 1.0 + size / (_YAML_BYTES_PER_UNIT if is_yaml else _VIEW_BYTES_PER_UNIT)
+            return 1.0 + size / (_YAML_BYTES_PER_UNIT if is_yaml else _TRANSFORMED_BYTES_PER_UNIT)
         if target.verb == "watch" and not _sends_initial_events(call):
             return WATCH_COST
         rows = self._count_rows(target.group, target.resource)
@@ -211,7 +211,9 @@ class CostEstimator:
             return WATCH_COST + scanned  # its events are charged as they are produced, see streams.py
         limit = call.parameter("limit") if call.query else ""
         sent = min(rows, int(limit)) if limit.isdecimal() and len(limit) < 10 and int(limit) else rows
-        per_unit = _YAML_ROWS_PER_UNIT if is_yaml else _VIEW_ROWS_PER_UNIT if is_view else _JSON_ROWS_PER_UNIT
+        per_unit = (
+            _YAML_ROWS_PER_UNIT if is_yaml else _TRANSFORMED_ROWS_PER_UNIT if is_transformed else _JSON_ROWS_PER_UNIT
+        )
         return 1.0 + scanned + sent / per_unit
 
 
