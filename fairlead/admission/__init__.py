@@ -14,10 +14,8 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fairlead.core.call import AuthorizationDecision, RequestInfo
 from fairlead.core.errors import ApiError, Invalid
 from fairlead.core.objects import name_of
-from fairlead.core.user import User
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.registry import Registry
 
@@ -26,9 +24,6 @@ Rule = Callable[[Change, Registry], Awaitable[None]]
 
 RuleFilter = Callable[[Kind, str], bool]
 """Whether a rule applies to a verb (create, update, delete) on a kind. Must be deterministic: the result is cached."""
-
-Authorize = Callable[[User, RequestInfo], AuthorizationDecision]
-"""Authorizes a request on behalf of the requester, as if they had sent it over HTTP."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ annotation on the system namespace records which one applies; the setting `unlis
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fairlead.admission import Authorize, Rule, applies_to, is_resource
-from fairlead.core.call import RequestInfo
+from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, User

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 import orjson
 
-from fairlead.admission import Authorize, Rule, applies_to
+from fairlead.admission import Rule, applies_to
 from fairlead.admission.rbac_coverage import MAX_DESCRIBED, CoverageBudgetExceeded, HeldRules, format_list
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import MAX_PROBLEMS, Forbidden, NotFound, qualified_resource
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, SERVICE_ACCOUNT_PREFIX, TEAM_GROUP_PREFIX, User

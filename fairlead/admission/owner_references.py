@@ -12,8 +12,8 @@ the move start over. No other kind moves, so no other owner is touched.
 
 from collections.abc import Iterator, Sequence
 
-from fairlead.admission import Authorize, Rule, applies_to
-from fairlead.core.call import NAMESPACE_RESOURCE, AuthorizationDecision, RequestInfo
+from fairlead.admission import Rule, applies_to
+from fairlead.core.call import NAMESPACE_RESOURCE, Authorize, Decision, RequestInfo
 from fairlead.core.errors import Invalid, Problem
 from fairlead.core.objects import Object, metadata, name_of
 from fairlead.core.user import User
@@ -70,7 +70,7 @@ def _deletion_target(reference: Object, change: Change, kinds: tuple[Kind, ...])
     return RequestInfo("delete", "", group=group, version=version, resource=kind.plural, namespace=namespace, name=name)
 
 
-def _block_denied_problem(reference: Object, user: User, decision: AuthorizationDecision) -> Problem:
+def _block_denied_problem(reference: Object, user: User, decision: Decision) -> Problem:
     owner = f'{reference.get("kind", "")} "{reference.get("name", "")}"'
     because = f" ({decision.reason})" if decision.reason else ""
     return Problem.forbidden(

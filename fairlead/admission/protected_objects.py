@@ -13,8 +13,8 @@ Applies to create, update, patch, apply and `finalize`:
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from fairlead.admission import Authorize, Rule, applies_to
-from fairlead.core.call import NAMESPACE_RESOURCE, RequestInfo
+from fairlead.admission import Rule, applies_to
+from fairlead.core.call import NAMESPACE_RESOURCE, Authorize, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER

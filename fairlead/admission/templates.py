@@ -12,8 +12,8 @@
 
 from typing import Any
 
-from fairlead.admission import Authorize, Rule, applies_to, is_resource
-from fairlead.core.call import RequestInfo
+from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Conflict, Invalid, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, User

@@ -14,8 +14,8 @@ A scoped key never counts as an administrator here: a password leads to keys wit
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fairlead.admission import Authorize, Rule, applies_to, is_resource
-from fairlead.core.call import RequestInfo
+from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified_resource
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import ADMIN_GROUPS, CONTROLLER_USER, TEAM_GROUP_PREFIX, User

@@ -12,7 +12,7 @@ from fairlead.authn.bootstrap import PEPPER_FINGERPRINT, PEPPER_VARIABLE, load_p
 from fairlead.authn.credentials import CookieAuthenticator
 from fairlead.authn.last_used import LastUsedTracker
 from fairlead.authn.principals import TEAMS, USERS, AdminUserCheck, PrincipalDirectory
-from fairlead.authz import Decision, administrators
+from fairlead.authz import administrators
 from fairlead.authz.authorizer import AuthorizerChain, gateway_authorizer
 from fairlead.authz.component_access import AgentAuthorizer, RunnerAuthorizer
 from fairlead.authz.ownership import OwnerAuthorizer
@@ -20,7 +20,7 @@ from fairlead.authz.project_members import PROJECTS, ProjectMemberAuthorizer
 from fairlead.authz.rbac import RbacAuthorizer
 from fairlead.authz.scope import ScopeNaming, build_scope_checks, matching_entry
 from fairlead.authz.self_access import SelfAuthorizer
-from fairlead.core.call import MANAGEMENT, RequestInfo
+from fairlead.core.call import MANAGEMENT, Decision, RequestInfo
 from fairlead.core.clock import Clock
 from fairlead.core.user import User
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT

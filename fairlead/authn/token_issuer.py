@@ -15,13 +15,12 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 
 from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.authn.direct_tokens import AUDIENCE, NO_CLUSTER, PRIVATE_CLAIM, SCOPED_AUDIENCE, cluster_audience
 from fairlead.authn.principals import TEAMS, USERS
 from fairlead.authn.signing_keys import SigningKeyStore
-from fairlead.core.call import MANAGEMENT, AuthorizationDecision, RequestInfo
+from fairlead.core.call import MANAGEMENT, Authorize, RequestInfo
 from fairlead.core.clock import timestamp
 from fairlead.core.cluster_identity import check_not_reserved, cluster_groups
 from fairlead.core.crypto import signing
@@ -49,16 +48,16 @@ CLUSTER_REF_FIELD = "spec.clusterRef.cluster"
 YIELD_INTERVAL = 100
 """Checks before yielding to the event loop."""
 
-Authorize = Callable[[RequestInfo], AuthorizationDecision]
 
-
-async def reachable_clusters(registry: Registry, api_group: str, authorize: Authorize) -> AsyncIterator[str]:
-    """Yields the uid of each cluster once."""
+async def reachable_clusters(
+    registry: Registry, api_group: str, is_allowed: Callable[[RequestInfo], bool]
+) -> AsyncIterator[str]:
+    """Yields the uid of each cluster once. `is_allowed` decides about a request of the user."""
     clusters, spaces = registry.resource(api_group, CLUSTERS), registry.resource(api_group, SPACES)
     others: dict[str, str] = {}
     for count, entry in enumerate(registry.view.entries(api_group, CLUSTERS), 1):
         uid, name = str(metadata(decode(entry))["uid"]), entry.key[3]
-        if authorize(_use_target(clusters.kind, "", name)).allowed:
+        if is_allowed(_use_target(clusters.kind, "", name)):
             yield uid
         else:
             others[name] = uid
@@ -66,7 +65,7 @@ async def reachable_clusters(registry: Registry, api_group: str, authorize: Auth
             await asyncio.sleep(0)
     for count, entry in enumerate(registry.view.entries(api_group, SPACES) if others else (), 1):
         cluster = entry.selectable.get(CLUSTER_REF_FIELD, "")
-        if cluster in others and authorize(_use_target(spaces.kind, *entry.key[2:])).allowed:
+        if cluster in others and is_allowed(_use_target(spaces.kind, *entry.key[2:])):
             yield others.pop(cluster)
         if count % YIELD_INTERVAL == 0:
             await asyncio.sleep(0)
@@ -102,7 +101,7 @@ class DelegationChecks:
     """The scope comparison and the authorizer of `authz`."""
 
     covers: ScopeCovers
-    authorize: Callable[[User, RequestInfo], AuthorizationDecision]
+    authorize: Authorize
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +204,11 @@ class DirectTokenIssuer:
         use anything now. A cluster that is added later needs a new token."""
         if scope is not None and _names_all_clusters(Scope.parse(scope) or Scope()):
             return list(scope_clusters.values())
-        found = [
-            uid async for uid in reachable_clusters(self._registry, self._group, partial(self._checks.authorize, user))
-        ]
+
+        def is_allowed(target: RequestInfo) -> bool:
+            return self._checks.authorize(user, target).allowed
+
+        found = [uid async for uid in reachable_clusters(self._registry, self._group, is_allowed)]
         if len(found) > MAX_CLUSTERS:
             why = (
                 f"you may use {len(found)} clusters, and a token is for {MAX_CLUSTERS} at most: list those that it "

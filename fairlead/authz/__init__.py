@@ -11,33 +11,15 @@ component_access  runners and cluster agents
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import User
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Allow or deny, with the reason.
-
-    `is_about_inner` applies to requests through a gateway: the decision is about the inner request, not about using the
-    gateway.
-    """
-
-    allowed: bool
-    reason: str = ""
-    is_about_inner: bool = False
-
 
 Authorizer = Callable[[User, RequestInfo], Decision | None]
 """A decision, or None for no opinion."""
 
-Authorize = Callable[[User, RequestInfo], Decision]
-"""The whole chain, which always returns a decision."""
 
-
-def authorize(authorizers: Sequence[Authorizer], user: User, target: RequestInfo) -> Decision:
+def first_decision(authorizers: Sequence[Authorizer], user: User, target: RequestInfo) -> Decision:
     """The decision of the first authorizer with an opinion; deny if there is none."""
     for authorizer in authorizers:
         decision = authorizer(user, target)

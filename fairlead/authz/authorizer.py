@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fairlead.authz import Authorize, Authorizer, Decision, authorize
-from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
+from fairlead.authz import Authorizer, first_decision
+from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, Authorize, Decision, RequestInfo
 from fairlead.core.errors import Details, Forbidden, qualified_resource, quote_value
 from fairlead.core.user import User
 from fairlead.storage.view.view import Entry
@@ -62,7 +62,7 @@ class AuthorizerChain:
         self._generations = generations
 
     def authorize(self, user: User, target: RequestInfo) -> Decision:
-        return authorize(self.authorizers, user, target)
+        return first_decision(self.authorizers, user, target)
 
     def generation(self) -> object:
         return tuple(each() for each in self._generations)
@@ -93,7 +93,7 @@ class AuthorizerChain:
             decision = authorizer(user, target)
             if decision is not None and not decision.allowed:
                 return False
-        return authorize(self.object_authorizers, user, target).allowed
+        return first_decision(self.object_authorizers, user, target).allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class ExplainStep:
 def explain(authorizers: Sequence[Authorizer], user: User, target: RequestInfo) -> list[ExplainStep]:
     """The verdicts of all authorizers in order, for access reviews (`subresources/access_reviews.py`).
 
-    Runs the same authorizers as `authorize`, so the two cannot disagree.
+    Runs the same authorizers as `first_decision`, so the two cannot disagree.
     """
     return list(_explain_steps(authorizers, user, target))
 

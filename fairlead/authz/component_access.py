@@ -9,8 +9,7 @@ may read its Cluster, its key and its configuration, and send reports.
 
 import msgspec
 
-from fairlead.authz import Decision
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import User
 from fairlead.kinds.access.components import Component
 from fairlead.kinds.clusters.cluster import AGENT

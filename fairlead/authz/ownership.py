@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from fairlead.authz import Decision
 from fairlead.authz.name_index import ANY, RectangleIndex, SharedNameIndex, matching_names, owns
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
 from fairlead.storage.view.view import Entry, View

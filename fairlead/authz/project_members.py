@@ -9,9 +9,8 @@ Any other role is the ClusterRole of that name, applied in the namespace. All me
 
 from collections.abc import Callable
 
-from fairlead.authz import Decision
 from fairlead.authz.name_index import matching_names, owns
-from fairlead.core.call import NAMESPACE_RESOURCE, RequestInfo
+from fairlead.core.call import NAMESPACE_RESOURCE, Decision, RequestInfo
 from fairlead.core.objects import Object, get_path
 from fairlead.core.user import User
 from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE

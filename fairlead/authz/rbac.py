@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import orjson
 
-from fairlead.authz import Decision
 from fairlead.authz.binding_index import BindingIndex, SubjectIndexes
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.core.validators import minimal_prefixes, starts_with_any
@@ -171,7 +170,7 @@ class Grants:
         self._decisions: dict[tuple[str, ...], tuple[dict[str, Decision], Decision | None]] = {}
         self._cached_names = 0
 
-    def authorize(self, target: RequestInfo, patterns: tuple[str, ...]) -> Decision | None:
+    def decide(self, target: RequestInfo, patterns: tuple[str, ...]) -> Decision | None:
         if not patterns or len(self.grants) <= MAX_UNCACHED_ROLES:
             for grant in self.grants:
                 if grant.role_rules.allows(target, patterns):
@@ -227,7 +226,7 @@ class RbacAuthorizer:
         held = self._current_snapshot().grants_of(user)
         spelled = resource_patterns(target)
         for namespace in ("", target.namespace) if target.namespace else ("",):
-            decision = held.grants_in(namespace).authorize(target, spelled)
+            decision = held.grants_in(namespace).decide(target, spelled)
             if decision is not None:
                 return decision
         return None

@@ -2,9 +2,8 @@
 
 import msgspec
 
-from fairlead.authz import Decision
 from fairlead.authz.name_index import is_user, owns
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import User
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN

@@ -231,11 +231,11 @@ def _bearer_auth(key: str) -> Callable[[httpx.Request], httpx.Request]:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ClientError("the key has invalid characters; copy it again, without spaces or line breaks")
 
-    def authorize(request: httpx.Request) -> httpx.Request:
+    def add_header(request: httpx.Request) -> httpx.Request:
         request.headers["Authorization"] = f"Bearer {key}"
         return request
 
-    return authorize
+    return add_header
 
 
 def normalize_url(url: str) -> str:

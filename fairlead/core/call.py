@@ -63,14 +63,21 @@ class RequestInfo:
 _EMPTY_REQUEST_INFO = RequestInfo("", "")
 
 
-class AuthorizationDecision(Protocol):
-    """Protocol of an authorization decision."""
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The result of an authorization: allow or deny, with the reason.
 
-    @property
-    def allowed(self) -> bool: ...
+    `is_about_inner` applies to requests through a gateway: the decision is about the inner request, not about using the
+    gateway.
+    """
 
-    @property
-    def reason(self) -> str: ...
+    allowed: bool
+    reason: str = ""
+    is_about_inner: bool = False
+
+
+Authorize = Callable[[User, RequestInfo], Decision]
+"""Decides whether a user may send a request. Implemented by `AuthorizerChain` in `authz/authorizer.py`."""
 
 
 class ObjectFilter(Protocol):
@@ -173,7 +180,7 @@ class Call(Struct, eq=False):  # several times faster to build than a dataclass
     warnings: list[str] = []
     annotations: dict[str, str] = {}
     """Additional annotations for the audit event of this request."""
-    decision: AuthorizationDecision | None = None
+    decision: Decision | None = None
     object_filter: ObjectFilter | None = None
     guard: AccessGuard = _NO_GUARD
     body_size: int = 0

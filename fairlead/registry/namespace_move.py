@@ -54,7 +54,7 @@ class MoveRequest:
     """What to move, from one namespace to another.
 
     `required_active` are cluster-scoped objects that must exist, and not be in deletion, when the commit happens.
-    `authorize` is called on each attempt with all objects that would move, the requested one first, and raises to
+    `check_access` is called on each attempt with all objects that would move, the requested one first, and raises to
     refuse. `adapt` updates fields that depend on the namespace.
     """
 
@@ -63,7 +63,7 @@ class MoveRequest:
     source: str
     target: str
     required_active: tuple[tuple[Resource, str], ...]
-    authorize: Callable[[Sequence[MovedObject]], None]
+    check_access: Callable[[Sequence[MovedObject]], None]
     adapt: Callable[[Object], None] = _no_changes
 
 
@@ -121,7 +121,9 @@ async def _plan_move(
     conditions = [_require_active(resource, name) for resource, name in request.required_active]
     entry = _get_source_entry(request)
     entries = collect_dependents(registry, entry)
-    request.authorize([MovedObject(registry.resource(each.key[0], each.key[1]).kind, each.key[3]) for each in entries])
+    request.check_access(
+        [MovedObject(registry.resource(each.key[0], each.key[1]).kind, each.key[3]) for each in entries]
+    )
     if len(entries) > MAX_OBJECTS:
         reason = (
             f"it has {len(entries) - 1} dependents, and at most {MAX_OBJECTS - 1} can move with it; delete some of them"

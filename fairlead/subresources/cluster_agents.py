@@ -15,7 +15,7 @@ import orjson
 
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.principals import PrincipalDirectory, implicit_groups
-from fairlead.core.call import MANAGEMENT, AuthorizationDecision, Reply, RequestInfo
+from fairlead.core.call import MANAGEMENT, Decision, Reply, RequestInfo
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
@@ -36,7 +36,7 @@ DECISIONS_PER_YIELD = 100
 class UseAuthorizer(Protocol):
     """The authorizer, with a generation for caching."""
 
-    def authorize(self, user: User, target: RequestInfo) -> AuthorizationDecision: ...
+    def authorize(self, user: User, target: RequestInfo) -> Decision: ...
 
     def generation(self) -> object:
         """A new value whenever permissions have changed."""

@@ -15,9 +15,8 @@ import orjson
 from fairlead.authn.login_throttle import LoginThrottle
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.principals import USERS
-from fairlead.authz import Authorize
 from fairlead.authz.name_index import is_user
-from fairlead.core.call import MANAGEMENT, RequestInfo
+from fairlead.core.call import MANAGEMENT, Authorize, RequestInfo
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import ADMIN_GROUPS, User

@@ -5,12 +5,12 @@ an allow list, users only get the objects that they may get anyway: a missing li
 members. Responses never contain credentials.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from fairlead.admission.allow_lists import CLUSTERS, RUNNERS, TEMPLATES, allowed_names, default_template, is_allowed
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
 from fairlead.authz.name_index import ANY
-from fairlead.core.call import AuthorizationDecision, RequestInfo
+from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import TEAM_GROUP_PREFIX, User
 from fairlead.registry.codec import decode
@@ -22,8 +22,6 @@ from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 PROJECTS = "projects"
 TEMPLATE_FIELDS = ("VirtualClusterTemplate", "SpaceTemplate", "DevPodWorkspaceTemplate")
 """The template kinds in the order of the response; its fields are named after them."""
-
-Authorize = Callable[[User, RequestInfo], AuthorizationDecision]
 
 
 def project_handlers(

@@ -12,7 +12,7 @@ from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepp
 from fairlead.authn.last_used import LastUsedTracker
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
 from fairlead.authz.scope import is_superset
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
@@ -40,16 +40,10 @@ class Rights:
     def grant(self, user: User, verb: str, resource: str, name: str) -> None:
         self.granted.add((user.name, verb, resource, name))
 
-    def __call__(self, user: User, target: RequestInfo) -> "Answer":
+    def __call__(self, user: User, target: RequestInfo) -> Decision:
         self.asked.append(target)
         resource = f"{target.resource}.{target.group}" if target.group else target.resource
-        return Answer(user.is_admin or (user.name, target.verb, resource, target.name) in self.granted)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    allowed: bool
-    reason: str = ""
+        return Decision(user.is_admin or (user.name, target.verb, resource, target.name) in self.granted)
 
 
 class Realm:

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from fairlead.admission.instances import check_abandon
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
-from tests.admission.realm import Answer
 from tests.admission.world import ADA, World, new_world
 
 OPS = User("ops")
@@ -20,9 +19,9 @@ MARK = {"service.sh/abandon": "true"}
 both = pytest.mark.parametrize("kind", ["SpaceInstance", "VirtualClusterInstance"])
 
 
-def may(user: User, target: RequestInfo) -> Answer:
+def may(user: User, target: RequestInfo) -> Decision:
     assert (target.verb, target.resource) == ("update", "clusters")
-    return Answer((user.name, target.name) == ("ops", "c"))
+    return Decision((user.name, target.name) == ("ops", "c"))
 
 
 @pytest.fixture

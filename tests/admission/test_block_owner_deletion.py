@@ -1,13 +1,12 @@
 """Nobody holds up the deletion of what they may not delete."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from fairlead.admission import AdmissionChain
 from fairlead.admission.owner_references import check_block_owner_deletion
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -18,12 +17,6 @@ from tests.admission.world import ADA, World, as_ada
 BOB = User("bob")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    allowed: bool
-    reason: str = ""
-
-
 class Ward:
     """Ada may do everything, Bob what he is told here. Remembers what was asked."""
 
@@ -31,9 +24,9 @@ class Ward:
         self.asked: list[RequestInfo] = []
         self.allows: tuple[str, ...] = ()
 
-    def __call__(self, user: User, target: RequestInfo) -> Answer:
+    def __call__(self, user: User, target: RequestInfo) -> Decision:
         self.asked.append(target)
-        return Answer(user == ADA or target.resource in self.allows, "" if user == ADA else "not on his list")
+        return Decision(user == ADA or target.resource in self.allows, "" if user == ADA else "not on his list")
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """Clusters are given only Secrets that their writers may read (T-12)."""
 
 from base64 import b64encode
-from dataclasses import dataclass
 
 import pytest
 
 from fairlead.admission import AdmissionChain
 from fairlead.admission.secret_refs import check_cluster_secret
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
@@ -19,12 +18,6 @@ BOB = User("bob")
 CONFIG = {"secretName": "kubeconfig", "secretNamespace": "vault"}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    allowed: bool
-    reason: str = ""
-
-
 @pytest.fixture
 def readable() -> set[tuple[str, str]]:
     """Namespaces and names of the Secrets that Bob may read."""
@@ -33,9 +26,9 @@ def readable() -> set[tuple[str, str]]:
 
 @pytest.fixture
 def ruled(world: World, readable: set[tuple[str, str]]) -> World:
-    def may(user: User, target: RequestInfo) -> Answer:
+    def may(user: User, target: RequestInfo) -> Decision:
         assert (target.verb, target.group, target.resource) == ("get", "", "secrets")
-        return Answer((target.namespace, target.name) in readable)
+        return Decision((target.namespace, target.name) in readable)
 
     def problems(kubeconfig: bytes) -> list[str]:
         return [] if kubeconfig == b"good" else ["it is odd; mend it"]

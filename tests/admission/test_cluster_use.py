@@ -7,14 +7,13 @@ import pytest
 
 from fairlead.admission.allow_lists import ClusterUseCheck, check_listed_clusters, unlisted_cluster_policy
 from fairlead.admission.projects import enforce_allow_lists
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
-from tests.admission.realm import Answer
 from tests.admission.world import World, new_world
 
 ROOT, ADA, BOB = User("root", ("system:masters",)), User("ada"), User("bob")
@@ -26,10 +25,10 @@ KINDS = {
 }
 
 
-def may(user: User, target: RequestInfo) -> Answer:
+def may(user: User, target: RequestInfo) -> Decision:
     """Ada may use berlin, the administrator everything, and Bob nothing."""
     assert (target.verb, target.resource, target.namespace) == ("use", "clusters", "")
-    return Answer(user.is_admin or (user.name, target.name) == ("ada", "berlin"))
+    return Decision(user.is_admin or (user.name, target.name) == ("ada", "berlin"))
 
 
 def rules(setting: str = "") -> tuple[Any, ...]:

@@ -7,9 +7,9 @@ import pytest
 
 from fairlead.admission import AdmissionChain
 from fairlead.admission.escalation import prevent_escalation
-from fairlead.authz import Decision, administrators, authorize
+from fairlead.authz import administrators, first_decision
 from fairlead.authz.rbac import RbacAuthorizer
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import ApiError, Forbidden, Invalid, NotFound
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
@@ -35,7 +35,7 @@ def guarded(world: World) -> World:
     rbac = RbacAuthorizer.from_view(world.view)
 
     def may(user: User, target: RequestInfo) -> Decision:
-        return authorize((in_scope, administrators, rbac), user, target)
+        return first_decision((in_scope, administrators, rbac), user, target)
 
     chain = AdmissionChain((prevent_escalation(may, rbac),))
     world.registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)

@@ -1,7 +1,7 @@
 """Nobody grants what they do not hold."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from fairlead.admission import AdmissionChain
 from fairlead.admission.escalation import GrantChecks, ResourceNaming, check_grants
 from fairlead.authz.name_index import owns
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
@@ -24,20 +24,14 @@ MEMBER_OF = "demo"
 TEAM = User("service:team:blue", ("service:team:blue",))
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    allowed: bool
-    reason: str = ""
-
-
 class Held:
     """What everybody holds: (verb, resource, subresource)."""
 
     def __init__(self) -> None:
         self.rights: set[tuple[str, str, str]] = set()
 
-    def __call__(self, user: User, target: RequestInfo) -> Answer:
-        return Answer((target.verb, target.resource, target.subresource) in self.rights)
+    def __call__(self, user: User, target: RequestInfo) -> Decision:
+        return Decision((target.verb, target.resource, target.subresource) in self.rights)
 
 
 @pytest.fixture
@@ -214,7 +208,7 @@ async def test_a_right_that_many_entries_give_is_asked_for_once(ruled: World, he
     held.rights = {("get", "apps", ""), ("use", "apps", ""), ("create", "apps", "")}
     asked: list[RequestInfo] = []
 
-    def counting(user: User, target: RequestInfo) -> Answer:
+    def counting(user: User, target: RequestInfo) -> Decision:
         asked.append(target)
         return held(user, target)
 

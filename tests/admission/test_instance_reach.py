@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from fairlead.admission.instances import restrict_remote_access
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
-from tests.admission.realm import Answer
 from tests.admission.world import NAMESPACE, World, new_world
 
 ADA, ROOT = User("ada"), User("root", ("system:masters",))
@@ -20,9 +19,9 @@ SPACE, VC = "SpaceInstance", "VirtualClusterInstance"
 both = pytest.mark.parametrize("kind", [SPACE, VC])
 
 
-def may(user: User, target: RequestInfo) -> Answer:
+def may(user: User, target: RequestInfo) -> Decision:
     assert (target.verb, target.subresource, target.namespace, target.name) == ("create", "restricted", NAMESPACE, "")
-    return Answer(user.is_admin)
+    return Decision(user.is_admin)
 
 
 @pytest.fixture

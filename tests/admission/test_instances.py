@@ -8,14 +8,13 @@ import orjson
 import pytest
 
 from fairlead.admission.instances import default_instance_owner
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
-from tests.admission.realm import Answer
 from tests.admission.world import World, new_world
 
 ADA, TEAM = User("ada", ("service:user:ada",)), User("service:team:core", ("service:team:core",))
@@ -34,9 +33,9 @@ def inline(kind: str) -> Object:
 asked: list[RequestInfo] = []
 
 
-def may(user: User, target: RequestInfo) -> Answer:
+def may(user: User, target: RequestInfo) -> Decision:
     asked.append(target)
-    return Answer(user.is_admin)
+    return Decision(user.is_admin)
 
 
 @asynccontextmanager

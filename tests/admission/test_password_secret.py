@@ -1,13 +1,13 @@
 """Who can write Secrets cannot set passwords by that: what is kept there is for those who may set them (T-45)."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from fairlead.admission import AdmissionChain
 from fairlead.admission.users import protect_password_secret
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
@@ -22,16 +22,10 @@ SCOPED_ROOT = replace(ROOT, scope=Scope(projects=("*",)))
 HASH, OTHER = {"password": "aGFzaA=="}, {"password": "b3RoZXI="}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    allowed: bool
-    reason: str = ""
-
-
-def may(user: User, target: RequestInfo) -> Answer:
+def may(user: User, target: RequestInfo) -> Decision:
     """The deputy may impersonate everybody."""
     assert (target.verb, target.resource) == ("impersonate", "users")
-    return Answer(user == DEPUTY)
+    return Decision(user == DEPUTY)
 
 
 @pytest.fixture

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from fairlead.admission.protected_objects import ProtectedObjects, protect_metadata
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.write_options import WriteOptions
-from tests.admission.realm import Answer
 from tests.admission.world import ADA, World, new_world
 
 ROOT = User("root", ("system:masters",))
@@ -23,10 +22,10 @@ SERVER = WriteOptions(CONTROLLER_USER)
 NAMES = ("service-p-x", "service-system", "default")
 
 
-def may(user: User, target: RequestInfo) -> Answer:
+def may(user: User, target: RequestInfo) -> Decision:
     """Bob may delete what he likes, and Ada nothing."""
     assert target.verb == "delete"
-    return Answer(user.name == "bob")
+    return Decision(user.name == "bob")
 
 
 @pytest.fixture

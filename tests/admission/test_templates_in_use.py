@@ -3,11 +3,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.admission.templates import prevent_deletion_while_used
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Conflict
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from tests.admission.realm import Answer
 from tests.admission.world import World, new_world
 
 KINDS = {
@@ -18,8 +17,8 @@ KINDS = {
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def sees(user: User, target: RequestInfo) -> Answer:
-    return Answer(not target.name.startswith("secret"))
+def sees(user: User, target: RequestInfo) -> Decision:
+    return Decision(not target.name.startswith("secret"))
 
 
 @pytest.fixture

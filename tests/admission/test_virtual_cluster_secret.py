@@ -1,12 +1,10 @@
 """Virtual clusters are given only Secrets that their writers may read (T-12)."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from fairlead.admission import AdmissionChain
 from fairlead.admission.secret_refs import check_virtual_cluster_secret
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
@@ -19,12 +17,6 @@ VC = "VirtualClusterInstance"
 SPEC = {"config": {"secretName": "kubeconfig"}}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    allowed: bool
-    reason: str = ""
-
-
 @pytest.fixture
 def readable() -> set[str]:
     """Names of the Secrets that Bob may read in the namespace of the project."""
@@ -33,9 +25,9 @@ def readable() -> set[str]:
 
 @pytest.fixture
 def ruled(world: World, readable: set[str]) -> World:
-    def may(user: User, target: RequestInfo) -> Answer:
+    def may(user: User, target: RequestInfo) -> Decision:
         assert (target.verb, target.group, target.resource, target.namespace) == ("get", "", "secrets", NAMESPACE)
-        return Answer(target.name in readable)
+        return Decision(target.name in readable)
 
     chain = AdmissionChain((check_virtual_cluster_secret(may, MANAGEMENT_GROUP),))
     registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)

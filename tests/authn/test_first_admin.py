@@ -13,7 +13,7 @@ import pytest
 from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepper
 from fairlead.authn.bootstrap import ensure_admin, load_pepper, verify_pepper
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
-from fairlead.authz import administrators, authorize
+from fairlead.authz import administrators, first_decision
 from fairlead.core.call import RequestInfo
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem
@@ -60,7 +60,7 @@ async def test_the_first_key_opens_everything(store: MemoryStore) -> None:
         )
         user = keys(call(headers={"authorization": f"Bearer {key}"}))
     assert user is not None and user.name == "admin"
-    assert authorize([administrators], user, RequestInfo("delete", "/")).allowed
+    assert first_decision([administrators], user, RequestInfo("delete", "/")).allowed
 
 
 async def test_the_first_key_belongs_to_the_first_user_and_fits_its_kind(store: MemoryStore) -> None:

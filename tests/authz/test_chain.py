@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairlead.authz import Decision, administrators, authorize
-from fairlead.core.call import RequestInfo
+from fairlead.authz import administrators, first_decision
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import ADMIN_GROUPS, CONTROLLER_USER, User
 
 TARGET = RequestInfo("delete", "/", "management", "g", "v1", "apps", name="one")
@@ -20,21 +20,21 @@ def says(decision: Decision | None, asked: list[str] | None = None):
 
 
 def test_nobody_to_ask_means_no() -> None:
-    assert authorize([], ALICE, TARGET) == Decision(False)
+    assert first_decision([], ALICE, TARGET) == Decision(False)
 
 
 def test_no_opinion_at_all_means_no() -> None:
-    assert not authorize([says(None), says(None)], ALICE, TARGET).allowed
+    assert not first_decision([says(None), says(None)], ALICE, TARGET).allowed
 
 
 @pytest.mark.parametrize("first", [Decision(True, "yes"), Decision(False, "no")])
 def test_the_first_opinion_counts_with_its_reason(first: Decision) -> None:
-    assert authorize([says(None), says(first), says(Decision(not first.allowed))], ALICE, TARGET) is first
+    assert first_decision([says(None), says(first), says(Decision(not first.allowed))], ALICE, TARGET) is first
 
 
 def test_those_after_a_decision_are_not_asked() -> None:
     asked: list[str] = []
-    authorize([says(Decision(False)), says(Decision(True), asked)], ALICE, TARGET)
+    first_decision([says(Decision(False)), says(Decision(True), asked)], ALICE, TARGET)
     assert asked == []
 
 
@@ -45,7 +45,7 @@ def test_the_built_in_groups_may_do_everything(group: str) -> None:
 
 
 def test_the_server_itself_may_do_everything() -> None:
-    assert authorize([administrators], CONTROLLER_USER, TARGET).allowed
+    assert first_decision([administrators], CONTROLLER_USER, TARGET).allowed
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_server_itself_may_do_everything() -> None:
 )
 def test_whatever_looks_like_one_of_them_is_none(user: User) -> None:
     assert administrators(user, TARGET) is None
-    assert not authorize([administrators], user, TARGET).allowed
+    assert not first_decision([administrators], user, TARGET).allowed
 
 
 def test_nobody_is_an_administrator_by_another_group() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fairlead.authz import Authorizer, Decision, authorize
+from fairlead.authz import Authorizer, first_decision
 from fairlead.authz.authorizer import ExplainStep, explain, step_name
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import User
 
 ADA = User("ada")
@@ -66,7 +66,7 @@ def test_what_nobody_allows_is_denied_in_the_end() -> None:
 )
 def test_the_path_ends_where_the_chain_does(chain: tuple[Authorizer, ...]) -> None:
     allowed = any(step.verdict == "allow" for step in explain(chain, ADA, GET))
-    assert allowed == authorize(chain, ADA, GET).allowed
+    assert allowed == first_decision(chain, ADA, GET).allowed
 
 
 def test_authorizers_are_known_by_what_their_source_calls_them() -> None:

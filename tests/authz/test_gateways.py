@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.authz import Decision, administrators
+from fairlead.authz import administrators
 from fairlead.authz.authorizer import AuthorizerChain, forbidden_error, gateway_authorizer
 from fairlead.authz.scope import ScopeNaming, build_scope_checks
-from fairlead.core.call import MANAGEMENT, RequestInfo
+from fairlead.core.call import MANAGEMENT, Decision, RequestInfo
 from fairlead.core.scope import Scope, ScopeRule
 from fairlead.core.user import User
 from fairlead.server.api.routing import RouteConfig, route

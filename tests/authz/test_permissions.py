@@ -7,11 +7,11 @@ from itertools import product
 import orjson
 import pytest
 
-from fairlead.authz import Decision, administrators
+from fairlead.authz import administrators
 from fairlead.authz.authorizer import AuthorizerChain, ListFilter, ScopeChecks
 from fairlead.authz.ownership import OwnerAuthorizer
 from fairlead.authz.scope import ScopeNaming, build_scope_checks
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Expired
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope

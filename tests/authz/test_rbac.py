@@ -2,10 +2,9 @@
 
 import pytest
 
-from fairlead.authz import Decision
 from fairlead.authz import rbac as module
 from fairlead.authz.rbac import RbacAuthorizer
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import ADMIN_GROUPS, User
 from tests.admission.world import World

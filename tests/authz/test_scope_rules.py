@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.authz import Decision
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
-from fairlead.core.call import MANAGEMENT, RequestInfo
+from fairlead.core.call import MANAGEMENT, Decision, RequestInfo
 from fairlead.core.scope import Scope
 from tests.authz.scope_world import (
     ADA,

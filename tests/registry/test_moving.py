@@ -24,7 +24,7 @@ def allowed(parts: Sequence[MovedObject]) -> None:
 
 
 async def moved(world: World, name: str = "a", *, writing: WriteOptions | None = None, **fields: Any) -> MoveResult:
-    what = {"required_active": (), "authorize": allowed, "source": HERE, "target": THERE, **fields}
+    what = {"required_active": (), "check_access": allowed, "source": HERE, "target": THERE, **fields}
     return await move(world.registry, MoveRequest(world.of("ConfigMap"), name, **what), writing or as_ada())
 
 
@@ -245,7 +245,7 @@ async def test_who_may_not_is_asked_on_every_attempt(world: World) -> None:
 
     world.store.before.append(one_more)
     with pytest.raises(Forbidden, match="not that one"):
-        await moved(world, authorize=allow)
+        await moved(world, check_access=allow)
     assert asked == [["configmaps/a"], ["configmaps/a", "configmaps/b"]]
 
 

@@ -20,9 +20,9 @@ from fairlead.authn.login_throttle import LoginThrottle
 from fairlead.authn.password_hash import Cost, PasswordHasher
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.principals import PrincipalDirectory
-from fairlead.authz import Decision, administrators, authorize
+from fairlead.authz import administrators, first_decision
 from fairlead.authz.scope.subset import is_superset
-from fairlead.core.call import Call, Reply, RequestInfo
+from fairlead.core.call import Call, Decision, Reply, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
@@ -93,7 +93,7 @@ class Door:
     def decide(self, user: User, target: RequestInfo) -> Decision:
         """Administrators may all, others impersonate whom they were granted."""
         granted = target.verb == "impersonate" and target.group == "" and (user.name, target.name) in self.grants
-        return Decision(True) if granted else authorize((administrators,), user, target)
+        return Decision(True) if granted else first_decision((administrators,), user, target)
 
     async def add_user(self, name: str, password: str | None = PASSWORD, **spec: Any) -> Object:
         body = {"apiVersion": f"{GROUP}/v1", "kind": "User", "metadata": {"name": name}, "spec": spec}

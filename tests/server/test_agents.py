@@ -11,8 +11,7 @@ from fairlead.authn.access_keys import Pepper
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.key_rotation import KeyRotator
 from fairlead.authn.principals import PrincipalDirectory
-from fairlead.authz import Decision
-from fairlead.core.call import Reply, RequestInfo
+from fairlead.core.call import Decision, Reply, RequestInfo
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import NotFound, Unavailable
 from fairlead.core.objects import Object

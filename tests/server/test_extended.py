@@ -7,8 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authz import Decision
-from fairlead.core.call import Call, Reply, RequestInfo
+from fairlead.core.call import Call, Decision, Reply, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog

@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from fairlead.authn import Authenticator
-from fairlead.authz import Authorizer, Decision, administrators
+from fairlead.authz import Authorizer, administrators
 from fairlead.authz.authorizer import AuthorizerChain
-from fairlead.core.call import MANAGEMENT, Call, Reply, RequestInfo
+from fairlead.core.call import MANAGEMENT, Call, Decision, Reply, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User

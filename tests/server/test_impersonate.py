@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fairlead.authz import Decision
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import BadRequest, Forbidden
 from fairlead.core.scope import Scope
 from fairlead.core.user import AUTHENTICATED, User

@@ -7,8 +7,7 @@ import orjson
 import pytest
 
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
-from fairlead.authz import Decision
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object
 from fairlead.core.user import User

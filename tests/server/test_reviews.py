@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authz import Decision, administrators
+from fairlead.authz import administrators
 from fairlead.authz.authorizer import AuthorizerChain
-from fairlead.core.call import Call, Reply, RequestInfo
+from fairlead.core.call import Call, Decision, Reply, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope

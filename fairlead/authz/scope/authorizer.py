@@ -10,7 +10,7 @@ object exists.
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 
-from fairlead.authz import Authorizer, Decision
+from fairlead.authz import Authorizer
 from fairlead.authz.authorizer import ScopeChecks
 from fairlead.authz.name_index import owns
 from fairlead.authz.scope.compiled import (
@@ -23,7 +23,7 @@ from fairlead.authz.scope.compiled import (
     is_review,
 )
 from fairlead.authz.scope.names import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER, ScopeNaming
-from fairlead.core.call import NAMESPACE_RESOURCE, RequestInfo
+from fairlead.core.call import NAMESPACE_RESOURCE, Decision, RequestInfo
 from fairlead.core.errors import qualified_resource
 from fairlead.core.scope import ANY, CLI_FIELD, Scope
 from fairlead.core.user import User

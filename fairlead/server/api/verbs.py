@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.call import AuthorizationDecision, Call, Reply, RequestInfo
+from fairlead.core.call import Authorize, Call, Decision, Reply, RequestInfo
 from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, NotFound, Unauthorized
 from fairlead.core.objects import Object, deep_copy, metadata
@@ -32,13 +32,11 @@ from fairlead.server.api.presentation import Presentation, render_list, render_o
 from fairlead.server.api.routing import parse_bool_param
 from fairlead.server.api.watch import WatchRequest, WatchService
 
-Authorize = Callable[[User, RequestInfo], AuthorizationDecision]
-
 PERMISSION_VERBS = {"canUse": "use", "canUpdate": "update"}
 """Status fields for `extended=true`, and the verb that each one reports."""
 
 
-def missing_authorizer(user: User, target: RequestInfo) -> AuthorizationDecision:
+def missing_authorizer(user: User, target: RequestInfo) -> Decision:
     """The default for servers without an authorizer."""
     raise RuntimeError("extended=true requires an authorizer")
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from urllib.parse import unquote
 
-from fairlead.authz import Authorize
 from fairlead.authz.authorizer import forbidden_error
-from fairlead.core.call import MANAGEMENT, Call, Headers, RequestInfo
+from fairlead.core.call import MANAGEMENT, Authorize, Call, Headers, RequestInfo
 from fairlead.core.cluster_identity import Extra, merge_extra
 from fairlead.core.errors import BadRequest, Forbidden
 from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, USER_GROUP_PREFIX, User

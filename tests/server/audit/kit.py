@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.authz import Decision
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, Decision, Reply
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import Unauthorized
 from fairlead.core.user import User

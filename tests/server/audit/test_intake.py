@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.authz import Decision
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, Decision, Reply
 from fairlead.core.errors import Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable
 from fairlead.core.user import User
 from fairlead.kinds.core.config_data import CONFIGMAP, SECRET

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from fairlead.authz import Decision
-from fairlead.core.call import Call
+from fairlead.core.call import Call, Decision
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.server.api.routing import RouteConfig, route

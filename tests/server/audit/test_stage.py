@@ -9,8 +9,7 @@ import orjson
 import pytest
 import structlog
 
-from fairlead.authz import Decision
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, Decision, Reply
 from fairlead.core.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from fairlead.core.user import User
 from fairlead.kinds.core.config_data import CONFIGMAP
