@@ -4,13 +4,14 @@ Each is a method that reads the current value, so a change of the object takes e
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fairlead.authn.token_issuer import Lifetimes
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds.clusters.config import CONFIG, CONFIG_NAME, parse_settings
-from fairlead.registry.informer import Informer
+from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.server.audit.policy import LEVELS, NONE
@@ -19,14 +20,20 @@ from fairlead.settings.values import ON
 from fairlead.storage.view.view import View
 
 
+@dataclass(frozen=True, slots=True)
+class _ConfigValues:
+    """The content of the Config. What every request needs is computed when it changes."""
+
+    values: Object
+    audit_level: int
+    custom_headers: Mapping[str, str]
+
+
 class DynamicConfig:
     def __init__(self, settings: Settings, view: View) -> None:
         self._settings = settings
         self._configs = Informer(view, settings.api_group, CONFIG.plural)
-        self._generation = self._read_revision = -1
-        self._values: Object = {}
-        self._audit_level = NONE
-        self._custom_headers: Mapping[str, str] = {}
+        self._current = Derived(view, (self._configs.refresh,), self._read_config)
 
     def access_key_max_ttl(self) -> int:
         """The maximum TTL in seconds that users may set on an access key; 0 for no limit."""
@@ -48,34 +55,23 @@ class DynamicConfig:
 
     def audit_level(self) -> int:
         """The minimum audit level of all requests that the audit policy records."""
-        if self._configs.revision != self._read_revision:
-            self._reload()
-        return self._audit_level
+        return self._current.get().audit_level
 
     def custom_headers(self) -> Mapping[str, str]:
         """Headers for every response."""
-        if self._configs.revision != self._read_revision:
-            self._reload()
-        return self._custom_headers
+        return self._current.get().custom_headers
 
     def _value(self, path: str, default: Any) -> Any:
-        self._reload()
-        value = get_path(self._values, path)
+        value = get_path(self._current.get().values, path)
         return default if value is None else value
 
-    def _reload(self) -> None:
-        """Reads the Config if it has changed. Values that every request needs are computed here, once."""
-        self._read_revision = self._configs.revision
-        generation = self._configs.refresh()
-        if generation == self._generation:
-            return
+    def _read_config(self) -> _ConfigValues:
         config = self._configs.objects.get(("", CONFIG_NAME))
-        value, problems = parse_settings(get_path(config, "spec.raw") or "")
-        self._values = {} if problems else value
-        level = get_path(self._values, "audit.level")
-        self._audit_level = LEVELS.index(level) if level in LEVELS else NONE
-        self._custom_headers = get_path(self._values, "auth.customHttpHeaders") or {}
-        self._generation = generation
+        parsed, problems = parse_settings(get_path(config, "spec.raw") or "")
+        values = {} if problems else parsed
+        level = get_path(values, "audit.level")
+        audit_level = LEVELS.index(level) if level in LEVELS else NONE
+        return _ConfigValues(values, audit_level, get_path(values, "auth.customHttpHeaders") or {})
 
 
 async def ensure_config(registry: Registry, api_group: str) -> None:

@@ -34,6 +34,7 @@ from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import decode
+from fairlead.registry.informer import Derived
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.server.api.actions import ActionHandler, ActionPath, Actions
@@ -48,7 +49,7 @@ from fairlead.server.audit.log_file import STANDARD_OUTPUT, LogRetention, Rotati
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import DEFAULT_POLICY, load_policy
 from fairlead.server.audit.stage import AuditStages
-from fairlead.server.auth.impersonation import Impersonation
+from fairlead.server.auth.impersonation import Impersonation, ImpersonationCache
 from fairlead.server.auth.login import LOGIN_ENDPOINT, LoginHandlers
 from fairlead.server.auth.stages import AuthorizeStage, Identify, build_authentication_stage, build_identify
 from fairlead.server.discovery.documents import build_documents, platform_documents
@@ -196,7 +197,7 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     accounts = service_account_handlers(_build_account_tokens(settings, registry, auth, base_url))
     handlers = {**_build_action_handlers(settings, registry, auth, login), **tokens.handlers, **agents, **accounts}
     actions = Actions(registry.catalog, handlers)
-    identify = _build_identify(settings, auth)
+    identify = _build_identify(settings, registry, auth)
     flow = build_flow_control(settings, registry, identify)
     limits = WatchLimits(settings.watch_timeout_min, settings.watch_queue)
     verbs = Verbs(
@@ -223,11 +224,10 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     return build_pipeline((requests.measure, *_build_stages(settings, auth, audit, access_stages)), dispatcher)
 
 
-def _build_identify(settings: Settings, auth: Auth) -> Identify:
+def _build_identify(settings: Settings, registry: Registry, auth: Auth) -> Identify:
     permissions = auth.authorizer
-    impersonation = Impersonation(
-        permissions.authorize, auth.principals.find_user, auth.is_admin_user, permissions.generation
-    )
+    cache = Derived(registry.view, (permissions.generation,), ImpersonationCache)
+    impersonation = Impersonation(permissions.authorize, auth.principals.find_user, auth.is_admin_user, cache.get)
     return build_identify(auth.authenticators, impersonation, ClusterIdentityMapper(settings.identity_prefix))
 
 

@@ -25,7 +25,7 @@ from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.domain.key_lifetime import expires_at, is_sliding, ttl_seconds
 from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS
 from fairlead.kinds.core.service_account import account_uid, is_account_key
-from fairlead.registry.informer import Informer
+from fairlead.registry.informer import Derived, Informer
 
 KEY_PREFIX = "fairlead_"
 KEY_BYTES = 32
@@ -190,14 +190,12 @@ class AccessKeyAuthenticator:
         self._last_use = last_use
         self._by_name: dict[str, Credential] = {}
         self._by_digest: dict[str, dict[str, Credential]] = {}
-        # Cache of tokens that were authenticated since the last change. Its keys are keyed hashes with a secret of
-        # this process, so that the timing of a lookup reveals nothing about a token.
-        self._token_cache: dict[bytes, User] = {}
+        # Tokens that were authenticated since a key or a principal changed last. The keys of the cache are keyed hashes
+        # with a secret of this process, so that the timing of a lookup reveals nothing about a token.
+        self._token_cache = Derived(keys.view, (keys.refresh, principals.generation), dict[bytes, User])
         secret = secrets.token_bytes(KEY_BYTES)
         self._token_hash = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"token")
         self._header_hash = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"header")
-        self._cache_generation: object = None
-        self._cache_revision = -1
         # Makes the check of an unknown key take as long as that of a known one.
         self._dummy_credential = Credential.from_key({"spec": {"key": pepper.digest(generate_key())}}, clock, None)
 
@@ -208,7 +206,7 @@ class AccessKeyAuthenticator:
             if len(headers) == 1 and len(headers[0]) <= MAX_HEADER_BYTES
             else b""
         )
-        user = self._valid_cache().get(mark)
+        user = self._token_cache.get().get(mark)
         if user is not None:
             return user
         token = bearer_token(call)
@@ -217,19 +215,8 @@ class AccessKeyAuthenticator:
     def authenticate_token(self, token: str) -> User:
         """The user of a token. Raises Unauthorized if the key is unknown or no longer active."""
         mark = _keyed_hash(self._token_hash, token)
-        user = self._valid_cache().get(mark)
+        user = self._token_cache.get().get(mark)
         return user if user is not None else self._authenticate_uncached(token, mark)
-
-    def _valid_cache(self) -> dict[bytes, User]:
-        """The cache of authenticated tokens, cleared if a key or a principal has changed."""
-        now = self._keys.revision
-        if now != self._cache_revision:
-            generation = self._keys.refresh(), self._principals.generation()
-            if generation != self._cache_generation:
-                self._token_cache.clear()
-                self._cache_generation = generation
-            self._cache_revision = now
-        return self._token_cache
 
     def _authenticate_uncached(self, token: str, cache_key: bytes) -> User:
         digest = self._pepper.digest(token)
@@ -240,9 +227,10 @@ class AccessKeyAuthenticator:
         if not fits or user is None:
             raise Unauthorized(INVALID_TOKEN)
         if credential.never_expires:
-            if len(self._token_cache) >= TOKEN_CACHE_SIZE:
-                self._token_cache.clear()
-            self._token_cache[cache_key] = user
+            cache = self._token_cache.get()
+            if len(cache) >= TOKEN_CACHE_SIZE:
+                cache.clear()
+            cache[cache_key] = user
         return user
 
     def user_of_key(self, key: str) -> User | None:

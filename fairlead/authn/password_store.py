@@ -7,6 +7,7 @@ ignored: otherwise permission to edit users would be enough to point one at a fo
 
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
+from functools import partial
 from typing import Any
 
 import structlog
@@ -19,7 +20,7 @@ from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.kinds.access.access_key import owner_reference
 from fairlead.registry.codec import decode
-from fairlead.registry.informer import Informer
+from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.registry.write_options import server_write_options
@@ -41,19 +42,14 @@ class PasswordStore:
         self._secrets = registry.resource("", "secrets")
         self._hasher = hasher
         self._logins = logins
-        self._user_informer = Informer(registry.view, api_group, USERS)
-        self._names_by_username: dict[str, str] = {}
-        self._generation = -1
+        users = Informer(registry.view, api_group, USERS)
+        self._names_by_username = Derived(registry.view, (users.refresh,), partial(_unique_usernames, users))
 
     async def find_by_username(self, username: str) -> Object | None:
         """The user with this username; None if there is none, or more than one."""
         with translate_storage_errors():
             await self._view.wait_current()
-        generation = self._user_informer.refresh()
-        if generation != self._generation:
-            self._names_by_username = _unique_usernames(self._user_informer)
-            self._generation = generation
-        name = self._names_by_username.get(username)
+        name = self._names_by_username.get().get(username)
         return None if name is None else self._user(name)
 
     def would_outlive(self, key: str) -> bool:

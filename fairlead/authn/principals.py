@@ -5,6 +5,7 @@ objects are read through informers, so a change takes effect with the next reque
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import (
@@ -18,7 +19,7 @@ from fairlead.core.user import (
 )
 from fairlead.kinds.core.service_account import parse_account_username
 from fairlead.registry.codec import decode
-from fairlead.registry.informer import Informer
+from fairlead.registry.informer import Derived, Informer
 from fairlead.storage.view.view import View
 
 USERS, TEAMS = "users", "teams"
@@ -30,6 +31,14 @@ def implicit_groups(name: str) -> tuple[str, ...]:
     return (*AUTHENTICATED_GROUPS, f"{USER_GROUP_PREFIX}{name}", ALL_USERS_GROUP)
 
 
+@dataclass(frozen=True, slots=True)
+class _TeamIndex:
+    """The names of the active teams."""
+
+    by_user: Mapping[str, list[str]]
+    by_sso_group: Mapping[str, list[str]]
+
+
 class PrincipalDirectory:
     """Looks up active principals. Disabled ones, and those that are being deleted, are not found."""
 
@@ -38,19 +47,12 @@ class PrincipalDirectory:
         self._users = users
         self._teams = teams
         self._accounts = accounts
-        self._teams_generation = -1
-        self._teams_by_user: Mapping[str, list[str]] = {}
-        self._teams_by_sso_group: Mapping[str, list[str]] = {}
+        self._team_index = Derived(teams.view, (teams.refresh,), self._index_teams)
 
     def generation(self) -> tuple[int, int, int]:
         """Refreshes the informers. The value changes whenever the groups of a principal may have changed."""
         accounts = 0 if self._accounts is None else self._accounts.refresh()
-        generation = self._users.refresh(), self._teams.refresh(), accounts
-        if generation[1] != self._teams_generation:
-            self._teams_by_user = self._index_teams("spec.users")
-            self._teams_by_sso_group = self._index_teams("spec.groups")
-            self._teams_generation = generation[1]
-        return generation
+        return self._users.refresh(), self._teams.refresh(), accounts
 
     def find_user(self, name: str) -> User | None:
         """The user with all of its groups, without those that a key may add."""
@@ -89,9 +91,10 @@ class PrincipalDirectory:
 
     def teams_of(self, user: Object) -> list[str]:
         """The teams of a user, by name or by a group from the identity provider."""
-        found = dict.fromkeys(self._teams_by_user.get(metadata(user)["name"], ()))
+        teams = self._team_index.get()
+        found = dict.fromkeys(teams.by_user.get(metadata(user)["name"], ()))
         for group in get_path(user, "spec.ssoGroups") or ():
-            found.update(dict.fromkeys(self._teams_by_sso_group.get(group, ())))
+            found.update(dict.fromkeys(teams.by_sso_group.get(group, ())))
         return sorted(found)
 
     def memberships(self) -> dict[str, list[str]]:
@@ -110,7 +113,10 @@ class PrincipalDirectory:
         self.generation()
         return [team for _, team in sorted(self._teams.objects.items()) if _is_active(team)]
 
-    def _index_teams(self, path: str) -> dict[str, list[str]]:
+    def _index_teams(self) -> _TeamIndex:
+        return _TeamIndex(self._teams_by_field("spec.users"), self._teams_by_field("spec.groups"))
+
+    def _teams_by_field(self, path: str) -> dict[str, list[str]]:
         """The names of the active teams, indexed by the items of a list field."""
         found: dict[str, list[str]] = {}
         for (_, name), team in self._teams.objects.items():

@@ -20,7 +20,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.core.validators import minimal_prefixes, starts_with_any
 from fairlead.kinds.rbac.roles import ALL_PERMISSIONS, GROUP
-from fairlead.registry.informer import Informer
+from fairlead.registry.informer import Derived, Informer
 from fairlead.storage.view.view import View
 
 ANY = "*"
@@ -212,9 +212,7 @@ class RbacAuthorizer:
         cluster_role_bindings: Informer,
     ) -> None:
         self._informers = (roles, cluster_roles, role_bindings, cluster_role_bindings)
-        self._generation: tuple[int, ...] = ()
-        self._revision = -1
-        self._snapshot = _RbacSnapshot(*self._informers)
+        self._snapshot = Derived(roles.view, (self.generation,), _RbacSnapshot(*self._informers).update)
 
     @staticmethod
     def from_view(view: View) -> "RbacAuthorizer":
@@ -223,7 +221,7 @@ class RbacAuthorizer:
         return RbacAuthorizer(*(Informer(view, GROUP, plural) for plural in plurals))
 
     def __call__(self, user: User, target: RequestInfo) -> Decision | None:
-        held = self._current_snapshot().grants_of(user)
+        held = self._snapshot.get().grants_of(user)
         spelled = resource_patterns(target)
         for namespace in ("", target.namespace) if target.namespace else ("",):
             decision = held.grants_in(namespace).decide(target, spelled)
@@ -246,7 +244,7 @@ class RbacAuthorizer:
         if user.is_admin:
             found = [orjson.dumps(rule) for rule in ALL_PERMISSIONS]
         else:
-            held = self._current_snapshot().grants_of(user)
+            held = self._snapshot.get().grants_of(user)
             places = [held.grants_in(each) for each in dict.fromkeys(("", namespace))]
             found = [
                 orjson.dumps(rule) for grants in places for grant in grants.grants for rule in grant.role_rules.rules
@@ -255,18 +253,8 @@ class RbacAuthorizer:
 
     def role_allows(self, name: str, target: RequestInfo) -> bool:
         """Whether the ClusterRole of that name allows the request."""
-        rights = self._current_snapshot().role_rules("ClusterRole", "", name)
+        rights = self._snapshot.get().role_rules("ClusterRole", "", name)
         return rights is not None and rights.allows(target, resource_patterns(target))
-
-    def _current_snapshot(self) -> "_RbacSnapshot":
-        now = self._informers[0].revision
-        if now != self._revision:  # the view has changed, though perhaps in other resources
-            self._revision = now
-            generation = self.generation()
-            if generation != self._generation:
-                self._generation = generation
-                self._snapshot.update()
-        return self._snapshot
 
 
 class _RbacSnapshot:
@@ -285,7 +273,7 @@ class _RbacSnapshot:
         self._grants_by_subject: dict[tuple[str, tuple[str, ...]], GrantsByNamespace] = {}
         self._binding_index = BindingIndex()
 
-    def update(self) -> None:
+    def update(self) -> "_RbacSnapshot":
         """Applies the changes of the informers. The grants of subjects are dropped and computed again on demand."""
         for kind, roles in self._roles.items():
             for namespace, name in roles.pop_changed_keys():
@@ -294,6 +282,7 @@ class _RbacSnapshot:
             for key in bindings.pop_changed_keys():
                 self._binding_index.update(key, bindings.objects.get(key))
         self._grants_by_subject.clear()
+        return self
 
     def grants_of(self, user: User) -> "GrantsByNamespace":
         identity = (user.name, user.groups)

@@ -1,4 +1,10 @@
-"""An informer: the decoded objects of one resource, kept up to date. For code that reads them on every request."""
+"""An informer: the decoded objects of one resource, kept up to date. For code that reads them on every request.
+
+What is computed from such objects is a `Derived` value: it is built again only when they have changed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from fairlead.core.objects import Object
 from fairlead.registry.codec import decode
@@ -7,23 +13,20 @@ from fairlead.storage.view.view import Entry, NamespacedName, View
 
 WATCH_QUEUE_SIZE = 10_000
 
+T = TypeVar("T")
+
 
 class Informer:
     """Caches one resource of the view. It has no task of its own: callers call `refresh`, which is cheap if nothing
     changed."""
 
     def __init__(self, view: View, group: str, plural: str) -> None:
-        self._view = view
+        self.view = view
         self._resource = (group, plural)
         self._watcher: Watcher[Entry] | None = None
         self._generation = 0
         self._changed_keys: set[NamespacedName] | None = None
         self.objects: dict[NamespacedName, Object] = {}
-
-    @property
-    def revision(self) -> int:
-        """The revision of the view. While it is the same, no object of any resource has changed."""
-        return self._view.revision
 
     def refresh(self) -> int:
         """Applies pending changes. Returns a generation number that differs whenever something has changed."""
@@ -56,10 +59,51 @@ class Informer:
 
     def _relist(self) -> None:
         if self._watcher is not None:
-            self._view.unwatch(*self._resource, self._watcher)
-        self._watcher = self._view.watch(*self._resource, "", self._view.revision, WATCH_QUEUE_SIZE)
-        entries = self._view.entries(*self._resource)
+            self.view.unwatch(*self._resource, self._watcher)
+        self._watcher = self.view.watch(*self._resource, "", self.view.revision, WATCH_QUEUE_SIZE)
+        entries = self.view.entries(*self._resource)
         self._mark_changed(*self.objects)
         self.objects = {(entry.key[2], entry.key[3]): decode(entry) for entry in entries}
         self._mark_changed(*self.objects)
         self._generation += 1
+
+
+class HasRevision(Protocol):
+    """The view, as far as `Derived` needs it."""
+
+    revision: int
+
+
+class Derived(Generic[T]):
+    """A value that is computed from objects of the view, and kept until they change.
+
+    Each of `generations` returns a value that differs whenever the objects have changed, such as `Informer.refresh`.
+    They are only called if the view has a new revision, since `get` is called on every request. `build` returns a new
+    value, or updates the same one.
+    """
+
+    __slots__ = ("_build", "_generations", "_seen", "_seen_revision", "_value", "_view")
+
+    _value: T
+
+    def __init__(self, view: HasRevision, generations: Sequence[Callable[[], object]], build: Callable[[], T]) -> None:
+        self._view = view
+        self._generations = generations
+        self._build = build
+        self._seen: list[object] | None = None
+        self._seen_revision = -1
+
+    def get(self) -> T:
+        """The value for the current state of the view. Do not keep it: the next call may return another one."""
+        if self._view.revision != self._seen_revision:
+            self._update()
+        return self._value
+
+    def _update(self) -> None:
+        revision, current = self._view.revision, list[object]()
+        for generation in self._generations:
+            current.append(generation())
+        if current != self._seen:
+            self._value = self._build()
+        # Only now: if `build` fails, the next call tries again.
+        self._seen, self._seen_revision = current, revision

@@ -21,10 +21,12 @@ from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import UNKNOWN, find_condition, is_true
+from fairlead.registry.informer import Derived
 from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.server.audit.agent_reports import AgentReports
+from fairlead.storage.view.view import View
 
 CLUSTERS, SPACES = "clusters", "spaceinstances"
 CLUSTER_FIELD = "spec.clusterRef.cluster"
@@ -42,6 +44,14 @@ class UseAuthorizer(Protocol):
         """A new value whenever permissions have changed."""
 
 
+@dataclass(frozen=True, slots=True)
+class _UsePermissions:
+    """All active principals, and which of them may use an object, by its uid and generation."""
+
+    principals: Sequence[User]
+    allowed_uids: dict[tuple[str, int], list[str]]
+
+
 class UsePermissionCache:
     """The principals that may `use` an object: those that the gateways of this server would allow.
 
@@ -49,39 +59,35 @@ class UsePermissionCache:
     caches the result until permissions, users or teams change.
     """
 
-    def __init__(self, directory: PrincipalDirectory, authorizer: UseAuthorizer) -> None:
+    def __init__(self, view: View, directory: PrincipalDirectory, authorizer: UseAuthorizer) -> None:
         self._directory = directory
         self._authorizer = authorizer
-        self._generation: object = None
-        self._principals: list[User] = []
-        self._cache: dict[tuple[str, int], list[str]] = {}
+        self._current = Derived(view, (authorizer.generation,), self._list_principals)
 
     async def allowed_uids(self, kind: Kind, obj: Object) -> list[str]:
         """The uids of the users and teams that may use an object."""
-        self._refresh(self._authorizer.generation())
+        permissions = self._current.get()
         # Owner and access entries only change with the object's generation; its status changes all the time.
         key = metadata(obj)["uid"], metadata(obj).get("generation", 0)
-        uids = self._cache.get(key)
+        uids = permissions.allowed_uids.get(key)
         if uids is None:
-            uids = await self._compute_uids(_use_target(kind, obj), key)
+            # If permissions change meanwhile, the result is stored in an outdated cache, where nothing finds it.
+            uids = await self._compute_uids(_use_target(kind, obj), permissions.principals)
+            permissions.allowed_uids[key] = uids
         return uids
 
-    async def _compute_uids(self, target: RequestInfo, key: tuple[str, int]) -> list[str]:
-        generation, uids = self._generation, list[str]()
-        for count, user in enumerate(self._principals, 1):
+    async def _compute_uids(self, target: RequestInfo, principals: Sequence[User]) -> list[str]:
+        uids = list[str]()
+        for count, user in enumerate(principals, 1):
             if self._authorizer.authorize(user, target).allowed:
                 uids.append(user.uid)
             if count % DECISIONS_PER_YIELD == 0:
                 await asyncio.sleep(0)
-        if self._generation == generation:  # do not cache a result that is already outdated
-            self._cache[key] = uids
         return uids
 
-    def _refresh(self, generation: object) -> None:
-        if generation != self._generation:
-            users = [user for _, user in self._directory.list_users()]
-            self._principals = [*users, *map(self._directory.build_team, self._directory.list_teams())]
-            self._generation, self._cache = generation, {}
+    def _list_principals(self) -> _UsePermissions:
+        users = [user for _, user in self._directory.list_users()]
+        return _UsePermissions([*users, *map(self._directory.build_team, self._directory.list_teams())], {})
 
 
 def _use_target(kind: Kind, obj: Object) -> RequestInfo:
@@ -121,11 +127,10 @@ class AgentConfigBuilder:
         self._clusters = registry.resource(installation.api_group, CLUSTERS)
         self._spaces = registry.resource(installation.api_group, SPACES)
         self._directory = directory
-        self._use_permissions = UsePermissionCache(directory, authorizer)
+        self._use_permissions = UsePermissionCache(registry.view, directory, authorizer)
         self._token_keys = token_keys
         self._installation = installation
-        self._generation: object = None
-        self._identities_json = self._identities_digest = b""
+        self._identities = Derived(registry.view, (directory.generation,), self._encode_identities)
 
     async def __call__(self, request: ActionRequest) -> Reply:
         cluster = decode(await self._clusters.get("", request.name))
@@ -138,11 +143,11 @@ class AgentConfigBuilder:
             **await self._payload(cluster),
             "jwks": {"keys": list(await self._token_keys())},
         }
-        self._refresh_identities()
-        etag = f'"{hashlib.sha256(orjson.dumps(config) + self._identities_digest).hexdigest()[:32]}"'
+        identities, digest = self._identities.get()
+        etag = f'"{hashlib.sha256(orjson.dumps(config) + digest).hexdigest()[:32]}"'
         if etag in request.call.headers.get("if-none-match", ""):
             return Reply(304, headers=[("etag", etag)])
-        body = orjson.dumps({**config, "identities": orjson.Fragment(self._identities_json)})
+        body = orjson.dumps({**config, "identities": orjson.Fragment(identities)})
         return Reply(200, body, headers=[("etag", etag)])
 
     async def _payload(self, cluster: Object) -> Object:
@@ -178,13 +183,10 @@ class AgentConfigBuilder:
         spaces = [decode(entry) for entry in entries if entry.fields.get(CLUSTER_FIELD) == cluster]
         return [each for each in spaces if _is_usable(each) and metadata(each)["namespace"].startswith(prefix)]
 
-    def _refresh_identities(self) -> None:
-        """Encodes all users and teams once for all agents, until one of them changes."""
-        generation = self._directory.generation()
-        if generation != self._generation:
-            self._identities_json = orjson.dumps(_build_identities(self._directory))
-            self._identities_digest = hashlib.sha256(self._identities_json).digest()
-            self._generation = generation
+    def _encode_identities(self) -> tuple[bytes, bytes]:
+        """All users and teams as JSON, encoded once for all agents, and the digest of it."""
+        encoded = orjson.dumps(_build_identities(self._directory))
+        return encoded, hashlib.sha256(encoded).digest()
 
 
 def _is_usable(space: Object) -> bool:

@@ -235,7 +235,7 @@ async def test_no_more_used_keys_are_remembered_than_there_is_room_for(
         await directory.key(f"key-{number}", key, "alice")
     for key in (*keys, *keys):
         assert directory.opens(key)
-        assert len(directory.authenticate._token_cache) <= 2
+        assert len(directory.authenticate._token_cache.get()) <= 2
 
 
 async def test_others_keep_their_keys(directory: Directory) -> None:

@@ -16,6 +16,7 @@ class Fixed:
     revision = 1
 
     def __init__(self, objects: Iterable[Object]) -> None:
+        self.view = self
         self.objects = {(each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in objects}
 
     def refresh(self) -> int:

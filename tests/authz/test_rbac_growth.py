@@ -82,7 +82,7 @@ def test_what_is_kept_of_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         assert rights.allows(target, resource_patterns(target)) and rbac(BOB, target)
         assert rights.allows(RequestInfo(f"v{index}", "/x"), ())
     assert len(rights._allowed_names) <= RULE_CACHE_SIZE and len(rights._paths_by_verb) <= RULE_CACHE_SIZE
-    [grants] = rbac._snapshot.grants_of(BOB)._grants.values()
+    [grants] = rbac._snapshot.get().grants_of(BOB)._grants.values()
     assert len(grants._decisions) <= DECISION_CACHE_SIZE
 
 
@@ -120,7 +120,7 @@ def test_many_bindings_to_one_role_are_one_grant() -> None:
     rbac = fixed([], [role(rule("get", "apps"))], bindings, [])
     decision = rbac(BOB, asked("get", "apps", namespace="n"))
     assert decision is not None and 'RoleBinding "b000/n"' in decision.reason
-    assert len(rbac._snapshot.grants_of(BOB).grants_in("n").grants) == 1
+    assert len(rbac._snapshot.get().grants_of(BOB).grants_in("n").grants) == 1
     assert rbac(BOB, asked("get", "apps", namespace="m")) is None
     assert rbac(BOB, asked("get", "apps")) is None
-    assert list(rbac._snapshot.grants_of(BOB)._grants) == ["n"]
+    assert list(rbac._snapshot.get().grants_of(BOB)._grants) == ["n"]

@@ -187,6 +187,7 @@ async def test_t13_an_agent_learns_who_may_use_its_cluster_and_each_space() -> N
         assert await configuration(answer, etag) == ({"status": 304}, etag)
         assert granting.asked == count, "nothing has changed that it would have to be asked about"
         granting.names, granting.changes = {"clusters_c": {"bob"}}, 1
+        await world.create("ClusterRole", "r")  # permissions change with an object
         told, after = await configuration(answer, etag)
         assert after != etag and told["allowed"] == [uids["bob"]] and told["spaces"][0]["allowed"] == []
 

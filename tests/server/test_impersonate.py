@@ -9,7 +9,7 @@ from fairlead.core.errors import BadRequest, Forbidden
 from fairlead.core.scope import Scope
 from fairlead.core.user import AUTHENTICATED, User
 from fairlead.server.auth import impersonation
-from fairlead.server.auth.impersonation import Impersonation
+from fairlead.server.auth.impersonation import Impersonation, ImpersonationCache
 from tests.authn.calls import ADMIN, call
 
 ALICE = User("alice", (AUTHENTICATED,), key="alice-key")
@@ -165,20 +165,20 @@ def test_rights_are_of_whom_one_acts_as_and_the_key_is_left_behind() -> None:
 
 def test_what_was_allowed_is_kept_until_something_changes() -> None:
     asked: list[RequestInfo] = []
-    generation, allowed = 1, True
+    cache, allowed = ImpersonationCache(), True
 
     def decide(user: User, target: RequestInfo) -> Decision:
         asked.append(target)
         return Decision(allowed, "as the test says")
 
-    acts = Impersonation(decide, KNOWN.get, ADMINISTRATORS.__contains__, lambda: generation)
+    acts = Impersonation(decide, KNOWN.get, ADMINISTRATORS.__contains__, lambda: cache)
     jane, john = call(headers={"impersonate-user": "jane"}), call(headers={"impersonate-user": "john"})
     first = acts(jane, ALICE)
     assert acts(jane, ALICE) is first and len(asked) == 1
     assert acts(john, ALICE).name == "john" and len(asked) == 2, "another header is another question"
     other = User("alice", ALICE.groups, key="another-key")
     assert acts(jane, other).impersonator is other and len(asked) == 3, "and so is another asker"
-    generation, allowed = 2, False
+    cache, allowed = ImpersonationCache(), False
     for again in (jane, john):
         with pytest.raises(Forbidden):
             acts(again, ALICE)
@@ -186,8 +186,8 @@ def test_what_was_allowed_is_kept_until_something_changes() -> None:
 
 
 def test_a_refusal_is_not_kept() -> None:
-    allowed = False
-    acts = Impersonation(lambda user, target: Decision(allowed), KNOWN.get, ADMINISTRATORS.__contains__, lambda: 1)
+    cache, allowed = ImpersonationCache(), False
+    acts = Impersonation(lambda user, target: Decision(allowed), KNOWN.get, ADMINISTRATORS.__contains__, lambda: cache)
     jane = call(headers={"impersonate-user": "jane"})
     with pytest.raises(Forbidden):
         acts(jane, ALICE)
@@ -197,9 +197,10 @@ def test_a_refusal_is_not_kept() -> None:
 
 def test_what_is_kept_of_impersonation_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(impersonation, "IMPERSONATION_CACHE_SIZE", 3)
-    acts = Impersonation(lambda user, target: Decision(True), KNOWN.get, ADMINISTRATORS.__contains__, lambda: 1)
+    cache = ImpersonationCache()
+    acts = Impersonation(lambda user, target: Decision(True), KNOWN.get, ADMINISTRATORS.__contains__, lambda: cache)
     for number in range(10):
         acts(call(headers={"impersonate-user": f"user-{number}"}), ALICE)
         acts(call(headers={"impersonate-user": "x" * impersonation.MAX_CACHED_HEADERS_LENGTH + str(number)}), ALICE)
-        assert len(acts._cache) <= 3
-    assert all(len(user.name) < 100 for _, user in acts._cache.values())
+        assert len(cache) <= 3
+    assert all(len(user.name) < 100 for _, user in cache.values())

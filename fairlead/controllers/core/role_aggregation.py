@@ -11,7 +11,7 @@ import orjson
 
 from fairlead.core.objects import Object, deep_copy, metadata
 from fairlead.kinds.rbac.roles import GROUP
-from fairlead.registry.informer import Informer
+from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.registry import Registry
 from fairlead.registry.selectors import Requirement
 from fairlead.registry.write_options import server_write_options
@@ -29,15 +29,14 @@ class RoleAggregationController:
     def __init__(self, registry: Registry) -> None:
         self._resource = registry.resource(GROUP, CLUSTER_ROLES)
         self._informer = Informer(registry.view, GROUP, CLUSTER_ROLES)
-        self._version = 0
-        self._snapshot = RoleSnapshot({})
+        self._roles = Derived(registry.view, (self._informer.refresh,), self._build_snapshot)
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         """All aggregated roles. At the start and after bursts this is called once for every role."""
-        return (self._resource.kind.key("", name) for name in self._current_roles().aggregated)
+        return (self._resource.kind.key("", name) for name in self._roles.get().aggregated)
 
     async def reconcile(self, key: Key) -> float | None:
-        roles, name = self._current_roles(), key[3]
+        roles, name = self._roles.get(), key[3]
         if name not in roles.aggregated:
             return None
         role, rules = roles.by_name[name], roles.aggregate_rules(name)
@@ -52,12 +51,8 @@ class RoleAggregationController:
         await self._resource.modify("", name, edit, server_write_options())
         return None
 
-    def _current_roles(self) -> "RoleSnapshot":
-        version = self._informer.refresh()
-        if version != self._version:
-            self._version = version
-            self._snapshot = RoleSnapshot({name: role for (_, name), role in self._informer.objects.items()})
-        return self._snapshot
+    def _build_snapshot(self) -> "RoleSnapshot":
+        return RoleSnapshot({name: role for (_, name), role in self._informer.objects.items()})
 
 
 class RoleSnapshot:

@@ -30,18 +30,13 @@ FindUser = Callable[[str], User | None]
 """Finds a user by name, with all of its groups."""
 IsAdmin = Callable[[str], bool]
 """Whether the user of that name is in a built-in admin group, even if the user is disabled."""
-Generation = Callable[[], object]
-"""Returns a new value whenever users, groups or permissions may have changed."""
 ImpersonationHeaders = tuple[tuple[str, tuple[str, ...]], ...]
 """The `Impersonate-*` headers with their values."""
+ImpersonationCache = dict[tuple[int, ImpersonationHeaders], tuple[User, User]]
+"""The requester and the impersonated user, by the `id()` of the requester and the headers."""
 
 IMPERSONATION_CACHE_SIZE, MAX_CACHED_HEADERS_LENGTH = 1_024, 2_048
 """Number of cached results, and the maximum length of the headers of a cached one."""
-
-
-def never_cached() -> object:
-    """A generation that always differs, so that nothing is cached."""
-    return object()
 
 
 def has_impersonation_headers(headers: Headers) -> bool:
@@ -49,40 +44,38 @@ def has_impersonation_headers(headers: Headers) -> bool:
 
 
 class Impersonation:
-    """Returns the impersonated user, if the requester may impersonate."""
+    """Returns the impersonated user, if the requester may impersonate.
+
+    The same impersonation is requested repeatedly. `current_cache` returns the results since users, groups or
+    permissions may have changed last; by default nothing is cached.
+    """
 
     def __init__(
         self,
         decide: Authorize,
         find_user: FindUser,
         is_admin: IsAdmin,
-        generation: Generation = never_cached,
+        current_cache: Callable[[], ImpersonationCache] = dict,
     ) -> None:
         self._decide = decide
         self._find_user = find_user
         self._is_admin = is_admin
-        self._generation = generation
-        self._cache_generation: object = None
-        self._cache: dict[tuple[int, ImpersonationHeaders], tuple[User, User]] = {}
+        self._current_cache = current_cache
 
     def __call__(self, call: Call, requester: User) -> User:
-        """The same impersonation is requested repeatedly, so results are cached until the generation changes."""
         if not has_impersonation_headers(call.headers):
             return requester
-        generation = self._generation()
-        if generation != self._cache_generation:
-            self._cache.clear()
-            self._cache_generation = generation
-        # By `id()`. The entry holds the requester itself, so that its id cannot be reused while it is cached.
+        cache = self._current_cache()
+        # The entry holds the requester itself, so that its id cannot be reused while it is cached.
         key = id(requester), _impersonation_headers(call.headers)
-        cached = self._cache.get(key)
+        cached = cache.get(key)
         if cached is not None:
             return cached[1]
         user = self._authorize_impersonation(call, requester)
         if _headers_length(key[1]) <= MAX_CACHED_HEADERS_LENGTH:
-            if len(self._cache) >= IMPERSONATION_CACHE_SIZE:
-                self._cache.clear()
-            self._cache[key] = requester, user
+            if len(cache) >= IMPERSONATION_CACHE_SIZE:
+                cache.clear()
+            cache[key] = requester, user
         return user
 
     def _authorize_impersonation(self, call: Call, requester: User) -> User:
