@@ -26,7 +26,7 @@ from bench.objects import APPS, app, seed
 from bench.servers import Server, fairlead
 from bench.wrk import Load, Request, run
 
-SECRETS = ("pepper.key", "seal.keys")
+SECRETS = ("pepper.key", "encryption.keys")
 OBJECTS, CONNECTIONS = 1_000, 32
 GET = Request("GET", f"{APPS}/app-{{object}}")
 CREATE = Request("POST", APPS, app("made-{n}").decode())

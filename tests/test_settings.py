@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.files import FileProblem
-from fairlead.settings import ALIASES, SETTINGS, Setting, Settings, StartError, flag, load, variable
+from fairlead.settings import ALIASES, SETTINGS, Setting, Settings, StartError, flag, load, read_variable, variable
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 
@@ -83,8 +83,23 @@ def test_a_switch_means_the_same_with_and_without_quotes(tmp_path: Path, written
 
 
 def test_variables_of_the_commands_are_no_settings() -> None:
-    told = {"FAIRLEAD_URL": "https://x", "FAIRLEAD_KEY": "k", "FAIRLEAD_CA_FILE": "/c", "FAIRLEAD_SEAL_KEYS": "a b"}
+    told = {
+        "FAIRLEAD_URL": "https://x",
+        "FAIRLEAD_KEY": "k",
+        "FAIRLEAD_CA_FILE": "/c",
+        "FAIRLEAD_ENCRYPTION_KEYS": "a b",
+    }
     assert load({}, told) == Settings()
+
+
+def test_a_former_name_of_such_a_variable_is_known_and_must_not_contradict_the_current_one() -> None:
+    former, current = {"FAIRLEAD_SEAL_KEYS": "a b"}, {"FAIRLEAD_ENCRYPTION_KEYS": "a c"}
+    assert load({}, former) == Settings()
+    assert read_variable("encryption_keys", former) == ("FAIRLEAD_SEAL_KEYS", "a b")
+    assert read_variable("encryption_keys", current) == ("FAIRLEAD_ENCRYPTION_KEYS", "a c")
+    assert read_variable("encryption_keys", {}) == ("FAIRLEAD_ENCRYPTION_KEYS", "")
+    expected = "FAIRLEAD_SEAL_KEYS is a former name of FAIRLEAD_ENCRYPTION_KEYS, and their values differ; remove it"
+    assert complaint({}, {**former, **current}) == expected
 
 
 def test_an_unknown_key_in_the_file_is_refused_with_the_nearest_known_one(tmp_path: Path) -> None:

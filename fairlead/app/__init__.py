@@ -35,7 +35,7 @@ from fairlead.controllers.runtime.leader import LeaderElector, new_identity
 from fairlead.core.clock import SystemClock
 from fairlead.core.concurrency import set_switch_interval
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates
-from fairlead.core.crypto.key_file import KEYS_VARIABLE, EncryptionKeyFile
+from fairlead.core.crypto.key_file import EncryptionKeyFile
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.files import ensure_private_folder
 from fairlead.core.folder_security import is_readable_by_others, require_private, require_tamper_proof
@@ -52,7 +52,7 @@ from fairlead.server.http.asgi import AsgiApp, BindOptions, free_port, run_http_
 from fairlead.server.http.event_loop_watchdog import Watchdog, run_watchdog
 from fairlead.server.http.unsent import ClientMemoryLimiter
 from fairlead.server.metrics.families import new_commit_histogram
-from fairlead.settings import Settings, StartError
+from fairlead.settings import Settings, StartError, read_variable
 from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.encrypted import EncryptedStore, load_keyring, publish_active_key
 from fairlead.storage.fenced import FencedStore
@@ -245,7 +245,8 @@ async def _open_stores(settings: Settings, catalog: Catalog) -> AsyncIterator[St
     except (StoreUnavailable, ValueError) as error:
         raise StartError(str(error)) from None
     try:
-        keys = EncryptionKeyFile(settings.data, os.environ.get(KEYS_VARIABLE, ""))
+        variable, text = read_variable("encryption_keys", os.environ)
+        keys = EncryptionKeyFile(settings.data, text, variable)
         try:
             keyring = await load_keyring(store, keys)
         except StoreUnavailable as error:

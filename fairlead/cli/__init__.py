@@ -41,7 +41,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("runner", "fairlead.cli.resources.runner:group"),
     ("who-can", "fairlead.cli.access.permissions:who_can"),
     ("token", "fairlead.cli.access.token:group"),
-    ("seal", "fairlead.cli.storage.encryption_keys:group"),
+    ("encryption-key", "fairlead.cli.storage.encryption_keys:group"),
     ("backup", "fairlead.cli.storage.backup:backup_group"),
     ("restore", "fairlead.cli.storage.backup:restore"),
     ("store", "fairlead.cli.storage.backup:store_group"),
@@ -49,6 +49,8 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("version", "fairlead.cli.server.version:command"),
 )
 """Command names in the order of `--help`, with `module:attribute` of a function or a `typer.Typer` group."""
+FORMER_NAMES = {"seal": "encryption-key"}
+"""Former names of commands, with the current ones. They work, but are hidden in `--help`."""
 
 
 def main() -> None:
@@ -62,7 +64,7 @@ def requested_command(arguments: Sequence[str], environ: Mapping[str, str]) -> s
     """
     words = environ.get("COMP_WORDS") or environ.get("_TYPER_COMPLETE_ARGS") or ""
     line = words.split()[1:] if "_FAIRLEAD_COMPLETE" in environ else arguments
-    return line[0] if line and line[0] in dict(COMMANDS) else None
+    return line[0] if line and (line[0] in dict(COMMANDS) or line[0] in FORMER_NAMES) else None
 
 
 def make_app(only: str | None = None) -> typer.Typer:
@@ -70,15 +72,16 @@ def make_app(only: str | None = None) -> typer.Typer:
     # No pretty exceptions: they print the values of locals, which may be secrets.
     app = typer.Typer(name="fairlead", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback()(root)
-    for name, target in COMMANDS:
+    targets = dict(COMMANDS)
+    for name in (*targets, *FORMER_NAMES):
         if only not in (None, name):
             continue
-        module, _, attribute = target.partition(":")
+        module, _, attribute = targets[FORMER_NAMES.get(name, name)].partition(":")
         command = getattr(import_module(module), attribute)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, hidden=name in FORMER_NAMES)
         else:
-            app.command(name)(command)
+            app.command(name, hidden=name in FORMER_NAMES)(command)
     return app
 
 

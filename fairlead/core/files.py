@@ -50,6 +50,15 @@ def read_file(path: Path) -> bytes | None:
             return None
 
 
+def choose_path(folder: Path, name: str, former_name: str) -> Path:
+    """The path of a file that had another name in earlier versions: the former one if only that file exists.
+
+    It is not renamed, so that an earlier version finds it after a rollback.
+    """
+    path, former_path = folder / name, folder / former_name
+    return former_path if os.path.exists(former_path) and not os.path.exists(path) else path
+
+
 def _sync_folder(path: Path) -> None:
     """fsync the folder, which makes the rename durable."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -21,6 +21,7 @@ from pathlib import Path
 from fairlead.core.files import FileProblem
 
 SECRET_FILE_PATTERNS = (
+    "encryption.keys",
     "seal.keys",
     "pepper.key",
     "*.kubeconfig*",

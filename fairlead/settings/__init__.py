@@ -18,10 +18,21 @@ from dataclasses import Field, dataclass, fields
 from typing import Any, get_args
 
 from fairlead.settings.declarations import Settings
-from fairlead.settings.sources import RawValues, SettingSources, StartError, flag
+from fairlead.settings.sources import RawValues, SettingSources, StartError, flag, resolve_aliases
 from fairlead.settings.values import PARSERS, SettingInfo, absolute_path
 
-__all__ = ["ALIASES", "CONFIG", "SETTINGS", "Setting", "Settings", "StartError", "flag", "load", "variable"]
+__all__ = [
+    "ALIASES",
+    "CONFIG",
+    "SETTINGS",
+    "Setting",
+    "Settings",
+    "StartError",
+    "flag",
+    "load",
+    "read_variable",
+    "variable",
+]
 
 ENVIRONMENT_PREFIX = "FAIRLEAD_"
 CONFIG = "config"
@@ -74,6 +85,7 @@ def load(
         except ValueError as error:
             problems.append(f"{origin}: {error}")
     settings = Settings(**values)
+    _read_other_variables(environment, problems)
     problems.extend(_find_contradictions(settings))
     if problems:
         raise StartError("\n".join(problems))
@@ -91,9 +103,31 @@ def _find_contradictions(settings: Settings) -> Iterator[str]:
         yield "audit_max_days is less than audit_min_days; raise it, or lower audit_min_days"
 
 
-OTHER_VARIABLES = frozenset(
-    {variable(name) for name in (CONFIG, "seal_keys", "pepper", "etcd_password", "url", "key", "ca_file", "context")}
-)
-"""Variables that are not settings: the path of the file, secrets that no file should contain, and the CLI's login."""
+def read_variable(name: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    """The variable and value of one of OTHER_VARIABLES, given under its name or a former one; an empty value if it is
+    not set. Raises StartError."""
+    problems: list[str] = []
+    found = _read_other_variables(environment, problems)
+    if problems:
+        raise StartError("\n".join(problems))
+    return found.get(name, (variable(name), ""))
 
-SOURCES = SettingSources(tuple(SETTINGS), ALIASES, ENVIRONMENT_PREFIX, CONFIG, OTHER_VARIABLES)
+
+def _read_other_variables(environment: Mapping[str, str], problems: list[str]) -> RawValues:
+    names = (*OTHER_VARIABLES, *OTHER_VARIABLE_ALIASES)
+    given = {name: value for name in names if (value := environment.get(variable(name), "").strip())}
+    return resolve_aliases(given, OTHER_VARIABLE_ALIASES, variable, problems)
+
+
+OTHER_VARIABLES = (CONFIG, "encryption_keys", "pepper", "etcd_password", "url", "key", "ca_file", "context")
+"""Variables that are not settings: the path of the file, secrets that no file should contain, and the CLI's login."""
+OTHER_VARIABLE_ALIASES = {"seal_keys": "encryption_keys"}
+"""Former names of these variables, with the current ones."""
+
+SOURCES = SettingSources(
+    tuple(SETTINGS),
+    ALIASES,
+    ENVIRONMENT_PREFIX,
+    CONFIG,
+    frozenset(map(variable, (*OTHER_VARIABLES, *OTHER_VARIABLE_ALIASES))),
+)

@@ -32,7 +32,7 @@ from fairlead.storage.fingerprints import compute_fingerprint, load_fingerprint,
 
 SCAN_PAGE_SIZE = 1_000
 ACTIVE_KEY_FINGERPRINT = "seal-key"
-"""The name of the fingerprint record of the active key."""
+"""The name of the fingerprint record of the active key. Stores and backups contain it, so it cannot change."""
 
 IsSensitive = Callable[[Key, bytes], bool]
 """Whether the plain value of a key contains a credential."""

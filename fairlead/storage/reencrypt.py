@@ -6,7 +6,7 @@ encrypted with the active key. Watchers see an update without a difference.
 
 The history still contains the old values. It is kept for the configured time and then compacted, even if fewer
 revisions than configured are left, because an old key is unused only when no readable value needs it. Then deleted
-data is purged from the disk, and that is recorded beside the keys, where `fairlead seal forget` checks it.
+data is purged from the disk, and that is recorded beside the keys, where `fairlead encryption-key forget` checks it.
 
 The keys may change at any time and are polled. A key that this process has read once stays in its keyring, so
 removing one too early does no harm while the server runs.
@@ -61,11 +61,11 @@ async def run_reencryption(
 
     `on_compacted` is called with each compacted revision. Tests pass `sleep` to control the time.
     """
-    resealing = Reencryptor(store, encrypted, keys, history_seconds, on_compacted)
+    reencryptor = Reencryptor(store, encrypted, keys, history_seconds, on_compacted)
     now = await sleep(0)
     while True:
         try:
-            await resealing.step(now)
+            await reencryptor.step(now)
         except (StorageError, FileProblem) as error:
             log.warning("re-encrypting credentials failed; retrying later", reason=str(error))
         now = await sleep(POLL_SECONDS)

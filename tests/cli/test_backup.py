@@ -82,9 +82,15 @@ def test_a_backup_says_what_it_has_and_what_to_keep_beside_it(data: Path) -> Non
         0,
         f"{path}: 1 record at revision 1001, {path.stat().st_size} bytes, digest ",
     )
-    assert second.startswith("Store separately: seal.keys, and pepper.key")
+    assert second.startswith("Store separately: encryption.keys, and pepper.key")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert sorted(each.name for each in data.parent.iterdir()) == ["data", "it.backup"]
+
+
+def test_the_key_file_is_called_what_it_is_called_in_the_data_folder(data: Path) -> None:
+    (data / "seal.keys").touch()
+    output = fairlead("backup", str(data.parent / "it.backup"), "--data", str(data))[1]
+    assert output.splitlines()[1].startswith("Store separately: seal.keys, and pepper.key")
 
 
 def test_the_short_form_is_the_command_that_creates(data: Path, backup: Path) -> None:

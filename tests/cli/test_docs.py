@@ -7,12 +7,12 @@ import pytest
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
-from fairlead.cli import make_app
+from fairlead.cli import FORMER_NAMES, make_app
 from tests.cli.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-STARTING = {"up", "serve", "agent", "seal"}
-"""Commands with pages of their own."""
+STARTING = {"up", "serve", "agent", "encryption-key", *FORMER_NAMES}
+"""Commands with pages of their own, and former names, which the page does not mention."""
 
 
 def commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], TyperCommand]]:

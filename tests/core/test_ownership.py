@@ -46,7 +46,7 @@ def problems(folder: Path) -> list[str]:
 
 
 def test_a_folder_that_the_server_has_made_is_fine(folder: Path) -> None:
-    write_file(folder / "seal.keys", b"")
+    write_file(folder / "encryption.keys", b"")
     write_file(ensure_private_folder(folder / "tls") / "ca.crt", b"", mode=0o644)
     require_private(folder)
 
@@ -80,7 +80,7 @@ def test_a_group_with_others_in_it_is_others(folder: Path, mode: int, monkeypatc
 def test_a_group_of_ones_own_is_nobody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_security, "_has_other_members", lambda group: False)
     folder.chmod(0o2770)
-    write_file(folder / "seal.keys", b"", mode=0o660)
+    write_file(folder / "encryption.keys", b"", mode=0o660)
     require_private(folder)
 
 
@@ -108,7 +108,7 @@ def test_a_folder_below_one_of_somebody_else_is_refused(folder: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "name", ["seal.keys", "pepper.key", "admin.kubeconfig", "fairlead.db", "audit.log", "tls/ca.key"]
+    "name", ["encryption.keys", "seal.keys", "pepper.key", "admin.kubeconfig", "fairlead.db", "audit.log", "tls/ca.key"]
 )
 def test_files_with_secrets_in_them_are_for_nobody_else_to_read(folder: Path, name: str) -> None:
     path = folder / name
@@ -117,7 +117,7 @@ def test_files_with_secrets_in_them_are_for_nobody_else_to_read(folder: Path, na
     assert problems(folder) == [f"{path}: other users may read it; run: chmod 600 {path}"]
 
 
-@pytest.mark.parametrize("name", ["seal.keys", "fairlead.db", "notes.txt", "tls/ca.crt"])
+@pytest.mark.parametrize("name", ["encryption.keys", "fairlead.db", "notes.txt", "tls/ca.crt"])
 def test_files_that_others_may_write_to_are_refused(folder: Path, name: str) -> None:
     path = folder / name
     ensure_private_folder(path.parent)
@@ -126,7 +126,7 @@ def test_files_that_others_may_write_to_are_refused(folder: Path, name: str) -> 
 
 
 def test_all_problems_are_told_at_once(folder: Path) -> None:
-    for name in ("seal.keys", "pepper.key"):
+    for name in ("encryption.keys", "pepper.key"):
         write_file(folder / name, b"", mode=0o604)
     folder.chmod(0o707)
     assert len(problems(folder)) == 3
@@ -146,15 +146,15 @@ def test_of_a_symbolic_link_both_ends_count(folder: Path, tmp_path: Path) -> Non
 
 def test_a_key_behind_a_symbolic_link_is_looked_at_where_it_is(folder: Path, tmp_path: Path) -> None:
     place = ensure_private_folder(tmp_path / "keys")
-    write_file(place / "seal.keys", b"")
-    (folder / "seal.keys").symlink_to(place / "seal.keys")
+    write_file(place / "encryption.keys", b"")
+    (folder / "encryption.keys").symlink_to(place / "encryption.keys")
     require_private(folder)
     place.chmod(0o707)
     assert problems(folder) == [f"{place}: other users may write to it; run: chmod o-w {place}"]
     place.chmod(0o700)
-    (place / "seal.keys").chmod(0o604)
+    (place / "encryption.keys").chmod(0o604)
     assert "other users may read it" in problems(folder)[0]
-    (place / "seal.keys").unlink()
+    (place / "encryption.keys").unlink()
     require_private(folder)
 
 

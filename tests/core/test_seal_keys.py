@@ -32,7 +32,31 @@ def test_the_first_key_is_made_once_and_only_its_owner_can_read_it(tmp_path: Pat
     again = EncryptionKeyFile(tmp_path).create()
     assert made.keys == again.keys
     assert len(made.keys) == 1
-    assert stat.S_IMODE((tmp_path / "seal.keys").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "encryption.keys").stat().st_mode) == 0o600
+
+
+def test_files_under_their_former_names_are_used_in_place(tmp_path: Path) -> None:
+    made = EncryptionKeyFile(tmp_path).create()
+    (tmp_path / "encryption.keys").rename(tmp_path / "seal.keys")
+    (tmp_path / "seal.done").write_text(f"{made.active_key_id}\n")
+    keys = EncryptionKeyFile(tmp_path)
+    assert ids(keys.read()) == [keys.reencrypted_id] == [made.active_key_id]
+    assert keys.source == str(tmp_path / "seal.keys")
+    rotated = rotate_key(tmp_path)
+    assert keys.has_changed() and ids(keys.read()) == [key.id for key in rotated]
+    keys.set_reencrypted(rotated[0].id)
+    assert [key.id for key in remove_key(tmp_path, made.active_key_id)] == [rotated[0].id]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["seal.done", "seal.keys"]
+
+
+def test_a_file_with_the_current_name_wins_over_the_former_one(tmp_path: Path) -> None:
+    (tmp_path / "seal.keys").write_text(f"former {A}\n")
+    keys = EncryptionKeyFile(tmp_path)
+    assert ids(keys.read()) == ["former"]
+    (tmp_path / "encryption.keys").write_text(f"current {B}\n")
+    assert keys.has_changed() and ids(keys.read()) == ["current"]
+    rotate_key(tmp_path)
+    assert (tmp_path / "seal.keys").read_text() == f"former {A}\n"
 
 
 def test_two_installations_have_different_keys(tmp_path: Path) -> None:
@@ -75,7 +99,7 @@ def test_the_variable_wins_over_the_file_and_an_empty_one_does_not(tmp_path: Pat
 )
 def test_what_is_not_pairs_is_refused_without_quoting_it(text: str, tmp_path: Path) -> None:
     for keys in (EncryptionKeyFile(tmp_path, text), EncryptionKeyFile(tmp_path)):
-        (tmp_path / "seal.keys").write_text(text)
+        (tmp_path / "encryption.keys").write_text(text)
         with pytest.raises(FileProblem) as caught:
             keys.read()
         assert str(caught.value).startswith(f"{keys.source}: ")
@@ -91,7 +115,7 @@ def test_a_change_of_the_file_is_noticed_once_it_has_not_been_read(tmp_path: Pat
     assert keys.has_changed()
     assert len(ids(keys.read())) == 2
     assert not keys.has_changed()
-    (tmp_path / "seal.keys").unlink()
+    (tmp_path / "encryption.keys").unlink()
     assert keys.has_changed()
     assert keys.read() is None
     assert not keys.has_changed()

@@ -15,7 +15,7 @@ from fairlead.core.crypto.encryption import (
 )
 
 OLD, NEW = EncryptionKey("old", bytes(range(32))), EncryptionKey("new", bytes(range(32, 64)))
-KEYRING = Keyring([NEW, OLD], "/data/seal.keys")
+KEYRING = Keyring([NEW, OLD], "/data/encryption.keys")
 PLACE = b"group\x00clusters\x00\x00one\x00"
 
 
@@ -69,9 +69,9 @@ def test_an_older_key_still_opens_and_the_first_one_seals() -> None:
 def test_an_unknown_key_is_named_with_the_place_to_put_it_back() -> None:
     sealed = KEYRING.encrypt(b"canary", PLACE)
     with pytest.raises(UnknownKey) as caught:
-        Keyring([OLD], "/data/seal.keys").decrypt(sealed, PLACE)
+        Keyring([OLD], "/data/encryption.keys").decrypt(sealed, PLACE)
     assert str(caught.value) == (
-        "encrypted with key new, which is not in /data/seal.keys; restore that key from a backup"
+        "encrypted with key new, which is not in /data/encryption.keys; restore that key from a backup"
     )
 
 

@@ -39,8 +39,8 @@ def store_for(kind: str, folder: Path) -> str:
 def new_secrets() -> dict[str, str]:
     """What all replicas are given in their environment."""
     key = generate_key()
-    seal_keys = f"{key.id} {base64.b64encode(key.secret).decode()}"
-    return {"seal_keys": seal_keys, "pepper": base64.b64encode(os.urandom(32)).decode()}
+    encryption_keys = f"{key.id} {base64.b64encode(key.secret).decode()}"
+    return {"encryption_keys": encryption_keys, "pepper": base64.b64encode(os.urandom(32)).decode()}
 
 
 @dataclass

@@ -67,7 +67,7 @@ def test_a_backup_taken_under_load_is_a_prefix_of_history_and_restores_to_a_serv
     assert 50 <= len(before) < len(versions)
 
     fairlead("restore", str(file), "--data", str(new))
-    for secret in ("seal.keys", "pepper.key"):
+    for secret in ("encryption.keys", "pepper.key"):
         shutil.copy(old / secret, new / secret)
     with running(new) as restored:
         server = Server(restored.process, restored.url, key, restored.ca_file, restored.log)

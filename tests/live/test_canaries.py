@@ -349,5 +349,5 @@ def test_t30_everything_about_credentials_is_recorded(after: Aftermath) -> None:
 
 def test_files_with_secrets_are_the_owners_alone(after: Aftermath, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = next(Path(tmp_path_factory.getbasetemp()).glob("canaries*/data"))
-    for name in ("audit.log", "pepper.key", "seal.keys", "admin.kubeconfig", "fairlead.db"):
+    for name in ("audit.log", "pepper.key", "encryption.keys", "admin.kubeconfig", "fairlead.db"):
         assert (folder / name).stat().st_mode & 0o077 == 0, name

@@ -170,7 +170,7 @@ def refusal(folder: Path, **variables: str) -> str:
 
 
 def test_a_replica_with_another_pepper_does_not_start_and_says_what_to_copy(group: Replicas, tmp_path: Path) -> None:
-    variables = {"store": group.store, "seal_keys": group.secrets["seal_keys"]}
+    variables = {"store": group.store, "encryption_keys": group.secrets["encryption_keys"]}
     assert "copy it from another server" in refusal(tmp_path / "none", **variables)
     assert not (tmp_path / "none" / "pepper.key").exists()
     (tmp_path / "other").mkdir(mode=0o700)
@@ -185,9 +185,9 @@ def test_a_replica_without_the_key_for_sealing_does_not_start_and_says_what_to_c
 ) -> None:
     variables = {"store": group.store, "pepper": group.secrets["pepper"]}
     said = refusal(tmp_path / "none", **variables)
-    assert "seal.keys: missing" in said and not (tmp_path / "none" / "seal.keys").exists()
-    said = refusal(tmp_path / "other", **variables, seal_keys=new_secrets()["seal_keys"])
-    assert group.secrets["seal_keys"].split()[0] in said
+    assert "encryption.keys: missing" in said and not (tmp_path / "none" / "encryption.keys").exists()
+    said = refusal(tmp_path / "other", **variables, encryption_keys=new_secrets()["encryption_keys"])
+    assert group.secrets["encryption_keys"].split()[0] in said
 
 
 @pytest.mark.parametrize("kind", STORES)

@@ -37,7 +37,7 @@ PROMISED = 10.0
 
 @pytest.fixture(params=STORES)
 def with_files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Replicas]:
-    """Two replicas whose keys for sealing are in their folders, where `fairlead seal` changes them."""
+    """Two replicas whose keys for sealing are in their folders, where `fairlead encryption-key` changes them."""
     variables = {"pepper": new_secrets()["pepper"], "history_seconds": "1", "history_revisions": "1"}
     with ExitStack() as stack:
         group = Replicas(tmp_path, store_for(request.param, tmp_path), stack, variables)

@@ -25,7 +25,7 @@ async def _once(settings: Settings) -> None:
 async def _seal_with_a_key_that_is_lost(settings: Settings, folder: Path) -> str:
     """Only the newest state is left of it, and no history."""
     lost = generate_key()
-    write_keys(folder / "seal.keys", [lost])
+    write_keys(folder / "encryption.keys", [lost])
     keyring = EncryptionKeyFile(folder).read()
     assert keyring is not None
     store = await open_store(settings.store_url)

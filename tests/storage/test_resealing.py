@@ -203,7 +203,7 @@ async def test_a_spoilt_or_missing_file_is_told_and_the_former_keys_stay(
     before = memory.sealed.keyring
 
     async def spoil() -> None:
-        path = memory.folder / "seal.keys"
+        path = memory.folder / "encryption.keys"
         path.unlink() if content is None else path.write_text(content)
 
     with capture_logs() as logs:

@@ -14,7 +14,7 @@ from fairlead.storage.contract import FIRST_REVISION, Event, Key, Record, Store,
 from fairlead.storage.encrypted import EncryptedStore, load_keyring, publish_active_key
 from fairlead.storage.memory import MemoryStore
 
-KEYRING = Keyring([EncryptionKey("k1", bytes(32))], "/data/seal.keys")
+KEYRING = Keyring([EncryptionKey("k1", bytes(32))], "/data/encryption.keys")
 SECRET: Key = ("", "secrets", "default", "one")
 OTHER: Key = ("", "secrets", "default", "two")
 PLAIN: Key = ("", "configmaps", "default", "one")
@@ -93,7 +93,7 @@ async def test_a_missing_key_is_told_with_the_object_and_the_place(
     how: str, below: Store, sealed: EncryptedStore
 ) -> None:
     await sealed.commit([Write(SECRET, b"canary", 0)])
-    sealed.keyring = Keyring([EncryptionKey("k2", bytes(32))], "/data/seal.keys")
+    sealed.keyring = Keyring([EncryptionKey("k2", bytes(32))], "/data/encryption.keys")
     with pytest.raises(StoreUnavailable) as caught:
         if how == "read":
             await sealed.read(SECRET)
@@ -102,13 +102,14 @@ async def test_a_missing_key_is_told_with_the_object_and_the_place(
         else:
             await anext(sealed.watch((), FIRST_REVISION))
     assert str(caught.value) == (
-        "secrets/default/one is encrypted with key k1, which is not in /data/seal.keys; restore that key from a backup"
+        "secrets/default/one is encrypted with key k1, which is not in /data/encryption.keys; "
+        "restore that key from a backup"
     )
 
 
 async def test_new_keys_count_from_the_moment_they_are_handed_over(below: Store, sealed: EncryptedStore) -> None:
     revision = await sealed.commit([Write(SECRET, b"canary", 0)])
-    sealed.keyring = Keyring([EncryptionKey("k2", bytes(32)), *KEYRING.keys], "/data/seal.keys")
+    sealed.keyring = Keyring([EncryptionKey("k2", bytes(32)), *KEYRING.keys], "/data/encryption.keys")
     assert await sealed.read(SECRET) == Record(SECRET, b"canary", revision)
     await sealed.commit([Write(SECRET, b"canary", revision)])
     assert key_id_of(await raw(below, SECRET)) == "k2"
@@ -124,10 +125,12 @@ async def test_the_first_start_makes_the_keys(below: Store, tmp_path: Path) -> N
 async def test_a_start_without_the_keys_is_refused_with_advice(below: Store, tmp_path: Path) -> None:
     keyring = await load_keyring(below, EncryptionKeyFile(tmp_path))
     await EncryptedStore(below, keyring, holds).commit([Write(SECRET, b"canary", 0)])
-    (tmp_path / "seal.keys").unlink()
-    with pytest.raises(FileProblem, match=r"seal.keys: missing, and secrets/default/one .* restore it from a backup"):
+    (tmp_path / "encryption.keys").unlink()
+    with pytest.raises(
+        FileProblem, match=r"encryption.keys: missing, and secrets/default/one .* restore it from a backup"
+    ):
         await load_keyring(below, EncryptionKeyFile(tmp_path))
-    assert not (tmp_path / "seal.keys").exists(), "a new file would hide that the old one is missed"
+    assert not (tmp_path / "encryption.keys").exists(), "a new file would hide that the old one is missed"
 
 
 @pytest.mark.parametrize("superseded", [False, True])
@@ -138,7 +141,7 @@ async def test_a_start_with_other_keys_is_refused_even_if_only_history_needs_the
     revision = await EncryptedStore(below, keyring, holds).commit([Write(SECRET, b"canary", 0)])
     if superseded:
         await below.commit([Write(SECRET, None, revision)])
-    (tmp_path / "seal.keys").unlink()
+    (tmp_path / "encryption.keys").unlink()
     EncryptionKeyFile(tmp_path).create()
     with pytest.raises(
         StoreUnavailable, match=f"secrets/default/one is encrypted with key {keyring.active_key_id}, which is not in"
@@ -176,7 +179,7 @@ async def test_servers_agree_on_a_key_that_all_of_them_have(below: Store, tmp_pa
     (tmp_path / "other").mkdir()
     with pytest.raises(FileProblem, match=rf"key {first.active_key_id}; copy that file"):
         await load_keyring(below, EncryptionKeyFile(tmp_path / "other"))
-    assert not (tmp_path / "other" / "seal.keys").exists()
+    assert not (tmp_path / "other" / "encryption.keys").exists()
     with pytest.raises(FileProblem, match=rf"key {first.active_key_id}, which is missing here"):
         await publish_active_key(below, KEYRING)
     with pytest.raises(FileProblem, match="which differs here"):

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from fairlead.cli.server.setting_flags import config_option, setting_option
-from fairlead.core.crypto.key_file import KEY_FILE_NAME, KEYS_VARIABLE
+from fairlead.core.crypto.key_file import KEY_FILE_NAME, KEYS_VARIABLE, key_file_path
 from fairlead.core.files import FileProblem
 from fairlead.settings import Settings, StartError, load
 
@@ -51,9 +51,9 @@ def format_record_count(count: int) -> str:
     return "1 record" if count == 1 else f"{count:,} records"
 
 
-def required_secrets(key_ids: Sequence[str]) -> str:
+def required_secrets(key_ids: Sequence[str], key_file_name: str = KEY_FILE_NAME) -> str:
     """The secrets that are required to use the content of a backup."""
-    key_file = f"{KEY_FILE_NAME} with {', '.join(key_ids)}" if key_ids else KEY_FILE_NAME
+    key_file = f"{key_file_name} with {', '.join(key_ids)}" if key_ids else key_file_name
     return f"{key_file}, and {PEPPER_FILE} (or the variables {KEYS_VARIABLE} and {PEPPER_VARIABLE})"
 
 
@@ -89,12 +89,14 @@ def create(
         if file == maintenance.STDIO and sys.stdout.isatty():
             typer.echo("fairlead: a backup is binary; redirect stdout to a file or a pipe", err=True)
             raise typer.Exit(1)
-        backup = asyncio.run(maintenance.back_up(load_settings(config, data, store).store_url, file, force=force))
+        settings = load_settings(config, data, store)
+        backup = asyncio.run(maintenance.back_up(settings.store_url, file, force=force))
     target = "stdout" if file == maintenance.STDIO else file
     typer.echo(
         f"{target}: {format_record_count(backup.count)} at revision {backup.header.revision}, {backup.size_bytes:,} "
         "bytes, "
-        f"digest {backup.digest}\nStore separately: {required_secrets(backup.encryption_key_ids)}",
+        f"digest {backup.digest}\nStore separately: "
+        f"{required_secrets(backup.encryption_key_ids, key_file_path(settings.data).name)}",
         err=file == maintenance.STDIO,
     )
 

@@ -1,4 +1,4 @@
-"""`fairlead seal`: manages the key file for encryption at rest. It works on the file, not on a server.
+"""`fairlead encryption-key`: manages the key file for encryption at rest. It works on the file, not on a server.
 
 A running server reloads the file; otherwise it is read at the next start.
 """
@@ -17,7 +17,7 @@ import typer
 
 from fairlead.cli.server.setting_flags import setting_option
 from fairlead.core.files import FileProblem
-from fairlead.settings import StartError, load
+from fairlead.settings import StartError, load, read_variable
 
 group = typer.Typer(no_args_is_help=True, help="Manage the keys for encryption at rest.")
 
@@ -26,14 +26,14 @@ DataFlag = Annotated[str | None, setting_option("data")]
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKeyStatus:
-    """Output of `seal status`. `mode` is the file mode; empty if the keys come from an environment variable."""
+    """Output of `status`. `mode` is the file mode; empty if the keys come from an environment variable."""
 
     source: str
     mode: str
     active: str
     older: list[str]
-    is_reencrypted: bool
-    """Whether everything is encrypted with the active key: `sealed` in the JSON output."""
+    reencrypted: bool
+    """Whether everything is encrypted with the active key."""
 
 
 @group.command("rotate")
@@ -48,14 +48,15 @@ def rotate(data: DataFlag = None) -> None:
         _check_not_from_environment("prepend a new key to it and restart the server")
         folder = _data_folder(data)
         new, *older = [key.id for key in key_file.rotate_key(folder)]
-    typer.echo(f"{new} is now the active key, the first of {len(older) + 1} in {folder / key_file.KEY_FILE_NAME}")
+    typer.echo(f"{new} is now the active key, the first of {len(older) + 1} in {key_file.key_file_path(folder)}")
     typer.echo("Back up that file, separately from the backups of the database.")
     typer.echo(
         "The server re-encrypts everything: within some minutes if it is running, otherwise after its next start."
     )
     data_flag = f" --data {shlex.quote(data)}" if data else ""
-    typer.echo(f"`fairlead seal status{data_flag}` shows when that is done. Once no backup needs the old key, run:")
-    typer.echo(f"  fairlead seal forget {older[0]}{data_flag}")
+    typer.echo(f"`fairlead encryption-key status{data_flag}` shows when that is done.")
+    typer.echo("Once no backup needs the old key, run:")
+    typer.echo(f"  fairlead encryption-key forget {older[0]}{data_flag}")
 
 
 @group.command("status")
@@ -66,16 +67,15 @@ def status(
     with _report_errors():
         found = _read_status(data)
     if as_json:
-        fields = asdict(found)
-        fields["sealed"] = fields.pop("is_reencrypted")
-        print(json.dumps(fields))
+        # `sealed` is the former name of `reencrypted`.
+        print(json.dumps({**asdict(found), "sealed": found.reencrypted}))
         return
     typer.echo(f"{found.source}, mode {found.mode}" if found.mode else found.source)
     for id in (found.active, *found.older):
         typer.echo(f"  {id}  {'active' if id == found.active else 'older'}")
     if found.mode not in ("", "0600", "0400"):
         typer.echo(f"Other users may be able to read that file. Restrict it: chmod 600 {found.source}")
-    if found.is_reencrypted:
+    if found.reencrypted:
         typer.echo(f"Everything in the store is encrypted with {found.active}; it needs no older key.")
     else:
         typer.echo(f"Not everything in the store is encrypted with {found.active} yet; the server re-encrypts it.")
@@ -83,7 +83,9 @@ def status(
 
 @group.command("forget")
 def forget(
-    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, as `fairlead seal status` shows it.")],
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="ID of the key, as `fairlead encryption-key status` shows it.")
+    ],
     data: DataFlag = None,
     force: Annotated[bool, typer.Option("--force", help="Even if the database may still need the key.")] = False,
 ) -> None:
@@ -94,7 +96,7 @@ def forget(
         _check_not_from_environment("remove the key from it and restart the server")
         folder = _data_folder(data)
         remaining = key_file.remove_key(folder, id, force=force)
-    typer.echo(f"deleted {id}; {folder / key_file.KEY_FILE_NAME} still has {', '.join(key.id for key in remaining)}")
+    typer.echo(f"deleted {id}; {key_file.key_file_path(folder)} still has {', '.join(key.id for key in remaining)}")
     typer.echo("To delete the key for good, remove it from your backups of that file too.")
 
 
@@ -102,10 +104,12 @@ def _read_status(data: str | None) -> EncryptionKeyStatus:
     from fairlead.core.crypto import key_file
 
     folder = _data_folder(data)
-    path, mode = folder / key_file.KEY_FILE_NAME, ""
-    if text := _keys_from_environment():
-        source, keys = key_file.KEYS_VARIABLE, key_file.parse_keys(text, key_file.KEYS_VARIABLE)
+    source, text = read_variable("encryption_keys", os.environ)
+    mode = ""
+    if text:
+        keys = key_file.parse_keys(text, source)
     else:
+        path = key_file.key_file_path(folder)
         source, keys = str(path), key_file.read_keys(folder)
         mode = f"{stat.S_IMODE(path.stat().st_mode):04o}"
     active, *older = [key.id for key in keys]
@@ -116,17 +120,10 @@ def _data_folder(data: str | None) -> Path:
     return load({"data": data}, os.environ).data
 
 
-def _keys_from_environment() -> str:
-    from fairlead.core.crypto.key_file import KEYS_VARIABLE
-
-    return os.environ.get(KEYS_VARIABLE, "").strip()
-
-
 def _check_not_from_environment(advice: str) -> None:
-    from fairlead.core.crypto.key_file import KEYS_VARIABLE
-
-    if _keys_from_environment():
-        raise FileProblem(f"{KEYS_VARIABLE} is set, so the keys come from it and not from a file; {advice}")
+    variable, text = read_variable("encryption_keys", os.environ)
+    if text:
+        raise FileProblem(f"{variable} is set, so the keys come from it and not from a file; {advice}")
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """Reads and manages the keys for encryption at rest: a file in the data folder, or an environment variable.
 
-`app` reads them before it opens the store. `fairlead seal` modifies the file, also while a server is running, which
-polls it for changes. In both places they are pairs of an id and 256 random bits in base64, the active key first.
+`app` reads them before it opens the store. `fairlead encryption-key` modifies the file, also while a server is running,
+which polls it for changes. In both places they are pairs of an id and 256 random bits in base64, the active key first.
 
-A second file in the data folder records the last key with which a server has re-encrypted everything. `fairlead seal`
-uses it to tell whether the older keys are still needed. Losing that file loses nothing else.
+A second file in the data folder records the last key with which a server has re-encrypted everything.
+`fairlead encryption-key` uses it to tell whether the older keys are still needed. Losing that file loses nothing else.
+
+Both files had other names in earlier versions. A data folder with the former names continues to use them.
 """
 
 import base64
@@ -18,38 +20,38 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fairlead.core.crypto.encryption import KEY_BYTES, EncryptionKey, Keyring
-from fairlead.core.files import FileProblem, read_file, write_file
+from fairlead.core.files import FileProblem, choose_path, read_file, write_file
 
-KEY_FILE_NAME = "seal.keys"
-REENCRYPTED_FILE_NAME = "seal.done"
-KEYS_VARIABLE = "FAIRLEAD_SEAL_KEYS"
+KEY_FILE_NAME, FORMER_KEY_FILE_NAME = "encryption.keys", "seal.keys"
+REENCRYPTED_FILE_NAME, FORMER_REENCRYPTED_FILE_NAME = "encryption.complete", "seal.done"
+KEYS_VARIABLE = "FAIRLEAD_ENCRYPTION_KEYS"
 KEY_FILE_HEADER = """\
 # The keys that encrypt credentials in the database: an id and 256 random bits each, the active key first.
-# Keep a copy of this file, but not beside a copy of the database. `fairlead seal` adds and removes keys.
+# Keep a copy of this file, but not beside a copy of the database. `fairlead encryption-key` adds and removes keys.
 """
 
 
 class EncryptionKeyFile:
-    """The keys of one installation. `variable` is the value of the environment variable; if it is empty, the file is
-    used."""
+    """The keys of one installation. `text` is the value of the environment variable `variable`; if it is empty, the
+    file is used."""
 
-    def __init__(self, folder: Path, variable: str = "") -> None:
+    def __init__(self, folder: Path, text: str = "", variable: str = KEYS_VARIABLE) -> None:
         self._folder = folder
-        self._path = folder / KEY_FILE_NAME
-        self._variable = variable.strip()
+        self._text = text.strip()
+        self._variable = variable
         self._last_signature: tuple[int, ...] | None = None
 
     @property
     def source(self) -> str:
-        return f"the variable {KEYS_VARIABLE}" if self._variable else str(self._path)
+        return f"the variable {self._variable}" if self._text else str(key_file_path(self._folder))
 
     def read(self) -> Keyring | None:
         """The keys; None if there is no file. Raises FileProblem, whose message never contains file content."""
-        if self._variable:
-            return Keyring(parse_keys(self._variable, self.source), self.source)
+        if self._text:
+            return Keyring(parse_keys(self._text, self.source), self.source)
         # Taken before reading, so that a change in between is still detected.
         self._last_signature = self._file_signature()
-        content = read_file(self._path)
+        content = read_file(key_file_path(self._folder))
         return (
             None if content is None else Keyring(parse_keys(content.decode(errors="replace"), self.source), self.source)
         )
@@ -60,13 +62,13 @@ class EncryptionKeyFile:
             keys = self.read()
             if keys is None:
                 keys = Keyring([generate_key()], self.source)
-                write_keys(self._path, keys.keys)
+                write_keys(key_file_path(self._folder), keys.keys)
                 self._last_signature = self._file_signature()
         return keys
 
     def has_changed(self) -> bool:
         """Whether the file has changed since it was last read. The environment never changes."""
-        return not self._variable and self._file_signature() != self._last_signature
+        return not self._text and self._file_signature() != self._last_signature
 
     @property
     def reencrypted_id(self) -> str:
@@ -75,14 +77,23 @@ class EncryptionKeyFile:
     def set_reencrypted(self, id: str) -> None:
         """Record that everything is encrypted with this key; an empty id means that something is not."""
         if self.reencrypted_id != id:
-            write_file(self._folder / REENCRYPTED_FILE_NAME, f"{id}\n".encode())
+            write_file(_reencrypted_path(self._folder), f"{id}\n".encode())
 
     def _file_signature(self) -> tuple[int, ...] | None:
         try:
-            found = os.stat(self._path)
+            found = os.stat(key_file_path(self._folder))
         except OSError:  # reading the file reports why
             return None
         return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def key_file_path(folder: Path) -> Path:
+    """The path of the key file in a data folder, whether it exists or not."""
+    return choose_path(folder, KEY_FILE_NAME, FORMER_KEY_FILE_NAME)
+
+
+def _reencrypted_path(folder: Path) -> Path:
+    return choose_path(folder, REENCRYPTED_FILE_NAME, FORMER_REENCRYPTED_FILE_NAME)
 
 
 def parse_keys(text: str, source: str) -> list[EncryptionKey]:
@@ -121,23 +132,25 @@ def rotate_key(folder: Path) -> list[EncryptionKey]:
     with lock_keys(folder):
         keys = read_keys(folder)
         keys.insert(0, generate_key(keys))
-        write_keys(folder / KEY_FILE_NAME, keys)
+        write_keys(key_file_path(folder), keys)
     return keys
 
 
 def remove_key(folder: Path, id: str, *, force: bool = False) -> list[EncryptionKey]:
     """Remove a key that is no longer needed and return the remaining ones."""
-    path = folder / KEY_FILE_NAME
+    path = key_file_path(folder)
     with lock_keys(folder):
         keys = read_keys(folder)
         if id not in [key.id for key in keys]:
             raise FileProblem(f"{path}: has no key {id}; it has {', '.join(key.id for key in keys)}")
         if id == keys[0].id:
-            raise FileProblem(f"{path}: {id} is the active key; create another one with `fairlead seal rotate` first")
+            advice = "create another one with `fairlead encryption-key rotate` first"
+            raise FileProblem(f"{path}: {id} is the active key; {advice}")
         if not force and reencrypted_key_id(folder) != keys[0].id:
             raise FileProblem(
                 f"{path}: {id} may still be needed, because not everything is encrypted with {keys[0].id} yet; "
-                "run the server until `fairlead seal status` says so, or use --force if what it encrypts may be lost"
+                "run the server until `fairlead encryption-key status` says so, or use --force if what it encrypts may "
+                "be lost"
             )
         remaining = [key for key in keys if key.id != id]
         write_keys(path, remaining)
@@ -145,7 +158,7 @@ def remove_key(folder: Path, id: str, *, force: bool = False) -> list[Encryption
 
 
 def read_keys(folder: Path) -> list[EncryptionKey]:
-    path = folder / KEY_FILE_NAME
+    path = key_file_path(folder)
     content = read_file(path)
     if content is None:
         raise FileProblem(f"{path}: no such file; pass the server's data folder, or start the server, which creates it")
@@ -154,7 +167,7 @@ def read_keys(folder: Path) -> list[EncryptionKey]:
 
 def reencrypted_key_id(folder: Path) -> str:
     """The id of the key with which a server has re-encrypted everything; empty if none has."""
-    return (read_file(folder / REENCRYPTED_FILE_NAME) or b"").decode(errors="replace").strip()
+    return (read_file(_reencrypted_path(folder)) or b"").decode(errors="replace").strip()
 
 
 @contextmanager
