@@ -76,7 +76,7 @@ class Meter:
         for line in page.raise_for_status().text.splitlines():
             name, _, value = line.rpartition(" ")
             if name.startswith(f"{HOLDS}_bucket"):
-                counts[float(name.split('"')[1])] = int(value)
+                counts[float(name.split('"')[1])] = int(float(value))
             elif name == LONGEST:
                 longest = float(value)
         assert counts, "the server does not tell how long its event loop was held"

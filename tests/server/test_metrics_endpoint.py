@@ -18,12 +18,12 @@ from fairlead.server.metrics.endpoint import MetricsEndpoint
 from fairlead.server.metrics.exposition import (
     COUNTER,
     GAUGE,
-    HISTOGRAM,
     OPEN_METRICS,
     TEXT,
     Family,
     Histogram,
-    format_labels,
+    HistogramFamily,
+    MetricFamily,
     merge_histograms,
     render_families,
 )
@@ -136,14 +136,15 @@ def test_every_metric_is_in_the_documentation(name: str) -> None:
 
 async def test_clusters_are_counted_by_phase_and_an_empty_one_has_a_word() -> None:
     families = {family.name: family for family in platform(["", "", "Failed", "MadeUp"]).families()}
-    assert list(families["fairlead_clusters"].samples) == [
-        ('phase="Pending"', 2),
-        ('phase="Initialized"', 0),
-        ('phase="Failed"', 1),
-        ('phase="Other"', 1),
+    assert families["fairlead_clusters"].labels == ("phase",)
+    assert list(families["fairlead_clusters"].series) == [
+        (("Pending",), 2),
+        (("Initialized",), 0),
+        (("Failed",), 1),
+        (("Other",), 1),
     ]
-    assert list(families["fairlead_view_revision"].samples) == [("", 1042)]
-    assert list(families["apiserver_audit_event_total"].samples) == [("", 7)]
+    assert list(families["fairlead_view_revision"].series) == [((), 1042)]
+    assert list(families["apiserver_audit_event_total"].series) == [((), 7)]
 
 
 def test_commits_are_counted_by_how_long_they_took() -> None:
@@ -151,48 +152,52 @@ def test_commits_are_counted_by_how_long_they_took() -> None:
     about.commits.observe(0.002)
     about.commits.observe(99)
     page = render_families(about.families(), TEXT).decode()
-    assert 'fairlead_store_commit_seconds_bucket{le="0.001"} 0\n' in page
-    assert 'fairlead_store_commit_seconds_bucket{le="0.0025"} 1\n' in page
-    assert 'fairlead_store_commit_seconds_bucket{le="10"} 1\n' in page
-    assert 'fairlead_store_commit_seconds_bucket{le="+Inf"} 2\n' in page
-    assert "fairlead_store_commit_seconds_count 2\n" in page
+    assert 'fairlead_store_commit_seconds_bucket{le="0.001"} 0.0\n' in page
+    assert 'fairlead_store_commit_seconds_bucket{le="0.0025"} 1.0\n' in page
+    assert 'fairlead_store_commit_seconds_bucket{le="10"} 1.0\n' in page
+    assert 'fairlead_store_commit_seconds_bucket{le="+Inf"} 2.0\n' in page
+    assert "fairlead_store_commit_seconds_count 2.0\n" in page
 
 
 def test_what_is_handed_out_does_not_change_any_more() -> None:
     about = platform()
     families = list(about.families())
     about.commits.observe(1)
-    assert b"fairlead_store_commit_seconds_count 0\n" in render_families(families, TEXT)
+    assert b"fairlead_store_commit_seconds_count 0.0\n" in render_families(families, TEXT)
 
 
 def test_the_two_formats_differ_where_they_must() -> None:
     histogram = Histogram((0.5, 1.0, 1e6))
     histogram.observe(1.0)
-    families = [Family("a_total", COUNTER, "A.", [("", 3)]), Family("h", HISTOGRAM, "H.", [('x="y"', histogram)])]
+    families: list[MetricFamily] = [
+        Family("a_total", COUNTER, "A.", (), [((), 3)]),
+        HistogramFamily("h", "H.", ("x",), [(("y",), histogram)]),
+    ]
     assert render_families(families, TEXT).decode().splitlines() == [
         "# HELP a_total A.",
         "# TYPE a_total counter",
-        "a_total 3",
+        "a_total 3.0",
         "# HELP h H.",
         "# TYPE h histogram",
-        'h_bucket{x="y",le="0.5"} 0',
-        'h_bucket{x="y",le="1"} 1',
-        'h_bucket{x="y",le="1e+06"} 1',
-        'h_bucket{x="y",le="+Inf"} 1',
+        'h_bucket{le="0.5",x="y"} 0.0',
+        'h_bucket{le="1",x="y"} 1.0',
+        'h_bucket{le="1e+06",x="y"} 1.0',
+        'h_bucket{le="+Inf",x="y"} 1.0',
+        'h_count{x="y"} 1.0',
         'h_sum{x="y"} 1.0',
-        'h_count{x="y"} 1',
     ]
     opened = render_families(families, OPEN_METRICS).decode().splitlines()
-    assert opened[:3] == ["# HELP a A.", "# TYPE a counter", "a_total 3"]
-    assert 'h_bucket{x="y",le="1.0"} 1' in opened
+    assert opened[:3] == ["# HELP a A.", "# TYPE a counter", "a_total 3.0"]
+    assert 'h_bucket{le="1.0",x="y"} 1.0' in opened
     assert opened[-1] == "# EOF"
 
 
 def test_no_label_can_pretend_to_be_two() -> None:
     value = 'a"} 1\nb{c="\\'
-    page = render_families([Family("g", GAUGE, "G.", [(format_labels({"x": value}), 1)])], TEXT).decode()
-    (family,) = read_text(page)
-    assert [sample.labels for sample in family.samples] == [{"x": value}]
+    families = [Family("g", GAUGE, "G.", ("x",), [((value,), 1)])]
+    for media_type, read in ((TEXT, read_text), (OPEN_METRICS, read_open)):
+        (family,) = read(render_families(families, media_type).decode())
+        assert [sample.labels for sample in family.samples] == [{"x": value}]
 
 
 def test_histograms_with_fewer_bounds_lose_no_value() -> None:
@@ -204,8 +209,8 @@ def test_histograms_with_fewer_bounds_lose_no_value() -> None:
 
 
 def test_the_process_tells_how_it_is() -> None:
-    values = {family.name: next(iter(family.samples))[1] for family in process_families()}
-    assert all(isinstance(value, int | float) and value > 0 for value in values.values())
+    values = {family.name: next(iter(family.series))[1] for family in process_families()}
+    assert all(value > 0 for value in values.values())
     assert {name.removesuffix("_total") for name in values} == {name for name in NAMES if name.startswith("process_")}
 
 
@@ -216,7 +221,7 @@ def test_the_process_is_read_by_the_fields_of_proc_whatever_the_program_is_calle
     (tmp_path / "self" / "fd" / "0").touch()
     (tmp_path / "self" / "stat").write_text(f"1 (a) b) {' '.join(fields)}\n")
     (tmp_path / "stat").write_text("cpu 1 2 3\nbtime 1000\n")
-    values = {family.name: next(iter(family.samples))[1] for family in process_families(tmp_path)}
+    values = {family.name: next(iter(family.series))[1] for family in process_families(tmp_path)}
     assert values["process_virtual_memory_bytes"] == 23
     assert values["process_open_fds"] == 1
     assert values["process_start_time_seconds"] == 1000 + 22 / ticks

@@ -12,7 +12,7 @@ from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.audit.intake import AuditLogs
 from fairlead.server.audit.log_file import LogRetention
 from fairlead.server.audit.stage import AuditStages
-from fairlead.server.metrics.exposition import COUNTER, GAUGE, Family, format_labels
+from fairlead.server.metrics.exposition import COUNTER, GAUGE, Family, single_value
 
 # --- disk usage ---
 # The disk budget of all audit logs together: removes rotated files when they exceed it.
@@ -110,27 +110,27 @@ class AuditLog:
             "fairlead_audit_suppressed_total",
             COUNTER,
             "Events over a quota: counted in a summary instead of recorded, or rejected and returned to the agent.",
-            [(format_labels({"sort": category}), count) for category, count in counted.items()],
+            ("sort",),
+            [((category,), count) for category, count in counted.items()],
         )
-        lost = [("", self.reports.lost_events)]
-        yield Family(
+        yield single_value(
             "fairlead_audit_reports_lost_total",
             COUNTER,
             "Events that agents dropped before they could report them.",
-            lost,
+            self.reports.lost_events,
         )
         if self.disk_budget is None:
             return
-        early = [(format_labels({"log": log}), count) for log, count in self.disk_budget.early_removals.items()]
         yield Family(
             "fairlead_audit_files_removed_early_total",
             COUNTER,
             "Audit files removed to free disk space although they were younger than audit_min_days.",
-            early,
+            ("log",),
+            [((log,), count) for log, count in self.disk_budget.early_removals.items()],
         )
-        yield Family(
+        yield single_value(
             "fairlead_audit_retention_met",
             GAUGE,
             "0 while audit records of the last audit_min_days days are missing.",
-            [("", int(self.disk_budget.is_retention_met(self.clock.now())))],
+            int(self.disk_budget.is_retention_met(self.clock.now())),
         )

@@ -2,6 +2,6 @@
 
 stage.py       the stage that counts every request; resolves labels from closed sets, so series are bounded
 families.py    metric families: requests, platform, process, flow control, event loop
-exposition.py  histograms, and families as text in the Prometheus and OpenMetrics formats
+exposition.py  histograms, and families as text in the Prometheus and OpenMetrics formats, by prometheus-client
 endpoint.py    the handler of `/metrics`
 """

@@ -1,9 +1,18 @@
-"""Metric families as text, in the Prometheus format or OpenMetrics, and the histograms they contain."""
+"""Metric families, the histograms they contain, and their exposition as text by prometheus-client.
+
+The library renders the two text formats. Requests are not counted by it but by `stage.py`, which is cheaper.
+"""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import accumulate
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
 
 
 class Histogram:
@@ -46,64 +55,89 @@ def merge_histograms(histograms: Iterable[Histogram], bounds: Sequence[float]) -
 
 
 TEXT, OPEN_METRICS = "text/plain", "application/openmetrics-text"
-CONTENT_TYPES = {
-    TEXT: f"{TEXT}; version=0.0.4; charset=utf-8",
-    OPEN_METRICS: f"{OPEN_METRICS}; version=1.0.0; charset=utf-8",
+CONTENT_TYPES = {TEXT: CONTENT_TYPE_PLAIN_0_0_4, OPEN_METRICS: openmetrics.CONTENT_TYPE_LATEST}
+COUNTER, GAUGE = "counter", "gauge"
+
+# All our names are valid in every escaping scheme. The default one of OpenMetrics is slow: it checks each character.
+_RENDERERS: Mapping[str, Callable[[Collector], bytes]] = {
+    TEXT: generate_latest,
+    OPEN_METRICS: partial(openmetrics.generate_latest, escaping=openmetrics.ALLOWUTF8),
 }
-COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
-
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-Sample = tuple[str, float | Histogram]
-"""The labels as formatted by `format_labels`, and the value: a Histogram in families of that type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric with all its series. The name of a counter ends in `_total`."""
+    """A counter or gauge with all its series. The name of a counter ends in `_total`."""
 
     name: str
     type: str
     help: str
-    samples: Iterable[Sample]
-    """Read once, in another thread: a finished list, or a generator over data that no longer changes."""
+    labels: Sequence[str]
+    """The names of the labels."""
+    series: Iterable[tuple[Sequence[str], float]]
+    """The values of the labels, and the value of the series.
+
+    Read once, in another thread: a finished list, or a generator over data that no longer changes.
+    """
 
 
-def format_labels(labels: Mapping[str, str]) -> str:
-    """Labels as text, without the braces."""
-    return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
+@dataclass(frozen=True, slots=True)
+class HistogramFamily:
+    """A histogram with all its series. The fields are those of Family."""
+
+    name: str
+    help: str
+    labels: Sequence[str]
+    series: Iterable[tuple[Sequence[str], Histogram]]
 
 
-def render_families(families: Iterable[Family], media_type: str) -> bytes:
+MetricFamily = Family | HistogramFamily
+
+
+def single_value(name: str, type: str, help: str, value: float) -> Family:
+    """A counter or gauge without labels."""
+    return Family(name, type, help, (), [((), value)])
+
+
+def single_histogram(name: str, help: str, histogram: Histogram) -> HistogramFamily:
+    """A histogram without labels. Its content is copied."""
+    return HistogramFamily(name, help, (), [((), histogram.copy())])
+
+
+def render_families(families: Iterable[MetricFamily], media_type: str) -> bytes:
     """All families as one response body."""
-    is_open = media_type == OPEN_METRICS
-    lines = [line for family in families for line in _family_lines(family, is_open)]
-    if is_open:
-        lines.append("# EOF")
-    return ("\n".join(lines) + "\n").encode()
+    return _RENDERERS[media_type](_Families(families, media_type == OPEN_METRICS))
 
 
-def _family_lines(family: Family, is_open_metrics: bool) -> Iterator[str]:
-    # OpenMetrics omits the suffix of a counter in HELP and TYPE.
-    title = family.name.removesuffix("_total") if is_open_metrics and family.type == COUNTER else family.name
-    yield f"# HELP {title} {family.help}"
-    yield f"# TYPE {title} {family.type}"
-    for labels, value in family.samples:
-        if isinstance(value, Histogram):
-            yield from _histogram_lines(family.name, labels, value, is_open_metrics)
-        else:
-            yield f"{family.name}{{{labels}}} {value!r}" if labels else f"{family.name} {value!r}"
+class _Families(Collector):
+    """The families as the library's renderers read them."""
+
+    def __init__(self, families: Iterable[MetricFamily], is_open_metrics: bool) -> None:
+        self._families = families
+        self._is_open_metrics = is_open_metrics
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._families:
+            if isinstance(family, HistogramFamily):
+                yield _build_histogram(family, self._is_open_metrics)
+            else:
+                yield _build_counter_or_gauge(family)
 
 
-def _histogram_lines(name: str, labels: str, histogram: Histogram, is_open_metrics: bool) -> Iterator[str]:
-    prefix = f"{name}_bucket{{{labels}," if labels else f"{name}_bucket{{"
-    cumulative = 0
-    for bound, count in zip(_format_bounds(tuple(histogram.bounds), is_open_metrics), histogram.counts, strict=True):
-        cumulative += count
-        yield f'{prefix}le="{bound}"}} {cumulative}'
-    braces = f"{{{labels}}}" if labels else ""
-    yield f"{name}_sum{braces} {histogram.sum!r}"
-    yield f"{name}_count{braces} {cumulative}"
+def _build_counter_or_gauge(family: Family) -> Metric:
+    build = CounterMetricFamily if family.type == COUNTER else GaugeMetricFamily
+    metric = build(family.name, family.help, labels=family.labels)
+    for labels, value in family.series:
+        metric.add_metric(labels, value)
+    return metric
+
+
+def _build_histogram(family: HistogramFamily, is_open_metrics: bool) -> Metric:
+    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    for labels, histogram in family.series:
+        bounds = _format_bounds(tuple(histogram.bounds), is_open_metrics)
+        metric.add_metric(labels, list(zip(bounds, accumulate(histogram.counts), strict=True)), histogram.sum)
+    return metric
 
 
 @lru_cache(maxsize=16)

@@ -10,7 +10,7 @@ event_loop_families  what the event loop's watchdog measured
 import os
 import resource
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,87 +20,87 @@ from fairlead.server.http.event_loop_watchdog import Watchdog
 from fairlead.server.metrics.exposition import (
     COUNTER,
     GAUGE,
-    HISTOGRAM,
     Family,
     Histogram,
-    Sample,
-    format_labels,
+    HistogramFamily,
+    MetricFamily,
     merge_histograms,
+    single_histogram,
+    single_value,
 )
 from fairlead.server.metrics.stage import DURATION_BUCKETS, GATEWAY_TYPES, WATCH, RequestLabels, RequestMetrics
 
 SLI_DURATION_BUCKETS = DURATION_BUCKETS[2:]
 """Kubernetes uses coarser buckets for this metric."""
-_COMPONENT = {"component": "apiserver"}
 
 
-def request_families(requests: RequestMetrics) -> Iterator[Family]:
-    """Request metrics. Copies the counters; the samples are computed lazily, in the thread that renders them."""
+def request_families(requests: RequestMetrics) -> Iterator[MetricFamily]:
+    """Request metrics. Copies the counters; the series are computed lazily, in the thread that renders them."""
     yield from _request_totals(requests)
     yield from _request_histograms(requests)
     yield from _open_requests(requests)
     yield from _gateway_families(requests)
 
 
-def _request_totals(requests: RequestMetrics) -> Iterator[Family]:
+def _request_totals(requests: RequestMetrics) -> Iterator[MetricFamily]:
     counts = [(*key, tally.count) for key, tally in requests.counters.items()]
     yield Family(
         "apiserver_request_total",
         COUNTER,
         "Requests by verb, resource and status code.",
-        (
-            (format_labels({**_request_labels(labels), "dry_run": dry_run, "code": code}), count)
-            for labels, dry_run, code, count in counts
-        ),
+        (*_REQUEST_LABELS, "dry_run", "code"),
+        (((*_request_labels(labels), dry_run, code), count) for labels, dry_run, code, count in counts),
     )
 
 
-def _request_histograms(requests: RequestMetrics) -> Iterator[Family]:
+def _request_histograms(requests: RequestMetrics) -> Iterator[MetricFamily]:
     durations = [(*key, each.copy()) for key, each in requests.durations.items()]
     sizes = [(labels, each.copy()) for labels, each in requests.sizes.items()]
-    yield Family(
+    yield HistogramFamily(
         "apiserver_request_duration_seconds",
-        HISTOGRAM,
         "Seconds until the response, for all requests except watches and other streams.",
-        ((format_labels({**_request_labels(labels), "dry_run": dry_run}), each) for labels, dry_run, each in durations),
+        (*_REQUEST_LABELS, "dry_run"),
+        (((*_request_labels(labels), dry_run), each) for labels, dry_run, each in durations),
     )
-    yield Family(
+    yield HistogramFamily(
         "apiserver_request_sli_duration_seconds",
-        HISTOGRAM,
         "Request duration without webhook calls. This server has no webhooks, so it includes everything.",
-        _sli_samples(durations),
+        _REQUEST_LABELS,
+        _sli_series(durations),
     )
-    yield Family(
+    yield HistogramFamily(
         "apiserver_response_sizes",
-        HISTOGRAM,
         "Response size in bytes of get and list requests, as sent.",
-        ((format_labels(_request_labels(labels)), each) for labels, each in sizes),
+        _REQUEST_LABELS,
+        ((_request_labels(labels), each) for labels, each in sizes),
     )
 
 
-def _open_requests(requests: RequestMetrics) -> Iterator[Family]:
+def _open_requests(requests: RequestMetrics) -> Iterator[MetricFamily]:
     reads, writes = requests.in_flight
     yield Family(
         "apiserver_current_inflight_requests",
         GAUGE,
         "Requests in flight.",
-        [('request_kind="readOnly"', reads), ('request_kind="mutating"', writes)],
+        ("request_kind",),
+        [(("readOnly",), reads), (("mutating",), writes)],
     )
     yield Family(
         "apiserver_longrunning_requests",
         GAUGE,
         "Open watches, WebSockets and streamed responses of clusters.",
-        [(format_labels(_request_labels(labels)), each.open) for labels, each in requests.open_streams.items()],
+        _REQUEST_LABELS,
+        [(_request_labels(labels), each.open) for labels, each in requests.open_streams.items()],
     )
-    events: Counter[str] = Counter()
+    events: Counter[tuple[str, str, str]] = Counter()
     for labels, each in requests.open_streams.items():
         if labels.verb == WATCH:
-            kind = {"group": labels.group, "version": labels.version, "resource": labels.resource}
-            events[format_labels(kind)] += each.events
+            events[labels.group, labels.version, labels.resource] += each.events
     yield Family(
         "apiserver_watch_events_total",
         COUNTER,
         "Watch events sent, including bookmarks, counted for each watch.",
+        ("group", "version", "resource"),
         list(events.items()),
     )
     yield Family(
@@ -108,49 +108,51 @@ def _open_requests(requests: RequestMetrics) -> Iterator[Family]:
         GAUGE,
         "1 for each deprecated API that was requested. This server has none so far.",
         (),
+        (),
     )
 
 
-def _gateway_families(requests: RequestMetrics) -> Iterator[Family]:
+def _gateway_families(requests: RequestMetrics) -> Iterator[MetricFamily]:
     yield Family(
         "fairlead_gateway_requests_total",
         COUNTER,
         "Requests through gateways, by gateway type and class of the status code.",
-        [
-            (format_labels({"entrance": GATEWAY_TYPES[root], "code": code}), count)
-            for (root, code), count in requests.gateway_counts.items()
-        ],
+        ("entrance", "code"),
+        [((GATEWAY_TYPES[root], code), count) for (root, code), count in requests.gateway_counts.items()],
     )
-    yield Family(
+    yield HistogramFamily(
         "fairlead_gateway_request_duration_seconds",
-        HISTOGRAM,
         "Seconds until the response of a cluster starts.",
-        [
-            (format_labels({"entrance": GATEWAY_TYPES[root]}), each.copy())
-            for root, each in requests.gateway_durations.items()
-        ],
+        ("entrance",),
+        [((GATEWAY_TYPES[root],), each.copy()) for root, each in requests.gateway_durations.items()],
     )
 
 
-def _sli_samples(durations: Iterable[tuple[RequestLabels, str, Histogram]]) -> Iterator[Sample]:
+def _sli_series(
+    durations: Iterable[tuple[RequestLabels, str, Histogram]],
+) -> Iterator[tuple[Sequence[str], Histogram]]:
     """With fewer buckets, and without the dry_run label."""
     by_labels: dict[RequestLabels, list[Histogram]] = {}
     for labels, _, each in durations:
         by_labels.setdefault(labels, []).append(each)
     for labels, histograms in by_labels.items():
-        yield format_labels(_request_labels(labels)), merge_histograms(histograms, SLI_DURATION_BUCKETS)
+        yield _request_labels(labels), merge_histograms(histograms, SLI_DURATION_BUCKETS)
 
 
-def _request_labels(labels: RequestLabels) -> dict[str, str]:
-    return {
-        "verb": labels.verb,
-        "group": labels.group,
-        "version": labels.version,
-        "resource": labels.resource,
-        "subresource": labels.subresource,
-        "scope": labels.scope,
-        **_COMPONENT,
-    }
+_REQUEST_LABELS = ("verb", "group", "version", "resource", "subresource", "scope", "component")
+
+
+def _request_labels(labels: RequestLabels) -> Sequence[str]:
+    """The values of _REQUEST_LABELS."""
+    return (
+        labels.verb,
+        labels.group,
+        labels.version,
+        labels.resource,
+        labels.subresource,
+        labels.scope,
+        "apiserver",
+    )
 
 
 CLUSTER_PHASES = {"": "Pending", "Initialized": "Initialized", "Failed": "Failed"}
@@ -174,24 +176,24 @@ class PlatformMetrics:
     audit_events: Callable[[], int]
     commits: Histogram = field(default_factory=new_commit_histogram)
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[MetricFamily]:
         counted = Counter(CLUSTER_PHASES.get(phase, "Other") for phase in self.phases())
         yield Family(
             "fairlead_clusters",
             GAUGE,
             "Connected clusters by phase.",
-            [(format_labels({"phase": phase}), counted[phase]) for phase in (*CLUSTER_PHASES.values(), "Other")],
+            ("phase",),
+            [((phase,), counted[phase]) for phase in (*CLUSTER_PHASES.values(), "Other")],
         )
-        yield Family(
+        yield single_histogram(
             "fairlead_store_commit_seconds",
-            HISTOGRAM,
             "Seconds that the store took for a commit, including rejected ones.",
-            [("", self.commits.copy())],
+            self.commits,
         )
-        revision = [("", self.revision())]
-        yield Family("fairlead_view_revision", GAUGE, "Revision of this replica's view of the store.", revision)
-        events = [("", self.audit_events())]
-        yield Family("apiserver_audit_event_total", COUNTER, "Audit events generated.", events)
+        yield single_value(
+            "fairlead_view_revision", GAUGE, "Revision of this replica's view of the store.", self.revision()
+        )
+        yield single_value("apiserver_audit_event_total", COUNTER, "Audit events generated.", self.audit_events())
 
 
 PROC_PATH = Path("/proc")
@@ -226,7 +228,7 @@ def process_families(proc: Path = PROC_PATH) -> Iterator[Family]:
         ("process_open_fds", GAUGE, "Open file descriptors.", open_files),
         ("process_max_fds", GAUGE, "Maximum number of open file descriptors.", max_files),
     ):
-        yield Family(name, type, help, [("", value)])
+        yield single_value(name, type, help, value)
 
 
 def _boot_time(text: str) -> int:
@@ -234,99 +236,98 @@ def _boot_time(text: str) -> int:
 
 
 FLOW_PREFIX = "apiserver_flowcontrol_"
+_FLOW_LABELS = ("priority_level", "flow_schema")
 
 
-def flow_families(control: FlowControl, metrics: Mapping[tuple[str, str], FlowMetrics]) -> Iterator[Family]:
-    """Flow control metrics by priority level and flow schema. Both are closed sets."""
+def flow_families(control: FlowControl, metrics: Mapping[tuple[str, str], FlowMetrics]) -> Iterator[MetricFamily]:
+    """Flow control metrics by priority level and flow schema. Both are closed sets.
+
+    The series are computed at once, because they change with every request.
+    """
     yield from _flow_request_families(metrics.values())
     yield from _flow_seat_families(control)
 
 
-def _flow_request_families(metrics: Collection[FlowMetrics]) -> Iterator[Family]:
-    yield _flow_family(
-        "rejected_requests_total",
+def _flow_request_families(metrics: Collection[FlowMetrics]) -> Iterator[MetricFamily]:
+    yield Family(
+        f"{FLOW_PREFIX}rejected_requests_total",
         COUNTER,
         "Requests rejected by flow control, by reason.",
-        ((_flow_labels(each, reason=reason), count) for each in metrics for reason, count in each.rejected.items()),
+        (*_FLOW_LABELS, "reason"),
+        [((each.level, each.schema, reason), count) for each in metrics for reason, count in each.rejected.items()],
     )
-    yield _flow_family(
-        "dispatched_requests_total",
+    yield Family(
+        f"{FLOW_PREFIX}dispatched_requests_total",
         COUNTER,
         "Requests dispatched by flow control.",
-        ((_flow_labels(each), each.dispatched) for each in metrics),
+        _FLOW_LABELS,
+        [((each.level, each.schema), each.dispatched) for each in metrics],
     )
-    yield _flow_family(
-        "current_inqueue_requests",
+    yield Family(
+        f"{FLOW_PREFIX}current_inqueue_requests",
         GAUGE,
         "Requests waiting in queues.",
-        ((_flow_labels(each), each.waiting) for each in metrics),
+        _FLOW_LABELS,
+        [((each.level, each.schema), each.waiting) for each in metrics],
     )
-    yield _flow_family(
-        "current_executing_requests",
+    yield Family(
+        f"{FLOW_PREFIX}current_executing_requests",
         GAUGE,
         "Requests being executed.",
-        ((_flow_labels(each), each.executing) for each in metrics),
+        _FLOW_LABELS,
+        [((each.level, each.schema), each.executing) for each in metrics],
     )
-    yield _flow_family(
-        "request_wait_duration_seconds",
-        HISTOGRAM,
+    yield HistogramFamily(
+        f"{FLOW_PREFIX}request_wait_duration_seconds",
         "Seconds that requests waited in queues, by whether they were executed.",
-        (
-            (_flow_labels(each, execute=execute), waited.copy())
+        (*_FLOW_LABELS, "execute"),
+        [
+            ((each.level, each.schema, execute), waited.copy())
             for each in metrics
             for execute, waited in (("true", each.wait_seconds), ("false", each.rejected_wait_seconds))
-        ),
+        ],
     )
-    yield _flow_family(
-        "request_execution_seconds",
-        HISTOGRAM,
+    yield HistogramFamily(
+        f"{FLOW_PREFIX}request_execution_seconds",
         "Seconds from dispatch to response.",
-        ((_flow_labels(each, type="regular"), each.execution_seconds.copy()) for each in metrics),
+        (*_FLOW_LABELS, "type"),
+        [((each.level, each.schema, "regular"), each.execution_seconds.copy()) for each in metrics],
     )
 
 
-def _flow_seat_families(control: FlowControl) -> Iterator[Family]:
+def _flow_seat_families(control: FlowControl) -> Iterator[MetricFamily]:
     levels = control.levels.values()
-    yield _flow_family(
-        "nominal_limit_seats",
+    yield Family(
+        f"{FLOW_PREFIX}nominal_limit_seats",
         GAUGE,
         "Nominal number of seats of a priority level.",
-        ((format_labels({"priority_level": each.config.name}), each.config.seats) for each in levels),
+        ("priority_level",),
+        [((each.config.name,), each.config.seats) for each in levels],
     )
-    yield _flow_family(
-        "current_executing_seats",
+    yield Family(
+        f"{FLOW_PREFIX}current_executing_seats",
         GAUGE,
         "Seats in use by executing requests of a priority level.",
-        ((format_labels({"priority_level": each.config.name}), each.seats_in_use) for each in levels),
+        ("priority_level",),
+        [((each.config.name,), each.seats_in_use) for each in levels],
     )
 
 
-def _flow_family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Family:
-    """A family whose samples are computed at once, because they change with every request."""
-    return Family(FLOW_PREFIX + name, kind, text, list(samples))
-
-
-def _flow_labels(metrics: FlowMetrics, **further: str) -> str:
-    return format_labels({"priority_level": metrics.level, "flow_schema": metrics.schema, **further})
-
-
-def event_loop_families(watchdog: Watchdog) -> Iterator[Family]:
+def event_loop_families(watchdog: Watchdog) -> Iterator[MetricFamily]:
     watchdog.flush()
-    yield Family(
+    yield single_histogram(
         "fairlead_event_loop_hold_seconds",
-        HISTOGRAM,
         "CPU seconds that the event loop was blocked without a break, up to fifty samples per second.",
-        [("", watchdog.holds.copy())],
+        watchdog.holds,
     )
-    yield Family(
+    yield single_value(
         "fairlead_event_loop_hold_max_seconds",
         GAUGE,
         "The longest time that the event loop was blocked since the start, in seconds.",
-        [("", watchdog.longest_hold)],
+        watchdog.longest_hold,
     )
-    yield Family(
+    yield single_histogram(
         "fairlead_event_loop_lag_seconds",
-        HISTOGRAM,
         "Seconds of wall-clock time that a timer of the event loop was late.",
-        [("", watchdog.lags.copy())],
+        watchdog.lags,
     )
