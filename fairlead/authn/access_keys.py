@@ -30,7 +30,6 @@ from fairlead.registry.informer import Derived, Informer
 KEY_PREFIX = "fairlead_"
 KEY_BYTES = 32
 DIGEST_SCHEME = "hmac-sha256"
-SHA256_BLOCK_BYTES = 64
 """Block size of SHA-256 in bytes."""
 ACCESS_KEYS = "ownedaccesskeys"
 
@@ -153,19 +152,14 @@ class Pepper:
 
     def digest(self, key: str) -> str:
         """The stored form of a key. The middle part identifies the pepper, so that it can be rotated."""
-        inner, outer = self._hmac_state
-        message = inner.copy()
-        message.update(key.encode())
-        digest = outer.copy()
-        digest.update(message.digest())
+        digest = self._hmac.copy()
+        digest.update(key.encode())
         return self._scheme + digest.hexdigest()
 
     @cached_property
-    def _hmac_state(self) -> tuple["hashlib._Hash", "hashlib._Hash"]:
-        """The HMAC (RFC 2104) states after hashing the secret: most of the work, and the same for every key."""
-        secret = self.secret if len(self.secret) <= SHA256_BLOCK_BYTES else hashlib.sha256(self.secret).digest()
-        inner, outer = (bytes(each ^ pad for each in secret.ljust(SHA256_BLOCK_BYTES, b"\0")) for pad in (0x36, 0x5C))
-        return hashlib.sha256(inner), hashlib.sha256(outer)
+    def _hmac(self) -> hmac.HMAC:
+        """The state after hashing the secret: half of the work, and the same for every key."""
+        return hmac.new(self.secret, digestmod="sha256")
 
     @cached_property
     def _scheme(self) -> str:

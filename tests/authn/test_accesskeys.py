@@ -312,10 +312,20 @@ def test_a_digest_holds_nothing_of_the_key() -> None:
             assert part not in digest
 
 
-@pytest.mark.parametrize("length", [16, 32, 64, 65, 200])
-def test_a_digest_is_the_hmac_of_the_key_whatever_the_length_of_the_pepper(length: int) -> None:
-    secret = bytes(range(length))
-    assert Pepper(secret).digest(KEY).rpartition(":")[2] == hmac.new(secret, KEY.encode(), "sha256").hexdigest()
+@pytest.mark.parametrize(
+    ("secret", "key", "expected"),
+    [
+        (b"\x0b" * 20, "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
+        (
+            b"\xaa" * 131,
+            "Test Using Larger Than Block-Size Key - Hash Key First",
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
+        ),
+    ],
+)
+def test_a_digest_is_the_hmac_of_the_key_as_in_rfc_4231(secret: bytes, key: str, expected: str) -> None:
+    pepper = Pepper(secret)
+    assert [pepper.digest(key).rpartition(":")[2] for _ in range(2)] == [expected, expected]
 
 
 def test_a_digest_holds_nothing_of_the_pepper_but_its_name() -> None:
