@@ -15,7 +15,7 @@ from bench.failure import Failure
 from bench.gateways import fleet
 from bench.gateways.run import Row, compared
 from fairlead.upstream.access import ClusterEndpoint
-from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
+from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
 PLACE = "fairlead-bench"
 PIECES, PIECE_BYTES = 8, 1_040_000
@@ -26,7 +26,7 @@ def reference(folder: Path, seconds: int, kubeconfig: Path) -> Iterator[Row]:
     content = kubeconfig.read_text()
     try:
         access = parse_kubeconfig(content.encode())
-    except BadKubeconfig as error:
+    except InvalidKubeconfig as error:
         raise Failure(f"{kubeconfig}: {'; '.join(error.problems)}") from None
     directly = f"https://{access.host}:{access.port}{access.base_path}"
     with furnished(access, directly), fleet.fairlead(folder / "beside") as near, fleet.client(near) as api:

@@ -15,7 +15,7 @@ import structlog
 from fairlead.core.files import FileProblem, read_file
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.errors import Unreachable
-from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
+from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.upstream import Limits, Upstream
 
 RELOAD_SECONDS = 30.0
@@ -36,7 +36,7 @@ def kubeconfig_source(path: Path) -> ClusterEndpointSource:
             raise FileProblem(f"{path}: no such file; specify the cluster's kubeconfig with --kubeconfig")
         try:
             return parse_kubeconfig(content)
-        except BadKubeconfig as error:
+        except InvalidKubeconfig as error:
             raise FileProblem("\n".join(f"{path}: {problem}" for problem in error.problems)) from None
 
     return read_endpoint

@@ -19,7 +19,14 @@ from fairlead.core.call import Headers, Reply
 from fairlead.core.cluster_identity import ClusterIdentityMapper, Extra
 from fairlead.core.errors import ApiError, BadGateway, Details, Timeout, TooManyRequests, Unavailable
 from fairlead.core.user import User
-from fairlead.upstream.errors import Busy, ProtocolError, TimedOut, TlsError, UpstreamError, UserLimitExceeded
+from fairlead.upstream.errors import (
+    ClusterLimitExceeded,
+    ProtocolError,
+    TimedOut,
+    TlsError,
+    UpstreamError,
+    UserLimitExceeded,
+)
 
 FORWARDED_REQUEST_HEADERS = frozenset(
     {
@@ -206,7 +213,7 @@ def as_api_error(error: UpstreamError, title: str) -> ApiError:
             return BadGateway(message)
         case UserLimitExceeded():
             return TooManyRequests(message, Details(retry_after=RETRY_AFTER_SECONDS))
-        case Busy():
+        case ClusterLimitExceeded():
             return Unavailable(message, Details(retry_after=RETRY_AFTER_SECONDS))
         case _:
             return Unavailable(message)

@@ -21,7 +21,7 @@ from fairlead.storage.view.view import Entry
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.errors import FailureNotifier, TlsError, UpstreamError
-from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
+from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.upstream import Limits, Upstream
 
 CLUSTERS, VIRTUAL_CLUSTERS = "clusters", "virtualclusterinstances"
@@ -145,11 +145,11 @@ class UpstreamRegistry:
         entry = self._registry.view.get((self._group, CLUSTERS, "", name))
         ref = cluster_kubeconfig_ref(decode(entry), self._system_namespace) if entry is not None else None
         if ref is None:
-            raise NotConnected("NoConfig", f'"{name}" is not connected; set spec.config.secretName')
+            raise NotConnected("KubeconfigNotSet", f'"{name}" is not connected; set spec.config.secretName')
         try:
             return Upstream(self._load_endpoint(ref), self._policy.resolve, HEALTH_PROBE_LIMITS)
         except TlsError as error:
-            raise NotConnected("BadKubeconfig", error.message) from error
+            raise NotConnected("InvalidKubeconfig", error.message) from error
 
     def _cluster_upstreams(self, name: str) -> _UpstreamSet:
         key = (self._group, CLUSTERS, "", name)
@@ -237,7 +237,7 @@ class UpstreamRegistry:
         if "deletionTimestamp" in metadata(obj):
             raise NotConnected("Terminating", f'"{key[3]}" is being deleted')
         if ref is None:
-            raise NotConnected("NoConfig", f'"{key[3]}" is not connected; set spec.config.secretName')
+            raise NotConnected("KubeconfigNotSet", f'"{key[3]}" is not connected; set spec.config.secretName')
         uid, revision = metadata(obj)["uid"], self._secret_revision(ref)
         if cached is not None and (cached.uid, cached.ref, cached.secret_revision) == (uid, ref, revision):
             return replace(cached, revision=entry.revision)
@@ -258,14 +258,14 @@ class UpstreamRegistry:
         except NotConnected as error:
             return error
         except TlsError as error:  # well-formed PEM that OpenSSL rejects
-            return NotConnected("BadKubeconfig", error.message)
+            return NotConnected("InvalidKubeconfig", error.message)
 
     def _load_endpoint(self, ref: KubeconfigRef) -> ClusterEndpoint:
         try:
             return parse_kubeconfig(self.read_kubeconfig(ref))
-        except BadKubeconfig as error:
+        except InvalidKubeconfig as error:
             message = f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
-            raise NotConnected("BadKubeconfig", message) from error
+            raise NotConnected("InvalidKubeconfig", message) from error
 
     def read_kubeconfig(self, ref: KubeconfigRef) -> bytes:
         """Reads the kubeconfig from its secret. Raises NotConnected."""

@@ -8,7 +8,7 @@ UpstreamError
 ├── Unreachable             DNS failure, connection refused or reset
 ├── TlsError                TLS failed: wrong host name, unknown CA, expired certificate
 ├── TimedOut                connecting or responding took too long
-├── Busy                    the limit of this cluster is reached
+├── ClusterLimitExceeded    the limit of this cluster is reached
 ├── UserLimitExceeded       the limit of one user in this cluster is reached
 ├── ProtocolError           invalid HTTP, or closed in the middle of a response
 │   └── ResponseTooLarge    the body exceeds the caller's limit
@@ -30,7 +30,7 @@ class UpstreamError(Exception):
 
 
 class AddressBlocked(UpstreamError):
-    reason = "Blocked"
+    reason = "AddressNotAllowed"
 
 
 class Unreachable(UpstreamError):
@@ -38,15 +38,15 @@ class Unreachable(UpstreamError):
 
 
 class TlsError(UpstreamError):
-    reason = "Untrusted"
+    reason = "CertificateNotTrusted"
 
 
 class TimedOut(UpstreamError):
     reason = "TimedOut"
 
 
-class Busy(UpstreamError):
-    reason = "Busy"
+class ClusterLimitExceeded(UpstreamError):
+    reason = "ClusterLimitExceeded"
 
 
 class UserLimitExceeded(UpstreamError):
@@ -54,7 +54,7 @@ class UserLimitExceeded(UpstreamError):
 
 
 class ProtocolError(UpstreamError):
-    reason = "Broken"
+    reason = "ProtocolError"
 
 
 class ResponseTooLarge(ProtocolError):
@@ -64,7 +64,7 @@ class ResponseTooLarge(ProtocolError):
 class HandshakeRejected(UpstreamError):
     """The response to a WebSocket handshake was not a 101. Carries that response; its connection is closed."""
 
-    reason = "Refused"
+    reason = "Rejected"
 
     def __init__(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
         super().__init__(f"the cluster responded to a WebSocket handshake with status {status}")
@@ -76,7 +76,8 @@ class HandshakeRejected(UpstreamError):
 UNAUTHORIZED = 401
 """Means that the cluster rejects the stored credential."""
 CLUSTER_FAILURES = (ProtocolError, TimedOut, Unreachable, TlsError)
-"""Failures of the remote cluster. Busy and UserLimitExceeded are our own limits, HandshakeRejected is a response."""
+"""Failures of the remote cluster. ClusterLimitExceeded and UserLimitExceeded are our own limits, HandshakeRejected is
+a response."""
 
 Subscriber = Callable[[Key], None]
 

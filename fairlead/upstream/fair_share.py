@@ -8,7 +8,7 @@ is bounded. Controllers need no slot: they have their own connections (`clusters
 from collections.abc import Iterable
 
 from fairlead.upstream.access import Limits
-from fairlead.upstream.errors import Busy, UserLimitExceeded
+from fairlead.upstream.errors import ClusterLimitExceeded, UserLimitExceeded
 
 USER_SHARE_DIVISOR = 4
 """One user may use a quarter of a limit."""
@@ -63,13 +63,14 @@ class UserLimits:
     def acquire_request(self, user: str, *, is_streaming: bool) -> UserSlot:
         """Raises UserLimitExceeded if the user has too many open requests.
 
-        A streaming request raises Busy if the cluster has too many streams: some slots are reserved for short requests.
+        A streaming request raises ClusterLimitExceeded if the cluster has too many streams: some slots are reserved
+        for short requests.
         """
         _check_limit(self._open_requests.get(user, 0), self._max_requests_per_user, "requests")
         if not is_streaming:
             return UserSlot(((self._open_requests, user),))
         if self._open_streams.get(ALL_USERS, 0) >= self._max_streams:
-            raise Busy(
+            raise ClusterLimitExceeded(
                 f"the limit of {self._max_streams} open watches and other streams of this cluster is reached; "
                 "close some of them, or try again later"
             )

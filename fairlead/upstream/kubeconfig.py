@@ -167,7 +167,7 @@ def _decode_pem(section: Object, section_name: str, field: str) -> tuple[str, st
         return "", f"{section_name}: {field} is not a base64-encoded PEM file; export it again"
 
 
-class BadKubeconfig(ValueError):
+class InvalidKubeconfig(ValueError):
     """A rejected kubeconfig, with all problems found in it."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
@@ -181,8 +181,8 @@ class _ProblemCollector:
 
     problems: list[str] = field(default_factory=list)
 
-    def fatal_error(self, problem: str) -> BadKubeconfig:
-        return BadKubeconfig((*self.problems, problem))
+    def fatal_error(self, problem: str) -> InvalidKubeconfig:
+        return InvalidKubeconfig((*self.problems, problem))
 
     def collect(self, value: Any, problem: str | None) -> Any:
         if problem:
@@ -191,7 +191,7 @@ class _ProblemCollector:
 
 
 def parse_kubeconfig(content: bytes) -> ClusterEndpoint:
-    """Parses the cluster and user of the current context. Raises BadKubeconfig."""
+    """Parses the cluster and user of the current context. Raises InvalidKubeconfig."""
     collector = _ProblemCollector()
     config = _load_yaml(content, collector)
     context = _find_entry(config, "contexts", "context", _current_context(config, collector), collector)
@@ -205,7 +205,7 @@ def parse_kubeconfig(content: bytes) -> ClusterEndpoint:
         )
     endpoint = _build_endpoint(cluster, user, collector)
     if collector.problems:
-        raise BadKubeconfig(tuple(collector.problems))
+        raise InvalidKubeconfig(tuple(collector.problems))
     return endpoint
 
 
@@ -213,7 +213,7 @@ def kubeconfig_problems(content: bytes) -> tuple[str, ...]:
     """The problems of a kubeconfig; empty if it is valid."""
     try:
         parse_kubeconfig(content)
-    except BadKubeconfig as error:
+    except InvalidKubeconfig as error:
         return error.problems
     return ()
 
@@ -273,7 +273,7 @@ def _current_context(config: Object, collector: _ProblemCollector) -> str:
 
 
 def _find_entry(config: Object, section: str, field_name: str, name: Any, collector: _ProblemCollector) -> Object:
-    """Finds the entry with the name. Raises BadKubeconfig immediately, since nothing else can be checked without it."""
+    """Finds the entry with the name. Raises InvalidKubeconfig immediately, since nothing else can be checked then."""
     listed = config.get(section)
     entries = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
     found = [each.get(field_name) for each in entries if each.get("name") == name]

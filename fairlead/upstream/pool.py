@@ -10,7 +10,7 @@ from collections import deque
 from fairlead.upstream.access import Limits
 from fairlead.upstream.connection import Connection
 from fairlead.upstream.dial import Connector
-from fairlead.upstream.errors import Busy, ProtocolError
+from fairlead.upstream.errors import ClusterLimitExceeded, ProtocolError
 
 TICK_SECONDS = 0.25
 
@@ -35,11 +35,11 @@ class BoundedSlots:
         return True
 
     async def acquire(self) -> None:
-        """Acquires a slot. Raises Busy if the queue is full, or after the timeout."""
+        """Acquires a slot. Raises ClusterLimitExceeded if the queue is full, or after the timeout."""
         if self.try_acquire():
             return
         if len(self._queue) >= self._max_queued:
-            raise Busy(_BUSY_MESSAGE)
+            raise ClusterLimitExceeded(_BUSY_MESSAGE)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(waiter)
         try:
@@ -47,7 +47,7 @@ class BoundedSlots:
                 await waiter
         except TimeoutError:
             self._abandon_wait(waiter)
-            raise Busy(_BUSY_MESSAGE) from None
+            raise ClusterLimitExceeded(_BUSY_MESSAGE) from None
         except asyncio.CancelledError:
             self._abandon_wait(waiter)
             raise

@@ -42,10 +42,13 @@ def test_a_cluster_that_is_well_is_told_with_what_it_is() -> None:
 
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_cluster_that_is_not_reached_is_told_with_the_exact_reason(lasting: bool) -> None:
-    why = ProbeFailure("Untrusted", "the certificate is from a stranger", lasting)
+    why = ProbeFailure("CertificateNotTrusted", "the certificate is from a stranger", lasting)
     cluster = berlin(ProbeResult((Probe("connection", False, why.message),), why))
     assert (is_probed(cluster), is_healthy(cluster), is_connected(cluster)) == (True, False, False)
-    assert summary_line(cluster) == "the cluster berlin is not connected: Untrusted: the certificate is from a stranger"
+    assert (
+        summary_line(cluster)
+        == "the cluster berlin is not connected: CertificateNotTrusted: the certificate is from a stranger"
+    )
     assert probe_lines(cluster) == ["✗ connection   the certificate is from a stranger"]
 
 
@@ -83,4 +86,4 @@ def test_a_cluster_without_its_kubeconfig_is_no_longer_connected() -> None:
     cluster = berlin(WELL)
     cluster["status"] = disconnected_status(cluster, NOW)
     assert (is_probed(cluster), is_healthy(cluster)) == (True, False)
-    assert "is not connected: NoConfig: " in summary_line(cluster)
+    assert "is not connected: KubeconfigNotSet: " in summary_line(cluster)

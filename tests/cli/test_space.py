@@ -54,11 +54,11 @@ def test_a_space_is_waited_for(ada: Desk) -> None:
 
 
 def test_a_space_that_cannot_come_up_is_a_failure_with_its_reason(ada: Desk) -> None:
-    failed = space(phase="Failed", reason="NamespaceTaken", message="choose another")
+    failed = space(phase="Failed", reason="NamespaceConflict", message="choose another")
     ada.fake.on("GET", PLACE, lines({"type": "ADDED", "object": failed}, END))
     ended = ada.type(*CREATE, "--wait")
     assert ended.code == 1
-    assert "the space dev is Failed (NamespaceTaken: choose another)" in ended.err
+    assert "the space dev is Failed (NamespaceConflict: choose another)" in ended.err
     assert "space kubeconfig" not in ended.err
 
 

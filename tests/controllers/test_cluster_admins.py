@@ -83,11 +83,11 @@ def told(outcome: AdministratorsBinding | None) -> tuple[str, str] | None:
         ({"kind": "Other"}, 201, None),
         (binding(GROUP), 403, ("True", "Bound")),
         (binding("others", GROUP, labels=None), 403, ("True", "Bound")),
-        (binding(GROUP, role="view"), 200, ("False", "BoundOtherwise")),
-        (binding("others"), 200, ("False", "BoundOtherwise")),
-        (binding(("User", GROUP)), 200, ("False", "BoundOtherwise")),
-        (binding(FORMER), 200, ("False", "BoundOtherwise")),  # perhaps another server's, with another prefix
-        (binding("a:service:admins"), 200, ("False", "BoundOtherwise")),
+        (binding(GROUP, role="view"), 200, ("False", "ForeignBinding")),
+        (binding("others"), 200, ("False", "ForeignBinding")),
+        (binding(("User", GROUP)), 200, ("False", "ForeignBinding")),
+        (binding(FORMER), 200, ("False", "ForeignBinding")),  # perhaps another server's, with another prefix
+        (binding("a:service:admins"), 200, ("False", "ForeignBinding")),
     ],
 )
 async def test_administrators_are_bound_where_that_is_possible_and_free(
@@ -112,15 +112,15 @@ async def test_administrators_are_bound_where_that_is_possible_and_free(
         (binding(FORMER), 403, ("False", "Forbidden"), [("Group", GROUP)]),
         (binding(FORMER), 409, None, [("Group", GROUP)]),
         (binding(GROUP), 200, ("True", "Bound"), None),
-        (404, 201, ("False", "LeftAlone"), None),
+        (404, 201, ("False", "ManagedExternally"), None),
         (403, 200, ("False", "Forbidden"), None),
         (500, 200, None, None),
-        (binding("others"), 200, ("False", "LeftAlone"), None),
-        (binding("a:service:admins"), 200, ("False", "LeftAlone"), None),
-        (binding(FORMER, role="view"), 200, ("False", "LeftAlone"), None),
-        (binding(FORMER, labels=None), 200, ("False", "LeftAlone"), None),
-        ({**binding(), "subjects": None}, 200, ("False", "LeftAlone"), None),
-        ({**binding(), "subjects": "x"}, 200, ("False", "LeftAlone"), None),
+        (binding("others"), 200, ("False", "ManagedExternally"), None),
+        (binding("a:service:admins"), 200, ("False", "ManagedExternally"), None),
+        (binding(FORMER, role="view"), 200, ("False", "ManagedExternally"), None),
+        (binding(FORMER, labels=None), 200, ("False", "ManagedExternally"), None),
+        ({**binding(), "subjects": None}, 200, ("False", "ManagedExternally"), None),
+        ({**binding(), "subjects": "x"}, 200, ("False", "ManagedExternally"), None),
     ],
 )
 async def test_a_binding_of_ours_follows_the_name_and_any_other_is_left_alone(

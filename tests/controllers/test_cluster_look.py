@@ -170,7 +170,7 @@ def test_a_certificate_that_is_not_trusted_is_to_be_mended(manner: Manner) -> No
         found = looked(far)
         assert far.seen == []
     assert found.failure is not None
-    assert (found.failure.reason, found.failure.is_permanent) == ("Untrusted", True)
+    assert (found.failure.reason, found.failure.is_permanent) == ("CertificateNotTrusted", True)
 
 
 def test_a_cluster_that_is_gone_may_come_back(far_side: FarSide) -> None:

@@ -100,9 +100,9 @@ async def test_a_certificate_that_the_cluster_reloads_is_noticed_without_any_req
 ) -> None:
     far = await connect(working, reach)
     far.reloaded = TlsError("a stranger")
-    await until(lambda: state(working, "Connected") == ("False", "Untrusted"), seconds=12)
+    await until(lambda: state(working, "Connected") == ("False", "CertificateNotTrusted"), seconds=12)
     await asyncio.sleep(60)
-    assert state(working, "Ready") == ("False", "Untrusted")
+    assert state(working, "Ready") == ("False", "CertificateNotTrusted")
     assert sorted(events(working)) == [("Normal", "Connected"), ("Warning", "HealthCheckCluster")]
     far.reloaded = None
     await until(lambda: state(working, "Ready") == ("True", "Healthy"), seconds=5)
@@ -113,7 +113,7 @@ async def test_a_request_that_fails_has_the_cluster_probed_at_once(working: Worl
     await asyncio.sleep(8)
     far.reloaded = TlsError("a stranger")
     reach.fail()
-    await until(lambda: state(working, "Connected") == ("False", "Untrusted"), seconds=1.5)
+    await until(lambda: state(working, "Connected") == ("False", "CertificateNotTrusted"), seconds=1.5)
 
 
 async def test_however_many_requests_fail_the_cluster_is_probed_once_a_second_more(

@@ -22,7 +22,9 @@ WELL = ProbeResult(
     (Probe("connection", True),), None, "", "v1.34.1", ClusterDetails((Probe("nodes", True, "3 nodes"),), "u-1", 3)
 )
 AWAY = ProbeResult((Probe("connection", False, "nobody there"),), ProbeFailure("Unreachable", "nobody there", False))
-STRANGE = ProbeResult((Probe("connection", False, "a stranger"),), ProbeFailure("Untrusted", "a stranger", True))
+STRANGE = ProbeResult(
+    (Probe("connection", False, "a stranger"),), ProbeFailure("CertificateNotTrusted", "a stranger", True)
+)
 
 
 def cluster(status: Object | None = None) -> Object:
@@ -67,7 +69,7 @@ def test_a_cluster_that_is_away_is_offline_and_stays_what_it_was() -> None:
 def test_what_somebody_has_to_mend_fails_it(before: Object, reason: str) -> None:
     after = status(STRANGE, before)
     assert (after["phase"], after["reason"], after["online"]) == ("Failed", reason, False)
-    assert state(after, "Stalled") == ("True", "Untrusted")
+    assert state(after, "Stalled") == ("True", "CertificateNotTrusted")
     assert state(after, "Reconciling") == ("", "")
 
 
@@ -121,7 +123,7 @@ def test_times_alone_are_no_news() -> None:
 
 def test_a_cluster_that_names_no_secret_any_more_is_said_to_be_let_go() -> None:
     after = disconnected_status(cluster(status(STRANGE, status(WELL))), LATER)
-    assert (after["phase"], after["reason"], after["online"]) == ("", "NoConfig", False)
-    assert state(after, "Connected") == ("False", "NoConfig")
+    assert (after["phase"], after["reason"], after["online"]) == ("", "KubeconfigNotSet", False)
+    assert state(after, "Connected") == ("False", "KubeconfigNotSet")
     assert state(after, "Stalled") == ("", "")
     assert "probes" not in after

@@ -66,7 +66,7 @@ async def test_what_somebody_has_to_mend_is_told_at_once(working: World, reach: 
     await until(lambda: status(working).get("phase") == "Failed")
     assert len(far.looks()) == 1
     assert status(working)["reason"] == "InitializeCluster"
-    assert state(working, "Stalled") == ("True", "Untrusted")
+    assert state(working, "Stalled") == ("True", "CertificateNotTrusted")
 
 
 async def test_a_missing_secret_is_told_and_its_coming_noticed_at_once(working: World, reach: Reach) -> None:
@@ -129,7 +129,7 @@ async def test_a_cluster_whose_secret_is_no_longer_named_does_not_go_on_looking_
 ) -> None:
     await connect(working, reach)
     await working.patch("Cluster", "berlin", lambda each: each.update(spec={}))
-    await until(lambda: status(working)["reason"] == "NoConfig")
+    await until(lambda: status(working)["reason"] == "KubeconfigNotSet")
     assert not status(working)["online"]
     revision = await working.store.revision()
     await asyncio.sleep(300)

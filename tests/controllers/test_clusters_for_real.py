@@ -53,7 +53,9 @@ async def lost_and_found(far: FarSide) -> None:
             far.start()
             await until(lambda: status(world)["online"], 10)
             far.reload(replace(well := far.manner, issuer=authority("a stranger")))
-            await until(lambda: (status(world)["reason"], reason(world)) == ("HealthCheckCluster", "Untrusted"), 10)
+            await until(
+                lambda: (status(world)["reason"], reason(world)) == ("HealthCheckCluster", "CertificateNotTrusted"), 10
+            )
             far.reload(well)
             await until(lambda: status(world)["phase"] == "Initialized", 10)
         await connected.close_all()

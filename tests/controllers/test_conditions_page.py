@@ -47,7 +47,7 @@ def test_the_page_has_no_reason_that_nobody_gives() -> None:
             cells = row.split("|")
             told |= set(re.findall(r"`([A-Z][A-Za-z]+)`", cells[2])) if len(cells) > 3 else set()
     assert told - given == set()
-    assert {"NamespaceTaken", "HelmFailed", "Unreachable", "WaitingForRunner", "NamespaceReady"} <= told
+    assert {"NamespaceConflict", "HelmFailed", "Unreachable", "WaitingForRunner", "NamespaceReady"} <= told
 
 
 def test_every_kind_with_conditions_is_on_the_page() -> None:

@@ -100,7 +100,7 @@ async def test_honest_objects_of_a_template_in_place_are_made_by_the_deployer(wo
         (POD, "AdmissionDenied", "violates PodSecurity"),
         (BINDING.replace("ROLE", "cluster-admin"), "OwnerForbidden", "attempting to grant RBAC permissions"),
         (QUOTA, "OwnerForbidden", 'cannot patch resource "resourcequotas"'),
-        (CRD, "TemplateObjects", "is cluster-scoped"),
+        (CRD, "InvalidTemplateObjects", "is cluster-scoped"),
     ],
 )
 async def test_what_the_owner_may_not_make_is_refused(
@@ -311,6 +311,6 @@ async def forget_trust(world: World) -> None:
 @pytest.mark.parametrize("text", [CRD, BINDING.replace("mine", "service.sh:mine")])
 async def test_what_could_never_be_made_is_not_in_the_way_once_it_is_gone(working: World, text: str) -> None:
     await space(working, template={"objects": text})
-    await refused(working, "TemplateObjects")
+    await refused(working, "InvalidTemplateObjects")
     await change(working, SPACE, "one", template={"objects": CONFIG_MAP})
     await ready(working)

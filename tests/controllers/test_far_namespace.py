@@ -71,7 +71,7 @@ async def test_odd_answers_of_a_cluster_are_troubles(odd: Any) -> None:
             try:
                 await doing
             except InstanceError as trouble:
-                assert trouble.reason in {"OddAnswer", "NamespaceTaken", "TemplateObjects"}
+                assert trouble.reason in {"UnexpectedResponse", "NamespaceConflict", "InvalidTemplateObjects"}
 
 
 @pytest.mark.parametrize("resources", ["x", ["x"], [{"kind": "ConfigMap", "name": ["x"]}], [{"kind": "ConfigMap"}]])
@@ -102,6 +102,6 @@ def test_a_request_that_cannot_be_made_is_a_trouble() -> None:
 def test_words_of_a_cluster_are_cut_and_its_reason_is_one_word() -> None:
     with pytest.raises(InstanceError) as caught, translate_errors("c", "make it"):
         raise RemoteApiError(422, "Two words\n", f"\x1b[1m{'x' * 5000}")
-    assert caught.value.reason == "Refused"
+    assert caught.value.reason == "Rejected"
     assert len(caught.value.message) < 700
     assert caught.value.message.isprintable()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.controllers.helm.helm import WAITING_FOR_SLOT, HelmSlots
+from fairlead.controllers.helm.helm import WAITING_FOR_HELM_SLOT, HelmSlots
 from fairlead.controllers.instances.remote_errors import InstanceError
 
 
@@ -11,7 +11,7 @@ def test_one_project_cannot_take_all_turns() -> None:
     with turns.acquire("greedy"), turns.acquire("greedy"):
         with pytest.raises(InstanceError) as caught, turns.acquire("greedy"):
             pass
-        assert caught.value.reason == WAITING_FOR_SLOT
+        assert caught.value.reason == WAITING_FOR_HELM_SLOT
         with turns.acquire("other"), pytest.raises(InstanceError), turns.acquire("third"):
             pass
         with turns.acquire("third"):

@@ -126,7 +126,7 @@ async def test_a_project_with_slow_charts_leaves_turns_for_others(
 
     def waiting() -> int:
         deployed = [told(working, VC, "VirtualClusterDeployed", name) for name in ("one", "two", "three")]
-        return deployed.count(("False", "WaitingForTurn"))
+        return deployed.count(("False", "WaitingForHelmSlot"))
 
     await until(lambda: waiting() == 1)
     assert len(begun) == 2

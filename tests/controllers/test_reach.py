@@ -75,7 +75,7 @@ async def test_other_programs_are_sent_nowhere_that_is_closed(world: World) -> N
         await reaching(world).cluster_endpoint("c")
 
 
-@pytest.mark.parametrize(("kubeconfig", "reason"), [(b"{}", "BadKubeconfig"), (b"", "KeyNotFound")])
+@pytest.mark.parametrize(("kubeconfig", "reason"), [(b"{}", "InvalidKubeconfig"), (b"", "KeyNotFound")])
 async def test_a_cluster_that_is_not_connected_says_why(world: World, kubeconfig: bytes, reason: str) -> None:
     await furnish(world, kubeconfig)
     with pytest.raises(NotConnected) as caught:

@@ -147,7 +147,7 @@ async def test_events_about_failures_are_warnings(working: World, reach: FakeRea
     theirs: Object = {"labels": {"team": "ops"}}
     reach.kube.put(PLACE, metadata=theirs)
     await space(working)
-    await until(lambda: ("Warning", "NamespaceTaken") in events(working))
+    await until(lambda: ("Warning", "NamespaceConflict") in events(working))
     del reach.kube.objects[PLACE]
     await until(lambda: ("Normal", "Usable") in events(working), 2 * MAX_DELAY_SECONDS)
     assert {type for type, _ in events(working)} == {"Warning", "Normal"}

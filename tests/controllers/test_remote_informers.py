@@ -146,7 +146,7 @@ async def test_a_space_is_repaired_at_once_whoever_else_names_its_namespace(worl
         await until(lambda: told(world, SPACE, "SpaceReady") == ("True", "Active"))
         await until(lambda: len(reach.way.open) == 3)
         await make_space(world, "two", namespace="demo-one")
-        await until(lambda: told(world, SPACE, "SpaceSynced", "two") == ("False", "NamespaceTaken"))
+        await until(lambda: told(world, SPACE, "SpaceSynced", "two") == ("False", "NamespaceConflict"))
         await is_repaired()
         await world.delete(SPACE, "two")
         await until(lambda: world.see(SPACE, "two") is None)

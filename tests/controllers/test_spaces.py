@@ -109,7 +109,7 @@ async def test_a_namespace_that_is_not_ours_is_never_taken_over(working: World, 
     await furnish(working)
     theirs = kube.put("/api/v1/namespaces/kube-system", metadata={"labels": {"team": "ops"}})
     await space(working, clusterRef={"cluster": "c", "namespace": "kube-system"})
-    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "NamespaceTaken"))
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "NamespaceConflict"))
     assert "delete it there" in message(working, SPACE, "SpaceSynced")
     await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Failed")
     await working.delete(SPACE, "one")
@@ -124,7 +124,7 @@ async def test_two_spaces_do_not_share_a_namespace(working: World, kube: Kube) -
     first = await space(working)
     await ready(working)
     await space(working, "two", clusterRef={"cluster": "c", "namespace": "demo-one"})
-    await until(lambda: told(working, SPACE, "SpaceSynced", "two") == ("False", "NamespaceTaken"))
+    await until(lambda: told(working, SPACE, "SpaceSynced", "two") == ("False", "NamespaceConflict"))
     await working.delete(SPACE, "two")
     await until(lambda: working.see(SPACE, "two") is None)
     assert labels(kube.objects[PLACE])["service.sh/uid"] == first["metadata"]["uid"]
@@ -213,7 +213,7 @@ async def test_a_template_reaches_nothing_outside_the_namespace(
 ) -> None:
     await furnish(working)
     await space(working, template={"objects": objects})
-    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "TemplateObjects"))
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "InvalidTemplateObjects"))
     assert why in message(working, SPACE, "SpaceSynced")
     assert not [path for path in kube.objects if not path.startswith((PLACE, BINDINGS))]
     await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Failed")
@@ -277,7 +277,7 @@ async def test_only_a_namespace_that_was_made_may_be_usable_while_nobody_can_tel
     await until(lambda: told(working, SPACE, "SpaceReady") == ("Unknown", "Unreachable"))
     reach.down = None
     labels(reach.kube.objects[PLACE])["service.sh/uid"] = "another"
-    await until(lambda: told(working, SPACE, "SpaceReady") == ("False", "NamespaceTaken"))
+    await until(lambda: told(working, SPACE, "SpaceReady") == ("False", "NamespaceConflict"))
 
 
 async def test_deletion_waits_for_an_offline_cluster_until_it_is_given_up(working: World, reach: FakeReach) -> None:
@@ -336,7 +336,7 @@ async def test_the_projects_pattern_names_the_namespace(working: World, kube: Ku
 async def test_a_pattern_that_makes_no_name_is_said(working: World, pattern: str) -> None:
     await furnish(working, namespacePattern={"space": pattern})
     await space(working)
-    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "NamespacePattern"))
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "InvalidNamespacePattern"))
 
 
 async def test_probes_of_a_cluster_wake_no_spaces(working: World, kube: Kube) -> None:

@@ -91,7 +91,7 @@ async def test_a_binding_of_somebody_else_is_left_alone_and_told(working: World,
     await furnish(working)
     await working.create(VC, "one", spec={"owner": {"user": "eve"}, "config": {"secretName": "theirs"}})
     await ready(working, reach)
-    await until(lambda: told(working, VC, "AccessSynced") == ("False", "BindingTaken"))
+    await until(lambda: told(working, VC, "AccessSynced") == ("False", "BindingConflict"))
     assert 'ClusterRoleBinding "service.sh:cluster-admin"' in message(working, VC, "AccessSynced")
     assert reach.virtual.objects[ADMIN] == theirs
     del reach.virtual.objects[ADMIN]
@@ -101,7 +101,7 @@ async def test_a_binding_of_somebody_else_is_left_alone_and_told(working: World,
 async def test_two_instances_for_the_same_cluster_do_not_take_turns_in_it(working: World, reach: FakeReach) -> None:
     made = await imported(working, reach)
     await working.create(VC, "two", spec={"owner": {"user": "bob"}, "config": {"secretName": "theirs"}})
-    await until(lambda: told(working, VC, "AccessSynced", "two") == ("False", "AccessTaken"))
+    await until(lambda: told(working, VC, "AccessSynced", "two") == ("False", "AccessConflict"))
     assert "delete one of the two" in message(working, VC, "AccessSynced", "two")
     await asyncio.sleep(100)
     assert told(working, VC, "AccessSynced") == ("True", "Synced")

@@ -152,7 +152,7 @@ async def test_without_helm_it_says_so_and_makes_nothing(working: World, reach: 
 async def test_a_template_without_a_chart_is_said(working: World) -> None:
     await furnish(working)
     await virtual_cluster(working, template={})
-    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "NoChart"))
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "ChartNotSet"))
 
 
 async def test_new_values_are_deployed(working: World, reach: FakeReach, helm: FakeHelm) -> None:
@@ -243,7 +243,7 @@ async def test_t12_a_kubeconfig_that_runs_programs_is_not_taken(working: World, 
     await furnish(working)
     helm.content = KUBECONFIG.replace(b"token: inner-token", b"exec: {command: evil}")
     await from_template(working)
-    await until(lambda: told(working, VC, "VirtualClusterSynced") == ("False", "BadKubeconfig"))
+    await until(lambda: told(working, VC, "VirtualClusterSynced") == ("False", "InvalidKubeconfig"))
     assert working.see("Secret", "vc-one-kubeconfig") is None
 
 
@@ -251,7 +251,7 @@ async def test_somebody_elses_secret_is_not_overwritten(working: World) -> None:
     await furnish(working)
     await working.create("Secret", "vc-one-kubeconfig", data={"config": encoded(b"mine")})
     await from_template(working)
-    await until(lambda: told(working, VC, "VirtualClusterSynced") == ("False", "SecretTaken"))
+    await until(lambda: told(working, VC, "VirtualClusterSynced") == ("False", "SecretConflict"))
     assert (working.see("Secret", "vc-one-kubeconfig") or {})["data"] == {"config": encoded(b"mine")}
 
 

@@ -184,7 +184,7 @@ async def test_a_runner_that_does_not_exist_is_told_and_waited_for(working: Worl
 async def test_a_target_in_place_of_a_runner_is_not_served(working: World) -> None:
     await working.create("Runner", "a")
     await make(working, target={"cluster": {"name": "berlin"}})
-    await until(lambda: state(working) == ("False", "TargetNotServed"))
+    await until(lambda: state(working) == ("False", "TargetNotSupported"))
     assert runner_of(working) == ""
 
 

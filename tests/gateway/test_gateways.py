@@ -190,7 +190,7 @@ async def test_a_space_cannot_be_entered_before_its_namespace_is_its_own(
     world: World, gateways: GatewayHandler, far: FarSide
 ) -> None:
     await connect(world, "c", far)
-    taken = {"type": "SpaceSynced", "status": "False", "reason": "NamespaceTaken"}
+    taken = {"type": "SpaceSynced", "status": "False", "reason": "NamespaceConflict"}
     await make_space(world, "s", namespace="kube-system", made=taken)
     call = through_project(SPACE, "s", "/api/v1/namespaces/kube-system/secrets")
     assert isinstance(await refused(gateways, call), Unavailable)

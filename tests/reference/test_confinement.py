@@ -83,8 +83,8 @@ def names(world: World, name: str, resource: str) -> set[str]:
         ("granting", binding("cluster-admin"), "OwnerForbidden", "attempting to grant RBAC permissions"),
         ("wide", ROLE, "OwnerForbidden", "attempting to grant RBAC permissions"),
         ("quota", QUOTA, "OwnerForbidden", 'cannot patch resource "resourcequotas"'),
-        ("crd", CRD, "TemplateObjects", "is cluster-scoped"),
-        ("relabelling", OWN_NAMESPACE, "TemplateObjects", "is cluster-scoped"),
+        ("crd", CRD, "InvalidTemplateObjects", "is cluster-scoped"),
+        ("relabelling", OWN_NAMESPACE, "InvalidTemplateObjects", "is cluster-scoped"),
     ],
 )
 def test_what_the_owner_may_not_make_is_refused(
@@ -93,7 +93,7 @@ def test_what_the_owner_may_not_make_is_refused(
     make_space(settled, name, obj)
     until(lambda: synced(settled, name) == ("False", reason), 60)
     assert shown in condition(see(settled, name), "SpaceSynced")["message"]
-    if reason != "TemplateObjects":
+    if reason != "InvalidTemplateObjects":
         assert obj["metadata"]["name"] not in names(settled, name, obj["kind"].lower())
 
 

@@ -51,7 +51,7 @@ def test_a_silent_cluster_is_noticed_in_both_directions(own: World, measured: Me
 def test_a_reloaded_certificate_is_noticed_in_both_directions(own: World, measured: Measured) -> None:
     own.plane.write_serving_certificate(authority("a stranger"))
     try:
-        bad = until_ready(own, ("False", "Untrusted"))
+        bad = until_ready(own, ("False", "CertificateNotTrusted"))
     finally:
         own.plane.write_serving_certificate()
     measured(f"untrusted seen after {bad:.1f} s, trusted after {until_ready(own, WELL):.1f} s")

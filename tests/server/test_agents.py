@@ -37,7 +37,7 @@ AWAY = {
         {"type": "SpaceReady", "status": "Unknown", "reason": "Unreachable"},
     ]
 }
-TAKEN = {"conditions": [{**each, "status": "False", "reason": "NamespaceTaken"} for each in AWAY["conditions"]]}
+TAKEN = {"conditions": [{**each, "status": "False", "reason": "NamespaceConflict"} for each in AWAY["conditions"]]}
 NEVER_REACHED = {"conditions": AWAY["conditions"][:1]}
 EVENT = {
     "auditID": "1",

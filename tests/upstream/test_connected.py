@@ -157,13 +157,13 @@ async def test_connections_of_a_cluster_that_is_gone_end_at_once(
 async def test_what_is_missing_is_told(world: World, connected: UpstreamRegistry, far_side: FarSide) -> None:
     assert reason(connected) == "NotFound"
     await world.create("Cluster", "berlin")
-    assert reason(connected) == "NoConfig"
+    assert reason(connected) == "KubeconfigNotSet"
     await world.patch("Cluster", "berlin", lambda each: each.update(spec={"config": {**CONFIG, "key": "k"}}))
     assert reason(connected) == "SecretNotFound"
     await world.create("Secret", "berlin", data=data(b"nonsense"))
     assert reason(connected) == "KeyNotFound"
     await world.patch("Secret", "berlin", lambda each: each.update(data=data(b"nonsense", "k")))
-    assert reason(connected) == "BadKubeconfig"
+    assert reason(connected) == "InvalidKubeconfig"
     await world.patch("Secret", "berlin", lambda each: each.update(data=data(far_side.kubeconfig(), "k")))
     assert b"gitVersion" in await ask(connected.cluster_upstream("berlin"))
     await world.delete("Secret", "berlin")

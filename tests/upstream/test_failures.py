@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.upstream.errors import Busy, FailureNotifier, HandshakeRejected, UpstreamError
+from fairlead.upstream.errors import ClusterLimitExceeded, FailureNotifier, HandshakeRejected, UpstreamError
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from tests.far_side.asked import Answer
 from tests.far_side.certificates import authority
@@ -70,7 +70,7 @@ async def test_a_socket_to_a_cluster_that_is_gone_is_a_failure(far_side: FarSide
 async def test_a_limit_of_our_own_is_no_failure(far_side: FarSide) -> None:
     counting = Counting(far_side, Limits(max_requests=1, max_queued=0))
     stream = await asked(counting.upstream, "/far/ticks")
-    with pytest.raises(Busy):
+    with pytest.raises(ClusterLimitExceeded):
         await got(counting.upstream, "/version")
     assert counting.failures == 0
     await stream.close()

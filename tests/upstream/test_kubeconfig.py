@@ -9,7 +9,7 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
+from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.kubeconfig import kubeconfig_problems as list_problems
 from tests.far_side.certificates import authority
 
@@ -35,7 +35,7 @@ def config(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = 
 
 
 def problems(content: bytes) -> tuple[str, ...]:
-    with pytest.raises(BadKubeconfig) as raised:
+    with pytest.raises(InvalidKubeconfig) as raised:
         parse_kubeconfig(content)
     assert CANARY not in str(raised.value)
     return raised.value.problems
@@ -232,7 +232,7 @@ def shaken(edit: Callable[[dict[str, Any]], object]) -> bytes:
 def test_no_shape_of_it_leads_to_anything_but_an_access_or_problems(section: str, value: object) -> None:
     try:
         access = parse_kubeconfig(shaken(lambda content: content.update({section: value})))
-    except BadKubeconfig as error:
+    except InvalidKubeconfig as error:
         assert error.problems
     else:
         assert access.host == "berlin.example.com"

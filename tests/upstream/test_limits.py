@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fairlead.upstream.errors import Busy, TimedOut, Unreachable
+from fairlead.upstream.errors import ClusterLimitExceeded, TimedOut, Unreachable
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from tests.far_side.far_side import FarSide
 from tests.upstream.reaching import MUCH, access_to, as_it_is, asked, got, reaching, until
@@ -23,7 +23,7 @@ async def test_a_request_past_the_row_is_turned_away(far_side: FarSide) -> None:
         stream = await asked(upstream, "/far/ticks")
         second = asyncio.create_task(got(upstream, "/version"))
         await asyncio.sleep(0)
-        with pytest.raises(Busy):
+        with pytest.raises(ClusterLimitExceeded):
             await asked(upstream, "/version")
         await stream.close()
         assert b"v1.34.1" in await second
@@ -32,7 +32,7 @@ async def test_a_request_past_the_row_is_turned_away(far_side: FarSide) -> None:
 async def test_a_turn_that_never_comes_is_not_waited_for_for_ever(far_side: FarSide) -> None:
     async with reaching(far_side, Limits(max_requests=1, connect_seconds=0.2)) as upstream:
         stream = await asked(upstream, "/far/ticks")
-        with pytest.raises(Busy):
+        with pytest.raises(ClusterLimitExceeded):
             await asked(upstream, "/version")
         await stream.close()
         await got(upstream, "/version")

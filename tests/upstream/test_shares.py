@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.upstream.access import Limits
-from fairlead.upstream.errors import Busy, UserLimitExceeded
+from fairlead.upstream.errors import ClusterLimitExceeded, UserLimitExceeded
 from fairlead.upstream.fair_share import UserLimits, UserSlot
 
 
@@ -34,7 +34,7 @@ def test_sockets_are_counted_apart() -> None:
 def test_streams_of_however_many_users_leave_a_quarter_for_short_requests() -> None:
     shares = UserLimits(Limits(max_requests=16))
     held = [share for user in "abc" for share in requests(shares, user, 4, is_endless=True)]
-    with pytest.raises(Busy, match="12 open watches"):
+    with pytest.raises(ClusterLimitExceeded, match="12 open watches"):
         requests(shares, "d", 1, is_endless=True)
     requests(shares, "d", 4)
     held[0].release()
@@ -46,7 +46,7 @@ def test_what_was_refused_takes_nothing() -> None:
     for user in "abc":
         requests(shares, user, 1, is_endless=True)
     for _ in range(3):
-        with pytest.raises(Busy):
+        with pytest.raises(ClusterLimitExceeded):
             requests(shares, "d", 1, is_endless=True)
     requests(shares, "d", 1)
 

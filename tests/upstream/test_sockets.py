@@ -7,7 +7,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol
 
 from fairlead.upstream import websocket
-from fairlead.upstream.errors import Busy, HandshakeRejected, ProtocolError, TimedOut
+from fairlead.upstream.errors import ClusterLimitExceeded, HandshakeRejected, ProtocolError, TimedOut
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from fairlead.upstream.websocket import (
     HIGH_WATER_BYTES,
@@ -151,7 +151,7 @@ async def test_messages_that_nobody_takes_hold_back_the_cluster(far_side: FarSid
 async def test_sockets_have_a_limit_of_their_own(far_side: FarSide) -> None:
     async with reaching(far_side, Limits(max_websockets=1, max_queued=0)) as upstream:
         far = await upstream.open_websocket(EXEC, CHANNELS)
-        with pytest.raises(Busy):
+        with pytest.raises(ClusterLimitExceeded):
             await upstream.open_websocket(EXEC, CHANNELS)
         assert upstream.in_use == 1
         await far.close(1000, "")

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from fairlead.controllers.clusters.probe import PROBE_TIMEOUT, HttpResult, send_request
 from fairlead.controllers.clusters.status import ADMINISTRATORS_BOUND, ADMINISTRATORS_GROUP_FIELD, AdministratorsBinding
+from fairlead.controllers.former_reasons import current_reason
 from fairlead.controllers.instances.remote_names import MANAGED_LABEL, MANAGED_VALUE
 from fairlead.core.cluster_identity import ADMIN_GROUP, ClusterIdentityMapper
 from fairlead.core.objects import Object, get_path
@@ -22,7 +23,7 @@ from fairlead.upstream.upstream import Upstream
 BINDING_NAME: Final = "service.sh:admins"
 RBAC: Final = "rbac.authorization.k8s.io"
 BINDINGS_PATH = f"/apis/{RBAC}/v1/clusterrolebindings"
-LEFT_ALONE: Final = "LeftAlone"
+MANAGED_EXTERNALLY: Final = "ManagedExternally"
 """The reason if the binding was changed or deleted by others before the group could be renamed in it."""
 ROLE_REF = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"}
 
@@ -61,13 +62,13 @@ async def rename_administrators(
         async with asyncio.timeout(PROBE_TIMEOUT):
             answer = await send_request(upstream, "GET", f"{BINDINGS_PATH}/{BINDING_NAME}")
             if answer.status == 404:
-                return _left_alone_result(group)
+                return _managed_externally_result(group)
             if answer.status != 200 or not _is_binding(answer):
                 return _forbidden_result(group) if answer.status == 403 else None
             if _is_bound(answer.body, group):
                 return _bound_result(group)
             if not _is_managed(answer.body) or not _is_bound(answer.body, old_group):
-                return _left_alone_result(group)
+                return _managed_externally_result(group)
             renamed = _replace_group(answer.body, old_group, group)
             return _write_result(await send_request(upstream, "PUT", f"{BINDINGS_PATH}/{BINDING_NAME}", renamed), group)
     except (UpstreamError, TimeoutError):
@@ -77,7 +78,7 @@ async def rename_administrators(
 def is_binding_done(status: Object | None, names: ClusterIdentityMapper) -> bool:
     """Whether the administrators are bound under their current name, or the binding is managed by others."""
     found = find_condition(status, ADMINISTRATORS_BOUND) or {}
-    if found.get("reason") == LEFT_ALONE:
+    if current_reason(found.get("reason")) == MANAGED_EXTERNALLY:
         return True
     return is_true(status, ADMINISTRATORS_BOUND) and bound_group(status) == names.admin_group
 
@@ -168,19 +169,19 @@ def _bound_result(group: str) -> AdministratorsBinding:
     return AdministratorsBinding(bound, group)
 
 
-def _left_alone_result(group: str) -> AdministratorsBinding:
+def _managed_externally_result(group: str) -> AdministratorsBinding:
     message = (
         f'the ClusterRoleBinding "{BINDING_NAME}" was changed or deleted by others, and is left alone; bind the group '
         f"{group} yourself if administrators should have access to the cluster"
     )
-    return AdministratorsBinding(condition(ADMINISTRATORS_BOUND, FALSE, LEFT_ALONE, message, "Info"))
+    return AdministratorsBinding(condition(ADMINISTRATORS_BOUND, FALSE, MANAGED_EXTERNALLY, message, "Info"))
 
 
 def _foreign_binding_result(group: str) -> AdministratorsBinding:
     message = (
         f'a ClusterRoleBinding "{BINDING_NAME}" of another origin exists; bind the group {group} by another binding'
     )
-    return AdministratorsBinding(condition(ADMINISTRATORS_BOUND, FALSE, "BoundOtherwise", message, "Warning"))
+    return AdministratorsBinding(condition(ADMINISTRATORS_BOUND, FALSE, "ForeignBinding", message, "Warning"))
 
 
 def _forbidden_result(group: str) -> AdministratorsBinding:

@@ -17,7 +17,7 @@ ADMINISTRATORS_GROUP_FIELD = "administratorsGroup"
 """The status field with the bound group."""
 OFFLINE, NOT_READY, IMPERSONATION_FORBIDDEN = "Offline", "NotReady", "ImpersonationForbidden"
 INITIALIZE_FAILED, HEALTH_CHECK_FAILED, DUPLICATE_CLUSTER = "InitializeCluster", "HealthCheckCluster", "ClusterUID"
-NO_CONFIG = "NoConfig"
+KUBECONFIG_NOT_SET = "KubeconfigNotSet"
 INITIALIZED, FAILED = "Initialized", "Failed"
 
 
@@ -173,13 +173,19 @@ def disconnected_status(cluster: Object, now: str) -> Object:
     """The status of a cluster that was probed, and whose `spec.config` no longer names a secret."""
     message = "spec.config no longer names a secret; name one to connect the cluster again"
     conditions = (
-        condition(CONNECTED, FALSE, NO_CONFIG, message, "Info"),
-        condition(READY, UNKNOWN, NO_CONFIG, message),
+        condition(CONNECTED, FALSE, KUBECONFIG_NOT_SET, message, "Info"),
+        condition(READY, UNKNOWN, KUBECONFIG_NOT_SET, message),
     )
     generation = metadata(cluster).get("generation")
     status = without_conditions(cluster.get("status"), RECONCILING, STALLED)
     status = with_conditions(status, conditions, now, generation)
-    fields = {"phase": "", "reason": NO_CONFIG, "message": message, "online": False, "observedGeneration": generation}
+    fields = {
+        "phase": "",
+        "reason": KUBECONFIG_NOT_SET,
+        "message": message,
+        "online": False,
+        "observedGeneration": generation,
+    }
     return {**{name: value for name, value in status.items() if name != "probes"}, **fields}
 
 

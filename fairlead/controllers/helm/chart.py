@@ -122,7 +122,7 @@ def _is_below(repo: str, prefix: str) -> bool:
 
 
 def _bad_chart(reason: str) -> InstanceError:
-    return InstanceError("BadChart", f"{reason}; fix the template", ERROR)
+    return InstanceError("InvalidChart", f"{reason}; fix the template", ERROR)
 
 
 def chart_arguments(release: Release) -> tuple[Sequence[str], str]:

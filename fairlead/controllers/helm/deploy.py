@@ -35,7 +35,7 @@ from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, kubeconfig_secret_name
 from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
+from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
 # --- pending release ---
 # Clears releases that an interrupted helm run has left in a pending state.
@@ -180,11 +180,11 @@ class ReleaseManager:
         content = await self._read_chart_kubeconfig(get_path(instance, "spec.clusterRef.cluster"), release)
         try:
             parse_kubeconfig(content)
-        except BadKubeconfig as error:
+        except InvalidKubeconfig as error:
             message = (
                 f"the kubeconfig that the chart created cannot be used: {'; '.join(error.problems)}; fix its values"
             )
-            raise InstanceError("BadKubeconfig", message, ERROR) from error
+            raise InstanceError("InvalidKubeconfig", message, ERROR) from error
         await self._store_kubeconfig(instance, b64encode(content).decode())
 
     async def _read_chart_kubeconfig(self, cluster: str, release: Release) -> bytes:
@@ -230,7 +230,7 @@ def _secret_taken_error(name: str) -> InstanceError:
     message = (
         f'secret "{name}" exists and does not belong to this instance; delete it, so that the kubeconfig can be stored'
     )
-    return InstanceError("SecretTaken", message, ERROR)
+    return InstanceError("SecretConflict", message, ERROR)
 
 
 def _is_owned_by(secret: Object, instance: Object) -> bool:

@@ -114,7 +114,7 @@ TIMEOUT_MARGIN_SECONDS, TERMINATION_GRACE_SECONDS = 60.0, 10.0
 """Seconds beyond that timeout until helm is sent SIGTERM, and from there until SIGKILL."""
 RELEASE_PENDING = "ReleasePending"
 MAX_CONCURRENT_RUNS, MAX_RUNS_PER_PROJECT = 4, 2
-WAITING_FOR_SLOT = "WaitingForTurn"
+WAITING_FOR_HELM_SLOT = "WaitingForHelmSlot"
 """The reason while no slot for a helm run is free."""
 RESOURCE_LIMITS = {
     resource.RLIMIT_AS: 4 * 2**30,
@@ -310,7 +310,7 @@ class HelmSlots:
         """Holds a slot for the block. Raises InstanceError if none is free."""
         if self._in_use.total() >= self._max_runs or self._in_use[project] >= self._max_per_project:
             message = "the limit of concurrent helm runs is reached; this is retried soon"
-            raise InstanceError(WAITING_FOR_SLOT, message, INFO)
+            raise InstanceError(WAITING_FOR_HELM_SLOT, message, INFO)
         self._in_use[project] += 1
         try:
             yield

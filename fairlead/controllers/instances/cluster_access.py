@@ -12,7 +12,7 @@ from fairlead.registry.registry import Registry
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.clusters import CLUSTERS, NotConnected, UpstreamRegistry, cluster_kubeconfig_ref
 from fairlead.upstream.kube_client import KubeClient, RequestSender
-from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
+from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
 VIRTUAL_CLUSTER_TIMEOUT = 4.0
 """Timeout of each request to a virtual cluster. Its owner controls how slowly it answers."""
@@ -85,12 +85,14 @@ class RegistryClusterAccess:
         entry = self.registry.resource(self.api_group, CLUSTERS).get_cached("", cluster)
         reference = cluster_kubeconfig_ref(decode(entry), self.system_namespace) if entry is not None else None
         if reference is None:
-            raise NotConnected("NoConfig", f'cluster "{cluster}" is not connected; name a secret in its spec.config')
+            raise NotConnected(
+                "KubeconfigNotSet", f'cluster "{cluster}" is not connected; name a secret in its spec.config'
+            )
         try:
             endpoint = parse_kubeconfig(self.upstreams.read_kubeconfig(reference))
-        except BadKubeconfig as error:
+        except InvalidKubeconfig as error:
             raise NotConnected(
-                "BadKubeconfig", f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
+                "InvalidKubeconfig", f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
             ) from error
         # Pin the checked address: the program would resolve the name again, and might get a different one.
         return replace(endpoint, host=await self.resolve_address(endpoint.host, endpoint.port))

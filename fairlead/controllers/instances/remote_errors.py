@@ -22,8 +22,8 @@ NAMESPACE_TERMINATING = "NamespaceTerminating"
 ADMISSION_DENIED, INVALID = "AdmissionDenied", "Invalid"
 QUOTA_EXCEEDED, QUOTA_UNKNOWN = "QuotaExceeded", "QuotaUnknown"
 OWNER_FORBIDDEN, IMPERSONATION_FORBIDDEN = "OwnerForbidden", "ImpersonationForbidden"
-UNAUTHORIZED, FORBIDDEN, REFUSED, BAD_REQUEST = "Unauthorized", "Forbidden", "Refused", "BadRequest"
-CLUSTER_FAILING, WEBHOOK_FAILING, UNEXPECTED_RESPONSE = "ClusterFailing", "WebhookFailing", "OddAnswer"
+UNAUTHORIZED, FORBIDDEN, REJECTED, BAD_REQUEST = "Unauthorized", "Forbidden", "Rejected", "BadRequest"
+CLUSTER_FAILING, WEBHOOK_FAILING, UNEXPECTED_RESPONSE = "ClusterFailing", "WebhookFailing", "UnexpectedResponse"
 
 _MAX_QUOTED_LENGTH = 500
 _reason_pattern = re.compile(r"[A-Z][A-Za-z]{0,63}", re.ASCII)
@@ -155,4 +155,4 @@ def _server_error(error: RemoteApiError, cluster: str, action: str) -> InstanceE
 
 
 def _reason_of(error: RemoteApiError) -> str:
-    return error.reason if _reason_pattern.fullmatch(error.reason) else REFUSED
+    return error.reason if _reason_pattern.fullmatch(error.reason) else REJECTED

@@ -10,7 +10,7 @@ the conditions. The cleanup is skipped if the Cluster object is deleted, or by a
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 
-from fairlead.controllers.helm.helm import WAITING_FOR_SLOT
+from fairlead.controllers.helm.helm import WAITING_FOR_HELM_SLOT
 from fairlead.controllers.instances.prerequisites import CLUSTERS, PROJECTS, InstanceConfig, InstanceContext
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
 from fairlead.controllers.instances.remote_namespace import DELETING, RemoteNamespace
@@ -239,7 +239,7 @@ def _instance_key(instance: Object) -> InstanceKey:
 def _check_namespace_name(ref: Object) -> Object:
     for fault in dns_label_errors(ref["namespace"]):
         message = f"spec.clusterRef.namespace {fault}; delete this instance and create one with another namespace"
-        raise InstanceError("BadNamespace", message, ERROR)
+        raise InstanceError("InvalidNamespace", message, ERROR)
     return ref
 
 
@@ -300,7 +300,7 @@ class RemoteCleanup:
                 remaining = await self._tear_down(instance, target)
         except InstanceError as error:
             await self._instances.write_status(instance, self._blocked_conditions(error, location), online=False)
-            return add_jitter(HELM_SLOT_RETRY_SECONDS if error.reason == WAITING_FOR_SLOT else REQUEUE_SECONDS)
+            return add_jitter(HELM_SLOT_RETRY_SECONDS if error.reason == WAITING_FOR_HELM_SLOT else REQUEUE_SECONDS)
         if remaining is None:
             await self._instances.remove_finalizer(instance)
             return None

@@ -56,7 +56,7 @@ def namespace_from_pattern(pattern: str, values: Mapping[str, str]) -> str:
 def _bad_pattern(reason: str) -> InstanceError:
     advice = "fix the project's spec.namespacePattern, or set spec.clusterRef.namespace"
     return InstanceError(
-        "NamespacePattern", f"the namespace pattern of the project cannot be used: {reason}; {advice}", ERROR
+        "InvalidNamespacePattern", f"the namespace pattern of the project cannot be used: {reason}; {advice}", ERROR
     )
 
 

@@ -31,7 +31,7 @@ from fairlead.upstream.kube_client import FIELD_MANAGER, RemoteApiError
 
 NAMESPACES_PATH = "/api/v1/namespaces"
 CLUSTER_ROLE_BINDINGS_PATH = f"/apis/{RBAC}/v1/clusterrolebindings"
-NAMESPACE_TAKEN, DELETING = "NamespaceTaken", "Deleting"
+NAMESPACE_CONFLICT, DELETING = "NamespaceConflict", "Deleting"
 _BLOCKING_CONDITIONS = (
     *("NamespaceDeletionDiscoveryFailure", "NamespaceDeletionGroupVersionParsingFailure"),
     *("NamespaceDeletionContentFailure", "NamespaceFinalizersRemaining"),
@@ -106,7 +106,7 @@ async def ensure_namespace(
             "instance; "
             "delete it there, or delete this instance and create one with another spec.clusterRef.namespace"
         )
-        raise InstanceError(NAMESPACE_TAKEN, message, ERROR)
+        raise InstanceError(NAMESPACE_CONFLICT, message, ERROR)
     elif "deletionTimestamp" in metadata(existing):
         location, blocker = (
             f'namespace "{target.namespace}" in cluster "{target.cluster}"',
@@ -188,7 +188,7 @@ async def bind_cluster_roles(
             "another virtual cluster instance is the same cluster, and has bound the roles of its users there; delete "
             "one of the two, and use the other"
         )
-        raise InstanceError("AccessTaken", message, ERROR)
+        raise InstanceError("AccessConflict", message, ERROR)
     for name in map(name_of, bindings):
         if (
             name not in existing
@@ -198,7 +198,7 @@ async def bind_cluster_roles(
                 f'a ClusterRoleBinding "{name}" exists without the labels of this server, and is not changed; '
                 "delete or rename it"
             )
-            raise InstanceError("BindingTaken", message, ERROR)
+            raise InstanceError("BindingConflict", message, ERROR)
     await _sync_bindings(
         api,
         CLUSTER_ROLE_BINDINGS_PATH,

@@ -23,7 +23,7 @@ from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
 from fairlead.core import yaml
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 
-TEMPLATE_OBJECTS = "TemplateObjects"
+INVALID_TEMPLATE_OBJECTS = "InvalidTemplateObjects"
 """The reason if the template itself is invalid, independent of the cluster."""
 MAX_OBJECTS = 200
 """How many objects a template may have: each is applied in every reconcile."""
@@ -73,7 +73,7 @@ def _has_valid_identity(value: Object) -> bool:
 
 def _template_error(reason: str) -> InstanceError:
     return InstanceError(
-        TEMPLATE_OBJECTS, f"the objects of the template cannot be applied: {reason}; fix the template", ERROR
+        INVALID_TEMPLATE_OBJECTS, f"the objects of the template cannot be applied: {reason}; fix the template", ERROR
     )
 
 
@@ -149,7 +149,7 @@ class RemoteObjects:
         try:
             return await self._find_path(obj, missing_ok=True)
         except InstanceError as error:
-            if error.reason != TEMPLATE_OBJECTS:
+            if error.reason != INVALID_TEMPLATE_OBJECTS:
                 raise
             return ""
 

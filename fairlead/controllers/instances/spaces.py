@@ -26,7 +26,7 @@ from fairlead.controllers.instances.remote_names import (
     namespace_from_pattern,
     ownership_labels,
 )
-from fairlead.controllers.instances.remote_namespace import NAMESPACE_TAKEN, RemoteNamespace, delete_namespace
+from fairlead.controllers.instances.remote_namespace import NAMESPACE_CONFLICT, RemoteNamespace, delete_namespace
 from fairlead.controllers.instances.remote_objects import (
     MAX_TRACKED_OBJECTS,
     encode_references,
@@ -177,7 +177,7 @@ def _applied_objects_status(space: Object, objects: Sequence[Object]) -> Object:
 def _failed_conditions(space: Object, error: InstanceError) -> Sequence[Object]:
     """SpaceReady is Unknown only if the namespace was Ready before: the agent of the cluster relies on that."""
     synced = error.as_condition(SYNCED)
-    if error.reason in (NAMESPACE_TAKEN, NAMESPACE_TERMINATING):
+    if error.reason in (NAMESPACE_CONFLICT, NAMESPACE_TERMINATING):
         return synced, error.as_condition(READY)
     known = find_condition(space.get("status"), READY)
     if known is None or known.get("status") == FALSE:

@@ -47,7 +47,7 @@ def require_chart(instance: Object) -> Chart:
             "its template names no chart in helmRelease.chart; fix the template, or import a running virtual cluster "
             "with spec.config"
         )
-        raise InstanceError("NoChart", message, ERROR)
+        raise InstanceError("ChartNotSet", message, ERROR)
     return chart
 
 
@@ -98,7 +98,7 @@ def conditions_from_probe(response: Object | UpstreamError | RemoteApiError) -> 
     if isinstance(response, UpstreamError):
         offline = condition(VC_ONLINE, FALSE, response.reason, f"it cannot be reached: {response.message}", WARNING)
         return offline, condition(READY, UNKNOWN, response.reason, "unknown while it cannot be reached")
-    online = condition(VC_ONLINE, TRUE, "Reached", "it can be reached")
+    online = condition(VC_ONLINE, TRUE, "Reachable", "it can be reached")
     if isinstance(response, RemoteApiError):
         message = f"it returns HTTP status {response.status} for /version; check that its kubeconfig is still valid"
         return online, condition(READY, FALSE, "NotReady", message, WARNING)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fairlead.controllers.helm.chart import Release, release_name
 from fairlead.controllers.helm.deploy import ChartDeployer, ReleaseManager
-from fairlead.controllers.helm.helm import WAITING_FOR_SLOT
+from fairlead.controllers.helm.helm import WAITING_FOR_HELM_SLOT
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import applied_trust_fields, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
@@ -171,7 +171,7 @@ class VirtualClusterController:
             await self._instances.write_status(instance, done, **fields)
             return (
                 add_jitter(HELM_SLOT_RETRY_SECONDS)
-                if error.reason == WAITING_FOR_SLOT
+                if error.reason == WAITING_FOR_HELM_SLOT
                 else self._instances.record_failure(instance, error)
             )
         self._instances.reset_backoff(instance)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fairlead.admission.allow_lists import RUNNERS as ALLOWED_RUNNERS
 from fairlead.admission.allow_lists import allowed_names, is_allowed
+from fairlead.controllers.former_reasons import current_reason
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.kinds.clusters.runner import is_unusable
 from fairlead.registry.conditions import (
@@ -33,7 +34,7 @@ RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED = (
 SERVER_REASONS = frozenset(
     {
         *(RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED, "NoRunnerAllowed", "NoRunnerUsable"),
-        *("RunnerNotAllowed", "RunnerUnusable", "TargetNotServed"),
+        *("RunnerNotAllowed", "RunnerUnusable", "TargetNotSupported"),
     }
 )
 """Reasons that the server sets. With any other reason, the phase was set by the runner and is kept."""
@@ -58,7 +59,7 @@ def schedule(workspace: Object, project: Object, runners: Mapping[str, Object], 
         return _schedule_to_named(workspace, requested, is_allowed(names, requested), runners.get(requested))
     if get_path(workspace, "spec.target.cluster.name") or get_path(workspace, "spec.target.virtualCluster.name"):
         message = "spec.target is not supported: this server runs workspaces on runners; remove it"
-        return Placement(_unscheduled_condition("TargetNotServed", message))
+        return Placement(_unscheduled_condition("TargetNotSupported", message))
     usable = [name for name, runner in runners.items() if is_allowed(names, name) and not is_unusable(runner)]
     if usable:
         best = min(usable, key=lambda name: (load.get(name, 0), name))
@@ -114,7 +115,7 @@ def _phase_fields(workspace: Object, placement: Placement) -> Object:
         return _status_fields("Failed" if runner_missing else "Pending", placement.scheduled)
     if _is_set_by_runner(status):
         # The runner may have changed only the phase; then our reason for the previous phase is obsolete.
-        return {"reason": "", "message": ""} if status.get("reason") in SERVER_REASONS else {}
+        return {"reason": "", "message": ""} if current_reason(status.get("reason")) in SERVER_REASONS else {}
     template = find_condition(status, "TemplateResolved") or {}
     if template.get("status") == FALSE:
         return _status_fields("Pending", {"reason": TEMPLATE_NOT_RESOLVED, "message": template.get("message") or ""})
@@ -124,7 +125,7 @@ def _phase_fields(workspace: Object, placement: Placement) -> Object:
 
 def _is_set_by_runner(status: Object) -> bool:
     """Whether the runner set the phase. The server sets Pending, and Failed if the runner does not exist."""
-    phase, reason = status.get("phase"), status.get("reason")
+    phase, reason = status.get("phase"), current_reason(status.get("reason"))
     is_server_reason = reason in SERVER_REASONS and (
         phase == "Pending" or (phase, reason) == ("Failed", RUNNER_NOT_FOUND)
     )

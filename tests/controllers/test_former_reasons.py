@@ -1,0 +1,61 @@
+"""Reasons of earlier versions: no code gives them any more, and stored objects that contain them are understood."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fairlead
+from fairlead.controllers.clusters.admin_binding import is_binding_done
+from fairlead.controllers.former_reasons import FORMER_REASONS, current_reason
+from fairlead.controllers.instances.status import record_transition
+from fairlead.controllers.workspaces.scheduling import Placement, next_status
+from fairlead.core.cluster_identity import ClusterIdentityMapper
+from fairlead.registry.conditions import condition
+from tests.admission.world import new_world
+from tests.controllers.reasons import constants, reasons
+
+PAGE = Path(__file__).parents[2] / "docs" / "upgrading.md"
+CLUSTER_CONTROLLER = Path(fairlead.__file__).parent / "controllers" / "clusters"
+CONTAINER_STATES = {"Busy"}
+"""What a runner reports about a container is no reason."""
+
+
+def test_no_code_gives_a_former_reason_and_all_current_ones_are_given() -> None:
+    given = {reason for _, reason in (*reasons(), *constants())}
+    for path in CLUSTER_CONTROLLER.glob("*.py"):
+        given |= set(re.findall(r'"([A-Z][A-Za-z]+)"', path.read_text()))
+    assert given & FORMER_REASONS.keys() == CONTAINER_STATES
+    assert set(FORMER_REASONS.values()) - given == set()
+
+
+def test_the_page_about_upgrades_has_the_same_table() -> None:
+    section = PAGE.read_text().partition("## Reasons of conditions and Events")[2].partition("\n## ")[0]
+    assert dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|$", section, re.MULTILINE)) == FORMER_REASONS
+
+
+@pytest.mark.parametrize("reason", ["", None, "ClusterOffline", "KubeconfigNotSet"])
+def test_other_reasons_are_what_they_are(reason: str | None) -> None:
+    assert current_reason(reason) == reason
+
+
+@pytest.mark.parametrize("reason", ["LeftAlone", "ManagedExternally"])
+def test_a_binding_that_others_manage_is_not_bound_again_after_an_upgrade(reason: str) -> None:
+    status = {"conditions": [condition("AdministratorsBound", "False", reason)]}
+    assert is_binding_done(status, ClusterIdentityMapper("corp:"))
+
+
+@pytest.mark.parametrize("reason", ["TargetNotServed", "TargetNotSupported"])
+def test_a_phase_that_an_earlier_version_has_set_is_not_taken_for_the_runners(reason: str) -> None:
+    status = {"phase": "Pending", "reason": reason, "message": "x"}
+    placement = Placement(condition("Scheduled", "True", "Scheduled"), "a")
+    after = next_status({"metadata": {}, "status": status}, placement, "2026-01-02T03:04:05Z")
+    assert (after["phase"], after["reason"]) == ("Pending", "WaitingForRunner")
+
+
+@pytest.mark.parametrize(("reason", "count"), [("NamespaceTaken", 0), ("NamespaceConflict", 0), ("OddAnswer", 1)])
+async def test_a_new_name_of_a_reason_is_no_transition(reason: str, count: int) -> None:
+    async with new_world() as world:
+        before = {**await world.create("SpaceInstance", "one"), "status": {"reason": reason}}
+        await record_transition(world.registry, before, {"reason": "NamespaceConflict", "message": "x"})
+        assert len(world.names("Event")) == count
