@@ -29,6 +29,7 @@ from fairlead.storage.contract import (
     Write,
 )
 from fairlead.storage.fingerprints import compute_fingerprint, load_fingerprint, save_fingerprint
+from fairlead.storage.wrapper import StoreWrapper
 
 SCAN_PAGE_SIZE = 1_000
 ACTIVE_KEY_FINGERPRINT = "seal-key"
@@ -42,55 +43,34 @@ def _ignore_duration(seconds: float) -> None:
     return None
 
 
-class EncryptedStore:
-    """A Store that wraps another one. `keyring` is replaced as a whole when the keys change."""
+class EncryptedStore(StoreWrapper):
+    """`keyring` is replaced as a whole when the keys change."""
 
     def __init__(self, store: Store, keyring: Keyring, is_sensitive: IsSensitive) -> None:
-        self._store = store
+        super().__init__(store)
         self.keyring = keyring
         self.is_sensitive = is_sensitive
         self.on_commit: Callable[[float], None] = _ignore_duration
         """Called with the duration of each commit in seconds."""
 
     async def read(self, key: Key) -> Record | None:
-        record = await self._store.read(key)
+        record = await self.inner.read(key)
         return None if record is None else self._decrypt_record(record)
 
     async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
-        page = await self._store.scan(prefix, after=after, limit=limit, at=at)
+        page = await self.inner.scan(prefix, after=after, limit=limit, at=at)
         return Page([self._decrypt_record(record) for record in page.records], page.revision, page.has_more)
 
     async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
         begun = time.perf_counter()
         try:
-            return await self._store.commit([*map(self._encrypt, writes)], preconditions)
+            return await self.inner.commit([*map(self._encrypt, writes)], preconditions)
         finally:
             self.on_commit(time.perf_counter() - begun)
 
     async def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
-        async for batch in self._store.watch(prefix, since):
+        async for batch in self.inner.watch(prefix, since):
             yield [self._decrypt_event(event) for event in batch]
-
-    async def revision(self) -> int:
-        return await self._store.revision()
-
-    def local_revision(self) -> int | None:
-        return self._store.local_revision()
-
-    async def oldest(self) -> int:
-        return await self._store.oldest()
-
-    async def compact(self, before: int) -> None:
-        await self._store.compact(before)
-
-    async def purge_deleted(self) -> None:
-        await self._store.purge_deleted()
-
-    async def check_writable(self) -> None:
-        await self._store.check_writable()
-
-    async def close(self) -> None:
-        await self._store.close()
 
     def _encrypt(self, change: Write) -> Write:
         value = change.value

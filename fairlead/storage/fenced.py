@@ -9,19 +9,10 @@ Our own renewals change the lease, too. A commit that collides with one is repea
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
-from fairlead.storage.contract import (
-    Event,
-    Key,
-    Page,
-    Precondition,
-    Record,
-    RevisionConflict,
-    Store,
-    StoreUnavailable,
-    Write,
-)
+from fairlead.storage.contract import Key, Precondition, RevisionConflict, Store, StoreUnavailable, Write
+from fairlead.storage.wrapper import StoreWrapper
 
 
 class LeadershipLost(StoreUnavailable):
@@ -71,11 +62,11 @@ class Fence:
             await self._changed.wait()
 
 
-class FencedStore:
-    """A Store that wraps another one and adds the lease as a precondition to every commit."""
+class FencedStore(StoreWrapper):
+    """Adds the lease as a precondition to every commit."""
 
     def __init__(self, store: Store, fence: Fence) -> None:
-        self._store = store
+        super().__init__(store)
         self._fence = fence
 
     async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
@@ -86,7 +77,7 @@ class FencedStore:
         while True:
             revision = self._fence.revision
             try:
-                return await self._store.commit(writes, (*preconditions, Precondition(key, revision)))
+                return await self.inner.commit(writes, (*preconditions, Precondition(key, revision)))
             except RevisionConflict as conflict:
                 if conflict.key != key:
                     raise
@@ -96,37 +87,13 @@ class FencedStore:
         """A commit that writes the lease itself: its expected revision takes the place of the precondition."""
         if expected != self._fence.revision:
             raise RevisionConflict(self._fence.key, expected, self._fence.revision)
-        return await self._store.commit(changes, checks)
+        return await self.inner.commit(changes, checks)
 
     async def compact(self, before: int) -> None:
         """Checked locally only: compacting twice is harmless, so the store need not enforce it."""
         _ = self._fence.revision
-        await self._store.compact(before)
+        await self.inner.compact(before)
 
     async def purge_deleted(self) -> None:
         _ = self._fence.revision
-        await self._store.purge_deleted()
-
-    async def read(self, key: Key) -> Record | None:
-        return await self._store.read(key)
-
-    async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
-        return await self._store.scan(prefix, after=after, limit=limit, at=at)
-
-    def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
-        return self._store.watch(prefix, since)
-
-    async def revision(self) -> int:
-        return await self._store.revision()
-
-    def local_revision(self) -> int | None:
-        return self._store.local_revision()
-
-    async def oldest(self) -> int:
-        return await self._store.oldest()
-
-    async def check_writable(self) -> None:
-        await self._store.check_writable()
-
-    async def close(self) -> None:
-        await self._store.close()
+        await self.inner.purge_deleted()

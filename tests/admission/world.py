@@ -26,9 +26,10 @@ from fairlead.registry.resource import Resource
 from fairlead.registry.schema import any_value, boolean, integer, obj, open_object, string
 from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions
 from fairlead.storage import contract
-from fairlead.storage.contract import Event, Key, Page, Precondition, Record, Store
+from fairlead.storage.contract import Precondition, Store
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
+from fairlead.storage.wrapper import StoreWrapper
 from tests.controllers.virtual_time import LoopClock
 
 ADA = User("ada")
@@ -70,49 +71,19 @@ GADGET = Kind(
 )
 
 
-class Meddled:
+class Meddled(StoreWrapper):
     """A store in which others are quick: what is put into `before` happens right before a commit, one at each."""
 
     def __init__(self, inner: Store) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.before: list[Callable[[], Awaitable[object]]] = []
         self.commits: list[tuple[Sequence[contract.Write], Sequence[Precondition]]] = []
 
-    async def read(self, key: Key) -> Record | None:
-        return await self.inner.read(key)
-
-    async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
-        return await self.inner.scan(prefix, after=after, limit=limit, at=at)
-
-    async def commit(self, changes: Sequence[contract.Write], checks: Sequence[Precondition] = ()) -> int:
+    async def commit(self, writes: Sequence[contract.Write], preconditions: Sequence[Precondition] = ()) -> int:
         if self.before:
             await self.before.pop(0)()
-        self.commits.append((changes, checks))
-        return await self.inner.commit(changes, checks)
-
-    def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
-        return self.inner.watch(prefix, since)
-
-    async def revision(self) -> int:
-        return await self.inner.revision()
-
-    def local_revision(self) -> int | None:
-        return self.inner.local_revision()
-
-    async def oldest(self) -> int:
-        return await self.inner.oldest()
-
-    async def compact(self, before: int) -> None:
-        await self.inner.compact(before)
-
-    async def purge_deleted(self) -> None:
-        await self.inner.purge_deleted()
-
-    async def check_writable(self) -> None:
-        await self.inner.check_writable()
-
-    async def close(self) -> None:
-        await self.inner.close()
+        self.commits.append((writes, preconditions))
+        return await self.inner.commit(writes, preconditions)
 
 
 class World:

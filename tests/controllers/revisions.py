@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import orjson
 
 from fairlead.core.objects import Object
 from fairlead.storage import contract
 from fairlead.storage.contract import Precondition, Store
+from fairlead.storage.wrapper import StoreWrapper
 from tests.admission.world import World
 from tests.controllers.connected_world import FakeReach
 from tests.far_side.kube import KubeApi
@@ -16,22 +16,19 @@ from tests.far_side.kube import KubeApi
 Judge = Callable[[Object], None]
 
 
-class Revisions:
+class Revisions(StoreWrapper):
     """A store that shows each new state of the objects of a plural to a judge, right after it is stored."""
 
     def __init__(self, inner: Store, plural: str, judge: Judge) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._plural = plural
         self._judge = judge
         self.seen: list[Object] = []
         self.faults: list[Exception] = []
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def commit(self, changes: Sequence[contract.Write], checks: Sequence[Precondition] = ()) -> int:
-        revision = await self._inner.commit(changes, checks)
-        for change in changes:
+    async def commit(self, writes: Sequence[contract.Write], preconditions: Sequence[Precondition] = ()) -> int:
+        revision = await self.inner.commit(writes, preconditions)
+        for change in writes:
             if change.key[1] == self._plural and change.value is not None:
                 self._look(orjson.loads(change.value))
         return revision
@@ -46,7 +43,7 @@ class Revisions:
 
 def record_revisions(world: World, plural: str, judge: Judge) -> Revisions:
     made = Revisions(world.store.inner, plural, judge)
-    world.store.inner = made  # it hands on whatever else a store does
+    world.store.inner = made
     return made
 
 
