@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fairlead.agent.config_cache import AgentConfig
 from fairlead.authn.direct_tokens import MAX_SKEW_SECONDS, Claims, InvalidToken, cluster_audience, verify
 from fairlead.authn.principals import implicit_groups
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.clock import Clock
 from fairlead.core.cluster_identity import cluster_groups
 from fairlead.core.scope import ANY, Scope
@@ -42,12 +43,13 @@ class DirectTokenAuthenticator:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._config: AgentConfig | None = None
-        self._cache: dict[bytes, TokenIdentity] = {}
+        self._cache: BoundedCache[bytes, TokenIdentity] = BoundedCache(TOKEN_CACHE_SIZE)
 
     def authenticate(self, token: str, config: AgentConfig) -> TokenIdentity:
         """Raises InvalidToken. Its message is for the log, and contains no part of the token."""
-        if config is not self._config or len(self._cache) >= TOKEN_CACHE_SIZE:
-            self._config, self._cache = config, {}
+        if config is not self._config:
+            self._config = config
+            self._cache.clear()
         digest = hashlib.sha256(token.encode()).digest()
         identity = self._cache.get(digest)
         now = self._clock.now()

@@ -49,7 +49,7 @@ from fairlead.server.audit.log_file import STANDARD_OUTPUT, LogRetention, Rotati
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import DEFAULT_POLICY, load_policy
 from fairlead.server.audit.stage import AuditStages
-from fairlead.server.auth.impersonation import Impersonation, ImpersonationCache
+from fairlead.server.auth.impersonation import Impersonation, new_impersonation_cache
 from fairlead.server.auth.login import LOGIN_ENDPOINT, LoginHandlers
 from fairlead.server.auth.stages import AuthorizeStage, Identify, build_authentication_stage, build_identify
 from fairlead.server.discovery.documents import build_documents, platform_documents
@@ -226,7 +226,7 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
 
 def _build_identify(settings: Settings, registry: Registry, auth: Auth) -> Identify:
     permissions = auth.authorizer
-    cache = Derived(registry.view, (permissions.generation,), ImpersonationCache)
+    cache = Derived(registry.view, (permissions.generation,), new_impersonation_cache)
     impersonation = Impersonation(permissions.authorize, auth.principals.find_user, auth.is_admin_user, cache.get)
     return build_identify(auth.authenticators, impersonation, ClusterIdentityMapper(settings.identity_prefix))
 

@@ -16,6 +16,7 @@ from functools import cached_property
 
 from fairlead.authn.credentials import INVALID_TOKEN, MAX_HEADER_BYTES, bearer_token
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call
 from fairlead.core.clock import Clock, parse_rfc3339
 from fairlead.core.errors import Unauthorized
@@ -186,7 +187,7 @@ class AccessKeyAuthenticator:
         self._by_digest: dict[str, dict[str, Credential]] = {}
         # Tokens that were authenticated since a key or a principal changed last. The keys of the cache are keyed hashes
         # with a secret of this process, so that the timing of a lookup reveals nothing about a token.
-        self._token_cache = Derived(keys.view, (keys.refresh, principals.generation), dict[bytes, User])
+        self._token_cache = Derived(keys.view, (keys.refresh, principals.generation), _new_token_cache)
         secret = secrets.token_bytes(KEY_BYTES)
         self._token_hash = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"token")
         self._header_hash = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"header")
@@ -221,10 +222,7 @@ class AccessKeyAuthenticator:
         if not fits or user is None:
             raise Unauthorized(INVALID_TOKEN)
         if credential.never_expires:
-            cache = self._token_cache.get()
-            if len(cache) >= TOKEN_CACHE_SIZE:
-                cache.clear()
-            cache[cache_key] = user
+            self._token_cache.get()[cache_key] = user
         return user
 
     def user_of_key(self, key: str) -> User | None:
@@ -288,6 +286,10 @@ class AccessKeyAuthenticator:
         if is_account_key(key):
             return self._principals.service_account(subject, account_uid(key))
         return User(subject, AUTHENTICATED_GROUPS) if subject else None
+
+
+def _new_token_cache() -> BoundedCache[bytes, User]:
+    return BoundedCache(TOKEN_CACHE_SIZE)
 
 
 def _keyed_hash(state: "hashlib.blake2b", text: str) -> bytes:

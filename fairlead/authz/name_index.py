@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.concurrency import iter_slices
 from fairlead.core.user import TEAM_GROUP_PREFIX, USER_GROUP_PREFIX, User
 from fairlead.storage.view.fan_out import Transition, Watcher
@@ -25,7 +26,7 @@ NAME_CACHE_SIZE = 4096
 MatchingNames = tuple[frozenset[str], frozenset[str]]
 """The names in an object that match a user: user names, and team names."""
 
-_name_cache: dict[int, tuple[tuple[str, ...], MatchingNames]] = {}
+_name_cache: BoundedCache[int, tuple[tuple[str, ...], MatchingNames]] = BoundedCache(NAME_CACHE_SIZE)
 """By `id` of the group tuple. The tuple is stored, too, so that its id cannot be reused while it is in the cache."""
 
 
@@ -34,8 +35,6 @@ def matching_names(user: User) -> MatchingNames:
     cached = _name_cache.get(id(user.groups))
     if cached is not None:
         return cached[1]
-    if len(_name_cache) >= NAME_CACHE_SIZE:
-        _name_cache.clear()
     users = frozenset(
         each.removeprefix(USER_GROUP_PREFIX) for each in user.groups if each.startswith(USER_GROUP_PREFIX)
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import orjson
 
 from fairlead.authz.binding_index import BindingIndex, SubjectIndexes
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -30,7 +31,7 @@ MAX_UNCACHED_ROLES = 8
 """Up to this many roles are evaluated one by one, without a cache."""
 DECISION_CACHE_SIZE = 256
 SUBJECT_CACHE_SIZE = 4_096
-"""Maximum number of cached subjects; the oldest is evicted first."""
+"""Maximum number of cached subjects."""
 NAMESPACE_CACHE_SIZE = 1_000
 """Maximum number of namespaces for which the grants of a subject are cached."""
 
@@ -60,15 +61,16 @@ class RoleRules:
     verb and a resource is cached, since a filtered list evaluates it for each object.
     """
 
-    __slots__ = ("_allowed_names", "_by_resource", "_cached_names", "_path_rules", "_paths_by_verb", "rules")
+    __slots__ = ("_allowed_names", "_by_resource", "_path_rules", "_paths_by_verb", "rules")
 
     def __init__(self, rules: Sequence[Object]) -> None:
         self.rules = rules
         self._by_resource: dict[str, list[_ResourceRule]] = {}
         self._path_rules = [rule for rule in rules if rule.get("nonResourceURLs")]
-        self._allowed_names: dict[tuple[str, ...], AllowedNames] = {}
-        self._paths_by_verb: dict[str, tuple[frozenset[str], list[str]]] = {}
-        self._cached_names = 0
+        self._allowed_names: BoundedCache[tuple[str, ...], AllowedNames] = BoundedCache(
+            RULE_CACHE_SIZE, MAX_CACHED_NAMES, _count_names
+        )
+        self._paths_by_verb: BoundedCache[str, tuple[frozenset[str], list[str]]] = BoundedCache(RULE_CACHE_SIZE)
         for rule in rules:
             compiled = _ResourceRule(
                 _field_set(rule, "verbs"), _field_set(rule, "apiGroups"), _field_set(rule, "resourceNames")
@@ -89,13 +91,8 @@ class RoleRules:
         try:
             return self._allowed_names[key]
         except KeyError:
-            names = self._union_names(target, patterns)
-        self._cached_names += len(names or ()) + 1
-        if self._cached_names > MAX_CACHED_NAMES or len(self._allowed_names) >= RULE_CACHE_SIZE:
-            self._allowed_names.clear()
-            self._cached_names = len(names or ()) + 1
-        self._allowed_names[key] = names
-        return names
+            names = self._allowed_names[key] = self._union_names(target, patterns)
+            return names
 
     def _union_names(self, target: RequestInfo, patterns: Sequence[str]) -> AllowedNames:
         found = []
@@ -109,8 +106,6 @@ class RoleRules:
 
     def _allows_path(self, target: RequestInfo) -> bool:
         if target.verb not in self._paths_by_verb:
-            if len(self._paths_by_verb) >= RULE_CACHE_SIZE:
-                self._paths_by_verb.clear()
             self._paths_by_verb[target.verb] = _allowed_paths(self._path_rules, target.verb)
         paths, beginnings = self._paths_by_verb[target.verb]
         return target.path in paths or starts_with_any(target.path, beginnings)
@@ -124,6 +119,10 @@ def resource_patterns(target: RequestInfo) -> tuple[str, ...]:
     if target.subresource:
         return (f"{target.resource}/{target.subresource}", ANY, f"{ANY}/{target.subresource}")
     return (target.resource, ANY) if target.is_resource else ()
+
+
+def _count_names(names: AllowedNames) -> int:
+    return len(names or ())
 
 
 def _allowed_paths(rules: Iterable[Object], verb: str) -> tuple[frozenset[str], list[str]]:
@@ -157,18 +156,27 @@ class Grant:
         return self._decision
 
 
+_NamedDecisions = tuple[dict[str, Decision], Decision | None]
+"""The decisions by object name, and the decision for all other names."""
+
+
+def _count_decisions(decisions: _NamedDecisions) -> int:
+    return len(decisions[0])
+
+
 class Grants:
     """The roles that a subject has in one namespace, or cluster-wide. The first one that allows a request decides.
 
     If there are many, the decision is cached by object name, since a filtered list evaluates it for each object.
     """
 
-    __slots__ = ("_cached_names", "_decisions", "grants")
+    __slots__ = ("_decisions", "grants")
 
     def __init__(self) -> None:
         self.grants: list[Grant] = []
-        self._decisions: dict[tuple[str, ...], tuple[dict[str, Decision], Decision | None]] = {}
-        self._cached_names = 0
+        self._decisions: BoundedCache[tuple[str, ...], _NamedDecisions] = BoundedCache(
+            DECISION_CACHE_SIZE, MAX_CACHED_NAMES, _count_decisions
+        )
 
     def decide(self, target: RequestInfo, patterns: tuple[str, ...]) -> Decision | None:
         if not patterns or len(self.grants) <= MAX_UNCACHED_ROLES:
@@ -179,18 +187,10 @@ class Grants:
         key = (target.verb, target.group, *patterns)
         found = self._decisions.get(key)
         if found is None:
-            found = self._decisions_by_name(target, patterns)
-            self._cached_names += len(found[0]) + 1
-            if self._cached_names > MAX_CACHED_NAMES or len(self._decisions) >= DECISION_CACHE_SIZE:
-                self._decisions.clear()
-                self._cached_names = len(found[0]) + 1
-            self._decisions[key] = found
+            found = self._decisions[key] = self._decisions_by_name(target, patterns)
         return found[0].get(target.name) or found[1]
 
-    def _decisions_by_name(
-        self, target: RequestInfo, patterns: tuple[str, ...]
-    ) -> tuple[dict[str, Decision], Decision | None]:
-        """The decisions by object name, and the decision for all other names."""
+    def _decisions_by_name(self, target: RequestInfo, patterns: tuple[str, ...]) -> _NamedDecisions:
         by_name: dict[str, Decision] = {}
         for grant in self.grants:
             names = grant.role_rules.allowed_names(target, patterns)
@@ -270,7 +270,9 @@ class _RbacSnapshot:
         self._roles = {"Role": roles, "ClusterRole": cluster_roles}
         self._bindings = (cluster_role_bindings, role_bindings)
         self._role_rules: dict[tuple[str, str, str], RoleRules] = {}
-        self._grants_by_subject: dict[tuple[str, tuple[str, ...]], GrantsByNamespace] = {}
+        self._grants_by_subject: BoundedCache[tuple[str, tuple[str, ...]], GrantsByNamespace] = BoundedCache(
+            SUBJECT_CACHE_SIZE
+        )
         self._binding_index = BindingIndex()
 
     def update(self) -> "_RbacSnapshot":
@@ -288,8 +290,6 @@ class _RbacSnapshot:
         identity = (user.name, user.groups)
         held = self._grants_by_subject.get(identity)
         if held is None:
-            if len(self._grants_by_subject) >= SUBJECT_CACHE_SIZE:
-                del self._grants_by_subject[next(iter(self._grants_by_subject))]
             held = self._grants_by_subject[identity] = GrantsByNamespace(
                 self._binding_index, self._binding_index.find_for_user(user), self.role_rules
             )
@@ -320,7 +320,7 @@ class GrantsByNamespace:
         self._binding_index = binding_index
         self._found = found
         self._role_rules = role_rules
-        self._grants: dict[str, Grants] = {}
+        self._grants: BoundedCache[str, Grants] = BoundedCache(NAMESPACE_CACHE_SIZE)
 
     def grants_in(self, namespace: str) -> Grants:
         """The grants in a namespace; an empty one means cluster-wide."""
@@ -328,9 +328,7 @@ class GrantsByNamespace:
         if grants is None:
             if not any(namespace in filed for filed in self._found):
                 return _NO_GRANTS
-            grants = self._resolve(namespace)
-            if len(self._grants) < NAMESPACE_CACHE_SIZE:
-                self._grants[namespace] = grants
+            grants = self._grants[namespace] = self._resolve(namespace)
         return grants
 
     def _resolve(self, namespace: str) -> Grants:

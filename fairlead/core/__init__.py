@@ -7,6 +7,7 @@ objects.py, clock.py   JSON objects, timestamps
 json.py, yaml/         decoding and encoding of bodies; body_errors.py: their errors and limits
 protobuf_wire.py       the wire format of protobuf
 validators.py          checks of addresses, URLs and names
+bounded_cache.py       a dict of bounded size
 concurrency.py         thread pools with fair queueing, slicing of work on the event loop
 files.py               private, atomically written files; folder_security.py: ownership and permissions
 crypto/                certificates, encryption at rest, token signing

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from fairlead.authz.scope.names import CLUSTER, SELF_REVIEWS, SPACE, VIRTUAL_CLUSTER, is_discovery_path
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
@@ -117,7 +118,7 @@ class GatewayHandler:
         self._namespace_prefix = namespace_prefix
         self._upstreams = upstreams
         self._names = names
-        self._space_cache: dict[tuple[str, str], tuple[int, NamespaceScope]] = {}
+        self._space_cache: BoundedCache[tuple[str, str], tuple[int, NamespaceScope]] = BoundedCache(SPACE_CACHE_SIZE)
 
     async def __call__(self, call: Call) -> Reply:
         """Forwards an authorized call whose request info has a `gateway`."""
@@ -159,8 +160,6 @@ class GatewayHandler:
         if cached is not None and cached[0] == entry.revision:
             return cached[1]
         space = _namespace_scope(decode(entry), self._title(gateway))
-        if len(self._space_cache) >= SPACE_CACHE_SIZE:
-            self._space_cache.clear()
         self._space_cache[key] = entry.revision, space
         return space
 

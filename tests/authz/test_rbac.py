@@ -186,7 +186,7 @@ def test_no_more_identities_are_kept_than_agreed(monkeypatch: pytest.MonkeyPatch
     for number in range(10):
         assert rbac(User("bob", (f"g{number}",)), asked("get", "apps"))
         assert not rbac(User(f"eve{number}"), asked("get", "apps"))
-    assert len(rbac._snapshot.get()._grants_by_subject) == 3
+        assert len(rbac._snapshot.get()._grants_by_subject) <= 3
 
 
 async def test_rights_follow_the_objects(world: World) -> None:

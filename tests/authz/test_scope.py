@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fairlead.authz.scope import authorizer as module
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.scope import Scope, ScopeRole, ScopeRule
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
@@ -218,7 +219,7 @@ def test_equal_scopes_that_are_not_the_same_are_decided_alike() -> None:
 
 
 def test_kept_scopes_stay_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COMPILED_CACHE_SIZE", 4)
+    monkeypatch.setattr(module, "_compiled_cache", BoundedCache(4))
     scopes = [Scope(projects=(f"x{number}",)) for number in range(20)]
     for number, scope in enumerate(scopes):
         assert inside(scope, core("get", "secrets", f"p-x{number}", "x"))

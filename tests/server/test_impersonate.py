@@ -9,7 +9,7 @@ from fairlead.core.errors import BadRequest, Forbidden
 from fairlead.core.scope import Scope
 from fairlead.core.user import AUTHENTICATED, User
 from fairlead.server.auth import impersonation
-from fairlead.server.auth.impersonation import Impersonation, ImpersonationCache
+from fairlead.server.auth.impersonation import Impersonation, new_impersonation_cache
 from tests.authn.calls import ADMIN, call
 
 ALICE = User("alice", (AUTHENTICATED,), key="alice-key")
@@ -165,7 +165,7 @@ def test_rights_are_of_whom_one_acts_as_and_the_key_is_left_behind() -> None:
 
 def test_what_was_allowed_is_kept_until_something_changes() -> None:
     asked: list[RequestInfo] = []
-    cache, allowed = ImpersonationCache(), True
+    cache, allowed = new_impersonation_cache(), True
 
     def decide(user: User, target: RequestInfo) -> Decision:
         asked.append(target)
@@ -178,7 +178,7 @@ def test_what_was_allowed_is_kept_until_something_changes() -> None:
     assert acts(john, ALICE).name == "john" and len(asked) == 2, "another header is another question"
     other = User("alice", ALICE.groups, key="another-key")
     assert acts(jane, other).impersonator is other and len(asked) == 3, "and so is another asker"
-    cache, allowed = ImpersonationCache(), False
+    cache, allowed = new_impersonation_cache(), False
     for again in (jane, john):
         with pytest.raises(Forbidden):
             acts(again, ALICE)
@@ -186,7 +186,7 @@ def test_what_was_allowed_is_kept_until_something_changes() -> None:
 
 
 def test_a_refusal_is_not_kept() -> None:
-    cache, allowed = ImpersonationCache(), False
+    cache, allowed = new_impersonation_cache(), False
     acts = Impersonation(lambda user, target: Decision(allowed), KNOWN.get, ADMINISTRATORS.__contains__, lambda: cache)
     jane = call(headers={"impersonate-user": "jane"})
     with pytest.raises(Forbidden):
@@ -197,7 +197,7 @@ def test_a_refusal_is_not_kept() -> None:
 
 def test_what_is_kept_of_impersonation_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(impersonation, "IMPERSONATION_CACHE_SIZE", 3)
-    cache = ImpersonationCache()
+    cache = new_impersonation_cache()
     acts = Impersonation(lambda user, target: Decision(True), KNOWN.get, ADMINISTRATORS.__contains__, lambda: cache)
     for number in range(10):
         acts(call(headers={"impersonate-user": f"user-{number}"}), ALICE)

@@ -23,6 +23,7 @@ from fairlead.authz.scope.compiled import (
     is_review,
 )
 from fairlead.authz.scope.names import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER, ScopeNaming
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import NAMESPACE_RESOURCE, Decision, RequestInfo
 from fairlead.core.errors import qualified_resource
 from fairlead.core.scope import ANY, CLI_FIELD, Scope
@@ -38,7 +39,9 @@ MAX_NAMED_ENTRIES = 10
 COMPILED_CACHE_SIZE = 8192
 """Maximum number of cached compiled scopes."""
 
-_compiled_cache: dict[tuple[int, int], tuple[weakref.ref[Scope], ScopeNaming, CompiledScope]] = {}
+_CompiledCache = BoundedCache[tuple[int, int], tuple[weakref.ref[Scope], ScopeNaming, CompiledScope]]
+
+_compiled_cache: _CompiledCache = BoundedCache(COMPILED_CACHE_SIZE)
 """By `id`. Weak references remove entries with their scope: each write of a key creates a new Scope object."""
 
 _GATEWAY_NOUNS = {SPACE: "space", VIRTUAL_CLUSTER: "virtual cluster"}
@@ -113,8 +116,6 @@ def _compiled_scope(scope: Scope, naming: ScopeNaming) -> CompiledScope:
     cached = _compiled_cache.get(cache_key)
     if cached is not None and cached[0]() is scope:
         return cached[2]
-    if len(_compiled_cache) >= COMPILED_CACHE_SIZE:
-        _compiled_cache.clear()
     boundary = CompiledScope(scope, naming)
 
     def forget(reference: weakref.ref[Scope]) -> None:

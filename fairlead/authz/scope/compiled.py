@@ -13,6 +13,7 @@ from fairlead.authz.scope.matching import applies_to_gateway, applies_to_root, c
 from fairlead.authz.scope.names import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER, ScopeNaming, is_basic_request
 from fairlead.authz.scope.path_patterns import is_unambiguous
 from fairlead.authz.scope.rule_index import RuleIndex
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
 from fairlead.core.scope import ANY, Scope
 from fairlead.core.user import User
@@ -71,7 +72,7 @@ class CompiledScope:
         self._rules_by_root = {
             root: RuleIndex(rule for rule in self._rules if applies_to_root(rule, root)) for root in (MANAGEMENT, "")
         }
-        self._rules_by_gateway: dict[tuple[str, str, str], RuleIndex] = {}
+        self._rules_by_gateway: BoundedCache[tuple[str, str, str], RuleIndex] = BoundedCache(GATEWAY_CACHE_SIZE)
         self._kind_rules = self._build_kind_rules(naming.api_group)
 
     def _build_kind_rules(self, group: str) -> dict[tuple[str, str], KindRule]:
@@ -201,8 +202,6 @@ class CompiledScope:
         key = gateway.root, gateway.namespace, gateway.name
         rules = self._rules_by_gateway.get(key)
         if rules is None:
-            if len(self._rules_by_gateway) >= GATEWAY_CACHE_SIZE:
-                self._rules_by_gateway.clear()
             rules = RuleIndex(rule for rule in self._rules if applies_to_gateway(rule, gateway))
             self._rules_by_gateway[key] = rules
         return rules

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from fairlead.authz.name_index import RectangleIndex
 from fairlead.authz.scope.matching import AllowedValues, CompiledRule, ResourcePattern, resource_patterns
 from fairlead.authz.scope.path_patterns import PathPatterns, strip_trailing_slash
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import RequestInfo
 
 EXTENT_CACHE_SIZE, MAX_CACHED_NAMES = 256, 100_000
@@ -24,9 +25,10 @@ class RuleIndex:
         self._rules = tuple(rules)
         self._by_resource: dict[ResourcePattern, list[CompiledRule]] = {}
         self._any_resource_rules: list[CompiledRule] = []
-        self._extents: dict[tuple[str, ...], _Extent] = {}
-        self._patterns: dict[str, PathPatterns | None] = {}
-        self._cached_names = 0
+        self._extents: BoundedCache[tuple[str, ...], _Extent] = BoundedCache(
+            EXTENT_CACHE_SIZE, MAX_CACHED_NAMES, lambda extent: extent.weight
+        )
+        self._patterns: BoundedCache[str, PathPatterns | None] = BoundedCache(EXTENT_CACHE_SIZE)
         for rule in self._rules:
             if rule.paths:
                 continue
@@ -60,8 +62,6 @@ class RuleIndex:
     def _allows_path(self, target: RequestInfo) -> bool:
         patterns = self._patterns.get(target.verb)
         if patterns is None and target.verb not in self._patterns:
-            if len(self._patterns) >= EXTENT_CACHE_SIZE:
-                self._patterns.clear()
             patterns = self._patterns[target.verb] = self._build_patterns(target.verb)
         return patterns is None or patterns.matches(strip_trailing_slash(target.path))
 
@@ -76,12 +76,7 @@ class RuleIndex:
         key = target.verb, target.group, target.resource, target.subresource
         extent = self._extents.get(key)
         if extent is None:
-            extent = _Extent(self._rectangles(target))
-            self._cached_names += extent.weight
-            if self._cached_names > MAX_CACHED_NAMES or len(self._extents) >= EXTENT_CACHE_SIZE:
-                self._extents.clear()
-                self._cached_names = extent.weight
-            self._extents[key] = extent
+            extent = self._extents[key] = _Extent(self._rectangles(target))
         return extent
 
     def _rectangles(self, target: RequestInfo) -> Iterable[tuple[AllowedValues, AllowedValues]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.objects import Object
 from fairlead.registry.kind import Kind
 from fairlead.registry.patching.field_set import canonical_json
@@ -31,6 +32,10 @@ class FieldPlan(NamedTuple):
     """The fields, owned or not, that are merged instead of replaced by apply."""
 
 
+def _new_plan_cache() -> BoundedCache[tuple[str, ...], FieldPlan]:
+    return BoundedCache(PLAN_CACHE_SIZE)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeSchema:
     """How one part of an object is owned and merged."""
@@ -42,7 +47,7 @@ class MergeSchema:
     """For a set or map list, the fields that identify an entry (empty for a set); None for everything else."""
     defaults: Object = field(default_factory=dict)
     """Default values of `keys`, which entries may omit."""
-    _plans: dict[tuple[str, ...], FieldPlan | None] = field(default_factory=dict)
+    _plans: BoundedCache[tuple[str, ...], FieldPlan] = field(default_factory=_new_plan_cache)
 
     def field_plan(self, value: Object) -> FieldPlan | None:
         """The plan for the fields of `value`; None if one of them is not declared.
@@ -61,8 +66,6 @@ class MergeSchema:
     def _build_plan(self, names: tuple[str, ...]) -> FieldPlan | None:
         if not self.fields.keys() >= set(names):
             return None
-        if len(self._plans) >= PLAN_CACHE_SIZE:
-            self._plans.clear()
         owned = tuple([(name, "f:" + name, self.fields[name]) for name in names if self.fields[name] is not UNOWNED])
         nested = tuple([each for each in owned if each[2] is not ATOMIC])
         merging = tuple([(name, self.fields[name]) for name in names if self.fields[name] is not ATOMIC])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, Call, Reply, RequestInfo
 from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed
@@ -48,7 +49,7 @@ class Router:
 
     def __init__(self, config: RouteConfig) -> None:
         self._config = config
-        self._collections: dict[str, tuple[str, str, str, str]] = {}
+        self._collections: BoundedCache[str, tuple[str, str, str, str]] = BoundedCache(COLLECTION_CACHE_SIZE)
 
     def __call__(self, method: str, path: str, query: Mapping[str, list[str]]) -> RequestInfo:
         parent, _, name = (path, "", "") if method == "POST" else path.rpartition("/")
@@ -74,8 +75,6 @@ class Router:
         is_collection = target.root == MANAGEMENT and target.resource and not target.name and not target.subresource
         if not is_collection or target.resource == "namespaces" or path.endswith("/"):
             return None
-        if len(self._collections) >= COLLECTION_CACHE_SIZE:
-            self._collections.clear()
         collection = target.group, target.version, target.resource, target.namespace
         self._collections[path] = collection
         return collection

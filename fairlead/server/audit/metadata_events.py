@@ -13,6 +13,7 @@ import msgspec
 import orjson
 from msgspec import Struct
 
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, RequestInfo
 from fairlead.core.clock import micro_timestamp
 from fairlead.core.user import User
@@ -35,7 +36,7 @@ USER_CACHE_SIZE = 4_096
 MAX_CACHED_TEXT_LENGTH = 512
 """Clients choose paths and user agents. Longer ones are not cached, so that they cannot fill the memory."""
 
-_user_cache: dict[int, tuple[User, str, str]] = {}
+_user_cache: BoundedCache[int, tuple[User, str, str]] = BoundedCache(USER_CACHE_SIZE)
 """By `id()`. The entry holds the user itself, so that its id cannot be reused while it is cached."""
 
 
@@ -112,8 +113,6 @@ def _user_json(user: User) -> tuple[str, str]:
     if user.impersonator is not None:
         acted_as = f',"impersonatedUser":{orjson.dumps(describe_user(user)).decode()}'
     who = orjson.dumps(describe_user(requester)).decode()
-    if len(_user_cache) >= USER_CACHE_SIZE:
-        _user_cache.clear()
     _user_cache[id(user)] = user, who, acted_as
     return who, acted_as
 

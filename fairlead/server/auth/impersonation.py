@@ -11,6 +11,7 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 from fairlead.authz.authorizer import forbidden_error
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, Authorize, Call, Headers, RequestInfo
 from fairlead.core.cluster_identity import Extra, merge_extra
 from fairlead.core.errors import BadRequest, Forbidden
@@ -32,11 +33,15 @@ IsAdmin = Callable[[str], bool]
 """Whether the user of that name is in a built-in admin group, even if the user is disabled."""
 ImpersonationHeaders = tuple[tuple[str, tuple[str, ...]], ...]
 """The `Impersonate-*` headers with their values."""
-ImpersonationCache = dict[tuple[int, ImpersonationHeaders], tuple[User, User]]
+ImpersonationCache = BoundedCache[tuple[int, ImpersonationHeaders], tuple[User, User]]
 """The requester and the impersonated user, by the `id()` of the requester and the headers."""
 
 IMPERSONATION_CACHE_SIZE, MAX_CACHED_HEADERS_LENGTH = 1_024, 2_048
 """Number of cached results, and the maximum length of the headers of a cached one."""
+
+
+def new_impersonation_cache() -> ImpersonationCache:
+    return BoundedCache(IMPERSONATION_CACHE_SIZE)
 
 
 def has_impersonation_headers(headers: Headers) -> bool:
@@ -55,7 +60,7 @@ class Impersonation:
         decide: Authorize,
         find_user: FindUser,
         is_admin: IsAdmin,
-        current_cache: Callable[[], ImpersonationCache] = dict,
+        current_cache: Callable[[], ImpersonationCache] = new_impersonation_cache,
     ) -> None:
         self._decide = decide
         self._find_user = find_user
@@ -73,8 +78,6 @@ class Impersonation:
             return cached[1]
         user = self._authorize_impersonation(call, requester)
         if _headers_length(key[1]) <= MAX_CACHED_HEADERS_LENGTH:
-            if len(cache) >= IMPERSONATION_CACHE_SIZE:
-                cache.clear()
             cache[key] = requester, user
         return user
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Decision
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
@@ -114,7 +115,7 @@ def test_whatever_is_sent_is_told_alike(name: str, agent: str, who: str) -> None
 
 
 def test_what_is_kept_of_users_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_events, "USER_CACHE_SIZE", 3)
+    monkeypatch.setattr(metadata_events, "_user_cache", BoundedCache(3))
     users = [User(f"user-{number}") for number in range(10)]
     for user in users:
         assert f'"username":"{user.name}"'.encode() in assert_same(asked(APPS, user=user))

@@ -1,0 +1,63 @@
+"""The bounds of a cache, and that it is a dict in every other respect."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.core.bounded_cache import BoundedCache
+
+
+def test_what_was_stored_is_found() -> None:
+    cache: BoundedCache[str, int | None] = BoundedCache(2)
+    cache["a"], cache["none"] = 1, None
+    assert cache.get("a") == cache["a"] == 1
+    assert cache["none"] is None and "none" in cache
+    assert cache.get("b") is None and "b" not in cache
+    with pytest.raises(KeyError):
+        cache["b"]
+
+
+def test_all_entries_are_dropped_for_one_that_would_be_too_many() -> None:
+    cache: BoundedCache[str, int] = BoundedCache(2)
+    cache["a"], cache["b"] = 1, 2
+    assert cache == {"a": 1, "b": 2}
+    cache["c"] = 3
+    assert cache == {"c": 3}
+
+
+def test_a_new_value_of_a_known_key_drops_nothing() -> None:
+    cache: BoundedCache[str, int] = BoundedCache(2)
+    cache["a"], cache["b"] = 1, 2
+    cache["a"] = 3
+    assert cache == {"a": 3, "b": 2}
+
+
+def test_entries_are_dropped_if_they_would_weigh_too_much_together() -> None:
+    cache: BoundedCache[str, str] = BoundedCache(10, 5, len)
+    cache["a"], cache["b"] = "123", "12"
+    assert len(cache) == 2
+    cache["c"] = "1"
+    assert cache == {"c": "1"}
+    cache["d"] = "1234"
+    assert len(cache) == 2, "what was dropped weighs nothing"
+
+
+def test_a_value_that_is_too_heavy_alone_is_kept_until_the_next_one() -> None:
+    cache: BoundedCache[str, str] = BoundedCache(10, 5, len)
+    cache["a"] = "1"
+    cache["heavy"] = "1234567"
+    assert cache == {"heavy": "1234567"}
+    cache["b"] = ""
+    assert cache == {"b": ""}
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.text(max_size=8))), st.integers(1, 5), st.integers(0, 20))
+def test_no_sequence_of_writes_exceeds_the_bounds(
+    writes: list[tuple[int, str]], max_entries: int, max_weight: int
+) -> None:
+    cache: BoundedCache[int, str] = BoundedCache(max_entries, max_weight, len)
+    for key, value in writes:
+        cache[key] = value
+        assert cache[key] == value
+        assert len(cache) <= max_entries
+        assert sum(map(len, cache.values())) <= max_weight or len(cache) == 1
