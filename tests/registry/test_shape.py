@@ -74,6 +74,13 @@ def test_names_that_anybody_may_make_up_are_not_remembered() -> None:
     assert not shape.fields["spec"]._plans
 
 
+def test_a_schema_with_unowned_fields_does_not_share_plans_with_the_one_it_was_made_from() -> None:
+    meta = {"labels": {"a": "1"}, "finalizers": ["x"]}
+    without_labels = build_merge_schema(SCHEMA, ["metadata.labels"]).fields["metadata"]
+    plans = [each.field_plan(meta) for each in (without_labels, build_merge_schema(SCHEMA).fields["metadata"])]
+    assert [[name for name, _, _ in plan.owned] for plan in plans if plan] == [["finalizers"], ["labels", "finalizers"]]
+
+
 def test_no_more_than_some_choices_of_names_are_remembered() -> None:
     fields = [f"f{number}" for number in range(PLAN_CACHE_SIZE + 10)]
     shape = build_merge_schema({"type": "object", "properties": dict.fromkeys(fields, words.string())})

@@ -47,7 +47,7 @@ class MergeSchema:
     """For a set or map list, the fields that identify an entry (empty for a set); None for everything else."""
     defaults: Object = field(default_factory=dict)
     """Default values of `keys`, which entries may omit."""
-    _plans: BoundedCache[tuple[str, ...], FieldPlan] = field(default_factory=_new_plan_cache)
+    _plans: BoundedCache[tuple[str, ...], FieldPlan] = field(default_factory=_new_plan_cache, init=False)
 
     def field_plan(self, value: Object) -> FieldPlan | None:
         """The plan for the fields of `value`; None if one of them is not declared.
