@@ -314,7 +314,7 @@ def _health_probes(store: Store, audit: AuditLog | None) -> Mapping[str, HealthC
 
 
 MEBIBYTE = 1024 * 1024
-UNAUTHENTICATED, AGENTS, USERS = "unauthenticated", "agents", "people"
+UNAUTHENTICATED, AGENTS, USERS = "unauthenticated", "agents", "authenticated"
 """The logs, in the order in which their rotated files are deleted when the disk quota is reached."""
 MAX_SIDE_LOG_QUEUE_BYTES = 16 * MEBIBYTE
 """The queue size of the logs other than that of users, in bytes."""

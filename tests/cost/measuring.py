@@ -9,11 +9,11 @@ from pathlib import Path
 
 import httpx
 
-from fairlead.server.http.event_loop_watchdog import MAX_HOLD_SECONDS
+from fairlead.server.http.event_loop_watchdog import MAX_BLOCKED_SECONDS
 from tests.cost.cases import Case
 from tests.live.process import Server
 
-HOLDS, LONGEST = "fairlead_event_loop_hold_seconds", "fairlead_event_loop_hold_max_seconds"
+HOLDS, LONGEST = "fairlead_event_loop_blocked_seconds", "fairlead_event_loop_blocked_max_seconds"
 
 REPEATED = 2
 
@@ -53,7 +53,7 @@ class Meter:
         comes every time, and a page fault or a full round of the garbage collector does not."""
         cost = self._measure_once(case)
         for _ in range(REPEATED if case.is_repeatable else 0):
-            if cost.hold > MAX_HOLD_SECONDS:
+            if cost.hold > MAX_BLOCKED_SECONDS:
                 again = self._measure_once(case)
                 cost = replace(cost, hold=min(cost.hold, again.hold), memory=max(cost.memory, again.memory))
         return cost
@@ -79,7 +79,7 @@ class Meter:
                 counts[float(name.split('"')[1])] = int(float(value))
             elif name == LONGEST:
                 longest = float(value)
-        assert counts, "the server does not tell how long its event loop was held"
+        assert counts, "the server does not tell how long its event loop was blocked"
         return Holds(longest, counts)
 
     def _memory(self, name: str) -> int:

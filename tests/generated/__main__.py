@@ -140,14 +140,14 @@ def _verdict(server: Server, admin: httpx.Client, memory: list[int], state: Tabl
     hold = _longest_hold(admin)
     state["longest hold"] = hold
     if hold > HOLD_LIMIT:
-        held = [line for line in log.splitlines() if "event loop was held" in line]
-        problems.append(f"the event loop was held for {hold:.3f} s: {held[:20]}")
+        held = [line for line in log.splitlines() if "event loop was blocked" in line]
+        problems.append(f"the event loop was blocked for {hold:.3f} s: {held[:20]}")
     return problems
 
 
 def _longest_hold(admin: httpx.Client) -> float:
     text = admin.get("/metrics").text
-    found = re.search(r"^fairlead_event_loop_hold_max_seconds ([0-9.e+-]+)$", text, re.MULTILINE)
+    found = re.search(r"^fairlead_event_loop_blocked_max_seconds ([0-9.e+-]+)$", text, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
 

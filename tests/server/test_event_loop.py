@@ -14,7 +14,7 @@ from fairlead.server.http import event_loop_watchdog
 from fairlead.server.http.event_loop_watchdog import (
     IDLE_TICK_SECONDS,
     LOG_INTERVAL_SECONDS,
-    MAX_HOLD_SECONDS,
+    MAX_BLOCKED_SECONDS,
     TICK_SECONDS,
     Watchdog,
     format_stack,
@@ -39,23 +39,23 @@ def watchdog(clocks: Clocks) -> Watchdog:
 def test_an_idle_loop_is_not_held(clocks: Clocks, watchdog: Watchdog) -> None:
     clocks.wall += TICK_SECONDS
     watchdog.tick()
-    assert watchdog.longest_hold == 0
-    assert watchdog.holds.counts[0] == watchdog.lags.counts[0] == 1
+    assert watchdog.longest_blocked == 0
+    assert watchdog.blocked.counts[0] == watchdog.lags.counts[0] == 1
 
 
 def test_work_that_delays_the_timer_is_a_hold(clocks: Clocks, watchdog: Watchdog) -> None:
     clocks.wall += TICK_SECONDS
     clocks.work(0.2)
     watchdog.tick()
-    assert watchdog.longest_hold == pytest.approx(0.2)
-    assert watchdog.holds.sum == pytest.approx(0.2)
+    assert watchdog.longest_blocked == pytest.approx(0.2)
+    assert watchdog.blocked.sum == pytest.approx(0.2)
 
 
 def test_a_delay_without_processor_time_is_lag_and_no_hold(clocks: Clocks, watchdog: Watchdog) -> None:
     clocks.work(0.001)
     clocks.wall += 3.0
     watchdog.tick()
-    assert watchdog.longest_hold == pytest.approx(0.001)
+    assert watchdog.longest_blocked == pytest.approx(0.001)
     assert watchdog.lags.sum == pytest.approx(3.001 - TICK_SECONDS)
 
 
@@ -63,16 +63,16 @@ def test_work_of_many_small_steps_is_no_hold(clocks: Clocks, watchdog: Watchdog)
     for _ in range(100):
         clocks.work(TICK_SECONDS)
         watchdog.tick()
-    assert watchdog.longest_hold == pytest.approx(0, abs=1e-9)
+    assert watchdog.longest_blocked == pytest.approx(0, abs=1e-9)
 
 
 def test_the_longest_hold_can_be_forgotten(clocks: Clocks, watchdog: Watchdog) -> None:
     clocks.work(0.3)
     watchdog.tick()
-    watchdog.reset_longest_hold()
+    watchdog.reset_longest_blocked()
     clocks.work(TICK_SECONDS + 0.01)
     watchdog.tick()
-    assert watchdog.longest_hold == pytest.approx(0.01)
+    assert watchdog.longest_blocked == pytest.approx(0.01)
 
 
 def test_a_step_of_a_request_counts_whole(clocks: Clocks, watchdog: Watchdog) -> None:
@@ -80,7 +80,7 @@ def test_a_step_of_a_request_counts_whole(clocks: Clocks, watchdog: Watchdog) ->
     clocks.work(TICK_SECONDS + 0.04)
     watchdog.record_step(asked(), TICK_SECONDS + 0.04)
     watchdog.tick()
-    assert watchdog.longest_hold == pytest.approx(TICK_SECONDS + 0.04)
+    assert watchdog.longest_blocked == pytest.approx(TICK_SECONDS + 0.04)
 
 
 def test_a_step_that_waited_for_the_processor_is_no_hold(clocks: Clocks, watchdog: Watchdog) -> None:
@@ -88,17 +88,17 @@ def test_a_step_that_waited_for_the_processor_is_no_hold(clocks: Clocks, watchdo
     clocks.work(0.01)
     watchdog.record_step(asked(), 2.01)
     watchdog.tick()
-    assert watchdog.longest_hold == pytest.approx(0.01)
+    assert watchdog.longest_blocked == pytest.approx(0.01)
 
 
 def test_whoever_reads_the_figures_has_the_last_request_in_them(clocks: Clocks, watchdog: Watchdog) -> None:
     clocks.work(0.03)
     watchdog.record_step(asked(), 0.03)
     list(event_loop_families(watchdog))
-    assert watchdog.longest_hold == pytest.approx(0.03)
-    assert watchdog.holds.sum == pytest.approx(0.03)
+    assert watchdog.longest_blocked == pytest.approx(0.03)
+    assert watchdog.blocked.sum == pytest.approx(0.03)
     watchdog.tick()
-    assert watchdog.holds.sum == pytest.approx(0.03 + 0.03 - TICK_SECONDS)
+    assert watchdog.blocked.sum == pytest.approx(0.03 + 0.03 - TICK_SECONDS)
 
 
 def test_the_log_says_whose_request_it_was(clocks: Clocks, watchdog: Watchdog) -> None:
@@ -107,7 +107,7 @@ def test_the_log_says_whose_request_it_was(clocks: Clocks, watchdog: Watchdog) -
         watchdog.record_step(asked(), 0.5)
         watchdog.tick()
     (line,) = lines
-    assert line["event"] == "the event loop was held"
+    assert line["event"] == "the event loop was blocked"
     assert line["seconds"] == 0.5
     assert (line["method"], line["resource"], line["user"]) == ("POST", "example.com/apps/clone", "mallory")
     assert (line["bytes"], line["audit_id"]) == ("3000000", "an-id")
@@ -126,11 +126,11 @@ def test_background_work_is_not_blamed_on_a_request(clocks: Clocks, watchdog: Wa
 def test_holds_are_logged_once_in_a_while_and_counted_meanwhile(clocks: Clocks, watchdog: Watchdog) -> None:
     with capture_logs() as lines:
         for _ in range(5):
-            clocks.work(TICK_SECONDS + MAX_HOLD_SECONDS + 0.01)
+            clocks.work(TICK_SECONDS + MAX_BLOCKED_SECONDS + 0.01)
             watchdog.tick()
         clocks.wall += LOG_INTERVAL_SECONDS
         watchdog.tick()
-        clocks.work(IDLE_TICK_SECONDS + MAX_HOLD_SECONDS + 0.01)
+        clocks.work(IDLE_TICK_SECONDS + MAX_BLOCKED_SECONDS + 0.01)
         watchdog.tick()
     assert [line["not_logged_before"] for line in lines] == [0, 4]
 
@@ -141,7 +141,7 @@ async def test_a_running_watchdog_sees_what_holds_its_loop() -> None:
     class Telling(Watchdog):
         def tick(self) -> float:
             pause = super().tick()
-            if self.longest_hold > TICK_SECONDS:
+            if self.longest_blocked > TICK_SECONDS:
                 held.set()
             return pause
 
@@ -151,7 +151,7 @@ async def test_a_running_watchdog_sees_what_holds_its_loop() -> None:
         while time.thread_time() < until:
             pass
         await held.wait()
-    assert watchdog.longest_hold <= 2 * IDLE_TICK_SECONDS + 1
+    assert watchdog.longest_blocked <= 2 * IDLE_TICK_SECONDS + 1
 
 
 def test_an_idle_loop_is_seldom_woken(clocks: Clocks, watchdog: Watchdog) -> None:
@@ -159,7 +159,7 @@ def test_an_idle_loop_is_seldom_woken(clocks: Clocks, watchdog: Watchdog) -> Non
     assert watchdog.tick() == IDLE_TICK_SECONDS
     clocks.work(IDLE_TICK_SECONDS)
     assert watchdog.tick() == TICK_SECONDS
-    assert watchdog.longest_hold == pytest.approx(0, abs=1e-9)
+    assert watchdog.longest_blocked == pytest.approx(0, abs=1e-9)
 
 
 class Lines(io.StringIO):

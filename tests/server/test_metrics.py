@@ -306,13 +306,13 @@ async def test_gateways_are_counted_by_sort_and_class_and_never_by_name(requests
     for path, status in answers:
         await ask(requests, call(f"/kubernetes/{path}/api/v1/pods"), Reply(status))
     found = samples(requests, "fairlead_gateway_requests_total")
-    assert {(labels["entrance"], labels["code"]): value for labels, value in found} == {
+    assert {(labels["gateway"], labels["code"]): value for labels, value in found} == {
         ("cluster", "2xx"): 2,
         ("space", "4xx"): 1,
         ("virtualcluster", "other"): 1,
     }
     timed = samples(requests, "fairlead_gateway_request_duration_seconds_count")
-    assert {labels["entrance"]: value for labels, value in timed} == {"cluster": 2, "space": 1, "virtualcluster": 1}
+    assert {labels["gateway"]: value for labels, value in timed} == {"cluster": 2, "space": 1, "virtualcluster": 1}
     assert not list(samples(requests, "apiserver_request_total"))
 
 

@@ -78,7 +78,7 @@ ABORTED_CODE = 0
 UNAUTHENTICATED_CATEGORY, LOGINS_CATEGORY, REJECTED_CATEGORY, READS_CATEGORY, CREDENTIALS_CATEGORY = (
     "unauthenticated",
     "logins",
-    "refused",
+    "rejected",
     "reads",
     "credentials",
 )

@@ -110,7 +110,7 @@ class AuditLog:
             "fairlead_audit_suppressed_total",
             COUNTER,
             "Events over a quota: counted in a summary instead of recorded, or rejected and returned to the agent.",
-            ("sort",),
+            ("category",),
             [((category,), count) for category, count in counted.items()],
         )
         yield single_value(

@@ -23,7 +23,7 @@ from fairlead.server.flow.levels import ANONYMOUS, BULK, INTERACTIVE, SYSTEM, Pr
 from fairlead.server.metrics.exposition import Histogram
 
 PROBES, AGENTS, RUNNERS, USERS, TEAMS, SERVICE_ACCOUNTS, ANONYMOUS_SCHEMA = (
-    *("probes", "agents", "runners", "users", "teams", "service-accounts", "strangers"),
+    *("probes", "agents", "runners", "users", "teams", "service-accounts", "anonymous"),
 )
 """The flow schemas, a fixed set: they are label values of the metrics."""
 

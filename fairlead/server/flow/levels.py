@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fairlead.server.flow.fair_queue import FairQueue, Flow, QueueLimits
 
-EXEMPT, SYSTEM, INTERACTIVE, BULK, ANONYMOUS = "exempt", "system", "interactive", "bulk", "strangers"
+EXEMPT, SYSTEM, INTERACTIVE, BULK, ANONYMOUS = "exempt", "system", "interactive", "bulk", "anonymous"
 
 TOTAL_SEATS = 256
 MAX_CONCURRENT_BULK = 2

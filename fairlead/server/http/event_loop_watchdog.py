@@ -1,15 +1,15 @@
 """Event loop watchdog: measures how long the loop was blocked, and by which request.
 
 All requests, watches and controllers share one event loop. Code that runs without awaiting blocks everything else. Such
-a period is a "hold", and none may last longer than `MAX_HOLD_SECONDS`. The watchdog measures holds in two ways:
+a period must not last longer than `MAX_BLOCKED_SECONDS`. The watchdog measures these periods in two ways:
 
 - A timer fires every `TICK_SECONDS` and measures its own delay. It covers requests and background work, but misses the
-  part of a hold before the timer was due.
+  part of a period before the timer was due.
 - The metrics stage times each step of a request, from one await to the next (`step_timer.py`), and reports the long
-  ones. That is exact, and attributes the hold to a request.
+  ones. That is exact, and attributes the period to a request.
 
-A hold is capped by the CPU time that the loop's thread used in the meantime, because a busy machine delays the timer as
-well. The delay in wall-clock time is a separate metric (lag).
+A period is capped by the CPU time that the loop's thread used in the meantime, because a busy machine delays the timer
+as well. The delay in wall-clock time is a separate metric (lag).
 
 A monitor thread polls the loop twice a second and logs the stack of the loop's thread if the loop is stuck for seconds.
 
@@ -34,13 +34,13 @@ TICK_SECONDS = 0.02
 IDLE_TICK_SECONDS, IDLE_CPU_SECONDS = 0.1, 0.001
 """Interval of the timer after a tick in which the loop used less than `IDLE_CPU_SECONDS`: ten wakeups a second, which
 cost about 0.1 % of a CPU."""
-MAX_HOLD_SECONDS = 0.05
-"""Longer holds are logged."""
+MAX_BLOCKED_SECONDS = 0.05
+"""Longer periods are logged."""
 STUCK_SECONDS = 1.0
 """A loop blocked for longer than this is stuck, and its stack is logged."""
 POLL_SECONDS = 0.5
 LOG_INTERVAL_SECONDS = 10.0
-"""At most one hold is logged in this interval; the others are counted."""
+"""At most one period is logged in this interval; the others are counted."""
 STACK_LOG_INTERVAL_SECONDS = 60.0
 BUCKET_BOUNDS = (
     0.001,
@@ -66,17 +66,18 @@ log = structlog.get_logger(__name__)
 
 
 class Watchdog:
-    """Measures the holds of one event loop. All methods run in the thread of the loop, as `cpu_clock` is per thread."""
+    """Measures how long one event loop is blocked. All methods run in the thread of the loop, as `cpu_clock` is per
+    thread."""
 
     def __init__(
         self, clock: Callable[[], float] = time.perf_counter, cpu_clock: Callable[[], float] = time.thread_time
     ) -> None:
         self._clock = clock
         self._cpu_clock = cpu_clock
-        self.holds = Histogram(BUCKET_BOUNDS)
+        self.blocked = Histogram(BUCKET_BOUNDS)
         self.lags = Histogram(BUCKET_BOUNDS)
-        self.longest_hold = 0.0
-        """In seconds, since the start or since `reset_longest_hold`."""
+        self.longest_blocked = 0.0
+        """In seconds, since the start or since `reset_longest_blocked`."""
         self.last_tick = self._next_tick = clock()
         """When the timer last fired; the monitor thread reads it."""
         self._cpu_at_last_tick = 0.0
@@ -85,9 +86,9 @@ class Watchdog:
         self._last_logged = -LOG_INTERVAL_SECONDS
         self._suppressed = 0
 
-    def reset_longest_hold(self) -> None:
-        """Starts a new period for `longest_hold`."""
-        self.longest_hold = 0.0
+    def reset_longest_blocked(self) -> None:
+        """Starts a new period for `longest_blocked`."""
+        self.longest_blocked = 0.0
 
     def start(self) -> None:
         """Starts measuring."""
@@ -110,27 +111,29 @@ class Watchdog:
         if self._longest_step:
             self._observe(self._clock(), self._longest_step)
 
-    def _observe(self, now: float, hold: float) -> None:
-        self.holds.observe(hold)
-        self.longest_hold = max(self.longest_hold, hold)
-        if hold > MAX_HOLD_SECONDS:
-            self._log_hold(now, hold)
+    def _observe(self, now: float, seconds: float) -> None:
+        self.blocked.observe(seconds)
+        self.longest_blocked = max(self.longest_blocked, seconds)
+        if seconds > MAX_BLOCKED_SECONDS:
+            self._log_blocked(now, seconds)
         self._longest_step, self._longest_step_call = 0.0, None
 
-    def record_step(self, call: Call, seconds: float) -> None:
+    def record_step(self, call: Call, elapsed: float) -> None:
         """Reports one step of a request, in wall-clock seconds. Only the longest since the last tick is recorded."""
-        hold = min(seconds, self._cpu_clock() - self._cpu_at_last_tick)
-        if hold > self._longest_step:
-            self._longest_step, self._longest_step_call = hold, call
+        seconds = min(elapsed, self._cpu_clock() - self._cpu_at_last_tick)
+        if seconds > self._longest_step:
+            self._longest_step, self._longest_step_call = seconds, call
 
-    def _log_hold(self, now: float, hold: float) -> None:
+    def _log_blocked(self, now: float, seconds: float) -> None:
         if now - self._last_logged < LOG_INTERVAL_SECONDS:
             self._suppressed += 1
             return
         # If the tick was delayed much longer than the longest step, something else caused it.
-        call = self._longest_step_call if self._longest_step > hold / 2 else None
+        call = self._longest_step_call if self._longest_step > seconds / 2 else None
         cause = _request_fields(call) if call is not None else {"by": "background work, or many requests at once"}
-        log.warning("the event loop was held", seconds=round(hold, 3), not_logged_before=self._suppressed, **cause)
+        log.warning(
+            "the event loop was blocked", seconds=round(seconds, 3), not_logged_before=self._suppressed, **cause
+        )
         self._last_logged, self._suppressed = now, 0
 
 

@@ -117,13 +117,13 @@ def _gateway_families(requests: RequestMetrics) -> Iterator[MetricFamily]:
         "fairlead_gateway_requests_total",
         COUNTER,
         "Requests through gateways, by gateway type and class of the status code.",
-        ("entrance", "code"),
+        ("gateway", "code"),
         [((GATEWAY_TYPES[root], code), count) for (root, code), count in requests.gateway_counts.items()],
     )
     yield HistogramFamily(
         "fairlead_gateway_request_duration_seconds",
         "Seconds until the response of a cluster starts.",
-        ("entrance",),
+        ("gateway",),
         [((GATEWAY_TYPES[root],), each.copy()) for root, each in requests.gateway_durations.items()],
     )
 
@@ -316,15 +316,15 @@ def _flow_seat_families(control: FlowControl) -> Iterator[MetricFamily]:
 def event_loop_families(watchdog: Watchdog) -> Iterator[MetricFamily]:
     watchdog.flush()
     yield single_histogram(
-        "fairlead_event_loop_hold_seconds",
+        "fairlead_event_loop_blocked_seconds",
         "CPU seconds that the event loop was blocked without a break, up to fifty samples per second.",
-        watchdog.holds,
+        watchdog.blocked,
     )
     yield single_value(
-        "fairlead_event_loop_hold_max_seconds",
+        "fairlead_event_loop_blocked_max_seconds",
         GAUGE,
         "The longest time that the event loop was blocked since the start, in seconds.",
-        watchdog.longest_hold,
+        watchdog.longest_blocked,
     )
     yield single_histogram(
         "fairlead_event_loop_lag_seconds",

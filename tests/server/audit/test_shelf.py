@@ -13,7 +13,7 @@ KILOBYTE = b"x" * 1_000
 
 
 def shelf_in(folder: Path, budget: int, days_min: int = 7, count: int = 0) -> DiskBudget:
-    names = {"unauthenticated": "audit.unauthenticated.log", "people": "audit.log"}
+    names = {"unauthenticated": "audit.unauthenticated.log", "authenticated": "audit.log"}
     logs = {
         log: LogRetention(folder / name, count, 0, compress=False, min_days=days_min) for log, name in names.items()
     }
@@ -30,7 +30,7 @@ def add_files(shelf: DiskBudget, log: str, *ages: int) -> list[Path]:
 
 def test_nothing_goes_while_there_is_room(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path, 5_000)
-    kept = [*add_files(shelf, "unauthenticated", 1, 30), *add_files(shelf, "people", 1, 30)]
+    kept = [*add_files(shelf, "unauthenticated", 1, 30), *add_files(shelf, "authenticated", 1, 30)]
     shelf.clean_up(NOW)
     assert all(path.exists() for path in kept) and shelf.is_retention_met(NOW)
 
@@ -38,7 +38,7 @@ def test_nothing_goes_while_there_is_room(tmp_path: Path) -> None:
 def test_files_of_strangers_go_before_those_of_people_and_the_oldest_first(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path, 3_000)
     young, old = add_files(shelf, "unauthenticated", 8, 9)
-    people = add_files(shelf, "people", 20, 30)
+    people = add_files(shelf, "authenticated", 20, 30)
     shelf.clean_up(NOW)
     assert not old.exists() and young.exists() and all(path.exists() for path in people)
     shelf.max_bytes = 2_000
@@ -49,25 +49,25 @@ def test_files_of_strangers_go_before_those_of_people_and_the_oldest_first(tmp_p
 def test_the_files_that_are_being_written_count(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path, 2_000)
     (tmp_path / "audit.log").write_bytes(KILOBYTE * 2)
-    (old,) = add_files(shelf, "people", 30)
+    (old,) = add_files(shelf, "authenticated", 30)
     shelf.clean_up(NOW)
     assert not old.exists()
 
 
 def test_records_that_go_before_their_time_raise_an_alarm(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path, 1_000)
-    add_files(shelf, "people", 1, 2, 30)
+    add_files(shelf, "authenticated", 1, 2, 30)
     with structlog.testing.capture_logs() as lines:
         shelf.clean_up(NOW)
-    assert shelf.early_removals == {"unauthenticated": 0, "people": 1}
+    assert shelf.early_removals == {"unauthenticated": 0, "authenticated": 1}
     (line,) = lines
-    assert line["log_level"] == "error" and line["log"] == "people" and "raise audit_disk" in line["event"]
+    assert line["log_level"] == "error" and line["log"] == "authenticated" and "raise audit_disk" in line["event"]
     assert not shelf.is_retention_met(NOW) and shelf.is_retention_met(NOW + timedelta(days=7))
 
 
 def test_files_older_than_the_least_age_go_without_an_alarm(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path, 1_000)
-    add_files(shelf, "people", 8, 9, 10)
+    add_files(shelf, "authenticated", 8, 9, 10)
     with structlog.testing.capture_logs() as lines:
         shelf.clean_up(NOW)
     assert lines == [] and shelf.is_retention_met(NOW) and len(list(tmp_path.iterdir())) == 1
@@ -75,15 +75,15 @@ def test_files_older_than_the_least_age_go_without_an_alarm(tmp_path: Path) -> N
 
 def test_a_flood_of_files_does_not_push_out_what_is_younger_than_the_least_age(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path, 0, count=2)
-    young = add_files(shelf, "people", *range(7))
-    add_files(shelf, "people", 8, 9, 10)
+    young = add_files(shelf, "authenticated", *range(7))
+    add_files(shelf, "authenticated", 8, 9, 10)
     shelf.clean_up(NOW)
     assert sorted(tmp_path.iterdir()) == sorted(young)
 
 
 def test_files_that_cannot_be_removed_are_told_of(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path, 1)
-    shelf.logs["people"].rotated_path(NOW).mkdir()
+    shelf.logs["authenticated"].rotated_path(NOW).mkdir()
     with structlog.testing.capture_logs() as lines:
         shelf.clean_up(NOW)
     assert [line["event"] for line in lines] == ["could not remove old audit logs to free disk space"]
