@@ -32,7 +32,7 @@ from fairlead.upstream.upstream import Upstream
 RequestInfoResolver = Callable[[str, str, Mapping[str, list[str]], str], RequestInfo]
 """Resolves method, path, query and type of gateway to the request info of a Kubernetes API request."""
 TEXT_PLAIN = "text/plain; charset=utf-8"
-TOKEN_REJECTED_ANNOTATION = "service.sh/token-refused"
+TOKEN_REJECTED_ANNOTATION = "service.sh/token-rejected"
 """Audit annotation with the reason why a token was rejected, which the client is not told."""
 IMPERSONATION_UNSUPPORTED = (
     "forbidden: a direct endpoint cannot authorize impersonation, only the Fairlead server can; send the request "

@@ -33,7 +33,7 @@ AGENT_ANNOTATION = "service.sh/agent"
 MAX_VALUES = 100
 MAX_LINE_BYTES = 16 * 1024
 """A longer event is recorded without its groups, extra fields and annotations."""
-TRUNCATED_ANNOTATION = "service.sh/cut"
+TRUNCATED_ANNOTATION = "service.sh/truncated"
 
 
 class _User(msgspec.Struct):

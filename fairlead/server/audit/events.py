@@ -22,7 +22,7 @@ ACCESS_KEY_EXTRA = "service.sh/access-key"
 
 DECISION_ANNOTATION, REASON_ANNOTATION = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
 LATENCY_ANNOTATION = "service.sh/latency"
-ABORTED_ANNOTATION = "service.sh/cut-off"
+ABORTED_ANNOTATION = "service.sh/aborted"
 FILTERED_LIST_REASON = "the list is filtered to the objects that the user may get"
 MAX_GROUPS, MAX_EXTRA_VALUES = 100, 16
 """How many groups, and how many extra fields and values of each, an event contains."""

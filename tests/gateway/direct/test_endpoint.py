@@ -124,7 +124,7 @@ async def test_t13_a_token_without_a_scope_is_good_at_the_clusters_that_it_is_fo
     async with agent(tmp_path, far_side) as here:
         reply = await here.ask(PODS, claiming(aud=audiences))
         assert reply.status == 403 and 'this token is not valid for cluster "berlin"' in said(reply)["message"]
-        assert "for other clusters" in here.last.annotations["service.sh/token-refused"]
+        assert "for other clusters" in here.last.annotations["service.sh/token-rejected"]
         assert far_side.seen == []
         both = [*audiences, "service.sh/direct/uid-of-berlin"]
         assert (await here.ask(PODS, claiming(aud=both))).status == 200
@@ -330,7 +330,7 @@ async def test_how_the_endpoint_is_can_be_asked_by_anybody(tmp_path: Path, far_s
 async def test_why_a_token_was_refused_is_for_the_log_alone(tmp_path: Path, far_side: FarSide) -> None:
     async with agent(tmp_path, far_side) as here:
         reply = await here.ask(PODS, BAD["expired"])
-        assert here.last.annotations == {"service.sh/token-refused": "it has expired"}
+        assert here.last.annotations == {"service.sh/token-rejected": "it has expired"}
         assert "expired" not in str(reply.body)
 
 

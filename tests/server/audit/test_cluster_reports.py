@@ -84,4 +84,4 @@ def test_an_event_that_is_too_long_is_cut_to_what_matters() -> None:
     assert made is not None and len(made) <= MAX_LINE_BYTES
     event = orjson.loads(made)
     assert event["user"] == {"username": "ada"} and event["sourceIPs"] == ["192.0.2.7"]
-    assert event["annotations"].keys() == {"service.sh/agent", "service.sh/cut"}
+    assert event["annotations"].keys() == {"service.sh/agent", "service.sh/truncated"}

@@ -324,7 +324,7 @@ async def test_a_request_that_is_given_up_is_recorded_and_stays_given_up() -> No
             await desk("GET", CONFIGMAPS)
     (event,) = desk.completed()
     assert "responseStatus" not in event
-    assert "aborted the request" in event["annotations"]["service.sh/cut-off"]
+    assert "aborted the request" in event["annotations"]["service.sh/aborted"]
 
 
 async def test_the_answer_itself_is_left_alone() -> None:
