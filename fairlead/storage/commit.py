@@ -1,4 +1,4 @@
-"""Key encoding, and validation of commits. Used by all stores.
+"""Key encoding, validation of commits, and the delivery of their results. Used by all stores.
 
 Keys are tuples of strings, packed into bytes that sort like the tuples. Each part is UTF-8, with NUL escaped as 00
 FF, and is terminated by 00. UTF-8 never contains FF, so a terminator (00 not followed by FF) is unambiguous. All keys
@@ -7,13 +7,17 @@ with a prefix, and no others, are between the packed prefix and the packed prefi
 Stores call `prepare_commit` before they take their write lock, and `find_conflict` while they hold it.
 """
 
+import asyncio
 import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
-from fairlead.storage.contract import Key, Precondition, RevisionConflict, Write
+from fairlead.storage.contract import Key, Precondition, RevisionConflict, StorageError, Write
+
+T = TypeVar("T")
 
 KEY_PREFIX_CACHE_SIZE = 4_096
 """Number of key prefixes whose unpacked parts are cached."""
@@ -94,3 +98,13 @@ def find_conflict(commit: PreparedCommit, revision_of: Callable[[bytes], int]) -
         if (actual := revision_of(packed)) != check.expected_revision:
             return RevisionConflict(check.key, check.expected_revision, actual)
     return None
+
+
+def resolve_future(done: "asyncio.Future[T]", result: T | StorageError) -> None:
+    """Give its result or its error to the caller that waits for it, unless the caller was cancelled."""
+    if done.done():
+        return
+    if isinstance(result, StorageError):
+        done.set_exception(result)
+    else:
+        done.set_result(result)

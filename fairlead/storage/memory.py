@@ -7,7 +7,7 @@ caller gets it, as with any other store.
 
 import asyncio
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from fairlead.storage.commit import find_conflict, pack_key, prefix_range, prepare_commit
@@ -22,18 +22,18 @@ from fairlead.storage.contract import (
     StoreUnavailable,
     Write,
 )
-from fairlead.storage.watch_feed import WatchFeed, take_chunk
+from fairlead.storage.watch_feed import SingleWriterStore, WatchFeed, take_chunk
 
 
-class MemoryStore:
+class MemoryStore(SingleWriterStore):
     def __init__(self, first: int = FIRST_REVISION) -> None:
+        super().__init__(WatchFeed(first, first, self._replay))
         self._keys: list[bytes] = []
         """All packed keys that have a version, sorted."""
         self._versions: dict[bytes, list[Event]] = {}
         """Versions by packed key, oldest first; the lists are never empty."""
         self._log: list[Event] = []
         """All events after `oldest()`, by revision."""
-        self._feed = WatchFeed(first, first, self._replay)
         self._closed = False
 
     async def read(self, key: Key) -> Record | None:
@@ -67,18 +67,6 @@ class MemoryStore:
         self._feed.publish(revision, events)
         await asyncio.sleep(0)
         return revision
-
-    def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
-        return self._feed.subscribe(prefix, since)
-
-    async def revision(self) -> int:
-        return self._feed.revision
-
-    def local_revision(self) -> int:
-        return self._feed.revision
-
-    async def oldest(self) -> int:
-        return self._feed.oldest
 
     async def compact(self, before: int) -> None:
         self._check_open()

@@ -145,3 +145,22 @@ class WatchFeed:
         if since < self.oldest:
             raise Compacted(since, self.oldest)
         return piece
+
+
+class SingleWriterStore:
+    """The base class of stores that only this process writes to: their feed knows the current revision."""
+
+    def __init__(self, feed: WatchFeed) -> None:
+        self._feed = feed
+
+    def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
+        return self._feed.subscribe(prefix, since)
+
+    async def revision(self) -> int:
+        return self._feed.revision
+
+    def local_revision(self) -> int:
+        return self._feed.revision
+
+    async def oldest(self) -> int:
+        return self._feed.oldest

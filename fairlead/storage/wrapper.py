@@ -1,7 +1,7 @@
 """StoreWrapper: a Store that forwards everything to another one.
 
-Wrappers inherit from it and override what they change. This is the one base class that is not an exception: the
-alternative is to forward eleven methods in each wrapper.
+Wrappers inherit from it and override what they change. Inheritance is otherwise not used, but the alternative is to
+forward eleven methods in each wrapper.
 """
 
 from collections.abc import AsyncIterator, Sequence

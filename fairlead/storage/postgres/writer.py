@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from fairlead.storage.commit import PreparedCommit
-from fairlead.storage.contract import Event, Precondition, RevisionConflict, StorageError, StoreUnavailable, Write
+from fairlead.storage.commit import PreparedCommit, resolve_future
+from fairlead.storage.contract import Event, Precondition, RevisionConflict, StoreUnavailable, Write
 from fairlead.storage.postgres.connection import (
     DATABASE_ERRORS,
     RETRY_DELAYS,
@@ -98,7 +98,7 @@ class PostgresWriter:
         finally:
             # Also if the task crashes: callers must not wait forever.
             for left in (*self._current, *self._jobs):
-                _resolve(left.done, StoreUnavailable(STOPPED_MESSAGE))
+                resolve_future(left.done, StoreUnavailable(STOPPED_MESSAGE))
 
     def _next_group(self) -> list[CommitJob]:
         """The pending commits, up to one that shares a key with an earlier one, unless both only check it."""
@@ -133,7 +133,7 @@ class PostgresWriter:
         except StoreUnavailable as failure:
             self.failure = str(failure)
             for job in group:
-                _resolve(job.done, StoreUnavailable(*failure.args))
+                resolve_future(job.done, StoreUnavailable(*failure.args))
             return
         self.failure = None
         if outcome.base <= self._follower.feed.revision:
@@ -155,7 +155,7 @@ class PostgresWriter:
             held = [(job, revision) for job, revision in zip(group, outcome.revisions, strict=True) if revision]
             self._follower.publish([(revision, _events(job.prepared, revision)) for job, revision in held])
         for position, job in enumerate(group):
-            _resolve(job.done, outcome.revisions[position] or _conflict(job.prepared, outcome, position))
+            resolve_future(job.done, outcome.revisions[position] or _conflict(job.prepared, outcome, position))
 
     async def _run_maintenance(self, job: MaintenanceJob) -> None:
         try:
@@ -167,10 +167,10 @@ class PostgresWriter:
             self._drop_session()
             failure = explain_error(self._address, error)
             self.failure = str(failure)
-            _resolve(job.done, failure)
+            resolve_future(job.done, failure)
         else:
             self.failure = None
-            _resolve(job.done, 0)
+            resolve_future(job.done, 0)
 
     async def _commit_group(self, group: Sequence[PreparedCommit]) -> GroupOutcome:
         """Commit a group and return its definite result. Raises StoreUnavailable if it failed or the outcome is
@@ -219,12 +219,3 @@ def _conflict(commit: PreparedCommit, outcome: GroupOutcome, position: int) -> R
     wishes: list[Write | Precondition] = [*commit.writes, *commit.preconditions]
     expectation = wishes[outcome.conflict_positions[position] or 0]
     return RevisionConflict(expectation.key, expectation.expected_revision, outcome.actual[position])
-
-
-def _resolve(done: "asyncio.Future[int]", answer: int | StorageError) -> None:
-    if done.done():
-        return  # the caller was cancelled
-    if isinstance(answer, StorageError):
-        done.set_exception(answer)
-    else:
-        done.set_result(answer)

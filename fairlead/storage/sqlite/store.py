@@ -7,12 +7,12 @@ in `_on_report`, on the loop and in order: first the events are published, then 
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlead.storage.commit import prepare_commit
+from fairlead.storage.commit import prepare_commit, resolve_future
 from fairlead.storage.contract import (
     FIRST_REVISION,
     Compacted,
@@ -21,7 +21,6 @@ from fairlead.storage.contract import (
     Page,
     Precondition,
     Record,
-    StorageError,
     StoreUnavailable,
     Write,
 )
@@ -30,14 +29,13 @@ from fairlead.storage.sqlite.reader import SqliteReaderPool, read_record, replay
 from fairlead.storage.sqlite.writer import (
     CommitJob,
     CompactionJob,
-    JobResult,
     ProbeJob,
     PurgeJob,
     SqliteWriter,
     StopJob,
     WriterReport,
 )
-from fairlead.storage.watch_feed import WatchFeed
+from fairlead.storage.watch_feed import SingleWriterStore, WatchFeed
 
 CLOSED_MESSAGE = "the store is closed"
 STOPPED_MESSAGE = "the store has stopped after an internal error; see the log and restart the server"
@@ -45,11 +43,11 @@ STOPPED_MESSAGE = "the store has stopped after an internal error; see the log an
 T = TypeVar("T")
 
 
-class SqliteStore:
+class SqliteStore(SingleWriterStore):
     def __init__(self, database: Database) -> None:
+        super().__init__(WatchFeed(database.revision, database.compacted, self._replay))
         self._database = database
         self._loop = asyncio.get_running_loop()
-        self._feed = WatchFeed(database.revision, database.compacted, self._replay)
         self._pending: set[asyncio.Future[Any]] = set()
         self._closing: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
@@ -89,18 +87,6 @@ class SqliteStore:
         done: asyncio.Future[int] = self._new_result()
         self._writer.submit(CommitJob(commit, done))
         return await done
-
-    def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
-        return self._feed.subscribe(prefix, since)
-
-    async def revision(self) -> int:
-        return self._feed.revision
-
-    def local_revision(self) -> int:
-        return self._feed.revision
-
-    async def oldest(self) -> int:
-        return self._feed.oldest
 
     async def compact(self, before: int) -> None:
         done: asyncio.Future[None] = self._new_result()
@@ -143,27 +129,20 @@ class SqliteStore:
         self._feed.set_oldest(report.compacted)
         for revision, events in report.commits:
             self._feed.publish(revision, events)
-        for done, answer in report.results:
-            self._resolve(done, answer)
+        for done, result in report.results:
+            self._pending.discard(done)
+            resolve_future(done, result)
         if report.is_stopped:
             self._stopped.set()
-            for done in list(self._pending):
-                self._resolve(done, StoreUnavailable(CLOSED_MESSAGE if self._closing else STOPPED_MESSAGE))
+            for done in self._pending:
+                resolve_future(done, StoreUnavailable(CLOSED_MESSAGE if self._closing else STOPPED_MESSAGE))
+            self._pending.clear()
 
     def _new_result(self) -> "asyncio.Future[Any]":
         self._check_open()
         done: asyncio.Future[Any] = self._loop.create_future()
         self._pending.add(done)
         return done
-
-    def _resolve(self, done: "asyncio.Future[Any]", answer: JobResult) -> None:
-        self._pending.discard(done)
-        if done.done():
-            return  # the caller was cancelled
-        if isinstance(answer, StorageError):
-            done.set_exception(answer)
-        else:
-            done.set_result(answer)
 
     async def _query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         self._check_open()
