@@ -8,22 +8,50 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, joined_cell, print_created
+from fairlead.cli.ui.describe import build_object, cell, joined_cell
 from fairlead.cli.ui.durations import age
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, options_from
-from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag
 from fairlead.cli.ui.output import NamedOutput, print_note
-from fairlead.cli.ui.session import open_session
+from fairlead.cli.ui.resource_commands import (
+    Deletion,
+    NewObject,
+    Resource,
+    add_delete_command,
+    add_list_command,
+    add_show_command,
+    create_command,
+)
+from fairlead.cli.ui.session import Session, open_session
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core.objects import Object, get_path, name_of
 
 USERS, TEAMS = "users", "teams"
 MAX_ATTEMPTS = 5
 
+
+def _table_row(team: Object, now: datetime) -> Sequence[str]:
+    return (
+        name_of(team),
+        cell(team, "spec.displayName"),
+        "disabled" if get_path(team, "spec.disabled") else "active",
+        age(get_path(team, "metadata.creationTimestamp"), now),
+        joined_cell(team, "spec.users"),
+    )
+
+
+RESOURCE = Resource(
+    TEAMS,
+    "Team",
+    "team",
+    ("NAME", "DISPLAY NAME", "STATE", "AGE", "MEMBERS"),
+    _table_row,
+    "no teams; create one with `fairlead team create`",
+)
+
 NameArgument = Annotated[str, typer.Argument(help="Name of the team.", autocompletion=complete_names(TEAMS))]
 UserArgument = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=complete_names(USERS))]
 
-group = typer.Typer(help="Create and list teams, and change their members.", no_args_is_help=True)
+group = typer.Typer(help="Create, list, show and delete teams, and change their members.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,41 +73,26 @@ class TeamCreateOptions:
     output: NamedOutputFlag = NamedOutput.TABLE
 
 
-@group.command("create")
-@options_from(TeamCreateOptions)
-def create(options: TeamCreateOptions) -> None:
+@create_command(group, RESOURCE, TeamCreateOptions)
+def build_team(session: Session, options: TeamCreateOptions) -> NewObject:
     """Create a team."""
-    with open_session(options.context) as session:
-        for user in options.member or ():
-            require_exists(session.client, USERS, user)
-        spec = {
-            "displayName": options.display_name,
-            "description": options.description,
-            "users": options.member or None,
-        }
-        created = session.client.create(TEAMS, build_object("Team", options.name, spec))
-        print_created(created, options.output, f"created the team {options.name}")
+    for user in options.member or ():
+        require_exists(session.client, USERS, user)
+    spec = {
+        "displayName": options.display_name,
+        "description": options.description,
+        "users": options.member or None,
+    }
+    return NewObject(build_object(RESOURCE.kind, options.name, spec), f"created the team {options.name}")
 
 
-def _table_row(team: Object, now: datetime) -> Sequence[str]:
-    return (
-        name_of(team),
-        cell(team, "spec.displayName"),
-        "disabled" if get_path(team, "spec.disabled") else "active",
-        age(get_path(team, "metadata.creationTimestamp"), now),
-        joined_cell(team, "spec.users"),
-    )
-
-
-COLUMNS = ("NAME", "DISPLAY NAME", "STATE", "AGE", "MEMBERS")
-LISTING = Listing(TEAMS, "Team", COLUMNS, _table_row, "no teams; create one with `fairlead team create`")
-
-
-@group.command("list")
-@options_from(ListOptions)
-def list_teams(options: ListOptions) -> None:
-    """List teams."""
-    run_list_command(LISTING, options)
+add_list_command(group, RESOURCE)
+add_show_command(group, RESOURCE)
+add_delete_command(
+    group,
+    RESOURCE,
+    Deletion("Delete a team. Its members lose what they may do through it.", question="Delete the team {name}?"),
+)
 
 
 @group.command("add")

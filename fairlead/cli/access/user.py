@@ -14,8 +14,14 @@ from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell, joined_cell, print_created
 from fairlead.cli.ui.durations import age
 from fairlead.cli.ui.flags import ContextFlag, NamedOutputFlag, options_from
-from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
 from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.resource_commands import (
+    Deletion,
+    Resource,
+    add_delete_command,
+    add_list_command,
+    add_show_command,
+)
 from fairlead.cli.ui.session import UsageError, open_session
 from fairlead.client import Client, ClientError
 from fairlead.core.objects import Object, get_path, name_of
@@ -24,10 +30,32 @@ ADMIN_GROUP = "service:admins"
 NEW_PASSWORD_LABEL = "new password"
 STDIN_HINT = "use --password-stdin"
 
+
+def _table_row(user: Object, now: datetime) -> Sequence[str]:
+    return (
+        name_of(user),
+        cell(user, "spec.displayName"),
+        cell(user, "spec.email"),
+        joined_cell(user, "status.teams"),
+        joined_cell(user, "spec.groups"),
+        "disabled" if get_path(user, "spec.disabled") else "active",
+        age(get_path(user, "metadata.creationTimestamp"), now),
+    )
+
+
+RESOURCE = Resource(
+    USERS,
+    "User",
+    "user",
+    ("NAME", "DISPLAY NAME", "EMAIL", "TEAMS", "GROUPS", "STATE", "AGE"),
+    _table_row,
+    "no users",
+)
+
 NameArgument = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=complete_names(USERS))]
 PasswordFlag = Annotated[bool, typer.Option("--password-stdin", help="Read the password from stdin.")]
 
-group = typer.Typer(help="Create, list and disable users, and set passwords.", no_args_is_help=True)
+group = typer.Typer(help="Create, list, show, disable and delete users, and set passwords.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,27 +130,16 @@ def _set_initial_password(client: Client, name: str, password: str) -> None:
         raise ClientError(f"created the user {name}, but without a password: {problem}; {advice}") from None
 
 
-def _table_row(user: Object, now: datetime) -> Sequence[str]:
-    return (
-        name_of(user),
-        cell(user, "spec.displayName"),
-        cell(user, "spec.email"),
-        joined_cell(user, "status.teams"),
-        joined_cell(user, "spec.groups"),
-        "disabled" if get_path(user, "spec.disabled") else "active",
-        age(get_path(user, "metadata.creationTimestamp"), now),
-    )
-
-
-COLUMNS = ("NAME", "DISPLAY NAME", "EMAIL", "TEAMS", "GROUPS", "STATE", "AGE")
-LISTING = Listing(USERS, "User", COLUMNS, _table_row, "no users")
-
-
-@group.command("list")
-@options_from(ListOptions)
-def list_users(options: ListOptions) -> None:
-    """List users."""
-    run_list_command(LISTING, options)
+add_list_command(group, RESOURCE)
+add_show_command(group, RESOURCE)
+add_delete_command(
+    group,
+    RESOURCE,
+    Deletion(
+        "Delete a user with its password. Its keys are no longer accepted.",
+        question="Delete the user {name}? Its keys are no longer accepted then.",
+    ),
+)
 
 
 @group.command("disable")

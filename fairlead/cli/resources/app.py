@@ -1,43 +1,24 @@
-"""`fairlead app`: lists and shows the apps that administrators have published."""
+"""`fairlead app`: lists, shows and deletes the apps that administrators have published."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Annotated
 
 import typer
 
-from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import cell, joined_cell, owner_cell, print_object
+from fairlead.cli.ui.describe import cell, joined_cell, owner_cell
 from fairlead.cli.ui.durations import age
-from fairlead.cli.ui.flags import ContextFlag, NamedOutputFlag, options_from
-from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
-from fairlead.cli.ui.output import NamedOutput
-from fairlead.cli.ui.session import open_session
+from fairlead.cli.ui.resource_commands import (
+    Deletion,
+    Resource,
+    add_delete_command,
+    add_list_command,
+    add_show_command,
+)
+from fairlead.cli.ui.session import Session
 from fairlead.core.objects import Object, get_path, name_of
 
-APPS = "apps"
+COLUMNS = ("NAME", "DISPLAY NAME", "DEPLOYS", "VERSIONS", "RECOMMENDED FOR", "AGE")
 SOURCES = (("chart", "chart.name"), ("manifests", "manifests"), ("script", "bash.script"))
-
-group = typer.Typer(help="List and show apps.", no_args_is_help=True)
-
-
-@group.command("list")
-@options_from(ListOptions)
-def list_apps(options: ListOptions) -> None:
-    """List apps."""
-    run_list_command(LISTING, options)
-
-
-@group.command("show")
-def show(
-    name: Annotated[str, typer.Argument(help="Name of the app.", autocompletion=complete_names(APPS))],
-    context: ContextFlag = None,
-    output: NamedOutputFlag = NamedOutput.TABLE,
-) -> None:
-    """Show one app: what it deploys, and which parameters it takes."""
-    with open_session(context) as session:
-        found = session.client.get(APPS, name)
-        print_object(found, output, describe_rows(found))
 
 
 def table_row(app: Object, now: datetime) -> Sequence[str]:
@@ -51,10 +32,6 @@ def table_row(app: Object, now: datetime) -> Sequence[str]:
     )
 
 
-COLUMNS = ("NAME", "DISPLAY NAME", "DEPLOYS", "VERSIONS", "RECOMMENDED FOR", "AGE")
-LISTING = Listing(APPS, "App", COLUMNS, table_row, "no apps; administrators create them with `kubectl apply`")
-
-
 def describe_source(config: object) -> str:
     """The chart with its version, or `manifests` or `script`."""
     for label, field in SOURCES:
@@ -64,7 +41,7 @@ def describe_source(config: object) -> str:
     return "-"
 
 
-def describe_rows(app: Object) -> list[tuple[str, str]]:
+def describe_rows(session: Session, app: Object) -> list[tuple[str, str]]:
     return [
         ("name", name_of(app)),
         ("display name", str(get_path(app, "spec.displayName") or "")),
@@ -88,3 +65,11 @@ def _parameter_rows(app: Object) -> Iterator[tuple[str, str]]:
         label = f" ({each['label']})" if each.get("label") else ""
         required = ", required" if each.get("required") else ""
         yield "" if number else "parameters", f"{each.get('variable')}: {each.get('type') or 'string'}{required}{label}"
+
+
+APPS = Resource("apps", "App", "app", COLUMNS, table_row, "no apps; administrators create them with `kubectl apply`")
+
+group = typer.Typer(help="List, show and delete apps.", no_args_is_help=True)
+add_list_command(group, APPS)
+add_show_command(group, APPS, "Show one app: what it deploys, and which parameters it takes.", describe_rows)
+add_delete_command(group, APPS, Deletion("Delete an app.", question="Delete the app {name}?"))

@@ -1,4 +1,4 @@
-"""`fairlead cluster`: lists and checks connected clusters, and prints agent keys.
+"""`fairlead cluster`: lists, shows and checks connected clusters, and prints agent keys.
 
 `cluster_add.py`, `cluster_role.py` and `cluster_remove.py` have the other subcommands.
 """
@@ -22,29 +22,26 @@ from fairlead.cli.resources.cluster_status import (
 )
 from fairlead.cli.resources.runner import print_key
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.flags import ContextFlag, OutputFlag, options_from
-from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag
 from fairlead.cli.ui.output import Output, escape_control, print_data, print_note
+from fairlead.cli.ui.resource_commands import Resource, add_list_command, add_show_command
 from fairlead.cli.ui.session import open_session
 from fairlead.core.objects import Object
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the cluster.", autocompletion=complete_names(CLUSTERS))]
 
 group = typer.Typer(
-    help="Connect, list, check and remove clusters, and print the keys of their agents.", no_args_is_help=True
+    help="Connect, list, show, check and remove clusters, and print the keys of their agents.", no_args_is_help=True
 )
 group.command("add")(cluster_add.command)
 group.command("role")(cluster_role.command)
 group.command("remove")(cluster_remove.command)
 
-LISTING = Listing(CLUSTERS, "Cluster", COLUMNS, table_row, "no clusters; connect one with `fairlead cluster add`")
-
-
-@group.command("list")
-@options_from(ListOptions)
-def list_clusters(options: ListOptions) -> None:
-    """List connected clusters."""
-    run_list_command(LISTING, options)
+RESOURCE = Resource(
+    CLUSTERS, "Cluster", "cluster", COLUMNS, table_row, "no clusters; connect one with `fairlead cluster add`"
+)
+add_list_command(group, RESOURCE, "List connected clusters.")
+add_show_command(group, RESOURCE)
 
 
 @group.command("check")

@@ -18,14 +18,13 @@ from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import find_condition
 from fairlead.cli.ui.flags import ContextFlag, YesFlag, options_from
 from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.resource_commands import ABANDON_ANNOTATION
 from fairlead.cli.ui.session import exit_with_error, open_session, project_namespace_prefix
 from fairlead.cli.ui.wait import object_ref, wait_deleted
 from fairlead.client import ApiStatusError, Client
 from fairlead.core.objects import Object, get_path, name_of
 
 INSTANCE_RESOURCES = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual cluster"))
-ABANDON_ANNOTATION = "service.sh/abandon"
-"""Annotation that makes the server skip the cleanup in the cluster."""
 MAX_LISTED = 20
 """Maximum number of instances to list."""
 

@@ -1,24 +1,21 @@
-"""Shared by the commands for spaces, virtual clusters and workspaces: list, create, wait and delete.
+"""Shared by the commands for spaces, virtual clusters and workspaces: columns, creation with `--wait`, deletion.
 
-Instances are namespaced in projects and may be created from a template with parameters. Deleting one with `--abandon`
-skips the cleanup in its cluster.
+Instances are namespaced in projects and may be created from a template with parameters.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Protocol, TypeVar
 
 import typer
 
-from fairlead.cli.ui import prompts
 from fairlead.cli.ui.describe import cell, find_condition, owner_cell, print_created
 from fairlead.cli.ui.durations import age, format_duration, parse_duration
-from fairlead.cli.ui.flags import ContextFlag, NoWaitFlag, ProjectFilterFlag, YesFlag
-from fairlead.cli.ui.list import Listing, ListOptions, print_objects
-from fairlead.cli.ui.output import NamedOutput, print_note
-from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace, project_namespace_prefix
-from fairlead.cli.ui.wait import object_ref, show_progress, wait_deleted, watch_object
+from fairlead.cli.ui.flags import options_from
+from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.resource_commands import COMMON_DETAILS, CreateOptions, Deletion, Resource
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
+from fairlead.cli.ui.wait import object_ref, show_progress, watch_object
 from fairlead.client import Client, ClientError, DeadlineExceeded
 from fairlead.core import yaml
 from fairlead.core.objects import Object, get_path, name_of
@@ -34,53 +31,32 @@ TimeoutFlag = Annotated[str, typer.Option("--timeout", help="Timeout of --wait, 
 DEFAULT_TIMEOUT = "10m"
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceListOptions:
-    project: ProjectFilterFlag = None
-    list_options: ListOptions = field(default_factory=ListOptions)
+INSTANCE_DETAILS = (
+    *COMMON_DETAILS,
+    ("namespace", "spec.clusterRef.namespace"),
+    ("reason", "status.reason"),
+    ("message", "status.message"),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceType:
+def instance_resource(
+    plural: str, kind: str, noun: str, empty_message: str, location_column: tuple[str, str]
+) -> Resource:
     """A kind of instance. `location_column` is the header and the field of the column that shows where it runs."""
-
-    plural: str
-    kind: str
-    location_column: tuple[str, str]
-    empty_message: str
-    singular: str
-
-
-def print_instances(instance_type: InstanceType, options: InstanceListOptions) -> None:
-    with open_session(options.list_options.context) as session:
-        prefix = project_namespace_prefix(session.client)
-        listing = build_listing(instance_type, prefix)
-        if options.project:
-            listing = replace(
-                listing,
-                namespace=prefix + options.project,
-                empty_message=f"{instance_type.empty_message} in {options.project}",
-            )
-        print_objects(session.client, listing, options.list_options)
-
-
-def build_listing(instance_type: InstanceType, prefix: str) -> Listing:
-    """Builds the listing. `prefix` is the prefix of project namespaces."""
-    header, at = instance_type.location_column
+    header, location = location_column
 
     def row(instance: Object, now: datetime) -> Sequence[str]:
         return (
             name_of(instance),
-            cell(instance, "metadata.namespace").removeprefix(prefix),
             phase_of(instance),
             owner_cell(instance),
             template_cell(instance),
-            cell(instance, at),
+            cell(instance, location),
             age(get_path(instance, "metadata.creationTimestamp"), now),
         )
 
-    columns = ("NAME", "PROJECT", "PHASE", "OWNER", "TEMPLATE", header, "AGE")
-    return Listing(instance_type.plural, instance_type.kind, columns, row, instance_type.empty_message)
+    columns = ("NAME", "PHASE", "OWNER", "TEMPLATE", header, "AGE")
+    return Resource(plural, kind, noun, columns, row, empty_message, in_project=True, details=INSTANCE_DETAILS)
 
 
 def phase_of(instance: Object) -> str:
@@ -125,35 +101,63 @@ def encode_parameters(assignments: Sequence[str]) -> str | None:
     return yaml.encode(values).decode() if values else None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitOptions:
-    """Whether a create command waits, for how long, and its output format."""
+class CreateInstanceOptions(CreateOptions, Protocol):
+    """The flags of the commands that create an instance and can wait for it."""
 
-    wait: bool
-    timeout: str
-    output: NamedOutput
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def project(self) -> str: ...
+
+    @property
+    def wait(self) -> bool: ...
+
+    @property
+    def timeout(self) -> str: ...
 
 
-def create_instance(
-    session: Session, instance_type: InstanceType, body: Object, project: str, wait_options: WaitOptions
-) -> None:
+T = TypeVar("T", bound=CreateInstanceOptions)
+
+
+def create_instance_command(
+    group: typer.Typer, resource: Resource, options_type: type[T], hint: str = ""
+) -> Callable[[Callable[[T], Object]], None]:
+    """Decorator that adds `create` for instances. The function builds the object; its docstring is the help.
+
+    `hint` is printed at the end; it contains `{name}` and `{project}`.
+    """
+
+    def add(build: Callable[[T], Object]) -> None:
+        def create(options: T) -> None:
+            with open_session(options.context) as session:
+                create_instance(session, resource, build(options), options)
+                if hint:
+                    print_note(hint.format(name=options.name, project=options.project))
+
+        create.__doc__ = build.__doc__
+        group.command("create")(options_from(options_type)(create))
+
+    return add
+
+
+def create_instance(session: Session, resource: Resource, body: Object, options: CreateInstanceOptions) -> None:
     """Creates an instance and prints it. With --wait, exits with code 1 if it has failed."""
-    timeout = parse_duration(wait_options.timeout)
-    name = body["metadata"]["name"]
-    created = session.client.create(instance_type.plural, body, namespace=project_namespace(session, project))
-    message = f"created the {instance_type.singular} {name} in the project {project}"
-    if wait_options.wait:
+    timeout = parse_duration(options.timeout)
+    created = session.client.create(resource.plural, body, namespace=project_namespace(session, options.project))
+    message = f"created the {resource.noun} {options.name} in the project {options.project}"
+    if options.wait:
         print_note(message)
-        created = wait_until_final(session.client, instance_type, created, timeout)
-        message = f"the {instance_type.singular} {name} is {describe_phase(created)}"
-    print_created(created, wait_options.output, message)
-    if wait_options.wait and has_failed(created):
+        created = wait_until_final(session.client, resource, created, timeout)
+        message = f"the {resource.noun} {options.name} is {describe_phase(created)}"
+    print_created(created, options.output, message)
+    if options.wait and has_failed(created):
         raise typer.Exit(1)
 
 
-def wait_until_final(client: Client, instance_type: InstanceType, obj: Object, timeout: int) -> Object:
+def wait_until_final(client: Client, resource: Resource, obj: Object, timeout: int) -> Object:
     """Waits until an instance is ready or has failed, for at most `timeout` seconds."""
-    ref, last = object_ref(instance_type.plural, obj), obj
+    ref, last = object_ref(resource.plural, obj), obj
     try:
         with show_progress(f"waiting for {ref.name}") as update:
             for state in watch_object(client, ref, timeout):
@@ -162,11 +166,9 @@ def wait_until_final(client: Client, instance_type: InstanceType, obj: Object, t
                 last = state
                 update(f"{ref.name} is {describe_phase(state)}")
     except DeadlineExceeded:
-        message = (
-            f"the {instance_type.singular} {ref.name} is still {describe_phase(last)} after {format_duration(timeout)}"
-        )
+        message = f"the {resource.noun} {ref.name} is still {describe_phase(last)} after {format_duration(timeout)}"
         raise ClientError(f"{message}; the server continues; use a longer --timeout to wait longer") from None
-    raise ClientError(f"the {instance_type.singular} {ref.name} was deleted while waiting; create it again")
+    raise ClientError(f"the {resource.noun} {ref.name} was deleted while waiting; create it again")
 
 
 def is_final(instance: Object) -> bool:
@@ -186,48 +188,14 @@ def _is_stalled(instance: Object) -> bool:
     return find_condition(instance, "Stalled").get("status") == "True"
 
 
-ABANDON_ANNOTATION = "service.sh/abandon"
-"""Annotation that makes the server delete an instance without cleaning up in its cluster."""
-
-AbandonFlag = Annotated[
-    bool,
-    typer.Option(
-        "--abandon", help="Leave its objects in the cluster behind, for example if the cluster no longer exists."
-    ),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class RemovalOptions:
-    yes: YesFlag = False
-    no_wait: NoWaitFlag = False
-    abandon: AbandonFlag = False
-    context: ContextFlag = None
-
-
-def delete_instance(instance_type: InstanceType, name: str, project: str, options: RemovalOptions) -> None:
-    with open_session(options.context) as session:
-        namespace = project_namespace(session, project)
-        instance = session.client.get(instance_type.plural, name, namespace=namespace)
-        if not options.yes:
-            prompts.confirm(_confirmation_question(instance_type, name, options.abandon))
-        if options.abandon:
-            change = {"metadata": {"annotations": {ABANDON_ANNOTATION: "true"}}}
-            session.client.patch(instance_type.plural, name, change, namespace=namespace)
-        session.client.delete(instance_type.plural, name, namespace=namespace)
-        if options.no_wait:
-            print_note(f"the {instance_type.singular} {name} is being deleted")
-            return
-        wait_deleted(session.client, object_ref(instance_type.plural, instance), describe_phase)
-        print_note(
-            f"the {instance_type.singular} {name} is deleted{_describe_leftovers(instance) if options.abandon else ''}"
-        )
-
-
-def _confirmation_question(instance_type: InstanceType, name: str, abandon: bool) -> str:
-    if abandon:
-        return f"Delete the {instance_type.singular} {name}, and leave its objects in the cluster behind?"
-    return f"Delete the {instance_type.singular} {name} with everything in it?"
+def delete_with_namespace(resource: Resource, help: str) -> Deletion:
+    """Deletes an instance with its namespace in the cluster, or leaves that behind with --abandon."""
+    return Deletion(
+        help,
+        question=f"Delete the {resource.noun} {{name}} with everything in it?",
+        describe_wait=describe_phase,
+        describe_leftovers=_describe_leftovers,
+    )
 
 
 def _describe_leftovers(instance: Object) -> str:

@@ -7,23 +7,21 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell, print_created, print_object
+from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell
 from fairlead.cli.ui.durations import age
-from fairlead.cli.ui.flags import (
-    ContextFlag,
-    DescriptionFlag,
-    DisplayNameFlag,
-    NamedOutputFlag,
-    NoWaitFlag,
-    YesFlag,
-    options_from,
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag
+from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_name, print_table
+from fairlead.cli.ui.resource_commands import (
+    Deletion,
+    NewObject,
+    Resource,
+    add_delete_command,
+    add_list_command,
+    add_show_command,
+    create_command,
 )
-from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
-from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_name, print_note, print_table
-from fairlead.cli.ui.session import UsageError, open_session, project_namespace
-from fairlead.cli.ui.wait import object_ref, wait_deleted
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
 from fairlead.core.objects import Object, get_path, name_of
 
 COLUMNS = ("NAME", "STATE", "MEMBERS", "OWNER", "DISPLAY NAME", "AGE")
@@ -55,13 +53,13 @@ def describe_wait(project: Object) -> str:
     return str(ready.get("message") or "") if ready.get("status") == "False" else ""
 
 
-def describe_rows(project: Object, namespace: str) -> list[tuple[str, str]]:
+def describe_rows(session: Session, project: Object) -> list[tuple[str, str]]:
     members = [f"{kind} {name} ({role})" for kind, name, role in list_members(project)]
     return [
         ("name", name_of(project)),
         ("display name", str(get_path(project, "spec.displayName") or "")),
         ("description", str(get_path(project, "spec.description") or "")),
-        ("namespace", namespace),
+        ("namespace", project_namespace(session, name_of(project))),
         ("owner", owner_cell(project)),
         ("state", project_state(project)),
         ("", describe_wait(project)),
@@ -98,11 +96,14 @@ def _quota_rows(project: Object) -> Iterator[tuple[str, str]]:
         yield "" if number else "quotas", f"{resource}: {used.get(resource, 0)} of {limit}"
 
 
-PROJECTS = "projects"
-LISTING = Listing(PROJECTS, "Project", COLUMNS, table_row, "no projects; create one with `fairlead project create`")
+PROJECTS = Resource(
+    "projects", "Project", "project", COLUMNS, table_row, "no projects; create one with `fairlead project create`"
+)
 MEMBER_KINDS = ("User", "Team")
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the project.", autocompletion=complete_names(PROJECTS))]
+NameArgument = Annotated[
+    str, typer.Argument(help="Name of the project.", autocompletion=complete_names(PROJECTS.plural))
+]
 
 group = typer.Typer(help="Create, list, show and delete projects.", no_args_is_help=True)
 
@@ -129,24 +130,18 @@ class ProjectCreateOptions:
     output: NamedOutputFlag = NamedOutput.TABLE
 
 
-@group.command("create")
-@options_from(ProjectCreateOptions)
-def create(options: ProjectCreateOptions) -> None:
+@create_command(group, PROJECTS, ProjectCreateOptions)
+def build_project(session: Session, options: ProjectCreateOptions) -> NewObject:
     """Create a project."""
-    with open_session(options.context) as session:
-        created = session.client.create(PROJECTS, build_body(options))
-        namespace = project_namespace(session, options.name)
-        print_created(created, options.output, f"created the project {options.name} with the namespace {namespace}")
-
-
-def build_body(options: ProjectCreateOptions) -> Object:
     spec = {
         "displayName": options.display_name,
         "description": options.description,
         "members": [_parse_member(each) for each in options.member or ()] or None,
         "owner": _parse_owner(options.owner) if options.owner else None,
     }
-    return build_object("Project", options.name, spec)
+    namespace = project_namespace(session, options.name)
+    message = f"created the project {options.name} with the namespace {namespace}"
+    return NewObject(build_object(PROJECTS.kind, options.name, spec), message)
 
 
 def _parse_member(value: str) -> Object:
@@ -165,33 +160,22 @@ def _parse_owner(value: str) -> Object:
     return {kind.lower(): name}
 
 
-@group.command("list")
-@options_from(ListOptions)
-def list_projects(options: ListOptions) -> None:
-    """List the projects that you may read."""
-    run_list_command(LISTING, options)
-
-
-@group.command("show")
-def show(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
-    """Show one project: its members, what it may use, and its quota usage."""
-    with open_session(context) as session:
-        found = session.client.get(PROJECTS, name)
-        print_object(found, output, describe_rows(found, project_namespace(session, name)))
+add_list_command(group, PROJECTS, "List the projects that you may read.")
+add_show_command(group, PROJECTS, "Show one project: its members, what it may use, and its quota usage.", describe_rows)
 
 
 @group.command("members")
 def members(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
     """List the members of a project, direct ones and those of teams."""
     with open_session(context) as session:
-        found = session.client.get(PROJECTS, name, "members")
+        found = session.client.get(PROJECTS.plural, name, "members")
         if output is NamedOutput.NAME:
             for kind, info in _iter_members(found):
                 print_name(kind, str(info.get("name")))
         elif output is not NamedOutput.TABLE:
             print_data(found, Output(output))
         else:
-            by_member = roles_by_member(session.client.get(PROJECTS, name))
+            by_member = roles_by_member(session.client.get(PROJECTS.plural, name))
             rows = [_member_row(kind, info, by_member) for kind, info in _iter_members(found)]
             print_table(("KIND", "NAME", "ROLE", "DISPLAY NAME", "EMAIL"), rows, f"the project {name} has no members")
 
@@ -209,18 +193,14 @@ def _member_row(kind: str, info: Object, member_roles: dict[tuple[str, str], str
     return kind, name, role, str(info.get("displayName") or "-"), str(info.get("email") or "-")
 
 
-@group.command("delete")
-def delete(name: NameArgument, yes: YesFlag = False, no_wait: NoWaitFlag = False, context: ContextFlag = None) -> None:
-    """Delete a project with everything in it, and show what the deletion is waiting for."""
-    with open_session(context) as session:
-        found = session.client.get(PROJECTS, name)
-        if not yes:
-            prompts.confirm(f"Delete the project {name} with everything in it?")
-        session.client.delete(PROJECTS, name)
-        if no_wait:
-            print_note(
-                f"the project {name} is being deleted; `fairlead project show {name}` shows what it is waiting for"
-            )
-            return
-        wait_deleted(session.client, object_ref(PROJECTS, found), describe_wait)
-        print_note(f"the project {name} is deleted, with everything in it")
+add_delete_command(
+    group,
+    PROJECTS,
+    Deletion(
+        "Delete a project with everything in it, and show what the deletion is waiting for.",
+        question="Delete the project {name} with everything in it?",
+        pending="the project {name} is being deleted; `fairlead project show {name}` shows what it is waiting for",
+        done="the project {name} is deleted, with everything in it",
+        describe_wait=describe_wait,
+    ),
+)

@@ -8,27 +8,48 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, print_created
+from fairlead.cli.ui.describe import build_object, cell
 from fairlead.cli.ui.durations import age, format_duration, parse_duration
-from fairlead.cli.ui.flags import (
-    ContextFlag,
-    DescriptionFlag,
-    DisplayNameFlag,
-    NamedOutputFlag,
-    OutputFlag,
-    options_from,
-)
-from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, OutputFlag
 from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_note
-from fairlead.cli.ui.session import open_session
+from fairlead.cli.ui.resource_commands import (
+    Deletion,
+    NewObject,
+    Resource,
+    add_delete_command,
+    add_list_command,
+    add_show_command,
+    create_command,
+)
+from fairlead.cli.ui.session import Session, open_session
 from fairlead.client import ClientError
 from fairlead.core.objects import Object, get_path, name_of
 
-RUNNERS = "runners"
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the runner.", autocompletion=complete_names(RUNNERS))]
+def _table_row(runner: Object, now: datetime) -> Sequence[str]:
+    return (
+        name_of(runner),
+        cell(runner, "status.phase"),
+        cell(runner, "spec.endpoint"),
+        "true" if get_path(runner, "spec.unusable") else "false",
+        age(get_path(runner, "metadata.creationTimestamp"), now),
+    )
 
-group = typer.Typer(help="Create and list runners, and print and rotate their keys.", no_args_is_help=True)
+
+RUNNERS = Resource(
+    "runners",
+    "Runner",
+    "runner",
+    ("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE"),
+    _table_row,
+    "no runners; create one with `fairlead runner create`",
+)
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the runner.", autocompletion=complete_names(RUNNERS.plural))]
+
+group = typer.Typer(
+    help="Create, list, show and delete runners, and print and rotate their keys.", no_args_is_help=True
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,52 +68,36 @@ class RunnerCreateOptions:
     output: NamedOutputFlag = NamedOutput.TABLE
 
 
-@group.command("create")
-@options_from(RunnerCreateOptions)
-def create(options: RunnerCreateOptions) -> None:
+@create_command(group, RUNNERS, RunnerCreateOptions)
+def build_runner(session: Session, options: RunnerCreateOptions) -> NewObject:
     """Create a runner. It becomes active when a runner process authenticates with its key."""
-    with open_session(options.context) as session:
-        created = session.client.create(RUNNERS, build_body(options))
-        message = f"created the runner {options.name}; `fairlead runner key {options.name}` prints its access key"
-        print_created(created, options.output, message)
-
-
-def build_body(options: RunnerCreateOptions) -> Object:
     spec = {
         "displayName": options.display_name,
         "description": options.description,
         "endpoint": options.endpoint,
         "unusable": options.unusable or None,
     }
-    return build_object("Runner", options.name, spec)
+    message = f"created the runner {options.name}; `fairlead runner key {options.name}` prints its access key"
+    return NewObject(build_object(RUNNERS.kind, options.name, spec), message)
 
 
-def _table_row(runner: Object, now: datetime) -> Sequence[str]:
-    return (
-        name_of(runner),
-        cell(runner, "status.phase"),
-        cell(runner, "spec.endpoint"),
-        "true" if get_path(runner, "spec.unusable") else "false",
-        age(get_path(runner, "metadata.creationTimestamp"), now),
-    )
-
-
-COLUMNS = ("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE")
-LISTING = Listing(RUNNERS, "Runner", COLUMNS, _table_row, "no runners; create one with `fairlead runner create`")
-
-
-@group.command("list")
-@options_from(ListOptions)
-def list_runners(options: ListOptions) -> None:
-    """List runners."""
-    run_list_command(LISTING, options)
+add_list_command(group, RUNNERS)
+add_show_command(group, RUNNERS)
+add_delete_command(
+    group,
+    RUNNERS,
+    Deletion(
+        "Delete a runner and its access key. Workspaces that run on it fail.",
+        question="Delete the runner {name} and its access key?",
+    ),
+)
 
 
 @group.command("key")
 def key(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
     """Print the access key of a runner. It does not change until it is rotated."""
     with open_session(context) as session:
-        print_key(session.client.get(RUNNERS, name, "accesskey"), output)
+        print_key(session.client.get(RUNNERS.plural, name, "accesskey"), output)
 
 
 @group.command("rotate-key")
@@ -117,7 +122,7 @@ def rotate_key(
     """
     with open_session(context) as session:
         spec = {} if overlap is None else {"overlapSeconds": overlap}
-        print_key(session.client.invoke_action(RUNNERS, name, "rotatekey", {"spec": spec}), output)
+        print_key(session.client.invoke_action(RUNNERS.plural, name, "rotatekey", {"spec": spec}), output)
         print_note(f"the old key stays valid for {format_duration(overlap)}" if overlap else "the old key is revoked")
 
 

@@ -5,20 +5,16 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.resources import instance
 from fairlead.cli.resources.instance import (
     DEFAULT_TIMEOUT,
-    InstanceType,
     ParameterFlag,
-    RemovalOptions,
     TimeoutFlag,
     WaitFlag,
-    WaitOptions,
-    create_instance,
-    delete_instance,
+    create_instance_command,
+    delete_with_namespace,
     encode_parameters,
+    instance_resource,
     parse_template_ref,
-    print_instances,
 )
 from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, write_context
 from fairlead.cli.ui.completion import complete_names
@@ -31,31 +27,30 @@ from fairlead.cli.ui.flags import (
     RequiredProjectFlag,
     options_from,
 )
-from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.output import NamedOutput
+from fairlead.cli.ui.resource_commands import add_delete_command, add_list_command, add_show_command
 from fairlead.cli.ui.session import open_session
 from fairlead.core.objects import Object
 
-PLURAL = "spaceinstances"
-SPACES = InstanceType(
-    PLURAL,
+SPACES = instance_resource(
+    "spaceinstances",
     "SpaceInstance",
-    ("CLUSTER", "spec.clusterRef.cluster"),
-    "no spaces; create one with `fairlead space create`",
     "space",
+    "no spaces; create one with `fairlead space create`",
+    ("CLUSTER", "spec.clusterRef.cluster"),
 )
 
 NameArgument = Annotated[
-    str, typer.Argument(help="Name of the space.", autocompletion=complete_names(PLURAL, project="project"))
+    str, typer.Argument(help="Name of the space.", autocompletion=complete_names(SPACES.plural, project="project"))
 ]
 
-group = typer.Typer(help="List, create and delete spaces, and write kubectl contexts for them.", no_args_is_help=True)
+group = typer.Typer(
+    help="List, show, create and delete spaces, and write kubectl contexts for them.", no_args_is_help=True
+)
 
 
-@group.command("list")
-@options_from(instance.InstanceListOptions)
-def list_spaces(options: instance.InstanceListOptions) -> None:
-    """List spaces."""
-    print_instances(SPACES, options)
+add_list_command(group, SPACES)
+add_show_command(group, SPACES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +95,14 @@ class SpaceCreateOptions:
     output: NamedOutputFlag = NamedOutput.TABLE
 
 
-@group.command("create")
-@options_from(SpaceCreateOptions)
-def create(options: SpaceCreateOptions) -> None:
+@create_instance_command(
+    group,
+    SPACES,
+    SpaceCreateOptions,
+    hint="`fairlead space kubeconfig {name} --project {project}` writes a kubectl context for it",
+)
+def build_space(options: SpaceCreateOptions) -> Object:
     """Create a space: a namespace in a connected cluster, for a project."""
-    with open_session(options.context) as session:
-        create_instance(
-            session,
-            SPACES,
-            build_body(options),
-            options.project,
-            WaitOptions(options.wait, options.timeout, options.output),
-        )
-        print_note(
-            f"`fairlead space kubeconfig {options.name} --project {options.project}` writes a kubectl context for it"
-        )
-
-
-def build_body(options: SpaceCreateOptions) -> Object:
     spec = {
         "displayName": options.display_name,
         "description": options.description,
@@ -125,7 +110,7 @@ def build_body(options: SpaceCreateOptions) -> Object:
         "templateRef": parse_template_ref(options.template) if options.template else None,
         "parameters": encode_parameters(options.parameter or ()),
     }
-    return build_object("SpaceInstance", options.name, spec)
+    return build_object(SPACES.kind, options.name, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +128,6 @@ def kubeconfig(options: SpaceKubeconfigOptions) -> None:
         write_context(session, space_target(session, options.project, options.name), options.kubeconfig)
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceDeleteOptions:
-    name: NameArgument
-    project: RequiredProjectFlag
-    removal: RemovalOptions = field(default_factory=RemovalOptions)
-
-
-@group.command("delete")
-@options_from(SpaceDeleteOptions)
-def delete(options: SpaceDeleteOptions) -> None:
-    """Delete a space with its namespace and all objects in it."""
-    delete_instance(SPACES, options.name, options.project, options.removal)
+add_delete_command(
+    group, SPACES, delete_with_namespace(SPACES, "Delete a space with its namespace and all objects in it.")
+)

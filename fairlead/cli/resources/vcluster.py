@@ -1,43 +1,43 @@
-"""`fairlead vcluster`: lists, imports, deletes and migrates the virtual clusters of projects."""
+"""`fairlead vcluster`: lists, shows, imports, deletes and migrates the virtual clusters of projects."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from fairlead.cli.resources import instance
-from fairlead.cli.resources.instance import InstanceType, RemovalOptions, delete_instance, print_instances
+from fairlead.cli.resources.instance import delete_with_namespace, instance_resource
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, drop_none, print_created
+from fairlead.cli.ui.describe import build_object, drop_none
 from fairlead.cli.ui.flags import (
     ContextFlag,
     DescriptionFlag,
     DisplayNameFlag,
     NamedOutputFlag,
     RequiredProjectFlag,
-    options_from,
 )
 from fairlead.cli.ui.output import NamedOutput, print_note
-from fairlead.cli.ui.session import open_session, project_namespace
-from fairlead.core.objects import Object
+from fairlead.cli.ui.resource_commands import (
+    NewObject,
+    add_delete_command,
+    add_list_command,
+    add_show_command,
+    create_command,
+)
+from fairlead.cli.ui.session import Session, open_session, project_namespace
 
-PLURAL = "virtualclusterinstances"
-VIRTUAL_CLUSTERS = InstanceType(
-    PLURAL,
+VIRTUAL_CLUSTERS = instance_resource(
+    "virtualclusterinstances",
     "VirtualClusterInstance",
-    ("CLUSTER", "spec.clusterRef.cluster"),
-    "no virtual clusters",
     "virtual cluster",
+    "no virtual clusters",
+    ("CLUSTER", "spec.clusterRef.cluster"),
 )
 
-group = typer.Typer(help="List, import, migrate and delete virtual clusters.", no_args_is_help=True)
+group = typer.Typer(help="List, show, import, migrate and delete virtual clusters.", no_args_is_help=True)
 
 
-@group.command("list")
-@options_from(instance.InstanceListOptions)
-def list_virtual_clusters(options: instance.InstanceListOptions) -> None:
-    """List virtual clusters."""
-    print_instances(VIRTUAL_CLUSTERS, options)
+add_list_command(group, VIRTUAL_CLUSTERS)
+add_show_command(group, VIRTUAL_CLUSTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +68,12 @@ class VirtualClusterImportOptions:
     output: NamedOutputFlag = NamedOutput.TABLE
 
 
-@group.command("import")
-@options_from(VirtualClusterImportOptions)
-def import_external(options: VirtualClusterImportOptions) -> None:
+@create_command(group, VIRTUAL_CLUSTERS, VirtualClusterImportOptions, name="import")
+def build_external(session: Session, options: VirtualClusterImportOptions) -> NewObject:
     """Import an externally deployed virtual cluster into a project.
 
     The server provides access to it, but never deploys, changes or deletes it.
     """
-    with open_session(options.context) as session:
-        created = session.client.create(
-            PLURAL, build_body(options), namespace=project_namespace(session, options.project)
-        )
-        message = f"imported the external virtual cluster {options.name} into the project {options.project}"
-        print_created(created, options.output, message)
-
-
-def build_body(options: VirtualClusterImportOptions) -> Object:
     cluster_ref = {
         "cluster": options.cluster,
         "namespace": options.namespace,
@@ -95,35 +85,26 @@ def build_body(options: VirtualClusterImportOptions) -> Object:
         "external": True,
         "clusterRef": drop_none(cluster_ref) or None,
     }
-    return build_object("VirtualClusterInstance", options.name, spec)
+    message = f"imported the external virtual cluster {options.name} into the project {options.project}"
+    return NewObject(build_object(VIRTUAL_CLUSTERS.kind, options.name, spec), message, options.project)
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualClusterDeleteOptions:
-    name: Annotated[
-        str,
-        typer.Argument(help="Name of the virtual cluster.", autocompletion=complete_names(PLURAL, project="project")),
-    ]
-    project: RequiredProjectFlag
-    removal: RemovalOptions = field(default_factory=RemovalOptions)
+DELETE_HELP = """Delete a virtual cluster.
 
-
-@group.command("delete")
-@options_from(VirtualClusterDeleteOptions)
-def delete(options: VirtualClusterDeleteOptions) -> None:
-    """Delete a virtual cluster.
-
-    If the server deployed it, its namespace and all objects in it are deleted. If it was imported, the virtual cluster
-    itself is kept and only the server's role bindings in it are deleted.
-    """
-    delete_instance(VIRTUAL_CLUSTERS, options.name, options.project, options.removal)
+If the server deployed it, its namespace and all objects in it are deleted. If it was imported, the virtual cluster
+itself is kept and only the server's role bindings in it are deleted.
+"""
+add_delete_command(group, VIRTUAL_CLUSTERS, delete_with_namespace(VIRTUAL_CLUSTERS, DELETE_HELP))
 
 
 @group.command("migrate")
 def migrate(
     name: Annotated[
         str,
-        typer.Argument(help="Name of the virtual cluster.", autocompletion=complete_names(PLURAL, project="source")),
+        typer.Argument(
+            help="Name of the virtual cluster.",
+            autocompletion=complete_names(VIRTUAL_CLUSTERS.plural, project="source"),
+        ),
     ],
     source: Annotated[
         str,

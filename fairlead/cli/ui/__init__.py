@@ -3,6 +3,7 @@
 - `flags`: common flags, and option dataclasses as commands
 - `session`: client sessions, error reporting and exit codes
 - `output`, `list`, `describe`: tables, JSON and YAML for lists and single objects
+- `resource_commands`: `list`, `show`, `create` and `delete` from the description of a resource
 - `wait`: progress and waiting for objects
 - `prompts`: secrets and confirmations
 - `completion`: shell completion of names

@@ -5,7 +5,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -72,22 +72,31 @@ def options_from(options: type[T]) -> Callable[[Callable[[T], None]], Callable[.
             function(_build_options(options, values))
 
         command.__doc__ = function.__doc__
-        command.__signature__ = inspect.Signature(list(_parameters(options)))  # type: ignore[attr-defined]
-        return command
+        return with_parameters(command, parameters_of(options))
 
     return as_command
 
 
-def _parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
+def with_parameters(function: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
+    """Gives a command other parameters than its signature shows: for commands that are built from a description."""
+    function.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
+    return function
+
+
+def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    """A parameter for `with_parameters`. Without a default it is required."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def parameters_of(options: type[Any]) -> Iterator[inspect.Parameter]:
+    """The parameters for the fields of an options dataclass."""
     hints = get_type_hints(options, include_extras=True)
     for field in dataclasses.fields(options):
         if dataclasses.is_dataclass(hints[field.name]):
-            yield from _parameters(hints[field.name])
+            yield from parameters_of(hints[field.name])
         else:
             default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-            yield inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
-            )
+            yield parameter(field.name, hints[field.name], default)
 
 
 def _build_options(options: type[T], values: dict[str, Any]) -> T:

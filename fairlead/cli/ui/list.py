@@ -17,7 +17,6 @@ from fairlead.cli.ui.output import (
     print_row,
     print_table,
 )
-from fairlead.cli.ui.session import open_session
 from fairlead.client import Client, Event
 from fairlead.client.watch import MODIFIED, SYNCED
 from fairlead.core.objects import Object, name_of
@@ -47,12 +46,6 @@ class Listing:
     empty_message: str
     namespace: str = ""
     matches: Callable[[Object], bool] = match_all
-
-
-def run_list_command(listing: Listing, options: ListOptions) -> None:
-    """Runs a `list` command that has no flags of its own."""
-    with open_session(options.context) as session:
-        print_objects(session.client, listing, options)
 
 
 def print_objects(client: Client, listing: Listing, options: ListOptions) -> None:

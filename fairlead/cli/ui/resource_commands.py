@@ -1,0 +1,244 @@
+"""The commands `list`, `show`, `create` and `delete`, the same for every resource that a `Resource` describes.
+
+A command group calls `add_list_command`, `add_show_command` and `add_delete_command`, and decorates a function with
+`create_command`, in the order of its help. Commands that do more, such as `cluster remove`, are written out.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, Protocol, TypeVar
+
+import typer
+
+from fairlead.cli.ui import prompts
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import cell, print_created, print_object
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    NamedOutputFlag,
+    NoWaitFlag,
+    ProjectFilterFlag,
+    RequiredProjectFlag,
+    YesFlag,
+    options_from,
+    parameter,
+    parameters_of,
+    with_parameters,
+)
+from fairlead.cli.ui.list import Listing, ListOptions, print_objects
+from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.session import Session, open_session, project_namespace, project_namespace_prefix
+from fairlead.cli.ui.wait import object_ref, wait_deleted
+from fairlead.core.objects import Object, get_path
+
+ABANDON_ANNOTATION = "service.sh/abandon"
+"""Annotation that makes the server delete an object without cleaning up in its cluster."""
+
+AbandonFlag = Annotated[
+    bool,
+    typer.Option(
+        "--abandon", help="Leave its objects in the cluster behind, for example if the cluster no longer exists."
+    ),
+]
+
+Pairs = Sequence[tuple[str, str]]
+"""Labels and values."""
+
+COMMON_DETAILS = (("display name", "spec.displayName"), ("description", "spec.description"))
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource as the commands present it.
+
+    `noun` is its name in messages, and `row` returns a cell for each of the columns, the name first. The objects of a
+    project have a flag `--project`, and a column PROJECT after the name. `details` are the labels and fields that
+    `show` prints after the columns.
+    """
+
+    plural: str
+    kind: str
+    noun: str
+    columns: tuple[str, ...]
+    row: Callable[[Object, datetime], Sequence[str]]
+    empty_message: str
+    in_project: bool = False
+    details: tuple[tuple[str, str], ...] = COMMON_DETAILS
+
+
+def add_list_command(group: typer.Typer, resource: Resource, help: str = "") -> None:
+    def list_objects(project: str | None = None, **flags: Any) -> None:
+        options = ListOptions(**flags)
+        with open_session(options.context) as session:
+            print_objects(session.client, _build_listing(session, resource, project or ""), options)
+
+    project_filter = (parameter("project", ProjectFilterFlag, None),) if resource.in_project else ()
+    command = with_parameters(list_objects, (*project_filter, *parameters_of(ListOptions)))
+    group.command("list", help=help or f"List {resource.noun}s.")(command)
+
+
+def _build_listing(session: Session, resource: Resource, project: str) -> Listing:
+    """The listing of a resource, in one project or in all of them."""
+    if not resource.in_project:
+        return Listing(resource.plural, resource.kind, resource.columns, resource.row, resource.empty_message)
+    prefix = project_namespace_prefix(session.client)
+
+    def row(obj: Object, now: datetime) -> Sequence[str]:
+        name, *others = resource.row(obj, now)
+        return name, cell(obj, "metadata.namespace").removeprefix(prefix), *others
+
+    return Listing(
+        resource.plural,
+        resource.kind,
+        (resource.columns[0], "PROJECT", *resource.columns[1:]),
+        row,
+        f"{resource.empty_message} in {project}" if project else resource.empty_message,
+        namespace=prefix + project if project else "",
+    )
+
+
+def add_show_command(
+    group: typer.Typer,
+    resource: Resource,
+    help: str = "",
+    describe: Callable[[Session, Object], Pairs] | None = None,
+) -> None:
+    """Adds `show`. `describe` returns the rows of the table format; by default the columns and the details."""
+
+    def show(name: str, context: str | None, output: NamedOutput, project: str = "") -> None:
+        with open_session(context) as session:
+            listing = _build_listing(session, resource, project)
+            found = session.client.get(resource.plural, name, namespace=listing.namespace)
+            pairs = describe(session, found) if describe else _describe(resource, listing, found)
+            print_object(found, output, pairs)
+
+    flags = (parameter("context", ContextFlag, None), parameter("output", NamedOutputFlag, NamedOutput.TABLE))
+    command = with_parameters(show, (*_target_parameters(resource), *flags))
+    group.command("show", help=help or f"Show one {resource.noun}.")(command)
+
+
+def _describe(resource: Resource, listing: Listing, obj: Object) -> Pairs:
+    cells = zip(listing.columns, listing.row(obj, datetime.now(UTC)), strict=True)
+    pairs = [(header.lower(), "" if value == "-" else value) for header, value in cells]
+    shown = {label for label, _ in pairs}
+    return [
+        *pairs,
+        *((label, str(get_path(obj, path) or "")) for label, path in resource.details if label not in shown),
+    ]
+
+
+def _target_parameters(resource: Resource) -> Sequence[Any]:
+    """The argument NAME, and the flag --project if the objects belong to projects."""
+    project = "project" if resource.in_project else ""
+    completer = complete_names(resource.plural, project=project)
+    argument = typer.Argument(help=f"Name of the {resource.noun}.", autocompletion=completer)
+    name = parameter("name", Annotated[str, argument])
+    return (name, parameter("project", RequiredProjectFlag)) if project else (name,)
+
+
+@dataclass(frozen=True, slots=True)
+class NewObject:
+    """An object to create, in a project if it belongs to one, and the message after its creation."""
+
+    body: Object
+    message: str
+    project: str = ""
+
+
+class CreateOptions(Protocol):
+    """The flags that every command has that creates an object."""
+
+    @property
+    def context(self) -> str | None: ...
+
+    @property
+    def output(self) -> NamedOutput: ...
+
+
+T = TypeVar("T", bound=CreateOptions)
+
+
+def create_command(
+    group: typer.Typer, resource: Resource, options_type: type[T], name: str = "create"
+) -> Callable[[Callable[[Session, T], NewObject]], None]:
+    """Decorator that adds `create`. The function builds the object from the options; its docstring is the help."""
+
+    def add(build: Callable[[Session, T], NewObject]) -> None:
+        def create(options: T) -> None:
+            with open_session(options.context) as session:
+                new = build(session, options)
+                namespace = project_namespace(session, new.project) if new.project else ""
+                created = session.client.create(resource.plural, new.body, namespace=namespace)
+                print_created(created, options.output, new.message)
+
+        create.__doc__ = build.__doc__
+        group.command(name)(options_from(options_type)(create))
+
+    return add
+
+
+def describe_nothing(obj: Object) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """How objects are deleted. The messages contain `{name}`.
+
+    Without a question there is no confirmation, and no flag `--yes`. `describe_wait` returns what a deletion is waiting
+    for. `describe_leftovers`, for objects that can be deleted with `--abandon`, returns what that leaves behind.
+    """
+
+    help: str
+    question: str
+    pending: str = ""
+    done: str = ""
+    describe_wait: Callable[[Object], str] = describe_nothing
+    describe_leftovers: Callable[[Object], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    name: str
+    project: str = ""
+    yes: bool = False
+    no_wait: bool = False
+    abandon: bool = False
+    context: str | None = None
+
+
+def add_delete_command(group: typer.Typer, resource: Resource, deletion: Deletion) -> None:
+    def delete(**values: Any) -> None:
+        delete_object(resource, deletion, DeleteOptions(**values))
+
+    parameters = [*_target_parameters(resource)]
+    if deletion.question:
+        parameters.append(parameter("yes", YesFlag, False))
+    parameters.append(parameter("no_wait", NoWaitFlag, False))
+    if deletion.describe_leftovers:
+        parameters.append(parameter("abandon", AbandonFlag, False))
+    parameters.append(parameter("context", ContextFlag, None))
+    group.command("delete", help=deletion.help)(with_parameters(delete, parameters))
+
+
+def delete_object(resource: Resource, deletion: Deletion, options: DeleteOptions) -> None:
+    """Deletes an object after a confirmation, and waits until it is gone."""
+    plural, name, label = resource.plural, options.name, f"the {resource.noun} {options.name}"
+    with open_session(options.context) as session:
+        client = session.client
+        namespace = project_namespace(session, options.project) if resource.in_project else ""
+        found = client.get(plural, name, namespace=namespace)
+        if deletion.question and not options.yes:
+            abandoning = f"Delete {label}, and leave its objects in the cluster behind?"
+            prompts.confirm(abandoning if options.abandon else deletion.question.format(name=name))
+        if options.abandon:
+            change = {"metadata": {"annotations": {ABANDON_ANNOTATION: "true"}}}
+            client.patch(plural, name, change, namespace=namespace)
+        client.delete(plural, name, namespace=namespace)
+        if options.no_wait:
+            print_note(deletion.pending.format(name=name) or f"{label} is being deleted")
+            return
+        wait_deleted(client, object_ref(plural, found), deletion.describe_wait)
+        leftovers = deletion.describe_leftovers(found) if deletion.describe_leftovers and options.abandon else ""
+        print_note((deletion.done.format(name=name) or f"{label} is deleted") + leftovers)
