@@ -30,8 +30,8 @@ test: $(TEST) tools check ## everything that CI runs: the checks, then the tests
 	@$(BIN)/pytest $(TWO_CORES) $(ARGS)
 
 test-faults: $(TEST) tools ## kill, stop, cut off and fill up real servers and stores, and check what clients saw
-	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/faults/conformance_on_stores.py
-	@$(BIN)/python -m tests.faults --full $(ARGS)
+	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/chaos/conformance_on_stores.py
+	@$(BIN)/python -m tests.chaos --full $(ARGS)
 
 test-generated: $(TEST) ## a million generated requests by ten identities; ARGS="--count 100000 --state FILE" for fewer, or to go on later
 	@$(BIN)/python -m tests.generated $(ARGS)

@@ -2,7 +2,8 @@
 
 Tests run against real components: a kubectl, a database, a load generator. A component is an executable in
 `.tools/bin`, where `scripts/setup-tools.sh` puts those that must not depend on the machine's own, or on the PATH. A
-laptop may lack one, and its tests are then skipped with the reason in the summary. CI may not: see `tests/skips.py`.
+laptop may lack one, and its tests are then skipped with the reason in the summary. CI may not: see
+`tests/harness/skips.py`.
 """
 
 import logging
@@ -14,7 +15,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from tests.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401  # hooks
+from tests.harness.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401  # hooks
 
 # How long an example takes says how busy the machine is: tests run two at a time. In CI this is so without being said.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])

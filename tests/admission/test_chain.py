@@ -9,7 +9,7 @@ from fairlead.core.errors import Forbidden, Invalid, Problem
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
-from tests.admission.world import ADA, GADGET, World
+from tests.harness.registry import ADA, GADGET, World
 
 CHANGE = Change("create", GADGET, ADA, None, {})
 

@@ -16,7 +16,7 @@ from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
-from tests.admission.world import NAMESPACE, World
+from tests.harness.registry import NAMESPACE, World
 
 GROUP = "rbac.authorization.k8s.io"
 ROOT = User("root", ("service:admins",))

@@ -15,7 +15,7 @@ from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
-from tests.admission.world import World, new_world
+from tests.harness.registry import World, new_world
 
 ADA, TEAM = User("ada", ("service:user:ada",)), User("service:team:core", ("service:team:core",))
 FREE = User("root", ("system:masters",))

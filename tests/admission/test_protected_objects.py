@@ -12,7 +12,7 @@ from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.write_options import WriteOptions
-from tests.admission.world import ADA, World, new_world
+from tests.harness.registry import ADA, World, new_world
 
 ROOT = User("root", ("system:masters",))
 SCOPED = User("root", ("system:masters",), scope=Scope(projects=("*",)))

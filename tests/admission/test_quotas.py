@@ -17,7 +17,7 @@ from fairlead.registry import write_locks
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
-from tests.admission.world import World, as_ada, new_world
+from tests.harness.registry import World, as_ada, new_world
 
 KIND, PLURAL, HOME = "DevPodWorkspaceInstance", "devpodworkspaceinstances", "service-p-p"
 TICKET = write_locks.lock_key(GROUP, "p")

@@ -7,7 +7,7 @@ from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Conflict
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from tests.admission.world import World, new_world
+from tests.harness.registry import World, new_world
 
 KINDS = {
     "SpaceInstance": "SpaceTemplate",

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.authn.directory import Directory, new_directory
+from tests.harness.access_keys import Directory, new_directory
 
 
 @pytest.fixture

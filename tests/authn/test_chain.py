@@ -6,7 +6,7 @@ from fairlead.authn import Authenticator, authenticate
 from fairlead.core.call import Call
 from fairlead.core.errors import Unauthorized
 from fairlead.core.user import User
-from tests.authn.calls import call
+from tests.harness.calls import call
 
 ALICE, BOB = User("alice"), User("bob")
 

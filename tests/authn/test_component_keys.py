@@ -21,10 +21,10 @@ from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
-from tests.admission.realm import PEPPER, ROOT, Realm, Rights
-from tests.admission.world import new_world
-from tests.controllers.at_work import at_work, until
-from tests.controllers.virtual_time import virtually
+from tests.harness.auth import PEPPER, ROOT, Realm, Rights
+from tests.harness.controllers import at_work, until
+from tests.harness.registry import new_world
+from tests.harness.virtual_time import virtually
 
 SYSTEM = "service-system"
 SERVER = WriteOptions(CONTROLLER_USER, "fairlead")

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fairlead.authn.direct_tokens import AUDIENCE, SCOPED_AUDIENCE, Claims, InvalidToken, verify
 from fairlead.core.crypto.signing import SigningKey, sign
 from fairlead.core.objects import Object
-from tests.authn.signing import (
+from tests.harness.signing_keys import (
     NOW,
     by_hand,
     by_hand_with_pss,

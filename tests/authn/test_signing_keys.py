@@ -15,9 +15,9 @@ from fairlead.core.errors import TooManyRequests, Unavailable
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
-from tests.admission.world import NAMESPACE as SYSTEM
-from tests.admission.world import World, new_world
-from tests.authn.signing import MAXIMUM, NOW, keys_in_turn, signing_key
+from tests.harness.registry import NAMESPACE as SYSTEM
+from tests.harness.registry import World, new_world
+from tests.harness.signing_keys import MAXIMUM, NOW, keys_in_turn, signing_key
 
 
 @asynccontextmanager

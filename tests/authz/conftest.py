@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.admission.world import World, new_world
-from tests.controllers.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
+from tests.harness.registry import World, new_world
+from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]
 

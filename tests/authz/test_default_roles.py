@@ -18,7 +18,7 @@ from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP, Sensitivity
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions, server_write_options
-from tests.admission.world import ADA, GADGET, NAMESPACE, World
+from tests.harness.registry import ADA, GADGET, NAMESPACE, World
 
 GROUP = "rbac.authorization.k8s.io"
 PLURALS = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")

@@ -7,8 +7,8 @@ from fairlead.authz.rbac import RbacAuthorizer
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import ADMIN_GROUPS, User
-from tests.admission.world import World
 from tests.authz.roles import asked, binding, fixed, path, paths, role, rule, subject
+from tests.harness.registry import World
 
 BOB = User("bob", ("devs", "system:authenticated"))
 TO_BOB = binding(subject("User", "bob"))

@@ -11,9 +11,9 @@ from fairlead.authz.rbac import DECISION_CACHE_SIZE, RULE_CACHE_SIZE, RbacAuthor
 from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from tests.admission.world import World
 from tests.authz.roles import asked, binding, fixed, path, role, rule, subject
-from tests.growth import work
+from tests.harness.growth import work
+from tests.harness.registry import World
 
 BOB = User("bob", ("devs",))
 

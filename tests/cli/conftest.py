@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates
-from tests.cli.desk import Desk
-from tests.client.fake import Fake, serving
+from tests.harness.cli import Desk
+from tests.harness.fake_server import Fake, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from fairlead.client import ApiStatusError
-from tests.cli.desk import Desk
 from tests.cli.test_commands_end_to_end import administrator, as_json, done
-from tests.client.fake import Fake
-from tests.far_side.behaviours import never
-from tests.far_side.far_side import FarSide
-from tests.live.process import Server, running
+from tests.fake_cluster.behaviours import never
+from tests.fake_cluster.server import FarSide
+from tests.harness.cli import Desk
+from tests.harness.fake_server import Fake
+from tests.harness.server_process import Server, running
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import pytest
 
 from fairlead.client import Client
 from tests.cli.conftest import ROOT, Fairlead
-from tests.cli.desk import Desk, Ended
-from tests.client.fake import Fake
-from tests.live.process import PATIENCE, Server, environment, running
+from tests.harness.cli import Desk, Ended
+from tests.harness.fake_server import Fake
+from tests.harness.server_process import PATIENCE, Server, environment, running
 
 PASSWORD = "correct horse battery"
 

@@ -8,9 +8,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from fairlead.cli import make_app
-from tests.cli.desk import Desk
-from tests.client.fake import M, failure, items, named
-from tests.client.test_watching import END, lines
+from tests.client.test_watch import END, lines
+from tests.harness.cli import Desk
+from tests.harness.fake_server import M, failure, items, named
 
 CLUSTER_SCOPED = {
     "app": "apps",

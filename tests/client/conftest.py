@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.client import Client
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates
-from tests.client.fake import KEY, Fake, serving
+from tests.harness.fake_server import KEY, Fake, serving
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 from fairlead.client import ApiStatusError, Cause, CertificateError, Client, ClientError, Unreachable
 from fairlead.client.client import normalize_url
 from fairlead.core.crypto.certificates import ensure_certificates
-from tests.client.fake import KEY, Fake, M, failure, items, named
+from tests.harness.fake_server import KEY, Fake, M, failure, items, named
 
 
 def test_a_list_follows_its_pages_to_the_end(fake: Fake, client: Client) -> None:

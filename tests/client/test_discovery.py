@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.client import Client, ClientError
 from fairlead.client.discovery import AGGREGATED_DISCOVERY, ApiResource, find_resource
-from tests.client.fake import Fake, failure
+from tests.harness.fake_server import Fake, failure
 
 ROOT = "/kubernetes/management"
 

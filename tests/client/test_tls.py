@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes
 from fairlead.client import Client, Unreachable
 from fairlead.client.tls import build_ssl_context, fetch_certificate, fingerprint
 from fairlead.core.crypto.certificates import Certificates
-from tests.client.fake import KEY, Fake
+from tests.harness.fake_server import KEY, Fake
 
 
 def test_the_presented_certificate_is_the_servers_own(fake: Fake, certificates: Certificates) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.kubectl import Kubectl
-from tests.clients.running import Server, running
+from tests.clients.server import Server, running
+from tests.harness.kubectl import Kubectl
 
 
 @pytest.fixture(scope="module")

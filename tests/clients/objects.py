@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from tests.clients.running import VERSION
+from tests.clients.server import VERSION
 
 Body = dict[str, Any]
 

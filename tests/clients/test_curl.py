@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clients.running import VERSION, Server
+from tests.clients.server import VERSION, Server
 
 NAMESPACE = "service-p-curl"
 

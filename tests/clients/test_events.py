@@ -9,8 +9,8 @@ import pytest
 from kubernetes import client, config
 from kubernetes.client import ApiException
 
-from tests.clients.kubectl import Kubectl
-from tests.clients.running import Server
+from tests.clients.server import Server
+from tests.harness.kubectl import Kubectl
 
 ABOUT = {"apiVersion": "v1", "kind": "ConfigMap", "name": "watched", "namespace": "default"}
 CORE = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.clients.running import ROOT, start, stop
+from tests.clients.server import ROOT, start, stop
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 LAST_LINE = "Ctrl-C stops the server."

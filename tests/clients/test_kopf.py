@@ -20,7 +20,7 @@ from kubernetes import client, config
 from kubernetes.client import ApiException
 
 from tests.clients.objects import app, cluster, project, workspace
-from tests.clients.running import GROUP, Server, stop
+from tests.clients.server import GROUP, Server, stop
 
 OPERATOR = Path(__file__).with_name("kopf_operator.py")
 FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.clients.kubectl import Kubectl
 from tests.clients.objects import app, as_yaml, project, workspace
-from tests.clients.running import GROUP
+from tests.clients.server import GROUP
+from tests.harness.kubectl import Kubectl
 
 
 def test_apply_creates_then_changes_then_leaves_alone(kubectl: Kubectl) -> None:

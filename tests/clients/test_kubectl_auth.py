@@ -3,8 +3,8 @@
 import json
 import re
 
-from tests.clients.kubectl import Kubectl
-from tests.clients.running import ROOT, VERSION
+from tests.clients.server import ROOT, VERSION
+from tests.harness.kubectl import Kubectl
 
 REVIEW = {
     "apiVersion": VERSION,

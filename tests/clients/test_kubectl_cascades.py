@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.clients.kubectl import Kubectl
 from tests.clients.objects import Body, app, as_yaml, core
-from tests.clients.running import GROUP, VERSION
+from tests.clients.server import GROUP, VERSION
+from tests.harness.kubectl import Kubectl
 
 HOLD = "example.com/hold"
 

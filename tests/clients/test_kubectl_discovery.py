@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tests.clients.kubectl import Kubectl, cut, minor_version
-from tests.clients.running import GROUP, VERSION
+from tests.clients.server import GROUP, VERSION
+from tests.harness.kubectl import Kubectl, cut, minor_version
 
 KINDS = {
     # name: (short names, version, whether in a namespace, kind)

@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from tests.clients.kubectl import Kubectl
 from tests.clients.objects import app, as_yaml, project
-from tests.clients.running import GROUP, VERSION
+from tests.clients.server import GROUP, VERSION
+from tests.harness.kubectl import Kubectl
 
 DEMO = "service-p-demo"
 

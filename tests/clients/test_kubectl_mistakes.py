@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.clients.kubectl import Kubectl
 from tests.clients.objects import Body, app, as_yaml, core, project, workspace
-from tests.clients.running import GROUP, VERSION
+from tests.clients.server import GROUP, VERSION
+from tests.harness.kubectl import Kubectl
 
 
 @pytest.fixture(scope="module")

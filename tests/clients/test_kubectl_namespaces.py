@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from tests.clients.kubectl import Kubectl
 from tests.clients.objects import as_yaml, core, project, workspace
-from tests.clients.running import GROUP
+from tests.clients.server import GROUP
+from tests.harness.kubectl import Kubectl
 
 RED = "service-p-red"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.kubectl import Kubectl, cut
 from tests.clients.objects import app, as_yaml, project, workspace
-from tests.clients.running import GROUP, VERSION, Server
+from tests.clients.server import GROUP, VERSION, Server
+from tests.harness.kubectl import Kubectl, cut
 
 OldKubectl = Callable[[str], Kubectl]
 

@@ -6,9 +6,9 @@ import re
 import pytest
 import yaml
 
-from tests.clients.kubectl import Kubectl, cut
 from tests.clients.objects import app, as_yaml, cluster, project, workspace
-from tests.clients.running import GROUP, VERSION
+from tests.clients.server import GROUP, VERSION
+from tests.harness.kubectl import Kubectl, cut
 
 BLUE = "service-p-blue"
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.clients.kubectl import Kubectl
 from tests.clients.objects import project
-from tests.clients.running import Server
+from tests.clients.server import Server
+from tests.harness.kubectl import Kubectl
 
 NAMESPACE = "service-p-robots"
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clients.kubectl import Kubectl
 from tests.clients.objects import Body, app, as_yaml, cluster, core
-from tests.clients.running import GROUP, VERSION
+from tests.clients.server import GROUP, VERSION
+from tests.harness.kubectl import Kubectl
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clients.kubectl import Kubectl
 from tests.clients.objects import Body, app, as_yaml, cluster
-from tests.clients.running import GROUP
+from tests.clients.server import GROUP
+from tests.harness.kubectl import Kubectl
 
 COMMENTED = """\
 # Files of users have comments, nulls and an empty status in them.

@@ -17,7 +17,7 @@ from lightkube.resources.core_v1 import ConfigMap
 from lightkube.types import CascadeType, PatchType, on_error_retry
 
 from tests.clients.objects import Body, app, as_yaml, cluster, project, workspace
-from tests.clients.running import GROUP, VERSION, Server
+from tests.clients.server import GROUP, VERSION, Server
 
 App: Any = create_global_resource(GROUP, "v1", "App", "apps")
 Cluster: Any = create_global_resource(GROUP, "v1", "Cluster", "clusters")

@@ -14,7 +14,7 @@ from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
 
 from tests.clients.objects import Body, app, cluster, core
-from tests.clients.running import GROUP, VERSION, Server
+from tests.clients.server import GROUP, VERSION, Server
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"

@@ -9,7 +9,7 @@ import pytest
 from kr8s.asyncio.objects import ConfigMap, Namespace, new_class
 
 from tests.clients.objects import app, project, workspace
-from tests.clients.running import VERSION, Server
+from tests.clients.server import VERSION, Server
 
 App = new_class("App", VERSION, namespaced=False, plural="apps")
 Project = new_class("Project", VERSION, namespaced=False, plural="projects")

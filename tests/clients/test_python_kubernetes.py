@@ -11,7 +11,7 @@ from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
 
 from tests.clients.objects import app, project, workspace
-from tests.clients.running import GROUP, VERSION, Server
+from tests.clients.server import GROUP, VERSION, Server
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"

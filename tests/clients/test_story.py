@@ -18,9 +18,9 @@ from typing import Any
 import jwt
 import pytest
 
-from tests.clients.kubectl import Kubectl
 from tests.clients.objects import Body, app, as_yaml, of, project, workspace
-from tests.clients.running import VERSION, Server
+from tests.clients.server import VERSION, Server
+from tests.harness.kubectl import Kubectl
 
 PATIENCE = 20.0
 """Seconds after which something that should have happened counts as not happening."""

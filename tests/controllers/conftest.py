@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.admission.world import World, new_world
-from tests.controllers.connected_world import FakeReach
-from tests.controllers.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
-from tests.far_side.kube import Kube
+from tests.fake_cluster.kube import Kube
+from tests.harness.registry import World, new_world
+from tests.harness.remote import FakeReach
+from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.controllers.reasons import constants, reasons
+from tests.controllers.condition_reasons import constants, reasons
 
 PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
 SECTIONS = {

@@ -12,8 +12,8 @@ from fairlead.controllers.instances.status import record_transition
 from fairlead.controllers.workspaces.scheduling import Placement, next_status
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.conditions import condition
-from tests.admission.world import new_world
-from tests.controllers.reasons import constants, reasons
+from tests.controllers.condition_reasons import constants, reasons
+from tests.harness.registry import new_world
 
 PAGE = Path(__file__).parents[2] / "docs" / "upgrading.md"
 CLUSTER_CONTROLLER = Path(fairlead.__file__).parent / "controllers" / "clusters"

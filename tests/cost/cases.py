@@ -14,9 +14,9 @@ from urllib.parse import quote
 import orjson
 
 from tests.cost.shapes import SHAPES, Object
-from tests.hostile.bombs import BODY_LIMIT, JSON, YAML
-from tests.hostile.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from tests.hostile.world import NAMESPACES, Resource, World
+from tests.security.api_resources import NAMESPACES, Resource, World
+from tests.security.expensive_bodies import BODY_LIMIT, JSON, YAML
+from tests.security.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
 
 LARGE, LARGEST = 64 * 1024, BODY_LIMIT - 4096
 OFTEN_LARGEST = 23

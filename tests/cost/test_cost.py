@@ -18,11 +18,11 @@ import pytest
 from fairlead.server.http.event_loop_watchdog import MAX_BLOCKED_SECONDS
 from tests.cost import cases
 from tests.cost.cases import Case
-from tests.cost.measuring import Cost, Holds, Meter, longest_between
+from tests.cost.measure import Cost, Holds, Meter, longest_between
 from tests.cost.shapes import SHAPES
-from tests.hostile.conftest import assert_unharmed
-from tests.hostile.world import NAMESPACES, Resource, World, explore, furnish
-from tests.live.process import Server, running
+from tests.harness.server_process import Server, running
+from tests.security.api_resources import NAMESPACES, Resource, World, explore, furnish
+from tests.security.conftest import assert_unharmed
 
 MEMORY_LIMIT = 160 * 1024 * 1024
 """Bytes that one request may make the server take: fifty times the largest body."""

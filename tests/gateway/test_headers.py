@@ -15,7 +15,7 @@ from fairlead.gateway.headers import (
     forwarded_headers,
     forwarded_subprotocols,
 )
-from tests.authn.calls import Sent
+from tests.harness.calls import Sent
 
 NAMES = ClusterIdentityMapper("fairlead:")
 ANNA = User("anna", ("devs", "service:team:blue", "system:authenticated", "service:user:anna"), uid="u-1")

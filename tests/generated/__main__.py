@@ -19,10 +19,10 @@ from typing import Any
 
 import httpx
 
-from tests.generated.cast import KEY, assemble
-from tests.generated.sending import Outcome, Plan, work
-from tests.hostile import world
-from tests.live.process import Server, running
+from tests.generated.identities import KEY, assemble
+from tests.generated.sender import Outcome, Plan, work
+from tests.harness.server_process import Server, running
+from tests.security import api_resources
 
 CHUNK = 100
 """Templates, each of which is sent by every identity."""
@@ -39,8 +39,8 @@ def main() -> int:
     state = _state(given)
     folder = Path(tempfile.mkdtemp(prefix="fairlead-generated-"))
     with running(folder / "data") as server, server.client() as admin:
-        found = world.explore(admin, KEY)
-        world.furnish(admin, found)
+        found = api_resources.explore(admin, KEY)
+        api_resources.furnish(admin, found)
         cast = assemble(server, admin, found)
         plan = Plan(server.url, server.ca_file, given.seed, CHUNK, cast, found)
         began = time.monotonic()

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-from tests.generated.cast import EVERYTHING, IN_PROJECT, PROJECT, PROJECT_NAMESPACE, Cast, Identity
+from tests.generated.identities import EVERYTHING, IN_PROJECT, PROJECT, PROJECT_NAMESPACE, Cast, Identity
 from tests.generated.templates import READING
-from tests.hostile import judge
-from tests.hostile.wire import Answer, Ask
+from tests.security import response_checks
+from tests.security.raw_http import Answer, Ask
 
 _PLACE = re.compile(
     r"/kubernetes/management/apis?/[^/]+(?:/v[^/]+)?/(?:namespaces/(?P<namespace>[^/]+)/)?(?P<plural>[a-z]+)"
@@ -31,7 +31,7 @@ class Oracle:
         self._keys = re.compile(b"|".join(re.escape(each.key.encode()) for each in cast.identities if each.key))
 
     def faults(self, identity: Identity, ask: Ask, answer: Answer) -> Iterator[str]:
-        for fault in judge.faults(ask, answer, _NO_KEY):
+        for fault in response_checks.faults(ask, answer, _NO_KEY):
             if not _is_right_cause(ask, answer):
                 yield fault
         if self._keys.search(answer.body) and not _hands_out_key(ask):

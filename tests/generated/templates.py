@@ -1,17 +1,17 @@
 """Requests without an asker: a seed and a number make one, and each identity sends it with its own key.
 
-What `tests/hostile` generates, aimed at the project, at the vault or at gateways now and then, and large sometimes.
+What `tests/security` generates, aimed at the project, at the vault or at gateways now and then, and large sometimes.
 """
 
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.generated.cast import KEY, PROJECT, PROJECT_NAMESPACE, STORM, VAULT, Identity
-from tests.hostile import asks, headers
-from tests.hostile.wire import Ask
-from tests.hostile.world import World
+from tests.generated.identities import KEY, PROJECT, PROJECT_NAMESPACE, STORM, VAULT, Identity
+from tests.security import fuzz_requests, headers
+from tests.security.api_resources import World
+from tests.security.raw_http import Ask
 
-asks.FRESH = 30  # so that a million requests do not make a million objects
+fuzz_requests.FRESH = 30  # so that a million requests do not make a million objects
 
 READING = ("GET", "HEAD", "OPTIONS")
 POLITE = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -63,7 +63,7 @@ def template(seed: str, number: int, world: World) -> Template:
     chance = random.random()
     if chance < 0.08:
         return Template(number, _elsewhere(random), False)
-    made = asks.ask(seed, number, world)
+    made = fuzz_requests.ask(seed, number, world)
     if chance < 0.35:
         return Template(number, _moved(made, PROJECT_NAMESPACE), False)
     if chance < 0.55:
@@ -79,7 +79,7 @@ def _elsewhere(random: Random) -> Ask:
     path, _, query = path.partition("?")
     body = random.choice((b"", b"{}", b'{"username":"gen-nobody","password":"x"}', b"x" * 1_000))
     fields = (headers.bearer(KEY), ("Content-Type", "application/json"))
-    return Ask(random.choice(asks.METHODS), path, (query,) if query else (), fields, body)
+    return Ask(random.choice(fuzz_requests.METHODS), path, (query,) if query else (), fields, body)
 
 
 def _moved(ask: Ask, namespace: str) -> Ask:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.generated.cast import EVERYTHING, IN_PROJECT, KEY, NOTHING, Cast, Identity
+from tests.generated.identities import EVERYTHING, IN_PROJECT, KEY, NOTHING, Cast, Identity
 from tests.generated.oracle import Oracle
 from tests.generated.templates import Template
-from tests.hostile.wire import Answer, Ask
+from tests.security.raw_http import Answer, Ask
 
 ADMIN, MEMBER = Identity("admin", "key-of-admin", EVERYTHING), Identity("member", "key-of-member", IN_PROJECT)
 NOBODY, STRANGER = Identity("user without rights", "key-of-nobody", NOTHING), Identity("nobody", "", NOTHING)

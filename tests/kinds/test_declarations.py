@@ -12,7 +12,7 @@ from fairlead.kinds.fields import CATEGORY
 from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind
 from fairlead.registry.schema import Schema
 from fairlead.registry.validate import Validator
-from tests.kinds.examples import example, prepared, problems
+from tests.harness.kind_examples import example, prepared, problems
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 every_kind_of_its_own = pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Kind
-from tests.kinds.examples import example
+from tests.harness.kind_examples import example
 
 ALL_SECRET_KINDS = tuple(kind for kind in KINDS if kind.sensitive)
 SECRET_KINDS = tuple(kind for kind in ALL_SECRET_KINDS if kind.persisted and "create" in kind.verbs)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tests.far_side.asked import Asked, Behaviour
+from tests.fake_cluster.exchange import Asked, Behaviour
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

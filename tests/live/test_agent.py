@@ -10,8 +10,8 @@ import httpx
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from tests.far_side.far_side import FarSide
-from tests.live.process import MANAGEMENT, PATIENCE, Server, running, running_agent, trusting
+from tests.fake_cluster.server import FarSide
+from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running, running_agent, trusting
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 PODS = "/kubernetes/cluster/api/v1/namespaces/demo/pods"

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.live.process import CONFIGMAPS, MANAGEMENT, PATIENCE, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, PATIENCE, Server, configmap, running
 
 CANARY = "canary-71d2b9c4-not-to-be-recorded"
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"

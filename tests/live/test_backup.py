@@ -13,9 +13,9 @@ import pytest
 from fairlead.app.maintenance import back_up, copy_store, verify_backup
 from fairlead.settings import StartError
 from fairlead.storage.backup import BackupReader
-from tests.live.process import CONFIGMAPS, MANAGEMENT, PATIENCE, ROOT, Server, configmap, environment, running
+from tests.harness.durable_stores import etcd_address, postgres_address
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, PATIENCE, ROOT, Server, configmap, environment, running
 from tests.live.test_shutdown import Writers, listed
-from tests.storage.durable import etcd_address, postgres_address
 
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"word": "canary-in-a-backup"}}

@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from tests.live.http2 import Http2
-from tests.live.process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
+from tests.live.http2_client import Http2
 from tests.live.test_http import VERSIONS, exchange, head, signed
 
 MEGABYTE = 1024 * 1024

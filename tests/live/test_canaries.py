@@ -16,6 +16,7 @@ import pytest
 
 from fairlead.kinds.clusters.config import CONFIG, CONFIG_NAME
 from fairlead.registry.kind import Kind
+from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running
 from tests.live.canaries import (
     ALL_SECRET_KINDS,
     READABLE,
@@ -25,7 +26,6 @@ from tests.live.canaries import (
     wrong_patches,
     wrongly_sent,
 )
-from tests.live.process import MANAGEMENT, PATIENCE, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 ATTEMPTS = 20

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.live.process import CONFIGMAPS, configmap, running
+from tests.harness.server_process import CONFIGMAPS, configmap, running
 from tests.live.test_shutdown import Writers, listed
 
 ROUNDS = 2

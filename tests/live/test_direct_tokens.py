@@ -8,7 +8,7 @@ from typing import Any
 import jwt
 
 from fairlead.authn.direct_tokens import AUDIENCE
-from tests.live.process import MANAGEMENT, Server, running
+from tests.harness.server_process import MANAGEMENT, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 BEGINNING = b64encode(b'{"active":{"id":"')[:-4]

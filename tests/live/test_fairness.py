@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.live.entrances import grant, key_of, make
-from tests.live.http2 import Http2
-from tests.live.process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
+from tests.harness.gateways import grant, key_of, make
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
+from tests.live.http2_client import Http2
 
 CONNECTIONS, STREAMS = 4, 100
 ALL = CONNECTIONS * STREAMS

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.live.process import CONFIGMAPS, PATIENCE, configmap, running
+from tests.harness.server_process import CONFIGMAPS, PATIENCE, configmap, running
 
 
 @pytest.fixture

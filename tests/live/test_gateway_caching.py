@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.kubectl import Kubectl
-from tests.far_side.far_side import FarSide
-from tests.live.entrances import connect, entrance, is_online, kubeconfig_of, kubectl_at, until
-from tests.live.pods import furnish
-from tests.live.process import Server, running
+from tests.fake_cluster.pods import furnish
+from tests.fake_cluster.server import FarSide
+from tests.harness.gateways import connect, entrance, is_online, kubeconfig_of, kubectl_at, until
+from tests.harness.kubectl import Kubectl
+from tests.harness.server_process import Server, running
 from tests.live.test_agent import agent, equip, token
 from tests.live.test_agent import furnish as furnish_server
 

@@ -16,11 +16,11 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, Protocol
 
-from tests.far_side.far_side import FarSide
-from tests.far_side.floods import ENDINGS, ERROR, flooding, output
-from tests.far_side.sockets import SUCCESS
-from tests.live.entrances import connect, entrance, is_online, until
-from tests.live.process import PATIENCE, Server, running, trusting
+from tests.fake_cluster.exec_websockets import SUCCESS
+from tests.fake_cluster.floods import ENDINGS, ERROR, flooding, output
+from tests.fake_cluster.server import FarSide
+from tests.harness.gateways import connect, entrance, is_online, until
+from tests.harness.server_process import PATIENCE, Server, running, trusting
 from tests.live.test_agent import agent, equip, furnish, token
 
 SIZE = 5_000_000

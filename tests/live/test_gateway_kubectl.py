@@ -17,11 +17,11 @@ from typing import IO
 
 import pytest
 
-from tests.clients.kubectl import Kubectl
-from tests.far_side.far_side import FarSide
-from tests.live.entrances import M, connect, entrance, grant, is_online, key_of, kubeconfig, kubectl_at, person, until
-from tests.live.pods import LINES, POD, furnish
-from tests.live.process import MANAGEMENT, PATIENCE, ROOT, Server, configmap, environment, running
+from tests.fake_cluster.pods import LINES, POD, furnish
+from tests.fake_cluster.server import FarSide
+from tests.harness.gateways import M, connect, entrance, grant, is_online, key_of, kubeconfig, kubectl_at, person, until
+from tests.harness.kubectl import Kubectl
+from tests.harness.server_process import MANAGEMENT, PATIENCE, ROOT, Server, configmap, environment, running
 
 CONFIGMAPS = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 import httpx
 import pytest
 
-from tests.far_side.asked import Answer, Asked
-from tests.far_side.far_side import FarSide
-from tests.live.entrances import SYSTEM_SECRETS, M, connect, entrance, key_of, person, until
-from tests.live.process import PATIENCE
+from tests.fake_cluster.exchange import Answer, Asked
+from tests.fake_cluster.server import FarSide
+from tests.harness.gateways import SYSTEM_SECRETS, M, connect, entrance, key_of, person, until
+from tests.harness.server_process import PATIENCE
 from tests.live.two_clusters import PODS, TOKEN, World, asked_by_people, two_clusters
-from tests.live.web_socket import NotSwitched, WebSocket
+from tests.live.websocket_client import NotSwitched, WebSocket
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.far_side.asked import Answer, Asked
-from tests.far_side.certificates import authority
-from tests.far_side.far_side import FarSide, Manner
-from tests.live.entrances import M, connect, entrance, make
+from tests.fake_cluster.certificates import authority
+from tests.fake_cluster.exchange import Answer, Asked
+from tests.fake_cluster.server import FarSide, Manner
+from tests.harness.gateways import M, connect, entrance, make
 from tests.live.two_clusters import World, asked_by_people, two_clusters
 
 

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.far_side.asked import Asked
-from tests.far_side.far_side import FarSide, Manner
-from tests.live.entrances import SYSTEM_SECRETS, M, connect, entrance, is_online, kubeconfig, person, status_of, until
-from tests.live.http2 import Http2
-from tests.live.process import MANAGEMENT, PATIENCE, ROOT, Server, command, environment, running
+from tests.fake_cluster.exchange import Asked
+from tests.fake_cluster.server import FarSide, Manner
+from tests.harness.gateways import SYSTEM_SECRETS, M, connect, entrance, is_online, kubeconfig, person, status_of, until
+from tests.harness.server_process import MANAGEMENT, PATIENCE, ROOT, Server, command, environment, running
+from tests.live.http2_client import Http2
 
 REPORTED_SECONDS = 15.0
 """Not a measurement of speed: the promise itself is a time."""

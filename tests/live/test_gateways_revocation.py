@@ -15,13 +15,13 @@ import httpx
 import pytest
 from websockets.frames import Frame, Opcode
 
-from tests.far_side.asked import Asked
-from tests.far_side.far_side import FarSide
-from tests.far_side.sockets import accepted
-from tests.live.entrances import Person, connect, entrance, merge, person, until
-from tests.live.pods import POD, furnish
-from tests.live.process import Server, running
-from tests.live.web_socket import BROKEN, WebSocket
+from tests.fake_cluster.exchange import Asked
+from tests.fake_cluster.exec_websockets import accepted
+from tests.fake_cluster.pods import POD, furnish
+from tests.fake_cluster.server import FarSide
+from tests.harness.gateways import Person, connect, entrance, merge, person, until
+from tests.harness.server_process import Server, running
+from tests.live.websocket_client import BROKEN, WebSocket
 
 PROMISE = 10.0
 """Seconds. Not a measurement of speed: the promise itself is a time."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from tests.far_side.asked import Asked
-from tests.far_side.behaviours import sending
-from tests.far_side.far_side import FarSide
-from tests.hostile.smuggling import CARRIED, HIDDEN, REFUSED, SWALLOWED
-from tests.live.entrances import Person, connect, entrance, person
-from tests.live.process import CONFIGMAPS, Server, running
+from tests.fake_cluster.behaviours import sending
+from tests.fake_cluster.exchange import Asked
+from tests.fake_cluster.server import FarSide
+from tests.harness.gateways import Person, connect, entrance, person
+from tests.harness.server_process import CONFIGMAPS, Server, running
+from tests.security.smuggling import CARRIED, HIDDEN, REFUSED, SWALLOWED
 
 SECONDS = 0.3
 """How long a second answer is waited for on a connection that stays open."""

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.far_side.charts import ChartRepository
-from tests.live.entrances import kubeconfig
-from tests.live.helm_world import (
+from tests.fake_cluster.chart_repository import ChartRepository
+from tests.harness.gateways import kubeconfig
+from tests.harness.helm import (
     CHARTS,
     DEPLOYED,
     HelmWorld,
@@ -15,7 +15,7 @@ from tests.live.helm_world import (
     helm_world,
     keep_charts_in_their_namespaces,
 )
-from tests.live.process import MANAGEMENT, running
+from tests.harness.server_process import MANAGEMENT, running
 
 
 @pytest.fixture(scope="module")

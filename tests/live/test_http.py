@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.live.process import CONFIGMAPS, MANAGEMENT, PATIENCE, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, PATIENCE, Server, configmap, running
 
 MEGABYTE = 1024 * 1024
 SILENT_CONNECTIONS = 1_100

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.live.process import MANAGEMENT, Server, running
+from tests.harness.server_process import MANAGEMENT, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 MAX_TTL = 60

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.live.process import MANAGEMENT, running
+from tests.harness.server_process import MANAGEMENT, running
 
 VERSION = "management.service.sh/v1"
 M = f"{MANAGEMENT}/apis/{VERSION}"

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.live.process import MANAGEMENT, Server, running, trusting
+from tests.harness.server_process import MANAGEMENT, Server, running, trusting
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 USES = 10_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from tests.live.process import MANAGEMENT, PATIENCE, Server, running
+from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running
 
 GROUP = "management.service.sh/v1"
 ROOT = f"{MANAGEMENT}/apis/{GROUP}"

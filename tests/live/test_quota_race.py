@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.live.process import MANAGEMENT, Server, running
+from tests.harness.server_process import MANAGEMENT, Server, running
 
 GROUP = "management.service.sh"
 M = f"{MANAGEMENT}/apis/{GROUP}/v1"

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.live.process import MANAGEMENT, PATIENCE, ROOT, Server, command, configmap, environment, running
-from tests.live.replicas import NAMESPACES, STORES, Replicas, eventually, new_secrets, replicas, store_for
+from tests.harness.replicas import NAMESPACES, STORES, Replicas, eventually, new_secrets, replicas, store_for
+from tests.harness.server_process import MANAGEMENT, PATIENCE, ROOT, Server, command, configmap, environment, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 PROMISED = 1.0

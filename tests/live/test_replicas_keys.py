@@ -23,8 +23,8 @@ from fairlead.authn.direct_tokens import AUDIENCE
 from fairlead.core.crypto import key_file
 from fairlead.core.crypto.encryption import is_encrypted, key_id_of
 from fairlead.storage.open import open_store
-from tests.live.process import MANAGEMENT, PATIENCE, Server
-from tests.live.replicas import STORES, Replicas, eventually, new_secrets, replicas, store_for
+from tests.harness.replicas import STORES, Replicas, eventually, new_secrets, replicas, store_for
+from tests.harness.server_process import MANAGEMENT, PATIENCE, Server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"

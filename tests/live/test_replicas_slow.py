@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.live.process import CONFIGMAPS, PATIENCE, configmap
-from tests.live.replicas import STORES, Replicas, new_secrets, store_for
+from tests.harness.replicas import STORES, Replicas, new_secrets, store_for
+from tests.harness.server_process import CONFIGMAPS, PATIENCE, configmap
 from tests.live.test_slow_watchers import begun
 
 MEGABYTE = 1024 * 1024

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.live.process import MANAGEMENT, PATIENCE, Server, running
+from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 RBAC = f"{MANAGEMENT}/apis/rbac.authorization.k8s.io/v1"

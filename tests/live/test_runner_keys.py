@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tests.live.process import MANAGEMENT, PATIENCE, Server, running
+from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 HOME = f"{M}/namespaces/service-p-web"

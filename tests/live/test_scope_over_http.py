@@ -1,6 +1,6 @@
-"""Scopes over HTTP: one request for each row of tests/authz/scope_matrix.md and each scope, to a real server (T-1).
+"""Scopes over HTTP: one request for each row of tests/authz/scope/matrix.md and each scope, to a real server (T-1).
 
-`tests/authz/test_scope_matrix.py` asks the authorizer about every request there can be. This asks the whole server, so
+`tests/authz/scope/test_matrix.py` asks the authorizer about every request there can be. This asks the whole server, so
 that nothing on the way lets by what the authorizer would refuse.
 """
 
@@ -17,9 +17,9 @@ from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.server.auth.stages import PUBLIC_PATHS
 from fairlead.server.discovery.documents import build_documents
-from tests.authz.scope_requests import Asked, every_request
-from tests.authz.scope_table import DENY, FILTERED, Table, read_table
-from tests.live.process import MANAGEMENT, Server, running
+from tests.authz.scope.matrix import DENY, FILTERED, Table, read_table
+from tests.authz.scope.requests import Asked, every_request
+from tests.harness.server_process import MANAGEMENT, Server, running
 
 M = f"{MANAGEMENT}/apis/{MANAGEMENT_GROUP}/v1"
 CATALOG = Catalog(KINDS)

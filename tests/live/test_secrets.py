@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
 
 CANARY = "canary-5b1f0c7e-not-to-be-logged"
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 from h2.exceptions import H2Error
 
-from tests.live.http2 import Http2
-from tests.live.process import CONFIGMAPS, PATIENCE, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, PATIENCE, Server, configmap, running
+from tests.live.http2_client import Http2
 
 WRITERS = 6
 

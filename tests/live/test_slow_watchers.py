@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.live.http2 import Http2
-from tests.live.process import CONFIGMAPS, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, Server, configmap, running
+from tests.live.http2_client import Http2
 
 QUEUE = 5
 SIZE = 300_000

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 from fairlead.cli.server.admin_kubeconfig import read_key
-from tests.live.process import CONFIGMAPS, PATIENCE, ROOT, command, environment, running
+from tests.harness.server_process import CONFIGMAPS, PATIENCE, ROOT, command, environment, running
 
 
 def refused(folder: Path, **variables: str | int) -> str:

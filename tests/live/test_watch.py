@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.live.http2 import Http2
-from tests.live.process import CONFIGMAPS, MANAGEMENT, PATIENCE, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, PATIENCE, Server, configmap, running
+from tests.live.http2_client import Http2
 
 VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
 NAMESPACES = f"{MANAGEMENT}/api/v1/namespaces"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import httpx
 
-from tests.far_side.asked import Asked
-from tests.far_side.far_side import FarSide, Manner
-from tests.live.entrances import Person, connect, person
-from tests.live.process import Server, running
+from tests.fake_cluster.exchange import Asked
+from tests.fake_cluster.server import FarSide, Manner
+from tests.harness.gateways import Person, connect, person
+from tests.harness.server_process import Server, running
 
 TOKEN = "stored-token-of-oslo"
 PODS = "/api/v1/namespaces/default/pods"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.reference.connected_cluster import World, connected_world, is_root, run_pod
 from tests.reference.control_plane import ControlPlane, Network
 from tests.reference.node import running_node
 from tests.reference.report import Report
-from tests.reference.world import World, connected_world, is_root, run_pod
 
 REFERENCE = os.environ.get("REFERENCE", "")
 if not REFERENCE:

@@ -24,7 +24,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.far_side.certificates import Authority, authority
+from tests.fake_cluster.certificates import Authority, authority
 
 ADMIN_TOKEN, ALICE_TOKEN, NODE_TOKEN = "admin-token", "alice-token", "node-token"
 KUBELET_CLIENT = "apiserver-to-kubelet"

@@ -19,9 +19,9 @@ from typing import Any
 
 import yaml
 
-from tests.live.process import ROOT
+from tests.harness.server_process import ROOT
+from tests.reference.connected_cluster import IMAGE
 from tests.reference.control_plane import KUBELET_CLIENT, NODE_TOKEN, ControlPlane, Network, wait_until
-from tests.reference.world import IMAGE
 
 PACKAGES = {
     "containerd": "containerd",

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.live.entrances import M, create, make, merge, until
-from tests.reference.world import CLUSTER, World, condition
+from tests.harness.gateways import M, create, make, merge, until
+from tests.reference.connected_cluster import CLUSTER, World, condition
 
 PROJECT = "confined"
 NAMESPACE = f"service-p-{PROJECT}"

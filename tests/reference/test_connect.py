@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.kubectl import Kubectl
-from tests.live.process import running
+from tests.harness.kubectl import Kubectl
+from tests.harness.server_process import running
+from tests.reference.connected_cluster import World
 from tests.reference.control_plane import ControlPlane
-from tests.reference.world import World
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.live.entrances import M, make, merge
-from tests.live.process import MANAGEMENT
+from tests.harness.gateways import M, make, merge
+from tests.harness.server_process import MANAGEMENT
+from tests.reference.connected_cluster import CLUSTER, World, condition
 from tests.reference.control_plane import ADMIN_TOKEN, wait_until
-from tests.reference.world import CLUSTER, World, condition
 
 RUNS = 3
 OBJECTS = """

@@ -1,6 +1,6 @@
 """kubectl through the gateway to a real kube-apiserver, as people use it every day."""
 
-from tests.reference.world import World
+from tests.reference.connected_cluster import World
 
 
 def test_discovery_works_again_from_kubectls_cache(world: World) -> None:

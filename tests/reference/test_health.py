@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.far_side.certificates import authority
-from tests.live.entrances import status_of, until
+from tests.fake_cluster.certificates import authority
+from tests.harness.gateways import status_of, until
+from tests.reference.connected_cluster import CLUSTER, World, condition, connected_world
 from tests.reference.control_plane import ControlPlane
-from tests.reference.world import CLUSTER, World, condition, connected_world
 
 SECONDS = 60.0
 Measured = Callable[[str], None]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live.helm_world import (
+from tests.harness.helm import (
     DEPLOYED,
     HelmWorld,
     deploy_upgrade_and_remove,

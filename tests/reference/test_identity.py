@@ -18,26 +18,15 @@ import yaml
 from fairlead.authn.direct_tokens import AUDIENCE
 from fairlead.core.crypto.signing import sign
 from fairlead.core.objects import Object
-from tests.authn.signing import jwks, signing_key
-from tests.authn.test_direct_kubernetes import documented
-from tests.clients.kubectl import Kubectl
-from tests.far_side.asked import as_json
-from tests.far_side.far_side import FarSide
-from tests.live.entrances import (
-    M,
-    connect,
-    create,
-    grant,
-    is_online,
-    key_of,
-    kubectl_at,
-    make,
-    may,
-    until,
-)
-from tests.live.process import running
+from tests.authn.test_direct_tokens_kubernetes import documented
+from tests.fake_cluster.exchange import as_json
+from tests.fake_cluster.server import FarSide
+from tests.harness.gateways import M, connect, create, grant, is_online, key_of, kubectl_at, make, may, until
+from tests.harness.kubectl import Kubectl
+from tests.harness.server_process import running
+from tests.harness.signing_keys import jwks, signing_key
+from tests.reference.connected_cluster import CLUSTER, World, agent_beside, condition
 from tests.reference.control_plane import ControlPlane
-from tests.reference.world import CLUSTER, World, agent_beside, condition
 
 PROJECT, SPACE = "identity", "own"
 SPACES = f"namespaces/service-p-{PROJECT}/spaceinstances"

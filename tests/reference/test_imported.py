@@ -2,10 +2,10 @@
 
 from base64 import b64encode
 
-from tests.live.entrances import M, create, make
-from tests.live.process import MANAGEMENT
+from tests.harness.gateways import M, create, make
+from tests.harness.server_process import MANAGEMENT
+from tests.reference.connected_cluster import World, condition
 from tests.reference.control_plane import wait_until
-from tests.reference.world import World, condition
 
 PROJECT = "import"
 NAMESPACE = f"service-p-{PROJECT}"

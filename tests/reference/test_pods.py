@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.kubectl import Kubectl
-from tests.reference.world import World, agent_beside, run_pod
+from tests.harness.kubectl import Kubectl
+from tests.reference.connected_cluster import World, agent_beside, run_pod
 
 MIB = 2**20
 SIZES = (1, 5, 50)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.live.entrances import M, connect, create, make, until
-from tests.live.process import running
+from tests.harness.gateways import M, connect, create, make, until
+from tests.harness.server_process import running
+from tests.reference.connected_cluster import World, condition
 from tests.reference.control_plane import ControlPlane
-from tests.reference.world import World, condition
 
 SECONDS = 30.0
 BINDING = "service.sh:admins"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.live.entrances import M, grant, key_of, make, may
-from tests.live.process import PATIENCE
-from tests.reference.world import CLUSTER, World, seconds_since
+from tests.harness.gateways import M, grant, key_of, make, may
+from tests.harness.server_process import PATIENCE
+from tests.reference.connected_cluster import CLUSTER, World, seconds_since
 
 LIMIT = 10.0
 """Seconds within which an open stream ends."""

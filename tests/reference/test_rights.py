@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clients.kubectl import Kubectl
-from tests.live.entrances import M, connect, create, entrance, kubectl_at, make, merge, until
-from tests.live.process import running
+from tests.harness.gateways import M, connect, create, entrance, kubectl_at, make, merge, until
+from tests.harness.kubectl import Kubectl
+from tests.harness.server_process import running
+from tests.reference.connected_cluster import World, condition
 from tests.reference.control_plane import ControlPlane
-from tests.reference.world import World, condition
 
 TIER = "tenant.service.sh/tier"
 SECONDS = 20.0

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.clients.kubectl import Kubectl
-from tests.reference.world import World
+from tests.harness.kubectl import Kubectl
+from tests.reference.connected_cluster import World
 
 Step = tuple[str, dict[str, Any] | None]
 """A command, and what it is given on its standard input."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.controllers.generic_tools import kstatus
-from tests.far_side.asked import Answer, Asked, as_json
-from tests.far_side.far_side import FarSide
-from tests.live.entrances import M, create, make, merge, until
-from tests.reference.world import CLUSTER, World, condition, seconds_since
+from tests.fake_cluster.exchange import Answer, Asked, as_json
+from tests.fake_cluster.server import FarSide
+from tests.harness.gateways import M, create, make, merge, until
+from tests.harness.kstatus import kstatus
+from tests.reference.connected_cluster import CLUSTER, World, condition, seconds_since
 
 PROJECT = "status"
 NAMESPACE = f"service-p-{PROJECT}"

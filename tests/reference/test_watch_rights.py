@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.entrances import M, connect, is_online, make
-from tests.live.process import running
+from tests.harness.gateways import M, connect, is_online, make
+from tests.harness.server_process import running
+from tests.reference.connected_cluster import World, condition
 from tests.reference.control_plane import ALICE_TOKEN, ControlPlane, wait_until
-from tests.reference.world import World, condition
 
 ALL = ["get", "list", "watch", "create", "patch", "delete"]
 RBAC = "rbac.authorization.k8s.io"

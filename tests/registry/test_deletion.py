@@ -18,7 +18,7 @@ from fairlead.registry.write_rules import (
     is_deletion_complete,
     mark_deleted,
 )
-from tests.admission.world import GADGET, World
+from tests.harness.registry import GADGET, World
 
 NOW = "2026-01-02T03:04:05Z"
 

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from tests.admission.world import World
+from tests.harness.registry import World
 
 
 @dataclass

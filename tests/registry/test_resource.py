@@ -11,7 +11,7 @@ from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Invalid, N
 from fairlead.core.objects import Object
 from fairlead.registry import metadata as meta_module
 from fairlead.storage import contract
-from tests.admission.world import World, as_ada
+from tests.harness.registry import World, as_ada
 
 
 def version(obj: Object | None) -> str:

@@ -12,7 +12,7 @@ from fairlead.core.user import CONTROLLER_USER
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.patching.field_set import iter_paths
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
-from tests.admission.world import ADA, NAMESPACE, World
+from tests.harness.registry import ADA, NAMESPACE, World
 
 
 def applying(manager: str = "a", **options: Any) -> WriteOptions:

@@ -10,7 +10,7 @@ from fairlead.core.objects import Object
 from fairlead.registry import metadata as meta_module
 from fairlead.registry.write_options import DeleteOptions
 from fairlead.storage import contract
-from tests.admission.world import World, as_ada
+from tests.harness.registry import World, as_ada
 
 
 def bump(obj: Object) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.live.process import MANAGEMENT, Server
+from tests.harness.server_process import MANAGEMENT, Server
 
 VERSION = "management.service.sh/v1"
 ROOT = f"{MANAGEMENT}/apis/{VERSION}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live.process import running
+from tests.harness.server_process import running
 from tests.specification.api import Api
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.live.process import MANAGEMENT
+from tests.harness.server_process import MANAGEMENT
 from tests.specification.api import VERSION, Api, Body, body, fresh
 
 

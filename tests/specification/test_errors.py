@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.core.errors import ApiError
 from fairlead.registry import metadata
-from tests.admission.world import new_world
+from tests.harness.registry import new_world
 
 
 async def test_a_generated_name_that_exists_is_409(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.process import PATIENCE
+from tests.harness.server_process import PATIENCE
 from tests.specification.api import JSON_PATCH, Api, body, fresh
 
 KEYS = "ownedaccesskeys"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.live.process import MANAGEMENT
+from tests.harness.server_process import MANAGEMENT
 from tests.specification.api import JSON_PATCH, PREFIX, Api, Body, body, fresh, workspaces
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.live.process import PATIENCE
+from tests.harness.server_process import PATIENCE
 from tests.specification.api import Api, Body, body, fresh
 
 GONE = 404

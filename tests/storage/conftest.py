@@ -9,8 +9,8 @@ from fairlead.core.crypto.encryption import EncryptionKey, Keyring
 from fairlead.storage.contract import Store
 from fairlead.storage.encrypted import EncryptedStore
 from fairlead.storage.open import open_store
-from tests.storage.etcd_server import open_etcd
-from tests.storage.postgres_server import open_postgres
+from tests.harness.etcd_server import open_etcd
+from tests.harness.postgres_server import open_postgres
 
 
 async def open_sealed(folder: Path) -> Store:

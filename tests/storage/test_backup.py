@@ -16,7 +16,7 @@ from fairlead.storage.contract import Key, Record, Store, StoreUnavailable, Writ
 from fairlead.storage.copy import UNFINISHED_KEY, Snapshot, take_snapshot
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.open import open_snapshot, open_store
-from tests.storage.durable import DURABLE
+from tests.harness.durable_stores import DURABLE
 
 MADE = "2026-11-15T10:00:00Z"
 RECORDS = {("g", "things", "", "a"): b"{}", ("g", "things", "", "b\0c"): b"\x00\xff any bytes", ("h",): b""}

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 import pytest
 import uvloop
 
-from tests.far_side.far_side import far_side
+from tests.fake_cluster.server import far_side
 
 __all__ = ["far_side"]
 
-ON_BOTH = frozenset({"test_transport.py", "test_sockets.py", "test_answers.py"})
+ON_BOTH = frozenset({"test_transport.py", "test_websocket.py", "test_responses.py"})
 Loops = Mapping[str, Callable[[], asyncio.AbstractEventLoop]]
 ONE: Loops = {"asyncio": asyncio.SelectorEventLoop}
 BOTH: Loops = {**ONE, "uvloop": uvloop.new_event_loop}

@@ -6,10 +6,10 @@ import pytest
 
 from fairlead.upstream.errors import ClusterLimitExceeded, FailureNotifier, HandshakeRejected, UpstreamError
 from fairlead.upstream.upstream import Limits, Request, Upstream
-from tests.far_side.asked import Answer
-from tests.far_side.certificates import authority
-from tests.far_side.far_side import FarSide
-from tests.upstream.reaching import access_to, as_it_is, asked, got
+from tests.fake_cluster.certificates import authority
+from tests.fake_cluster.exchange import Answer
+from tests.fake_cluster.server import FarSide
+from tests.upstream.upstreams import access_to, as_it_is, asked, got
 
 
 class Counting:

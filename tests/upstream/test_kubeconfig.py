@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.kubeconfig import kubeconfig_problems as list_problems
-from tests.far_side.certificates import authority
+from tests.fake_cluster.certificates import authority
 
 CANARY = "canary-credential"
 

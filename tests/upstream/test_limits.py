@@ -6,8 +6,8 @@ import pytest
 
 from fairlead.upstream.errors import ClusterLimitExceeded, TimedOut, Unreachable
 from fairlead.upstream.upstream import Limits, Request, Upstream
-from tests.far_side.far_side import FarSide
-from tests.upstream.reaching import MUCH, access_to, as_it_is, asked, got, reaching, until
+from tests.fake_cluster.server import FarSide
+from tests.upstream.upstreams import MUCH, access_to, as_it_is, asked, got, reaching, until
 
 
 async def test_requests_past_the_limit_wait_for_their_turn(far_side: FarSide) -> None:

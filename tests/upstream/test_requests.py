@@ -9,8 +9,8 @@ import pytest
 from fairlead.core.errors import BadRequest
 from fairlead.upstream.errors import ProtocolError, TimedOut
 from fairlead.upstream.upstream import Limits, Request
-from tests.far_side.far_side import FarSide
-from tests.upstream.reaching import MUCH, got, reaching, until
+from tests.fake_cluster.server import FarSide
+from tests.upstream.upstreams import MUCH, got, reaching, until
 
 
 async def pieces(*parts: bytes) -> AsyncIterator[bytes]:

@@ -13,9 +13,9 @@ import yaml
 
 from fairlead.upstream.errors import TlsError
 from fairlead.upstream.upstream import Limits, Upstream
-from tests.far_side.certificates import authority
-from tests.far_side.far_side import FarSide, Manner, server_context
-from tests.upstream.reaching import access_to, as_it_is, asked, got, reaching
+from tests.fake_cluster.certificates import authority
+from tests.fake_cluster.server import FarSide, Manner, server_context
+from tests.upstream.upstreams import access_to, as_it_is, asked, got, reaching
 
 
 async def refused(far: FarSide, **access: str) -> str:

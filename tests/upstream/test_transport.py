@@ -17,11 +17,11 @@ from fairlead.upstream.errors import ProtocolError, Unreachable
 from fairlead.upstream.transport import MAX_READS_PER_TURN, TlsTransport
 from fairlead.upstream.upstream import Request
 from fairlead.upstream.websocket import UpstreamWebSocket
-from tests.far_side.asked import Asked
-from tests.far_side.far_side import FarSide
-from tests.far_side.floods import ENDINGS, ERROR, flooding, flooding_body, output
-from tests.far_side.sockets import SUCCESS, accepted
-from tests.upstream.reaching import MUCH, reaching, until
+from tests.fake_cluster.exchange import Asked
+from tests.fake_cluster.exec_websockets import SUCCESS, accepted
+from tests.fake_cluster.floods import ENDINGS, ERROR, flooding, flooding_body, output
+from tests.fake_cluster.server import FarSide
+from tests.upstream.upstreams import MUCH, reaching, until
 
 MEGABYTES = [1_000_000, 5_000_000]
 

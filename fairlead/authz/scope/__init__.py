@@ -8,7 +8,7 @@
     names          names of this installation, gateway targets, and what every scope allows behind a gateway
     subset         whether one scope allows nothing that another one does not
 
-`docs/access-keys.md` describes the decisions; `tests/authz/scope_matrix.md` has all of them, checked for every route.
+`docs/access-keys.md` describes the decisions; `tests/authz/scope/matrix.md` has all of them, checked for every route.
 """
 
 from fairlead.authz.scope.authorizer import (

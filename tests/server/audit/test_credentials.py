@@ -12,7 +12,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind, Sensitivity
 from fairlead.registry.schema import obj, string
 from fairlead.server.audit.policy import COMPLETE, METADATA, NONE, REQUEST_RESPONSE, Policy, PolicyRule
 from fairlead.server.audit.redaction import CredentialRequests
-from tests.server.audit.kit import CATALOG, MOUNT, OK, answers, office, place
+from tests.harness.audit import CATALOG, MOUNT, OK, answers, office, place
 
 MANAGEMENT = f"{MOUNT}/apis/{MANAGEMENT_GROUP}/v1"
 CANARY = "canary-c2c4a7d1-not-to-be-logged"

@@ -20,8 +20,8 @@ from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import METADATA, Policy, PolicyRule
 from fairlead.server.audit.stage import AuditStages
 from fairlead.server.http.pipeline import Handler, build_pipeline
-from tests.authn.calls import call, raising
-from tests.server.audit.kit import ALICE, BASICS, CATALOG, MOUNT, OK, Event, Notebook, place, signed_in
+from tests.harness.audit import ALICE, BASICS, CATALOG, MOUNT, OK, Event, Notebook, place, signed_in
+from tests.harness.calls import call, raising
 
 CONFIGMAPS, SECRETS, REVIEWS = place(CONFIGMAP), place(SECRET), place(SELF_SUBJECT_ACCESS_REVIEW)
 LOGIN = "/auth/password/login"

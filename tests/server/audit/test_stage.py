@@ -26,8 +26,8 @@ from fairlead.server.audit.policy import (
     Policy,
     PolicyRule,
 )
-from tests.authn.calls import call, raising
-from tests.server.audit.kit import ALICE, EVERYTHING, MOUNT, OK, Office, answers, office, place
+from tests.harness.audit import ALICE, EVERYTHING, MOUNT, OK, Office, answers, office, place
+from tests.harness.calls import call, raising
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 CONFIGMAPS = place(CONFIGMAP)

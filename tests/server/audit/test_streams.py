@@ -11,7 +11,7 @@ from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.kinds.core.config_data import CONFIGMAP
 from fairlead.server.audit.policy import METADATA, RECEIVED, STARTED, Policy, PolicyRule
 from fairlead.server.http.asgi import AsgiApp
-from tests.server.audit.kit import Office, office, place
+from tests.harness.audit import Office, office, place
 
 CONFIGMAPS = place(CONFIGMAP)
 BOTH = ["ResponseStarted", "ResponseComplete"]

@@ -6,7 +6,7 @@ from fairlead.core.user import User
 from fairlead.server.flow.classify import ClientCache, CostEstimator
 from fairlead.server.flow.control import FlowControl
 from fairlead.server.flow.levels import ANONYMOUS, INTERACTIVE, SYSTEM
-from tests.server.flow.wire import ADA, AGENT, GET, LIST, Wire, request
+from tests.server.flow.stage_fixture import ADA, AGENT, GET, LIST, Wire, request
 
 
 async def test_impersonated_users_are_paid_for_by_who_really_asks() -> None:

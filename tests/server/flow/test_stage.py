@@ -16,7 +16,7 @@ from fairlead.server.flow.classify import MIN_BULK_COST
 from fairlead.server.flow.control import UNIT_SECONDS
 from fairlead.server.flow.levels import BULK, EXEMPT, INTERACTIVE
 from fairlead.server.flow.stage import MAX_PROBES_PER_ITERATION
-from tests.server.flow.wire import ADA, BEN, CREATE, DONE, GET, HEALTH, LIST, THROUGH, Wire, request, started
+from tests.server.flow.stage_fixture import ADA, BEN, CREATE, DONE, GET, HEALTH, LIST, THROUGH, Wire, request, started
 
 
 async def test_an_answer_that_is_there_at_once_stays_that_while_nothing_waits() -> None:

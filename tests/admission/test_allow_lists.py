@@ -1,0 +1,116 @@
+"""Which clusters, templates and runners a project's instances may use."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.admission.allow_lists import allowed_names, default_template, is_allowed
+from fairlead.admission.projects import enforce_allow_lists
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import Object
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from tests.harness.registry import World, as_ada, new_world
+
+KIND, HOME = "DevPodWorkspaceInstance", "service-p-p"
+TEMPLATE = "DevPodWorkspaceTemplate"
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with new_world(rules=(enforce_allow_lists(GROUP, NAMESPACE_PREFIX),)) as made:
+        yield made
+
+
+async def made(world: World, name: str, **spec: Any) -> Object:
+    return await world.create(KIND, name, HOME, spec=spec)
+
+
+async def test_a_project_without_lists_restricts_nothing(world: World) -> None:
+    await world.create("Project", "p", spec={})
+    await made(world, "a", templateRef={"name": "any"}, runnerRef={"runner": "any"}, target={"cluster": {"name": "x"}})
+
+
+async def test_an_empty_list_allows_nothing_and_says_so(world: World) -> None:
+    await world.create("Project", "p", spec={"allowedRunners": []})
+    with pytest.raises(Forbidden, match=r'does not allow the runner "r" \(spec\.runnerRef\.runner\).*no runner at all'):
+        await made(world, "a", runnerRef={"runner": "r"})
+    await made(world, "b", runnerRef={}, templateRef={"name": "free"})
+
+
+async def test_a_runner_must_be_in_the_list(world: World) -> None:
+    await world.create("Project", "p", spec={"allowedRunners": [{"name": "one"}, {"name": "two"}]})
+    await made(world, "a", runnerRef={"runner": "two"})
+    with pytest.raises(Forbidden) as caught:
+        await made(world, "b", runnerRef={"runner": "three"})
+    assert caught.value.message == (
+        f'devpodworkspaceinstances.{GROUP} "b" is forbidden: project "p" does not allow the runner "three" '
+        "(spec.runnerRef.runner); allowed here: one, two; choose an allowed one, or have it added to "
+        "spec.allowedRunners of the project"
+    )
+
+
+async def test_a_cluster_must_be_in_the_list(world: World) -> None:
+    await world.create("Project", "p", spec={"allowedClusters": [{"name": "berlin"}]})
+    await made(world, "a", target={"cluster": {"name": "berlin"}})
+    with pytest.raises(Forbidden, match="allowed here: berlin"):
+        await made(world, "b", target={"cluster": {"name": "oslo"}})
+
+
+async def test_a_star_allows_all(world: World) -> None:
+    await world.create("Project", "p", spec={"allowedRunners": [{"name": "*"}]})
+    await made(world, "a", runnerRef={"runner": "any"})
+
+
+async def test_templates_are_told_apart_by_kind_and_group(world: World) -> None:
+    entries = [
+        {"kind": "SpaceTemplate", "name": "spaces"},
+        {"kind": TEMPLATE, "group": "example.com", "name": "theirs"},
+        {"kind": TEMPLATE, "group": GROUP, "name": "ours"},
+        {"name": "of-any-kind"},
+    ]
+    await world.create("Project", "p", spec={"allowedTemplates": entries})
+    await made(world, "a", templateRef={"name": "ours"})
+    await made(world, "b", templateRef={"name": "of-any-kind"})
+    for name in ("spaces", "theirs", "else"):
+        with pytest.raises(Forbidden, match="allowed here: ours, of-any-kind"):
+            await made(world, "c", templateRef={"name": name})
+
+
+async def test_a_change_to_what_is_not_allowed_is_refused_and_others_are_not(world: World) -> None:
+    await world.create("Project", "p", spec={})
+    await made(world, "a", templateRef={"name": "old"})
+    await world.patch(
+        "Project", "p", lambda obj: obj["spec"].update(allowedTemplates=[{"kind": TEMPLATE, "name": "new"}])
+    )
+
+    async def change(**spec: Any) -> None:
+        def edit(old: Object) -> Object:
+            return {**old, "spec": {**old["spec"], **spec}}
+
+        await world.of(KIND).modify(HOME, "a", edit, as_ada())
+
+    await change(displayName="still made from the old one")
+    with pytest.raises(Forbidden, match='the template "other"'):
+        await change(templateRef={"name": "other"})
+    await change(templateRef={"name": "new"})
+
+
+async def test_outside_of_projects_nothing_is_asked(world: World) -> None:
+    await world.create(KIND, "a", "demo", spec={"templateRef": {"name": "any"}})
+
+
+def test_a_list_that_is_not_there_is_another_thing_than_an_empty_one() -> None:
+    assert allowed_names({"spec": {}}, "allowedClusters") is None
+    assert allowed_names({"spec": {"allowedClusters": []}}, "allowedClusters") == []
+    assert is_allowed(None, "x")
+    assert not is_allowed([], "x")
+    assert is_allowed(["*"], "x")
+
+
+def test_the_default_template_is_one_by_name() -> None:
+    entries = [{"kind": TEMPLATE, "name": "*", "isDefault": True}, {"kind": TEMPLATE, "name": "t", "isDefault": True}]
+    assert default_template({"spec": {"allowedTemplates": entries}}, TEMPLATE, GROUP) == "t"
+    assert default_template({"spec": {"allowedTemplates": entries}}, "SpaceTemplate", GROUP) is None
+    assert default_template({"spec": {}}, TEMPLATE, GROUP) is None

@@ -1,0 +1,363 @@
+"""Access keys: who holds a valid one is its owner, from the next request on and not a request longer."""
+
+import base64
+import hmac
+import re
+from typing import Any
+
+import pytest
+
+from fairlead.authn import access_keys
+from fairlead.authn.access_keys import ACCESS_KEYS, KEY_PREFIX, TEAMS, USERS, Pepper, generate_key
+from fairlead.core.errors import Unauthorized
+from fairlead.core.objects import Object
+from fairlead.core.scope import Scope
+from fairlead.core.user import User
+from tests.harness.access_keys import GROUP, PEPPER, Directory
+
+KEY = generate_key()
+EVERYBODY = {"system:authenticated", "service:authenticated"}
+GOING = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
+
+
+def owned_by(kind: str, name: str, uid: str) -> Object:
+    return {"ownerReferences": [{"apiVersion": f"{GROUP}/v1", "kind": kind, "name": name, "uid": uid}]}
+
+
+@pytest.fixture(autouse=True)
+async def alice(directory: Directory) -> None:
+    """Alice with one key."""
+    await directory.user("alice", groups=["devs"])
+    await directory.key("alices-key", KEY, "alice")
+
+
+# --- whom a key stands for
+
+
+async def test_a_key_stands_for_its_user(directory: Directory) -> None:
+    user = directory.who(KEY)
+    assert (user.name, user.uid, user.key, user.scope) == ("alice", "uid-of-alice", "alices-key", None)
+    assert set(user.groups) == {"devs", *EVERYBODY, "service:user:alice", "service:user:*"}
+
+
+async def test_a_call_without_the_header_is_not_ours_to_judge(directory: Directory) -> None:
+    assert directory.ask() is None
+
+
+async def test_a_key_stands_for_its_team_with_the_teams_group_only(directory: Directory) -> None:
+    await directory.team("core", users=["alice"])
+    await directory.key("core-key", "the-key-of-core", team="core")
+    user = directory.who("the-key-of-core")
+    assert (user.name, user.uid, user.key) == ("service:team:core", "uid-of-core", "core-key")
+    assert set(user.groups) == {"service:team:core", *EVERYBODY}
+
+
+async def test_a_key_stands_for_a_subject_that_is_no_object(directory: Directory) -> None:
+    await directory.key("robot-key", "the-key-of-robot", subject="robot:ci", groups=["ci"])
+    user = directory.who("the-key-of-robot")
+    assert (user.name, user.uid, user.key) == ("robot:ci", "", "robot-key")
+    assert set(user.groups) == {"ci", *EVERYBODY}
+
+
+async def test_a_key_adds_its_groups_to_those_of_its_owner(directory: Directory) -> None:
+    await directory.team("core", users=["alice"])
+    await directory.key("with-groups", "key-with-groups", "alice", groups=["ci", "devs"])
+    user = directory.who("key-with-groups")
+    assert {"devs", "ci", "service:team:core"} <= set(user.groups)
+    assert len(user.groups) == len(set(user.groups))
+
+
+async def test_a_key_carries_its_scope(directory: Directory) -> None:
+    await directory.key("scoped", "key-with-scope", "alice", scope={"projects": [{"project": "demo"}]})
+    await directory.key("empty", "key-with-nothing", "alice", scope={})
+    assert directory.who("key-with-scope").scope == Scope(projects=("demo",))
+    assert directory.who("key-with-nothing").scope == Scope()
+
+
+async def test_a_key_can_be_asked_about_by_its_name(directory: Directory) -> None:
+    assert directory.authenticate.user_of_key("alices-key") == directory.who(KEY)
+    assert directory.authenticate.user_of_key("nobodys-key") is None
+    await directory.key("alices-key", KEY, "alice", disabled=True)
+    assert directory.authenticate.user_of_key("alices-key") is None
+
+
+async def test_a_token_can_be_asked_about_without_a_call(directory: Directory) -> None:
+    assert directory.authenticate.authenticate_token(KEY).name == "alice"
+    with pytest.raises(Unauthorized):
+        directory.authenticate.authenticate_token("another")
+
+
+async def test_what_is_wrong_with_a_credential_is_not_told(directory: Directory) -> None:
+    await directory.key("off", "switched-off", "alice", disabled=True)
+    await directory.key("over", "has-expired", "alice", status={"expired": "2026-01-02T03:04:05Z"})
+    told = set()
+    for header in ["Bearer never-heard-of", "Bearer switched-off", "Bearer has-expired", "Bearer", "Basic x"]:
+        with pytest.raises(Unauthorized) as caught:
+            directory.ask(header)
+        told.add(caught.value.message)
+    assert len(told) == 1
+
+
+# --- what takes a key's force away, with the next request
+
+
+async def test_t15_a_key_that_is_deleted_opens_nothing_any_more(directory: Directory) -> None:
+    assert directory.opens(KEY)
+    await directory.remove(ACCESS_KEYS, "alices-key")
+    assert directory.refuses(f"Bearer {KEY}")
+
+
+async def test_t15_a_key_whose_deletion_has_begun_opens_nothing_any_more(directory: Directory) -> None:
+    assert directory.opens(KEY)
+    await directory.key("alices-key", KEY, "alice", meta=GOING)
+    assert directory.refuses(f"Bearer {KEY}")
+
+
+async def test_t15_a_key_that_is_disabled_opens_nothing_until_it_is_enabled_again(directory: Directory) -> None:
+    assert directory.opens(KEY)
+    await directory.key("alices-key", KEY, "alice", disabled=True)
+    assert directory.refuses(f"Bearer {KEY}")
+    await directory.key("alices-key", KEY, "alice", disabled=False)
+    assert directory.opens(KEY)
+
+
+@pytest.mark.parametrize("change", [{"disabled": True}, {"meta": GOING}])
+async def test_t15_a_user_who_is_disabled_or_going_is_out_with_every_key(directory: Directory, change: Object) -> None:
+    await directory.key("second", "another-key-of-alice", "alice")
+    assert directory.opens("another-key-of-alice")
+    await directory.user("alice", **change)
+    assert directory.refuses(f"Bearer {KEY}")
+    assert directory.refuses("Bearer another-key-of-alice")
+
+
+async def test_t15_a_user_who_is_deleted_is_out_with_every_key(directory: Directory) -> None:
+    assert directory.opens(KEY)
+    await directory.remove(USERS, "alice")
+    assert directory.refuses(f"Bearer {KEY}")
+
+
+@pytest.mark.parametrize("change", [{"disabled": True}, {"meta": GOING}, None])
+async def test_t15_a_team_that_is_disabled_going_or_gone_is_out_with_its_keys(
+    directory: Directory, change: Object | None
+) -> None:
+    await directory.team("core")
+    await directory.key("core-key", "the-key-of-core", team="core")
+    assert directory.opens("the-key-of-core")
+    await (directory.remove(TEAMS, "core") if change is None else directory.team("core", **change))
+    assert directory.refuses("Bearer the-key-of-core")
+
+
+async def test_t15_a_user_of_the_same_name_does_not_inherit_keys(directory: Directory) -> None:
+    await directory.key("owned", "key-with-owner", "alice", meta=owned_by("User", "alice", "uid-of-alice"))
+    assert directory.opens("key-with-owner")
+    await directory.remove(USERS, "alice")
+    await directory.user("alice", uid="another-uid")
+    assert directory.refuses("Bearer key-with-owner")
+
+
+async def test_t15_a_team_of_the_same_name_does_not_inherit_keys(directory: Directory) -> None:
+    await directory.team("core", uid="one")
+    await directory.key("core-key", "the-key-of-core", team="core", meta=owned_by("Team", "core", "one"))
+    assert directory.opens("the-key-of-core")
+    await directory.team("core", uid="two")
+    assert directory.refuses("Bearer the-key-of-core")
+
+
+async def test_t15_nor_keys_that_have_lost_the_reference_to_their_owner(directory: Directory) -> None:
+    """Deleting a user with `--cascade=orphan` takes it off."""
+    assert directory.opens(KEY)
+    await directory.remove(USERS, "alice")
+    directory.clock.tick(5)
+    await directory.user("alice", uid="another-uid")
+    assert directory.refuses(f"Bearer {KEY}")
+
+
+async def test_a_key_that_is_changed_is_another_key(directory: Directory) -> None:
+    assert directory.opens(KEY)
+    await directory.key("alices-key", "rotated", "alice")
+    assert directory.refuses(f"Bearer {KEY}")
+    assert directory.opens("rotated")
+
+
+async def test_t2_a_group_that_is_taken_from_the_owner_is_lost_to_its_keys(directory: Directory) -> None:
+    await directory.key("scoped", "scoped-key", "alice", scope={"projects": [{"project": "demo"}]})
+    for key in (KEY, "scoped-key"):
+        await directory.user("alice", groups=["system:masters"])
+        assert directory.who(key).is_admin
+        await directory.user("alice", groups=[])
+        assert not directory.who(key).is_admin
+
+
+async def test_t2_a_team_that_is_left_is_lost_to_the_keys(directory: Directory) -> None:
+    await directory.team("core", users=["alice"])
+    assert "service:team:core" in directory.who(KEY).groups
+    await directory.team("core", users=[])
+    assert "service:team:core" not in directory.who(KEY).groups
+
+
+async def test_a_new_key_works_at_once(directory: Directory) -> None:
+    assert directory.refuses("Bearer fresh")
+    await directory.key("fresh", "fresh", "alice")
+    assert directory.opens("fresh")
+
+
+@pytest.mark.parametrize("user", ["nobody", "", "Alice", "alice "])
+async def test_a_key_of_nobody_opens_nothing(directory: Directory, user: str) -> None:
+    await directory.key("stray", "stray", user)
+    assert directory.refuses("Bearer stray")
+
+
+async def test_a_key_without_a_digest_opens_nothing(directory: Directory) -> None:
+    await directory.put(ACCESS_KEYS, "empty", {"user": "alice", "key": ""}, {})
+    await directory.put(ACCESS_KEYS, "missing", {"user": "alice"}, {})
+    for header in ("Bearer ", "Bearer None", "Bearer"):
+        assert directory.refuses(header)
+
+
+async def test_t15_a_key_that_was_just_used_is_judged_anew_after_every_change(directory: Directory) -> None:
+    for _ in range(2):
+        assert directory.opens(KEY) and directory.opens(KEY)
+        await directory.key("alices-key", KEY, "alice", disabled=True)
+        assert directory.refuses(f"Bearer {KEY}")
+        await directory.key("alices-key", KEY, "alice")
+        assert directory.opens(KEY) and directory.opens(KEY)
+        await directory.user("alice", disabled=True)
+        assert directory.refuses(f"Bearer {KEY}")
+        await directory.user("alice")
+
+
+async def test_no_more_used_keys_are_remembered_than_there_is_room_for(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_keys, "TOKEN_CACHE_SIZE", 2)
+    keys = [generate_key() for _ in range(5)]
+    for number, key in enumerate(keys):
+        await directory.key(f"key-{number}", key, "alice")
+    for key in (*keys, *keys):
+        assert directory.opens(key)
+        assert len(directory.authenticate._token_cache.get()) <= 2
+
+
+async def test_others_keep_their_keys(directory: Directory) -> None:
+    await directory.user("bob")
+    await directory.key("bobs-key", "bobs", "bob")
+    await directory.remove(USERS, "alice")
+    assert directory.who("bobs").name == "bob"
+
+
+async def test_of_two_keys_with_one_value_the_older_counts_and_the_other_is_left_when_it_goes(
+    directory: Directory,
+) -> None:
+    await directory.user("bob")
+    directory.clock.tick(5)
+    await directory.key("a-copy", KEY, "bob")
+    assert directory.who(KEY).name == "alice"
+    await directory.remove(ACCESS_KEYS, "alices-key")
+    assert directory.who(KEY).name == "bob"
+
+
+# --- the work that it takes
+
+
+async def test_t33_an_unknown_key_takes_the_same_steps_as_a_known_one(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    keys = directory.authenticate
+
+    def noted(where: object, name: str) -> None:
+        real = getattr(where, name)
+
+        def step(*given: Any) -> Any:
+            steps.append(name)
+            return real(*given)
+
+        monkeypatch.setattr(where, name, step)
+
+    noted(type(keys._dummy_credential), "matches")
+    noted(type(keys._dummy_credential), "is_active")
+    noted(Pepper, "digest")
+    noted(hmac, "compare_digest")
+    directory.who(KEY)
+    known, steps[:] = list(steps), []
+    directory.refuses("Bearer " + generate_key())
+    assert steps == known == ["digest", "matches", "compare_digest", "is_active"]
+
+
+async def test_t33_a_key_is_found_by_its_whole_digest_and_compared_in_constant_time(directory: Directory) -> None:
+    assert directory.opens(KEY)
+    for digest in directory.authenticate._by_digest:
+        assert re.fullmatch(r"hmac-sha256:[0-9a-f]{8}:[0-9a-f]{64}", digest)
+
+
+async def test_a_key_whose_use_is_written_down_makes_no_work_for_the_others(directory: Directory) -> None:
+    for number in range(50):
+        await directory.key(f"k{number}", f"key-number-{number}", "alice")
+    directory.who(KEY)
+    before = dict(directory.authenticate._by_name)
+    await directory.key("k7", "key-number-7", "alice", status={"lastActivity": directory.at(0)})
+    directory.who("key-number-7")
+    after = directory.authenticate._by_name
+    assert [name for name in after if after[name] is not before[name]] == ["k7"]
+
+
+# --- what is kept of a key
+
+
+def test_a_digest_holds_nothing_of_the_key() -> None:
+    for key in (KEY, "short", "a" * 16):
+        digest = PEPPER.digest(key)
+        encoded = base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+        for part in (key, key.removeprefix(KEY_PREFIX), encoded, key.encode().hex()):
+            assert part not in digest
+
+
+@pytest.mark.parametrize(
+    ("secret", "key", "expected"),
+    [
+        (b"\x0b" * 20, "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
+        (
+            b"\xaa" * 131,
+            "Test Using Larger Than Block-Size Key - Hash Key First",
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
+        ),
+    ],
+)
+def test_a_digest_is_the_hmac_of_the_key_as_in_rfc_4231(secret: bytes, key: str, expected: str) -> None:
+    pepper = Pepper(secret)
+    assert [pepper.digest(key).rpartition(":")[2] for _ in range(2)] == [expected, expected]
+
+
+def test_a_digest_holds_nothing_of_the_pepper_but_its_name() -> None:
+    digest = PEPPER.digest(KEY)
+    assert re.fullmatch(r"hmac-sha256:[0-9a-f]{8}:[0-9a-f]{64}", digest)
+    assert PEPPER.secret.hex()[:16] not in digest
+
+
+def test_a_digest_is_the_same_for_the_same_key_and_pepper_only() -> None:
+    assert PEPPER.digest(KEY) == PEPPER.digest(KEY)
+    assert PEPPER.digest(KEY) != PEPPER.digest(KEY + " ")
+    assert PEPPER.digest(KEY) != Pepper(bytes(32)).digest(KEY)
+
+
+def test_the_pepper_is_named_in_the_digest_so_that_it_can_be_changed_one_day() -> None:
+    name = PEPPER.digest("one").split(":")[1]
+    assert PEPPER.digest("two").split(":")[1] == name
+    assert Pepper(bytes(32)).digest("one").split(":")[1] != name
+
+
+def test_t26_keys_are_long_random_and_easily_found_by_scanners() -> None:
+    keys = {generate_key() for _ in range(1_000)}
+    assert len(keys) == 1_000
+    for key in keys:
+        assert re.fullmatch(r"fairlead_[A-Za-z0-9_-]{43}", key)
+
+
+def test_the_user_object_knows_the_name_of_the_key_and_never_its_value() -> None:
+    assert KEY not in repr(User("alice", (), "uid", "alices-key"))
+
+
+async def test_a_header_that_was_accepted_is_no_token(directory: Directory) -> None:
+    assert directory.who(KEY).name == "alice"
+    with pytest.raises(Unauthorized):
+        directory.authenticate.authenticate_token(f"Bearer {KEY}")

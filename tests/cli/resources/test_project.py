@@ -1,0 +1,121 @@
+"""`fairlead project`: making, showing and deleting projects."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.client.test_watch import END, lines
+from tests.harness.cli import Desk
+from tests.harness.fake_server import M, failure, named
+
+PROJECTS = f"{M}/projects"
+MEMBERS = [{"kind": "User", "name": "ada", "clusterRole": "admin"}, {"kind": "Team", "name": "ops"}]
+DEMO = named("demo", kind="Project", spec={"displayName": "Demo", "owner": {"team": "ops"}, "members": MEMBERS})
+
+
+@pytest.fixture
+def ada(user: Desk) -> Desk:
+    user.fake.on("POST", PROJECTS, lambda request: (201, request.body))
+    user.fake.on("GET", f"{PROJECTS}/demo", (200, demo()))
+    user.fake.on("DELETE", f"{PROJECTS}/demo", (200, demo()))
+    return user
+
+
+def demo(uid: str = "1", waiting: str = "") -> dict[str, Any]:
+    metadata = {**DEMO["metadata"], "uid": uid}
+    if not waiting:
+        ready = {"type": "Ready", "status": "True", "reason": "NamespaceReady", "message": "the namespace is there"}
+        return {**DEMO, "metadata": metadata, "status": {"conditions": [ready]}}
+    ready = {"type": "Ready", "status": "False", "reason": "Deleting", "message": waiting}
+    metadata["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+    return {**DEMO, "metadata": metadata, "status": {"conditions": [ready]}}
+
+
+def test_a_project_is_made_with_what_was_said(ada: Desk) -> None:
+    flags = ("--display-name", "Demo", "--description", "to try", "--owner", "Team:ops")
+    ended = ada.type("project", "create", "demo", *flags, "--member", "user:ada:service:own", "--member", "Team:*")
+    assert (ended.code, ended.out) == (0, "")
+    assert "with the namespace service-p-demo" in ended.err
+    (request,) = ada.fake.asked("POST", PROJECTS)
+    assert request.body["spec"] == {
+        "displayName": "Demo",
+        "description": "to try",
+        "owner": {"team": "ops"},
+        "members": [{"kind": "User", "name": "ada", "clusterRole": "service:own"}, {"kind": "Team", "name": "*"}],
+    }
+    assert ada.type("project", "create", "two", "--owner", "ada", "-o", "name").out == "project/two\n"
+    assert ada.fake.asked("POST", PROJECTS)[1].body["spec"] == {"owner": {"user": "ada"}}
+
+
+@pytest.mark.parametrize("flags", [("--member", "ada"), ("--member", "Robot:r2"), ("--owner", "Team:")])
+def test_a_member_that_is_none_makes_no_project(ada: Desk, flags: tuple[str, str]) -> None:
+    ended = ada.type("project", "create", "demo", *flags)
+    assert ended.code == 2
+    assert "use the format" in ended.err
+    assert ada.fake.asked("POST", PROJECTS) == []
+
+
+def test_a_project_is_shown_with_its_members_and_quotas(ada: Desk) -> None:
+    quotas = {"project": {"limit": {"spaceinstances": "5"}, "used": {"spaceinstances": "2"}}}
+    shown = demo() | {"status": {"quotas": quotas}}
+    ada.fake.on("GET", f"{PROJECTS}/demo", (200, shown))
+    out = ada.type("project", "show", "demo").out
+    for told in ("service-p-demo", "team ops", "user ada (admin)", "team ops (viewer)", "spaceinstances: 2 of 5"):
+        assert told in out
+    assert ada.type("project", "show", "demo", "-o", "name").out == "project/demo\n"
+
+
+def test_members_are_listed_with_their_roles(ada: Desk) -> None:
+    told = {
+        "kind": "ProjectMembers",
+        "users": [{"info": {"name": "ada", "displayName": "Ada L."}}, {"info": {"name": "bob"}}],
+        "teams": [{"info": {"name": "ops"}}],
+    }
+    ada.fake.on("GET", f"{PROJECTS}/demo/members", (200, told))
+    lines = ada.type("project", "members", "demo").out.splitlines()[1:]
+    assert [line.split("   ")[0].split()[0] for line in lines] == ["user", "user", "team"]
+    assert "admin" in lines[0] and "Ada L." in lines[0]
+    assert "through a team" in lines[1]
+    assert "owner, viewer" in lines[2]
+    assert ada.type("project", "members", "demo", "-o", "name").out == "user/ada\nuser/bob\nteam/ops\n"
+    assert json.loads(ada.type("project", "members", "demo", "-o", "json").out) == told
+
+
+def test_a_deletion_tells_what_it_waits_for_until_the_project_is_gone(ada: Desk) -> None:
+    waiting = [{"type": "MODIFIED", "object": demo(waiting=f"waiting for {what}")} for what in ("1 space", "a secret")]
+    gone = {"type": "DELETED", "object": demo()}
+    ada.fake.on("GET", PROJECTS, lines({"type": "ADDED", "object": demo()}, END, *waiting, waiting[1], gone))
+    ended = ada.type("project", "delete", "demo", "--yes")
+    assert ended.err.splitlines() == [
+        "waiting for demo to be deleted",
+        "waiting for 1 space",
+        "waiting for a secret",
+        "the project demo is deleted, with everything in it",
+    ]
+    assert ada.fake.asked("GET", PROJECTS)[0].query["fieldSelector"] == "metadata.name=demo"
+
+
+@pytest.mark.parametrize("left", [[], [{"type": "ADDED", "object": demo(uid="another")}]])
+def test_a_project_that_is_gone_at_once_is_not_waited_for(ada: Desk, left: list[Any]) -> None:
+    ada.fake.on("GET", PROJECTS, lines(*left, END))
+    assert "the project demo is deleted" in ada.type("project", "delete", "demo", "--yes").err
+
+
+def test_nobody_needs_to_wait(ada: Desk) -> None:
+    ended = ada.type("project", "delete", "demo", "--yes", "--no-wait")
+    assert "`fairlead project show demo` shows what it is waiting for" in ended.err
+    assert ada.fake.asked("GET", PROJECTS) == []
+
+
+def test_a_deletion_is_asked_about_first(ada: Desk) -> None:
+    assert ada.type("project", "delete", "demo").code == 2
+    ada.sit_at_a_terminal()
+    assert ada.type("project", "delete", "demo", stdin="n\n").code == 2
+    assert ada.fake.asked("DELETE", f"{PROJECTS}/demo") == []
+
+
+def test_a_project_that_may_not_be_deleted_stays(ada: Desk) -> None:
+    ada.fake.on("DELETE", f"{PROJECTS}/demo", (403, failure(403, "Forbidden", "not yours")))
+    ended = ada.type("project", "delete", "demo", "--yes")
+    assert (ended.code, "not yours" in ended.err) == (1, True)

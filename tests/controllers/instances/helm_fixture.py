@@ -1,0 +1,101 @@
+"""A world where virtual clusters are deployed: by a helm that writes down what it is asked for."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.controllers.helm.chart import Release
+from fairlead.controllers.helm.helm import RELEASE_PENDING
+from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
+from fairlead.core.objects import Object
+from fairlead.upstream.access import ClusterEndpoint
+from tests.fake_cluster.kube import Kube
+from tests.harness.controllers import at_work, until
+from tests.harness.registry import World
+from tests.harness.remote import SETTING, VOUCHED, FakeReach, encoded, told
+
+VC = "VirtualClusterInstance"
+PLACE = "/api/v1/namespaces/demo-v-one"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/demo-v-one/rolebindings"
+CHART = {"name": "vc", "repo": "https://charts.example", "version": "1.2.3"}
+RELEASE = {"helmRelease": {"chart": CHART, "values": "a: b"}}
+KUBECONFIG = b"""
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: 'https://vc.example:8443'}}]
+users: [{name: x, user: {token: inner-token}}]
+"""
+
+
+class FakeHelm:
+    """Writes down what it is asked for. A chart leaves `content` as its kubeconfig, if there is any."""
+
+    def __init__(self, kube: Kube) -> None:
+        self.kube = kube
+        self.missing = False
+        self.fails = False
+        self.content = KUBECONFIG
+        self.installed: list[Release] = []
+        self.removed: list[Release] = []
+
+    def find_program(self) -> str:
+        if self.missing:
+            raise InstanceError("HelmNotFound", "install it", ERROR)
+        return "/bin/helm"
+
+    async def install(self, release: Release, access: ClusterEndpoint) -> None:
+        assert access.token == "cluster-token"
+        self.installed.append(release)
+        if any(obj["metadata"].get("labels", {}).get("status") == "pending-install" for obj in self._notes(release)):
+            raise InstanceError(RELEASE_PENDING, "another operation is in progress", WARNING)
+        if self.fails:
+            raise InstanceError("HelmFailed", "it broke", WARNING)
+        if self.content:
+            at = f"/api/v1/namespaces/{release.namespace}/secrets/vc-{release.name}"
+            self.kube.put(at, data={"config": encoded(self.content)})
+
+    def _notes(self, release: Release) -> list[Object]:
+        """What runs have noted about the release in the cluster."""
+        at = f"/api/v1/namespaces/{release.namespace}/secrets/sh.helm.release.v1.{release.name}."
+        return [obj for path, obj in self.kube.objects.items() if path.startswith(at)]
+
+    async def uninstall(self, release: Release, access: ClusterEndpoint) -> None:
+        assert f"/api/v1/namespaces/{release.namespace}" in self.kube.objects
+        self.removed.append(release)
+
+
+@pytest.fixture
+def reach() -> FakeReach:
+    return FakeReach()
+
+
+@pytest.fixture
+def helm(reach: FakeReach) -> FakeHelm:
+    return FakeHelm(reach.kube)
+
+
+@pytest.fixture
+async def working(world: World, reach: FakeReach, helm: FakeHelm) -> AsyncIterator[World]:
+    virtual_clusters = VirtualClusterController(world.registry, SETTING, reach, helm, ("https://charts.example",))
+    async with at_work(world, InstanceTemplateController(world.registry, SETTING), virtual_clusters):
+        yield world
+
+
+async def virtual_cluster(world: World, **spec: Any) -> Object:
+    spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, **spec}
+    return await world.create(VC, "one", spec=spec)
+
+
+async def from_template(world: World) -> Object:
+    await world.create("VirtualClusterTemplate", "t", metadata=VOUCHED, spec={"template": RELEASE})
+    return await virtual_cluster(world, templateRef={"name": "t"})
+
+
+async def ready(world: World, reach: FakeReach) -> None:
+    reach.virtual_down = None
+    await until(lambda: told(world, VC, "VirtualClusterReady") == ("True", "Ready"))

@@ -1,0 +1,109 @@
+"""Whose rights the chart of a virtual cluster has: those of whoever stands for its template."""
+
+import pytest
+
+from fairlead.core.objects import Object
+from fairlead.registry.write_options import server_write_options
+from tests.controllers.instances.helm_fixture import (
+    CHART,
+    RELEASE,
+    VC,
+    FakeHelm,
+    from_template,
+    helm,
+    reach,
+    ready,
+    virtual_cluster,
+    working,
+)
+from tests.harness.controllers import until
+from tests.harness.registry import World
+from tests.harness.remote import VOUCHED, FakeReach, furnish, message, told
+
+__all__ = ["helm", "reach", "working"]
+
+
+@pytest.mark.parametrize(("mark", "confined"), [("true", ""), ("false", "service:deployer:demo-v-one")])
+async def test_the_chart_of_a_template_has_its_writers_rights(
+    working: World, reach: FakeReach, helm: FakeHelm, mark: str, confined: str
+) -> None:
+    await furnish(working)
+    described = {"annotations": {"service.sh/trusted": mark}}
+    await working.create("VirtualClusterTemplate", "t", metadata=described, spec={"template": RELEASE})
+    await virtual_cluster(working, templateRef={"name": "t"})
+    await ready(working, reach)
+    assert helm.installed[0].impersonate_user == confined
+
+
+async def test_a_release_that_was_confined_once_stays_confined(
+    working: World, reach: FakeReach, helm: FakeHelm
+) -> None:
+    """Its owner may have written what helm has noted about it, and helm deletes what that names."""
+    await furnish(working)
+    described = {"annotations": {"service.sh/trusted": "false"}}
+    await working.create("VirtualClusterTemplate", "t", metadata=described, spec={"template": RELEASE})
+    await virtual_cluster(working, templateRef={"name": "t", "version": "x.x.x"})
+    await ready(working, reach)
+    changed = {"helmRelease": {"chart": CHART, "values": "c: d"}}
+
+    def vouch(each: Object) -> None:
+        each["metadata"].update(VOUCHED)
+        each["spec"]["template"] = changed
+
+    await working.patch("VirtualClusterTemplate", "t", vouch)
+    await until(lambda: len(helm.installed) == 2)
+    assert helm.installed[1].impersonate_user == "service:deployer:demo-v-one"
+
+
+async def test_a_release_stays_confined_whose_chart_could_not_be_deployed(
+    working: World, reach: FakeReach, helm: FakeHelm
+) -> None:
+    """The objects of its template are there all the same, and a Secret among them may pass for a release of helm."""
+    await furnish(working)
+    described = {"annotations": {"service.sh/trusted": "false"}}
+    elsewhere = {"helmRelease": {"chart": {**CHART, "repo": "https://elsewhere.example"}}}
+    await working.create("VirtualClusterTemplate", "mine", metadata=described, spec={"template": elsewhere})
+    await working.create("VirtualClusterTemplate", "theirs", metadata=VOUCHED, spec={"template": RELEASE})
+    await virtual_cluster(working, templateRef={"name": "mine"})
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed"))
+    await working.patch(VC, "one", lambda each: each["spec"].update(templateRef={"name": "theirs"}))
+    await until(lambda: len(helm.installed) == 1)
+    assert helm.installed[0].impersonate_user == "service:deployer:demo-v-one"
+
+
+async def test_a_chart_of_nobody_in_force_is_not_deployed(working: World, helm: FakeHelm) -> None:
+    await furnish(working)
+    await virtual_cluster(working, owner={"user": "gone"}, template=RELEASE)
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "OwnerNotFound"))
+    assert helm.installed == []
+
+
+async def test_a_template_without_a_mark_deploys_nothing_new(working: World, helm: FakeHelm) -> None:
+    await furnish(working)
+    await working.create("VirtualClusterTemplate", "t", spec={"template": RELEASE})
+    await virtual_cluster(working, templateRef={"name": "t"})
+    await until(lambda: told(working, VC, "SpaceSynced") == ("False", "TemplateNotTrusted"))
+    assert helm.installed == []
+
+
+async def test_what_was_deployed_before_there_were_marks_goes_on(
+    working: World, reach: FakeReach, helm: FakeHelm
+) -> None:
+    await furnish(working)
+    await from_template(working)
+    await ready(working, reach)
+
+    def forget(each: Object) -> None:
+        for field in ("templateTrust", "templateApplied"):
+            each["status"].pop(field)
+
+    await working.patch(VC, "one", forget, server_write_options("status"))
+    await working.patch("VirtualClusterTemplate", "t", lambda each: each["metadata"].pop("annotations"))
+    await until(lambda: "kubectl annotate virtualclustertemplate t" in message(working, VC, "SpaceSynced"))
+    await ready(working, reach)
+    assert len(helm.installed) == 1
+    changed = {"helmRelease": {"chart": CHART, "values": "c: d"}}
+    await working.patch("VirtualClusterTemplate", "t", lambda each: each["spec"].update(template=changed))
+    await working.patch(VC, "one", lambda each: each["spec"]["templateRef"].update(syncOnce=True))
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "TemplateNotTrusted"))
+    assert len(helm.installed) == 1

@@ -1,0 +1,27 @@
+"""Long work on the event loop gives others their turns, and nothing of it is lost or changes places."""
+
+import pytest
+
+from fairlead.core.concurrency import ITEM_OVERHEAD_BYTES, iter_slices, split_by_size
+from tests.harness.event_loop_turns import Turns
+
+
+@pytest.mark.parametrize(
+    ("items", "groups"),
+    [
+        ([], []),
+        ([5], [[5]]),
+        ([1, 2, 3, 4], [[1, 2], [3, 4]]),
+        ([1, 9_000, 2, 3], [[1], [9_000], [2, 3]]),
+        ([0, 0, 0, 0, 0], [[0, 0], [0, 0], [0]]),
+    ],
+)
+def test_items_are_grouped_in_order_by_what_they_cost(items: list[int], groups: list[list[int]]) -> None:
+    assert list(split_by_size(items, lambda item: item, 2 * ITEM_OVERHEAD_BYTES + 100)) == groups
+
+
+async def test_others_get_a_turn_between_two_slices() -> None:
+    async with Turns() as turns:
+        found = [len(some) async for some in iter_slices(range(100), lambda item: 0, 10 * ITEM_OVERHEAD_BYTES)]
+    assert found == [10] * 10
+    assert turns.count >= 9

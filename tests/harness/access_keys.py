@@ -1,0 +1,104 @@
+"""Users, teams and keys in a store, and the authenticator that follows them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepper
+from fairlead.authn.last_used import LastUsedTracker
+from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import Unauthorized
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.codec import entry_builder
+from fairlead.registry.informer import Informer
+from fairlead.storage.contract import Key, Write
+from fairlead.storage.memory import MemoryStore
+from fairlead.storage.view.view import View
+from tests.harness.calls import call
+from tests.harness.clock import HandClock
+
+GROUP = "management.service.sh"
+PEPPER = Pepper(bytes(range(32)))
+
+
+class Directory:
+    def __init__(self, store: MemoryStore, view: View, pepper: Pepper = PEPPER) -> None:
+        self._store = store
+        self._view = view
+        self._revisions: dict[Key, int] = {}
+        self.clock = HandClock()
+        self.activity = LastUsedTracker(self.clock)
+        self.users, self.teams = Informer(view, GROUP, USERS), Informer(view, GROUP, TEAMS)
+        self.people = PrincipalDirectory(self.users, self.teams)
+        self.keys = Informer(view, GROUP, ACCESS_KEYS)
+        self.authenticate = AccessKeyAuthenticator(self.keys, self.people, pepper, self.clock, self.activity.last_use)
+
+    async def user(self, name: str, uid: str = "", meta: Object | None = None, **spec: Any) -> None:
+        await self.put(USERS, name, {"username": name, **spec}, {"uid": uid or f"uid-of-{name}", **(meta or {})})
+
+    async def team(self, name: str, uid: str = "", meta: Object | None = None, **spec: Any) -> None:
+        await self.put(TEAMS, name, {"username": name, **spec}, {"uid": uid or f"uid-of-{name}", **(meta or {})})
+
+    async def key(
+        self, name: str, key: str, user: str = "", meta: Object | None = None, status: Object | None = None, **spec: Any
+    ) -> None:
+        owner = {"user": user} if user else {}
+        await self.put(ACCESS_KEYS, name, {**owner, "key": PEPPER.digest(key), **spec}, meta or {}, status)
+
+    async def put(self, plural: str, name: str, spec: Object, meta: Object, status: Object | None = None) -> None:
+        created = timestamp(self.clock.now())
+        obj = {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": {USERS: "User", TEAMS: "Team", ACCESS_KEYS: "OwnedAccessKey"}[plural],
+            "metadata": {"name": name, "uid": f"uid-of-{name}", "creationTimestamp": created, **meta},
+            "spec": spec,
+        }
+        if status is not None:
+            obj["status"] = status
+        await self._commit((GROUP, plural, "", name), orjson.dumps(obj))
+
+    async def remove(self, plural: str, name: str) -> None:
+        await self._commit((GROUP, plural, "", name), None)
+
+    async def _commit(self, key: Key, value: bytes | None) -> None:
+        revision = await self._store.commit([Write(key, value, self._revisions.get(key, 0))])
+        self._revisions[key] = 0 if value is None else revision
+        await self._view.wait_for(revision)
+
+    def ask(self, *authorization: str) -> User | None:
+        return self.authenticate(call(headers={"authorization": authorization} if authorization else {}))
+
+    def opens(self, key: str) -> bool:
+        return self.who(key).key != ""
+
+    def who(self, key: str) -> User:
+        """Who comes in with the key; their use of it is noted, as it is when they are let in."""
+        user = self.ask(f"Bearer {key}")
+        assert user is not None
+        self.activity.record_use(user)
+        return user
+
+    def refuses(self, *authorization: str) -> bool:
+        with pytest.raises(Unauthorized, match="invalid bearer token"):
+            self.ask(*authorization)
+        return True
+
+    def at(self, seconds: float) -> str:
+        return timestamp(self.clock.now() + timedelta(seconds=seconds))
+
+
+@asynccontextmanager
+async def new_directory() -> AsyncIterator[Directory]:
+    store = MemoryStore()
+    view = View(store, entry_builder(Catalog(())))
+    await view.start()
+    yield Directory(store, view)
+    await view.stop()
+    await store.close()

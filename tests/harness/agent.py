@@ -1,0 +1,129 @@
+"""An agent without its process: a server that says what a test wants, a cluster next door, and tokens."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from fairlead.agent.config_cache import CacheOptions, ConfigCache
+from fairlead.agent.control_plane import ControlPlaneError
+from fairlead.agent.endpoint import DirectEndpoint, EndpointDependencies
+from fairlead.agent.local_cluster import LIMITS, resolve_host
+from fairlead.agent.reports import ReportQueue
+from fairlead.agent.tokens import DirectTokenAuthenticator
+from fairlead.authn.direct_tokens import SCOPED_AUDIENCE
+from fairlead.core.call import Call, Reply
+from fairlead.core.objects import Object
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import parse_api_path
+from fairlead.upstream.kubeconfig import parse_kubeconfig
+from fairlead.upstream.upstream import Upstream
+from tests.authn.test_direct_tokens import GOOD, ISSUER, KEY, PRIVATE, claiming
+from tests.fake_cluster.server import FarSide
+from tests.harness.calls import call
+from tests.harness.clock import HandClock
+from tests.harness.signing_keys import jwks
+
+CLUSTER, CLUSTER_UID = "berlin", "uid-of-berlin"
+ADA = {"uid": "uid-of-ada", "generation": 3, "groups": ["service:team:ops"]}
+
+
+def configuration(**changes: Any) -> Object:
+    """What the server says of cluster `berlin`, where space `s` of project `web` is."""
+    told: Object = {
+        "kind": "ClusterAgentConfig",
+        "cluster": CLUSTER,
+        "clusterUID": CLUSTER_UID,
+        "issuer": ISSUER,
+        "jwks": jwks(KEY),
+        "apiGroup": "management.service.sh",
+        "projectNamespacePrefix": "service-p-",
+        "clusterIdentityPrefix": "fairlead:",
+        "allowed": ["uid-of-ada", "uid-of-ops"],
+        "spaces": [{"project": "web", "name": "s", "namespace": "web-s", "allowed": ["uid-of-ada"]}],
+        "identities": {"users": [ADA], "teams": [{"uid": "uid-of-ops"}]},
+    }
+    return {**told, **changes}
+
+
+def without_ada() -> Object:
+    return configuration(identities={"users": [], "teams": []})
+
+
+def scoped(scope: Object, clusters: dict[str, str] | None = None) -> str:
+    """A token of ada's that is cut down."""
+    bound = {CLUSTER: CLUSTER_UID} if clusters is None else clusters
+    aud = [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/{CLUSTER_UID}"]
+    return claiming(aud=aud, **{"service.sh": {**PRIVATE, "scope": scope, "clusters": bound}})
+
+
+class FakeHome:
+    """A server that says what it is told to, raises what it is told to, and counts."""
+
+    def __init__(self, config: Object | None = None) -> None:
+        self.config = configuration() if config is None else config
+        self.problem: ControlPlaneError | None = None
+        self.asked: list[str] = []
+        self.reported: list[Object] = []
+
+    @property
+    def etag(self) -> str:
+        return f'"{hash(orjson.dumps(self.config))}"'
+
+    async def get_config(self, etag: str) -> tuple[str, bytes] | None:
+        self.asked.append(etag)
+        if self.problem is not None:
+            raise self.problem
+        return None if etag == self.etag else (self.etag, orjson.dumps(self.config))
+
+    async def send_report(self, spec: Object) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.reported.append(orjson.loads(orjson.dumps(spec)))
+
+
+class Agent:
+    def __init__(self, folder: Path, far: FarSide, home: FakeHome | None = None) -> None:
+        self.clock = HandClock()
+        self.home = home or FakeHome()
+        self.knowledge = ConfigCache(self.home, CacheOptions(CLUSTER, folder / "knowledge.json", 3600), self.clock)
+        self.reports = ReportQueue(self.clock)
+        self.upstream = Upstream(parse_kubeconfig(far.kubeconfig()), resolve_host, LIMITS)
+        surroundings = EndpointDependencies(
+            self.knowledge,
+            DirectTokenAuthenticator(self.clock),
+            self.reports,
+            lambda: self.upstream,
+            parse_api_path,
+            _goes_on,
+        )
+        self.direct = DirectEndpoint(surroundings)
+        self.last: Call = call()
+
+    async def ask(self, path: str, token: str | None = GOOD, method: str = "GET", **headers: str) -> Reply:
+        bearer = {} if token is None else {"authorization": f"Bearer {token}"}
+        made = call(path.partition("?")[0], path.partition("?")[2], method=method, headers={**bearer, **headers})
+        made.raw_target = path
+        self.last = made
+        return await render_errors(self.last, self.direct)
+
+
+async def _goes_on(call: Call, proceed: Callable[[Call], Awaitable[Reply]]) -> Reply:
+    return await proceed(call)
+
+
+@asynccontextmanager
+async def agent(folder: Path, far: FarSide) -> AsyncIterator[Agent]:
+    made = Agent(folder, far)
+    await made.knowledge.refresh()
+    try:
+        yield made
+    finally:
+        await made.upstream.close()
+
+
+def said(reply: Reply) -> Object:
+    told: Object = orjson.loads(reply.body)
+    return told

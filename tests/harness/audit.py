@@ -1,0 +1,141 @@
+"""A server with an audit log, as far as a test needs one: real stages, a log in memory, and anything behind them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from fairlead.core.call import Call, Decision, Reply
+from fairlead.core.clock import SystemClock
+from fairlead.core.errors import Unauthorized
+from fairlead.core.user import User
+from fairlead.kinds import KINDS
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Kind
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.audit.intake import AuditLogs
+from fairlead.server.audit.log_writer import AuditLogWriter
+from fairlead.server.audit.policy import METADATA, RECEIVED, REQUEST_RESPONSE, Policy, PolicyRule
+from fairlead.server.audit.stage import AuditStages
+from fairlead.server.http.pipeline import Handler, build_pipeline
+from tests.harness.calls import call
+
+MOUNT = "/kubernetes/management"
+ALICE = User("alice", ("developers", "system:authenticated"), "uid-of-alice", "laptop")
+CATALOG = Catalog(KINDS)
+
+EVERYTHING = Policy((PolicyRule(REQUEST_RESPONSE, omit_stages=frozenset({RECEIVED})),))
+BASICS = Policy((PolicyRule(METADATA, omit_stages=frozenset({RECEIVED})),))
+
+Event = dict[str, Any]
+
+
+class Notebook:
+    """A sink in memory."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def prepare_write(self, size: int) -> None:
+        return None
+
+    def write(self, data: memoryview) -> int:
+        self.data += bytes(data)
+        return len(data)
+
+    def close(self) -> None:
+        return None
+
+    @property
+    def events(self) -> list[Event]:
+        return [orjson.loads(line) for line in self.data.splitlines()]
+
+
+@dataclass(slots=True)
+class Office:
+    """Where requests are made. What was recorded is complete once the office is closed."""
+
+    run: Handler
+    audit: AuditStages
+    trail: AuditLogWriter
+    notebook: Notebook
+
+    async def __call__(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: str = "",
+        headers: Mapping[str, str] | None = None,
+        read: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> Reply:
+        sent = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
+        named = {"user-agent": "tests/1.0", "content-length": str(len(sent)), **(headers or {})}
+        asked = call(path, query, method=method, headers=named, body=sent)
+        asked.client = "192.0.2.7:4711"
+        if read is not None:
+            asked.read_body = read
+        return await self.run(asked)
+
+    @property
+    def events(self) -> list[Event]:
+        return self.notebook.events
+
+    def completed(self) -> list[Event]:
+        return [event for event in self.events if event["stage"] == "ResponseComplete"]
+
+
+def signed_in(user: User | None) -> Callable[[Call, Handler], Awaitable[Reply]]:
+    async def stage(call: Call, proceed: Handler) -> Reply:
+        if call.deferred_error is not None:
+            raise call.pop_deferred_error()
+        if user is None:
+            raise Unauthorized
+        call.user = user
+        call.decision = Decision(True, "because")
+        return await proceed(call)
+
+    return stage
+
+
+@asynccontextmanager
+async def office(
+    serve: Handler,
+    policy: Policy = BASICS,
+    *,
+    user: User | None = ALICE,
+    catalog: Catalog = CATALOG,
+    sink: Notebook | None = None,
+    events: int = 1_000,
+) -> AsyncIterator[Office]:
+    notebook = sink or Notebook()
+    trail = AuditLogWriter(notebook, events)
+    audit = AuditStages(policy, AuditLogs.single(trail), catalog, SystemClock(), MOUNT)
+    stages = (audit.audit, render_errors, routing_stage(RouteConfig(MOUNT)), signed_in(user), audit.require_auditable)
+    try:
+        yield Office(build_pipeline(stages, serve), audit, trail, notebook)
+    finally:
+        audit.finish()
+        await trail.close()
+
+
+def place(kind: Kind, name: str = "", subresource: str = "") -> str:
+    """The path of a kind's objects, or of one of them."""
+    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    inside = "/namespaces/demo" if kind.namespaced else ""
+    return "/".join(filter(None, (f"{MOUNT}{root}{inside}/{kind.plural}", name, subresource)))
+
+
+def answers(status: int, body: Any, content_type: str = "application/json") -> Handler:
+    async def serve(call: Call) -> Reply:
+        await call.read_body()
+        return Reply(status, body if isinstance(body, bytes) else orjson.dumps(body), content_type)
+
+    return serve
+
+
+OK = answers(200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})

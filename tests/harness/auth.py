@@ -1,0 +1,120 @@
+"""A world with people in it: users, teams and keys, under the rules that keep them in their places."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead.admission import Rule
+from fairlead.admission.access_keys import KeyIssuer, issue_access_key
+from fairlead.admission.users import check_users_and_teams
+from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepper, generate_key
+from fairlead.authn.last_used import LastUsedTracker
+from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
+from fairlead.authz.scope import is_superset
+from fairlead.core.call import Decision, RequestInfo
+from fairlead.core.errors import Unauthorized
+from fairlead.core.objects import Object
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.registry.informer import Informer
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.write_options import WriteOptions
+from tests.harness.registry import World, new_world
+
+PEPPER = Pepper(bytes(range(32)))
+ROOT = User("root", ("system:masters",))
+ADA, BOB = User("ada", ("service:user:ada",)), User("bob", ("service:user:bob",))
+
+
+def projects(*names: str) -> Object:
+    return {"projects": [{"project": name} for name in names]}
+
+
+@dataclass(slots=True)
+class Rights:
+    """Who may do what, beside administrators."""
+
+    granted: set[tuple[str, str, str, str]] = field(default_factory=set)
+    asked: list[RequestInfo] = field(default_factory=list)
+
+    def grant(self, user: User, verb: str, resource: str, name: str) -> None:
+        self.granted.add((user.name, verb, resource, name))
+
+    def __call__(self, user: User, target: RequestInfo) -> Decision:
+        self.asked.append(target)
+        resource = f"{target.resource}.{target.group}" if target.group else target.resource
+        return Decision(user.is_admin or (user.name, target.verb, resource, target.name) in self.granted)
+
+
+class Realm:
+    def __init__(self, world: World, rights: Rights) -> None:
+        self.world = world
+        self.rights = rights
+        self.registry = world.registry
+        self.activity = LastUsedTracker(world.clock)
+        self._signed_in = 0
+        view = world.view
+        accounts = Informer(view, "", "serviceaccounts")
+        people = PrincipalDirectory(Informer(view, GROUP, USERS), Informer(view, GROUP, TEAMS), accounts)
+        keys = Informer(view, GROUP, ACCESS_KEYS)
+        self.authenticate = AccessKeyAuthenticator(keys, people, PEPPER, world.clock, self.activity.last_use)
+
+    async def user(self, name: str, by: User = ROOT, **spec: Any) -> Object:
+        return await self.make("User", name, by, **spec)
+
+    async def team(self, name: str, by: User = ROOT, **spec: Any) -> Object:
+        return await self.make("Team", name, by, **spec)
+
+    async def key(self, name: str, by: User = ADA, **spec: Any) -> Object:
+        return await self.make("OwnedAccessKey", name, by, **spec)
+
+    async def make(self, kind: str, name: str, by: User, **spec: Any) -> Object:
+        body = self.world.body(kind, name, spec=spec)
+        return await self.world.submit(kind, body, WriteOptions(by, "tests"))
+
+    async def set(self, kind: str, name: str, by: User, **spec: Any) -> Object:
+        """Gives fields of the spec other values, as a patch does; None takes one away."""
+
+        def patch(obj: Object) -> None:
+            changed = {**obj.get("spec", {}), **spec}
+            obj["spec"] = {name: value for name, value in changed.items() if value is not None}
+
+        return await self.world.patch(kind, name, patch, WriteOptions(by, "tests"))
+
+    async def set_status(self, name: str, **status: Any) -> Object:
+        """Writes to the status of a key, as the server does."""
+        writing = WriteOptions(CONTROLLER_USER, "fairlead", subresource="status")
+        return await self.world.patch(
+            "OwnedAccessKey", name, lambda obj: obj.setdefault("status", {}).update(status), writing
+        )
+
+    async def signed_in(self, user: str, **spec: Any) -> User:
+        """The user as it comes with a new key of its own."""
+        self._signed_in += 1
+        made = await self.key(f"{user}-{self._signed_in}", CONTROLLER_USER, user=user, **spec)
+        return self.authenticate.authenticate_token(made["spec"]["key"])
+
+    def opens(self, value: str) -> bool:
+        try:
+            return self.authenticate.authenticate_token(value).key != ""
+        except Unauthorized:
+            return False
+
+    def stored(self, name: str) -> Object:
+        """A key as it is in the store."""
+        found = self.world.see("OwnedAccessKey", name)
+        assert found is not None
+        return found
+
+
+@asynccontextmanager
+async def new_realm(max_ttl: int = 0, rules: Sequence[Rule] = ()) -> AsyncIterator[Realm]:
+    """Root, who is an administrator, and Ada and Bob, who are not. `rules` come behind those for people and keys."""
+    rights = Rights()
+    mint = KeyIssuer(PEPPER, generate_key, is_superset, lambda: max_ttl)
+    async with new_world(rules=(issue_access_key(mint, GROUP), check_users_and_teams(rights, GROUP), *rules)) as world:
+        realm = Realm(world, rights)
+        await realm.user("root", groups=["system:masters"])
+        await realm.user("ada")
+        await realm.user("bob")
+        yield realm

@@ -1,0 +1,148 @@
+"""Clusters, people and keys for the tests of gateways: what an administrator would make before anybody goes through.
+
+Everything is made through the API of a running server, and nothing is looked up behind its back.
+"""
+
+import time
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tests.harness.kubectl import Kubectl
+from tests.harness.server_process import MANAGEMENT, PATIENCE, Server
+
+M = f"{MANAGEMENT}/apis/management.service.sh/v1"
+RBAC = f"{MANAGEMENT}/apis/rbac.authorization.k8s.io/v1"
+SYSTEM_SECRETS = f"{MANAGEMENT}/api/v1/namespaces/service-system/secrets"
+
+
+def entrance(cluster: str) -> str:
+    return f"/kubernetes/cluster/{cluster}"
+
+
+def until(found: Callable[[], bool], seconds: float = PATIENCE) -> float:
+    """Returns once it is so, with the seconds that it took."""
+    began = time.monotonic()
+    while not found():
+        assert time.monotonic() - began < seconds, f"it does not happen within {seconds} s"
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def create(client: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = client.post(path, json=body)
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def make(client: httpx.Client, plural: str, kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    body = {"apiVersion": "management.service.sh/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return create(client, f"{M}/{plural}", body)
+
+
+def merge(client: httpx.Client, path: str, patch: dict[str, Any]) -> None:
+    answer = client.patch(path, json=patch, headers={"Content-Type": "application/merge-patch+json"})
+    assert answer.status_code == 200, answer.text
+
+
+def grant(client: httpx.Client, name: str, user: str, rules: Sequence[dict[str, Any]]) -> None:
+    """A ClusterRole of these rules for one user."""
+    version = "rbac.authorization.k8s.io/v1"
+    role = {"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": list(rules)}
+    create(client, f"{RBAC}/clusterroles", role)
+    binding = {
+        **{"apiVersion": version, "kind": "ClusterRoleBinding", "metadata": {"name": name}},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+        "roleRef": {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"},
+    }
+    create(client, f"{RBAC}/clusterrolebindings", binding)
+
+
+def may(cluster: str, *verbs: str) -> dict[str, Any]:
+    """A rule about one cluster."""
+    return {
+        **{"apiGroups": ["management.service.sh"], "resources": ["clusters"]},
+        **{"resourceNames": [cluster], "verbs": list(verbs)},
+    }
+
+
+def connect(admin: httpx.Client, name: str, kubeconfig: bytes) -> None:
+    """A Cluster with its Secret, as `fairlead cluster add --no-wait` makes them."""
+    secret = {
+        **{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"cluster-{name}"}},
+        "data": {"config": b64encode(kubeconfig).decode()},
+    }
+    create(admin, SYSTEM_SECRETS, secret)
+    config = {"secretName": f"cluster-{name}", "secretNamespace": "service-system"}
+    make(admin, "clusters", "Cluster", name, config=config)
+
+
+def status_of(admin: httpx.Client, cluster: str) -> dict[str, Any]:
+    found: dict[str, Any] = admin.get(f"{M}/clusters/{cluster}").json().get("status") or {}
+    return found
+
+
+def is_online(admin: httpx.Client, cluster: str) -> bool:
+    return status_of(admin, cluster).get("online") is True
+
+
+def key_of(admin: httpx.Client, user: str, name: str, **spec: Any) -> str:
+    made: str = make(admin, "ownedaccesskeys", "OwnedAccessKey", name, user=user, **spec)["spec"]["key"]
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A user and a key of the same name, cut down to one cluster."""
+
+    name: str
+    key: str
+
+    @property
+    def key_path(self) -> str:
+        return f"{M}/ownedaccesskeys/{self.name}"
+
+    @property
+    def user_path(self) -> str:
+        return f"{M}/users/{self.name}"
+
+    @property
+    def binding_path(self) -> str:
+        return f"{RBAC}/clusterrolebindings/{self.name}"
+
+
+def person(admin: httpx.Client, name: str, cluster: str, *verbs: str) -> Person:
+    """Somebody who has these verbs on the cluster, and a key whose scope is that cluster."""
+    make(admin, "users", "User", name, username=name)
+    if verbs:
+        grant(admin, name, name, [may(cluster, *verbs)])
+    return Person(name, key_of(admin, name, name, scope={"clusters": [{"cluster": cluster}]}))
+
+
+def kubeconfig(server: Server, path: str, key: str) -> str:
+    """What leads kubectl to a path of the server."""
+    return kubeconfig_of(server.url + path, Path(server.ca_file), key)
+
+
+def kubeconfig_of(url: str, authority: Path, token: str) -> str:
+    cluster = {"server": url, "certificate-authority-data": b64encode(authority.read_bytes()).decode()}
+    content = {
+        **{"apiVersion": "v1", "kind": "Config", "current-context": "it"},
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": "default"}}],
+        "clusters": [{"name": "it", "cluster": cluster}],
+        "users": [{"name": "it", "user": {"token": token}}],
+    }
+    return yaml.safe_dump(content)
+
+
+def kubectl_at(program: Path, folder: Path, content: str) -> Kubectl:
+    """kubectl with a kubeconfig and a home of its own in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config").write_text(content)
+    return Kubectl(program, folder / "config", folder)

@@ -1,0 +1,166 @@
+"""Virtual clusters deployed with real Helm: a server with a `helm` on its PATH, a cluster, and a chart repository.
+
+For tests with another Fairlead as the cluster (`test_helm.py`), and with a real Kubernetes (`tests/reference`). What is
+in the cluster is looked at through the gateway, so both ask in the same way.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.fake_cluster.chart_repository import Chart, ChartRepository
+from tests.fake_cluster.helm_program import write_program
+from tests.harness.gateways import M, connect, create, entrance, is_online, make, merge, until
+from tests.harness.server_process import Server, running
+
+CLUSTER = "far"
+DEPLOYED = "VirtualClusterDeployed"
+NAMESPACE = "service-p-demo"
+SECONDS = 60.0
+"""Until something is deployed. helm takes a second or two."""
+
+CONFIG_MAP = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: {{ .Release.Name }}-settings}
+data: {size: {{ .Values.size | quote }}, namespace: {{ .Release.Namespace }}}
+"""
+KUBECONFIG = """
+apiVersion: v1
+kind: Secret
+metadata: {name: vc-{{ .Release.Name }}}
+data: {config: {{ .Values.kubeconfig | b64enc }}}
+"""
+OUTSIDE = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: from-{{ .Release.Name }}}
+rules: []
+"""
+INVALID = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: UPPER}\n"
+UNKNOWN_KIND = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n"
+SMALL = {"templates/settings.yaml": CONFIG_MAP, "templates/kubeconfig.yaml": KUBECONFIG}
+CHARTS = (
+    Chart("vc", SMALL),
+    Chart("demanding", {**SMALL, "templates/check.yaml": '{{ $_ := required "set the value `name`" .Values.name }}'}),
+    Chart("invalid", {**SMALL, "templates/invalid.yaml": INVALID}),
+    Chart("unknown-kind", {**SMALL, "templates/unknown.yaml": UNKNOWN_KIND}),
+    Chart("reaching-out", {**SMALL, "templates/outside.yaml": OUTSIDE}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HelmWorld:
+    """`kubeconfig` is what charts leave as that of the virtual cluster: it leads to the cluster itself."""
+
+    admin: httpx.Client
+    repository: ChartRepository
+    kubeconfig: str
+
+    def release(self, chart: str = "vc", version: str = "", **values: Any) -> dict[str, Any]:
+        """A template that has the chart deployed with these values."""
+        asked = {"name": chart, "repo": self.repository.url, "version": version}
+        return {"helmRelease": {"chart": asked, "values": yaml.safe_dump({"kubeconfig": self.kubeconfig, **values})}}
+
+    def locked_release(self, repo: str, password: str) -> dict[str, Any]:
+        """The same from a repository that asks for a password."""
+        release = self.release()
+        release["helmRelease"]["chart"] |= {"repo": repo, "username": "ada", "password": password}
+        return release
+
+    def make_from_template(self, name: str, release: dict[str, Any]) -> None:
+        """A template and a virtual cluster of the same name."""
+        make(self.admin, "virtualclustertemplates", "VirtualClusterTemplate", name, template=release)
+        self.make_virtual_cluster(name, templateRef={"name": name})
+
+    def make_virtual_cluster(self, name: str, **spec: Any) -> None:
+        kind = {"apiVersion": "management.service.sh/v1", "kind": "VirtualClusterInstance"}
+        asked = {"clusterRef": {"cluster": CLUSTER}, "owner": {"user": "admin"}, **spec}
+        create(self.admin, self._path(), {**kind, "metadata": {"name": name}, "spec": asked})
+
+    def change_template(self, name: str, release: dict[str, Any]) -> None:
+        """And takes it over, which an instance does when it is asked to."""
+        merge(self.admin, f"{M}/virtualclustertemplates/{name}", {"spec": {"template": release}})
+        merge(self.admin, self._path(name), {"spec": {"templateRef": {"syncOnce": True}}})
+
+    def delete(self, name: str) -> None:
+        assert self.admin.delete(self._path(name)).status_code == httpx.codes.OK
+        until(lambda: self.admin.get(self._path(name)).status_code == httpx.codes.NOT_FOUND, SECONDS)
+
+    def await_condition(self, name: str, type: str, reason: str) -> str:
+        """Returns the message of the condition once it has that reason."""
+        until(lambda: self.condition(name, type).get("reason") == reason, SECONDS)
+        message: str = self.condition(name, type).get("message") or ""
+        return message
+
+    def condition(self, name: str, type: str) -> dict[str, Any]:
+        conditions = (self.admin.get(self._path(name)).json().get("status") or {}).get("conditions") or ()
+        return next((each for each in conditions if each["type"] == type), {})
+
+    def far(self, path: str) -> dict[str, Any]:
+        """An object in the cluster; empty if there is none."""
+        answer = self.admin.get(f"{entrance(CLUSTER)}{path}")
+        assert answer.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND), answer.text
+        found: dict[str, Any] = answer.json() if answer.status_code == httpx.codes.OK else {}
+        return found
+
+    def settings(self, name: str) -> dict[str, str]:
+        """What the chart has written into its ConfigMap."""
+        found = self.far(f"/api/v1/namespaces/demo-v-{name}/configmaps/{name}-settings")
+        data: dict[str, str] = found.get("data") or {}
+        return data
+
+    def revisions(self, name: str) -> list[str]:
+        """What helm has kept about a release."""
+        secrets = self.far(f"/api/v1/namespaces/demo-v-{name}/secrets")["items"]
+        return sorted(each["metadata"]["name"] for each in secrets if each["type"] == "helm.sh/release.v1")
+
+    def _path(self, name: str = "") -> str:
+        return f"{M}/namespaces/{NAMESPACE}/virtualclusterinstances{name and f'/{name}'}"
+
+
+@contextmanager
+def helm_world(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmWorld, Server]]:
+    """A server that deploys with Helm 4, with a cluster that this kubeconfig leads to."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ChartRepository(folder, CHARTS) as repository, pytest.MonkeyPatch.context() as patched:
+        write_program(folder, SSL_CERT_FILE=str(repository.ca_file))
+        patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        with running(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
+            connect(admin, CLUSTER, kubeconfig.encode())
+            until(lambda: is_online(admin, CLUSTER), SECONDS)
+            templates = [{"kind": "VirtualClusterTemplate", "name": "*"}]
+            make(admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates)
+            until(lambda: bool(admin.get(f"/kubernetes/management/api/v1/namespaces/{NAMESPACE}").is_success))
+            yield HelmWorld(admin, repository, kubeconfig), server
+
+
+def deploy_upgrade_and_remove(world: HelmWorld) -> None:
+    """The life of a virtual cluster whose template names a chart."""
+    world.make_from_template("whole", world.release(version="1.2.3", size=1))
+    world.await_condition("whole", "VirtualClusterReady", "Ready")
+    assert world.settings("whole") == {"size": "1", "namespace": "demo-v-whole"}
+    world.change_template("whole", world.release(size=2))
+    until(lambda: world.settings("whole")["size"] == "2")
+    until(lambda: world.revisions("whole") == ["sh.helm.release.v1.whole.v1", "sh.helm.release.v1.whole.v2"])
+    world.delete("whole")
+    assert world.far("/api/v1/namespaces/demo-v-whole") == {}
+
+
+def keep_charts_in_their_namespaces(world: HelmWorld) -> None:
+    """Charts that are written out in place, of which one makes something outside of its namespace."""
+    world.make_virtual_cluster("inside", template=world.release())
+    world.await_condition("inside", DEPLOYED, "Deployed")
+    world.make_virtual_cluster("outside", template=world.release("reaching-out"))
+    message = world.await_condition("outside", DEPLOYED, "HelmFailed")
+    assert 'User "service:deployer:demo-v-outside" cannot get resource "clusterroles"' in message
+    assert world.far("/apis/rbac.authorization.k8s.io/v1/clusterroles/from-outside") == {}
+    world.delete("inside")
+    world.delete("outside")

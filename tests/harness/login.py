@@ -1,0 +1,184 @@
+"""A server to sign in to, without its web: users, their access keys and passwords, and the stages before the handlers.
+
+Hashes cost next to nothing here and are counted. The clock stands still until a test turns it.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+
+from fairlead.admission import AdmissionChain
+from fairlead.admission.access_keys import KeyIssuer, issue_access_key
+from fairlead.admission.namespaces import require_active_namespace
+from fairlead.authn.access_keys import ACCESS_KEYS, TEAMS, USERS, AccessKeyAuthenticator, Pepper, generate_key
+from fairlead.authn.credentials import CookieAuthenticator
+from fairlead.authn.login_sessions import LoginSessions
+from fairlead.authn.login_throttle import LoginThrottle
+from fairlead.authn.password_hash import Cost, PasswordHasher
+from fairlead.authn.password_store import PasswordStore
+from fairlead.authn.principals import PrincipalDirectory
+from fairlead.authz import administrators, first_decision
+from fairlead.authz.scope.subset import is_superset
+from fairlead.core.call import Call, Decision, Reply, RequestInfo
+from fairlead.core.objects import Object
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.users import TEAM, USER
+from fairlead.kinds.core.config_data import SECRET
+from fairlead.kinds.core.namespace import NAMESPACE
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.codec import decode, entry_builder
+from fairlead.registry.informer import Informer
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import WriteOptions
+from fairlead.server.api.errors import render_errors
+from fairlead.server.auth.login import LoginHandlers
+from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.storage.memory import MemoryStore
+from fairlead.storage.view.view import View
+from fairlead.subresources.profile import ProfileHandler
+from tests.harness.calls import call
+
+CHEAP = Cost(memory=8, passes=1)
+PASSWORD = "correct horse battery staple"
+TTL = 3600
+CLIENT = "192.0.2.1:50000"
+
+
+class Hands:
+    """A clock that stands still until it is turned."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class Counted(PasswordHasher):
+    """Keeps count of how many hashes were reckoned."""
+
+    reckoned = 0
+
+    async def _run_hash(self, work: Any) -> Any:
+        self.reckoned += 1
+        return await super()._run_hash(work)
+
+
+class Door:
+    """What stands behind `/auth` and `users/<name>/profile`, and those who come to it."""
+
+    def __init__(self, registry: Registry, clock: Hands, pepper: Pepper) -> None:
+        self.registry = registry
+        self.clock = clock
+        self.hashing = Counted(CHEAP)
+        self.logins = LoginSessions(registry, GROUP, lambda: TTL)
+        self.passwords = PasswordStore(registry, GROUP, self.hashing, self.logins)
+        self.throttle = LoginThrottle(clock)
+        self.login = LoginHandlers(self.passwords, self.logins, self.throttle)
+        self.grants: set[tuple[str, str]] = set()
+        self.profiles = ProfileHandler(registry, GROUP, self.passwords, self.throttle, self.decide)
+        people = PrincipalDirectory(Informer(registry.view, GROUP, USERS), Informer(registry.view, GROUP, TEAMS))
+        following = Informer(registry.view, GROUP, ACCESS_KEYS)
+        self.keys = AccessKeyAuthenticator(following, people, pepper, clock, lambda key: None)
+        self.cookies = CookieAuthenticator(self.keys)
+
+    def decide(self, user: User, target: RequestInfo) -> Decision:
+        """Administrators may all, others impersonate whom they were granted."""
+        granted = target.verb == "impersonate" and target.group == "" and (user.name, target.name) in self.grants
+        return Decision(True) if granted else first_decision((administrators,), user, target)
+
+    async def add_user(self, name: str, password: str | None = PASSWORD, **spec: Any) -> Object:
+        body = {"apiVersion": f"{GROUP}/v1", "kind": "User", "metadata": {"name": name}, "spec": spec}
+        users = self.registry.resource(GROUP, USERS)
+        await users.create(body, "", WriteOptions(CONTROLLER_USER, "tests"))
+        if password is not None:
+            await self.passwords.set_password(name, password, CONTROLLER_USER)
+        self.hashing.reckoned = 0
+        return decode(await users.get("", name))
+
+    async def add_key(self, user: str, **spec: Any) -> str:
+        """A key that somebody has made for a user; returns its value."""
+        body = {"apiVersion": f"{GROUP}/v1", "kind": "OwnedAccessKey", "metadata": {"generateName": "key-"}}
+        made = {**body, "spec": {"user": user, **spec}}
+        created = await self.registry.resource(GROUP, ACCESS_KEYS).create(
+            made, "", WriteOptions(CONTROLLER_USER, "tests")
+        )
+        value: str = orjson.loads(created)["spec"]["key"]
+        return value
+
+    def key_names(self) -> list[str]:
+        return [entry.key[3] for entry in self.registry.view.entries(GROUP, ACCESS_KEYS)]
+
+    def stored(self) -> bytes:
+        """Everything that the store holds, one after the other."""
+        resources = ((GROUP, USERS), (GROUP, ACCESS_KEYS), ("", "secrets"))
+        entries = (entry for resource in resources for entry in self.registry.view.entries(*resource))
+        return b"".join(entry.full_body or entry.body for entry in entries)
+
+    async def sign_in(
+        self, username: Any = "alice", password: Any = PASSWORD, query: str = "", client: str = CLIENT, **headers: str
+    ) -> Reply:
+        body = orjson.dumps({"username": username, "password": password})
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.post("/auth/password/login", body, query, client, named)
+
+    async def post(
+        self,
+        path: str,
+        body: bytes = b"",
+        query: str = "",
+        client: str = CLIENT,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        sent = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+        made = call(path, query, method="POST", headers=sent, body=body)
+        made.client = client
+        return await self.handle(made, RequestInfo("post", path))
+
+    async def handle(self, made: Call, target: RequestInfo) -> Reply:
+        made.target = target
+
+        async def identified(call: Call, proceed: Handler) -> Reply:
+            if target.path == "/auth/logout":
+                call.user = self.keys(call) or self.cookies(call)
+            return await proceed(call)
+
+        handler = self.login.endpoints()[target.verb, target.path]
+        return await build_pipeline((render_errors, identified), handler)(made)
+
+
+@asynccontextmanager
+async def new_door() -> AsyncIterator[Door]:
+    clock, store, pepper = Hands(), MemoryStore(), Pepper(bytes(range(32)))
+    catalog = Catalog((USER, TEAM, OWNED_ACCESS_KEY, SECRET, NAMESPACE))
+    view = View(store, entry_builder(catalog))
+    await view.start()
+    chain = AdmissionChain(
+        (require_active_namespace, issue_access_key(KeyIssuer(pepper, generate_key, is_superset), GROUP))
+    )
+    registry = Registry(catalog, store, view, chain, clock)
+    chain.bind_registry(registry)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "service-system"}}
+    await registry.resource("", "namespaces").create(namespace, "", WriteOptions(CONTROLLER_USER, "tests"))
+    try:
+        yield Door(registry, clock, pepper)
+    finally:
+        await view.stop()
+        await store.close()
+
+
+def told(reply: Reply) -> Object:
+    value: Object = orjson.loads(reply.body)
+    return value
+
+
+def header(reply: Reply, name: str) -> str:
+    return next((value for key, value in reply.headers if key == name), "")

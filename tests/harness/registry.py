@@ -1,0 +1,189 @@
+"""A server without its web: store, view, registry and admission as they are put together to serve, on virtual time.
+
+Beside the real kinds there is the Gadget, which has one of everything that the registry looks after for a kind.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+
+from fairlead.admission import AdmissionChain, Rule
+from fairlead.admission.namespaces import manage_project_namespace, require_active_namespace
+from fairlead.core.errors import Problem
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from fairlead.kinds import KINDS
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry import resource
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.codec import decode, entry_builder
+from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Sensitivity
+from fairlead.registry.registry import Registry
+from fairlead.registry.resource import Resource
+from fairlead.registry.schema import any_value, boolean, integer, obj, open_object, string
+from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions
+from fairlead.storage import contract
+from fairlead.storage.contract import Precondition, Store
+from fairlead.storage.memory import MemoryStore
+from fairlead.storage.view.view import View
+from fairlead.storage.wrapper import StoreWrapper
+from tests.harness.virtual_time import LoopClock
+
+ADA = User("ada")
+NAMESPACE = "demo"
+
+
+def _warn(change: Change) -> None:
+    if change.spec.get("size", 0) > 100:
+        change.warnings.append("spec.size is large")
+
+
+def _check(change: Change) -> list[Problem]:
+    size = change.spec.get("size", 0)
+    return [Problem.invalid("spec.size", size, "must not be negative")] if size < 0 else []
+
+
+GADGET = Kind(
+    name="Gadget",
+    plural="gadgets",
+    namespaced=False,
+    fields={
+        "spec": obj(
+            size=integer(),
+            color=string(),
+            on=boolean(),
+            free=open_object(),
+            any=any_value(),
+            mode=string(default="plain"),
+        ),
+        "status": obj(phase=string(), size=integer()),
+    },
+    description="One of everything.",
+    status_subresource=True,
+    selectable=("spec.color", "status.phase"),
+    immutable=("spec.color",),
+    default=_warn,
+    check=_check,
+    sensitivity=Sensitivity.NORMAL,
+)
+
+
+class Meddled(StoreWrapper):
+    """A store in which others are quick: what is put into `before` happens right before a commit, one at each."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.before: list[Callable[[], Awaitable[object]]] = []
+        self.commits: list[tuple[Sequence[contract.Write], Sequence[Precondition]]] = []
+
+    async def commit(self, writes: Sequence[contract.Write], preconditions: Sequence[Precondition] = ()) -> int:
+        if self.before:
+            await self.before.pop(0)()
+        self.commits.append((writes, preconditions))
+        return await self.inner.commit(writes, preconditions)
+
+
+class World:
+    def __init__(self, store: Meddled, view: View, registry: Registry, clock: LoopClock) -> None:
+        self.store = store
+        self.view = view
+        self.registry = registry
+        self.clock = clock
+
+    def of(self, name: str) -> Resource:
+        """The resource of a kind, by the kind's name."""
+        return next(self.registry.resource_for(kind) for kind in self.registry.catalog.kinds if kind.name == name)
+
+    def body(self, kind: str, name: str = "", namespace: str = "", **fields: Any) -> Object:
+        declared = self.of(kind).kind
+        meta: Object = {"name": name} if name else {}
+        if declared.namespaced:
+            meta["namespace"] = namespace or NAMESPACE
+        meta.update(fields.pop("metadata", {}))
+        return {"apiVersion": declared.api_version, "kind": kind, "metadata": meta, **fields}
+
+    async def create(self, kind: str, name: str = "", namespace: str = "", **fields: Any) -> Object:
+        """Creates an object of the kind and returns it as it is served."""
+        body = self.body(kind, name, namespace, **fields)
+        return await self.submit(kind, body)
+
+    async def submit(self, kind: str, body: Object, writing: WriteOptions | None = None) -> Object:
+        created = await self.of(kind).create(body, body["metadata"].get("namespace", ""), writing or as_ada())
+        return _loaded(created)
+
+    async def patch(
+        self, kind: str, name: str, patch: Callable[[Object], object], writing: WriteOptions | None = None
+    ) -> Object:
+        """Lets `patch` change a copy of the object in place, as patches do, and stores that."""
+
+        def edit(old: Object) -> Object:
+            new = _loaded(orjson.dumps(old))
+            patch(new)
+            return new
+
+        return _loaded(await self.of(kind).modify(self._namespace(kind), name, edit, writing or as_ada()))
+
+    async def put(self, kind: str, body: Object, writing: WriteOptions | None = None) -> Object:
+        """Replaces the object by the body, as it is."""
+        namespace, name = self._namespace(kind), body["metadata"]["name"]
+        text = orjson.dumps(body)
+        return _loaded(await self.of(kind).modify(namespace, name, lambda _: _loaded(text), writing or as_ada()))
+
+    async def delete(
+        self, kind: str, name: str, deleting: DeleteOptions | None = None, user: User = ADA
+    ) -> DeleteResult:
+        return await self.of(kind).delete(self._namespace(kind), name, deleting or DeleteOptions(), WriteOptions(user))
+
+    def see(self, kind: str, name: str) -> Object | None:
+        """The object as the view has it, or None."""
+        entry = self.of(kind).get_cached(self._namespace(kind), name)
+        return decode(entry) if entry is not None else None
+
+    def names(self, kind: str) -> list[str]:
+        declared = self.of(kind).kind
+        return [entry.key[3] for entry in self.view.entries(declared.group, declared.plural)]
+
+    def _namespace(self, kind: str) -> str:
+        return NAMESPACE if self.of(kind).kind.namespaced else ""
+
+
+def _loaded(text: bytes) -> Object:
+    value: Object = orjson.loads(text)
+    return value
+
+
+def as_ada(**options: Any) -> WriteOptions:
+    return WriteOptions(ADA, "tests", **options)
+
+
+@asynccontextmanager
+async def new_world(store: Store | None = None, rules: Sequence[Rule] = ()) -> AsyncIterator[World]:
+    """A world with the namespaces `default` and `demo` in it, unless it goes on with a store that has them.
+
+    `rules` are asked after those that every world has.
+    """
+    clock = LoopClock()
+    meddled = Meddled(store or MemoryStore())
+    catalog = Catalog((*KINDS, GADGET))
+    view = View(meddled, entry_builder(catalog))
+    await view.start()
+    chain = AdmissionChain(
+        (require_active_namespace, manage_project_namespace(NAMESPACE_PREFIX, MANAGEMENT_GROUP), *rules)
+    )
+    registry = Registry(catalog, meddled, view, chain, clock)
+    chain.bind_registry(registry)
+    world = World(meddled, view, registry, clock)
+    if store is None:
+        await world.create("Namespace", "default")
+        await world.create("Namespace", NAMESPACE)
+    try:
+        with patch.object(
+            resource, "LARGE_JSON_BYTES", 2**62
+        ):  # its clock is that of the loop, which threads do not have
+            yield world
+    finally:
+        await view.stop()
+        await meddled.close()

@@ -1,0 +1,113 @@
+"""A world with a project and a cluster that is connected for real: to a Kubernetes in memory."""
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fairlead.controllers.instances.prerequisites import InstanceConfig
+from fairlead.core.cluster_identity import ClusterIdentityMapper
+from fairlead.core.objects import Object
+from fairlead.registry.conditions import find_condition
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.write_options import server_write_options
+from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.errors import AddressBlocked, Unreachable, UpstreamError
+from tests.fake_cluster.kube import Kube, KubeApi
+from tests.fake_cluster.kube_watch import MemoryWay
+from tests.harness.registry import NAMESPACE, World
+
+SETTING = InstanceConfig(GROUP, "", ClusterIdentityMapper("fairlead:"))
+"""Without a prefix: the project `demo` has the namespace `demo`, where worlds put things."""
+PROJECT = NAMESPACE
+VOUCHED = {"annotations": {"service.sh/trusted": "true"}}
+"""Metadata of a template that an administrator stands for."""
+
+
+class FakeReach:
+    """Ways to the Kubernetes of the test; with `down` set there are none."""
+
+    def __init__(self) -> None:
+        self.kube = Kube()
+        self.virtual = Kube()
+        self.way = MemoryWay(self.kube)
+        self._down: UpstreamError | None = None
+        self.virtual_down: UpstreamError | None = Unreachable("nobody is there")
+        self.blocked: set[str] = set()
+        self.forgotten: set[tuple[str, str]] = set()
+        self.looks = 0
+
+    @property
+    def down(self) -> UpstreamError | None:
+        return self._down
+
+    @down.setter
+    def down(self, error: UpstreamError | None) -> None:
+        self._down = error
+        if error is not None:
+            self.way.break_off()
+
+    def cluster_api(self, name: str, acting_as: str = "") -> KubeApi:
+        assert name == "c"
+        return KubeApi(self.kube, self.down, acting_as)
+
+    def watch_sender(self, name: str) -> MemoryWay:
+        assert name == "c"
+        if self.down is not None:
+            raise self.down
+        return self.way
+
+    def virtual_cluster_api(self, namespace: str, name: str) -> KubeApi:
+        return KubeApi(self.virtual, self.virtual_down)
+
+    @asynccontextmanager
+    async def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AsyncIterator[KubeApi]:
+        yield KubeApi(self.virtual, self.virtual_down)
+
+    async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
+        self.looks += 1
+        return await self.virtual_cluster_api(namespace, name).get("/version")
+
+    def close_virtual_cluster(self, namespace: str, name: str) -> None:
+        self.forgotten.add((namespace, name))
+
+    async def cluster_endpoint(self, cluster: str) -> ClusterEndpoint:
+        return ClusterEndpoint("192.0.2.1", 6443, "", "kube.example", "", "cluster-token")
+
+    async def resolve(self, host: str, port: int) -> str:
+        if host in self.blocked:
+            raise AddressBlocked("that is none of the addresses that may be used")
+        return "192.0.2.2"
+
+
+async def furnish(world: World, **project: Any) -> None:
+    """The project and the cluster, and the user who owns what is made."""
+    await world.create("User", "ada", spec={})
+    await world.create("Project", PROJECT, spec={"owner": {"user": "ada"}, **project})
+    await world.create("Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": "vault"}})
+    await set_online(world, True)
+
+
+async def set_online(world: World, online: bool, name: str = "c") -> None:
+    """What the controller of clusters says of one when it answers, and when it does not any more."""
+    status = {"online": online, "phase": "Initialized" if online else "", "reason": "" if online else "Offline"}
+    await world.patch("Cluster", name, lambda each: each.update(status=status), server_write_options("status"))
+
+
+def told(world: World, kind: str, type: str, name: str = "one") -> tuple[Any, Any]:
+    """Status and reason of a condition."""
+    found = find_condition((world.see(kind, name) or {}).get("status"), type) or {}
+    return found.get("status"), found.get("reason")
+
+
+def message(world: World, kind: str, type: str, name: str = "one") -> str:
+    found = find_condition((world.see(kind, name) or {}).get("status"), type) or {}
+    return str(found.get("message"))
+
+
+def encoded(content: bytes) -> str:
+    return b64encode(content).decode()
+
+
+def labels(obj: Object) -> Object:
+    return obj["metadata"].get("labels") or {}

@@ -1,0 +1,114 @@
+"""Several real servers on one real store, with the same secrets and the same certificate, as operators set them up."""
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fairlead.core.crypto.key_file import generate_key
+from tests.harness import etcd_server, postgres_server
+from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running
+
+LEASE = f"{MANAGEMENT}/apis/coordination.k8s.io/v1/namespaces/service-system/leases/fairlead-controllers"
+NAMESPACES = f"{MANAGEMENT}/api/v1/namespaces"
+LEADING = "became leader: controllers run in this replica"
+
+STORES = ("postgres", "etcd") if os.environ.get("TEST_STORES") == "all" else ("postgres",)
+"""The ordinary run has one of them, as what it shows is not up to the store; `make test-faults` has both."""
+
+Found = TypeVar("Found")
+
+
+def store_for(kind: str, folder: Path) -> str:
+    """The address of an empty store that belongs to a folder."""
+    if kind == "postgres":
+        return postgres_server.address_in(folder)
+    cluster = etcd_server.shared()
+    asyncio.run(cluster.ready())
+    return f"etcd:{cluster.url('tests/' + hashlib.sha256(str(folder).encode()).hexdigest()[:16])}"
+
+
+def new_secrets() -> dict[str, str]:
+    """What all replicas are given in their environment."""
+    key = generate_key()
+    encryption_keys = f"{key.id} {base64.b64encode(key.secret).decode()}"
+    return {"encryption_keys": encryption_keys, "pepper": base64.b64encode(os.urandom(32)).decode()}
+
+
+@dataclass
+class Replicas:
+    """`start` adds one. Each has a folder of its own; only the first one is told the administrator's key."""
+
+    folder: Path
+    store: str
+    stack: ExitStack
+    secrets: dict[str, str] = field(default_factory=new_secrets)
+    servers: list[Server] = field(default_factory=list)
+    started: int = 0
+
+    def start(self) -> Server:
+        self.started += 1
+        data = self.folder / f"replica{self.started}"
+        if self.servers:
+            self._same_certificate(data)
+        server = self.stack.enter_context(
+            running(data, store=self.store, log_level="info", log_format="json", **self.secrets)
+        )
+        if self.servers:
+            server = replace(server, key=self.servers[0].key)
+        self.servers.append(server)
+        return server
+
+    def leader(self) -> Server:
+        """Whoever the lease names, once it names a server that runs."""
+        return eventually(self._find_leader)
+
+    def _find_leader(self) -> Server | None:
+        alive = [server for server in self.servers if server.process.poll() is None]
+        with alive[0].client() as client:
+            answer = client.get(LEASE)
+        holder = answer.json()["spec"]["holderIdentity"] if answer.status_code == 200 else ""
+        return next((server for server in alive if holder and holder in identities(server)), None)
+
+    def others(self, server: Server) -> list[Server]:
+        return [each for each in self.servers if each is not server and each.process.poll() is None]
+
+    def _same_certificate(self, data: Path) -> None:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copytree(Path(self.servers[0].ca_file).parent, data / "tls")
+
+
+def identities(server: Server) -> list[str]:
+    """The names under which a server has led."""
+    return [line["identity"] for line in logged(server) if line.get("event") == LEADING]
+
+
+def logged(server: Server) -> list[dict[str, Any]]:
+    lines = server.log.read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+
+def eventually(look: Callable[[], Found | None], seconds: float = 2 * PATIENCE) -> Found:
+    """What `look` finds, as soon as it finds something."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+    return found
+
+
+@contextmanager
+def replicas(kind: str, folder: Path, count: int) -> Iterator[Replicas]:
+    with ExitStack() as stack:
+        group = Replicas(folder, store_for(kind, folder), stack)
+        for _ in range(count):
+            group.start()
+        yield group

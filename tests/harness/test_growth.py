@@ -1,0 +1,28 @@
+"""The measure itself: it tells linear work from what grows faster."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.harness.growth import assert_linear, words
+
+
+def test_linear_work_and_sorting_pass() -> None:
+    assert_linear(lambda size: lambda: set(words("a", size)))
+    assert_linear(lambda size: lambda: sorted(range(size), key=lambda each: -each))
+
+
+def scan(size: int) -> Callable[[], object]:
+    """A membership test in C, inside a loop: there is nothing to see of it but comparisons."""
+    names, others = tuple(words("a", size)), words("b", size)
+    return lambda: [each for each in others if each in names]
+
+
+def pairs(size: int) -> Callable[[], object]:
+    return lambda: sum(1 for one in range(size) for other in range(size) if one == other)
+
+
+@pytest.mark.parametrize("make", [scan, pairs])
+def test_comparing_everything_with_everything_does_not(make: Callable[[int], Callable[[], object]]) -> None:
+    with pytest.raises(AssertionError, match="times the work"):
+        assert_linear(make, 50)

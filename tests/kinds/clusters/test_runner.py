@@ -1,0 +1,62 @@
+"""Runner, and what stands below it."""
+
+import pytest
+
+from fairlead.kinds.clusters.runner import (
+    RUNNER,
+    RUNNER_ACCESS_KEY,
+    RUNNER_COMPONENT,
+    RUNNER_CONFIG,
+    RUNNER_KEY_ROTATION,
+)
+from fairlead.registry.validate import Validator
+from tests.harness.kind_examples import cells, complaints, example
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["runner", "runner.example.com", "runner.example.com:8443", "https://runner.example.com", "10.0.0.1:1", "[::1]:80"],
+)
+def test_an_endpoint_is_a_host(endpoint: str) -> None:
+    assert complaints(example("Runner", spec={"endpoint": endpoint})) == []
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        *("http://runner", "ftp://runner", "user@runner", "https://a:b@runner", "runner/path", "runner?x", "runner#x"),
+        *("run ner", "runner:port", "runner:0", "runner:99999", "https://", ":80", "runner\n", "runner\\x", "[::1"),
+    ],
+)
+def test_nothing_else_is_an_endpoint(endpoint: str) -> None:
+    assert complaints(example("Runner", spec={"endpoint": endpoint})) == [("spec.endpoint", "FieldValueInvalid")]
+
+
+def test_a_runner_has_one_owner() -> None:
+    owner = {"user": "ada", "team": "core"}
+    assert complaints(example("Runner", spec={"owner": owner})) == [("spec.owner.team", "FieldValueForbidden")]
+
+
+def test_a_runner_can_be_used_unless_it_says_otherwise() -> None:
+    assert cells(RUNNER, example("Runner", spec={}))["Unusable"] is False
+    assert cells(RUNNER, example("Runner", spec={"unusable": True}))["Unusable"] is True
+
+
+def test_names_fit_into_labels_because_keys_carry_them() -> None:
+    assert RUNNER.name_is_label
+    assert RUNNER_COMPONENT.key_secret_name("local") == "runner-local-key"
+
+
+def test_what_hands_out_a_key_says_so() -> None:
+    assert RUNNER_ACCESS_KEY.sensitive == RUNNER_KEY_ROTATION.sensitive == ("accessKey",)
+    assert not RUNNER_CONFIG.sensitive
+    assert [(action.name, action.verbs) for action in RUNNER.actions] == [
+        ("accesskey", ("get",)),
+        ("config", ("get",)),
+        ("rotatekey", ("create",)),
+    ]
+
+
+def test_an_overlap_is_no_negative_number() -> None:
+    findings = Validator(RUNNER_KEY_ROTATION.schema()).validate({"spec": {"overlapSeconds": -1}})
+    assert [problem.field for problem in findings.problems] == ["spec.overlapSeconds"]

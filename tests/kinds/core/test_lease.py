@@ -1,0 +1,70 @@
+from typing import Any
+
+import pytest
+
+from fairlead.core.objects import Object
+from tests.harness.kind_examples import BY_NAME, complaints, example, prepared, problems
+
+
+def lease(**spec: Any) -> Object:
+    return example("Lease", spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered"),
+    [
+        ("2026-01-02T05:04:05.000006+02:00", "2026-01-02T03:04:05.000006Z"),
+        ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000000Z"),
+        ("2026-01-02T03:04:05.123456789Z", "2026-01-02T03:04:05.123456Z"),
+        ("2026-01-02T00:30:00.5+01:00", "2026-01-01T23:30:00.500000Z"),
+    ],
+)
+def test_times_come_back_in_utc_with_six_digits(sent: str, answered: str) -> None:
+    new = prepared(lease(acquireTime=sent, renewTime=sent))
+    assert new["spec"] == {"acquireTime": answered, "renewTime": answered}
+
+
+@pytest.mark.parametrize(
+    "sent", ["soon", "2026-01-02", "20260102T030405Z", "2026-13-01T00:00:00Z", "2026-01-02T03:04:05"]
+)
+def test_what_is_no_date_is_left_for_the_schema_to_refuse(sent: str) -> None:
+    assert prepared(lease(renewTime=sent))["spec"] == {"renewTime": sent}
+
+
+def test_a_lease_always_has_a_spec() -> None:
+    assert prepared(example("Lease", spec=None))["spec"] == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"leaseDurationSeconds": 1, "leaseTransitions": 0, "holderIdentity": ""}, []),
+        ({"leaseDurationSeconds": 0}, ["spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"]),
+        (
+            {"leaseDurationSeconds": -5, "leaseTransitions": -1},
+            [
+                "spec.leaseDurationSeconds: Invalid value: -5: must be greater than 0",
+                "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
+            ],
+        ),
+    ],
+)
+def test_durations_and_counts(spec: Object, expected: list[str]) -> None:
+    assert [str(problem) for problem in problems(lease(**spec))] == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"strategy": "OldestEmulationVersion", "preferredHolder": "two"}, []),
+        ({"strategy": "example.com/mine"}, []),
+        ({"strategy": "mine"}, [("spec.strategy", "FieldValueNotSupported")]),
+        ({"preferredHolder": "two"}, [("spec.preferredHolder", "FieldValueForbidden")]),
+    ],
+)
+def test_strategies(spec: Object, expected: list[tuple[str, str]]) -> None:
+    assert complaints(lease(**spec)) == expected
+
+
+def test_a_lease_is_never_replaced_unseen() -> None:
+    assert not BY_NAME["Lease"].allows_unconditional_update

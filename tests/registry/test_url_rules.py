@@ -1,0 +1,152 @@
+"""Addresses in objects: nobody's name and password in them, and icons that are pictures, in every kind."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.core.errors import Invalid
+from fairlead.core.objects import Object
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.core.validators import check_icon, check_no_credentials
+from fairlead.kinds import KINDS
+from fairlead.registry.kind import Change, Kind
+from fairlead.registry.url_rules import UrlField, find_url_fields, url_problems
+from fairlead.registry.write_options import WriteOptions
+from tests.harness.registry import ADA, World
+
+WITH_USERS = [
+    "https://user:canary@charts.example.com",
+    "https://canary@charts.example.com/path",
+    "HTTPS://user:canary@charts.example.com",
+    "oci://user:canary@registry.example.com/charts",
+    "//user:canary@charts.example.com",
+    "user:canary@charts.example.com/path",
+    "https:user:canary@charts.example.com",
+    "https:/user:canary@charts.example.com",
+    "https:\\\\user:canary@charts.example.com",
+    "https://user\t:canary@charts.example.com",
+    "https://good.example.com\\canary@evil.example.com@",
+    " https://user:canary@charts.example.com",
+    "https://{{ parameters.user }}:canary@charts.example.com",
+    "ssh://git@example.com/canary",
+]
+WITHOUT = [
+    "",
+    "https://charts.example.com",
+    "https://charts.example.com:8443/a@b/c?d=e@f#g@h",
+    "oci://registry.example.com/charts",
+    "https://{{ parameters.host }}/charts",
+    "charts",
+]
+NO_ICONS = [
+    "javascript:alert(1)",
+    "JavaScript:alert(1)",
+    "java\tscript:alert(1)",
+    "\x01javascript:alert(1)",
+    " javascript:alert(1)",
+    "java\u200bscript:alert(1)",
+    "vbscript:x",
+    "http://example.com/icon.png",
+    "file:///etc/passwd",
+    "blob:https://example.com/x",
+    "data:text/html,<script>alert(1)</script>",
+    "data:text/html;base64,PHNjcmlwdD4=",
+    "data:image/svg+xml,<svg onload='alert(1)'/>",
+    "data:image/SVG+xml;base64,PHN2Zy8+",
+    "data: image/svg+xml,x",
+    "data:image/xml,x",
+    "data:image/x-svg,x",
+    "data:image/,x",
+    "data:,x",
+    "data:image/png",
+    "example.com:8080/icon.png",
+    "https://user:canary@example.com/icon.png",
+]
+ICONS = [
+    "",
+    "i",
+    "icon.png",
+    "/assets/icon.svg",
+    "//cdn.example.com/icon.png",
+    "https://example.com/icon.svg",
+    "HTTPS://example.com/icon.png",
+    "data:image/png;base64,iVBORw0KGgo=",
+    "data:image/webp,abc",
+    "data:image/x-icon;base64,AAAB",
+]
+
+
+@pytest.mark.parametrize("text", WITH_USERS)
+def test_an_address_with_somebody_in_it_is_refused(text: str) -> None:
+    assert "fields for credentials" in (check_no_credentials(text) or "")
+
+
+@pytest.mark.parametrize("text", WITHOUT)
+def test_an_address_with_nobody_in_it_is_taken(text: str) -> None:
+    assert check_no_credentials(text) is None
+
+
+@pytest.mark.parametrize("text", NO_ICONS)
+def test_what_is_no_picture_is_no_icon(text: str) -> None:
+    assert check_icon(text)
+
+
+@pytest.mark.parametrize("text", ICONS)
+def test_pictures_and_texts_without_a_scheme_are_icons(text: str) -> None:
+    assert check_icon(text) is None
+
+
+LINKS = [(kind, link) for kind in KINDS if kind.persisted for link in find_url_fields(kind)]
+
+
+def test_every_address_of_every_kind_is_known() -> None:
+    found = {f"{kind.name} {'.'.join(link.steps)}" for kind, link in LINKS}
+    assert {"App spec.icon", "User spec.icon", "App spec.config.chart.repoURL", "App spec.helm.repoUrl"} <= found
+    assert "VirtualClusterTemplate spec.versions.template.helmRelease.chart.repo" in found
+    assert "Runner spec.endpoint" in found and "OwnedAccessKey spec.oidcProvider.redirectUri" in found
+
+
+def holding(kind: Kind, link: UrlField, text: str) -> Object:
+    schema: dict[str, Any] = {"properties": dict(kind.fields)}
+    lists = []
+    for step in link.steps:
+        schema = schema["properties"][step]
+        lists.append("items" in schema)
+        schema = schema.get("items", schema)
+    value: Any = text
+    for step, is_list in zip(reversed(link.steps), reversed(lists), strict=True):
+        value = {step: [value] if is_list else value}
+    found: Object = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "link"), LINKS, ids=lambda each: each.name if isinstance(each, Kind) else ".".join(each.steps)
+)
+def test_in_each_field_of_each_kind_addresses_are_checked(kind: Kind, link: UrlField) -> None:
+    bad = holding(kind, link, "https://user:canary@example.com")
+
+    def problems(user: User, old: Object | None) -> list[str]:
+        return [str(each) for each in url_problems(find_url_fields(kind), Change("update", kind, user, old, bad))]
+
+    (problem,) = problems(ADA, {})
+    assert "must not contain a user or password" in problem and "canary" not in problem
+    assert problems(ADA, bad) == [], "what was stored before may stay"
+    assert problems(CONTROLLER_USER, {}) == []
+
+
+async def test_an_app_with_a_password_in_its_address_is_refused_by_the_field(world: World) -> None:
+    charts = {"chart": {"name": "a", "repoURL": "https://u:canary@charts.example.com"}}
+    with pytest.raises(Invalid) as caught:
+        await world.create("App", "a", spec={"icon": "javascript:alert(1)", "versions": [charts]})
+    assert [each.field for each in caught.value.details.problems] == ["spec.icon", "spec.versions[0].chart.repoURL"]
+    assert "canary" not in caught.value.message
+
+
+async def test_an_app_from_before_can_still_be_changed(world: World) -> None:
+    await world.submit(
+        "App", world.body("App", "a", spec={"icon": "ftp://old"}), WriteOptions(CONTROLLER_USER, "tests")
+    )
+    await world.patch("App", "a", lambda app: app["spec"].update(displayName="A"))
+    with pytest.raises(Invalid):
+        await world.patch("App", "a", lambda app: app["spec"].update(icon="ftp://new"))

@@ -1,0 +1,282 @@
+"""Hidden fields over an update: kept for what they were given for, and for nothing else."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from fairlead.core.errors import Invalid, Problem
+from fairlead.core.objects import Object, get_path
+from fairlead.kinds import KINDS
+from fairlead.registry.kind import Kind, Sensitivity
+from fairlead.registry.patching import json_patch
+from fairlead.registry.patching.merge_patch import apply as merged
+from fairlead.registry.schema import Schema, array, boolean, obj, string
+from fairlead.registry.write_only_fields import restore_write_only
+from fairlead.registry.write_options import WriteOptions
+from tests.harness.registry import ADA, World
+
+PASSWORD = string(format="password")
+SPEC = obj(
+    password=PASSWORD,
+    passwordRef=obj(name=string()),
+    host=string(),
+    note=string(),
+    insecure=boolean(),
+    repos=array(obj(name=string(), host=string(), password=PASSWORD)),
+    versions=array(obj(version=string(), chart=obj(host=string(), password=PASSWORD))),
+)
+PATHS = ("spec.password", "spec.repos.password", "spec.versions.chart.password")
+VAULT = Kind(
+    *("Vault", "vaults", False, {"spec": SPEC}, "For tests."),
+    sensitive=PATHS,
+    write_only=PATHS,
+    safe_siblings={"spec.password": ("note", "repos", "versions"), "spec.repos.password": ("name",)},
+    sensitivity=Sensitivity.NORMAL,
+)
+
+
+def vault(**spec: object) -> Object:
+    return {"apiVersion": VAULT.api_version, "kind": "Vault", "metadata": {"name": "a"}, "spec": dict(spec)}
+
+
+def kept(old: Object, new: Object) -> tuple[Object, list[Problem]]:
+    problems = restore_write_only(vault(**old), changed := vault(**new), VAULT)
+    return changed["spec"], problems
+
+
+def test_an_update_that_does_not_mention_a_hidden_field_keeps_it() -> None:
+    assert kept({"password": "x", "host": "h"}, {"host": "h", "note": "n"}) == (
+        {"password": "x", "host": "h", "note": "n"},
+        [],
+    )
+
+
+def test_an_update_with_another_value_takes_that_one() -> None:
+    for value in ("", "y", None):
+        assert kept({"password": "x", "host": "h"}, {"host": "evil", "password": value})[1] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("https://good.example.com", "https://evil.example.com"),
+        ("https://good.example.com", "https://good.example.com@evil.example.com"),
+        ("https://good.example.com", "https://good.example.com:8443"),
+        ("https://good.example.com", "http://good.example.com"),
+        ("https://good.example.com", "https://GOOD.example.com"),
+        ("https://good.example.com", "https://good.example.com."),
+        ("https://good.example.com", "https://good.example.com\\@evil.example.com"),
+        ("https://good.example.com", " https://good.example.com"),
+        ("https://good.example.com", ""),
+        ("https://good.example.com", None),
+        ("", "https://evil.example.com"),
+    ],
+)
+def test_a_password_is_sent_again_when_its_host_changes_however_that_is_written(old: str, new: str | None) -> None:
+    spec, (problem,) = kept({"password": "canary", "host": old}, {"host": new})
+    assert "password" not in spec
+    assert (problem.field, problem.reason) == ("spec.password", "FieldValueRequired")
+    assert "must be sent again because spec.host changed" in problem.message and "canary" not in problem.message
+
+
+def test_a_field_that_appears_or_goes_binds_as_well_and_an_empty_one_is_none() -> None:
+    assert kept({"password": "x"}, {"insecure": True})[1]
+    assert kept({"password": "x", "insecure": True}, {})[1]
+    assert kept({"password": "x", "insecure": False, "host": ""}, {})[1] == []
+
+
+def test_a_reference_takes_the_place_of_a_password() -> None:
+    assert kept({"password": "x", "host": "a"}, {"host": "b", "passwordRef": {"name": "r"}}) == (
+        {"host": "b", "passwordRef": {"name": "r"}},
+        [],
+    )
+
+
+def test_a_password_does_not_wander_to_another_entry_of_a_list() -> None:
+    old = [{"host": "a", "password": "x"}, {"host": "b", "password": "y"}]
+    spec, problems = kept({"repos": old}, {"repos": [{"host": "b"}, {"host": "evil"}, {"host": "a"}]})
+    assert [each.get("password") for each in spec["repos"]] == ["y", None, "x"] and problems == []
+
+
+def test_an_entry_of_the_same_name_with_another_host_needs_its_password_again() -> None:
+    old = [{"name": "one", "host": "a", "password": "x"}, {"name": "two", "host": "a", "password": "y"}]
+    spec, (problem,) = kept({"repos": old}, {"repos": [{"name": "two", "host": "evil"}, {"name": "one", "host": "a"}]})
+    assert [each.get("password") for each in spec["repos"]] == [None, "x"]
+    assert problem.field == "spec.repos[0].password" and "spec.repos[0].host changed" in problem.message
+
+
+def test_an_entry_that_is_renamed_in_place_keeps_its_password_for_the_same_host_only() -> None:
+    old = [{"name": "one", "host": "a", "password": "x"}]
+    assert kept({"repos": old}, {"repos": [{"name": "new", "host": "a"}]})[0]["repos"][0]["password"] == "x"
+    assert kept({"repos": old}, {"repos": [{"name": "new", "host": "b"}]}) == (
+        {"repos": [{"name": "new", "host": "b"}]},
+        [],
+    )
+
+
+def test_entries_with_versions_are_told_apart_by_them() -> None:
+    old = [{"version": each, "chart": {"host": "h", "password": each}} for each in ("1.0.0", "1.1.0")]
+    new: list[Object] = [{"version": "1.1.0", "chart": {"host": "h"}}, {"version": "1.0.0", "chart": {"host": "evil"}}]
+    spec, (problem,) = kept({"versions": old}, {"versions": new})
+    assert [each["chart"].get("password") for each in spec["versions"]] == ["1.1.0", None]
+    assert problem.field == "spec.versions[1].chart.password"
+
+
+def test_a_spec_that_went_away_takes_its_secrets_along() -> None:
+    new: Object = {"metadata": {"name": "a"}}
+    assert restore_write_only(vault(password="x"), new, VAULT) == []
+    assert get_path(new, "spec.password") is None
+
+
+def test_long_lists_are_paired_in_one_pass() -> None:
+    old = [{"name": f"n{each}", "host": "a", "password": str(each)} for each in range(5_000)]
+    new: list[Object] = [{"name": f"n{each}", "host": "a"} for each in reversed(range(5_000))]
+    spec, problems = kept({"repos": old}, {"repos": new})
+    assert problems == [] and all(each["password"] == each["name"][1:] for each in spec["repos"])
+
+
+# --- every kind: the table of all hidden fields
+
+
+HIDDEN = [(kind, path) for kind in KINDS if kind.persisted for path in kind.write_only]
+ADDRESSES = ("repo", "url", "host", "server", "username", "insecure", "connector", "issuer", "address", "endpoint")
+
+
+def structure(kind: Kind, path: str) -> Schema:
+    """The schema of the structure that a field stands in."""
+    schema: Schema = {"properties": dict(kind.fields)}
+    for step in path.split(".")[:-1]:
+        schema = schema["properties"][step]
+        schema = schema.get("items", schema)
+    return schema
+
+
+def nested(kind: Kind, path: str, leaf: Object) -> Object:
+    """An object with nothing but the leaf at the place of a field."""
+    steps = path.split(".")[:-1]
+    schema: Schema = {"properties": dict(kind.fields)}
+    lists = []
+    for step in steps:
+        schema = schema["properties"][step]
+        lists.append("items" in schema)
+        schema = schema.get("items", schema)
+    value: Any = leaf
+    for step, is_list in zip(reversed(steps), reversed(lists), strict=True):
+        value = {step: [value] if is_list else value}
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": "a"}, **value}
+
+
+def found(value: Any, path: str) -> Any:
+    for step in path.split("."):
+        value = value[step]
+        value = value[0] if isinstance(value, list) and value and step != path.rpartition(".")[2] else value
+    return value
+
+
+def siblings(kind: Kind, path: str) -> Iterator[str]:
+    parent, _, name = path.rpartition(".")
+    beside = {each.rpartition(".")[2] for each in kind.write_only if each.rpartition(".")[0] == parent}
+    return (each for each in structure(kind, path).get("properties", {}) if each not in beside and each != f"{name}Ref")
+
+
+@pytest.mark.parametrize(("kind", "path"), HIDDEN, ids=lambda each: each if isinstance(each, str) else each.name)
+def test_each_hidden_field_of_each_kind_is_bound_to_what_it_authenticates_to(kind: Kind, path: str) -> None:
+    name, free = path.rpartition(".")[2], kind.safe_siblings.get(path, ())
+    for sibling in siblings(kind, path):
+        old = nested(kind, path, {name: "canary", sibling: "old"})
+        new = nested(kind, path, {sibling: "new"})
+        problems = restore_write_only(old, new, kind)
+        is_carried = b"canary" in orjson.dumps(new)
+        assert is_carried == (sibling in free), sibling
+        assert is_carried or path.count(".") > 1 or [each.field for each in problems] == [path]
+        assert b"canary" not in orjson.dumps([each.message for each in problems])
+
+
+@pytest.mark.parametrize(("kind", "path"), HIDDEN, ids=lambda each: each if isinstance(each, str) else each.name)
+def test_nothing_that_looks_like_an_address_is_unbound(kind: Kind, path: str) -> None:
+    if path == "spec.key":  # a digest, which opens nothing
+        return
+    for name in kind.safe_siblings.get(path, ()):
+        assert not any(name.lower().startswith(word) for word in ADDRESSES)
+
+
+# --- every way to write
+
+
+CHART = {"name": "app", "repoURL": "https://charts.example.com", "username": "ci", "password": "canary"}
+
+
+@pytest.fixture
+async def app(world: World) -> World:
+    await world.create("App", "a", spec={"config": {"chart": CHART}})
+    return world
+
+
+async def attempt(world: World, edit: Any) -> None:
+    await world.of("App").modify("", "a", edit, WriteOptions(ADA, "tests", is_patch=True))
+
+
+EVIL = "https://evil.example.com"
+PATCH = [{"op": "replace", "path": "/spec/config/chart/repoURL", "value": EVIL}]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda old: {**old, "spec": {"config": {"chart": {"name": "app", "repoURL": EVIL, "username": "ci"}}}},
+        lambda old: merged(old, {"spec": {"config": {"chart": {"repoURL": EVIL}}}}),
+        lambda old: merged(old, {"spec": {"config": {"chart": {"insecureSkipTlsVerify": True}}}}),
+        lambda old: merged(old, {"spec": {"config": {"chart": {"username": None}}}}),
+        lambda old: json_patch.apply(old, PATCH),
+    ],
+    ids=["put", "merge", "insecure", "username", "json patch"],
+)
+async def test_no_way_to_write_takes_a_password_to_another_host(app: World, edit: Any) -> None:
+    with pytest.raises(Invalid) as caught:
+        await attempt(app, edit)
+    assert [each.field for each in caught.value.details.problems] == ["spec.config.chart.password"]
+    stored = app.see("App", "a")
+    assert get_path(stored, "spec.config.chart.password") == "canary"
+    assert get_path(stored, "spec.config.chart.repoURL") == CHART["repoURL"]
+
+
+async def test_an_apply_takes_no_password_to_another_host(app: World) -> None:
+    config = app.body("App", "a", spec={"config": {"chart": {"repoURL": EVIL}}})
+    writing = WriteOptions(ADA, "thief", is_apply=True, is_patch=True, force=True)
+    with pytest.raises(Invalid, match="must be sent again"):
+        await app.of("App").apply(config, "", "a", writing)
+
+
+async def test_in_two_steps_there_is_nothing_left_to_take(app: World) -> None:
+    await attempt(app, lambda old: {**old, "spec": {"config": {}}})
+    await attempt(app, lambda old: {**old, "spec": {"config": {"chart": {"repoURL": EVIL}}}})
+    assert get_path(app.see("App", "a"), "spec.config.chart.password") is None
+
+
+@pytest.mark.parametrize("before", ["app", "oci://registry.example.com/app"])
+@pytest.mark.parametrize("name", ["oci://evil.example.com/app", " oci://evil.example.com/app", "evil.example.com/app"])
+async def test_a_chart_that_is_named_by_an_address_is_another_host(world: World, before: str, name: str) -> None:
+    """Without a repository, and for some tools even with one, the name alone says where a chart is fetched from."""
+    repo = {} if "/" in before else {"repoURL": CHART["repoURL"]}
+    chart = {"name": before, "username": "ci", "password": "canary", **repo}
+    await world.create("App", "a", spec={"config": {"chart": chart}})
+    with pytest.raises(Invalid, match=r"because spec\.config\.chart\.name changed"):
+        await attempt(world, lambda old: merged(old, {"spec": {"config": {"chart": {"name": name}}}}))
+    assert get_path(world.see("App", "a"), "spec.config.chart.name") == before
+
+
+@pytest.mark.parametrize("change", [{"name": "other"}, {"values": "image: registry/app"}, {"values": "a: b\nc: /"}])
+async def test_another_chart_of_the_repository_keeps_the_password(world: World, change: Object) -> None:
+    await world.create("SpaceTemplate", "a", spec={"template": {"charts": [CHART]}})
+    chart = {name: value for name, value in CHART.items() if name != "password"}
+    changed = {"spec": {"template": {"charts": [{**chart, **change}]}}}
+    await world.of("SpaceTemplate").modify("", "a", lambda old: merged(old, changed), WriteOptions(ADA, "tests"))
+    charts = get_path(world.see("SpaceTemplate", "a"), "spec.template.charts")
+    assert [each["password"] for each in charts] == ["canary"]
+
+
+async def test_another_version_of_the_chart_keeps_the_password(app: World) -> None:
+    await attempt(app, lambda old: merged(old, {"spec": {"config": {"chart": {"version": "2.0.0"}}}}))
+    assert get_path(app.see("App", "a"), "spec.config.chart.password") == "canary"

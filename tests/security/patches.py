@@ -1,0 +1,78 @@
+"""Patches of every type: what they may say, and what they may not."""
+
+from random import Random
+from typing import Any
+
+from tests.security import bodies, values
+from tests.security.api_resources import Resource
+
+JSON_PATCH = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+TYPES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
+
+_OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
+_POINTERS = (
+    *("", "/", "/metadata", "/metadata/labels", "/metadata/labels/a", "/metadata/name", "/metadata/uid"),
+    "/metadata/finalizers",
+    *("/metadata/finalizers/-", "/metadata/finalizers/0", "/metadata/managedFields"),
+    "/metadata/managedFields/0/fieldsV1",
+    *("/spec", "/spec/displayName", "/status", "/status/conditions/-", "/data", "/data/a", "/apiVersion", "/kind"),
+    *("/x/y/z", "x"),
+    *("/data/~", "/data/~2", "/data/~0~1", "/metadata/annotations/a~1b", "//", "/a" * 400, "/" + "x" * 5000, "/-"),
+    *("/0", "/00"),
+    *("/metadata/ownerReferences", "/metadata/ownerReferences/0/uid", "/spec/access/0"),
+    *("/metadata/creationTimestamp", "/é\x00"),
+)  # fmt: skip
+_LISTS = ("finalizers", "ownerReferences", "conditions", "access", "members", "nope")
+
+
+def document(random: Random, media_type: str, resource: Resource, example: dict[str, Any]) -> Any:
+    """A patch of the type, somewhat wrong."""
+    if media_type == JSON_PATCH:
+        return [_operation(random) for _ in range(random.choice((0, 1, 1, 1, 2, 5, 40)))]
+    obj = bodies.twisted(random, example, resource)
+    if media_type == STRATEGIC and isinstance(obj, dict):
+        return _directed(random, obj)
+    return obj
+
+
+def _operation(random: Random) -> Any:
+    if random.random() < 0.03:
+        return values.odd(random)
+    operation = {"op": random.choice(_OPERATIONS), "path": random.choice(_POINTERS), "value": values.odd(random)}
+    operation["from"] = random.choice(_POINTERS)
+    if random.random() < 0.1:
+        operation[random.choice(tuple(operation))] = random.choice(("Add", "", "swap", values.odd(random)))
+    if random.random() < 0.1:
+        del operation[random.choice(tuple(operation))]
+    return operation
+
+
+def _directed(random: Random, obj: dict[str, Any]) -> dict[str, Any]:
+    """The object with directives in it, some of them in places where they mean nothing."""
+    parts = [part for part in (obj, *values.parts(obj)) if isinstance(part, dict)]
+    for _ in range(random.choice((1, 1, 2, 4))):
+        part = random.choice(parts)
+        name = random.choice(_LISTS)
+        key, value = random.choice(
+            (
+                ("$patch", random.choice(("replace", "delete", "merge", "", "x", 1, None, [], {}))),
+                ("$retainKeys", random.choice((["a"], list(part), [], "a", [1], None, [[]]))),
+                (
+                    f"$setElementOrder/{name}",
+                    random.choice(([], ["a"], [{}], [{"uid": "1"}], [{"type": "Ready"}], "x", [None], [[]])),
+                ),
+                (f"$deleteFromPrimitiveList/{name}", random.choice((["a"], [], [{}], "x", None, [[1]]))),
+                (
+                    name,
+                    random.choice(
+                        ([{"$patch": "delete"}], [{"$patch": "replace"}], ["a", {}], [None], [1], [{"uid": None}])
+                    ),
+                ),
+                ("$", values.odd(random)),
+            )
+        )
+        part[key] = value
+    return obj

@@ -1,0 +1,387 @@
+"""Query parameters: what each one means, and how each one that makes no sense is refused."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.core.call import Call, RequestInfo
+from fairlead.core.errors import ApiError, BadRequest, Invalid
+from fairlead.registry.kind import Kind, Sensitivity
+from fairlead.registry.list import ListQuery
+from fairlead.registry.selectors import EVERYTHING
+from fairlead.registry.write_options import DeleteOptions
+from fairlead.server.api import query_options
+from tests.harness.calls import ADMIN, call
+
+WIDGET = Kind("Widget", "widgets", True, {}, "A widget.", selectable=("spec.color",), sensitivity=Sensitivity.NORMAL)
+GADGET = Kind("Gadget", "gadgets", False, {}, "A gadget.", sensitivity=Sensitivity.NORMAL)
+
+
+def writing_call(query: str = "", verb: str = "create", agent: str = "", subresource: str = "") -> Call:
+    target = RequestInfo(verb, "/", resource="widgets", subresource=subresource)
+    return call(query=query, headers={"user-agent": agent} if agent else {}, target=target)
+
+
+def refused(asked: Any, *arguments: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        asked(*arguments)
+    return caught.value
+
+
+def causes(error: ApiError) -> list[tuple[str, str]]:
+    return [(problem.field, problem.reason) for problem in error.details.problems]
+
+
+# --- lists
+
+
+def test_a_list_without_parameters_wants_everything_as_it_is_now() -> None:
+    assert query_options.list_query(call(), WIDGET) == ListQuery(EVERYTHING, 0, "", None, False)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("limit=5", ListQuery(limit=5)),
+        ("limit=%2B5", ListQuery(limit=5)),
+        ("limit=0", ListQuery()),
+        ("limit=-1", ListQuery()),
+        ("limit=", ListQuery()),
+        ("continue=abc", ListQuery(continue_token="abc")),
+        ("resourceVersion=", ListQuery()),
+        ("resourceVersion=0", ListQuery(version=0)),
+        ("resourceVersion=7", ListQuery(version=7)),
+        ("resourceVersion=7&resourceVersionMatch=NotOlderThan", ListQuery(version=7)),
+        ("resourceVersion=0&resourceVersionMatch=NotOlderThan", ListQuery(version=0)),
+        ("resourceVersion=7&resourceVersionMatch=Exact", ListQuery(version=7, exact=True)),
+        # For historical reasons, a version with a limit means that very version.
+        ("resourceVersion=7&limit=1", ListQuery(limit=1, version=7, exact=True)),
+        ("resourceVersion=0&limit=1", ListQuery(limit=1, version=0)),
+        ("resourceVersion=7&limit=1&resourceVersionMatch=NotOlderThan", ListQuery(limit=1, version=7)),
+        ("sendInitialEvents=false", ListQuery()),
+        ("pretty=1&unheard=of", ListQuery()),
+        ("limit=5&limit=6", ListQuery(limit=5)),
+    ],
+)
+def test_the_parameters_of_a_list(query: str, expected: ListQuery) -> None:
+    assert query_options.list_query(call(query=query), WIDGET) == expected
+
+
+@pytest.mark.parametrize("text", ["x", "1.5", "0x10", "1e3", " 1", "٣", "1" * 19, "--1"])
+def test_a_limit_that_is_no_number_is_refused(text: str) -> None:
+    assert (
+        "limit must be a whole number" in refused(query_options.list_query, call(query=f"limit={text}"), WIDGET).message
+    )
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "+1", "1.0", "٣", "1" * 20, "0x1", "null"])
+@pytest.mark.parametrize("asked", [query_options.list_query, query_options.watch_query])
+def test_a_version_that_is_not_ours_is_refused(asked: Any, text: str) -> None:
+    query = f"resourceVersion={text.replace('+', '%2B')}"
+    error = refused(asked, call(query=query), WIDGET)
+    assert isinstance(error, BadRequest) and "invalid resource version" in error.message
+
+
+@pytest.mark.parametrize(
+    ("query", "cause"),
+    [
+        ("resourceVersionMatch=Exact", ("resourceVersionMatch", "FieldValueForbidden")),
+        ("resourceVersionMatch=NotOlderThan", ("resourceVersionMatch", "FieldValueForbidden")),
+        ("resourceVersion=7&resourceVersionMatch=exact", ("resourceVersionMatch", "FieldValueNotSupported")),
+        ("resourceVersion=0&resourceVersionMatch=Exact", ("resourceVersionMatch", "FieldValueForbidden")),
+        ("sendInitialEvents=true", ("sendInitialEvents", "FieldValueForbidden")),
+        ("sendInitialEvents", ("sendInitialEvents", "FieldValueForbidden")),
+    ],
+)
+def test_parameters_of_a_list_that_contradict_each_other_are_refused(query: str, cause: tuple[str, str]) -> None:
+    error = refused(query_options.list_query, call(query=query), WIDGET)
+    assert isinstance(error, Invalid) and causes(error) == [cause]
+    assert error.message.startswith('ListOptions.meta.k8s.io "" is invalid: ')
+
+
+# --- selectors
+
+
+def test_selectors_choose_by_labels_and_by_fields() -> None:
+    chosen = query_options.parse_selector(call(query="labelSelector=a%3Db,!c&fieldSelector=spec.color%3Dred"), WIDGET)
+    assert chosen.matches_values({"a": "b"}, {"spec.color": "red"})
+    assert not chosen.matches_values({"a": "b"}, {"spec.color": "blue"})
+    assert not chosen.matches_values({"a": "b", "c": ""}, {"spec.color": "red"})
+
+
+@pytest.mark.parametrize("field", ["metadata.name", "metadata.namespace", "spec.color"])
+def test_names_and_what_the_kind_declares_can_be_selected(field: str) -> None:
+    assert query_options.parse_selector(call(query=f"fieldSelector={field}%3Dx"), WIDGET)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [(GADGET, "metadata.namespace"), (GADGET, "spec.color"), (WIDGET, "spec.size"), (WIDGET, "spec")]
+)
+def test_no_other_field_can_be_selected(kind: Kind, field: str) -> None:
+    with pytest.raises(BadRequest, match=field):
+        query_options.parse_selector(call(query=f"fieldSelector={field}%3Dx"), kind)
+
+
+@pytest.mark.parametrize("text", ["a in", "=", "a=b=c", "(", "a b", ",", "a,,b"])
+def test_a_label_selector_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest):
+        query_options.parse_selector(call(query=f"labelSelector={text}"), WIDGET)
+
+
+# --- watches
+
+
+def watched(query: str) -> query_options.WatchQuery:
+    return query_options.watch_query(call(query=query), WIDGET)
+
+
+@pytest.mark.parametrize(
+    ("query", "version", "existing", "marked"),
+    [
+        ("", None, True, False),
+        ("&resourceVersion=0", None, True, False),
+        ("&resourceVersion=", None, True, False),
+        ("&resourceVersion=1234", 1234, False, False),
+        ("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", None, True, True),
+        ("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=7", 7, True, True),
+        ("&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=7", 7, False, False),
+        ("&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", None, False, False),
+    ],
+)
+def test_where_a_watch_begins(query: str, version: int | None, existing: bool, marked: bool) -> None:
+    asked = watched(f"watch=1{query}")
+    assert (asked.version, asked.send_initial_events, asked.initial_events_bookmark) == (version, existing, marked)
+    assert asked.selector == EVERYTHING
+
+
+@pytest.mark.parametrize(
+    ("query", "bookmarks", "timeout"),
+    [
+        ("", False, 0),
+        ("&timeoutSeconds=9", False, 9),
+        ("&allowWatchBookmarks=true", True, 0),
+        ("&allowWatchBookmarks", True, 0),
+        ("&allowWatchBookmarks=false", False, 0),
+        ("&allowWatchBookmarks=0", False, 0),
+    ],
+)
+def test_how_a_watch_goes_on(query: str, bookmarks: bool, timeout: int) -> None:
+    asked = watched(f"watch=1&resourceVersion=1234{query}")
+    assert (asked.allow_bookmarks, asked.timeout_seconds) == (bookmarks, timeout)
+
+
+def test_a_watch_can_be_narrowed() -> None:
+    chosen = watched("watch=1&labelSelector=a%3Db&fieldSelector=metadata.name%3Done").selector
+    assert chosen.matches_values({"a": "b"}, {"metadata.name": "one"})
+    assert not chosen.matches_values({"a": "b"}, {"metadata.name": "two"})
+
+
+@pytest.mark.parametrize(
+    ("query", "reasons"),
+    [
+        ("resourceVersionMatch=NotOlderThan&resourceVersion=7", ["FieldValueForbidden"]),
+        ("resourceVersionMatch=Exact&resourceVersion=7", ["FieldValueForbidden"]),
+        ("sendInitialEvents=true", ["FieldValueForbidden"]),
+        ("sendInitialEvents=false", ["FieldValueForbidden"]),
+        ("sendInitialEvents=true&resourceVersionMatch=Exact", ["FieldValueForbidden", "FieldValueNotSupported"]),
+    ],
+)
+def test_parameters_of_a_watch_that_contradict_each_other_are_refused(query: str, reasons: list[str]) -> None:
+    error = refused(query_options.watch_query, call(query=query), WIDGET)
+    assert isinstance(error, Invalid)
+    assert causes(error) == [("resourceVersionMatch", reason) for reason in reasons]
+
+
+@pytest.mark.parametrize("text", ["x", "1.5", "1s", "٣"])
+def test_a_time_that_is_no_number_is_refused(text: str) -> None:
+    assert "timeoutSeconds" in refused(query_options.watch_query, call(query=f"timeoutSeconds={text}"), WIDGET).message
+
+
+# --- writes
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "patch"])
+def test_a_write_without_parameters_is_for_real_and_warns(verb: str) -> None:
+    written = query_options.write_options(writing_call(verb=verb, subresource="status"), ADMIN)
+    assert (written.user, written.field_manager, written.dry_run) == (ADMIN, "unknown", False)
+    assert (written.field_validation, written.subresource, written.is_patch) == ("Warn", "status", verb == "patch")
+
+
+def test_warnings_of_a_write_reach_the_call() -> None:
+    asked = writing_call()
+    query_options.write_options(asked, ADMIN).warnings.append("careful")
+    assert asked.warnings == ["careful"]
+
+
+@pytest.mark.parametrize(
+    ("query", "agent", "manager"),
+    [
+        ("fieldManager=me", "kubectl/v1.33", "me"),
+        ("", "kubectl/v1.33 (linux)", "kubectl"),
+        ("fieldManager=", "kubectl/v1.33", "kubectl"),
+        ("", "plain", "plain"),
+        ("", "/odd", "unknown"),
+        ("", "x" * 500, "x" * 128),
+        (f"fieldManager={'m' * 128}", "", "m" * 128),
+    ],
+)
+def test_the_manager_is_the_one_named_or_the_program_that_asks(query: str, agent: str, manager: str) -> None:
+    assert query_options.write_options(writing_call(query, agent=agent), ADMIN).field_manager == manager
+
+
+@pytest.mark.parametrize("value", ["Ignore", "Warn", "Strict"])
+def test_the_three_ways_to_treat_unknown_fields(value: str) -> None:
+    assert query_options.write_options(writing_call(f"fieldValidation={value}"), ADMIN).field_validation == value
+
+
+@pytest.mark.parametrize("query", ["dryRun=All", "dryRun=All&dryRun=All"])
+def test_a_dry_run_is_one(query: str) -> None:
+    assert query_options.write_options(writing_call(query), ADMIN).dry_run
+
+
+@pytest.mark.parametrize(
+    ("query", "cause"),
+    [
+        ("dryRun=all", ("dryRun", "FieldValueNotSupported")),
+        ("dryRun=true", ("dryRun", "FieldValueNotSupported")),
+        ("dryRun=", ("dryRun", "FieldValueNotSupported")),
+        ("dryRun=All&dryRun=None", ("dryRun", "FieldValueNotSupported")),
+        ("fieldValidation=strict", ("fieldValidation", "FieldValueNotSupported")),
+        (f"fieldManager={'m' * 129}", ("fieldManager", "FieldValueTooLong")),
+        ("fieldManager=a%00b", ("fieldManager", "FieldValueInvalid")),
+        ("fieldManager=a%0Ab", ("fieldManager", "FieldValueInvalid")),
+    ],
+)
+@pytest.mark.parametrize(
+    ("verb", "kind"), [("create", "CreateOptions"), ("update", "UpdateOptions"), ("patch", "PatchOptions")]
+)
+def test_a_write_with_an_option_that_is_none_is_refused(
+    query: str, cause: tuple[str, str], verb: str, kind: str
+) -> None:
+    error = refused(query_options.write_options, writing_call(query, verb), ADMIN)
+    assert isinstance(error, Invalid) and causes(error) == [cause]
+    assert error.details.kind == kind
+
+
+def test_everything_wrong_with_a_write_is_told_at_once() -> None:
+    error = refused(query_options.write_options, writing_call("dryRun=x&fieldValidation=y&fieldManager=%0A"), ADMIN)
+    assert {field for field, _ in causes(error)} == {"dryRun", "fieldManager", "fieldValidation"}
+
+
+def test_who_applies_must_say_in_whose_name() -> None:
+    asked = writing_call(verb="patch", agent="kubectl/v1.33")
+    with pytest.raises(Invalid, match="fieldManager: Required value"):
+        query_options.write_options(asked, ADMIN, is_apply=True)
+    applied = query_options.write_options(writing_call("fieldManager=me", verb="patch"), ADMIN, is_apply=True)
+    assert (applied.is_apply, applied.field_manager, applied.force) == (True, "me", False)
+
+
+@pytest.mark.parametrize(("flag", "force"), [("force", True), ("force=true", True), ("force=false", False)])
+def test_who_applies_may_take_the_fields_of_others_by_force(flag: str, force: bool) -> None:
+    asked = writing_call(f"fieldManager=me&{flag}", verb="patch")
+    assert query_options.write_options(asked, ADMIN, is_apply=True).force is force
+
+
+def test_no_other_patch_knows_force() -> None:
+    error = refused(query_options.write_options, writing_call("force=true", verb="patch"), ADMIN)
+    assert causes(error) == [("force", "FieldValueForbidden")]
+
+
+# --- deletes
+
+
+def deleted(query: str = "", body: Any = None) -> tuple[DeleteOptions, bool]:
+    how, written = query_options.delete_options(call(query=query, target=RequestInfo("delete", "/")), body, ADMIN)
+    return how, written.dry_run
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "expected"),
+    [
+        ("", None, DeleteOptions()),
+        ("", {}, DeleteOptions()),
+        ("", {"kind": "DeleteOptions", "apiVersion": "v1"}, DeleteOptions()),
+        ("propagationPolicy=Foreground", None, DeleteOptions(propagation="Foreground")),
+        ("", {"propagationPolicy": "Background"}, DeleteOptions(propagation="Background")),
+        ("propagationPolicy=Orphan", {"propagationPolicy": "Foreground"}, DeleteOptions(propagation="Orphan")),
+        ("orphanDependents=true", None, DeleteOptions(propagation="Orphan")),
+        ("orphanDependents=false", None, DeleteOptions()),
+        ("", {"orphanDependents": True}, DeleteOptions(propagation="Orphan")),
+        ("gracePeriodSeconds=0", None, DeleteOptions(grace_period_seconds=0)),
+        ("gracePeriodSeconds=30", {"gracePeriodSeconds": 5}, DeleteOptions(grace_period_seconds=30)),
+        ("", {"gracePeriodSeconds": 5}, DeleteOptions(grace_period_seconds=5)),
+        ("", {"preconditions": {"uid": "u", "resourceVersion": "7"}}, DeleteOptions("u", "7")),
+        ("", {"preconditions": {"uid": None}}, DeleteOptions()),
+        ("", {"preconditions": None, "propagationPolicy": None, "dryRun": None}, DeleteOptions()),
+    ],
+)
+def test_the_options_of_a_delete_come_from_its_body_and_its_query(
+    query: str, body: Any, expected: DeleteOptions
+) -> None:
+    assert deleted(query, body) == (expected, False)
+
+
+@pytest.mark.parametrize(("query", "body"), [("dryRun=All", None), ("", {"dryRun": ["All"]})])
+def test_a_delete_can_be_a_dry_run(query: str, body: Any) -> None:
+    assert deleted(query, body)[1]
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "field"),
+    [
+        ("dryRun=all", None, "dryRun"),
+        ("", {"dryRun": ["Some"]}, "dryRun"),
+        ("propagationPolicy=background", None, "propagationPolicy"),
+        ("", {"propagationPolicy": "nil"}, "propagationPolicy"),
+    ],
+)
+def test_a_delete_with_an_option_that_is_none_is_refused(query: str, body: Any, field: str) -> None:
+    error = refused(deleted, query, body)
+    assert isinstance(error, Invalid) and causes(error) == [(field, "FieldValueNotSupported")]
+    assert error.details.kind == "DeleteOptions"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        "x",
+        1,
+        False,
+        {"kind": "Widget"},
+        {"kind": 7},
+        {"gracePeriodSeconds": "1"},
+        {"gracePeriodSeconds": 1.5},
+        {"gracePeriodSeconds": True},
+        {"propagationPolicy": ["Orphan"]},
+        {"orphanDependents": "yes"},
+        {"preconditions": []},
+        {"preconditions": {"uid": 1}},
+        {"preconditions": {"resourceVersion": 7}},
+        {"dryRun": "All"},
+        {"dryRun": [["All"]]},
+        {"dryRun": [None]},
+    ],
+)
+def test_a_body_that_is_no_delete_options_is_refused(body: Any) -> None:
+    assert refused(deleted, "", body).code in (400, 422)
+
+
+@pytest.mark.parametrize("text", ["x", "1.5"])
+def test_a_grace_that_is_no_number_is_refused(text: str) -> None:
+    assert "gracePeriodSeconds" in refused(deleted, f"gracePeriodSeconds={text}").message
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"dryRun": ["All"] * 1_001}, "dryRun has too many entries; 1000 is the limit"),
+        ({"preconditions": {"uid": "x" * 1_025}}, "preconditions.uid is too long; 1024 characters is the limit"),
+        ({"preconditions": {"x" * 100_000: 1}}, r"preconditions.x{1024}\.\.\. must be a string"),
+        ({"kind": "x" * 100_000}, r'must be of kind DeleteOptions, not "x{1023}\.\.\.'),
+    ],
+)
+def test_what_is_too_large_in_the_options_of_a_delete_is_refused_briefly(body: Any, why: str) -> None:
+    with pytest.raises(BadRequest, match=why) as caught:
+        deleted("", body)
+    assert len(caught.value.message) < 3_000

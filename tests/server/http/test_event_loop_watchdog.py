@@ -1,0 +1,199 @@
+"""The event loop's watchdog: what counts as a hold, whose it was, and that nothing is made up by a busy machine."""
+
+import asyncio
+import io
+import threading
+import time
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from fairlead.core.log import configure_logging
+from fairlead.server.http import event_loop_watchdog
+from fairlead.server.http.event_loop_watchdog import (
+    IDLE_TICK_SECONDS,
+    LOG_INTERVAL_SECONDS,
+    MAX_BLOCKED_SECONDS,
+    TICK_SECONDS,
+    Watchdog,
+    format_stack,
+    run_watchdog,
+)
+from fairlead.server.metrics.families import event_loop_families
+from tests.server.http.clocks import Clocks, asked
+
+
+@pytest.fixture
+def clocks() -> Clocks:
+    return Clocks()
+
+
+@pytest.fixture
+def watchdog(clocks: Clocks) -> Watchdog:
+    watchdog = Watchdog(lambda: clocks.wall, lambda: clocks.used)
+    watchdog.start()
+    return watchdog
+
+
+def test_an_idle_loop_is_not_held(clocks: Clocks, watchdog: Watchdog) -> None:
+    clocks.wall += TICK_SECONDS
+    watchdog.tick()
+    assert watchdog.longest_blocked == 0
+    assert watchdog.blocked.counts[0] == watchdog.lags.counts[0] == 1
+
+
+def test_work_that_delays_the_timer_is_a_hold(clocks: Clocks, watchdog: Watchdog) -> None:
+    clocks.wall += TICK_SECONDS
+    clocks.work(0.2)
+    watchdog.tick()
+    assert watchdog.longest_blocked == pytest.approx(0.2)
+    assert watchdog.blocked.sum == pytest.approx(0.2)
+
+
+def test_a_delay_without_processor_time_is_lag_and_no_hold(clocks: Clocks, watchdog: Watchdog) -> None:
+    clocks.work(0.001)
+    clocks.wall += 3.0
+    watchdog.tick()
+    assert watchdog.longest_blocked == pytest.approx(0.001)
+    assert watchdog.lags.sum == pytest.approx(3.001 - TICK_SECONDS)
+
+
+def test_work_of_many_small_steps_is_no_hold(clocks: Clocks, watchdog: Watchdog) -> None:
+    for _ in range(100):
+        clocks.work(TICK_SECONDS)
+        watchdog.tick()
+    assert watchdog.longest_blocked == pytest.approx(0, abs=1e-9)
+
+
+def test_the_longest_hold_can_be_forgotten(clocks: Clocks, watchdog: Watchdog) -> None:
+    clocks.work(0.3)
+    watchdog.tick()
+    watchdog.reset_longest_blocked()
+    clocks.work(TICK_SECONDS + 0.01)
+    watchdog.tick()
+    assert watchdog.longest_blocked == pytest.approx(0.01)
+
+
+def test_a_step_of_a_request_counts_whole(clocks: Clocks, watchdog: Watchdog) -> None:
+    """The timer alone would miss what fell into the time before it was due."""
+    clocks.work(TICK_SECONDS + 0.04)
+    watchdog.record_step(asked(), TICK_SECONDS + 0.04)
+    watchdog.tick()
+    assert watchdog.longest_blocked == pytest.approx(TICK_SECONDS + 0.04)
+
+
+def test_a_step_that_waited_for_the_processor_is_no_hold(clocks: Clocks, watchdog: Watchdog) -> None:
+    clocks.wall += 2.0
+    clocks.work(0.01)
+    watchdog.record_step(asked(), 2.01)
+    watchdog.tick()
+    assert watchdog.longest_blocked == pytest.approx(0.01)
+
+
+def test_whoever_reads_the_figures_has_the_last_request_in_them(clocks: Clocks, watchdog: Watchdog) -> None:
+    clocks.work(0.03)
+    watchdog.record_step(asked(), 0.03)
+    list(event_loop_families(watchdog))
+    assert watchdog.longest_blocked == pytest.approx(0.03)
+    assert watchdog.blocked.sum == pytest.approx(0.03)
+    watchdog.tick()
+    assert watchdog.blocked.sum == pytest.approx(0.03 + 0.03 - TICK_SECONDS)
+
+
+def test_the_log_says_whose_request_it_was(clocks: Clocks, watchdog: Watchdog) -> None:
+    with capture_logs() as lines:
+        clocks.work(0.5)
+        watchdog.record_step(asked(), 0.5)
+        watchdog.tick()
+    (line,) = lines
+    assert line["event"] == "the event loop was blocked"
+    assert line["seconds"] == 0.5
+    assert (line["method"], line["resource"], line["user"]) == ("POST", "example.com/apps/clone", "mallory")
+    assert (line["bytes"], line["audit_id"]) == ("3000000", "an-id")
+
+
+def test_background_work_is_not_blamed_on_a_request(clocks: Clocks, watchdog: Watchdog) -> None:
+    with capture_logs() as lines:
+        watchdog.record_step(asked(), 0.003)
+        clocks.work(0.5)
+        watchdog.tick()
+    (line,) = lines
+    assert "user" not in line
+    assert "background" in line["by"]
+
+
+def test_holds_are_logged_once_in_a_while_and_counted_meanwhile(clocks: Clocks, watchdog: Watchdog) -> None:
+    with capture_logs() as lines:
+        for _ in range(5):
+            clocks.work(TICK_SECONDS + MAX_BLOCKED_SECONDS + 0.01)
+            watchdog.tick()
+        clocks.wall += LOG_INTERVAL_SECONDS
+        watchdog.tick()
+        clocks.work(IDLE_TICK_SECONDS + MAX_BLOCKED_SECONDS + 0.01)
+        watchdog.tick()
+    assert [line["not_logged_before"] for line in lines] == [0, 4]
+
+
+async def test_a_running_watchdog_sees_what_holds_its_loop() -> None:
+    held = asyncio.Event()
+
+    class Telling(Watchdog):
+        def tick(self) -> float:
+            pause = super().tick()
+            if self.longest_blocked > TICK_SECONDS:
+                held.set()
+            return pause
+
+    watchdog = Telling()
+    async with run_watchdog(watchdog):
+        until = time.thread_time() + 2 * IDLE_TICK_SECONDS  # so that at least half of it is after the timer was due
+        while time.thread_time() < until:
+            pass
+        await held.wait()
+    assert watchdog.longest_blocked <= 2 * IDLE_TICK_SECONDS + 1
+
+
+def test_an_idle_loop_is_seldom_woken(clocks: Clocks, watchdog: Watchdog) -> None:
+    clocks.wall += TICK_SECONDS
+    assert watchdog.tick() == IDLE_TICK_SECONDS
+    clocks.work(IDLE_TICK_SECONDS)
+    assert watchdog.tick() == TICK_SECONDS
+    assert watchdog.longest_blocked == pytest.approx(0, abs=1e-9)
+
+
+class Lines(io.StringIO):
+    """A log that tells when something was written into it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = threading.Event()
+
+    def write(self, text: str) -> int:
+        length = super().write(text)
+        if "stuck" in text:
+            self.written.set()
+        return length
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+@pytest.mark.usefixtures("restored_logging")
+async def test_a_loop_that_is_stuck_has_its_stack_logged(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = Lines()
+    configure_logging("error", form, lines)
+    monkeypatch.setattr(event_loop_watchdog, "log", structlog.get_logger())
+    monkeypatch.setattr(event_loop_watchdog, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(event_loop_watchdog, "STUCK_SECONDS", 0.05)
+    async with run_watchdog(Watchdog()):
+        await asyncio.sleep(0)
+        while not lines.written.is_set():  # holds the loop until somebody complains
+            pass
+    assert "the event loop is stuck" in lines.getvalue()
+    assert "test_a_loop_that_is_stuck" in lines.getvalue()
+
+
+def test_a_thread_that_is_gone_has_no_stack() -> None:
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    assert format_stack(thread.ident or 0) == ""

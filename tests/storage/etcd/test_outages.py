@@ -1,0 +1,365 @@
+"""The etcd store when the connection breaks, members die, and history disappears: nothing lost, nothing twice."""
+
+import asyncio
+import shutil
+import signal
+import socket
+from collections.abc import AsyncIterator, Sequence
+from itertools import count, pairwise
+from pathlib import Path
+
+import pytest
+
+from fairlead.storage.contract import (
+    FIRST_REVISION,
+    Compacted,
+    Event,
+    Record,
+    RevisionConflict,
+    Store,
+    StoreUnavailable,
+    Write,
+)
+from fairlead.storage.etcd import EtcdStore, parse_address
+from fairlead.storage.etcd.address import UnknownOutcome
+from fairlead.storage.etcd.client import TXN, EtcdClient
+from fairlead.storage.etcd.messages import TxnResponse, watch_request
+from tests.harness.etcd_proxy import Proxy
+from tests.harness.etcd_server import Cluster, free_ports, open_etcd, running_etcd, shared
+
+A, B = ("things", "a"), ("things", "b")
+NUMBERS = count()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> Cluster:
+    await (await open_etcd(tmp_path)).close()
+    return shared()
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"etcd-trouble/{next(NUMBERS)}"
+
+
+@pytest.fixture
+async def proxy(cluster: Cluster) -> AsyncIterator[Proxy]:
+    proxy = Proxy(cluster.members[0].port)
+    await proxy.start()
+    yield proxy
+    await proxy.stop()
+
+
+@pytest.fixture
+async def store(proxy: Proxy, prefix: str) -> AsyncIterator[EtcdStore]:
+    """Behind the proxy."""
+    store = await EtcdStore.open(parse_address(f"//127.0.0.1:{proxy.port}/{prefix}", {}))
+    yield store
+    proxy.requests.set()
+    proxy.answers.set()
+    await store.close()
+
+
+@pytest.fixture
+async def direct(cluster: Cluster, prefix: str, store: EtcdStore) -> AsyncIterator[EtcdStore]:
+    """Another server on the same store, whose connection is never cut."""
+    direct = await cluster.open(prefix)
+    yield direct
+    await direct.close()
+
+
+class Listener:
+    """Notes every event from the beginning on."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.batches: list[Sequence[Event]] = []
+        self._more = asyncio.Event()
+        self._task = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        async for batch in self._store.watch((), FIRST_REVISION):
+            self.batches.append(batch)
+            self._more.set()
+
+    async def until(self, revision: int) -> list[Event]:
+        async with asyncio.timeout(30):
+            while not self.batches or self.batches[-1][-1].revision < revision:
+                self._more.clear()
+                await self._more.wait()
+        self._task.cancel()
+        for earlier, later in pairwise(self.batches):
+            assert earlier[-1].revision < later[0].revision
+        return [event for batch in self.batches for event in batch]
+
+
+async def until_read(store: Store, value: bytes) -> Record:
+    for _ in range(2_000):
+        if (record := await store.read(A)) is not None and record.value == value:
+            return record
+        await asyncio.sleep(0.01)
+    raise AssertionError("it was never written")
+
+
+async def test_a_commit_whose_answer_was_lost_is_found_and_not_made_twice(
+    proxy: Proxy, store: EtcdStore, direct: EtcdStore
+) -> None:
+    first = await store.commit([Write(A, b"1", 0)])
+    proxy.answers.clear()
+    commit = asyncio.create_task(store.commit([Write(A, b"2", first)]))
+    written = await until_read(direct, b"2")
+    proxy.cut()
+    proxy.answers.set()
+    assert await commit == written.revision
+    assert await store.read(A) == written
+    await store.check_writable()
+
+
+async def test_a_commit_that_never_arrived_is_made_once(proxy: Proxy, store: EtcdStore, direct: EtcdStore) -> None:
+    first = await store.commit([Write(A, b"1", 0)])
+    proxy.requests.clear()
+    commit = asyncio.create_task(store.commit([Write(A, b"2", first)]))
+    others = [asyncio.create_task(store.commit([Write(("k", str(n)), b"x", 0)])) for n in range(20)]
+    await asyncio.sleep(0.1)
+    proxy.cut()
+    proxy.requests.set()
+    revision = await commit
+    assert await direct.read(A) == Record(A, b"2", revision)
+    revisions = {revision, *await asyncio.gather(*others)}
+    events = await Listener(direct).until(max(revisions))
+    assert {event.revision for event in events} == {first, *revisions}
+    assert len(events) == 22
+
+
+async def test_a_commit_that_lost_to_another_while_its_answer_was_lost_is_a_conflict(
+    proxy: Proxy, store: EtcdStore, direct: EtcdStore
+) -> None:
+    first = await store.commit([Write(A, b"1", 0)])
+    proxy.requests.clear()
+    commit = asyncio.create_task(store.commit([Write(A, b"mine", first)]))
+    await asyncio.sleep(0.05)
+    winner = await direct.commit([Write(A, b"theirs", first)])
+    proxy.cut()
+    proxy.requests.set()
+    with pytest.raises(RevisionConflict) as caught:
+        await commit
+    assert (caught.value.expected, caught.value.actual) == (first, winner)
+
+
+async def test_a_commit_that_arrives_after_it_was_given_up_changes_nothing(
+    store: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a request can that was on its way between two members when the connection broke."""
+    late: list[bytes] = []
+    call = EtcdClient.call
+
+    async def lose_the_first(client: EtcdClient, method: str, request: bytes, seconds: float = 5.0) -> bytes:
+        if method == TXN and not late:
+            late.append(request)
+            raise UnknownOutcome("cut")
+        return await call(client, method, request, seconds)
+
+    monkeypatch.setattr(EtcdClient, "call", lose_the_first)
+    created = await store.commit([Write(A, b"1", 0)])
+    deleted = await store.commit([Write(A, None, created)])
+    outcome = TxnResponse.parse(await call(store._client, TXN, late[0]))
+    assert not outcome.succeeded
+    assert await store.read(A) is None
+    assert await store.revision() == deleted
+
+
+async def test_a_commit_that_cannot_be_found_out_about_says_so(
+    proxy: Proxy, store: EtcdStore, direct: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.storage.etcd.writer.RETRY_TIMEOUT", 0.5)
+    proxy.answers.clear()
+    commit = asyncio.create_task(store.commit([Write(A, b"1", 0)]))
+    await until_read(direct, b"1")
+    port = proxy.port
+    await proxy.stop()
+    with pytest.raises(StoreUnavailable, match="unknown whether the write was committed"):
+        await commit
+    proxy.port = port
+    proxy.answers.set()
+    await proxy.start()
+    await store.check_writable()
+    assert await store.commit([Write(B, b"2", 0)]) == await direct.revision()
+
+
+async def test_a_watch_goes_on_through_many_cuts_without_gaps_or_doubles(
+    proxy: Proxy, store: EtcdStore, direct: EtcdStore
+) -> None:
+    listener = Listener(store)
+    revisions: list[int] = []
+    for number in range(60):
+        writer = store if number % 2 else direct
+        revisions.append(await writer.commit([Write(("k", str(number), part), b"x", 0) for part in "ab"]))
+        if number % 10 == 5:
+            proxy.cut()
+    events = await listener.until(revisions[-1])
+    assert [event.revision for event in events] == [revision for revision in revisions for _ in "ab"]
+
+
+async def test_a_watcher_that_was_cut_off_during_a_compaction_is_told(
+    proxy: Proxy, store: EtcdStore, direct: EtcdStore
+) -> None:
+    revision = await store.commit([Write(A, b"1", 0)])
+    watch = store.watch((), FIRST_REVISION)
+    assert len(await anext(watch)) == 1
+    port = proxy.port
+    await proxy.stop()
+    for _ in range(5):
+        revision = await direct.commit([Write(A, b"2", revision)])
+    await direct.compact(revision)
+    proxy.port = port
+    await proxy.start()
+    async with asyncio.timeout(20):
+        with pytest.raises(Compacted):
+            await anext(watch)
+    last = await direct.commit([Write(A, b"3", revision)])
+    async with asyncio.timeout(20):
+        assert await anext(store.watch((), revision)) == [Event(A, b"3", last)]
+
+
+async def test_a_watcher_that_was_cut_off_and_missed_nothing_is_not_disturbed_by_a_compaction(
+    proxy: Proxy, store: EtcdStore, direct: EtcdStore, cluster: Cluster, prefix: str
+) -> None:
+    revision = await store.commit([Write(A, b"1", 0)])
+    watch = store.watch((), FIRST_REVISION)
+    assert await anext(watch) == [Event(A, b"1", revision)]
+    port = proxy.port
+    await proxy.stop()
+    neighbour = await cluster.open(f"{prefix}-neighbour")
+    for number in range(5):
+        theirs = await neighbour.commit([Write(("k", str(number)), b"x", 0)])
+    await neighbour.compact(theirs)
+    await neighbour.close()
+    proxy.port = port
+    await proxy.start()
+    last = await store.commit([Write(A, b"2", revision)])
+    async with asyncio.timeout(20):
+        assert await anext(watch) == [Event(A, b"2", last)]
+
+
+async def test_an_etcd_that_is_not_there_is_unavailable_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EtcdClient.call_idempotent, "__defaults__", (0.5,))
+    [port] = free_ports(1)
+    with pytest.raises(StoreUnavailable, match=f"etcd at 127.0.0.1:{port} cannot be reached"):
+        await EtcdStore.open(parse_address(f"//127.0.0.1:{port}", {}))
+
+
+async def test_a_member_that_is_not_there_is_passed_over(cluster: Cluster, prefix: str) -> None:
+    [port] = free_ports(1)
+    address = parse_address(f"//127.0.0.1:{port},{cluster.members[0].endpoint}/{prefix}", {})
+    store = await EtcdStore.open(address)
+    assert await store.commit([Write(A, b"x", 0)]) == FIRST_REVISION + 1
+    await store.close()
+
+
+async def test_a_watch_that_is_given_up_before_its_connection_stands_ends() -> None:
+    """Left to gRPC it would wait for ever, and this server would hear of nothing any more, however well etcd does."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = EtcdClient(parse_address(f"//127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{free_ports(1)[0]}/x", {}))
+
+        async def follow() -> None:
+            async for _ in client.watch(watch_request(b"a", b"b", 1)):
+                pass
+
+        following = asyncio.create_task(follow())
+        await asyncio.to_thread(silent.accept)
+        client.fail_over(0)
+        with pytest.raises(UnknownOutcome, match="given up"):
+            async with asyncio.timeout(20):
+                await following
+        await client.close()
+
+
+async def test_a_restart_of_etcd_loses_nothing(tmp_path: Path) -> None:
+    async with running_etcd(tmp_path) as cluster:
+        store = await cluster.open()
+        listener = Listener(store)
+        acknowledged = {}
+        for number in range(30):
+            if number % 10 == 5:
+                cluster.members[0].kill()
+                cluster.members[0].start()
+            acknowledged[await store.commit([Write(("k", str(number)), b"x", 0)])] = str(number)
+        events = await listener.until(max(acknowledged))
+        assert {event.revision: event.key[1] for event in events} == acknowledged
+        assert len(events) == 30
+        await store.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_the_others_go_on_when_a_member_fails(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each member in turn, so also the leader, and the one that the store talks to."""
+    monkeypatch.setattr(EtcdClient.call, "__defaults__", (0.5,))
+    async with running_etcd(tmp_path, 3) as cluster:
+        stores = [await cluster.open(), await cluster.open(members=cluster.members[::-1])]
+        listeners = [Listener(store) for store in stores]
+        writers = [asyncio.create_task(count_up(store, str(key))) for key, store in enumerate(stores)]
+        for member in cluster.members:
+            await asyncio.sleep(0.3)
+            member.send(number)
+            await asyncio.sleep(0.7)
+            if number is signal.SIGKILL:
+                member.kill()
+                member.start()
+            else:
+                member.send(signal.SIGCONT)
+        for writer in writers:
+            writer.cancel()
+        await asyncio.gather(*writers, return_exceptions=True)
+        last = await stores[0].commit([Write(("end",), b"", 0)])
+        for listener in listeners:
+            judge_counting(await listener.until(last), len(stores))
+        for store in stores:
+            await store.close()
+
+
+async def count_up(store: Store, name: str) -> None:
+    """Each commit counts on from the one before: a lost, doubled or invented one shows."""
+    revision = 0
+    for number in count(1):
+        revision = await store.commit([Write(("count", name), str(number).encode(), revision)])
+
+
+def judge_counting(events: list[Event], writers: int) -> None:
+    assert len({event.revision for event in events}) == len(events)
+    for name in range(writers):
+        counted = [int(event.value or b"0") for event in events if event.key == ("count", str(name))]
+        assert counted == list(range(1, len(counted) + 1))
+        assert len(counted) > 3
+
+
+async def test_an_etcd_restored_from_an_older_backup_is_not_followed(tmp_path: Path) -> None:
+    async with running_etcd(tmp_path) as cluster:
+        [member] = cluster.members
+        store = await cluster.open()
+        first = await store.commit([Write(A, b"1", 0)])
+        member.kill()
+        shutil.copytree(member.folder / "data", tmp_path / "backup")
+        member.start()
+        await cluster.ready()
+        for number in range(2):
+            await store.commit([Write(("lost", str(number)), b"x", 0)])
+        member.kill()
+        shutil.rmtree(member.folder / "data")
+        shutil.move(tmp_path / "backup", member.folder / "data")
+        member.start()
+        await cluster.ready()
+        # As far as before by its numbers, and yet another history.
+        other = await cluster.open()
+        for number in range(3):
+            await other.commit([Write(("other", str(number)), b"x", 0)])
+        await other.close()
+        with pytest.raises(StoreUnavailable, match="restored from a backup"):
+            for _ in range(2_000):
+                await store.read(A)
+                await asyncio.sleep(0.01)
+        await store.close()
+        store = await cluster.open()
+        assert await store.read(A) == Record(A, b"1", first)
+        await store.close()
