@@ -20,7 +20,7 @@ from fairlead.authn.credentials import INVALID_TOKEN, bearer_token
 from fairlead.authn.direct_tokens import MAX_TOKEN_LENGTH, InvalidToken, UnknownKey, WrongAudience
 from fairlead.authz.authorizer import forbidden_error
 from fairlead.authz.scope import gateway_target, inside_gateway
-from fairlead.authz.scope.names import CLUSTER, SPACE
+from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE
 from fairlead.core.call import Call, Decision, Reply, RequestInfo
 from fairlead.core.errors import ApiError, Expired, Forbidden, NotFound, NotImplementedStatus, Unauthorized
 from fairlead.gateway.headers import as_api_error

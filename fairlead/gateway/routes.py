@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from fairlead.authz.scope.names import CLUSTER, SELF_REVIEWS, SPACE, VIRTUAL_CLUSTER, is_discovery_path
+from fairlead.authz.scope.gateway_requests import CLUSTER, SELF_REVIEWS, SPACE, VIRTUAL_CLUSTER, is_discovery_path
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper

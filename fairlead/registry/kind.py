@@ -251,7 +251,7 @@ class Kind:
         return (*self.stored_resource, namespace, name)
 
     def schema(self) -> Schema:
-        """The whole object as structural OpenAPI. `registry/metadata.py` has the schema of metadata."""
+        """The whole object as structural OpenAPI. `registry/object_metadata.py` has the schema of metadata."""
         properties = {
             "apiVersion": openapi.string("Versioned schema of this representation of an object."),
             "kind": openapi.string("The kind of this object."),

@@ -12,7 +12,7 @@ from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Pr
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import Kind
-from fairlead.registry.metadata import check_types, decode_error_message
+from fairlead.registry.object_metadata import check_types, decode_error_message
 from fairlead.registry.validate import ValidationResult, Validator
 from fairlead.registry.validation_walk import LIMIT_REASONS
 from fairlead.registry.write_options import WriteOptions

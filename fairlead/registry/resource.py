@@ -16,8 +16,7 @@ from fairlead.core.errors import MAX_PROBLEMS, AlreadyExists, BadRequest, Confli
 from fairlead.core.json import is_too_deep
 from fairlead.core.objects import Object, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.registry import metadata as meta
-from fairlead.registry import request_body, write_rules
+from fairlead.registry import object_metadata, request_body, write_rules
 from fairlead.registry.codec import convert_entry, decode, encode, render_stored, to_stored, with_one_time_fields
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.patching.apply import ApplyEngine
@@ -98,14 +97,14 @@ class Resource:
         )
         problems = write_rules.relevant_problems(kind, found)
         request_body.check_name_and_namespace(obj, kind, namespace)
-        obj_meta = obj["metadata"]
-        if obj_meta.pop("resourceVersion", None):
+        meta = obj["metadata"]
+        if meta.pop("resourceVersion", None):
             raise BadRequest("resourceVersion should not be set on objects to be created")
-        prefix = "" if obj_meta.get("name") else obj_meta.get("generateName", "")
+        prefix = "" if meta.get("name") else meta.get("generateName", "")
         collisions, one_time, lock = 0, dict[str, str](), self._lock_queue.unlocked
         for _ in range(MAX_ATTEMPTS):
             if prefix:
-                obj_meta["name"] = meta.generate_name(prefix)
+                meta["name"] = object_metadata.generate_name(prefix)
             change = Change("create", kind, options.user, None, obj, dry_run=options.dry_run, one_time_fields=one_time)
             try:
                 async with lock:
@@ -167,7 +166,7 @@ class Resource:
 
     def _before_create(self, change: Change, problems: Sequence[Problem], manager: FieldManager) -> None:
         obj, change.problems = change.obj, problems
-        meta.init_metadata(obj, manager.now, self.kind)
+        object_metadata.init_metadata(obj, manager.now, self.kind)
         if self.kind.status_subresource and "status" in obj:
             obj["status"] = {}
         if not problems:
@@ -191,7 +190,7 @@ class Resource:
                 is_same = await self._prepare_update(change, problems, options)
             else:
                 change, problems = await COMPUTE_POOL.run(size, self._build_update, *arguments)
-                is_same = await self._prepare_large(size, change, problems, options)
+                is_same = await self._prepare_large_update(size, change, problems, options)
             options.add_warnings(change.warnings)
             if is_same:
                 return entry.body
@@ -237,7 +236,7 @@ class Resource:
         )
         if duplicates and options.field_validation == "Strict":
             named = ", ".join(f'duplicate field "{path}"' for path in duplicates)
-            raise BadRequest(meta.decode_error_message(self.kind, f"strict decoding error: {named}"))
+            raise BadRequest(object_metadata.decode_error_message(self.kind, f"strict decoding error: {named}"))
 
         def edit(old: Object) -> Object:
             return self._apply_engine.apply_config(old, wanted, self._field_manager(options), force=options.force)
@@ -269,7 +268,7 @@ class Resource:
         await self._admit(change)
         return self._after_update(change, problems, options)
 
-    async def _prepare_large(
+    async def _prepare_large_update(
         self, size: int, change: Change, problems: Sequence[Problem], options: WriteOptions
     ) -> bool:
         """The same in a thread, except for admission, which reads other objects."""
@@ -280,16 +279,15 @@ class Resource:
     def _before_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> None:
         kind, old, new, change.problems = self.kind, change.old or {}, change.obj, problems
         write_rules.check_uid_and_version(kind, old, new, options)
-        meta.preserve_server_fields(old, new)
+        object_metadata.preserve_server_fields(old, new)
         write_rules.separate_status(kind, old, new, options.subresource)
         if not problems:
             kind.default(change)
 
     def _after_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> bool:
         kind, old, new = self.kind, change.old or {}, change.obj
-        self._raise_if_invalid(
-            change, [*problems, *meta.update_problems(old, new), *write_rules.immutable_problems(kind, old, new)]
-        )
+        update_problems = *object_metadata.update_problems(old, new), *write_rules.immutable_problems(kind, old, new)
+        self._raise_if_invalid(change, [*problems, *update_problems])
         if kind.tracks_generation and not write_rules.is_same_spec(old, new):
             metadata(new)["generation"] = metadata(old).get("generation", 0) + 1
         self._record_managed_fields(change, options, self._field_manager(options))
@@ -297,8 +295,8 @@ class Resource:
 
     def _raise_if_invalid(self, change: Change, problems: Sequence[Problem]) -> None:
         """Raises all problems at once. A kind's own checks rely on a valid schema, so they come last."""
-        links = url_problems(self._url_fields, change)
-        every = chain(problems, meta.problems(change.obj, self.kind), managed_fields_problems(change.obj), links)
+        meta, fields = object_metadata.problems(change.obj, self.kind), managed_fields_problems(change.obj)
+        every = chain(problems, meta, fields, url_problems(self._url_fields, change))
         found = list(islice(every, 10 * MAX_PROBLEMS))
         if not problems:
             found.extend(islice(self.kind.check(change), 10 * MAX_PROBLEMS))

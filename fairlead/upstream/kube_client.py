@@ -46,6 +46,18 @@ class RequestSender(Protocol):
     async def send(self, request: Request, *, seconds: float | None = None) -> Response: ...
 
 
+class KubeApi(Protocol):
+    """What controllers request of a cluster's API server. Error responses are raised as RemoteApiError."""
+
+    async def get(self, path: str, /) -> Object: ...
+
+    async def create(self, path: str, body: Object, /) -> Object: ...
+
+    async def apply(self, path: str, body: Object, /) -> Object: ...
+
+    async def delete(self, path: str, body: Object | None = None, /) -> Object: ...
+
+
 @dataclass(frozen=True, slots=True)
 class KubeClient:
     """Client for one cluster.

@@ -104,7 +104,7 @@ async def test_a_dry_run_shows_no_key_that_nobody_could_use(realm: Realm) -> Non
 async def test_a_write_that_has_to_be_tried_again_keeps_the_value_it_will_show(
     realm: Realm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fairlead.registry import metadata as meta
+    from fairlead.registry import object_metadata as meta
 
     await realm.key("k-a")
     drawn = iter(["k-a", "k-b"])

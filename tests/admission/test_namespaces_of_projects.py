@@ -5,7 +5,7 @@ import pytest
 from fairlead.admission.namespaces import PROJECT_FINALIZER, PROJECT_LABEL
 from fairlead.core.errors import AlreadyExists, Forbidden, Invalid
 from fairlead.core.user import CONTROLLER_USER, User
-from fairlead.registry import metadata as meta_module
+from fairlead.registry import object_metadata as meta_module
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import World, as_ada
 

@@ -11,7 +11,7 @@ import pytest
 from fairlead.kinds import KINDS
 from fairlead.registry import schema as words
 from fairlead.registry.kind import Kind
-from fairlead.registry.metadata import METADATA
+from fairlead.registry.object_metadata import METADATA
 from fairlead.registry.schema import Schema
 from fairlead.server.discovery import openapi_meta as published
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 
 import pytest
 
-from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER, gateway_target
+from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER, gateway_target
 from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from fairlead.core.objects import Object

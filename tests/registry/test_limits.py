@@ -19,7 +19,7 @@ from fairlead.core.errors import (
 )
 from fairlead.core.objects import Object
 from fairlead.kinds.core.config_data import CONFIGMAP
-from fairlead.registry import limits, metadata
+from fairlead.registry import limits, object_metadata
 from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.request_body import check_type_meta
 from fairlead.registry.schema import array, integer, mapping, obj, string
@@ -86,7 +86,7 @@ async def test_what_is_too_long_can_be_made_shorter_step_by_step(world: World, m
     finalizers = [f"a/f{number}" for number in range(limits.FINALIZERS + 5)]
     lax = Validator(obj(finalizers=array(string(), max_items=0), name=string()))
     with monkeypatch.context() as before_there_were_bounds:
-        before_there_were_bounds.setattr(metadata, "_validator", lax)
+        before_there_were_bounds.setattr(object_metadata, "_validator", lax)
         await world.create("Gadget", "held", metadata={"finalizers": finalizers})
     await world.patch("Gadget", "held", lambda obj: obj["metadata"].update(labels={"a": "b"}))
     await world.patch("Gadget", "held", lambda obj: obj["metadata"]["finalizers"].remove("a/f0"))

@@ -10,7 +10,7 @@ from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Kind
-from fairlead.registry.metadata import (
+from fairlead.registry.object_metadata import (
     MAX_ANNOTATIONS_BYTES,
     check_types,
     generate_name,

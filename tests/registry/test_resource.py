@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Unavailable
 from fairlead.core.objects import Object
-from fairlead.registry import metadata as meta_module
+from fairlead.registry import object_metadata as meta_module
 from fairlead.storage import contract
 from tests.harness.registry import World, as_ada
 

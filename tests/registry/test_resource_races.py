@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.core.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from fairlead.core.objects import Object
-from fairlead.registry import metadata as meta_module
+from fairlead.registry import object_metadata as meta_module
 from fairlead.registry.write_options import DeleteOptions
 from fairlead.storage import contract
 from tests.harness.registry import World, as_ada

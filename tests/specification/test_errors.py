@@ -1,14 +1,15 @@
 """Errors that a real server only gives by bad luck, so they are provoked without one."""
 
 import pytest
+from tests.admission.world import new_world
 
 from fairlead.core.errors import ApiError
-from fairlead.registry import metadata
+from fairlead.registry import object_metadata
 from tests.harness.registry import new_world
 
 
 async def test_a_generated_name_that_exists_is_409(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "generate_name", lambda prefix: f"{prefix}always")
+    monkeypatch.setattr(object_metadata, "generate_name", lambda prefix: f"{prefix}always")
     async with new_world() as world:
         await world.create("Gadget", metadata={"generateName": "job-"})
         with pytest.raises(ApiError) as refused:

@@ -1,12 +1,10 @@
 """The scope of an access key: the first authorizer. A scope only denies and never grants.
 
-    authorizer     the checks per request, their messages, and the cache of compiled scopes
-    compiled       one scope, compiled for lookups: what its entries allow
-    matching       the deprecated rules of a scope, compiled one by one
-    rule_index     whether a request matches one of many rules
-    path_patterns  path patterns in rules
-    names          names of this installation, gateway targets, and what every scope allows behind a gateway
-    subset         whether one scope allows nothing that another one does not
+    authorizer        the checks per request, their messages, and the cache of compiled scopes
+    compiled          one scope, compiled for lookups: what its entries allow
+    rules             the deprecated rules of a scope, compiled and indexed
+    gateway_requests  targets of gateways, and the basic requests behind them that every scope allows
+    subset            whether one scope allows nothing that another one does not
 
 `docs/access-keys.md` describes the decisions; `tests/authz/scope/matrix.md` has all of them, checked for every route.
 """
@@ -19,7 +17,8 @@ from fairlead.authz.scope.authorizer import (
     overlaps,
     within_scope,
 )
-from fairlead.authz.scope.names import ScopeNaming, gateway_target
+from fairlead.authz.scope.compiled import ScopeNaming
+from fairlead.authz.scope.gateway_requests import gateway_target
 from fairlead.authz.scope.subset import is_superset
 
 __all__ = [

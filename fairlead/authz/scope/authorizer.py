@@ -19,10 +19,11 @@ from fairlead.authz.scope.compiled import (
     INSTANCE_NOUNS,
     READ_VERBS,
     CompiledScope,
+    ScopeNaming,
     access_review_resources,
     is_review,
 )
-from fairlead.authz.scope.names import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER, ScopeNaming
+from fairlead.authz.scope.gateway_requests import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import NAMESPACE_RESOURCE, Decision, RequestInfo
 from fairlead.core.errors import qualified_resource

@@ -5,14 +5,19 @@ entry allows is outside of the scope.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fairlead.authz.authorizer import FILTERED_VERBS
 from fairlead.authz.name_index import owns
-from fairlead.authz.scope.matching import applies_to_gateway, applies_to_root, compile_rule
-from fairlead.authz.scope.names import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER, ScopeNaming, is_basic_request
-from fairlead.authz.scope.path_patterns import is_unambiguous
-from fairlead.authz.scope.rule_index import RuleIndex
+from fairlead.authz.scope.gateway_requests import (
+    CLUSTER,
+    GATEWAY_ROOTS,
+    SPACE,
+    VIRTUAL_CLUSTER,
+    is_basic_request,
+    is_unambiguous,
+)
+from fairlead.authz.scope.rules import RuleIndex, applies_to_gateway, applies_to_root, compile_rule
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
 from fairlead.core.scope import ANY, Scope
@@ -20,6 +25,7 @@ from fairlead.core.user import User
 from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
 from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE
 from fairlead.kinds.rbac.access_reviews import AUTHORIZATION_GROUP
+from fairlead.registry.catalog import Catalog
 
 READ_VERBS = frozenset({"get", "list", "watch"})
 """Reading verbs on one object. A list or watch with a name selects that object by a field selector."""
@@ -47,6 +53,46 @@ KindRule = Callable[[User, RequestInfo], bool]
 
 GATEWAY_CACHE_SIZE = 64
 """Maximum number of gateways whose rule indexes are cached."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScopeNaming:
+    """The names of this installation, from the settings and the catalog: no API group is hard-coded here.
+
+    `namespaced` says for each group and plural whether the kind is namespaced.
+    """
+
+    api_group: str
+    namespace_prefix: str
+    namespaced: Mapping[tuple[str, str], bool]
+
+    @staticmethod
+    def from_catalog(catalog: Catalog, api_group: str, namespace_prefix: str) -> "ScopeNaming":
+        namespaced = {(kind.group, kind.plural): kind.namespaced for kind in catalog.kinds}
+        return ScopeNaming(api_group, namespace_prefix, namespaced)
+
+    def project_of(self, namespace: str) -> str:
+        """The project of a namespace, derived from its name; empty if it does not belong to a project."""
+        prefix = self.namespace_prefix
+        return namespace.removeprefix(prefix) if namespace.startswith(prefix) else ""
+
+    def matching_namespaces(self, target: RequestInfo) -> tuple[str, ...]:
+        """The values of a rule's namespaces that match the request; one of them is enough.
+
+        Empty for a request across all namespaces, which only a rule without namespaces allows. A cluster-scoped kind
+        stays cluster-scoped, whatever the path says. The kinds behind a gateway are unknown here, so a request there
+        without a namespace counts as one across all namespaces, unless it names an object or creates one.
+        """
+        kind = target.group, target.resource
+        if kind == NAMESPACE_RESOURCE:
+            return ("", target.name) if target.name else ("",)
+        if target.root == MANAGEMENT:
+            outside = self.namespaced.get(kind) is False
+        else:
+            outside = not target.namespace and (bool(target.name) or target.verb == "create")
+        if outside:
+            return ("",)
+        return (target.namespace,) if target.namespace else ()
 
 
 class CompiledScope:

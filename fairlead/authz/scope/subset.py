@@ -9,8 +9,7 @@ are compared. The remaining comparisons are limited by a budget, because rules m
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TypeVar
 
-from fairlead.authz.scope.matching import matches_pair
-from fairlead.authz.scope.path_patterns import PathPatterns, is_prefix_pattern, strip_trailing_slash
+from fairlead.authz.scope.rules import PathPatterns, is_prefix_pattern, matches_pair, strip_trailing_slash
 from fairlead.core.scope import ANY, Scope, ScopeResources, ScopeRule, ScopeTooLarge
 
 COMPARISON_BUDGET = 10_000

@@ -19,7 +19,6 @@ from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceEr
 from fairlead.controllers.instances.remote_names import MANAGED_LABEL, MANAGED_VALUE
 from fairlead.controllers.instances.remote_namespace import (
     NAMESPACES_PATH,
-    KubeApi,
     delete_if_exists,
     get_or_none,
     list_items,
@@ -35,6 +34,7 @@ from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, kubeconfig_secret_name
 from fairlead.upstream.errors import UpstreamError
+from fairlead.upstream.kube_client import KubeApi
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
 # --- pending release ---

@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 
-from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, KubeApi, url_segment
+from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, url_segment
 from fairlead.core.objects import Object, name_of
-from fairlead.upstream.kube_client import FIELD_MANAGER
+from fairlead.upstream.kube_client import FIELD_MANAGER, KubeApi
 
 MAX_LISTED_OBJECTS = 10
 """How many objects one message lists."""

@@ -5,13 +5,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fairlead.controllers.instances.remote_namespace import KubeApi
 from fairlead.core.objects import Object
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.clusters import CLUSTERS, NotConnected, UpstreamRegistry, cluster_kubeconfig_ref
-from fairlead.upstream.kube_client import KubeClient, RequestSender
+from fairlead.upstream.kube_client import KubeApi, KubeClient, RequestSender
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
 VIRTUAL_CLUSTER_TIMEOUT = 4.0

@@ -20,7 +20,7 @@ from fairlead.controllers.instances.applied_objects import (
     merge_applied,
 )
 from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
-from fairlead.controllers.instances.remote_namespace import KubeApi, RemoteNamespace
+from fairlead.controllers.instances.remote_namespace import RemoteNamespace
 from fairlead.controllers.instances.resync_rate import MAX_IMMEDIATE_REPAIRS, ResyncLimiter
 from fairlead.controllers.runtime.backoff import add_jitter
 from fairlead.controllers.runtime.remote_informers import RemoteInformers, object_states
@@ -30,7 +30,7 @@ from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.kube_client import RemoteApiError, RequestSender
+from fairlead.upstream.kube_client import KubeApi, RemoteApiError, RequestSender
 
 SPACE_SYNCED, NAMESPACE_TERMINATING = "SpaceSynced", "NamespaceTerminating"
 WATCHED_RESYNC_SECONDS = 300.0

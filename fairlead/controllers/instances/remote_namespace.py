@@ -6,7 +6,6 @@ A namespace belongs to an instance only by its labels. Without them it is never 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 from urllib.parse import quote
 
 from fairlead.controllers.instances.remote_errors import (
@@ -27,7 +26,7 @@ from fairlead.controllers.instances.remote_names import (
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.upstream.kube_client import FIELD_MANAGER, RemoteApiError
+from fairlead.upstream.kube_client import FIELD_MANAGER, KubeApi, RemoteApiError
 
 NAMESPACES_PATH = "/api/v1/namespaces"
 CLUSTER_ROLE_BINDINGS_PATH = f"/apis/{RBAC}/v1/clusterrolebindings"
@@ -44,18 +43,6 @@ _NOT_FOUND, _INVALID = 404, 422
 _OUR_DOMAIN = "service.sh/"
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 _KIND_LABELS = frozenset({SPACE_LABEL, VIRTUAL_CLUSTER_LABEL})
-
-
-class KubeApi(Protocol):
-    """The needed requests to a cluster's API server. Error responses are raised as RemoteApiError."""
-
-    async def get(self, path: str, /) -> Object: ...
-
-    async def create(self, path: str, body: Object, /) -> Object: ...
-
-    async def apply(self, path: str, body: Object, /) -> Object: ...
-
-    async def delete(self, path: str, body: Object | None = None, /) -> Object: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 
 from fairlead.controllers.instances.remote_errors import ERROR, OWNER_FORBIDDEN, InstanceError, translate_errors
 from fairlead.controllers.instances.remote_namespace import (
-    KubeApi,
     RemoteNamespace,
     delete_if_exists,
     get_or_none,
@@ -22,6 +21,7 @@ from fairlead.controllers.instances.remote_namespace import (
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
 from fairlead.core import yaml
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
+from fairlead.upstream.kube_client import KubeApi
 
 INVALID_TEMPLATE_OBJECTS = "InvalidTemplateObjects"
 """The reason if the template itself is invalid, independent of the cluster."""

@@ -18,7 +18,7 @@ from fairlead.controllers.instances.remote_names import (
     VIRTUAL_CLUSTER_LABEL,
     ownership_labels,
 )
-from fairlead.controllers.instances.remote_namespace import KubeApi, bind_cluster_roles, unbind_cluster_roles
+from fairlead.controllers.instances.remote_namespace import bind_cluster_roles, unbind_cluster_roles
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_role_bindings
 from fairlead.controllers.instances.status import VC_ONLINE, VC_READY, VC_SYNCED
 from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, add_jitter
@@ -30,7 +30,7 @@ from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
 from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
 from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.kube_client import RemoteApiError
+from fairlead.upstream.kube_client import KubeApi, RemoteApiError
 
 SYNCED, READY = VC_SYNCED, VC_READY
 ACCESS_SYNCED = "AccessSynced"

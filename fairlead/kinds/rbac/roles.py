@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from fairlead.core.objects import Object
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
-from fairlead.registry.metadata import label_problems
 from fairlead.registry.names import label_value_errors, qualified_name_errors
+from fairlead.registry.object_metadata import label_problems
 from fairlead.registry.schema import Schema, array, atomic, mapping, nullable, obj, string
 
 GROUP = "rbac.authorization.k8s.io"

@@ -19,9 +19,9 @@ import orjson
 from fairlead.core import json
 from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Conflict, Details, Problem
 from fairlead.core.objects import LAST_APPLIED, Object, deep_copy, get_path, metadata
-from fairlead.registry import metadata as meta
+from fairlead.registry import object_metadata
 from fairlead.registry.kind import Kind
-from fairlead.registry.metadata import MAX_ANNOTATIONS_BYTES
+from fairlead.registry.object_metadata import MAX_ANNOTATIONS_BYTES
 from fairlead.registry.patching.field_set import (
     FieldSet,
     difference,
@@ -59,7 +59,7 @@ class ApplyEngine:
     @staticmethod
     def for_kind(kind: Kind, merge_schemas: MergeSchemas) -> "ApplyEngine":
         schema = kind.schema()
-        whole = {**schema, "properties": {**schema["properties"], "metadata": meta.METADATA}}
+        whole = {**schema, "properties": {**schema["properties"], "metadata": object_metadata.METADATA}}
         return ApplyEngine(kind, merge_schemas, whole, FastTypeCheck(whole))
 
     def check_config(self, body: Any) -> Object:

@@ -6,7 +6,7 @@ version and subresource. Setting a field takes it from all other managers; remov
 entry without fields is removed.
 
 As in Kubernetes: an object without entries stays untracked until it is applied, entries sent by a client replace the
-stored ones, and invalid entries are ignored. `registry/metadata.py` has checked their types before.
+stored ones, and invalid entries are ignored. `registry/object_metadata.py` has checked their types before.
 """
 
 from collections.abc import Iterator, Mapping

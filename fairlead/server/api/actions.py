@@ -17,7 +17,7 @@ from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML
 from fairlead.core.errors import MAX_PROBLEMS, Invalid, MethodNotAllowed, NotFound, Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry import metadata, request_body
+from fairlead.registry import object_metadata, request_body
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.validate import Validator
@@ -135,7 +135,7 @@ def _validate_body(
     problems = request_body.prune_and_validate(obj, kind, validator, options, request_body.BodyContext(duplicates))
     obj.pop("status", None)
     request_body.check_name_and_namespace(obj, kind, target.namespace)
-    metadata.drop_empty(obj["metadata"])
+    object_metadata.drop_empty(obj["metadata"])
     change = Change("create", kind, options.user, None, obj, target.subresource, options.dry_run)
     if not problems:
         kind.default(change)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fairlead.authz.scope import gateway_target
-from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
+from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, Call, Reply, RequestInfo
 from fairlead.core.concurrency import COMPUTE_POOL

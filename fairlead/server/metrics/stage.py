@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from fairlead.authz.scope.names import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER
+from fairlead.authz.scope.gateway_requests import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import Call, Reply, RequestInfo, Upgrade, WebSocket
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind

@@ -5,7 +5,7 @@
     follower.py     the LISTEN connection: delivers the commits of all replicas to this process's watches, in order
     reader.py       the read queries and their connection pool
     schema.py       tables, the commit function, migrations and compaction
-    connection.py   the URL, connecting, the writer's session, and error messages
+    connection.py   connections: the URL, settings, and error messages
 
 The database is a log, as with SQLite: every write is a row that is never updated; a deletion is a row without a
 value.

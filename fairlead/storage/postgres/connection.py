@@ -1,20 +1,17 @@
-"""The database URL, connections, the writer's session, and error messages.
+"""Connections to the database: its URL, their settings, and the messages of their errors.
 
 asyncpg reads host, user, password and TLS options from the URL and from PostgreSQL's environment variables
 (PGPASSWORD, PGSSLROOTCERT and so on).
 """
 
-import asyncio
 import re
 import ssl
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 
-from fairlead.storage.commit import PreparedCommit
 from fairlead.storage.contract import StoreUnavailable
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -115,100 +112,3 @@ def explain_error(address: PostgresAddress, error: BaseException) -> StoreUnavai
     meaning = meanings[0] if meanings else "it reports an error; see its log"
     detail = str(error) or type(error).__name__
     return StoreUnavailable(f"{address.name}: {meaning} ({detail})")
-
-
-COMMIT_TIMEOUT = 15.0
-PROBE_TIMEOUT = 5.0
-
-# A commit must be on disk before it is acknowledged, whatever the database's default.
-OPEN_SESSION = """
-    SELECT nextval('writers'),
-        CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END
-"""
-COMMIT = "SELECT base, revisions, wrong, actual FROM commit_group($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
-# Blocks if another transaction is writing the same row.
-ABANDON_GROUP = "INSERT INTO groups (writer, number) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-FIND_GROUP = "SELECT base, revisions, wrong, actual FROM groups WHERE writer = $1 AND number = $2"
-PROBE = """
-    INSERT INTO groups (writer, number) VALUES ($1, 0)
-    ON CONFLICT (writer, number) DO UPDATE SET made = excluded.made
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOutcome:
-    """The result of a group: for each commit its revision, or the position of the conflict and the actual revision."""
-
-    base: int
-    """The revision before the group."""
-    revisions: Sequence[int | None]
-    conflict_positions: Sequence[int | None]
-    actual: Sequence[int]
-
-
-class WriterSession:
-    def __init__(self, connection: Connection, writer: int) -> None:
-        self._connection = connection
-        self._writer = writer
-        self._number = 0
-        self._last_recorded = 0
-
-    @classmethod
-    async def open(cls, address: PostgresAddress) -> "WriterSession":
-        connection = await connect(address)
-        async with asyncio.timeout(COMMIT_TIMEOUT):
-            return cls(connection, await connection.fetchval(OPEN_SESSION))
-
-    def is_closed(self) -> bool:
-        return self._connection.is_closed()
-
-    def close(self) -> None:
-        self._connection.terminate()
-
-    def next_group_id(self) -> tuple[int, int]:
-        """The id of the next group, by which it can be looked up if the response is lost."""
-        self._number += 1
-        return self._writer, self._number
-
-    async def commit(self, group: Sequence[PreparedCommit], channel: str) -> GroupOutcome:
-        async with asyncio.timeout(COMMIT_TIMEOUT):
-            row = await self._connection.fetchrow(
-                COMMIT, self._writer, self._number, self._last_recorded, channel, *_group_columns(group)
-            )
-        outcome = _read_outcome(row)
-        assert outcome is not None
-        if any(outcome.revisions):
-            self._last_recorded = self._number
-        return outcome
-
-    async def resolve_group(self, writer: int, number: int) -> GroupOutcome | None:
-        """The result of an earlier group. None if it was not committed; it then never will be."""
-        async with asyncio.timeout(COMMIT_TIMEOUT):
-            await self._connection.execute(ABANDON_GROUP, writer, number)
-            return _read_outcome(await self._connection.fetchrow(FIND_GROUP, writer, number))
-
-    async def probe(self) -> None:
-        async with asyncio.timeout(PROBE_TIMEOUT):
-            await self._connection.execute(PROBE, self._writer)
-
-
-def _read_outcome(row: asyncpg.Record | None) -> GroupOutcome | None:
-    if row is None or row["base"] is None:
-        return None
-    return GroupOutcome(row["base"], row["revisions"], row["wrong"], row["actual"])
-
-
-def _group_columns(group: Sequence[PreparedCommit]) -> tuple[list[object], ...]:
-    """The parameters of `commit_group`: commit, position, key, value, expected revision, and whether it is a write."""
-    columns: tuple[list[object], ...] = ([], [], [], [], [], [])
-    for number, commit in enumerate(group):
-        count = len(commit.writes) + len(commit.preconditions)
-        columns[0].extend([number] * count)
-        columns[1].extend(range(count))
-        columns[2].extend(commit.write_keys)
-        columns[2].extend(commit.precondition_keys)
-        columns[3].extend([change.value for change in commit.writes] + [None] * len(commit.preconditions))
-        columns[4].extend([change.expected_revision for change in commit.writes])
-        columns[4].extend([check.expected_revision for check in commit.preconditions])
-        columns[5].extend([True] * len(commit.writes) + [False] * len(commit.preconditions))
-    return columns

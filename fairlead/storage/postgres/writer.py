@@ -1,5 +1,7 @@
 """Group commits: all commits that are pending when the previous group returns become one call of `commit_group`.
 
+`PostgresWriter` forms the groups, `WriterSession` commits them on a connection of its own.
+
 One group is in flight at a time. When its result arrives, its events are published to the watches, and then its
 callers are answered.
 
@@ -23,9 +25,9 @@ from fairlead.storage.postgres.connection import (
     DATABASE_ERRORS,
     RETRY_DELAYS,
     RETRY_TIMEOUT,
-    GroupOutcome,
+    Connection,
     PostgresAddress,
-    WriterSession,
+    connect,
     explain_error,
 )
 from fairlead.storage.postgres.follower import PostgresFollower
@@ -34,9 +36,106 @@ from fairlead.storage.postgres.reader import is_transient
 MAX_GROUP_COMMITS = 512
 MAX_GROUP_BYTES = 8 * 1024 * 1024
 
+COMMIT_TIMEOUT = 15.0
+PROBE_TIMEOUT = 5.0
+# A commit must be on disk before it is acknowledged, whatever the database's default.
+OPEN_SESSION = """
+    SELECT nextval('writers'),
+        CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END
+"""
+COMMIT = "SELECT base, revisions, wrong, actual FROM commit_group($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+# Blocks if another transaction is writing the same row.
+ABANDON_GROUP = "INSERT INTO groups (writer, number) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+FIND_GROUP = "SELECT base, revisions, wrong, actual FROM groups WHERE writer = $1 AND number = $2"
+PROBE = """
+    INSERT INTO groups (writer, number) VALUES ($1, 0)
+    ON CONFLICT (writer, number) DO UPDATE SET made = excluded.made
+"""
+
 CLOSED_MESSAGE = "the store is closed"
 STOPPED_MESSAGE = "the store has stopped after an internal error; see the log and restart the server"
 UNKNOWN_OUTCOME_MESSAGE = "; it is unknown whether this write was committed, so check before you repeat it"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOutcome:
+    """The result of a group: for each commit its revision, or the position of the conflict and the actual revision."""
+
+    base: int
+    """The revision before the group."""
+    revisions: Sequence[int | None]
+    conflict_positions: Sequence[int | None]
+    actual: Sequence[int]
+
+
+class WriterSession:
+    """The connection of the writer, and the number under which it commits the next group."""
+
+    def __init__(self, connection: Connection, writer: int) -> None:
+        self._connection = connection
+        self._writer = writer
+        self._number = 0
+        self._last_recorded = 0
+
+    @classmethod
+    async def open(cls, address: PostgresAddress) -> "WriterSession":
+        connection = await connect(address)
+        async with asyncio.timeout(COMMIT_TIMEOUT):
+            return cls(connection, await connection.fetchval(OPEN_SESSION))
+
+    def is_closed(self) -> bool:
+        return self._connection.is_closed()
+
+    def close(self) -> None:
+        self._connection.terminate()
+
+    def next_group_id(self) -> tuple[int, int]:
+        """The id of the next group, by which it can be looked up if the response is lost."""
+        self._number += 1
+        return self._writer, self._number
+
+    async def commit(self, group: Sequence[PreparedCommit], channel: str) -> GroupOutcome:
+        async with asyncio.timeout(COMMIT_TIMEOUT):
+            row = await self._connection.fetchrow(
+                COMMIT, self._writer, self._number, self._last_recorded, channel, *_group_columns(group)
+            )
+        outcome = _read_outcome(row)
+        assert outcome is not None
+        if any(outcome.revisions):
+            self._last_recorded = self._number
+        return outcome
+
+    async def resolve_group(self, writer: int, number: int) -> GroupOutcome | None:
+        """The result of an earlier group. None if it was not committed; it then never will be."""
+        async with asyncio.timeout(COMMIT_TIMEOUT):
+            await self._connection.execute(ABANDON_GROUP, writer, number)
+            return _read_outcome(await self._connection.fetchrow(FIND_GROUP, writer, number))
+
+    async def probe(self) -> None:
+        async with asyncio.timeout(PROBE_TIMEOUT):
+            await self._connection.execute(PROBE, self._writer)
+
+
+def _read_outcome(row: asyncpg.Record | None) -> GroupOutcome | None:
+    if row is None or row["base"] is None:
+        return None
+    return GroupOutcome(row["base"], row["revisions"], row["wrong"], row["actual"])
+
+
+def _group_columns(group: Sequence[PreparedCommit]) -> tuple[list[object], ...]:
+    """The parameters of `commit_group`: commit, position, key, value, expected revision, and whether it is a write."""
+    columns: tuple[list[object], ...] = ([], [], [], [], [], [])
+    for number, commit in enumerate(group):
+        count = len(commit.writes) + len(commit.preconditions)
+        columns[0].extend([number] * count)
+        columns[1].extend(range(count))
+        columns[2].extend(commit.write_keys)
+        columns[2].extend(commit.precondition_keys)
+        columns[3].extend([change.value for change in commit.writes] + [None] * len(commit.preconditions))
+        columns[4].extend([change.expected_revision for change in commit.writes])
+        columns[4].extend([check.expected_revision for check in commit.preconditions])
+        columns[5].extend([True] * len(commit.writes) + [False] * len(commit.preconditions))
+    return columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,7 @@ class SqliteWriter:
             # Fail the conflicting ones as well: they may conflict with a commit that was not written.
             self._report(WriterReport(results=[(job.done, StoreUnavailable(*failure.args)) for job in group]))
             return
-        batch.apply()
+        batch.update_newest_ids()
         self._revision = batch.revision
         self._report(WriterReport(results=answers, commits=batch.commits))
 
@@ -289,8 +289,8 @@ class CommitBatch:
                 columns = self.rows[start : start + step]
                 connection.execute(INSERTS[len(columns) // COLUMNS], columns)
 
-    def apply(self) -> None:
-        """Apply the staged ids after the transaction has committed."""
+    def update_newest_ids(self) -> None:
+        """Called after the transaction has committed."""
         for packed, id in self._staged.items():
             if id:
                 self._newest_ids[packed] = id

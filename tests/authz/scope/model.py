@@ -2,7 +2,9 @@
 
 from collections.abc import Collection
 
-from fairlead.authz.scope.names import CLUSTER, REQUEST_TARGETS, VIRTUAL_CLUSTER, ScopeNaming
+from fairlead.authz.scope.compiled import ScopeNaming
+from fairlead.authz.scope.gateway_requests import CLUSTER, VIRTUAL_CLUSTER
+from fairlead.authz.scope.rules import REQUEST_TARGETS
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.scope import ANY, Scope, ScopeResources, ScopeRule
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from fairlead.authz.scope import gateway_target
-from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
+from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.registry.catalog import Catalog

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from fairlead.authz.scope import ScopeNaming, gateway_target
-from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
+from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.scope import Scope, ScopeResources, ScopeRole, ScopeRule
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fairlead.authz.scope import ScopeNaming, gateway_target, inside_gateway, overlaps, within_scope
-from fairlead.authz.scope.names import CLUSTER, SPACE
+from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.scope import Scope
 from fairlead.kinds import KINDS

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from fairlead.authz.scope import is_superset, matching_entry
 from fairlead.authz.scope.compiled import CompiledScope
-from fairlead.authz.scope.matching import compile_rule, resource_patterns
-from fairlead.authz.scope.names import is_basic_request
-from fairlead.authz.scope.path_patterns import PathPatterns
-from fairlead.authz.scope.rule_index import EXTENT_CACHE_SIZE, RuleIndex
+from fairlead.authz.scope.gateway_requests import is_basic_request
+from fairlead.authz.scope.rules import EXTENT_CACHE_SIZE, PathPatterns, RuleIndex, compile_rule, resource_patterns
 from fairlead.authz.scope.subset import COMPARISON_BUDGET
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.scope import Scope, ScopeResources, ScopeRule, ScopeTooLarge

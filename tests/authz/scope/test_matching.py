@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fairlead.authz.scope import gateway_target
-from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
+from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import MANAGEMENT, Decision, RequestInfo
 from fairlead.core.scope import Scope
 from tests.authz.scope.decisions import ADA, core, inside, ours, refusal, resources, rule, through

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.registry import metadata
+from fairlead.registry import object_metadata
 from fairlead.registry.table import table_columns
 from tests.harness.kind_examples import BY_NAME, cells, complaints, example, prepared, problems
 
@@ -249,7 +249,7 @@ def test_the_subjects_of_a_binding_can_change(kind: str) -> None:
 )
 def test_names_are_whatever_a_path_can_hold(kind: str, name: str, fault: str) -> None:
     obj = example(kind, metadata={"name": name})
-    found = list(metadata.problems(obj, BY_NAME[kind]))
+    found = list(object_metadata.problems(obj, BY_NAME[kind]))
     assert [problem.field for problem in found] == (["metadata.name"] if fault else [])
     assert all(problem.message.endswith(fault) for problem in found)
 

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import LAST_APPLIED, Object
-from fairlead.registry.metadata import MAX_ANNOTATIONS_BYTES
+from fairlead.registry.object_metadata import MAX_ANNOTATIONS_BYTES
 from fairlead.registry.patching.managed_fields import UPDATE, FieldManager, record_update
 from tests.registry.patching.test_apply import SHAPES, applied, config, moment, owned
 

@@ -178,8 +178,8 @@ async def test_a_commit_that_nobody_answers_is_reported_as_unknown(
     server: Server, store: PostgresStore, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = await store.commit([Write(A, b"good", 0)])
-    monkeypatch.setattr(connection, "COMMIT_TIMEOUT", 0.3)
-    monkeypatch.setattr("fairlead.storage.postgres.connection.CONNECT_TIMEOUT", 0.3)
+    monkeypatch.setattr(writer, "COMMIT_TIMEOUT", 0.3)
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT", 0.3)
     server.pause()
     try:
         with pytest.raises(StoreUnavailable, match="unknown whether this write was committed, so check"):

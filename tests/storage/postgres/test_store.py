@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests.storage.postgres_server import address_in, schema_for, shared_server
 
 from fairlead.storage.commit import prefix_range, prepare_commit
 from fairlead.storage.contract import (
@@ -21,8 +22,9 @@ from fairlead.storage.contract import (
     Write,
 )
 from fairlead.storage.postgres import PostgresStore, follower, reader
-from fairlead.storage.postgres.connection import WriterSession, parse_address
+from fairlead.storage.postgres.connection import parse_address
 from fairlead.storage.postgres.schema import MIGRATIONS, sweep
+from fairlead.storage.postgres.writer import WriterSession
 from tests.harness.postgres_server import address_in, schema_for, shared_server
 
 A, B = ("things", "a"), ("things", "b")
