@@ -4,7 +4,7 @@ kind.py schema.py catalog.py           declaring a kind, its OpenAPI schema, and
 registry.py resource.py                all resources; create, get, update, patch, apply and delete for one kind
 write_options.py request_body.py       options of a write; decoding and checking the body of a write
 validate.py validation_walk.py         schema validation, pruning and defaults; limits.py freeform_limits.py: sizes
-metadata.py names.py url_rules.py      rules for metadata, for names, and for URLs in any field
+object_metadata.py names.py            rules for metadata and for names; url_rules.py: for URLs in any field
 write_rules.py write_only_fields.py    rules for updates and deletes; write_locks.py: commit conflicts
 codec.py secret_fields.py              stored and served encoding; sensitive and write-only fields
 list.py watch.py selectors.py          list and watch; selector_fields.py: reads what selectors compare
