@@ -12,8 +12,7 @@ from fairlead.authn.bootstrap import PEPPER_FINGERPRINT, PEPPER_VARIABLE, load_p
 from fairlead.authn.credentials import CookieAuthenticator
 from fairlead.authn.last_used import LastUsedTracker
 from fairlead.authn.principals import TEAMS, USERS, AdminUserCheck, PrincipalDirectory
-from fairlead.authz import administrators
-from fairlead.authz.authorizer import AuthorizerChain, gateway_authorizer
+from fairlead.authz.authorizer import AuthorizerChain, administrators, gateway_authorizer
 from fairlead.authz.component_access import AgentAuthorizer, RunnerAuthorizer
 from fairlead.authz.ownership import OwnerAuthorizer
 from fairlead.authz.project_members import PROJECTS, ProjectMemberAuthorizer

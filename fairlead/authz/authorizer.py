@@ -11,13 +11,32 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fairlead.authz import Authorizer, first_decision
 from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, Authorize, Decision, RequestInfo
 from fairlead.core.errors import Details, Forbidden, qualified_resource, quote_value
 from fairlead.core.user import User
 from fairlead.storage.view.view import Entry
 
+Authorizer = Callable[[User, RequestInfo], Decision | None]
+"""A decision, or None for no opinion."""
+
 FILTERED_VERBS = ("list", "watch")
+
+
+def first_decision(authorizers: Sequence[Authorizer], user: User, target: RequestInfo) -> Decision:
+    """The decision of the first authorizer with an opinion; deny if there is none."""
+    for authorizer in authorizers:
+        decision = authorizer(user, target)
+        if decision is not None:
+            return decision
+    return Decision(False)
+
+
+def administrators(user: User, target: RequestInfo) -> Decision | None:
+    """Allows everything to members of the built-in admin groups."""
+    return _ALLOW_ADMIN if user.is_admin else None
+
+
+_ALLOW_ADMIN = Decision(True, "member of a built-in admin group")
 
 
 class ObjectAuthorizer(Protocol):
@@ -57,12 +76,13 @@ class AuthorizerChain:
         first = () if scope_checks is None else (scope_checks.within_scope,)
         self.general = general
         self.object_authorizers = object_authorizers
-        self.authorizers: tuple[Authorizer, ...] = (*first, *general, *object_authorizers)
+        self._unscoped: tuple[Authorizer, ...] = (*general, *object_authorizers)
+        self.authorizers: tuple[Authorizer, ...] = (*first, *self._unscoped)
         self._scope_checks = scope_checks
         self._generations = generations
 
     def authorize(self, user: User, target: RequestInfo) -> Decision:
-        return first_decision(self.authorizers, user, target)
+        return first_decision(self._unscoped if user.scope is None else self.authorizers, user, target)
 
     def generation(self) -> object:
         return tuple(each() for each in self._generations)

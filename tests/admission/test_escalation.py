@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.admission import AdmissionChain
 from fairlead.admission.escalation import prevent_escalation
-from fairlead.authz import administrators, first_decision
+from fairlead.authz.authorizer import administrators, first_decision
 from fairlead.authz.rbac import RbacAuthorizer
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import ApiError, Forbidden, Invalid, NotFound

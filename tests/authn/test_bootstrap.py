@@ -13,7 +13,7 @@ import pytest
 from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepper
 from fairlead.authn.bootstrap import ensure_admin, load_pepper, verify_pepper
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
-from fairlead.authz import administrators, first_decision
+from fairlead.authz.authorizer import administrators, first_decision
 from fairlead.core.call import RequestInfo
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem

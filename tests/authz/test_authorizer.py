@@ -7,8 +7,7 @@ from itertools import product
 import orjson
 import pytest
 
-from fairlead.authz import administrators
-from fairlead.authz.authorizer import AuthorizerChain, ListFilter, ScopeChecks
+from fairlead.authz.authorizer import AuthorizerChain, ListFilter, ScopeChecks, administrators
 from fairlead.authz.ownership import OwnerAuthorizer
 from fairlead.authz.scope import ScopeNaming, build_scope_checks
 from fairlead.core.call import Decision, RequestInfo

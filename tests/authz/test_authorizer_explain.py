@@ -2,8 +2,7 @@
 
 import pytest
 
-from fairlead.authz import Authorizer, first_decision
-from fairlead.authz.authorizer import ExplainStep, explain, step_name
+from fairlead.authz.authorizer import Authorizer, ExplainStep, explain, first_decision, step_name
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import User
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.authz import administrators, first_decision
+from fairlead.authz.authorizer import administrators, first_decision
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import ADMIN_GROUPS, CONTROLLER_USER, User
 

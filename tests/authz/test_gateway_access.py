@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.authz import administrators
-from fairlead.authz.authorizer import AuthorizerChain, forbidden_error, gateway_authorizer
+from fairlead.authz.authorizer import AuthorizerChain, administrators, forbidden_error, gateway_authorizer
 from fairlead.authz.scope import ScopeNaming, build_scope_checks
 from fairlead.core.call import MANAGEMENT, Decision, RequestInfo
 from fairlead.core.scope import Scope, ScopeRule

@@ -20,7 +20,7 @@ from fairlead.authn.login_throttle import LoginThrottle
 from fairlead.authn.password_hash import Cost, PasswordHasher
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.principals import PrincipalDirectory
-from fairlead.authz import administrators, first_decision
+from fairlead.authz.authorizer import administrators, first_decision
 from fairlead.authz.scope.subset import is_superset
 from fairlead.core.call import Call, Decision, Reply, RequestInfo
 from fairlead.core.objects import Object

@@ -5,8 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authz import administrators
-from fairlead.authz.authorizer import AuthorizerChain
+from fairlead.authz.authorizer import AuthorizerChain, administrators
 from fairlead.core.call import Call, Decision, Reply, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object

@@ -10,8 +10,7 @@ object exists.
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 
-from fairlead.authz import Authorizer
-from fairlead.authz.authorizer import ScopeChecks
+from fairlead.authz.authorizer import Authorizer, ScopeChecks
 from fairlead.authz.name_index import owns
 from fairlead.authz.scope.compiled import (
     CUSTOM_RESOURCES,

@@ -6,8 +6,7 @@ import orjson
 import pytest
 
 from fairlead.authn import Authenticator
-from fairlead.authz import Authorizer, administrators
-from fairlead.authz.authorizer import AuthorizerChain
+from fairlead.authz.authorizer import Authorizer, AuthorizerChain, administrators
 from fairlead.core.call import MANAGEMENT, Call, Decision, Reply, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import Forbidden, Unauthorized
