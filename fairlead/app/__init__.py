@@ -42,8 +42,8 @@ from fairlead.core.folder_security import is_readable_by_others, require_private
 from fairlead.kinds import KINDS
 from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.projects.project import PROJECT, project_kind
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import entry_builder
+from fairlead.registry.kind import Catalog
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Admission
 from fairlead.registry.secret_fields import SensitiveFieldIndex

@@ -31,7 +31,7 @@ from fairlead.core.files import FileProblem, ensure_private_folder, read_file
 from fairlead.core.folder_security import require_private
 from fairlead.core.validators import format_host
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Catalog
 from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import parse_api_path
 from fairlead.server.audit.intake import AuditLogs

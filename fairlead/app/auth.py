@@ -23,8 +23,8 @@ from fairlead.core.call import MANAGEMENT, Decision, RequestInfo
 from fairlead.core.clock import Clock
 from fairlead.core.user import User
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.informer import Informer
+from fairlead.registry.kind import Catalog
 from fairlead.settings import Settings
 from fairlead.storage import fingerprints
 from fairlead.storage.view.view import View

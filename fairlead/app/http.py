@@ -32,9 +32,9 @@ from fairlead.core.files import read_file
 from fairlead.core.objects import metadata
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import decode
 from fairlead.registry.informer import Derived
+from fairlead.registry.kind import Catalog
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.server.api.actions import ActionHandler, ActionPath, Actions

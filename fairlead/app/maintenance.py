@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 from fairlead.core.clock import SystemClock, timestamp
 from fairlead.core.files import FileProblem
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.crds import build_crds
+from fairlead.registry.kind import Catalog
 from fairlead.settings import StartError
 from fairlead.storage.backup import BackupReader, BackupSummary, CorruptBackup, verify_file, write_backup
 from fairlead.storage.contract import Key, Record, Store, StoreUnavailable

@@ -12,7 +12,7 @@ import msgspec
 from fairlead.authz.name_index import ANY, RectangleIndex, SharedNameIndex, matching_names, owns
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import User
-from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Catalog
 from fairlead.storage.view.view import Entry, View
 
 

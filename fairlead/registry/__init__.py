@@ -1,11 +1,11 @@
 """Generic registry: what each API verb does to objects of any kind. Kinds are data; this package interprets them.
 
-kind.py schema.py catalog.py           declaring a kind, its OpenAPI schema, and the set of served kinds
+kind.py schema.py                      declaring a kind, its OpenAPI schema, and the catalog of served kinds
 registry.py resource.py                all resources; create, get, update, patch, apply and delete for one kind
 write_options.py request_body.py       options of a write; decoding and checking the body of a write
 validate.py validation_walk.py         schema validation, pruning and defaults; limits.py freeform_limits.py: sizes
-object_metadata.py names.py            rules for metadata and for names; url_rules.py: for URLs in any field
-write_rules.py write_only_fields.py    rules for updates and deletes; write_locks.py: commit conflicts
+object_metadata.py names.py            rules for metadata and for names
+write_rules.py write_locks.py          rules for writes of any kind; commit conflicts
 codec.py secret_fields.py              stored and served encoding; sensitive and write-only fields
 list.py watch.py selectors.py          list and watch; selector_fields.py: reads what selectors compare
 informer.py owner_usage.py             cached objects of a resource; usage per owner

@@ -14,8 +14,7 @@ from functools import lru_cache
 import orjson
 
 from fairlead.core.objects import LAST_APPLIED, Object
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Catalog, Kind
 from fairlead.registry.secret_fields import strip_write_only
 from fairlead.registry.selector_fields import SelectorFieldReader
 from fairlead.storage.contract import Record

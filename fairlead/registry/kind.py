@@ -1,4 +1,5 @@
-"""How a kind is declared: `Kind`, `Column`, `Action`, `Conversion`, and the `Change` that its rules see.
+"""How a kind is declared: `Kind`, `Column`, `Action`, `Conversion`, and the `Change` that its rules see. The `Catalog`
+has all kinds that are served.
 
 One `Kind` value declares everything about a kind. Routes, discovery, OpenAPI, validation, defaults, unknown-field
 warnings, merge keys, `/status`, `kubectl get` tables, field selectors and authorization names derive from it.
@@ -7,7 +8,7 @@ warnings, merge keys, `/status`, `kubectl get` tables, field selectors and autho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -259,3 +260,43 @@ class Kind:
             **self.fields,
         }
         return {"type": "object", "description": self.description, "properties": properties}
+
+
+class Catalog:
+    """The kinds that this server serves, in the order they were declared: the source of routes, discovery, OpenAPI and
+    authorization.
+
+    `api_group` replaces the group of the management kinds, for installations that serve them under their own domain.
+    """
+
+    def __init__(self, kinds: Iterable[Kind], api_group: str = MANAGEMENT_GROUP) -> None:
+        self.kinds: tuple[Kind, ...] = tuple(_with_group(kind, api_group) for kind in kinds)
+        self._by_plural = {(kind.group, kind.version, kind.plural): kind for kind in self.kinds}
+        self._by_resource = {(kind.group, kind.plural): kind for kind in self.kinds}
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        """The kind behind a URL, if it is served."""
+        return self._by_plural.get((group, version, plural))
+
+    def resource(self, group: str, plural: str) -> Kind | None:
+        """The kind behind a storage key, which starts with group and plural."""
+        return self._by_resource.get((group, plural))
+
+    def groups(self) -> dict[str, dict[str, list[Kind]]]:
+        """Group -> version -> kinds, in order of declaration."""
+        found: dict[str, dict[str, list[Kind]]] = {}
+        for kind in self.kinds:
+            found.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)
+        return found
+
+
+def _with_group(kind: Kind, api_group: str) -> Kind:
+    """The kind, and the kinds of its actions, with the management group replaced."""
+    group = api_group if kind.group == MANAGEMENT_GROUP else kind.group
+    if group == kind.group:
+        return kind
+    actions = tuple(
+        replace(action, kind=_with_group(action.kind, api_group)) if action.kind is not None else action
+        for action in kind.actions
+    )
+    return replace(kind, group=group, actions=actions)

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from fairlead.core.clock import Clock
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Catalog, Kind
 from fairlead.registry.resource import Admission, Resource
 from fairlead.storage.contract import Store
 from fairlead.storage.view.view import View

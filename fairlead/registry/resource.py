@@ -30,11 +30,10 @@ from fairlead.registry.patching.managed_fields import (
 )
 from fairlead.registry.patching.merge_schema import build_merge_schemas
 from fairlead.registry.request_body import BodyContext
+from fairlead.registry.secret_fields import restore_write_only
 from fairlead.registry.storage_errors import translate_storage_errors
-from fairlead.registry.url_rules import find_url_fields, url_problems
 from fairlead.registry.validate import Validator
 from fairlead.registry.write_locks import LockQueue, is_lock_key
-from fairlead.registry.write_only_fields import restore_write_only
 from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions
 from fairlead.storage import contract
 from fairlead.storage.contract import Key, Store
@@ -61,7 +60,7 @@ class Resource:
         self._validator = Validator(kind.schema())
         self.merge_schemas = build_merge_schemas(kind)
         self._apply_engine = ApplyEngine.for_kind(kind, self.merge_schemas)
-        self._url_fields = find_url_fields(kind)
+        self._url_fields = write_rules.find_url_fields(kind)
         self._lock_queue = LockQueue()
 
     def get_cached(self, namespace: str, name: str) -> Entry | None:
@@ -82,7 +81,7 @@ class Resource:
         entry = self.get_cached(namespace, name)
         if entry is None:
             raise NotFound.of(self.kind.plural, self.kind.group, name)
-        return convert_entry(self.kind, entry)
+        return entry if self.kind.conversion is None else convert_entry(self.kind, entry)
 
     async def create(self, body: Any, namespace: str, options: WriteOptions, duplicates: Sequence[str] = ()) -> bytes:
         """Stores a new object and returns the response body."""
@@ -296,7 +295,7 @@ class Resource:
     def _raise_if_invalid(self, change: Change, problems: Sequence[Problem]) -> None:
         """Raises all problems at once. A kind's own checks rely on a valid schema, so they come last."""
         meta, fields = object_metadata.problems(change.obj, self.kind), managed_fields_problems(change.obj)
-        every = chain(problems, meta, fields, url_problems(self._url_fields, change))
+        every = chain(problems, meta, fields, write_rules.url_problems(self._url_fields, change))
         found = list(islice(every, 10 * MAX_PROBLEMS))
         if not problems:
             found.extend(islice(self.kind.check(change), 10 * MAX_PROBLEMS))

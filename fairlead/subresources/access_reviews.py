@@ -12,7 +12,7 @@ from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Catalog
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.server.auth.stages import PUBLIC_PATHS
 

@@ -19,9 +19,9 @@ from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.users import USER
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import entry_builder
 from fairlead.registry.informer import Informer
+from fairlead.registry.kind import Catalog
 from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Write
 from fairlead.storage.memory import MemoryStore

@@ -14,8 +14,7 @@ from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Sensitivity
+from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog, Sensitivity
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions, server_write_options
 from tests.harness.registry import ADA, GADGET, NAMESPACE, World

@@ -15,9 +15,9 @@ from fairlead.core.clock import timestamp
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import entry_builder
 from fairlead.registry.informer import Informer
+from fairlead.registry.kind import Catalog
 from fairlead.storage.contract import Key, Write
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View

@@ -12,8 +12,7 @@ from fairlead.core.clock import SystemClock
 from fairlead.core.errors import Unauthorized
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Catalog, Kind
 from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import RouteConfig, routing_stage
 from fairlead.server.audit.intake import AuditLogs

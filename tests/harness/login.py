@@ -29,10 +29,10 @@ from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.users import TEAM, USER
 from fairlead.kinds.core.config_data import SECRET
 from fairlead.kinds.core.namespace import NAMESPACE
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import decode, entry_builder
 from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.kind import Catalog
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api.errors import render_errors

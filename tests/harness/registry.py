@@ -18,9 +18,8 @@ from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry import resource
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import decode, entry_builder
-from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Sensitivity
+from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog, Change, Kind, Sensitivity
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.schema import any_value, boolean, integer, obj, open_object, string

@@ -13,8 +13,7 @@ import httpx
 
 from fairlead.core.call import RequestInfo
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog
 from fairlead.server.auth.stages import PUBLIC_PATHS
 from fairlead.server.discovery.documents import build_documents
 from tests.authz.scope.matrix import DENY, FILTERED, Table, read_table

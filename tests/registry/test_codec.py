@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import (
     decode,
     encode,
@@ -19,6 +18,7 @@ from fairlead.registry.codec import (
     response_body,
     with_resource_version,
 )
+from fairlead.registry.kind import Catalog
 from fairlead.registry.selector_fields import SelectorFieldReader
 from fairlead.storage.contract import Record
 from tests.harness.registry import GADGET

@@ -3,9 +3,8 @@
 import orjson
 
 from fairlead.core.objects import LAST_APPLIED, Object
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import response_body
-from fairlead.registry.kind import Kind, Sensitivity
+from fairlead.registry.kind import Catalog, Kind, Sensitivity
 from fairlead.registry.schema import array, obj, string
 from fairlead.registry.secret_fields import REDACTED, SensitiveFieldIndex, redact, strip_write_only
 

@@ -10,8 +10,8 @@ from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.core.validators import check_icon, check_no_credentials
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Change, Kind
-from fairlead.registry.url_rules import UrlField, find_url_fields, url_problems
 from fairlead.registry.write_options import WriteOptions
+from fairlead.registry.write_rules import UrlField, find_url_fields, url_problems
 from tests.harness.registry import ADA, World
 
 WITH_USERS = [

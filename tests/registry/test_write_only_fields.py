@@ -13,7 +13,7 @@ from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.patching import json_patch
 from fairlead.registry.patching.merge_patch import apply as merged
 from fairlead.registry.schema import Schema, array, boolean, obj, string
-from fairlead.registry.write_only_fields import restore_write_only
+from fairlead.registry.secret_fields import restore_write_only
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import ADA, World
 

@@ -1,7 +1,6 @@
 """Errors that a real server only gives by bad luck, so they are provoked without one."""
 
 import pytest
-from tests.admission.world import new_world
 
 from fairlead.core.errors import ApiError
 from fairlead.registry import object_metadata

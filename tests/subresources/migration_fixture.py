@@ -17,10 +17,9 @@ from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import decode, entry_builder
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Catalog, Kind
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.write_options import WriteOptions

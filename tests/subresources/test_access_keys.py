@@ -13,9 +13,8 @@ from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.users import TEAM, USER
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import decode, entry_builder
-from fairlead.registry.kind import MANAGEMENT_GROUP, Change
+from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog, Change
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api.actions import ActionRequest, Actions

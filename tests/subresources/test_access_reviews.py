@@ -22,8 +22,7 @@ from fairlead.kinds.rbac.access_reviews import (
     SELF_SUBJECT_RULES_REVIEW,
     SUBJECT_ACCESS_REVIEW,
 )
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog
 from fairlead.server.api.actions import Actions
 from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import RouteConfig, routing_stage

@@ -17,8 +17,8 @@ from fairlead.core.crypto import signing
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.kind import Catalog
 from fairlead.server.api.actions import Actions
 from fairlead.server.http.pipeline import Handler
 from fairlead.subresources.credentials import ROTATIONS, TOKENS, DirectTokenHandlers

@@ -14,9 +14,8 @@ from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
 from fairlead.kinds.access.whoami import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import entry_builder
-from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Sensitivity
+from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog, Change, Kind, Sensitivity
 from fairlead.registry.registry import Registry
 from fairlead.registry.schema import open_object
 from fairlead.registry.write_options import WriteOptions

@@ -25,7 +25,7 @@ from fairlead.core.user import User
 from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
 from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE
 from fairlead.kinds.rbac.access_reviews import AUTHORIZATION_GROUP
-from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Catalog
 
 READ_VERBS = frozenset({"get", "list", "watch"})
 """Reading verbs on one object. A list or watch with a name selects that object by a field selector."""

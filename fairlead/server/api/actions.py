@@ -18,8 +18,7 @@ from fairlead.core.errors import MAX_PROBLEMS, Invalid, MethodNotAllowed, NotFou
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry import object_metadata, request_body
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Change, Kind
+from fairlead.registry.kind import Catalog, Change, Kind
 from fairlead.registry.validate import Validator
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api import query_options

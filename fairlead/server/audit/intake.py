@@ -20,7 +20,7 @@ from functools import lru_cache
 from fairlead.core.call import Call, RequestInfo
 from fairlead.core.clock import Clock, micro_timestamp
 from fairlead.core.objects import Object
-from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Catalog
 from fairlead.server.audit.events import AuditedRequest, encode_line, verb_of
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import COMPLETE, LEVELS, METADATA

@@ -18,8 +18,7 @@ from urllib.parse import quote
 
 from fairlead.core.call import RequestInfo
 from fairlead.core.objects import LAST_APPLIED, Object
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Catalog, Kind
 from fairlead.registry.schema import Schema, any_value, array, boolean, integer, mapping, obj, string
 from fairlead.registry.secret_fields import REDACTED, redact
 

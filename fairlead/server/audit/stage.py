@@ -13,8 +13,7 @@ from fairlead.core.call import Call, Reply, RequestInfo, Upgrade, WebSocket
 from fairlead.core.clock import Clock
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Catalog, Kind
 from fairlead.server.api.content import JSON, media_type_of
 from fairlead.server.api.errors import render_errors
 from fairlead.server.audit.body_capture import CapturedBody, DeferredEvent

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from fairlead.core import yaml
-from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Catalog
 from fairlead.server.api.content import YAML
 from fairlead.server.discovery import openapi_v2, openapi_v3, resources
 from fairlead.server.discovery import openapi_v2_protobuf as protobuf

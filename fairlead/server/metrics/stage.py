@@ -17,8 +17,7 @@ from http import HTTPStatus
 
 from fairlead.authz.scope.gateway_requests import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import Call, Reply, RequestInfo, Upgrade, WebSocket
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Catalog, Kind
 from fairlead.server.api.content import media_type_of
 from fairlead.server.http.pipeline import Handler
 from fairlead.server.http.step_timer import MIN_REPORTED_SECONDS, StepObserver, await_and_time

@@ -12,8 +12,7 @@ from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind, Sensitivity
+from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Catalog, Kind, Sensitivity
 
 PREFIX = "service-p-"
 WEB, LAB, DEFAULT = f"{PREFIX}web", f"{PREFIX}lab", "default"

@@ -13,8 +13,7 @@ from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.scope import Scope
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog
 from tests.authz.scope.requests import ADA, PREFIX
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "access-keys.md"

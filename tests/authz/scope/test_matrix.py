@@ -11,8 +11,7 @@ import pytest
 from fairlead.authz.scope import ScopeNaming, inside_gateway, overlaps, within_scope
 from fairlead.core.scope import Scope
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind, Sensitivity
+from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Catalog, Kind, Sensitivity
 from fairlead.server.auth.stages import PUBLIC_PATHS, is_public
 from fairlead.server.discovery.documents import build_documents
 from tests.authz.scope.matrix import ALLOW, DENY, FILTERED, Table, read_table

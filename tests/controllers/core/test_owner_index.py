@@ -13,7 +13,7 @@ from fairlead.controllers.core.owner_index import (
     partial_metadata,
 )
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Catalog
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 

@@ -7,9 +7,9 @@ import pytest
 from fairlead.core.objects import Object
 from fairlead.domain.key_lifetime import MAX_TTL_SECONDS
 from fairlead.kinds.access.access_key import KEY_ROTATION, OWNED_ACCESS_KEY, TYPES
-from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import decode, entry_builder
 from fairlead.registry.codec import encode as encoded
+from fairlead.registry.kind import Catalog
 from fairlead.registry.selector_fields import SelectorFieldReader
 from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Record

@@ -11,8 +11,7 @@ from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Action, Change, Kind, Problem, Sensitivity
+from fairlead.registry.kind import Action, Catalog, Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import integer, obj, string
 from fairlead.server.api.actions import ActionRequest, Actions, is_action
 from fairlead.server.api.errors import render_errors

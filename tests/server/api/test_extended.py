@@ -10,7 +10,7 @@ import pytest
 from fairlead.core.call import Call, Decision, Reply, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Catalog
 from fairlead.server.api.actions import Actions
 from fairlead.server.api.routing import RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs, add_permissions

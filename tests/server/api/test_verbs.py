@@ -12,7 +12,7 @@ from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Catalog
 from fairlead.server.api.actions import Actions
 from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import RouteConfig, routing_stage

@@ -7,8 +7,7 @@ from fairlead.kinds import KINDS
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.users import USER
 from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind, Sensitivity
+from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Catalog, Kind, Sensitivity
 from fairlead.registry.schema import obj, string
 from fairlead.server.audit.policy import COMPLETE, METADATA, NONE, REQUEST_RESPONSE, Policy, PolicyRule
 from fairlead.server.audit.redaction import CredentialRequests

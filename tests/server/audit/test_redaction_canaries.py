@@ -19,8 +19,7 @@ from fairlead.kinds import KINDS
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.users import USER
 from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Action, Kind, Sensitivity
+from fairlead.registry.kind import Action, Catalog, Kind, Sensitivity
 from fairlead.registry.schema import array, integer, mapping, obj, open_object, string
 from fairlead.server.audit.policy import METADATA, REQUEST, REQUEST_RESPONSE, Policy, PolicyRule
 from tests.harness.audit import MOUNT, answers, office, place

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Kind, Sensitivity
+from fairlead.registry.kind import Catalog, Kind, Sensitivity
 from fairlead.registry.schema import array, enum, integer, mapping, obj, open_object, string
 from fairlead.server.discovery.document import build_reply
 from fairlead.server.discovery.documents import build_documents

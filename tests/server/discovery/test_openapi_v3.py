@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind, Sensitivity
+from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Catalog, Kind, Sensitivity
 from fairlead.registry.schema import array_map, obj, open_object, string
 from fairlead.server.discovery.document import Document, build_reply
 from fairlead.server.discovery.documents import build_documents

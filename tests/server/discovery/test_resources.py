@@ -9,8 +9,7 @@ import yaml
 from packaging.version import parse
 
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Action, Kind, Sensitivity
+from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Action, Catalog, Kind, Sensitivity
 from fairlead.registry.schema import obj, string
 from fairlead.server.discovery.document import build_reply, find_document
 from fairlead.server.discovery.documents import build_documents

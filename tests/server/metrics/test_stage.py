@@ -11,8 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.core.errors import Forbidden, NotFound
 from fairlead.kinds import KINDS
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog
 from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import RouteConfig, route, routing_stage
 from fairlead.server.http.pipeline import Handler, build_pipeline

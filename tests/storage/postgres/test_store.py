@@ -8,7 +8,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.storage.postgres_server import address_in, schema_for, shared_server
 
 from fairlead.storage.commit import prefix_range, prepare_commit
 from fairlead.storage.contract import (
