@@ -3,6 +3,7 @@
 To add a kind, declare a `Kind` and add it to `KINDS`; routes, discovery, OpenAPI and tables derive from it.
 
 - `fields`: schemas that several management kinds share
+- `answered`: functions that declare kinds without storage
 - `access`: users, teams, access keys and their scopes, direct tokens, whoami reviews
 - `clusters`: Cluster, Runner, App, Config
 - `instances`: spaces, virtual clusters, workspaces and their templates

@@ -256,3 +256,9 @@ def password_independent_fields(fields: Mapping[str, Schema]) -> Mapping[str, tu
         charts[f"spec.{PARAMETER_SECRETS}"] = tuple(fields["spec"]["properties"])
         charts[f"status.{RENDERED_SECRETS}"] = tuple(fields["status"]["properties"])
     return charts
+
+
+def owned_spec(description: str, **fields: Schema) -> Schema:
+    """The spec of a kind whose objects have a display name, a description, an owner and access entries."""
+    owned = {"displayName": DISPLAY_NAME, "description": DESCRIPTION, "owner": OWNER, "access": ACCESS}
+    return obj(description, required=(), **owned, **fields)

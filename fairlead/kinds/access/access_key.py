@@ -11,6 +11,7 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.key_lifetime import MAX_TTL_SECONDS, OWNER_FIELDS
 from fairlead.kinds.access.principal_fields import is_disabled
 from fairlead.kinds.access.scope import SCOPE, scope_problems
+from fairlead.kinds.answered import create_only_kind
 from fairlead.kinds.fields import CATEGORY, DESCRIPTION, DISPLAY_NAME
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
@@ -103,25 +104,23 @@ STATUS = obj(
     ),
 )
 
-KEY_ROTATION = Kind(
-    name="OwnedAccessKeyRotation",
-    plural="ownedaccesskeyrotations",
-    namespaced=False,
-    fields={
-        "spec": obj(
-            "Options of the rotation.",
-            overlapSeconds=integer(
-                f"Seconds that the old value stays valid, at most {MAX_OVERLAP_SECONDS}. Defaults to 0: it is revoked "
-                "at once.",
-                minimum=0,
-            ),
-        )
-    },
-    description="Rotates an access key: replaces its value.",
-    verbs=("create",),
-    persisted=False,
-    builtin=True,
-    sensitivity=Sensitivity.NORMAL,
+
+def rotation_spec(replaced: str) -> Schema:
+    """The spec of a key rotation. `replaced` names what stays valid during the overlap."""
+    return obj(
+        "Options of the rotation.",
+        overlapSeconds=integer(
+            f"Seconds that {replaced} stays valid, at most {MAX_OVERLAP_SECONDS}. Defaults to 0: it is revoked "
+            "at once.",
+            minimum=0,
+        ),
+    )
+
+
+KEY_ROTATION = create_only_kind(
+    "OwnedAccessKeyRotation",
+    "Rotates an access key: replaces its value.",
+    {"spec": rotation_spec("the old value")},
 )
 """Request body of `ownedaccesskeys/<name>/rotate`; the response is the access key."""
 

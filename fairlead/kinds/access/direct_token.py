@@ -7,6 +7,7 @@ the claims and the verification of a token.
 from collections.abc import Iterable
 
 from fairlead.kinds.access.scope import SCOPE, scope_problems
+from fairlead.kinds.answered import create_only_kind
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import integer, obj, string, timestamp, with_description
@@ -52,11 +53,10 @@ DIRECT_CLUSTER_ENDPOINT_TOKEN = Kind(
     sensitivity=Sensitivity.CREDENTIAL,
 )
 
-TOKEN_KEY_ROTATION = Kind(
-    name="TokenKeyRotation",
-    plural="tokenkeyrotations",
-    namespaced=False,
-    fields={
+TOKEN_KEY_ROTATION = create_only_kind(
+    "TokenKeyRotation",
+    "Rotates the signing key of direct tokens. Tokens issued before stay valid. Not persisted.",
+    {
         "status": obj(
             "Signing keys after the rotation.",
             keyID=string("ID of the key that signs direct tokens from now on."),
@@ -66,9 +66,4 @@ TOKEN_KEY_ROTATION = Kind(
             ),
         ),
     },
-    description="Rotates the signing key of direct tokens. Tokens issued before stay valid. Not persisted.",
-    verbs=("create",),
-    persisted=False,
-    builtin=True,
-    sensitivity=Sensitivity.NORMAL,
 )

@@ -16,7 +16,7 @@ from fairlead.kinds.access.principal_fields import (
     secret_ref,
     username_problems,
 )
-from fairlead.kinds.fields import ACCESS, CATEGORY, DESCRIPTION, DISPLAY_NAME, OWNER, owner_problems
+from fairlead.kinds.fields import CATEGORY, DISPLAY_NAME, owned_spec, owner_problems
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import array, boolean, integer, obj, open_object, string
@@ -26,12 +26,8 @@ _ICON = string(
     max_length=limits.PICTURE,
 )
 
-USER_SPEC = obj(
+USER_SPEC = owned_spec(
     "Identity and groups of the user.",
-    displayName=DISPLAY_NAME,
-    description=DESCRIPTION,
-    owner=OWNER,
-    access=ACCESS,
     username=string("Name for signing in. Defaults to the object's name. Immutable."),
     email=string("Email address of the user."),
     subject=string("Subject of the user at an identity provider."),
@@ -120,12 +116,8 @@ USER = Kind(
 )
 
 
-TEAM_SPEC = obj(
+TEAM_SPEC = owned_spec(
     "Members of the team.",
-    displayName=DISPLAY_NAME,
-    description=DESCRIPTION,
-    owner=OWNER,
-    access=ACCESS,
     username=string("Short name of the team. Defaults to the object's name. Immutable."),
     users=array(string(), "Names of the users who are members.", max_items=limits.MEMBERS),
     groups=array(string(), "Groups of an identity provider whose users are members too.", max_items=limits.GROUPS),

@@ -5,6 +5,7 @@ authenticate tokens. `subresources/whoami.py` implements them.
 """
 
 from fairlead.kinds.access.scope import SCOPE
+from fairlead.kinds.answered import create_only_kind
 from fairlead.registry import limits
 from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.schema import Schema, array, boolean, mapping, obj, string, with_description
@@ -66,17 +67,11 @@ SELF = Kind(
     sensitivity=Sensitivity.NORMAL,
 )
 
-SELF_SUBJECT_REVIEW = Kind(
-    name="SelfSubjectReview",
-    plural="selfsubjectreviews",
-    namespaced=False,
+SELF_SUBJECT_REVIEW = create_only_kind(
+    "SelfSubjectReview",
+    "Returns the user attributes of the requester. Not persisted.",
+    {"status": obj("The result of the review.", userInfo=_user_info("User attributes of the requester."))},
     group=AUTHENTICATION_GROUP,
-    fields={"status": obj("The result of the review.", userInfo=_user_info("User attributes of the requester."))},
-    description="Returns the user attributes of the requester. Not persisted.",
-    verbs=("create",),
-    persisted=False,
-    builtin=True,
-    sensitivity=Sensitivity.NORMAL,
 )
 
 TOKEN_REVIEW = Kind(

@@ -8,14 +8,12 @@ implements its subresources: the key, the configuration for verifying tokens, an
 from collections.abc import Iterable
 
 from fairlead.kinds.access.components import Component
+from fairlead.kinds.answered import component_key_kind, read_only_kind
 from fairlead.kinds.fields import (
-    ACCESS,
     CATEGORY,
     CONDITIONS,
-    DESCRIPTION,
-    DISPLAY_NAME,
     OBSERVED_GENERATION,
-    OWNER,
+    owned_spec,
     owner_problems,
 )
 from fairlead.registry import limits
@@ -28,11 +26,10 @@ AGENT = Component("clusters", "Cluster", "agent", "service.sh/agent", "service:a
 MAX_REPORT_EVENTS = 500
 """Maximum number of audit events in one report."""
 
-CLUSTER_ACCESS_KEY = Kind(
-    name="ClusterAccessKey",
-    plural="clusteraccesskeys",
-    namespaced=False,
-    fields={
+CLUSTER_ACCESS_KEY = component_key_kind(
+    "ClusterAccessKey",
+    "The access key of a cluster's agent. It does not change until it is deleted. Every read is audited.",
+    {
         "accessKey": string("The bearer token of the cluster's agent.", format="password"),
         "serviceHost": string("External address of this server."),
         "insecure": boolean("Whether the agent skips verification of this server's certificate. Always false."),
@@ -41,11 +38,6 @@ CLUSTER_ACCESS_KEY = Kind(
             max_length=limits.CERTIFICATES,
         ),
     },
-    description="The access key of a cluster's agent. It does not change until it is deleted. Every read is audited.",
-    verbs=("get",),
-    sensitive=("accessKey",),
-    persisted=False,
-    sensitivity=Sensitivity.CREDENTIAL,
 )
 """Response body of `clusters/<name>/accesskey`."""
 
@@ -55,11 +47,10 @@ _USER = obj(
     groups=array(string(), "Current groups of the user, without those of every user.", max_items=limits.ANSWERED),
 )
 
-CLUSTER_AGENT_CONFIG = Kind(
-    name="ClusterAgentConfig",
-    plural="clusteragentconfigs",
-    namespaced=False,
-    fields={
+CLUSTER_AGENT_CONFIG = read_only_kind(
+    "ClusterAgentConfig",
+    "Configuration for a cluster's agent to verify direct tokens offline. Responses have an ETag.",
+    {
         "cluster": string("Name of the Cluster."),
         "clusterUID": string("UID of the Cluster object, which scoped tokens are bound to."),
         "issuer": string("Issuer (`iss` claim) of direct tokens."),
@@ -89,10 +80,6 @@ CLUSTER_AGENT_CONFIG = Kind(
             teams=array(obj(uid=string("UID of the team.")), "Teams.", max_items=limits.ANSWERED),
         ),
     },
-    description="Configuration for a cluster's agent to verify direct tokens offline. Responses have an ETag.",
-    verbs=("get",),
-    persisted=False,
-    sensitivity=Sensitivity.NORMAL,
 )
 """Response body of `clusters/<name>/agentconfig`."""
 
@@ -136,12 +123,8 @@ CLUSTER_AGENT_REPORT = Kind(
 """Request and response body of `clusters/<name>/agentreport`."""
 
 
-SPEC = obj(
+SPEC = owned_spec(
     "Connection to the cluster, and access to it.",
-    displayName=DISPLAY_NAME,
-    description=DESCRIPTION,
-    owner=OWNER,
-    access=ACCESS,
     config=obj(
         "The secret with the kubeconfig. The requester must be allowed to read the secret.",
         secretName=string("Name of the secret that contains a kubeconfig."),

@@ -9,22 +9,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fairlead.core.objects import Object, get_path
-from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS
+from fairlead.kinds.access.access_key import rotation_spec
 from fairlead.kinds.access.components import Component
+from fairlead.kinds.answered import component_key_kind, create_only_kind, read_only_kind
 from fairlead.kinds.fields import (
-    ACCESS,
     CATEGORY,
     CONDITIONS,
-    DESCRIPTION,
-    DISPLAY_NAME,
     OBSERVED_GENERATION,
-    OWNER,
     STRING_MAP,
+    owned_spec,
     owner_problems,
 )
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
-from fairlead.registry.schema import Schema, array, boolean, enum, integer, obj, open_object, string, with_description
+from fairlead.registry.schema import Schema, array, boolean, enum, obj, open_object, string, with_description
 
 RUNNERS = "runners"
 RUNNER_COMPONENT = Component(RUNNERS, "Runner", "runner", "service.sh/runner", "service:runners")
@@ -61,12 +59,8 @@ _POD = obj(
     ),
 )
 
-SPEC = obj(
+SPEC = owned_spec(
     "Location of the runner, and access to it.",
-    displayName=DISPLAY_NAME,
-    description=DESCRIPTION,
-    owner=OWNER,
-    access=ACCESS,
     clusterRef=obj(
         "The connected cluster that the runner is deployed into. Omitted for a runner that is started elsewhere.",
         cluster=string("Name of the connected cluster."),
@@ -105,48 +99,28 @@ STATUS = obj(
     observedGeneration=OBSERVED_GENERATION,
 )
 
-RUNNER_ACCESS_KEY = Kind(
-    name="RunnerAccessKey",
-    plural="runneraccesskeys",
-    namespaced=False,
-    fields={"accessKey": string("The bearer token of the runner.", format="password")},
-    description="The access key of a runner. It does not change until it is rotated. Every read is audited.",
-    verbs=("get",),
-    sensitive=("accessKey",),
-    persisted=False,
-    sensitivity=Sensitivity.CREDENTIAL,
+RUNNER_ACCESS_KEY = component_key_kind(
+    "RunnerAccessKey",
+    "The access key of a runner. It does not change until it is rotated. Every read is audited.",
+    {"accessKey": string("The bearer token of the runner.", format="password")},
 )
 """Response body of `runners/<name>/accesskey`."""
 
-RUNNER_KEY_ROTATION = Kind(
-    name="RunnerKeyRotation",
-    plural="runnerkeyrotations",
-    namespaced=False,
-    fields={
-        "spec": obj(
-            "Options of the rotation.",
-            overlapSeconds=integer(
-                f"Seconds that the old key stays valid, at most {MAX_OVERLAP_SECONDS}. Defaults to 0: it is revoked "
-                "at once.",
-                minimum=0,
-            ),
-        ),
+RUNNER_KEY_ROTATION = create_only_kind(
+    "RunnerKeyRotation",
+    "Rotates the access key of a runner.",
+    {
+        "spec": rotation_spec("the old key"),
         "accessKey": string("The new key. Only in the response.", format="password"),
     },
-    description="Rotates the access key of a runner.",
-    verbs=("create",),
     sensitive=("accessKey",),
-    persisted=False,
-    builtin=True,
-    sensitivity=Sensitivity.NORMAL,
 )
 """Request and response body of `runners/<name>/rotatekey`."""
 
-RUNNER_CONFIG = Kind(
-    name="RunnerConfig",
-    plural="runnerconfigs",
-    namespaced=False,
-    fields={
+RUNNER_CONFIG = read_only_kind(
+    "RunnerConfig",
+    "Configuration for a runner.",
+    {
         "tokenCaCert": string(
             "PEM for verifying this server's tokens offline. Empty if the server signs none.",
             max_length=limits.CERTIFICATES,
@@ -155,10 +129,6 @@ RUNNER_CONFIG = Kind(
         "projectNamespacePrefix": string("Prefix of the names of project namespaces."),
         "serviceInstanceID": string("ID of this installation."),
     },
-    description="Configuration for a runner.",
-    verbs=("get",),
-    persisted=False,
-    sensitivity=Sensitivity.NORMAL,
 )
 """Response body of `runners/<name>/config`."""
 

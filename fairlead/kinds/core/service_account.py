@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import SERVICE_ACCOUNT_PREFIX as SUBJECT_PREFIX
 from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
+from fairlead.kinds.answered import create_only_kind
 from fairlead.kinds.core.event import REFERENCE
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Kind, Problem, Sensitivity
@@ -60,12 +61,10 @@ def _reduce_secret_refs(change: Change) -> None:
         change.obj["secrets"] = [{"name": each["name"]} for each in change.obj["secrets"]]
 
 
-TOKEN_REQUEST = Kind(
-    name="TokenRequest",
-    plural="tokenrequests",
-    namespaced=True,
-    group=AUTHENTICATION_GROUP,
-    fields={
+TOKEN_REQUEST = create_only_kind(
+    "TokenRequest",
+    "Requests a token for a service account.",
+    {
         "spec": obj(
             "Requested properties of the token. May be empty.",
             audiences=array(
@@ -96,12 +95,9 @@ TOKEN_REQUEST = Kind(
             expirationTimestamp=timestamp("When the token expires."),
         ),
     },
-    description="Requests a token for a service account.",
-    verbs=("create",),
+    group=AUTHENTICATION_GROUP,
+    namespaced=True,
     sensitive=("status.token",),
-    persisted=False,
-    builtin=True,
-    sensitivity=Sensitivity.NORMAL,
 )
 """Request and response body of `serviceaccounts/<name>/token`."""
 

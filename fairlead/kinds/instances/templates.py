@@ -13,16 +13,13 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.parameters import definition_problems
 from fairlead.domain.template_resolution import newest_version, parse_version
 from fairlead.kinds.fields import (
-    ACCESS,
     CATEGORY,
     CHART,
-    DESCRIPTION,
-    DISPLAY_NAME,
-    OWNER,
     PARAMETERS,
     PROJECT_SECRET_REF,
     STRING_MAP,
     TEMPLATE_REF,
+    owned_spec,
     owner_problems,
     password_independent_fields,
     password_paths,
@@ -182,12 +179,8 @@ WORKSPACE_TEMPLATE_SPEC = obj(
 def template_kind(name: str, instances: str, template: Schema) -> Kind:
     """Builds a template kind. `instances` is the plural of the instances, `template` the schema of the definition."""
     fields = {
-        "spec": obj(
+        "spec": owned_spec(
             f"Definition of {instances} created from this template, and access to it.",
-            displayName=DISPLAY_NAME,
-            description=DESCRIPTION,
-            owner=OWNER,
-            access=ACCESS,
             template=with_description(template, "The unversioned definition, for instances without a version."),
             parameters=with_description(PARAMETERS, "The parameters of `template`."),
             versions=array(

@@ -5,14 +5,10 @@ from collections.abc import Iterable
 from fairlead.core.objects import get_path
 from fairlead.domain.password_parameters import redact_instance
 from fairlead.kinds.fields import (
-    ACCESS,
     CATEGORY,
     CLUSTER_REF,
     CONDITIONS,
-    DESCRIPTION,
-    DISPLAY_NAME,
     OBSERVED_GENERATION,
-    OWNER,
     PARAMETER_PASSWORDS,
     PARAMETER_VALUES,
     RENDERED_PASSWORDS,
@@ -20,6 +16,7 @@ from fairlead.kinds.fields import (
     TEMPLATE_HASH,
     TEMPLATE_REF,
     VERSIONED_REF,
+    owned_spec,
     owner_name,
     owner_problems,
     password_independent_fields,
@@ -31,12 +28,8 @@ from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.names import dns_subdomain_errors
 from fairlead.registry.schema import boolean, enum, obj, open_object, string, timestamp, with_description
 
-SPEC = obj(
+SPEC = owned_spec(
     "Desired state of the workspace.",
-    displayName=DISPLAY_NAME,
-    description=DESCRIPTION,
-    owner=OWNER,
-    access=ACCESS,
     templateRef=with_description(TEMPLATE_REF, "Template of the workspace. Mutually exclusive with template."),
     template=with_description(WORKSPACE_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
     parameters=PARAMETER_VALUES,

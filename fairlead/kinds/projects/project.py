@@ -7,18 +7,17 @@ project (members, clusters, runners, templates) are not persisted; `subresources
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from fairlead.core.objects import Object, get_path, name_of
+from fairlead.kinds.answered import read_only_kind
 from fairlead.kinds.fields import (
-    ACCESS,
     CATEGORY,
     CONDITIONS,
-    DESCRIPTION,
-    DISPLAY_NAME,
     OBSERVED_GENERATION,
-    OWNER,
     STRING_MAP,
     condition_status,
+    owned_spec,
     owner_problems,
 )
 from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE, MIGRATION
@@ -40,16 +39,8 @@ PRINCIPAL_INFO = obj(
 
 
 def _subresource_kind(name: str, description: str, **fields: Schema) -> Kind:
-    return Kind(
-        name=name,
-        plural=f"{name.lower()}",
-        namespaced=False,
-        fields=fields,
-        description=description,
-        verbs=("get",),
-        persisted=False,
-        sensitivity=Sensitivity.NORMAL,
-    )
+    """A response whose name is a plural already."""
+    return replace(read_only_kind(name, description, fields), plural=name.lower())
 
 
 _RUNNERS = array(
@@ -98,12 +89,8 @@ NAMESPACE_PREFIX = "service-p-"
 
 _NAME_REF = obj(required=("name",), name=string("Name of the object. `*` means all of them."))
 
-SPEC = obj(
+SPEC = owned_spec(
     "Members of the project, and what they may use.",
-    displayName=DISPLAY_NAME,
-    description=DESCRIPTION,
-    owner=OWNER,
-    access=ACCESS,
     members=array(
         obj(
             required=("kind", "name"),

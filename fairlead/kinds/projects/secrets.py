@@ -9,13 +9,10 @@ from collections.abc import Iterable
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds.core.config_data import BYTES, MAX_DATA_BYTES, decoded_size, key_problems
 from fairlead.kinds.fields import (
-    ACCESS,
     CATEGORY,
     CONDITIONS,
-    DESCRIPTION,
-    DISPLAY_NAME,
     OBSERVED_GENERATION,
-    OWNER,
+    owned_spec,
     owner_name,
     owner_problems,
 )
@@ -30,12 +27,8 @@ def secret_kind(name: str, plural: str, description: str) -> Kind:
         plural=plural,
         namespaced=True,
         fields={
-            "spec": obj(
+            "spec": owned_spec(
                 "The credentials, and access to them.",
-                displayName=DISPLAY_NAME,
-                description=DESCRIPTION,
-                owner=OWNER,
-                access=ACCESS,
                 data=mapping(
                     BYTES,
                     "Base64-encoded credentials by key. Keys consist of letters, digits, `-`, `_` and `.`.",

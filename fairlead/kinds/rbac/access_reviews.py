@@ -6,10 +6,12 @@ validation; `subresources/access_reviews.py` implements the reviews.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from fairlead.core.objects import Object, metadata
+from fairlead.kinds.answered import create_only_kind
 from fairlead.registry import limits
-from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Problem, Sensitivity
+from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Problem
 from fairlead.registry.schema import Schema, array, boolean, mapping, obj, string
 
 AUTHORIZATION_GROUP = "authorization.k8s.io"
@@ -170,19 +172,12 @@ def _metadata_problems(review: Object) -> Iterable[Problem]:
 
 
 def _review(group: str, name: str, spec: Schema, status: Schema, check: Check, *, namespaced: bool = False) -> Kind:
-    return Kind(
-        name=name,
-        plural=f"{name.lower()}s",
-        namespaced=namespaced,
-        group=group,
-        fields={"spec": spec, "status": status},
-        description=f"{spec['description']} Create-only; not persisted.",
-        verbs=("create",),
-        persisted=False,
-        builtin=True,
+    description = f"{spec['description']} Create-only; not persisted."
+    fields = {"spec": spec, "status": status}
+    return replace(
+        create_only_kind(name, description, fields, group=group, namespaced=namespaced),
         default=set_defaults,
         check=check,
-        sensitivity=Sensitivity.NORMAL,
     )
 
 

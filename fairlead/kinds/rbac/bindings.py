@@ -1,11 +1,12 @@
 """RoleBinding and ClusterRoleBinding of rbac.authorization.k8s.io: schemas, defaulting, validation and columns."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from fairlead.core.objects import Object, get_path
-from fairlead.kinds.rbac.roles import GROUP
+from fairlead.kinds.rbac.roles import GROUP, rbac_kind
 from fairlead.registry import limits
-from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
+from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.names import dns_subdomain_errors, path_segment_errors
 from fairlead.registry.schema import array, atomic, obj, string
 
@@ -124,37 +125,26 @@ COLUMNS = (
 )
 
 
-ROLEBINDING = Kind(
-    name="RoleBinding",
-    plural="rolebindings",
+def _binding_kind(name: str, description: str, *role_kinds: str, namespaced: bool) -> Kind:
+    """A binding to roles of the kinds `role_kinds`."""
+    return replace(
+        rbac_kind(name, description, FIELDS, COLUMNS, namespaced=namespaced),
+        default=set_defaults,
+        check=build_binding_check(*role_kinds, namespaced=namespaced),
+    )
+
+
+ROLEBINDING = _binding_kind(
+    "RoleBinding",
+    "Grants a Role or ClusterRole to users and groups, within the namespace of the binding.",
+    "Role",
+    "ClusterRole",
     namespaced=True,
-    group=GROUP,
-    fields=FIELDS,
-    description="Grants a Role or ClusterRole to users and groups, within the namespace of the binding.",
-    columns=COLUMNS,
-    name_is_path_segment=True,
-    tracks_generation=False,
-    builtin=True,
-    allows_unconditional_update=True,
-    default=set_defaults,
-    check=build_binding_check("Role", "ClusterRole", namespaced=True),
-    sensitivity=Sensitivity.NORMAL,
 )
 
-
-CLUSTERROLEBINDING = Kind(
-    name="ClusterRoleBinding",
-    plural="clusterrolebindings",
+CLUSTERROLEBINDING = _binding_kind(
+    "ClusterRoleBinding",
+    "Grants a ClusterRole to users and groups, for cluster-scoped resources and in all namespaces.",
+    "ClusterRole",
     namespaced=False,
-    group=GROUP,
-    fields=FIELDS,
-    description="Grants a ClusterRole to users and groups, for cluster-scoped resources and in all namespaces.",
-    columns=COLUMNS,
-    name_is_path_segment=True,
-    tracks_generation=False,
-    builtin=True,
-    allows_unconditional_update=True,
-    default=set_defaults,
-    check=build_binding_check("ClusterRole", namespaced=False),
-    sensitivity=Sensitivity.NORMAL,
 )

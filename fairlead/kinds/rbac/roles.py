@@ -3,7 +3,8 @@
 `controllers/core/role_aggregation.py` maintains the rules of a ClusterRole with an aggregation rule.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from fairlead.core.objects import Object
 from fairlead.registry import limits
@@ -79,6 +80,26 @@ def _policy_rule_problems(rule: Object, path: str, *, namespaced: bool) -> Itera
         yield Problem.required(f"{path}.resources", "resource rules must supply at least one resource")
 
 
+def rbac_kind(
+    name: str, description: str, fields: Mapping[str, Schema], columns: tuple[Column, ...], *, namespaced: bool
+) -> Kind:
+    """A role or a binding, without its rules."""
+    return Kind(
+        name=name,
+        plural=f"{name.lower()}s",
+        namespaced=namespaced,
+        group=GROUP,
+        fields=fields,
+        description=description,
+        columns=columns,
+        name_is_path_segment=True,
+        tracks_generation=False,
+        builtin=True,
+        allows_unconditional_update=True,
+        sensitivity=Sensitivity.NORMAL,
+    )
+
+
 def default_role(change: Change) -> None:
     normalize_rules(change.obj)
 
@@ -87,22 +108,17 @@ def check_role(change: Change) -> Iterable[Problem]:
     return rule_problems(change.obj, namespaced=True)
 
 
-ROLE = Kind(
-    name="Role",
-    plural="roles",
-    namespaced=True,
-    group=GROUP,
-    fields={"rules": RULES},
-    description="Permissions within one namespace. A RoleBinding grants them to users and groups.",
-    columns=COLUMNS,
+ROLE = replace(
+    rbac_kind(
+        "Role",
+        "Permissions within one namespace. A RoleBinding grants them to users and groups.",
+        {"rules": RULES},
+        COLUMNS,
+        namespaced=True,
+    ),
     explicit_columns=True,
-    name_is_path_segment=True,
-    tracks_generation=False,
-    builtin=True,
-    allows_unconditional_update=True,
     default=default_role,
     check=check_role,
-    sensitivity=Sensitivity.NORMAL,
 )
 
 
@@ -195,20 +211,15 @@ def _expression_problems(expression: Object, path: str) -> Iterator[Problem]:
         yield from (Problem.invalid(f"{path}.values[{index}]", value, fault) for fault in label_value_errors(value))
 
 
-CLUSTERROLE = Kind(
-    name="ClusterRole",
-    plural="clusterroles",
-    namespaced=False,
-    group=GROUP,
-    fields={"rules": RULES, "aggregationRule": AGGREGATION},
-    description="Permissions for cluster-scoped resources and all namespaces, or for the namespace of a RoleBinding.",
-    columns=COLUMNS,
+CLUSTERROLE = replace(
+    rbac_kind(
+        "ClusterRole",
+        "Permissions for cluster-scoped resources and all namespaces, or for the namespace of a RoleBinding.",
+        {"rules": RULES, "aggregationRule": AGGREGATION},
+        COLUMNS,
+        namespaced=False,
+    ),
     explicit_columns=True,
-    name_is_path_segment=True,
-    tracks_generation=False,
-    builtin=True,
-    allows_unconditional_update=True,
     default=default_cluster_role,
     check=check_cluster_role,
-    sensitivity=Sensitivity.NORMAL,
 )
