@@ -30,27 +30,44 @@ def check_cluster_secret(
 
     @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, "clusters"))
     async def rule(change: Change, registry: Registry) -> None:
-        kind = change.kind
-        if change.user == CONTROLLER_USER:
-            return
-        config = get_path(change.obj, "spec.config")
-        name, namespace = get_path(config, "secretName"), get_path(config, "secretNamespace") or default_namespace
-        if not isinstance(name, str) or not name or config == get_path(change.old or {}, "spec.config"):
-            return
-        target = RequestInfo("get", "", group="", version="v1", resource="secrets", namespace=namespace, name=name)
-        if not authorize(change.user, target).allowed:
-            why = (
-                f'User "{change.user.name}" cannot read the secret "{name}" in the namespace "{namespace}"; name one '
-                "that you may read, or ask for that right"
-            )
-            raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
-        entry = registry.resource("", "secrets").get_cached(namespace, name)
+        namespace = get_path(change.obj, "spec.config.secretNamespace") or default_namespace
+        name = _require_secret(change, namespace, authorize)
+        entry = registry.resource("", "secrets").get_cached(namespace, name) if name else None
         if entry is not None:
-            change.warnings.extend(
-                _kubeconfig_warnings(decode(entry), get_path(config, "key") or DEFAULT_SECRET_KEY, check_kubeconfig)
-            )
+            key = get_path(change.obj, "spec.config.key") or DEFAULT_SECRET_KEY
+            change.warnings.extend(_kubeconfig_warnings(decode(entry), key, check_kubeconfig))
 
     return rule
+
+
+def check_virtual_cluster_secret(authorize: Authorize, api_group: str) -> Rule:
+    """Checks `spec.config` of virtual clusters, whose Secret is in their own namespace."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, "virtualclusterinstances"))
+    async def rule(change: Change, registry: Registry) -> None:
+        _require_secret(change, str(metadata(change.obj).get("namespace") or ""), authorize)
+
+    return rule
+
+
+def _require_secret(change: Change, namespace: str, authorize: Authorize) -> str:
+    """Raises Forbidden unless the requester may read the Secret that `spec.config` names.
+
+    Returns its name; empty if the write does not set the reference, or a controller does.
+    """
+    config = get_path(change.obj, "spec.config")
+    name = get_path(config, "secretName")
+    is_unchanged = config == get_path(change.old or {}, "spec.config")
+    if change.user == CONTROLLER_USER or not isinstance(name, str) or not name or is_unchanged:
+        return ""
+    target = RequestInfo("get", "", group="", version="v1", resource="secrets", namespace=namespace, name=name)
+    if not authorize(change.user, target).allowed:
+        why = (
+            f'User "{change.user.name}" cannot read the secret "{name}" in the namespace "{namespace}"; name one '
+            "that you may read, or ask for that right"
+        )
+        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+    return name
 
 
 def _kubeconfig_warnings(secret: Object, key: str, check_kubeconfig: KubeconfigCheck) -> list[str]:
@@ -60,28 +77,3 @@ def _kubeconfig_warnings(secret: Object, key: str, check_kubeconfig: KubeconfigC
         return [f'the secret that spec.config names has no key "{key}"; store the kubeconfig there']
     found = check_kubeconfig(b64decode(content))
     return [f"the kubeconfig in the secret that spec.config names cannot be used: {each}" for each in found]
-
-
-def check_virtual_cluster_secret(authorize: Authorize, api_group: str) -> Rule:
-    """Checks `spec.config` of virtual clusters, whose Secret is in their own namespace."""
-
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, "virtualclusterinstances"))
-    async def rule(change: Change, registry: Registry) -> None:
-        kind = change.kind
-        name, namespace = (
-            get_path(change.obj, "spec.config.secretName"),
-            str(metadata(change.obj).get("namespace") or ""),
-        )
-        if change.user == CONTROLLER_USER or not isinstance(name, str) or not name:
-            return
-        if get_path(change.obj, "spec.config") == get_path(change.old or {}, "spec.config"):
-            return
-        target = RequestInfo("get", "", group="", version="v1", resource="secrets", namespace=namespace, name=name)
-        if not authorize(change.user, target).allowed:
-            why = (
-                f'User "{change.user.name}" cannot read the secret "{name}" in the namespace "{namespace}"; name one '
-                "that you may read, or ask for that right"
-            )
-            raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
-
-    return rule
