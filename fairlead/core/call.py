@@ -100,6 +100,10 @@ class StepTimer(Protocol):
         """The total duration of all steps so far."""
 
 
+RECHECK_SECONDS = 5.0
+"""How often an open stream or WebSocket calls `Call.recheck`."""
+
+
 class AccessGuard(Protocol):
     """Authorizes a call again after it was admitted. Both methods raise if access is denied."""
 

@@ -10,7 +10,7 @@ closes streams that a client never started or stopped reading. There is no task 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import RECHECK_SECONDS, Call, Reply
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import ApiError, BadGateway
 from fairlead.core.user import User
@@ -22,7 +22,6 @@ from fairlead.upstream.fair_share import UserSlot
 from fairlead.upstream.messages import Response
 from fairlead.upstream.upstream import Upstream
 
-RECHECK_SECONDS = 5.0
 MAX_IDLE_CHECKS = 60
 """A stream is aborted after this many checks without a read of the next chunk. Generous, because a client on a slow
 network may need minutes for the chunks before. The HTTP server detects a stalled client much earlier."""

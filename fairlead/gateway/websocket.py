@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from fairlead.core.call import Call, Reply, Upgrade, WebSocket
+from fairlead.core.call import RECHECK_SECONDS, Call, Reply, Upgrade, WebSocket
 from fairlead.core.errors import ApiError, BadRequest
 from fairlead.gateway.headers import build_reply_head, check_status, forwarded_subprotocols
 from fairlead.upstream.access import Request
@@ -24,7 +24,6 @@ from fairlead.upstream.fair_share import UserSlot
 from fairlead.upstream.upstream import Upstream
 from fairlead.upstream.websocket import UpstreamWebSocket
 
-RECHECK_SECONDS = 5.0
 ACCEPT_SECONDS = 30.0
 """Timeout for accepting the client's WebSocket: the client may disconnect before that."""
 

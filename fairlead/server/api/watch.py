@@ -15,7 +15,7 @@ from operator import attrgetter
 import orjson
 import structlog
 
-from fairlead.core.call import ObjectFilter
+from fairlead.core.call import RECHECK_SECONDS, ObjectFilter
 from fairlead.core.clock import Clock
 from fairlead.core.errors import ApiError, Internal
 from fairlead.core.objects import Object
@@ -30,8 +30,6 @@ from fairlead.server.api.query_options import WatchQuery
 from fairlead.server.flow.streams import NoPace, Pace, Pacer, StreamLimiter
 
 BOOKMARK_SECONDS = 60.0
-RECHECK_SECONDS = 5.0
-"""How often an open watch checks that its access key and permissions are still valid."""
 MIN_TIMER_SECONDS = 0.001
 """Minimum delay of the timer. Clocks differ slightly, and a timer that fires early must not cause a busy loop."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from fairlead.core.call import RECHECK_SECONDS
 from fairlead.core.errors import TooManyRequests, Unauthorized
 from fairlead.core.user import User
 from fairlead.server.api import query_options
-from fairlead.server.api.watch import RECHECK_SECONDS, WatchLimits, WatchRequest, WatchService
+from fairlead.server.api.watch import WatchLimits, WatchRequest, WatchService
 from fairlead.server.flow.streams import StreamLimiter
 from tests.harness.calls import call
 from tests.harness.registry import World, new_world
