@@ -5,4 +5,5 @@ parameters.py                       template parameters: definitions, supplied v
 password_parameters.py              keeps values of password parameters out of responses
 template_resolution.py              from an instance and its template to the rendered template
 quotas.py                           what project quotas count
+spaces.py                           when the namespace of a space may be used
 """

@@ -23,6 +23,7 @@ from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.spaces import SPACE_SYNCED, is_space_usable
 from fairlead.gateway.headers import as_api_error
 from fairlead.gateway.proxy import forward
 from fairlead.registry.codec import decode
@@ -48,8 +49,6 @@ NAMESPACE_SUBRESOURCES = frozenset({"", "status", "finalize", "namespaces"})
 """Path segments after a namespace that address the Namespace object itself, or nothing."""
 GATEWAY_PREFIX_SEGMENTS = {CLUSTER: 3, SPACE: 5, VIRTUAL_CLUSTER: 5}
 """Number of path segments before the forwarded path, by type of gateway."""
-SPACE_SYNCED = "SpaceSynced"
-"""Condition of a space whose namespace exists. Without it, the namespace in its spec may belong to another owner."""
 SPACE_CACHE_SIZE = 4096
 
 
@@ -175,8 +174,6 @@ def _namespace_scope(obj: Object, title: str) -> NamespaceScope:
     cluster, namespace = get_path(obj, "spec.clusterRef.cluster"), get_path(obj, "spec.clusterRef.namespace")
     if "deletionTimestamp" in metadata(obj):
         raise Unavailable(f"{title} is being deleted and no longer accessible")
-    conditions = get_path(obj, "status.conditions") or ()
-    is_synced = any(each.get("type") == SPACE_SYNCED and each.get("status") == "True" for each in conditions)
-    if not (cluster and namespace and is_synced):
+    if not cluster or not is_space_usable(obj):
         raise Unavailable(f"{title} is not ready; see its condition {SPACE_SYNCED} for the reason, and try again later")
     return NamespaceScope(title, cluster, namespace)

@@ -19,8 +19,8 @@ from fairlead.core.call import MANAGEMENT, Decision, Reply, RequestInfo
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
+from fairlead.domain.spaces import is_space_usable
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import UNKNOWN, find_condition, is_true
 from fairlead.registry.informer import Derived
 from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
@@ -177,28 +177,17 @@ class AgentConfigBuilder:
         }
 
     def _list_spaces(self, cluster: str) -> list[Object]:
-        """A list, not a generator: the caller awaits for each space, and the view changes meanwhile."""
+        """The usable spaces in a cluster. A list, not a generator: the caller awaits for each, and the view changes."""
         prefix = self._installation.namespace_prefix
         entries = self._spaces.view.entries(self._spaces.kind.group, SPACES)
         spaces = [decode(entry) for entry in entries if entry.fields.get(CLUSTER_FIELD) == cluster]
-        return [each for each in spaces if _is_usable(each) and metadata(each)["namespace"].startswith(prefix)]
+        usable = [each for each in spaces if is_space_usable(each, allow_unreachable=True)]
+        return [each for each in usable if metadata(each)["namespace"].startswith(prefix)]
 
     def _encode_identities(self) -> tuple[bytes, bytes]:
         """All users and teams as JSON, encoded once for all agents, and the digest of it."""
         encoded = orjson.dumps(_build_identities(self._directory))
         return encoded, hashlib.sha256(encoded).digest()
-
-
-def _is_usable(space: Object) -> bool:
-    """Whether the namespace of a space exists and belongs to it. Before that, it may belong to another space.
-
-    SpaceReady is Unknown while this server cannot reach the cluster. The agent can, and keeps serving the space.
-    """
-    status = space.get("status")
-    is_unreachable = (find_condition(status, "SpaceReady") or {}).get("status") == UNKNOWN
-    is_synced = is_true(status, "SpaceSynced") or is_unreachable
-    has_name = bool(get_path(space, "spec.clusterRef.namespace"))
-    return has_name and is_synced and "deletionTimestamp" not in metadata(space)
 
 
 def _build_identities(directory: PrincipalDirectory) -> Object:

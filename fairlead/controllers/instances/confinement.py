@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import SERVICE_ACCOUNT_PREFIX
+from fairlead.domain.spaces import SPACE_SYNCED
 from fairlead.kinds.instances.templates import CONFINED, TRUST_ANNOTATION, TRUSTED, UNMARKED
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, find_condition
@@ -170,7 +171,7 @@ def applied_trust(instance: Object) -> str:
 
 def was_synced(instance: Object) -> bool:
     """Whether the namespace was in sync once. SpaceSynced is Unknown while the cluster is offline."""
-    synced = find_condition(instance.get("status"), "SpaceSynced") or {}
+    synced = find_condition(instance.get("status"), SPACE_SYNCED) or {}
     has_failed = synced.get("status") in (None, FALSE)
     return bool(get_path(instance, "status.templateApplied")) or not has_failed
 

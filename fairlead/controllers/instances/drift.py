@@ -25,6 +25,7 @@ from fairlead.controllers.instances.resync_rate import MAX_IMMEDIATE_REPAIRS, Re
 from fairlead.controllers.runtime.backoff import add_jitter
 from fairlead.controllers.runtime.remote_informers import RemoteInformers, object_states
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.domain.spaces import SPACE_SYNCED
 from fairlead.registry.conditions import TRUE, find_condition
 from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
@@ -32,7 +33,7 @@ from fairlead.storage.contract import Key
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import KubeApi, RemoteApiError, RequestSender
 
-SPACE_SYNCED, NAMESPACE_TERMINATING = "SpaceSynced", "NamespaceTerminating"
+NAMESPACE_TERMINATING = "NamespaceTerminating"
 WATCHED_RESYNC_SECONDS = 300.0
 """Resync interval of an instance whose objects are all watched."""
 PASS_TIMEOUT = 180.0

@@ -34,11 +34,12 @@ from fairlead.controllers.instances.remote_objects import (
     parse_objects,
 )
 from fairlead.controllers.instances.role_bindings import build_role_bindings
-from fairlead.controllers.instances.status import SPACE_FINALIZER, SPACE_READY, SPACE_SYNCED
+from fairlead.controllers.instances.status import SPACE_FINALIZER
 from fairlead.controllers.runtime.backoff import add_jitter
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.domain.spaces import SPACE_READY, SPACE_SYNCED
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, find_condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key

@@ -14,6 +14,7 @@ from fairlead.controllers.instances.prerequisites import BLOCKING_REASONS, NO_PR
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError
 from fairlead.core.objects import Object, get_path, has_finalizer, metadata
 from fairlead.domain.password_parameters import redact_instance
+from fairlead.domain.spaces import SPACE_READY, SPACE_SYNCED
 from fairlead.domain.template_resolution import (
     ResolutionError,
     TemplateDefinition,
@@ -35,7 +36,6 @@ from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
 
 TEMPLATE_RESOLVED, TEMPLATE_SYNCED, SCHEDULED, STALLED = "TemplateResolved", "TemplateSynced", "Scheduled", "Stalled"
-SPACE_SYNCED, SPACE_READY = "SpaceSynced", "SpaceReady"
 VC_DEPLOYED, VC_SYNCED = "VirtualClusterDeployed", "VirtualClusterSynced"
 VC_READY, VC_ONLINE = "VirtualClusterReady", "VirtualClusterOnline"
 SPACE_CONDITIONS = (SPACE_SYNCED, SPACE_READY)

@@ -32,7 +32,7 @@ from fairlead.controllers.instances.remote_names import (
 )
 from fairlead.controllers.instances.remote_namespace import RemoteNamespace, delete_namespace, get_or_none, is_owned_by
 from fairlead.controllers.instances.remote_objects import parse_objects
-from fairlead.controllers.instances.status import SPACE_READY, SPACE_SYNCED, VC_DEPLOYED, VIRTUAL_CLUSTER_FINALIZER
+from fairlead.controllers.instances.status import VC_DEPLOYED, VIRTUAL_CLUSTER_FINALIZER
 from fairlead.controllers.instances.vcluster_release import (
     SYNCED,
     VirtualClusterAccess,
@@ -44,6 +44,7 @@ from fairlead.controllers.runtime.backoff import add_jitter
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.errors import BadRequest, NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.domain.spaces import SPACE_READY, SPACE_SYNCED
 from fairlead.registry.conditions import FALSE, TRUE, condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
