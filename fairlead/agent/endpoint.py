@@ -166,7 +166,7 @@ class DirectEndpoint:
         try:
             _ = self._deps.config_cache.config
         except ApiError as error:
-            return Reply(503, f"[-]knowledge failed: {error.message}\n".encode(), TEXT_PLAIN)
+            return Reply(503, f"[-]config failed: {error.message}\n".encode(), TEXT_PLAIN)
         return _healthz()
 
 

@@ -27,7 +27,7 @@ from fairlead.app.http import MANAGEMENT_PATH
 from fairlead.client.tls import build_ssl_context
 from fairlead.core.clock import SystemClock
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates
-from fairlead.core.files import FileProblem, ensure_private_folder, read_file
+from fairlead.core.files import FileProblem, choose_path, ensure_private_folder, read_file
 from fairlead.core.folder_security import require_private
 from fairlead.core.validators import format_host
 from fairlead.kinds import KINDS
@@ -45,7 +45,8 @@ from fairlead.settings import StartError
 
 BODY_LIMIT = 3 * 1024 * 1024
 SHUTDOWN_GRACE_SECONDS = 10.0
-AUDIT_FILE_BYTES, AUDIT_BACKUPS, AUDIT_DAYS = 100 * 1024 * 1024, 10, 30
+CONFIG_CACHE_FILE, FORMER_CONFIG_CACHE_FILE = "agent-config.json", "knowledge.json"
+AUDIT_FILE_BYTES, AUDIT_BACKUPS, AUDIT_MAX_DAYS = 100 * 1024 * 1024, 10, 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,29 +82,42 @@ async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Sta
     clock = SystemClock()
     require_private(ensure_private_folder(settings.state_folder))
     certificates = _load_certificates(settings)
-    nearby, reports = LocalCluster(_access_source(settings)), ReportQueue(clock)
-    async with _connect_control_plane(settings) as home, _open_audit(settings, reports, clock) as audit:
-        cache_options = CacheOptions(
-            settings.cluster, settings.state_folder / "knowledge.json", settings.offline_hours * 3600
-        )
-        knowledge = ConfigCache(home, cache_options, clock)
-        knowledge.load()
-        await knowledge.refresh()
+    local_cluster, reports = LocalCluster(_access_source(settings)), ReportQueue(clock)
+    async with _connect_control_plane(settings) as control_plane, _open_audit(settings, reports, clock) as audit:
+        cache_file = config_cache_file(settings.state_folder)
+        cache_options = CacheOptions(settings.cluster, cache_file, settings.offline_hours * 3600)
+        config_cache = ConfigCache(control_plane, cache_options, clock)
+        config_cache.load()
+        await config_cache.refresh()
         endpoint = DirectEndpoint(
             EndpointDependencies(
-                knowledge, DirectTokenAuthenticator(clock), reports, nearby, parse_api_path, audit.require_auditable
+                config_cache,
+                DirectTokenAuthenticator(clock),
+                reports,
+                local_cluster,
+                parse_api_path,
+                audit.require_auditable,
             )
         )
         async with (
-            _run_background(knowledge.run, partial(reports.run, home), nearby.run) as work,
+            _run_background(config_cache.run, partial(reports.run, control_plane), local_cluster.run) as work,
             _serve(settings, build_pipeline((audit.audit, render_errors), endpoint), certificates) as port,
         ):
             ready(
                 StartedAgent(f"https://{format_host(_reachable_address(settings.listen))}:{port}", certificates.ca_file)
             )
             await _run_until_stopped(stop, work)
-        await nearby.close()
-        await reports.flush(home)
+        await local_cluster.close()
+        await reports.flush(control_plane)
+
+
+def config_cache_file(folder: Path) -> Path:
+    """The file in which the agent caches its configuration: under its former name if only that file exists."""
+    path = choose_path(folder, CONFIG_CACHE_FILE, FORMER_CONFIG_CACHE_FILE)
+    if path.name == CONFIG_CACHE_FILE:
+        # A copy under the former name would survive when the server rejects the agent and the cache is cleared.
+        (folder / FORMER_CONFIG_CACHE_FILE).unlink(missing_ok=True)
+    return path
 
 
 def _access_source(settings: AgentSettings) -> ClusterEndpointSource:
@@ -144,7 +158,7 @@ def _read_key(path: Path) -> str:
 
 @asynccontextmanager
 async def _open_audit(settings: AgentSettings, reports: ReportQueue, clock: SystemClock) -> AsyncIterator[AuditStages]:
-    backups = partial(LogRetention, max_files=AUDIT_BACKUPS, max_days=AUDIT_DAYS, compress=True)
+    backups = partial(LogRetention, max_files=AUDIT_BACKUPS, max_days=AUDIT_MAX_DAYS, compress=True)
     path = settings.audit_path or str(settings.state_folder / "audit.log")
     writer = AuditLogWriter(TeeSink(open_sink(path, backups, AUDIT_FILE_BYTES, clock), reports))
     audit = AuditStages(

@@ -51,8 +51,8 @@ def build_flow_control(settings: Settings, registry: Registry, identify: Identif
     control = FlowControl(min(settings.request_timeout / 4, MAX_WAIT_SECONDS))
     clients = ClientCache(control.levels, COMPONENT_PREFIXES)
     streams = StreamLimiter(settings.watches_max, settings.watches_per_user, _is_component)
-    judgement = FlowDependencies(CostEstimator(view.count, size, _read_accept), changes_store, renew, streams)
-    return FlowServices(FlowStage(control, clients, judgement), control, clients, streams, Pacer(control, clients))
+    dependencies = FlowDependencies(CostEstimator(view.count, size, _read_accept), changes_store, renew, streams)
+    return FlowServices(FlowStage(control, clients, dependencies), control, clients, streams, Pacer(control, clients))
 
 
 def _is_component(user: User) -> bool:

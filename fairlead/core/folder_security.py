@@ -29,6 +29,7 @@ SECRET_FILE_PATTERNS = (
     "*.db",
     "*.db-*",
     "audit*.log*",
+    "agent-config.json",
     "knowledge.json",
 )
 """File name patterns of secrets, which other users must not be able to read either."""

@@ -80,12 +80,15 @@ def freeform_problem(value: Any) -> Problem | None:
         text = orjson.dumps(value)
     except orjson.JSONEncodeError:  # nested deeper than orjson can encode
         return _nesting_problem()
-    if len(text) > limits.FREE_BYTES:
-        return Problem.too_long("", limits.FREE_BYTES)
-    if len(text) > 2 * limits.FREE_VALUES and (found := count_values(text, limits.FREE_VALUES)) > limits.FREE_VALUES:
-        return Problem.too_many("", found, limits.FREE_VALUES, "values")
-    return _nesting_problem() if nesting_depth(text, limits.FREE_DEPTH) > limits.FREE_DEPTH else None
+    if len(text) > limits.FREE_FORM_BYTES:
+        return Problem.too_long("", limits.FREE_FORM_BYTES)
+    if (
+        len(text) > 2 * limits.FREE_FORM_VALUES
+        and (found := count_values(text, limits.FREE_FORM_VALUES)) > limits.FREE_FORM_VALUES
+    ):
+        return Problem.too_many("", found, limits.FREE_FORM_VALUES, "values")
+    return _nesting_problem() if nesting_depth(text, limits.FREE_FORM_DEPTH) > limits.FREE_FORM_DEPTH else None
 
 
 def _nesting_problem() -> Problem:
-    return Problem("", "FieldValueTooLong", f"Too long: may not be nested deeper than {limits.FREE_DEPTH} levels")
+    return Problem("", "FieldValueTooLong", f"Too long: may not be nested deeper than {limits.FREE_FORM_DEPTH} levels")

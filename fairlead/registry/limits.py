@@ -29,10 +29,10 @@ CREDENTIAL = 16 * KIB
 """Passwords and tokens. The key file of a cloud account is a password of 3 KiB."""
 ENVIRONMENT = 128 * KIB
 """The value of an environment variable; Linux accepts no longer one."""
-PICTURE = 512 * KIB
+ICON = 512 * KIB
 """An icon as a data URL."""
 README = 512 * KIB
-SETTINGS = 64 * KIB
+CONFIG_TEXT = 64 * KIB
 """The text of the Config."""
 CERTIFICATES = 1 * MIB
 DOCUMENT = 1_536 * KIB
@@ -45,7 +45,7 @@ DATA = 4 * MIB
 
 ITEMS = 1_000
 """The default for a list."""
-NAMES_IN_A_RULE = 2_000
+SCOPE_RULE_NAMES = 2_000
 """Names in a rule of a scope."""
 SCOPE_ENTRIES = 1_000
 ROLE_RULES = 5_000
@@ -57,11 +57,11 @@ MEMBERS = 10_000
 GROUPS = 5_000
 """Groups of a user. Kerberos allows 1,015; directories have no limit."""
 ACCESS_ENTRIES = 1_000
-ALLOWED = 5_000
+ALLOWED_OBJECTS = 5_000
 """Clusters, runners and templates that a project may use."""
 CONDITIONS = 100
 PARAMETERS = 500
-DEFINITIONS = 2_000
+TEMPLATE_PARAMETERS = 2_000
 """Parameters of all versions of a template together."""
 PATTERNS = 16
 """Distinct regular expressions in all versions of a template together. Compiling one takes up to 3 milliseconds."""
@@ -74,12 +74,12 @@ DEPLOYMENTS = 500
 """Charts and apps of a template."""
 AUDIENCES = 100
 FINALIZERS = 1_000
-OWNERS = 1_000
-MANAGERS = 10_000
+OWNER_REFERENCES = 1_000
+MANAGED_FIELDS = 10_000
 """Entries of managedFields. More than 1,000 are ignored, as Kubernetes ignores invalid entries."""
 REPORTED_TOKENS = 20_000
 """Tokens whose last use an agent reports in one request. The agent keeps half as many."""
-ANSWERED = 1_000_000
+SERVER_WRITTEN_ITEMS = 1_000_000
 """Lists that only occur in responses or that only the server writes: they can be as long as there are objects."""
 
 # Maps: entries and keys
@@ -106,9 +106,9 @@ ANNOTATION = 1 * MIB
 
 # Free-form values: fields whose schema accepts any content
 
-FREE_BYTES = 512 * KIB
-FREE_VALUES = 20_000
-FREE_DEPTH = 128
+FREE_FORM_BYTES = 512 * KIB
+FREE_FORM_VALUES = 20_000
+FREE_FORM_DEPTH = 128
 
 # Whole requests
 

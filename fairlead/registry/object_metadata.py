@@ -78,7 +78,7 @@ METADATA = openapi.obj(
             blockOwnerDeletion=openapi.boolean("Whether foreground deletion of the owner waits for this object."),
         ),
         "Objects that this one depends on; it is garbage collected when all of them are gone.",
-        max_items=limits.OWNERS,
+        max_items=limits.OWNER_REFERENCES,
     ),
     managedFields=openapi.array(
         openapi.obj(
@@ -92,7 +92,7 @@ METADATA = openapi.obj(
             subresource=_string("Subresource used, empty for the main resource."),
         ),
         "Which workflow manages which fields.",
-        max_items=limits.MANAGERS,
+        max_items=limits.MANAGED_FIELDS,
     ),
 )
 

@@ -8,13 +8,14 @@ import pytest
 
 from fairlead.agent.config_cache import AgentConfig, CacheOptions, ConfigCache, InvalidAgentConfig, SpaceState
 from fairlead.agent.control_plane import AgentRejected, ControlPlaneError
+from fairlead.app.agent import config_cache_file
 from fairlead.core.errors import Unavailable
 from tests.harness.agent import FakeHome, configuration
 from tests.harness.clock import HandClock
 
 
 def made(folder: Path, home: FakeHome, clock: HandClock | None = None) -> ConfigCache:
-    return ConfigCache(home, CacheOptions("berlin", folder / "knowledge.json", 3600), clock or HandClock())
+    return ConfigCache(home, CacheOptions("berlin", folder / "agent-config.json", 3600), clock or HandClock())
 
 
 async def test_nothing_is_known_at_first(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ async def test_another_run_takes_it_up_while_the_server_is_down(tmp_path: Path) 
     later.load()
     await later.refresh()
     assert later.config.users["uid-of-ada"].generation == 3
-    assert (tmp_path / "knowledge.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "agent-config.json").stat().st_mode & 0o777 == 0o600
 
 
 async def test_knowledge_is_not_trusted_for_ever(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ async def test_what_makes_no_sense_changes_nothing(tmp_path: Path) -> None:
     home.config = configuration(cluster="oslo")
     await knowledge.refresh()
     assert knowledge.config is before
-    (tmp_path / "knowledge.json").write_bytes(b'{"etag": 1')
+    (tmp_path / "agent-config.json").write_bytes(b'{"etag": 1')
     later = made(tmp_path, home)
     later.load()
     with pytest.raises(Unavailable):
@@ -129,3 +130,13 @@ async def test_names_at_the_cluster_are_kept_while_the_server_is_down(tmp_path: 
     again.load()
     await again.refresh()
     assert again.config.cluster_names.admin_group == "corp:service:admins"
+
+
+def test_the_cache_of_an_earlier_version_is_used_in_place_until_there_is_a_current_one(tmp_path: Path) -> None:
+    former, current = tmp_path / "knowledge.json", tmp_path / "agent-config.json"
+    assert config_cache_file(tmp_path) == current
+    former.touch()
+    assert config_cache_file(tmp_path) == former and former.exists()
+    current.touch()
+    assert config_cache_file(tmp_path) == current
+    assert not former.exists(), "it would be read again after the current one was cleared"

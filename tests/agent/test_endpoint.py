@@ -322,7 +322,8 @@ async def test_how_the_endpoint_is_can_be_asked_by_anybody(tmp_path: Path, far_s
         for path in ("/healthz", "/livez", "/readyz", "/version"):
             assert (await here.ask(path, None)).status == 200
         here.clock.tick(3601)
-        assert (await here.ask("/readyz", None)).status == 503
+        answer = await here.ask("/readyz", None)
+        assert answer.status == 503 and answer.body.startswith(b"[-]config failed: ")
         assert (await here.ask("/healthz", None)).status == 200
         assert (await here.ask(PODS)).status == 503
 

@@ -108,7 +108,18 @@ def test_a_folder_below_one_of_somebody_else_is_refused(folder: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "name", ["encryption.keys", "seal.keys", "pepper.key", "admin.kubeconfig", "fairlead.db", "audit.log", "tls/ca.key"]
+    "name",
+    [
+        "encryption.keys",
+        "seal.keys",
+        "agent-config.json",
+        "knowledge.json",
+        "pepper.key",
+        "admin.kubeconfig",
+        "fairlead.db",
+        "audit.log",
+        "tls/ca.key",
+    ],
 )
 def test_files_with_secrets_in_them_are_for_nobody_else_to_read(folder: Path, name: str) -> None:
     path = folder / name

@@ -88,7 +88,7 @@ class Agent:
     def __init__(self, folder: Path, far: FarSide, home: FakeHome | None = None) -> None:
         self.clock = HandClock()
         self.home = home or FakeHome()
-        self.knowledge = ConfigCache(self.home, CacheOptions(CLUSTER, folder / "knowledge.json", 3600), self.clock)
+        self.knowledge = ConfigCache(self.home, CacheOptions(CLUSTER, folder / "agent-config.json", 3600), self.clock)
         self.reports = ReportQueue(self.clock)
         self.upstream = Upstream(parse_kubeconfig(far.kubeconfig()), resolve_host, LIMITS)
         surroundings = EndpointDependencies(

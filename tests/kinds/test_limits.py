@@ -62,7 +62,7 @@ def excess(schema: Schema) -> Any:
             return [filler(schema["items"])] * (schema["maxItems"] + 1)
         case "object" if "maxProperties" in schema:
             return dict.fromkeys(map(str, range(schema["maxProperties"] + 1)), filler(schema["additionalProperties"]))
-    return {"a": "x" * limits.FREE_BYTES} if schema.get(OPEN) else None
+    return {"a": "x" * limits.FREE_FORM_BYTES} if schema.get(OPEN) else None
 
 
 def holding(schema: Schema, path: tuple[Step, ...], value: Any) -> Any:
@@ -147,9 +147,9 @@ def test_half_a_million_wrong_items_leave_no_trace_in_memory() -> None:
 
 
 FREE = {
-    "bytes": {"a": "x" * limits.FREE_BYTES},
-    "values in a list": {"a": [0] * (limits.FREE_VALUES + 1)},
-    "values in maps": {"a": {str(number): {} for number in range(limits.FREE_VALUES + 1)}},
+    "bytes": {"a": "x" * limits.FREE_FORM_BYTES},
+    "values in a list": {"a": [0] * (limits.FREE_FORM_VALUES + 1)},
+    "values in maps": {"a": {str(number): {} for number in range(limits.FREE_FORM_VALUES + 1)}},
 }
 
 
@@ -160,7 +160,7 @@ def nest(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize("value", [*FREE.values(), nest(limits.FREE_DEPTH // 2 + 1)], ids=[*FREE, "levels"])
+@pytest.mark.parametrize("value", [*FREE.values(), nest(limits.FREE_FORM_DEPTH // 2 + 1)], ids=[*FREE, "levels"])
 @pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
 def test_a_free_form_place_is_bounded_in_bytes_values_and_levels(value: Any, beside: Object) -> None:
     validator = Validator(ALL["management.service.sh/App"].schema())
@@ -173,7 +173,11 @@ def test_a_free_form_place_is_bounded_in_bytes_values_and_levels(value: Any, bes
 @pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
 def test_what_is_large_and_within_the_bounds_passes(beside: Object) -> None:
     validator = Validator(ALL["management.service.sh/App"].schema())
-    fine: list[Any] = [nest(limits.FREE_DEPTH // 2 - 1), {"a": [0] * 19_000}, {"a": "x" * 400_000, "[": ",{[" * 9_000}]
+    fine: list[Any] = [
+        nest(limits.FREE_FORM_DEPTH // 2 - 1),
+        {"a": [0] * 19_000},
+        {"a": "x" * 400_000, "[": ",{[" * 9_000},
+    ]
     for value in fine:
         assert validator.validate({"status": value, **beside}).problems == []
 

@@ -134,6 +134,6 @@ def assert_only_its_own(server: Server, key: str) -> None:
 
 
 def assert_no_secret(folder: Path, *secrets: str) -> None:
-    for file in (folder / "agent.log", folder / "state" / "audit.log", folder / "state" / "knowledge.json"):
+    for file in (folder / "agent.log", folder / "state" / "audit.log", folder / "state" / "agent-config.json"):
         text = file.read_text()
         assert text and not any(each in text for each in (*secrets, "clusters-own"))

@@ -74,7 +74,7 @@ async def test_its_status_can_be_written_and_it_can_be_deleted(world: World) -> 
 
 
 async def test_a_value_beyond_a_bound_cannot_become_another_one(world: World) -> None:
-    await stored(world, spec={"free": {"a": "x" * limits.FREE_BYTES}})
+    await stored(world, spec={"free": {"a": "x" * limits.FREE_FORM_BYTES}})
     with pytest.raises(Invalid) as caught:
         await world.patch("Gadget", "old", lambda obj: obj["spec"]["free"].update(b=1))
     assert reasons(caught) == [("spec.free", "FieldValueTooLong")]
@@ -109,8 +109,8 @@ METADATA: list[tuple[str, Any, str]] = [
     ("labels", {f"l{number}": "" for number in range(limits.LABELS + 1)}, "FieldValueTooMany"),
     ("annotations", {f"l{number}": "" for number in range(limits.ANNOTATIONS + 1)}, "FieldValueTooMany"),
     ("finalizers", [f"a/f{number}" for number in range(limits.FINALIZERS + 1)], "FieldValueTooMany"),
-    ("ownerReferences", [{}] * (limits.OWNERS + 1), "FieldValueTooMany"),
-    ("managedFields", [{}] * (limits.MANAGERS + 1), "FieldValueTooMany"),
+    ("ownerReferences", [{}] * (limits.OWNER_REFERENCES + 1), "FieldValueTooMany"),
+    ("managedFields", [{}] * (limits.MANAGED_FIELDS + 1), "FieldValueTooMany"),
     ("generateName", "x" * (limits.METADATA_TEXT + 1), "FieldValueTooLong"),
 ]
 
@@ -257,7 +257,7 @@ def template(versions: int, parameters: int) -> Object:
 
 async def test_the_versions_of_a_template_share_a_number_of_parameters(world: World) -> None:
     """Each may have two regular expressions, which have to be compiled."""
-    each = limits.DEFINITIONS // 4
+    each = limits.TEMPLATE_PARAMETERS // 4
     await world.create("SpaceTemplate", "fine", spec=template(4, each))
     with pytest.raises(Invalid) as caught:
         await world.create("SpaceTemplate", "too-many", spec={**template(4, each), "parameters": [{"variable": "a"}]})

@@ -27,7 +27,7 @@ MAX_REQUEUE_SECONDS = 60.0
 
 
 class AccessKeyController:
-    name, workers = "keys", 1
+    name, workers = "access-keys", 1
     keys_for = staticmethod(same_key)
 
     def __init__(

@@ -18,7 +18,7 @@ from fairlead.storage.view.view import Entry
 
 
 class TeamMembershipController:
-    name, workers = "memberships", 1
+    name, workers = "team-membership", 1
 
     def __init__(self, registry: Registry, api_group: str) -> None:
         self.watches = ((api_group, USERS), (api_group, TEAMS))

@@ -15,7 +15,7 @@ _TIMESTAMP_PATHS = ("series.lastObservedTime", "lastTimestamp", "eventTime", "me
 
 
 class EventTtlController:
-    name, workers = "expiry", 1
+    name, workers = "event-ttl", 1
     watches = (("", "events"),)
     keys_for = staticmethod(same_key)
 

@@ -55,7 +55,7 @@ class OwnerState(Enum):
 
 
 class GarbageCollector:
-    name, workers = "garbage", 16
+    name, workers = "garbage-collector", 16
 
     def __init__(self, registry: Registry) -> None:
         deletable = dict.fromkeys(kind.stored_resource for kind in registry.catalog.kinds if "delete" in kind.verbs)

@@ -23,7 +23,7 @@ _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": 
 
 
 class RoleAggregationController:
-    name, workers = "aggregation", 1
+    name, workers = "clusterrole-aggregation", 1
     watches = ((GROUP, CLUSTER_ROLES),)
 
     def __init__(self, registry: Registry) -> None:

@@ -51,7 +51,7 @@ WORKSPACES = "devpodworkspaceinstances"
 
 
 class InstanceTemplateController:
-    name, workers = "instances", 4
+    name, workers = "instance-templates", 4
 
     def __init__(self, registry: Registry, config: InstanceConfig) -> None:
         templates = [plural for plural, _ in TEMPLATE_KINDS.values()]

@@ -42,7 +42,9 @@ _RULE = obj(
                 "overlap. Empty means everything in the group.",
             ),
             resourceNames=array(
-                string(), "Names of the objects that match. Empty means every object.", max_items=limits.NAMES_IN_A_RULE
+                string(),
+                "Names of the objects that match. Empty means every object.",
+                max_items=limits.SCOPE_RULE_NAMES,
             ),
         ),
         "Resources that match, by API group. Empty means all resources of all groups.",
@@ -51,12 +53,12 @@ _RULE = obj(
     resourceNames=array(
         string(),
         "Names of the objects that match; requires `resources`. Empty means every object.",
-        max_items=limits.NAMES_IN_A_RULE,
+        max_items=limits.SCOPE_RULE_NAMES,
     ),
     namespaces=array(
         string(),
         "Namespaces that match. An empty string matches cluster-scoped objects. An empty list means all namespaces.",
-        max_items=limits.NAMES_IN_A_RULE,
+        max_items=limits.SCOPE_RULE_NAMES,
     ),
     nonResourceURLs=array(
         string(),

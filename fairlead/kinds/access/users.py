@@ -23,7 +23,7 @@ from fairlead.registry.schema import array, boolean, integer, obj, open_object, 
 
 _ICON = string(
     "URL of an image, or the image itself as a data URL. The console shows https URLs only.",
-    max_length=limits.PICTURE,
+    max_length=limits.ICON,
 )
 
 USER_SPEC = owned_spec(
@@ -52,7 +52,9 @@ USER_SPEC = owned_spec(
 
 USER_STATUS = obj(
     "Observed state of the user. Written by the server.",
-    teams=array(string(), "Teams of the user, by name or through an identity provider.", max_items=limits.ANSWERED),
+    teams=array(
+        string(), "Teams of the user, by name or through an identity provider.", max_items=limits.SERVER_WRITTEN_ITEMS
+    ),
 )
 
 PROFILE = Kind(
@@ -128,7 +130,7 @@ TEAM_SPEC = owned_spec(
 
 TEAM_STATUS = obj(
     "Observed state of the team. Written by the server.",
-    members=array(string(), "Users who are members.", max_items=limits.ANSWERED),
+    members=array(string(), "Users who are members.", max_items=limits.SERVER_WRITTEN_ITEMS),
 )
 
 

@@ -18,7 +18,7 @@ def _user_info(description: str) -> Schema:
         description,
         username=string("The name that uniquely identifies this user among all active users."),
         uid=string("A value that identifies this user across time, if a user of the same name is created again."),
-        groups=array(string(), "The groups that this user is in.", max_items=limits.ANSWERED),
+        groups=array(string(), "The groups that this user is in.", max_items=limits.SERVER_WRITTEN_ITEMS),
         extra=mapping(array(string(max_length=limits.MESSAGE)), "Additional information from the authenticator."),
     )
 
@@ -26,7 +26,7 @@ def _user_info(description: str) -> Schema:
 _PRINCIPAL_FIELDS = {
     "name": string("Name of the object."),
     "displayName": string("Human-readable name."),
-    "icon": string("URL of an image, or the image itself as a data URL.", max_length=limits.PICTURE),
+    "icon": string("URL of an image, or the image itself as a data URL.", max_length=limits.ICON),
     "username": string("Name for signing in."),
     "email": string("Email address."),
     "subject": string("The user name that authorization uses."),
@@ -47,7 +47,9 @@ SELF = Kind(
                 "The user, unless the identity is a team.",
                 required=(),
                 **_PRINCIPAL_FIELDS,
-                teams=array(obj(required=(), **_PRINCIPAL_FIELDS), "Teams of the user.", max_items=limits.ANSWERED),
+                teams=array(
+                    obj(required=(), **_PRINCIPAL_FIELDS), "Teams of the user.", max_items=limits.SERVER_WRITTEN_ITEMS
+                ),
             ),
             team=obj("The team, if the key belongs to a team.", required=(), **_PRINCIPAL_FIELDS),
             accessKey=string("Name of the access key in use. Never the key itself."),
@@ -55,7 +57,7 @@ SELF = Kind(
             accessKeyScope=with_description(SCOPE, "Scope of that key; absent if it has all permissions of its owner."),
             subject=string("The user name that authorization uses."),
             uid=string("UID of the user."),
-            groups=array(string(), "The groups that authorization uses.", max_items=limits.ANSWERED),
+            groups=array(string(), "The groups that authorization uses.", max_items=limits.SERVER_WRITTEN_ITEMS),
             instanceID=string("ID of this installation."),
             projectNamespacePrefix=string("Prefix of the names of project namespaces."),
         ),

@@ -46,12 +46,12 @@ SPEC = obj(
     "Content of the app, and access to it.",
     displayName=DISPLAY_NAME,
     description=DESCRIPTION,
-    icon=string("URL of an icon: https or data:image. The console shows https URLs only.", max_length=limits.PICTURE),
+    icon=string("URL of an icon: https or data:image. The console shows https URLs only.", max_length=limits.ICON),
     owner=OWNER,
     access=ACCESS,
     recommendedApp=array(string(), "Where the app is recommended: `cluster`, `space`, `virtualcluster`."),
     clusters=array(
-        string(), "Connected clusters that the app is for. Empty means all of them.", max_items=limits.ALLOWED
+        string(), "Connected clusters that the app is for. Empty means all of them.", max_items=limits.ALLOWED_OBJECTS
     ),
     defaultNamespace=string("Default namespace for deployments of the app."),
     readme=string("Description of the app in Markdown. HTML in it is not rendered.", max_length=limits.README),

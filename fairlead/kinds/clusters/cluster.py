@@ -44,7 +44,9 @@ CLUSTER_ACCESS_KEY = component_key_kind(
 _USER = obj(
     uid=string("UID of the user. The user name is not included; the token contains it."),
     generation=integer("Direct tokens of an earlier generation are rejected."),
-    groups=array(string(), "Current groups of the user, without those of every user.", max_items=limits.ANSWERED),
+    groups=array(
+        string(), "Current groups of the user, without those of every user.", max_items=limits.SERVER_WRITTEN_ITEMS
+    ),
 )
 
 CLUSTER_AGENT_CONFIG = read_only_kind(
@@ -67,17 +69,21 @@ CLUSTER_AGENT_CONFIG = read_only_kind(
                 uid=string("UID of the space."),
                 namespace=string("Namespace of the space in the cluster."),
                 allowed=array(
-                    string(), "UIDs of the users and teams that may use the space.", max_items=limits.ANSWERED
+                    string(),
+                    "UIDs of the users and teams that may use the space.",
+                    max_items=limits.SERVER_WRITTEN_ITEMS,
                 ),
             ),
             "The spaces in this cluster.",
-            max_items=limits.ANSWERED,
+            max_items=limits.SERVER_WRITTEN_ITEMS,
         ),
-        "allowed": array(string(), "UIDs of the users and teams that may use this cluster.", max_items=limits.ANSWERED),
+        "allowed": array(
+            string(), "UIDs of the users and teams that may use this cluster.", max_items=limits.SERVER_WRITTEN_ITEMS
+        ),
         "identities": obj(
             "Principals whose tokens are accepted. Disabled and deleted ones are not included.",
-            users=array(_USER, "Users.", max_items=limits.ANSWERED),
-            teams=array(obj(uid=string("UID of the team.")), "Teams.", max_items=limits.ANSWERED),
+            users=array(_USER, "Users.", max_items=limits.SERVER_WRITTEN_ITEMS),
+            teams=array(obj(uid=string("UID of the team.")), "Teams.", max_items=limits.SERVER_WRITTEN_ITEMS),
         ),
     },
 )

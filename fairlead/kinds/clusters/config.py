@@ -143,7 +143,7 @@ CONFIG = Kind(
             "The settings.",
             raw=string(
                 "The settings as YAML text. Omitted settings keep their startup values.",
-                max_length=limits.SETTINGS,
+                max_length=limits.CONFIG_TEXT,
             ),
         ),
         "status": obj(

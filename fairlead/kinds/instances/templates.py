@@ -245,7 +245,7 @@ def _total_limit_problems(spec: Object, before: Object) -> Iterator[Problem]:
     An object that was stored with more, before the limits existed, must not grow.
     """
     counts: tuple[tuple[Callable[[Object], int], int, str], ...] = (
-        (lambda each: len(_all_parameters(each)), limits.DEFINITIONS, "parameters in all versions together"),
+        (lambda each: len(_all_parameters(each)), limits.TEMPLATE_PARAMETERS, "parameters in all versions together"),
         (lambda each: len(_patterns(each)), limits.PATTERNS, "different regular expressions in all versions together"),
         (
             lambda each: sum(map(len, _patterns(each))),

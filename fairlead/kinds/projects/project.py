@@ -31,7 +31,7 @@ PRINCIPAL_INFO = obj(
     required=(),
     name=string("Name of the object."),
     displayName=string("Human-readable name."),
-    icon=string("URL of an image, or the image itself as a data URL.", max_length=limits.PICTURE),
+    icon=string("URL of an image, or the image itself as a data URL.", max_length=limits.ICON),
     username=string("Name for signing in."),
     email=string("Email address."),
     subject=string("The user name that authorization uses."),
@@ -44,15 +44,19 @@ def _subresource_kind(name: str, description: str, **fields: Schema) -> Kind:
 
 
 _RUNNERS = array(
-    open_object(), "Runners that the project's workspaces may run on, as Runner objects.", max_items=limits.ANSWERED
+    open_object(),
+    "Runners that the project's workspaces may run on, as Runner objects.",
+    max_items=limits.SERVER_WRITTEN_ITEMS,
 )
-_TEMPLATES = array(open_object(), max_items=limits.ANSWERED)
+_TEMPLATES = array(open_object(), max_items=limits.SERVER_WRITTEN_ITEMS)
 
 PROJECT_MEMBERS = _subresource_kind(
     "ProjectMembers",
     "The members of a project: spec.members and the owner, including the members of teams.",
-    users=array(obj(info=PRINCIPAL_INFO), "The users, direct members and those of teams.", max_items=limits.ANSWERED),
-    teams=array(obj(info=PRINCIPAL_INFO), "The teams.", max_items=limits.ANSWERED),
+    users=array(
+        obj(info=PRINCIPAL_INFO), "The users, direct members and those of teams.", max_items=limits.SERVER_WRITTEN_ITEMS
+    ),
+    teams=array(obj(info=PRINCIPAL_INFO), "The teams.", max_items=limits.SERVER_WRITTEN_ITEMS),
 )
 
 PROJECT_CLUSTERS = _subresource_kind(
@@ -61,7 +65,7 @@ PROJECT_CLUSTERS = _subresource_kind(
     clusters=array(
         open_object(),
         "Connected clusters that the project's instances may run in, as Cluster objects.",
-        max_items=limits.ANSWERED,
+        max_items=limits.SERVER_WRITTEN_ITEMS,
     ),
     runners=_RUNNERS,
 )
@@ -103,9 +107,11 @@ SPEC = owned_spec(
         max_items=limits.MEMBERS,
     ),
     allowedClusters=array(
-        _NAME_REF, "Connected clusters that the project's instances may run in.", max_items=limits.ALLOWED
+        _NAME_REF, "Connected clusters that the project's instances may run in.", max_items=limits.ALLOWED_OBJECTS
     ),
-    allowedRunners=array(_NAME_REF, "Runners that the project's workspaces may run on.", max_items=limits.ALLOWED),
+    allowedRunners=array(
+        _NAME_REF, "Runners that the project's workspaces may run on.", max_items=limits.ALLOWED_OBJECTS
+    ),
     allowedTemplates=array(
         obj(
             required=("name",),
@@ -115,7 +121,7 @@ SPEC = owned_spec(
             isDefault=boolean("Default template. At most one of each kind can be the default. Defaults to false."),
         ),
         "Templates and presets that the project's instances may be created from.",
-        max_items=limits.ALLOWED,
+        max_items=limits.ALLOWED_OBJECTS,
     ),
     requireTemplate=obj(
         "Whether instances must be created from a template.",
@@ -140,7 +146,7 @@ SPEC = owned_spec(
     workspace=open_object("Settings for the workspaces of the project."),
 )
 
-_USAGE = mapping(with_description(STRING_MAP, "Usage by resource."), max_properties=limits.ANSWERED)
+_USAGE = mapping(with_description(STRING_MAP, "Usage by resource."), max_properties=limits.SERVER_WRITTEN_ITEMS)
 
 STATUS = obj(
     "Observed state of the project. Written by the server.",

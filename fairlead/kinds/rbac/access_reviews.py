@@ -96,15 +96,17 @@ _RULES = obj(
             **_RULE,
             apiGroups=array(string(), "API groups of the resources. `*` means all groups."),
             resources=array(string(), "Resources that the rule applies to. `*` means all resources."),
-            resourceNames=array(string(), "Names of the objects; empty for all objects.", max_items=limits.ANSWERED),
+            resourceNames=array(
+                string(), "Names of the objects; empty for all objects.", max_items=limits.SERVER_WRITTEN_ITEMS
+            ),
         ),
         "Allowed actions on resources. The order is not significant.",
-        max_items=limits.ANSWERED,
+        max_items=limits.SERVER_WRITTEN_ITEMS,
     ),
     nonResourceRules=array(
         obj(required=(), **_RULE, nonResourceURLs=array(string(), "Paths; a `*` at the end matches everything below.")),
         "Allowed actions on non-resource paths.",
-        max_items=limits.ANSWERED,
+        max_items=limits.SERVER_WRITTEN_ITEMS,
     ),
     incomplete=boolean("The rules are incomplete or may not all apply: use SelfSubjectAccessReview for each action."),
     evaluationError=string("Why the rules are incomplete.", max_length=limits.MESSAGE),

@@ -80,7 +80,7 @@ def _object_meta() -> Schema:
         ("uid",),
         ref(OWNER_REFERENCE),
         "Objects that this one depends on. It is garbage collected when all of them are gone.",
-        max_items=limits.OWNERS,
+        max_items=limits.OWNER_REFERENCES,
     )
     finalizers = schemas.array_set(
         text(),
@@ -108,7 +108,7 @@ def _object_meta() -> Schema:
         managedFields=schemas.array(
             ref(MANAGED_FIELDS_ENTRY),
             "Which manager set which fields. Maintained by the server.",
-            max_items=limits.MANAGERS,
+            max_items=limits.MANAGED_FIELDS,
         ),
         name=text("Unique among the objects of this kind in the same namespace. Cannot change."),
         namespace=text("The namespace of the object; empty for cluster-scoped kinds. Cannot change."),
