@@ -3,8 +3,8 @@
 `server/auth/login.py` and `subresources/profile.py` wrap every password check in an `attempt`. It counts as a failure
 from its start, so that concurrent guesses all count, and a success reverts that.
 
-Counting by user alone would let strangers lock a user out; not counting by user would allow distributed guessing. So
-strangers can delay a user's login by one minute at most, and not at all from networks where the user has signed in
+Counting by user alone would let an attacker lock a user out; not counting by user would allow distributed guessing. So
+an attacker can delay a user's login by one minute at most, and not at all from networks where the user has signed in
 before: those have counters of their own. Access keys are not throttled.
 
 The counters are in memory, in an LRU cache of limited size, and start empty with the process.

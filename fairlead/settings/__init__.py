@@ -24,6 +24,7 @@ from fairlead.settings.values import PARSERS, SettingInfo, absolute_path
 __all__ = [
     "ALIASES",
     "CONFIG",
+    "OTHER_VARIABLE_ALIASES",
     "SETTINGS",
     "Setting",
     "Settings",

@@ -20,17 +20,21 @@ DOCUMENTS.remove(ROOT / "docs" / "upgrading.md")  # it lists names that are gone
 IDENTIFIER_WORDS = frozenset(
     {
         *("asked", "asker", "ears", "entrance", "errand", "everybody", "far", "glimpse", "heard", "keeper", "kept"),
-        *("lasting", "minting", "nobody", "oneself", "rehearse", "rouse", "sealed", "sealing", "sieve", "somebody"),
-        *("sought", "standing", "stir", "theirs", "told", "trouble", "undone", "whoever", "wish"),
+        *("judgement", "knowledge", "lasting", "minting", "nearby", "nobody", "oneself", "people", "rehearse"),
+        *("resealing", "rouse", "seal", "sealed", "sealing", "sieve", "somebody", "sought", "standing", "stir"),
+        *("stranger", "strangers", "theirs", "told", "trouble", "undone", "whoever", "wish"),
     }
 )
 """Words that no identifier contains: in the tables of the documentation they have other names."""
 
 TEXT_WORDS = re.compile(
-    r"\b(?:whoever|whomever|somebody|nobody|everybody|oneself|rehearses?|rehearsal|asker|in vain|mend(?:s|ed)?)\b",
+    r"\b(?:whoever|whomever|somebody|nobody|everybody|oneself|rehearses?|rehearsal|asker|in vain|mend(?:s|ed)?"
+    r"|(?:re)?seal(?:s|ed|ing)?|entrances?|strangers?|judgements?|knowledge)\b",
     re.IGNORECASE,
 )
 """Words that no message, docstring, comment or document contains."""
+ALIAS = re.compile(r'"(?:seal|sealed|seal_keys|seal-key|seal\.keys|seal\.done|knowledge\.json)"')
+"""Names of earlier versions that still work, or that are stored: a text may be one of them."""
 
 
 def split_words(identifier: str) -> list[str]:
@@ -54,7 +58,7 @@ def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def texts(source: str) -> Iterator[tuple[int, str]]:
     """Every string and comment, with its line."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type in (tokenize.STRING, tokenize.COMMENT):
+        if token.type in (tokenize.STRING, tokenize.COMMENT) and not ALIAS.fullmatch(token.string):
             yield token.start[0], token.string
 
 
@@ -97,6 +101,8 @@ def test_no_document_uses_an_invented_word() -> None:
         "self.sieve = 1",
         "KEPT = 1",
         "_LONGEST_TOLD: int = 3",
+        "seal_keys = 1",
+        "strangers = 1",
     ],
 )
 def test_an_invented_word_in_an_identifier_is_found(source: str) -> None:
@@ -107,11 +113,13 @@ def test_an_invented_word_in_the_name_of_a_module_is_found() -> None:
     assert identifier_breaches("fairlead/controllers/far_names.py", "") != []
 
 
-@pytest.mark.parametrize("source", ['x = "mend it"', '"""Whoever asks."""', "# nobody knows", 'f"{1} asked in vain"'])
+@pytest.mark.parametrize(
+    "source", ['x = "mend it"', '"""Whoever asks."""', "# nobody knows", 'f"{1} asked in vain"', '"a sealed value"']
+)
 def test_an_invented_word_in_a_text_is_found(source: str) -> None:
     assert len(text_breaches("fairlead/x.py", texts(source))) == 1
 
 
-@pytest.mark.parametrize("source", ["safari = 1", "def recommend() -> None: ...", 'x = "amended"'])
+@pytest.mark.parametrize("source", ["safari = 1", "def recommend() -> None: ...", 'x = "amended"', 'x = "seal.keys"'])
 def test_words_that_only_look_similar_pass(source: str) -> None:
     assert identifier_breaches("fairlead/x.py", source) == text_breaches("fairlead/x.py", texts(source)) == []

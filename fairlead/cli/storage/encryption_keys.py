@@ -67,7 +67,7 @@ def status(
     with _report_errors():
         found = _read_status(data)
     if as_json:
-        # `sealed` is the former name of `reencrypted`.
+        # The last key is the former name of `reencrypted`.
         print(json.dumps({**asdict(found), "sealed": found.reencrypted}))
         return
     typer.echo(f"{found.source}, mode {found.mode}" if found.mode else found.source)

@@ -219,12 +219,12 @@ def build_paths(resource: ResourceInfo, name_of: SchemaName, types: PatchTypes) 
     """path -> path item, for a kind and its subresources."""
     kind, root = resource.kind, group_version_path(resource.kind.group, resource.kind.version)
     before = "Namespaced" if kind.namespaced else ""
-    home = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
-    specs = {home: _PathSpec(kind, kind.verbs, _COLLECTION_VERBS, before)}
-    specs[f"{home}/{{name}}"] = _PathSpec(kind, kind.verbs, _OBJECT_VERBS, before)
+    collection = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
+    specs = {collection: _PathSpec(kind, kind.verbs, _COLLECTION_VERBS, before)}
+    specs[f"{collection}/{{name}}"] = _PathSpec(kind, kind.verbs, _OBJECT_VERBS, before)
     for sub in resource.subresources:
         after = sub.name.capitalize() if sub.kind == kind else f"For{kind.name}{sub.name.capitalize()}"
-        specs[f"{home}/{{name}}/{sub.name}"] = _PathSpec(
+        specs[f"{collection}/{{name}}/{sub.name}"] = _PathSpec(
             sub.kind, sub.verbs, _SUBRESOURCE_VERBS, before, after, sub.returns_list
         )
     if kind.namespaced:
