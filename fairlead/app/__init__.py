@@ -39,6 +39,7 @@ from fairlead.core.crypto.key_file import EncryptionKeyFile
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.files import ensure_private_folder
 from fairlead.core.folder_security import is_readable_by_others, require_private, require_tamper_proof
+from fairlead.core.waiting import wait_until_stopped
 from fairlead.kinds import KINDS
 from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.projects.project import PROJECT, project_kind
@@ -172,7 +173,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[StartedS
             new_key = await ensure_admin(store, view, auth.pepper, settings.api_group, clock)
             freeze_heap()
             ready(StartedServer(base_url, certificates.ca_file, new_key))
-            await _run_until_stopped(stop, start_background())
+            await wait_until_stopped(stop, start_background())
             view.end_watches()
             await cluster_services.upstreams.close_all()
             # Watch streams end regularly before their connections are closed.
@@ -268,13 +269,3 @@ def _choose_port(settings: Settings) -> int:
 def _serve(app: AsgiApp, settings: Settings, port: int, certificates: Certificates) -> AbstractAsyncContextManager[int]:
     options = BindOptions(settings.listen, port, certificates.cert_file, certificates.key_file, settings.shutdown_grace)
     return run_http_server(app, options)
-
-
-async def _run_until_stopped(stop: asyncio.Event, work: "asyncio.Task[None]") -> None:
-    """Waits for `stop`. Background work only ends by an internal error, and then the server stops as well."""
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((stopping, work), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if work.done():
-        log.error("background work has failed; stopping the server", exc_info=work.exception())
-        work.result()

@@ -30,6 +30,7 @@ from fairlead.core.crypto.certificates import Certificates, ensure_certificates,
 from fairlead.core.files import FileProblem, choose_path, ensure_private_folder, read_file
 from fairlead.core.folder_security import require_private
 from fairlead.core.validators import format_host
+from fairlead.core.waiting import wait_until_stopped
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Catalog
 from fairlead.server.api.errors import render_errors
@@ -106,7 +107,7 @@ async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Sta
             ready(
                 StartedAgent(f"https://{format_host(_reachable_address(settings.listen))}:{port}", certificates.ca_file)
             )
-            await _run_until_stopped(stop, work)
+            await wait_until_stopped(stop, work)
         await local_cluster.close()
         await reports.flush(control_plane)
 
@@ -203,11 +204,3 @@ async def _serve(settings: AgentSettings, handle: Handler, certificates: Certifi
 def _reachable_address(listen: str) -> str:
     """An address to connect to: loopback, if the agent listens on all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)
-
-
-async def _run_until_stopped(stop: asyncio.Event, work: "asyncio.Task[None]") -> None:
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((stopping, work), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if work.done():
-        work.result()

@@ -7,22 +7,15 @@ at intervals. A restart loses the samples, which only delays the next compaction
 If several replicas share a store, the leader compacts, and all replicas follow its progress.
 """
 
-import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
 import structlog
 
+from fairlead.core.waiting import sleep_monotonic
 from fairlead.storage.contract import Store, StoreUnavailable
 
 log = structlog.get_logger(__name__)
-
-
-async def _sleep(seconds: float) -> float:
-    """Sleep, and return the monotonic time afterwards."""
-    await asyncio.sleep(seconds)
-    return time.monotonic()
 
 
 class RevisionTimeline:
@@ -49,7 +42,7 @@ async def run_compaction(
     min_revisions: int,
     interval_seconds: float,
     on_compacted: Callable[[int], None] | None = None,
-    sleep: Callable[[float], Awaitable[float]] = _sleep,
+    sleep: Callable[[float], Awaitable[float]] = sleep_monotonic,
 ) -> None:
     """Compact forever, keeping at least the last `min_seconds` and the last `min_revisions` readable.
 
@@ -77,7 +70,7 @@ async def follow_compaction(
     *,
     interval_seconds: float,
     on_compacted: Callable[[int], None],
-    sleep: Callable[[float], Awaitable[float]] = _sleep,
+    sleep: Callable[[float], Awaitable[float]] = sleep_monotonic,
 ) -> None:
     """Report compactions by other replicas forever."""
     while True:

@@ -11,6 +11,7 @@ Our own renewals change the lease, too. A commit that collides with one is repea
 import asyncio
 from collections.abc import Sequence
 
+from fairlead.core.waiting import RevisionWaiters
 from fairlead.storage.contract import Key, Precondition, RevisionConflict, Store, StoreUnavailable, Write
 from fairlead.storage.wrapper import StoreWrapper
 
@@ -30,7 +31,7 @@ class Fence:
         self.renewal_requested = asyncio.Event()
         """Set when a commit was rejected: the lease must be renewed, or found to be lost, immediately."""
         self._revision = 0
-        self._changed = asyncio.Event()
+        self._waiters = RevisionWaiters()
 
     @property
     def is_held(self) -> bool:
@@ -48,18 +49,19 @@ class Fence:
         self._revision = revision
         # Pending requests for a renewal are answered by this one.
         self.renewal_requested.clear()
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._waiters.advance(revision)
 
     def release(self) -> None:
         """Record that this replica does not hold the lease, or is about to release it."""
-        self.update(0)
+        self._revision = 0
+        self.renewal_requested.clear()
+        self._waiters.fail(LeadershipLost)
 
     async def wait_newer(self, revision: int) -> None:
         """Wait for a renewal newer than this revision. Raises LeadershipLost."""
-        while self.revision == revision:
+        if self.revision <= revision:
             self.renewal_requested.set()
-            await self._changed.wait()
+            await self._waiters.add(revision + 1)
 
 
 class FencedStore(StoreWrapper):

@@ -16,7 +16,6 @@ to decrypt what the leader writes.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
@@ -25,6 +24,7 @@ import structlog
 from fairlead.core.crypto.encryption import is_encrypted, key_id_of
 from fairlead.core.crypto.key_file import EncryptionKeyFile
 from fairlead.core.files import FileProblem
+from fairlead.core.waiting import sleep_monotonic
 from fairlead.storage.commit import pack_key
 from fairlead.storage.contract import Key, Record, RevisionConflict, StorageError, Store, StoreUnavailable, Write
 from fairlead.storage.encrypted import (
@@ -42,12 +42,6 @@ BATCH_SIZE = 200
 log = structlog.get_logger(__name__)
 
 
-async def _sleep(seconds: float) -> float:
-    """Sleep, and return the monotonic time afterwards."""
-    await asyncio.sleep(seconds)
-    return time.monotonic()
-
-
 async def run_reencryption(
     store: Store,
     encrypted: EncryptedStore,
@@ -55,7 +49,7 @@ async def run_reencryption(
     *,
     history_seconds: float,
     on_compacted: Callable[[int], None],
-    sleep: Callable[[float], Awaitable[float]] = _sleep,
+    sleep: Callable[[float], Awaitable[float]] = sleep_monotonic,
 ) -> None:
     """Re-encrypt forever, on the store below `encrypted`. History is kept for at least `history_seconds`.
 
@@ -76,7 +70,7 @@ async def watch_keys(
     keys: EncryptionKeyFile,
     *,
     is_leader: Callable[[], bool],
-    sleep: Callable[[float], Awaitable[float]] = _sleep,
+    sleep: Callable[[float], Awaitable[float]] = sleep_monotonic,
 ) -> None:
     """Reload changed keys forever, unless this replica is the leader: then `run_reencryption` does that."""
     while True:

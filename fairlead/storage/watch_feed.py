@@ -11,6 +11,7 @@ last event that it delivered.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
+from fairlead.core.waiting import Signal
 from fairlead.storage.contract import Compacted, Event, Key
 
 MAX_PENDING_BYTES = 16 * 1024 * 1024
@@ -42,15 +43,15 @@ def _weight(event: Event) -> int:
 
 
 class Subscription:
-    """The queue of live events of one watch."""
+    """The queue of live events of one watch. `signal` wakes the watch when there are any."""
 
-    __slots__ = ("_depth", "_first", "_pending", "_prefix", "_since", "_wake", "_weight", "dropped_after")
+    __slots__ = ("_depth", "_first", "_pending", "_prefix", "_since", "_weight", "dropped_after", "signal")
 
     def __init__(self, prefix: Key, since: int) -> None:
         self._prefix = prefix
         self._depth = len(prefix)
         self._since = since
-        self._wake = asyncio.Event()
+        self.signal = Signal()
         self.reset()
 
     def reset(self) -> None:
@@ -74,18 +75,11 @@ class Subscription:
         if self._weight > MAX_PENDING_BYTES:
             self._pending = []
             self.dropped_after = self._first - 1
-        self._wake.set()
+        self.signal.wake()
 
     def drain(self) -> Sequence[Event]:
         drained, self._pending, self._weight = self._pending, [], 0
         return drained
-
-    def wake(self) -> None:
-        self._wake.set()
-
-    async def wait(self) -> None:
-        await self._wake.wait()
-        self._wake.clear()
 
 
 class WatchFeed:
@@ -112,7 +106,7 @@ class WatchFeed:
         """End every watch after its queued events."""
         self._closed.set()
         for tail in self._subscriptions:
-            tail.wake()
+            tail.signal.wake()
 
     async def subscribe(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
         """See `Store.watch`."""
@@ -134,7 +128,7 @@ class WatchFeed:
                     elif self._closed.is_set():
                         return
                     else:
-                        await tail.wait()
+                        await tail.signal.wait()
                 reached = tail.dropped_after
         finally:
             self._subscriptions.discard(tail)

@@ -15,6 +15,7 @@ from operator import attrgetter
 
 import structlog
 
+from fairlead.core.waiting import RevisionWaiters, Signal
 from fairlead.storage.contract import Event, Key
 from fairlead.storage.postgres.connection import (
     DATABASE_ERRORS,
@@ -38,8 +39,8 @@ class PostgresFollower:
     def __init__(self, address: PostgresAddress, readers: PostgresReaderPool, state: StoreState) -> None:
         self._address = address
         self._readers = readers
-        self._wake = asyncio.Event()
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._signal = Signal()
+        self._waiters = RevisionWaiters()
         self.feed = WatchFeed(state.revision, state.compacted, self._replay)
         self.failure: str | None = None
         """Why the database cannot be followed at the moment; None while it can."""
@@ -63,25 +64,18 @@ class PostgresFollower:
         for revision, events in commits:
             if revision > self.feed.revision:
                 self.feed.publish(revision, events)
-        still = []
-        for awaited, reached in self._waiters:
-            if awaited > self.feed.revision:
-                still.append((awaited, reached))
-            else:
-                reached.set_result(None)
-        self._waiters = still
+        self._waiters.advance(self.feed.revision)
 
     def notify(self, revision: int) -> None:
         """Wake up if the database has reached a newer revision."""
         if revision > self.feed.revision:
-            self._wake.set()
+            self._signal.wake()
 
     async def wait_until(self, revision: int) -> bool:
         """Wait until everything up to this revision is published. False on timeout."""
         if revision > self.feed.revision:
-            reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append((revision, reached))
-            self._wake.set()
+            reached = self._waiters.add(revision)
+            self._signal.wake()
             await asyncio.wait([reached], timeout=RETRY_TIMEOUT)
         return revision <= self.feed.revision
 
@@ -107,22 +101,15 @@ class PostgresFollower:
         """Yields each time it has caught up, for as long as the connection lasts."""
         connection = await connect(self._address)
         try:
-            connection.add_termination_listener(lambda _: self._wake.set())
+            connection.add_termination_listener(lambda _: self._signal.wake())
             await connection.add_listener(self._address.channel, self._on_notify)
             while True:
-                self._wake.clear()
+                self._signal.clear()
                 await self._catch_up(connection)
                 yield
-                await self._wait_for_notification()
+                await self._signal.wait(POLL_SECONDS)
         finally:
             connection.terminate()
-
-    async def _wait_for_notification(self) -> None:
-        try:
-            async with asyncio.timeout(POLL_SECONDS):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
 
     def _on_notify(self, _connection: object, _process: int, _channel: str, payload: object) -> None:
         self.notify(int(str(payload)))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
+from fairlead.core.waiting import Signal
 from fairlead.storage.commit import PreparedCommit, resolve_future
 from fairlead.storage.contract import Event, Precondition, RevisionConflict, StoreUnavailable, Write
 from fairlead.storage.postgres.connection import (
@@ -158,7 +159,7 @@ class PostgresWriter:
         self._follower = follower
         self._jobs: deque[CommitJob | MaintenanceJob] = deque()
         self._current: Sequence[CommitJob | MaintenanceJob] = ()
-        self._wake = asyncio.Event()
+        self._signal = Signal()
         self._session: WriterSession | None = None
         self._delayed_answers: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -170,13 +171,13 @@ class PostgresWriter:
         if self._stopping or self._task.done():
             raise StoreUnavailable(CLOSED_MESSAGE if self._stopping else STOPPED_MESSAGE)
         self._jobs.append(job)
-        self._wake.set()
+        self._signal.wake()
         return await job.done
 
     async def close(self) -> None:
         """Close after all pending jobs."""
         self._stopping = True
-        self._wake.set()
+        self._signal.wake()
         await asyncio.gather(self._task, return_exceptions=True)
         await asyncio.gather(*self._delayed_answers)
         self._drop_session()
@@ -185,8 +186,7 @@ class PostgresWriter:
         try:
             while self._jobs or not self._stopping:
                 if not self._jobs:
-                    self._wake.clear()
-                    await self._wake.wait()
+                    await self._signal.wait()
                 elif isinstance(job := self._jobs[0], MaintenanceJob):
                     self._current = [self._jobs.popleft()]
                     await self._run_maintenance(job)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from fairlead.core.waiting import RevisionWaiters
 from fairlead.storage.contract import Compacted, Event, Key, Record, Store, StoreUnavailable
 from fairlead.storage.view.collection import Collection, IndexQuery
 from fairlead.storage.view.entry import Entry, EntryBuilder
@@ -46,7 +47,7 @@ class View:
         self._collections: dict[tuple[str, str], Collection] = {}
         self._joined_cache = JoinedBytesCache()
         self._history_bytes = 0
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters = RevisionWaiters()
         self._follower: asyncio.Task[None] | None = None
         self._watches_ended = False
         self.revision = 0
@@ -193,19 +194,14 @@ class View:
         if self.revision >= revision:
             return
         if self._follower is not None and self._follower.done():
-            raise StoreUnavailable("the server has stopped following its store; restart it")
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((revision, future))
-        await future
+            raise _not_following()
+        await self._waiters.add(revision)
 
     def _on_follower_done(self, follower: "asyncio.Task[None]") -> None:
         """The follower task has ended: fail all waiters."""
         if not follower.cancelled() and follower.exception() is not None:
             log.error("following the store failed", exc_info=follower.exception())
-        for _, future in self._waiters:
-            if not future.done():
-                future.set_exception(StoreUnavailable("the server has stopped following its store; restart it"))
-        self._waiters = []
+        self._waiters.fail(_not_following)
 
     def discard_before(self, before: int) -> None:
         """Discard transitions that only revisions before `before` need. Called after a compaction of the store."""
@@ -240,8 +236,8 @@ class View:
             collection.watchers.overflow()
         self._joined_cache, self._history_bytes = JoinedBytesCache(), 0
         self._collections = {resource: Collection(self._joined_cache, entries) for resource, entries in loaded.items()}
-        self.oldest = oldest
-        self._advance(oldest)
+        self.oldest = self.revision = oldest
+        self._waiters.advance(oldest)
         return oldest
 
     async def _follow(self, since: int) -> None:
@@ -278,24 +274,15 @@ class View:
             collection.history.append(transition)
             collection.watchers.publish(transition)
         if batch:
-            self._advance(batch[-1].revision)
+            self.revision = batch[-1].revision
+            self._waiters.advance(self.revision)
         while self._history_bytes > MAX_HISTORY_BYTES and self.oldest < self.revision:
             # Discard an eighth at a time, because each pass over the collections has a fixed cost.
             self.discard_before(self.oldest + max(1, (self.revision - self.oldest) // 8))
 
-    def _advance(self, revision: int) -> None:
-        self.revision = revision
-        if not self._waiters:
-            return
-        still: list[tuple[int, asyncio.Future[None]]] = []
-        for awaited, future in self._waiters:
-            if future.done():
-                continue  # the waiter was cancelled
-            if awaited > revision:
-                still.append((awaited, future))
-            else:
-                future.set_result(None)
-        self._waiters = still
+
+def _not_following() -> StoreUnavailable:
+    return StoreUnavailable("the server has stopped following its store; restart it")
 
 
 def _key_range(resource: tuple[str, str], namespace: str, after: NamespacedName | None) -> tuple[Key, Key]:

@@ -201,7 +201,7 @@ async def test_a_question_that_is_overtaken_by_own_commits_and_their_compaction_
         return await replay(connection, prefix, since, upto)
 
     monkeypatch.setattr(follower, "replay_events", dawdle)
-    store._follower._wake.set()
+    store._follower._signal.wake()
     await asked.wait()
     second = await store.commit([Write(A, b"1", first)])
     await store.compact(second)

@@ -182,7 +182,7 @@ async def test_those_who_gave_up_waiting_are_not_kept_for_ever() -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(view.wait_for(10**18), 1)
         await view.wait_for(await put(store, "/x"))
-        assert view._waiters == []
+        assert view._waiters._waiters == []
 
 
 @virtually
