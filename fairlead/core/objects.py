@@ -62,3 +62,12 @@ def json_equal(one: Object, other: Object) -> bool:
     if one != other:
         return False
     return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
+
+
+def format_scalar(value: Any) -> str:
+    """A value as text, with booleans as in JSON and nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -17,7 +17,7 @@ import jsonschema_rs
 from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
 from fairlead.core.errors import Problem
-from fairlead.core.objects import Object
+from fairlead.core.objects import Object, format_scalar
 
 PARAMETERS_PATH = "spec.parameters"
 PARAMETER_SECRETS, RENDERED_SECRETS = "parameterSecrets", "renderedSecrets"
@@ -204,7 +204,7 @@ def _check_value(definition: Object, supplied: Any) -> tuple[str, str]:
         return "", "must be a single value, not a list or map"
     if sort in TEXT_TYPES and isinstance(supplied, (bool, float)):
         return "", "must be text; put it in quotes, so that YAML does not parse it as another type"
-    value = _format_value(supplied) or default
+    value = format_scalar(supplied) or default
     if definition.get("required") and not value:
         return "", f"{definition.get('label') or 'the parameter'} must be set; the template requires it"
     if sort == "boolean":
@@ -214,14 +214,6 @@ def _check_value(definition: Object, supplied: Any) -> tuple[str, str]:
     if sort in TEXT_TYPES:
         return value, _text_error(definition, value)
     return "", f"the template defines it with the unknown type {sort}; fix the template"
-
-
-def _format_value(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
 
 
 def _parse_boolean(value: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from fairlead.core.objects import get_path
+from fairlead.core.objects import format_scalar, get_path
 from fairlead.registry.kind import Kind
 
 SELECTOR_CACHE_SIZE = 8_192
@@ -67,7 +67,7 @@ class SelectorFieldReader:
         except msgspec.ValidationError:  # another type where an object is expected
             return _labels_from_json(value), self._read_fields_slow(value)
         found = self._get_fields(decoded)
-        values = map(_as_text, found) if len(self._paths) > 1 else (_as_text(found),)
+        values = map(format_scalar, found) if len(self._paths) > 1 else (format_scalar(found),)
         return _intern_labels(bytes(_raw_labels(decoded))), self._intern_fields(*values)
 
     def _read_labels(self, value: bytes) -> Mapping[str, str]:
@@ -76,7 +76,7 @@ class SelectorFieldReader:
     def _read_fields_slow(self, value: bytes) -> Mapping[str, str]:
         obj = orjson.loads(value)
         read = (self._kind.read_selectable_field if self._kind is not None else None) or get_path
-        return self._intern_fields(*[_as_text(read(obj, path)) for path in self._paths])
+        return self._intern_fields(*[format_scalar(read(obj, path)) for path in self._paths])
 
 
 def _labels_from_json(value: bytes) -> Mapping[str, str]:
@@ -114,11 +114,3 @@ def _build_struct(tree: FieldTree, path: str = "") -> type[msgspec.Struct]:
             fields.append((_attribute_name(name), Any, None))
     names = {_attribute_name(name): name for name in tree}
     return msgspec.defstruct("SelectorFields", fields, rename=names, frozen=True, gc=False)
-
-
-def _as_text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

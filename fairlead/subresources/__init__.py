@@ -7,5 +7,6 @@ credentials.py       access keys, service account tokens, direct tokens, OpenID 
 cluster_agents.py    clusters/<name>/accesskey, agentconfig, agentreport
 runners.py           runners/<name>/accesskey, config, rotatekey
 projects.py          projects/<name>/members, clusters, runners, templates
+principal_info.py    users and teams in the responses of whoami.py and projects.py
 migration.py         projects/<name>/migratevirtualclusterinstance
 """

@@ -12,12 +12,13 @@ from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
 from fairlead.authz.name_index import ANY
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.core.user import TEAM_GROUP_PREFIX, User
+from fairlead.core.user import User
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
 from fairlead.registry.secret_fields import redact, strip_write_only
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
+from fairlead.subresources.principal_info import principal_info
 
 PROJECTS = "projects"
 TEMPLATE_FIELDS = ("VirtualClusterTemplate", "SpaceTemplate", "DevPodWorkspaceTemplate")
@@ -116,15 +117,7 @@ class ProjectSubresources:
         for name in names:
             entry = resource.get_cached("", name)
             if entry is not None:
-                yield _principal_info(plural, name, decode(entry))
-
-
-def _principal_info(plural: str, name: str, obj: Object) -> Object:
-    spec = obj.get("spec") or {}
-    fields = {field: spec.get(field) for field in ("displayName", "icon", "username", "email", "subject")}
-    subject = name if plural == USERS else f"{TEAM_GROUP_PREFIX}{name}"
-    non_empty = {field: value for field, value in fields.items() if value}
-    return {"name": name, "username": name, "subject": subject, **non_empty}
+                yield principal_info(plural, name, decode(entry))
 
 
 def _without_secrets(obj: Object, kind: Kind) -> Object:

@@ -20,6 +20,7 @@ from fairlead.core.user import TEAM_GROUP_PREFIX, USER_GROUP_PREFIX, User
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
+from fairlead.subresources.principal_info import principal_info
 
 AUTHENTICATION_GROUP = "authentication.k8s.io"
 
@@ -105,20 +106,16 @@ class WhoAmI:
         """`team` or `user`: clients rely on one of the two. Identities without an object are returned as a user."""
         team = user.name.removeprefix(TEAM_GROUP_PREFIX)
         if team != user.name and in_team(user, (team,)):
-            return {"team": self._principal_info(TEAMS, team, user.name)}
+            return {"team": self._principal_info(TEAMS, team)}
         known = is_user(user, (user.name,))
-        info = self._principal_info(USERS, user.name, user.name) if known else _minimal_info(user.name, user.name)
+        info = self._principal_info(USERS, user.name) if known else principal_info(USERS, user.name, None)
         teams = [group.removeprefix(TEAM_GROUP_PREFIX) for group in user.groups if group.startswith(TEAM_GROUP_PREFIX)]
         if teams:
-            info["teams"] = [
-                self._principal_info(TEAMS, name, f"{TEAM_GROUP_PREFIX}{name}") for name in dict.fromkeys(teams)
-            ]
+            info["teams"] = [self._principal_info(TEAMS, name) for name in dict.fromkeys(teams)]
         return {"user": info}
 
-    def _principal_info(self, plural: str, name: str, subject: str) -> Object:
-        spec = (self._get_cached(plural, name) or {}).get("spec") or {}
-        fields = {field: spec.get(field) for field in ("displayName", "icon", "username", "email", "subject")}
-        return {**_minimal_info(name, subject), **{field: value for field, value in fields.items() if value}}
+    def _principal_info(self, plural: str, name: str) -> Object:
+        return principal_info(plural, name, self._get_cached(plural, name))
 
     def _identity_fields(self, user: User) -> Object:
         fields = {"subject": user.name, "uid": user.uid, "groups": list(user.groups)}
@@ -155,10 +152,6 @@ def user_info(user: User) -> Object:
     info: dict[str, Any] = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
     info["extra"] = {name: list(values) for name, values in user.extra}
     return {name: value for name, value in info.items() if value}
-
-
-def _minimal_info(name: str, subject: str) -> Object:
-    return {"name": name, "username": name, "subject": subject}
 
 
 def _key_fields(name: str, key: Object) -> Object:
