@@ -7,8 +7,8 @@
     instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
     users, access_keys, access_key_limits       principals and their credentials
     escalation, rbac_coverage                   privilege escalation prevention: RBAC, owners, access entries, members
-    owner_references, secret_refs               references to other objects
-    protected_objects, protected_fields         metadata, status and Secrets that only the server may write
+    owners_and_finalizers, secret_refs          owner references, finalizers, references to Secrets
+    protected_fields                            labels, annotations, status and Secrets that only the server may write
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -7,10 +7,14 @@ from fairlead.admission.allow_lists import ClusterUseCheck, check_listed_cluster
 from fairlead.admission.escalation import GrantChecks, ResourceNaming, check_grants, prevent_escalation
 from fairlead.admission.instances import check_abandon, default_instance_owner, restrict_remote_access
 from fairlead.admission.namespaces import manage_project_namespace, protect_system_namespaces, require_active_namespace
-from fairlead.admission.owner_references import check_block_owner_deletion, touch_movable_owner
+from fairlead.admission.owners_and_finalizers import (
+    ProtectedObjects,
+    check_block_owner_deletion,
+    protect_metadata,
+    touch_movable_owner,
+)
 from fairlead.admission.projects import enforce_allow_lists, require_active_project
 from fairlead.admission.protected_fields import protect_ownership_labels, protect_server_owned, protect_status
-from fairlead.admission.protected_objects import ProtectedObjects, protect_metadata
 from fairlead.admission.quotas import enforce_quotas
 from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used

@@ -7,7 +7,7 @@ validate.py validation_walk.py         schema validation, pruning and defaults; 
 object_metadata.py names.py            rules for metadata and for names
 write_rules.py write_locks.py          rules for writes of any kind; commit conflicts
 codec.py secret_fields.py              stored and served encoding; sensitive and write-only fields
-list.py watch.py selectors.py          list and watch; selector_fields.py: reads what selectors compare
+list.py watch.py selectors.py          list and watch; label and field selectors
 informer.py owner_usage.py             cached objects of a resource; usage per owner
 table.py crds.py conditions.py         kubectl tables, CRD export, status conditions; events.py: core Events
 namespace_move.py storage_errors.py    moves between namespaces; storage errors as API errors

@@ -16,7 +16,7 @@ import orjson
 from fairlead.core.objects import LAST_APPLIED, Object
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.registry.secret_fields import strip_write_only
-from fairlead.registry.selector_fields import SelectorFieldReader
+from fairlead.registry.selectors import SelectorFieldReader
 from fairlead.storage.contract import Record
 from fairlead.storage.view.view import Entry
 

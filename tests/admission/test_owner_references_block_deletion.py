@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.admission import AdmissionChain
-from fairlead.admission.owner_references import check_block_owner_deletion
+from fairlead.admission.owners_and_finalizers import check_block_owner_deletion
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object

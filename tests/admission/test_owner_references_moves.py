@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.owner_references import touch_movable_owner
+from fairlead.admission.owners_and_finalizers import touch_movable_owner
 from fairlead.core.objects import Object, metadata
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.namespace_move import MoveRequest, move

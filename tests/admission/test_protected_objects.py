@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.protected_objects import ProtectedObjects, protect_metadata
+from fairlead.admission.owners_and_finalizers import ProtectedObjects, protect_metadata
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object

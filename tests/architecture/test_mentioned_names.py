@@ -1,6 +1,7 @@
 """What the texts mention exists: the files named in documents and docstrings, and the names of code in documents for
 developers. A rename that forgets a text fails here."""
 
+import ast
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ EXAMPLES = frozenset({"fairlead/kinds/clusters/region.py", "tests/kinds/test_reg
 FOREIGN_NAMES = frozenset({"SYS_ADMIN", "LINUX_IMMUTABLE"})
 
 MODULE = re.compile(r"(?<![\w.*<>/-])[\w/-]*\w\.py\b")
+LISTED = re.compile(r"^ *([a-z_0-9]+(?:\.py|/)?(?:,? [a-z_0-9]+(?:\.py|/)?)*) {2,}\S", re.MULTILINE)
+"""The first column of the table of modules in the docstring of a package."""
 FOLDER = re.compile(r"`((?:[a-z_]+/)+)`")
 CODE_NAME = re.compile(
     r"`(?:[a-z_]+\.)*([A-Z]\w*[a-z]\w*(?:\.\w+)?|[A-Z]{2,}(?:_[A-Z]+)*|[a-z]+(?:_[a-z]+)+)(?:\(\))?`"
@@ -50,6 +53,14 @@ def missing_names(text: str, words: frozenset[str]) -> Iterator[str]:
             yield mention
 
 
+def missing_modules(docstring: str, existing: frozenset[str]) -> Iterator[str]:
+    """The modules in the table of a package's docstring that the package does not have."""
+    for names in LISTED.findall(docstring):
+        yield from (
+            name for name in re.split(",? ", names) if name.removesuffix(".py").removesuffix("/") not in existing
+        )
+
+
 def code_words() -> frozenset[str]:
     return frozenset(word for path in SOURCES for word in re.findall(r"\w+", path.read_text()))
 
@@ -68,6 +79,17 @@ def test_the_files_that_docstrings_and_comments_mention_exist() -> None:
     assert not missing
 
 
+def test_the_modules_that_the_docstring_of_a_package_lists_exist() -> None:
+    missing = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in PACKAGE.rglob("__init__.py")
+        for name in missing_modules(
+            ast.get_docstring(ast.parse(path.read_text())) or "", frozenset(each.stem for each in path.parent.iterdir())
+        )
+    }
+    assert not missing
+
+
 @pytest.mark.parametrize("document", DEVELOPER_DOCUMENTS, ids=lambda path: path.name)
 def test_the_folders_and_names_that_a_document_for_developers_mentions_exist(document: Path) -> None:
     text = document.read_text()
@@ -77,6 +99,8 @@ def test_the_folders_and_names_that_a_document_for_developers_mentions_exist(doc
 
 def test_a_mention_of_something_that_is_gone_is_found() -> None:
     assert [*missing_files("see `registry/gone.py` and registry/kind.py", (PACKAGE,))] == ["registry/gone.py"]
+    table = "A package.\n\nkind, gone_one.py    text\nsub/ gone_two        more text  here\n"
+    assert [*missing_modules(table, frozenset({"kind", "sub"}))] == ["gone_one.py", "gone_two"]
     assert [*missing_folders("in `gone/` and in `storage/view/`")] == ["gone/"]
     words = frozenset({"Kind", "check", "build_auth"})
     text = "`Kind.check`, `Kind.gone`, `build_auth`, `gone_function()`, `GONE_VALUE`, `app.gone.Gone`, `spec`, `Kind`"

@@ -19,7 +19,7 @@ from fairlead.registry.codec import (
     with_resource_version,
 )
 from fairlead.registry.kind import Catalog
-from fairlead.registry.selector_fields import SelectorFieldReader
+from fairlead.registry.selectors import SelectorFieldReader
 from fairlead.storage.contract import Record
 from tests.harness.registry import GADGET
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds import KINDS
-from fairlead.registry.selector_fields import SelectorFieldReader
+from fairlead.registry.selectors import SelectorFieldReader
 
 APP = next(kind for kind in KINDS if kind.name == "App")
 CLUSTER = next(kind for kind in KINDS if kind.name == "Cluster")

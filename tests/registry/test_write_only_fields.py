@@ -11,7 +11,7 @@ from fairlead.core.objects import Object, get_path
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.patching import json_patch
-from fairlead.registry.patching.merge_patch import apply as merged
+from fairlead.registry.patching.merge_patches import apply_merge_patch as merged
 from fairlead.registry.schema import Schema, array, boolean, obj, string
 from fairlead.registry.secret_fields import restore_write_only
 from fairlead.registry.write_options import WriteOptions

@@ -1,6 +1,6 @@
 """The merge schema of a kind: its OpenAPI schema reduced to what ownership and merging need. Built once per kind.
 
-`field_walk.py` computes field sets with it; `merge.py` and `strategic_merge.py` merge objects with it.
+`field_walk.py` computes field sets with it; `apply.py` and `merge_patches.py` merge objects with it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from fairlead.core.call import Call
 from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
 from fairlead.core.errors import BadRequest, UnsupportedMediaType
 from fairlead.core.objects import Object
-from fairlead.registry.patching import json_patch, merge_patch, strategic_merge
+from fairlead.registry.patching import json_patch
+from fairlead.registry.patching.merge_patches import apply_merge_patch, apply_strategic_merge_patch
 from fairlead.registry.patching.merge_schema import MergeSchema
 from fairlead.registry.resource import Edit
 from fairlead.server.api.content import check_value_count, media_type_of, parse_json, read_raw
@@ -23,7 +24,7 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
 _PATCH_FUNCTIONS: dict[str, Callable[[Object, Any], Any]] = {
     _JSON_PATCH: json_patch.apply,
-    "application/merge-patch+json": merge_patch.apply,
+    "application/merge-patch+json": apply_merge_patch,
 }
 _PATCH_MEDIA_TYPES = (*_PATCH_FUNCTIONS, _STRATEGIC, _APPLY)
 
@@ -47,7 +48,7 @@ async def read_patch(call: Call, merge_schema: MergeSchema) -> tuple[Edit, Seque
     body, duplicates = parse_json(raw) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, parse_json, raw)
     if media_type == _JSON_PATCH and json_patch.has_copy_operation(body):
         call.body_size += json_patch.MAX_COPIED_BYTES
-    patch = _PATCH_FUNCTIONS.get(media_type) or partial(strategic_merge.apply, schema=merge_schema)
+    patch = _PATCH_FUNCTIONS.get(media_type) or partial(apply_strategic_merge_patch, schema=merge_schema)
     return lambda old: patch(old, body), duplicates
 
 

@@ -15,7 +15,6 @@ from fairlead.core import yaml
 from fairlead.registry.kind import Catalog
 from fairlead.server.api.content import YAML
 from fairlead.server.discovery import openapi_v2, openapi_v3, resources
-from fairlead.server.discovery import openapi_v2_protobuf as protobuf
 from fairlead.server.discovery.document import Document, Variant, build_variant
 from fairlead.server.discovery.openapi_v3 import PatchTypes, patch_types
 from fairlead.server.discovery.resources import KindsByGroupVersion, Subresource, build_resources, group_version_path
@@ -117,7 +116,9 @@ def _openapi_v2_document(openapi_documents: Mapping[str, dict[str, Any]], prefix
 
     def build_variants() -> tuple[Variant, ...]:
         value = openapi_v2.build_swagger(openapi_documents.values(), prefix)
-        encoded = build_variant(protobuf.encode(value), protobuf.MEDIA_TYPE, alias=protobuf.REQUESTED_MEDIA_TYPE)
+        encoded = build_variant(
+            openapi_v2.encode_swagger(value), openapi_v2.PROTOBUF_TYPE, alias=openapi_v2.REQUESTED_PROTOBUF_TYPE
+        )
         return build_variant(orjson.dumps(value)), encoded
 
     return Document(build_variants)

@@ -10,7 +10,7 @@ from fairlead.kinds.access.access_key import KEY_ROTATION, OWNED_ACCESS_KEY, TYP
 from fairlead.registry.codec import decode, entry_builder
 from fairlead.registry.codec import encode as encoded
 from fairlead.registry.kind import Catalog
-from fairlead.registry.selector_fields import SelectorFieldReader
+from fairlead.registry.selectors import SelectorFieldReader
 from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Record
 from tests.harness.kind_examples import cells, complaints, example, problems, warnings

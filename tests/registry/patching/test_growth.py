@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core.errors import TooLarge
-from fairlead.registry.patching import json_patch, strategic_merge, type_check
-from fairlead.registry.patching.apply import conflict_error
+from fairlead.registry.patching import json_patch, type_check
+from fairlead.registry.patching.apply import conflict_error, merge_config, remove_fields
 from fairlead.registry.patching.field_set import SELF, FieldSet, is_equal_json, union, union_all
 from fairlead.registry.patching.field_walk import all_fields, applied_fields, compare_objects
 from fairlead.registry.patching.managed_fields import ANCIENT_MANAGER, FieldManager, sort_entries
-from fairlead.registry.patching.merge import merge_config, remove_fields
+from fairlead.registry.patching.merge_patches import apply_strategic_merge_patch
 from fairlead.registry.patching.merge_schema import ATOMIC, MergeSchema
 from fairlead.registry.patching.type_check import type_errors
 from fairlead.registry.schema import array, obj, string
@@ -46,12 +46,14 @@ def entangled(size: int) -> list[Any]:
 
 
 FORMS: dict[str, Make] = {
-    "strategic merge, in another order": lambda n: lambda: strategic_merge.apply(listed("a", n), ordered(n), SHAPE),
+    "strategic merge, in another order": lambda n: (
+        lambda: apply_strategic_merge_patch(listed("a", n), ordered(n), SHAPE)
+    ),
     "strategic merge, one entry": lambda n: (
-        lambda: strategic_merge.apply(listed("a", n), {"spec": {"map": entangled(n)}}, SHAPE)
+        lambda: apply_strategic_merge_patch(listed("a", n), {"spec": {"map": entangled(n)}}, SHAPE)
     ),
     "strategic merge, deletions": lambda n: (
-        lambda: strategic_merge.apply(
+        lambda: apply_strategic_merge_patch(
             listed("a", n), {"spec": {"map": [{"name": f"a{i}", "$patch": "delete"} for i in range(n)]}}, SHAPE
         )
     ),

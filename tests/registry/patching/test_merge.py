@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.registry import schema as words
+from fairlead.registry.patching.apply import merge_config, remove_fields
 from fairlead.registry.patching.field_set import difference, is_equal_json
 from fairlead.registry.patching.field_walk import all_fields, applied_fields
-from fairlead.registry.patching.merge import merge_config, remove_fields
 from fairlead.registry.patching.merge_schema import build_merge_schema
 
 SCHEMA = words.obj(

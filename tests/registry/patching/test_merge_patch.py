@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core.errors import BadRequest
-from fairlead.registry.patching.merge_patch import apply
+from fairlead.registry.patching.merge_patches import apply_merge_patch
 
 names = st.sampled_from(["a", "b", "c"])
 scalars = st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x"])
@@ -44,28 +44,28 @@ patches = st.dictionaries(names, with_nulls, max_size=3)
     ],
 )
 def test_merging(document, patch, expected):
-    assert apply(document, patch) == expected
+    assert apply_merge_patch(document, patch) == expected
 
 
 @given(documents)
 def test_an_empty_patch_changes_nothing(document):
-    assert apply(document, {}) == document
+    assert apply_merge_patch(document, {}) == document
 
 
 @given(documents, patches)
 def test_a_patch_applied_twice_is_applied_once(document, patch):
-    once = apply(document, patch)
-    assert apply(once, patch) == once
+    once = apply_merge_patch(document, patch)
+    assert apply_merge_patch(once, patch) == once
 
 
 @given(documents)
 def test_a_document_without_nulls_is_a_patch_that_makes_it(document):
-    assert apply({}, document) == document
+    assert apply_merge_patch({}, document) == document
 
 
 @given(documents, patches)
 def test_names_the_patch_does_not_mention_stay(document, patch):
-    result = apply(document, patch)
+    result = apply_merge_patch(document, patch)
     assert {name: value for name, value in result.items() if name not in patch} == {
         name: value for name, value in document.items() if name not in patch
     }
@@ -75,7 +75,7 @@ def test_names_the_patch_does_not_mention_stay(document, patch):
 @given(documents, patches)
 def test_the_result_can_be_changed_without_harm(document, patch):
     before = deepcopy((document, patch))
-    spoil(apply(document, patch))
+    spoil(apply_merge_patch(document, patch))
     assert (document, patch) == before
 
 
@@ -92,7 +92,7 @@ def spoil(value):
 @pytest.mark.parametrize(("patch", "what"), [([], "a list"), (None, "null"), ("x", "a single value"), (5, "a single")])
 def test_a_patch_that_is_no_object_is_refused(patch, what):
     with pytest.raises(BadRequest, match=f"error decoding patch: the body is {what}"):
-        apply({}, patch)
+        apply_merge_patch({}, patch)
 
 
 def test_a_patch_that_nests_too_deep_is_refused():
@@ -100,4 +100,4 @@ def test_a_patch_that_nests_too_deep_is_refused():
     for _ in range(300):
         patch = {"a": patch}
     with pytest.raises(BadRequest, match="less nesting"):
-        apply({}, patch)
+        apply_merge_patch({}, patch)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fairlead.core.objects import Object
 from fairlead.registry import schema as words
+from fairlead.registry.patching.apply import merge_config
 from fairlead.registry.patching.field_walk import all_fields, applied_fields, compare_objects
-from fairlead.registry.patching.merge import merge_config
 from fairlead.registry.patching.merge_schema import PLAN_CACHE_SIZE, MergeSchema, build_merge_schema
 
 SPEC = words.obj(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fairlead.core.errors import BadRequest
 from fairlead.registry import schema as words
-from fairlead.registry.patching import merge_patch, strategic_merge
 from fairlead.registry.patching.field_set import is_equal_json
+from fairlead.registry.patching.merge_patches import apply_merge_patch, apply_strategic_merge_patch
 from fairlead.registry.patching.merge_schema import build_merge_schema
 
 SCHEMA = words.obj(
@@ -41,7 +41,7 @@ UID = "u1"
 
 def spec(before: Any, patch: Any) -> Any:
     """The spec after a patch of it."""
-    return strategic_merge.apply({"spec": before}, {"spec": patch}, SHAPE)["spec"]
+    return apply_strategic_merge_patch({"spec": before}, {"spec": patch}, SHAPE)["spec"]
 
 
 PATCHES: list[tuple[str, Any, Any, Any]] = [
@@ -176,7 +176,7 @@ def test_metadata_of_every_kind_merges_by_what_it_is():
             "ownerReferences": [{"uid": UID, "controller": True}],
         }
     }
-    assert strategic_merge.apply(obj, patch, SHAPE)["metadata"] == {
+    assert apply_strategic_merge_patch(obj, patch, SHAPE)["metadata"] == {
         "labels": {"b": "1", "c": "1"},
         "finalizers": ["x.io/b", "x.io/a"],
         "ownerReferences": [{"uid": UID, "name": "n", "controller": True}],
@@ -211,7 +211,7 @@ def test_refused(what: str, before: Any, patch: Any, message: str) -> None:
 @pytest.mark.parametrize("body", [None, [], "x", 5])
 def test_a_body_that_is_no_object_is_refused(body: Any) -> None:
     with pytest.raises(BadRequest, match="error decoding patch"):
-        strategic_merge.apply({}, body, SHAPE)
+        apply_strategic_merge_patch({}, body, SHAPE)
 
 
 names = st.sampled_from("abcdef")
@@ -234,14 +234,14 @@ def cleaned(value: Any) -> Any:
 @given(free, free.map(cleaned))
 def test_where_no_list_has_keys_it_is_a_merge_patch(before, patch):
     document, changes = {"spec": {"extra": before}}, {"spec": {"extra": patch}}
-    assert is_equal_json(strategic_merge.apply(document, changes, SHAPE), merge_patch.apply(document, changes))
+    assert is_equal_json(apply_strategic_merge_patch(document, changes, SHAPE), apply_merge_patch(document, changes))
 
 
 @given(free, free)
 def test_nobodys_values_are_shared_or_changed(before, patch):
     document, changes = {"spec": {"extra": before}}, {"spec": {"extra": patch}}
     kept = deepcopy((document, changes))
-    strategic_merge.apply(document, changes, SHAPE)["spec"]["extra"]["new"] = 1
+    apply_strategic_merge_patch(document, changes, SHAPE)["spec"]["extra"]["new"] = 1
     assert (document, changes) == kept
 
 

@@ -10,7 +10,7 @@ from fairlead.registry.kind import Catalog, Kind, Sensitivity
 from fairlead.registry.schema import array, enum, integer, mapping, obj, open_object, string
 from fairlead.server.discovery.document import build_reply
 from fairlead.server.discovery.documents import build_documents
-from fairlead.server.discovery.openapi_v2_protobuf import encode
+from fairlead.server.discovery.openapi_v2 import encode_swagger
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
@@ -98,7 +98,7 @@ def test_who_can_read_json_gets_json_even_if_protobuf_is_asked_first():
 def test_who_asks_for_nothing_but_protobuf_gets_it_under_a_name_that_go_can_parse():
     reply = build_reply(DOCUMENT, PROTOBUF)
     assert reply.content_type == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-    assert reply.body == encode(SWAGGER)
+    assert reply.body == encode_swagger(SWAGGER)
 
 
 # --- a reader of the wire format: messages as {field number: [values]} ---
@@ -146,12 +146,12 @@ def entries(message: bytes, number: int = 1) -> dict[str, bytes]:
 
 
 def packed_schema(**schema: Any) -> dict[int, list[Any]]:
-    packed = encode({"definitions": {"X": schema}})
+    packed = encode_swagger({"definitions": {"X": schema}})
     return read(entries(read(packed)[9][0])["X"])
 
 
 def test_the_protobuf_document_has_the_same_paths_and_definitions():
-    document = read(encode(SWAGGER))
+    document = read(encode_swagger(SWAGGER))
     assert (document[1], document[4]) == ([b"2.0"], [b"/mount"])
     assert read(document[2][0]) == {1: [b"Fairlead"], 2: [b"0.1.0"]}
     assert entries(document[8][0], 2).keys() == SWAGGER["paths"].keys()
@@ -159,7 +159,7 @@ def test_the_protobuf_document_has_the_same_paths_and_definitions():
 
 
 def test_a_packed_operation_has_its_parameters_and_its_kind():
-    item = read(entries(read(encode(SWAGGER))[8][0], 2)[APP_PATH])
+    item = read(entries(read(encode_swagger(SWAGGER))[8][0], 2)[APP_PATH])
     patch = read(item[8][0])
     wrapped = [read(read(each)[1][0]) for each in patch[8]]
     query = [read(read(each[2][0])[3][0]) for each in wrapped if 2 in each]
@@ -173,7 +173,7 @@ def test_a_packed_operation_has_its_parameters_and_its_kind():
 
 
 def test_a_packed_response_has_its_schema():
-    get = read(read(entries(read(encode(SWAGGER))[8][0], 2)[APP_PATH])[2][0])
+    get = read(read(entries(read(encode_swagger(SWAGGER))[8][0], 2)[APP_PATH])[2][0])
     response = read(read(entries(get[9][0])["200"])[1][0])
     assert response[1] == [b"OK"]
     assert read(read(response[2][0])[1][0]) == {1: [f"#/definitions/{APP_NAME}".encode()]}

@@ -1,7 +1,10 @@
-"""Strategic merge patch: a merge patch that also merges lists whose entries the schema identifies.
+"""Merge patch and strategic merge patch: an object with the fields to change, where null removes a field.
 
 `server/api/patch.py` decodes the body. The registry applies the patch to the current object, again after every lost
 race, so the result is a new value that shares nothing with the arguments.
+
+`apply_merge_patch` is JSON merge patch, RFC 7386. `apply_strategic_merge_patch` also merges lists whose entries the
+schema identifies.
 
 The kind's merge schema says which lists merge, and by which keys: set lists get new entries, map lists merge entry by
 entry, all other lists are replaced. Objects always merge, even atomic ones. Directives among the fields do the rest:
@@ -20,10 +23,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from fairlead.core.errors import BadRequest, quote_value
 from fairlead.core.objects import Object, deep_copy
 from fairlead.registry.patching.field_set import canonical_json
 from fairlead.registry.patching.merge_schema import DEDUCED, MergeSchema, entry_step
+
+
+def apply_merge_patch(document: Object, patch: Any) -> Object:
+    """The document with the patch merged in, as a new value."""
+    if not isinstance(patch, dict):
+        found = "null" if patch is None else "a list" if isinstance(patch, list) else "a single value"
+        raise BadRequest(
+            f"error decoding patch: the body is {found}; send a JSON object with the fields to change, "
+            "and null for those to remove"
+        )
+    try:
+        changes = deep_copy(patch)
+    except orjson.JSONEncodeError as error:
+        raise BadRequest(f"error decoding patch: {error}; send a patch with less nesting") from error
+    return _merge(deep_copy(document), changes)
+
+
+def _merge(target: Any, patch: Object) -> Object:
+    """Changes and returns `target`. A target that is not an object is replaced, so nulls in new objects are dropped,
+    too."""
+    result: Object = target if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict):
+            result[name] = _merge(result.get(name), value)
+        else:
+            result[name] = value
+    return result
+
 
 KeyedEntry = tuple[str | None, Any]
 """A list entry with its step."""
@@ -64,7 +99,7 @@ _ORDER_ONLY: list[Any] = []
 """The value of a list for which the patch contains only an order."""
 
 
-def apply(document: Object, patch: Any, schema: MergeSchema) -> Object:
+def apply_strategic_merge_patch(document: Object, patch: Any, schema: MergeSchema) -> Object:
     """The document with the patch merged in, as a new value."""
     if not isinstance(patch, dict):
         found = "null" if patch is None else "a list" if isinstance(patch, list) else "a single value"
