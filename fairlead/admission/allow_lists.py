@@ -25,44 +25,6 @@ from fairlead.registry.registry import Registry
 ANY = "*"
 CLUSTERS, RUNNERS, TEMPLATES = "allowedClusters", "allowedRunners", "allowedTemplates"
 
-TEMPLATE_KINDS = {
-    "devpodworkspaceinstances": "DevPodWorkspaceTemplate",
-    "spaceinstances": "SpaceTemplate",
-    "virtualclusterinstances": "VirtualClusterTemplate",
-}
-"""The template kind of each instance resource."""
-
-
-@dataclass(frozen=True, slots=True)
-class AllowListField:
-    """A field that names a cluster, runner or template, and the allow list that has to contain it."""
-
-    path: str
-    noun: str
-    """The noun for messages."""
-    allow_list: str
-    kind: str = ""
-
-
-ALLOW_LIST_FIELDS: dict[str, tuple[AllowListField, ...]] = {
-    "devpodworkspaceinstances": (
-        AllowListField("spec.templateRef.name", "template", TEMPLATES, TEMPLATE_KINDS["devpodworkspaceinstances"]),
-        AllowListField("spec.environmentRef.name", "environment template", TEMPLATES, "DevPodEnvironmentTemplate"),
-        AllowListField("spec.presetRef.name", "preset", TEMPLATES, "DevPodWorkspacePreset"),
-        AllowListField("spec.runnerRef.runner", "runner", RUNNERS),
-        AllowListField("spec.target.cluster.name", "cluster", CLUSTERS),
-    ),
-    "spaceinstances": (
-        AllowListField("spec.templateRef.name", "template", TEMPLATES, TEMPLATE_KINDS["spaceinstances"]),
-        AllowListField("spec.clusterRef.cluster", "cluster", CLUSTERS),
-    ),
-    "virtualclusterinstances": (
-        AllowListField("spec.templateRef.name", "template", TEMPLATES, TEMPLATE_KINDS["virtualclusterinstances"]),
-        AllowListField("spec.clusterRef.cluster", "cluster", CLUSTERS),
-    ),
-}
-"""The checked fields of each resource."""
-
 
 def allowed_names(project: Object, allow_list: str, kind: str = "", api_group: str = "") -> list[str] | None:
     """The names in an allow list, in order; None if the project has no such list. `kind` selects template entries."""

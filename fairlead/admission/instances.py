@@ -20,13 +20,12 @@ from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, User
-from fairlead.domain.template_resolution import TEMPLATE_KINDS
+from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
 SPACES, VIRTUAL_CLUSTERS = "spaceinstances", "virtualclusterinstances"
-OWNED_INSTANCES = (SPACES, VIRTUAL_CLUSTERS)
 RESTRICTED_SUBRESOURCE = "restricted"
 TEAM_PREFIX = "service:team:"
 ABANDON_ANNOTATION = "service.sh/abandon"
@@ -37,12 +36,12 @@ DEFAULT_SPACE_ROLES = frozenset({"view", "edit", "admin"})
 def default_instance_owner(authorize: Authorize, api_group: str, prefix: str) -> Rule:
     """Sets the default owner and restricts instances without a template. `prefix` is that of project namespaces."""
 
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *TEMPLATE_KINDS))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
         if change.subresource or change.user == CONTROLLER_USER:
             return
-        if kind.plural in OWNED_INSTANCES:
+        if kind.plural in CLUSTER_INSTANCES:
             _set_default_owner(change)
         if _bypasses_template(change) and not _project_allows(change, registry, api_group, prefix):
             _require_restricted(change, authorize)
@@ -107,7 +106,7 @@ def _require_restricted(change: Change, authorize: Authorize) -> None:
 def restrict_remote_access(authorize: Authorize, api_group: str, roles: Collection[str] = DEFAULT_SPACE_ROLES) -> Rule:
     """Restricts cluster roles and the namespace in the remote cluster. Any writer of a space may grant `roles`."""
 
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *OWNED_INSTANCES))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *CLUSTER_INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource or change.user == CONTROLLER_USER or change.new is None:
             return
@@ -171,7 +170,7 @@ def _restricted_error(change: Change, action: str, advice: str) -> Forbidden:
 def check_abandon(authorize: Authorize, api_group: str) -> Rule:
     """Setting the annotation `service.sh/abandon` needs the permission to update the Cluster."""
 
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *OWNED_INSTANCES))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *CLUSTER_INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
         if change.user == CONTROLLER_USER or change.is_move or not _has_abandon_annotation(change.obj):
             return

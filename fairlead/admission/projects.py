@@ -7,11 +7,9 @@ Allow lists (`allow_lists.py`) are checked when an object is created, and when i
 was allowed before may stay. They apply to all users, including administrators.
 """
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to
 from fairlead.admission.allow_lists import (
-    ALLOW_LIST_FIELDS,
     CLUSTERS,
-    AllowListField,
     ClusterUseCheck,
     allowed_names,
     is_allowed,
@@ -20,7 +18,7 @@ from fairlead.admission.allow_lists import (
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import get_path, metadata, name_of
 from fairlead.registry.codec import decode
-from fairlead.registry.kind import Change
+from fairlead.registry.kind import AllowListField, Change
 from fairlead.registry.registry import Registry
 
 
@@ -48,11 +46,11 @@ MAX_LISTED_NAMES = 10
 def enforce_allow_lists(api_group: str, prefix: str, use_check: ClusterUseCheck | None = None) -> Rule:
     """Rejects instances that use a cluster, template or runner that their project does not allow."""
 
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *ALLOW_LIST_FIELDS))
+    @applies_to(lambda kind, verb: verb != "delete" and kind.group == api_group and bool(kind.allow_list_fields))
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource:
             return
-        uses = [use for use in ALLOW_LIST_FIELDS[change.kind.plural] if _is_set_anew(change, use)]
+        uses = [use for use in change.kind.allow_list_fields if _is_set_anew(change, use)]
         namespace = metadata(change.obj).get("namespace", "")
         if not uses or not namespace.startswith(prefix):
             return

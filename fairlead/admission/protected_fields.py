@@ -18,7 +18,7 @@ Annotations and labels with rules of their own are elsewhere: `service.sh/truste
 
 from collections.abc import Iterator
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to
 from fairlead.admission.namespaces import PROJECT_LABEL
 from fairlead.core.call import NAMESPACE_RESOURCE
 from fairlead.core.errors import Forbidden
@@ -49,7 +49,6 @@ async def protect_server_owned(change: Change, registry: Registry) -> None:
         raise Forbidden.of(kind.plural, kind.group, name_of(new), why)
 
 
-PROTECTED_STATUS_RESOURCES = ("clusters", "spaceinstances", "virtualclusterinstances")
 WORKSPACES = "devpodworkspaceinstances"
 
 
@@ -57,7 +56,9 @@ def protect_status(api_group: str) -> Rule:
     """Rejects status writes by users other than administrators, whatever their permissions on `status` are."""
 
     @applies_to(
-        lambda kind, verb: verb == "update" and is_resource(kind, api_group, *PROTECTED_STATUS_RESOURCES, WORKSPACES)
+        lambda kind, verb: (
+            verb == "update" and kind.group == api_group and (kind.has_protected_status or kind.plural == WORKSPACES)
+        )
     )
     async def rule(change: Change, registry: Registry) -> None:
         free = change.user == CONTROLLER_USER or change.user.is_unscoped_admin

@@ -28,13 +28,13 @@ from fairlead.domain.password_parameters import (
     redact_last_applied,
 )
 from fairlead.domain.template_resolution import (
-    TEMPLATE_KINDS,
     ResolutionError,
     TemplateDefinition,
     find_definition,
     find_redirected_passwords,
     parameter_problems,
 )
+from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES
 from fairlead.kinds.instances.templates import DEFINITION_FIELDS, FALSE, TRUE, TRUST_ANNOTATION
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
@@ -54,7 +54,7 @@ _FIELD_TYPES = {
 def check_parameters(api_group: str) -> Rule:
     """Validates the parameters of an instance and hides its password parameters."""
 
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *TEMPLATE_KINDS))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
         if (
@@ -65,7 +65,7 @@ def check_parameters(api_group: str) -> Rule:
         ):
             return
         _drop_secrets_of_another_template(change)
-        definition = _find_definition(change.obj, registry, (api_group, TEMPLATE_KINDS[kind.plural][0]))
+        definition = _find_definition(change.obj, registry, (api_group, INSTANCES[kind.plural].templates))
         unchanged = _placeholder_parameters(change)
         if definition is not None and definition.parameters is not None:
             hidden = hide_passwords(change.spec, definition.parameters, hidden_values(change.old))
@@ -158,7 +158,7 @@ def _warn_undefined_parameters(change: Change, definition: TemplateDefinition) -
         change.warnings.append(f"spec.parameters[{variable}] is not a parameter of the template and has no effect")
 
 
-INSTANCES_BY_TEMPLATE = {templates: plural for plural, (templates, _) in TEMPLATE_KINDS.items()}
+INSTANCES_BY_TEMPLATE = {instance.templates: plural for plural, instance in INSTANCES.items()}
 MAX_NAMED_INSTANCES = 10
 """How many instances an error message names."""
 
@@ -198,7 +198,7 @@ def _describe_instances(keys: list[Key], user: User, authorize: Authorize) -> st
     return f"the {plural} {', '.join(named)}{rest} {'is' if len(keys) == 1 else 'are'}"
 
 
-TRUSTABLE_TEMPLATES = ("spacetemplates", "virtualclustertemplates")
+TRUSTABLE_TEMPLATES = tuple(instance.templates for instance in CLUSTER_INSTANCES.values())
 
 
 def mark_trusted_templates(api_group: str) -> Rule:

@@ -13,12 +13,12 @@ from fairlead.authz.name_index import matching_names, owns
 from fairlead.core.call import NAMESPACE_RESOURCE, Decision, RequestInfo
 from fairlead.core.objects import Object, get_path
 from fairlead.core.user import User
+from fairlead.kinds import INSTANCES
 from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE
 from fairlead.registry.informer import Informer
 from fairlead.storage.view.view import Entry
 
 PROJECTS = "projects"
-INSTANCES = frozenset({"devpodworkspaceinstances", "spaceinstances", "virtualclusterinstances"})
 PROJECT_SECRETS = frozenset({"projectsecrets"})
 READ_VERBS = frozenset({"get", "list", "watch"})
 EVENT_GROUPS = ("", "events.k8s.io")

@@ -242,14 +242,6 @@ def newest_version(texts: Iterable[str]) -> str | None:
     return best_match((None, None, None), texts)
 
 
-TEMPLATE_KINDS: Mapping[str, tuple[str, str]] = {
-    "devpodworkspaceinstances": ("devpodworkspacetemplates", "instance"),
-    "spaceinstances": ("spacetemplates", "space"),
-    "virtualclusterinstances": ("virtualclustertemplates", "virtualCluster"),
-}
-"""By plural of an instance: the plural of its templates, and the status field with the rendered template."""
-
-
 class ResolutionError(Exception):
     """An instance cannot be created from its template: a reason for programs, and a message for users."""
 

@@ -12,6 +12,8 @@ To add a kind, declare a `Kind` and add it to `KINDS`; routes, discovery, OpenAP
 - `rbac`: roles, bindings, access reviews
 """
 
+from collections.abc import Mapping
+
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
 from fairlead.kinds.access.users import TEAM, USER
@@ -42,6 +44,7 @@ from fairlead.kinds.rbac.access_reviews import (
 )
 from fairlead.kinds.rbac.bindings import CLUSTERROLEBINDING, ROLEBINDING
 from fairlead.kinds.rbac.roles import CLUSTERROLE, ROLE
+from fairlead.registry.kind import Instance
 
 KINDS = (
     APP,
@@ -85,3 +88,13 @@ KINDS = (
     LOCAL_SUBJECT_ACCESS_REVIEW,
     SELF_SUBJECT_RULES_REVIEW,
 )
+
+INSTANCES: Mapping[str, Instance] = {kind.plural: kind.instance for kind in KINDS if kind.instance}
+"""The kinds of instances, by plural."""
+
+CLUSTER_INSTANCES = {plural: instance for plural, instance in INSTANCES.items() if instance.in_cluster}
+"""The kinds of instances in connected clusters, by plural."""
+
+DELETION_ORDER = (WORKSPACE.plural, VIRTUAL_CLUSTER.plural, SPACE.plural)
+"""The order in which the instances of a deleted project are deleted: workspaces may run in virtual clusters, and those
+in spaces. Every kind in `INSTANCES` has a place here."""

@@ -108,6 +108,41 @@ class Conversion:
     field_names: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Declares that the objects of a kind are instances: objects of a project that a template may define.
+
+    `template_kind` is the name of the kind of those templates. `kinds.INSTANCES` has all instances by plural.
+    """
+
+    noun: str
+    """The word for an object in messages."""
+    template_kind: str
+    rendered_field: str
+    """The field of the status with the rendered template."""
+    in_cluster: bool
+    """It exists in the connected cluster that spec.clusterRef names: its owner defaults to the requester, its templates
+    can be trusted, and the removal of the cluster reports it."""
+
+    @property
+    def templates(self) -> str:
+        """The plural of the templates."""
+        return f"{self.template_kind.lower()}s"
+
+
+@dataclass(frozen=True, slots=True)
+class AllowListField:
+    """A field that names a cluster, runner or template, and the allow list of the project that has to contain it."""
+
+    path: str
+    noun: str
+    """The noun for messages."""
+    allow_list: str
+    """The field in the spec of the project, such as `allowedClusters`."""
+    kind: str = ""
+    """The kind of template, for `allowedTemplates`."""
+
+
 def _no_defaults(change: Change) -> None:
     return None
 
@@ -182,6 +217,16 @@ class Kind:
     has_access_entries: bool = False
     """`spec.owner` and `spec.access` grant rights on the object. Users who may not list all objects get a filtered
     list."""
+    instance: Instance | None = None
+    """Set for kinds of instances: members of a project may create them, and they are deleted before the project's
+    namespace, in the order of `kinds.DELETION_ORDER`."""
+    allow_list_fields: tuple[AllowListField, ...] = ()
+    """Fields whose values the allow lists of the object's project restrict."""
+    has_protected_status: bool = False
+    """Only the server and administrators may write the status, whatever the permissions on `status` are."""
+    is_in_cli_scope: bool = False
+    """Lists of the kind are filtered, not denied, for a key whose scope allows the read requests of command-line tools.
+    """
     persisted: bool = True
     """False for kinds that are never persisted, such as access reviews: a POST is only answered."""
     actions: tuple[Action, ...] = ()

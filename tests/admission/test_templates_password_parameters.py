@@ -10,8 +10,8 @@ from fairlead.admission.templates import check_parameters
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import LAST_APPLIED, Object, get_path
 from fairlead.domain.password_parameters import hidden_values, hide_passwords, record_rendered_secrets, redact_instance
-from fairlead.domain.template_resolution import TEMPLATE_KINDS as FIELDS
 from fairlead.domain.template_resolution import TemplateDefinition, find_definition, render_definition
+from fairlead.kinds import INSTANCES
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.secret_fields import SensitiveFieldIndex
@@ -141,7 +141,7 @@ async def test_what_kubectl_writes_down_has_no_password_either(world: World, kin
 @every_kind
 async def test_the_rendered_template_and_messages_show_no_password(world: World, kind: str) -> None:
     await make(world, kind, f"db.password: {orjson.dumps(CANARY).decode()}")
-    field = FIELDS[world.of(kind).kind.plural][1]
+    field = INSTANCES[world.of(kind).kind.plural].rendered_field
     result = {"instanceTemplate": {"metadata": {"annotations": rendered(world, kind)}}}
 
     def report(old: Object) -> Object:

@@ -15,7 +15,6 @@ from fairlead.authz.name_index import owns
 from fairlead.authz.scope.compiled import (
     CUSTOM_RESOURCES,
     IMPERSONATE,
-    INSTANCE_NOUNS,
     READ_VERBS,
     CompiledScope,
     ScopeNaming,
@@ -28,6 +27,7 @@ from fairlead.core.call import NAMESPACE_RESOURCE, Decision, RequestInfo
 from fairlead.core.errors import qualified_resource
 from fairlead.core.scope import ANY, CLI_FIELD, Scope
 from fairlead.core.user import User
+from fairlead.kinds import CLUSTER_INSTANCES
 from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE
 
 ScopePart = tuple[str, Scope]
@@ -216,8 +216,8 @@ def _project_entry(naming: ScopeNaming, target: RequestInfo) -> str:
     kind, project = (target.group, target.resource), naming.project_of(target.namespace)
     if not project or not naming.namespaced.get(kind):
         return ""
-    instance = INSTANCE_NOUNS.get(target.resource) if target.group == naming.api_group and target.name else None
-    return f'an entry for project "{project}"' + (f' or its {instance} "{target.name}"' if instance else "")
+    instance = CLUSTER_INSTANCES.get(target.resource) if target.group == naming.api_group and target.name else None
+    return f'an entry for project "{project}"' + (f' or its {instance.noun} "{target.name}"' if instance else "")
 
 
 def matching_entry(naming: ScopeNaming) -> Callable[[User, RequestInfo], str]:

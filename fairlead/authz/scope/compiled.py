@@ -22,6 +22,7 @@ from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
 from fairlead.core.scope import ANY, Scope
 from fairlead.core.user import User
+from fairlead.kinds import KINDS
 from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
 from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE
 from fairlead.kinds.rbac.access_reviews import AUTHORIZATION_GROUP
@@ -33,8 +34,8 @@ READ_VERBS = frozenset({"get", "list", "watch"})
 IMPERSONATE = "impersonate"
 """Denied for every scoped key: the impersonated user would not be restricted to the scope."""
 
-INSTANCE_NOUNS = {"spaceinstances": "space", "virtualclusterinstances": "virtual cluster"}
-"""The kinds of instances that a scope can list by name."""
+CLI_RESOURCES = frozenset(kind.plural for kind in KINDS if kind.is_in_cli_scope)
+"""The management kinds whose lists are filtered, not denied, if the scope allows requests of command-line tools."""
 
 GATEWAY_RESOURCES = {SPACE: "spaceinstances", VIRTUAL_CLUSTER: "virtualclusterinstances"}
 """The kind of instance behind each type of gateway."""
@@ -209,7 +210,7 @@ class CompiledScope:
 
     def _overlaps_entries(self, kind: tuple[str, str], namespace: str) -> bool:
         group = self._naming.api_group
-        if self._allows_cli and kind in _cli_resources(group):
+        if self._allows_cli and kind[0] == group and kind[1] in CLI_RESOURCES:
             return True
         if kind in ((group, "projects"), NAMESPACE_RESOURCE):
             return self._all_projects or bool(self._projects)
@@ -276,11 +277,6 @@ def _names_by_namespace(pairs: Iterable[tuple[str, str]], prefix: str) -> NamesB
         if project not in ("", ANY) and name:
             found.setdefault(prefix + project, set()).add(name)
     return {namespace: frozenset(names) for namespace, names in found.items()}
-
-
-def _cli_resources(group: str) -> frozenset[tuple[str, str]]:
-    plurals = ("projects", "clusters", "spaceinstances", "virtualclusterinstances", "devpodworkspaceinstances")
-    return frozenset((group, plural) for plural in (*plurals, "users", "teams"))
 
 
 def _has_entry(entries: NamesByNamespace | None, target: RequestInfo) -> bool:

@@ -18,6 +18,7 @@ from fairlead.controllers.instances.remote_instance import ABANDON_ANNOTATION, i
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer, metadata, name_of, remove_finalizer
+from fairlead.kinds import CLUSTER_INSTANCES
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, condition, is_true, with_conditions, without_conditions
 from fairlead.registry.events import record_event
@@ -30,7 +31,6 @@ from fairlead.upstream.upstream import Upstream
 FINALIZER: Final = "service.sh/cluster"
 DELETING: Final = "Deleting"
 BINDING_TITLE: Final = f'the ClusterRoleBinding "{BINDING_NAME}"'
-INSTANCES = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual cluster"))
 RETRY_SECONDS = 5.0
 MAX_LISTED_INSTANCES = 8
 """How many instances an Event lists."""
@@ -142,11 +142,11 @@ class ClusterRemoval:
     def _list_instances(self, cluster: str) -> list[str]:
         """The instances that name the cluster, each with its remote namespace."""
         found = []
-        for plural, word in INSTANCES:
+        for plural, instance in CLUSTER_INSTANCES.items():
             for entry in self._registry.view.entries(self._group, plural):
                 if entry.fields.get("spec.clusterRef.cluster") == cluster:
                     namespace = get_path(decode(entry), "spec.clusterRef.namespace") or "none yet"
-                    found.append(f"{word} {entry.key[2]}/{entry.key[3]} (namespace {namespace})")
+                    found.append(f"{instance.noun} {entry.key[2]}/{entry.key[3]} (namespace {namespace})")
         return found
 
 

@@ -30,7 +30,7 @@ from fairlead.core.objects import (
     remove_finalizer,
 )
 from fairlead.domain.password_parameters import redact_conditions
-from fairlead.domain.template_resolution import TEMPLATE_KINDS
+from fairlead.kinds import INSTANCES
 from fairlead.kinds.instances.fields import READY
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, is_true, with_conditions
@@ -145,7 +145,7 @@ class RemoteInstanceStore:
 
     def _attempt_inputs(self, instance: Object) -> object:
         """All inputs that the outcome of a try depends on."""
-        meta, rendered = metadata(instance), get_path(instance, f"status.{TEMPLATE_KINDS[self._plural][1]}")
+        meta, rendered = metadata(instance), get_path(instance, f"status.{INSTANCES[self._plural].rendered_field}")
         inputs = ((PROJECTS, self.project(instance)), (CLUSTERS, self.cluster(instance)))
         states = [_relevant_state(plural, each) for plural, each in inputs if each is not None]
         return meta["uid"], meta.get("generation"), rendered, states
@@ -211,7 +211,7 @@ class RemoteInstanceStore:
         if metadata(current)["uid"] != metadata(instance)["uid"] or status.get("ignoreReconciliation"):
             return status
         # Results for another rendering of the template: keep the fields, but not the conditions.
-        rendered = TEMPLATE_KINDS[self._plural][1]
+        rendered = INSTANCES[self._plural].rendered_field
         is_same = status.get(rendered) == get_path(instance, f"status.{rendered}")
         generation = metadata(instance).get("generation", 1)
         concealed = redact_conditions(instance, conditions) if is_same else ()

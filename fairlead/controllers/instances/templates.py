@@ -31,12 +31,12 @@ from fairlead.domain.password_parameters import (
     redact_last_applied,
 )
 from fairlead.domain.template_resolution import (
-    TEMPLATE_KINDS,
     ResolutionError,
     TemplateDefinition,
     find_definition,
     fingerprint,
 )
+from fairlead.kinds import INSTANCES
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.kinds.instances.fields import PROGRESSING
 from fairlead.kinds.instances.templates import UNMARKED, trust_level
@@ -54,9 +54,9 @@ class InstanceTemplateController:
     name, workers = "instance-templates", 4
 
     def __init__(self, registry: Registry, config: InstanceConfig) -> None:
-        templates = [plural for plural, _ in TEMPLATE_KINDS.values()]
+        templates = [instance.templates for instance in INSTANCES.values()]
         # Instances first, so that the index is complete when the other resources are listed at the start.
-        watched = (*TEMPLATE_KINDS, *templates, CLUSTERS, PROJECTS, RUNNERS)
+        watched = (*INSTANCES, *templates, CLUSTERS, PROJECTS, RUNNERS)
         self.watches = tuple((config.api_group, plural) for plural in watched)
         self._registry = registry
         self._group = config.api_group
@@ -73,8 +73,8 @@ class InstanceTemplateController:
         """The instance itself; for a template or cluster, the instances that name it."""
         if key[1] == PROJECTS:
             return self._keys_in_project(key[3], entry is not None)
-        if key[1] not in TEMPLATE_KINDS:
-            unmanaged = self._unmanaged_workspaces if key[1] in (RUNNERS, TEMPLATE_KINDS[WORKSPACES][0]) else ()
+        if key[1] not in INSTANCES:
+            unmanaged = self._unmanaged_workspaces if key[1] in (RUNNERS, INSTANCES[WORKSPACES].templates) else ()
             return {*self._instances_by_reference.get((key[1], key[3]), ()), *unmanaged}
         for used in self._references.pop(key, ()):
             self._instances_by_reference[used].discard(key)
@@ -92,9 +92,7 @@ class InstanceTemplateController:
         (self._projects.add if exists else self._projects.discard)(name)
         namespace = f"{self._namespace_prefix}{name}"
         return [
-            each.key
-            for plural in TEMPLATE_KINDS
-            for each in self._registry.view.entries(self._group, plural, namespace)
+            each.key for plural in INSTANCES for each in self._registry.view.entries(self._group, plural, namespace)
         ]
 
     async def reconcile(self, key: Key) -> float | None:
@@ -126,7 +124,7 @@ class InstanceTemplateController:
         ):
             return False
         is_in_use = any(
-            self._registry.view.count(self._group, each) for each in (RUNNERS, TEMPLATE_KINDS[WORKSPACES][0])
+            self._registry.view.count(self._group, each) for each in (RUNNERS, INSTANCES[WORKSPACES].templates)
         )
         return not is_in_use or not get_path(workspace, "spec.templateRef.name")
 
@@ -155,7 +153,7 @@ class InstanceTemplateController:
         blocker = self._find_blocker(key, instance)
         result = resolve_template(instance, definition, visible, blocker)
         if result.is_adopted:
-            status = _with_rendered(instance, status, TEMPLATE_KINDS[key[1]][1], result, now)
+            status = _with_rendered(instance, status, INSTANCES[key[1]].rendered_field, result, now)
         status = with_conditions(status, result.conditions, now, generation)
         if key[1] == WORKSPACES:
             return status
@@ -173,7 +171,7 @@ class InstanceTemplateController:
     def _find_definition(self, plural: str, instance: Object) -> tuple[TemplateDefinition | ResolutionError, str]:
         """The template definition, or why it cannot be resolved; and the fingerprint of its public part."""
         name = get_path(instance, "spec.templateRef.name") or ""
-        entry = self._registry.resource(self._group, TEMPLATE_KINDS[plural][0]).get_cached("", name)
+        entry = self._registry.resource(self._group, INSTANCES[plural].templates).get_cached("", name)
         try:
             definition = find_definition(instance, decode(entry) if entry is not None else None)
             public = (
@@ -187,7 +185,7 @@ class InstanceTemplateController:
 
     def _find_trust(self, plural: str, instance: Object) -> str:
         name = get_path(instance, "spec.templateRef.name") or ""
-        entry = self._registry.resource(self._group, TEMPLATE_KINDS[plural][0]).get_cached("", name)
+        entry = self._registry.resource(self._group, INSTANCES[plural].templates).get_cached("", name)
         return trust_level(instance, decode(entry) if entry is not None else None)
 
     async def _hide_passwords(self, key: Key, instance: Object) -> bool:
@@ -234,7 +232,7 @@ def _with_rendered(instance: Object, status: Object, field: str, result: Templat
 
 def _references_of(entry: Entry) -> tuple[tuple[str, str], ...]:
     """The template and the cluster that an instance names."""
-    templates = TEMPLATE_KINDS[entry.key[1]][0]
+    templates = INSTANCES[entry.key[1]].templates
     references = {
         templates: entry.fields.get("spec.templateRef.name"),
         CLUSTERS: entry.fields.get("spec.clusterRef.cluster"),

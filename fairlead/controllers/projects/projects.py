@@ -17,6 +17,7 @@ from fairlead.core.concurrency import iter_slices
 from fairlead.core.errors import AlreadyExists, NotFound
 from fairlead.core.objects import Object, has_finalizer, json_equal, metadata, name_of, remove_finalizer
 from fairlead.domain.quotas import TEAM, USER, count_usage, quota_limits
+from fairlead.kinds import DELETION_ORDER
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, with_condition
 from fairlead.registry.events import record_event
@@ -29,8 +30,6 @@ from fairlead.storage.view.view import Entry
 PROJECTS = "projects"
 REQUEUE_SECONDS = 0.2
 """Requeue delay during deletion: the remaining objects may be of kinds that are not watched here."""
-DELETION_ORDER = ("devpodworkspaceinstances", "virtualclusterinstances", "spaceinstances")
-"""Instances are deleted in this order: workspaces may run in virtual clusters, and those in spaces."""
 DELETE_BATCH_SIZE = 20
 """How many deletes are done before yielding to the event loop."""
 

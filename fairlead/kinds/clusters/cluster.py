@@ -208,6 +208,8 @@ CLUSTER = Kind(
         Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
     ),
     has_access_entries=True,
+    has_protected_status=True,
+    is_in_cli_scope=True,
     selectable=("spec.networkPeer", "spec.owner.user", "status.phase"),
     actions=(
         Action("accesskey", ("get",), CLUSTER_ACCESS_KEY),

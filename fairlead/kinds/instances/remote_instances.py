@@ -16,7 +16,7 @@ from fairlead.kinds.instances.fields import (
     instance_problems,
 )
 from fairlead.kinds.instances.templates import SPACE_TEMPLATE_SPEC, VIRTUAL_CLUSTER_TEMPLATE_SPEC
-from fairlead.registry.kind import Change, Kind, Problem, Sensitivity
+from fairlead.registry.kind import AllowListField, Change, Instance, Kind, Problem, Sensitivity
 from fairlead.registry.schema import Schema, boolean, obj, string, with_description
 
 SPACE_FIELDS = {
@@ -99,9 +99,9 @@ def _instance_kind(
     short_name: str,
     description: str,
     fields: Mapping[str, Schema],
-    rendered_field: str,
+    instance: Instance,
 ) -> Kind:
-    """A kind of instances in connected clusters. `rendered_field` is where the status has the rendered template."""
+    """A kind of instances in connected clusters."""
     return Kind(
         name=name,
         plural=f"{name.lower()}s",
@@ -119,15 +119,26 @@ def _instance_kind(
         safe_siblings=password_independent_fields(fields),
         encrypted=("spec.parameters",),
         redact_derived=redact_instance,
-        redacted_paths=(rendered_field,),
+        redacted_paths=(f"status.{instance.rendered_field}",),
         has_access_entries=True,
+        instance=instance,
+        allow_list_fields=(
+            AllowListField("spec.templateRef.name", "template", "allowedTemplates", instance.template_kind),
+            AllowListField("spec.clusterRef.cluster", "cluster", "allowedClusters"),
+        ),
+        has_protected_status=True,
+        is_in_cli_scope=True,
         default=default_instance,
         check=instance_problems,
     )
 
 
 SPACE = _instance_kind(
-    "SpaceInstance", "si", "A space of a project: a namespace in a connected cluster.", SPACE_FIELDS, "status.space"
+    "SpaceInstance",
+    "si",
+    "A space of a project: a namespace in a connected cluster.",
+    SPACE_FIELDS,
+    Instance("space", "SpaceTemplate", "space", in_cluster=True),
 )
 
 VIRTUAL_CLUSTER = replace(
@@ -136,7 +147,7 @@ VIRTUAL_CLUSTER = replace(
         "vci",
         "A virtual cluster of a project, in a connected cluster.",
         VIRTUAL_CLUSTER_FIELDS,
-        "status.virtualCluster",
+        Instance("virtual cluster", "VirtualClusterTemplate", "virtualCluster", in_cluster=True),
     ),
     default=default_virtual_cluster,
     check=check_virtual_cluster,

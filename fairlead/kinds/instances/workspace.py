@@ -24,7 +24,7 @@ from fairlead.kinds.fields import (
 )
 from fairlead.kinds.instances.templates import WORKSPACE_TEMPLATE_SPEC
 from fairlead.registry import limits
-from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
+from fairlead.registry.kind import AllowListField, Change, Column, Instance, Kind, Problem, Sensitivity
 from fairlead.registry.names import dns_subdomain_errors
 from fairlead.registry.schema import boolean, enum, obj, open_object, string, timestamp, with_description
 
@@ -120,6 +120,17 @@ WORKSPACE = Kind(
     redact_derived=redact_instance,
     redacted_paths=("status.instance",),
     has_access_entries=True,
+    instance=Instance("workspace", "DevPodWorkspaceTemplate", "instance", in_cluster=False),
+    allow_list_fields=(
+        AllowListField("spec.templateRef.name", "template", "allowedTemplates", "DevPodWorkspaceTemplate"),
+        AllowListField(
+            "spec.environmentRef.name", "environment template", "allowedTemplates", "DevPodEnvironmentTemplate"
+        ),
+        AllowListField("spec.presetRef.name", "preset", "allowedTemplates", "DevPodWorkspacePreset"),
+        AllowListField("spec.runnerRef.runner", "runner", "allowedRunners"),
+        AllowListField("spec.target.cluster.name", "cluster", "allowedClusters"),
+    ),
+    is_in_cli_scope=True,
     default=preserve_runner,
     check=check,
     sensitivity=Sensitivity.NORMAL,

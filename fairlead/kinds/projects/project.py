@@ -229,6 +229,7 @@ def project_kind(prefix: str = NAMESPACE_PREFIX) -> Kind:
             Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
         ),
         has_access_entries=True,
+        is_in_cli_scope=True,
         selectable=("spec.owner.user",),
         actions=(
             Action("members", ("get",), PROJECT_MEMBERS),
