@@ -88,7 +88,7 @@ def service_account_handlers(tokens: ServiceAccountTokenIssuer) -> dict[ActionPa
         if issued.value:
             status = {"token": issued.value, **status}
             log.info(
-                "a token of a service account was made",
+                "a service account token was issued",
                 namespace=request.namespace,
                 name=request.name,
                 access_key=issued.key,
@@ -137,7 +137,7 @@ class DirectTokenHandlers:
             return request.body
         metadata(request.body)["creationTimestamp"] = timestamp(issued.issued_at)
         log.info(
-            "a direct token was made",
+            "a direct token was issued",
             id=issued.id,
             user=request.user.name,
             access_key=(request.user.impersonator or request.user).key,

@@ -140,7 +140,7 @@ async def test_each_token_is_logged_by_its_id() -> None:
     async with an_api() as api:
         with capture_logs() as lines:
             await api(TOKENS, {"spec": {"ttl": 60}})
-    (line,) = [each for each in lines if each["event"] == "a direct token was made"]
+    (line,) = [each for each in lines if each["event"] == "a direct token was issued"]
     assert (line["user"], line["ttl"], len(line["id"])) == ("ada", 60, 32)
 
 

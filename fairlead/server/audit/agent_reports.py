@@ -212,6 +212,6 @@ class AgentReports:
 def _log_activity(cluster: str, activity: Any) -> None:
     for use in activity[:MAX_LOGGED_USES]:
         user, last_use = (sanitize(str(use.get(name) or "")) for name in ("user", "lastUse"))
-        log.info("used a direct endpoint", cluster=cluster, user=user, last_use=last_use)
+        log.info("a direct endpoint was used", cluster=cluster, user=user, last_use=last_use)
     if len(activity) > MAX_LOGGED_USES:
-        log.info("used a direct endpoint", cluster=cluster, more_tokens=len(activity) - MAX_LOGGED_USES)
+        log.info("a direct endpoint was used", cluster=cluster, more_tokens=len(activity) - MAX_LOGGED_USES)
