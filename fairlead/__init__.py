@@ -6,7 +6,7 @@ The path of a request, outermost layer first. Each step is a package; none impor
       |
       |  HTTPS
       v
-    server/       the HTTP front end. `app/http.py` puts the stages that every request passes in order
+    server/       the HTTP front end. `server/pipeline.py` has the stages that every request passes
     gateway/      reverse proxy to connected clusters, spaces and virtual clusters
       |
       |->  authn/       authentication

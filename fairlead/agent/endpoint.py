@@ -7,7 +7,7 @@ Access keys are rejected: only the server can verify them. Requests impersonate 
 cluster's RBAC decides what is allowed inside. Ambiguous paths are rejected, as in `gateway/routes.py`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import orjson
@@ -44,8 +44,6 @@ WRONG_CLUSTER = (
     'requires the verb "use" on the cluster or on a space in it'
 )
 ALLOWED = Decision(True, "a direct token; the cluster's own RBAC decides")
-
-Handler = Callable[[Call], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +99,8 @@ class EndpointDependencies:
     reports: ReportQueue
     cluster: Callable[[], Upstream]
     route: RequestInfoResolver
-    require_auditable: Callable[[Call, Handler], Awaitable[Reply]]
-    """Calls the handler, or fails if the call cannot be audited."""
+    require_auditable: Callable[[Call], None]
+    """Raises if the call cannot be audited."""
 
 
 class DirectEndpoint:
@@ -139,7 +137,10 @@ class DirectEndpoint:
             upstream = self._deps.cluster()
         except UpstreamError as error:
             raise as_api_error(error, title) from error
-        return await self._deps.require_auditable(call, _forward_handler(upstream, identity, request, config, title))
+        self._deps.require_auditable(call)
+        # The extra values are for our own audit log, and are not sent to the cluster.
+        user = replace(identity.user, extra=())
+        return await forward(upstream, user, config.cluster_names, call, request.request_target, title)
 
     async def _authenticate(self, call: Call, token: str) -> tuple[TokenIdentity, AgentConfig]:
         """Authenticates the token. If it is newer than the cached configuration, refreshes that first."""
@@ -191,17 +192,6 @@ class _DirectAccessGuard:
         if identity.user != self.identity.user:
             raise Expired("your user, or the scope of your token, has changed; repeat the request")
         _authorize(call, identity, self.request, config)
-
-
-def _forward_handler(
-    upstream: Upstream, identity: TokenIdentity, request: DirectRequest, config: AgentConfig, title: str
-) -> Handler:
-    def proceed(call: Call) -> Awaitable[Reply]:
-        # The extra values are for our own audit log, and are not sent to the cluster.
-        user = replace(identity.user, extra=())
-        return forward(upstream, user, config.cluster_names, call, request.request_target, title)
-
-    return proceed
 
 
 def _reject_token(call: Call, reason: str) -> Unauthorized:

@@ -25,6 +25,7 @@ from fairlead.agent.reports import ReportQueue, TeeSink
 from fairlead.agent.tokens import DirectTokenAuthenticator
 from fairlead.app.http import MANAGEMENT_PATH
 from fairlead.client.tls import build_ssl_context
+from fairlead.core.call import Handler
 from fairlead.core.clock import SystemClock
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates
 from fairlead.core.files import FileProblem, choose_path, ensure_private_folder, read_file
@@ -33,15 +34,14 @@ from fairlead.core.validators import format_host
 from fairlead.core.waiting import wait_until_stopped
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Catalog
-from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import parse_api_path
 from fairlead.server.audit.intake import AuditLogs
 from fairlead.server.audit.log_file import LogRetention, open_sink
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import DEFAULT_POLICY
-from fairlead.server.audit.stage import AuditStages
+from fairlead.server.audit.stage import AuditStage
 from fairlead.server.http.asgi import AsgiApp, BindOptions, free_port, run_http_server
-from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.server.pipeline import Pipeline, reject_malformed
 from fairlead.settings import StartError
 
 BODY_LIMIT = 3 * 1024 * 1024
@@ -102,7 +102,7 @@ async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Sta
         )
         async with (
             _run_background(config_cache.run, partial(reports.run, control_plane), local_cluster.run) as work,
-            _serve(settings, build_pipeline((audit.audit, render_errors), endpoint), certificates) as port,
+            _serve(settings, _build_pipeline(audit, endpoint), certificates) as port,
         ):
             ready(
                 StartedAgent(f"https://{format_host(_reachable_address(settings.listen))}:{port}", certificates.ca_file)
@@ -119,6 +119,10 @@ def config_cache_file(folder: Path) -> Path:
         # A copy under the former name would survive when the server rejects the agent and the cache is cleared.
         (folder / FORMER_CONFIG_CACHE_FILE).unlink(missing_ok=True)
     return path
+
+
+def _build_pipeline(audit: AuditStage, endpoint: Handler) -> Handler:
+    return Pipeline((audit.begin, reject_malformed), endpoint, (audit.record,), (audit.record_aborted,))
 
 
 def _access_source(settings: AgentSettings) -> ClusterEndpointSource:
@@ -158,11 +162,11 @@ def _read_key(path: Path) -> str:
 
 
 @asynccontextmanager
-async def _open_audit(settings: AgentSettings, reports: ReportQueue, clock: SystemClock) -> AsyncIterator[AuditStages]:
+async def _open_audit(settings: AgentSettings, reports: ReportQueue, clock: SystemClock) -> AsyncIterator[AuditStage]:
     backups = partial(LogRetention, max_files=AUDIT_BACKUPS, max_days=AUDIT_MAX_DAYS, compress=True)
     path = settings.audit_path or str(settings.state_folder / "audit.log")
     writer = AuditLogWriter(TeeSink(open_sink(path, backups, AUDIT_FILE_BYTES, clock), reports))
-    audit = AuditStages(
+    audit = AuditStage(
         DEFAULT_POLICY, AuditLogs.single(writer), Catalog(KINDS, settings.api_group), clock, MANAGEMENT_PATH
     )
     try:

@@ -1,11 +1,11 @@
-"""Builds the request pipeline: all stages in order, the dispatcher at the end, the metrics and the audit log.
+"""Builds the handlers, the stages of the pipeline, the metrics and the audit log. `server/pipeline.py` has the order.
 
 `build_handler` is the entry point. The audit log consists of three logs: that of authenticated users, and beside it one
 for unauthenticated requests and one for the reports of agents. Their file names derive from `audit_path`. On the
 standard output, or in a device, they are one.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from fairlead.authn.service_accounts import ServiceAccountTokenIssuer, TokenLimi
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.token_issuer import DelegationChecks, DirectTokenIssuer, IssuerConfig
 from fairlead.authz.scope import is_superset
-from fairlead.core.call import MANAGEMENT
+from fairlead.core.call import MANAGEMENT, Handler
 from fairlead.core.clock import Clock
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.files import read_file
@@ -38,7 +38,6 @@ from fairlead.registry.kind import Catalog
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.server.api.actions import ActionHandler, ActionPath, Actions
-from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
@@ -48,19 +47,20 @@ from fairlead.server.audit.log import AuditLog, DiskBudget
 from fairlead.server.audit.log_file import STANDARD_OUTPUT, LogRetention, RotatingFile, open_sink
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import DEFAULT_POLICY, load_policy
-from fairlead.server.audit.stage import AuditStages
+from fairlead.server.audit.stage import AuditStage
 from fairlead.server.auth.impersonation import Impersonation, new_impersonation_cache
 from fairlead.server.auth.login import LOGIN_ENDPOINT, LoginHandlers
 from fairlead.server.auth.stages import AuthorizeStage, Identify, build_authentication_stage, build_identify
 from fairlead.server.discovery.documents import build_documents, platform_documents
 from fairlead.server.discovery.health import HEALTH_PATHS, HealthCheck, HealthHandler
 from fairlead.server.http.event_loop_watchdog import Watchdog
-from fairlead.server.http.pipeline import Handler, Stage, build_pipeline, compress, custom_headers_stage, deadline_stage
+from fairlead.server.http.response import custom_headers_stage
 from fairlead.server.http.unsent import ClientMemoryLimiter
 from fairlead.server.metrics.endpoint import METRICS_PATH, MetricsEndpoint
 from fairlead.server.metrics.exposition import Histogram
 from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
+from fairlead.server.pipeline import Stages, build_pipeline
 from fairlead.settings import Settings
 from fairlead.settings.values import ON
 from fairlead.storage.contract import Store
@@ -103,7 +103,7 @@ def build_metrics(
 ) -> tuple[RequestMetrics, MetricsEndpoint]:
     """The metrics stage, and the metrics endpoint."""
     view, clusters = registry.view, (settings.api_group, "clusters")
-    requests = RequestMetrics(LabelResolver(registry.catalog, LABELLED_PATHS), on_slow_step=watchdog.record_step)
+    requests = RequestMetrics(LabelResolver(registry.catalog, LABELLED_PATHS))
     platform = PlatformMetrics(
         phases=lambda: [entry.fields.get("status.phase", "") for entry in view.entries(*clusters)],
         revision=lambda: view.revision,
@@ -187,7 +187,7 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     """The whole request pipeline as one handler."""
     audit, base_url = deps.audit, deps.base_url
     if audit is not None:
-        audit.stages.set_minimum_level(auth.dynamic_config.audit_level)
+        audit.stage.set_minimum_level(auth.dynamic_config.audit_level)
     login, tokens = (
         PasswordLoginServices(settings, registry, auth),
         DirectTokenServices(settings, registry, auth, base_url),
@@ -213,15 +213,18 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     platform_endpoints = {**login.login.endpoints(), **tokens.endpoints, **metrics_endpoints}
     endpoints = {"": platform_endpoints, MANAGEMENT: metrics_endpoints}
     dispatcher = Dispatcher(verbs, health, roots, endpoints, deps.gateways)
-    public_metrics = (metrics.public_stage,) if settings.metrics_public == ON else ()
-    access_stages = (
-        build_authentication_stage(identify, auth.last_used.record_use),
-        flow.stage,
-        *public_metrics,
-        deps.memory_limiter.enforce_limits,
-        AuthorizeStage(auth.authorizer, identify),
+    stages = Stages(
+        audit=audit.stage if audit is not None else None,
+        route=routing_stage(RouteConfig(MANAGEMENT_PATH, settings.api_group, settings.namespace_prefix)),
+        authenticate=build_authentication_stage(identify, auth.last_used.record_use),
+        flow=flow.stage,
+        serve_public=metrics.serve_public if settings.metrics_public == ON else None,
+        memory=deps.memory_limiter,
+        authorize=AuthorizeStage(auth.authorizer, identify),
+        add_headers=custom_headers_stage(auth.dynamic_config.custom_headers),
+        metrics=requests,
     )
-    return build_pipeline((requests.measure, *_build_stages(settings, auth, audit, access_stages)), dispatcher)
+    return build_pipeline(stages, dispatcher, settings.request_timeout, deps.watchdog.record_step)
 
 
 def _build_identify(settings: Settings, registry: Registry, auth: Auth) -> Identify:
@@ -229,22 +232,6 @@ def _build_identify(settings: Settings, registry: Registry, auth: Auth) -> Ident
     cache = Derived(registry.view, (permissions.generation,), new_impersonation_cache)
     impersonation = Impersonation(permissions.authorize, auth.principals.find_user, auth.is_admin_user, cache.get)
     return build_identify(auth.authenticators, impersonation, ClusterIdentityMapper(settings.identity_prefix))
-
-
-def _build_stages(
-    settings: Settings, auth: Auth, audit: AuditLog | None, access_stages: Sequence[Stage]
-) -> tuple[Stage, ...]:
-    """All stages but the metrics, in order. `access_stages` authenticate, schedule and authorize requests."""
-    return (
-        custom_headers_stage(auth.dynamic_config.custom_headers),
-        compress,
-        *((audit.stages.audit,) if audit else ()),
-        render_errors,
-        deadline_stage(settings.request_timeout),
-        routing_stage(RouteConfig(MANAGEMENT_PATH, settings.api_group, settings.namespace_prefix)),
-        *access_stages,
-        *((audit.stages.require_auditable,) if audit else ()),
-    )
 
 
 def _build_action_handlers(
@@ -328,7 +315,7 @@ async def open_audit_log(settings: Settings, catalog: Catalog, clock: Clock) -> 
         return
     policy = load_policy(settings.audit_policy) if settings.audit_policy else DEFAULT_POLICY
     logs, disk = _open_logs(settings, clock)
-    audit = AuditStages(policy, logs, catalog, clock, MANAGEMENT_PATH)
+    audit = AuditStage(policy, logs, catalog, clock, MANAGEMENT_PATH)
     try:
         yield AuditLog(audit, logs, AgentReports(logs.agents, clock), disk, clock)
     finally:

@@ -6,6 +6,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -91,13 +92,28 @@ class ObjectFilter(Protocol):
 
 
 class StepTimer(Protocol):
-    """Measures how long a request occupies the event loop. Implemented in `server/http/step_timer.py`."""
+    """Measures how long a request takes, and occupies the event loop. Implemented in `server/pipeline.py`."""
 
     on_step: Callable[[float], None] | None
     """Called with the duration of each step when it ends."""
 
+    def elapsed_seconds(self) -> float:
+        """The time since the request was received."""
+
     def busy_seconds(self) -> float:
         """The total duration of all steps so far."""
+
+
+class _NoStepTimer:
+    """The timer of calls that do not run in a pipeline."""
+
+    on_step: Callable[[float], None] | None = None
+
+    def elapsed_seconds(self) -> float:
+        return 0.0
+
+    def busy_seconds(self) -> float:
+        return 0.0
 
 
 RECHECK_SECONDS = 5.0
@@ -124,7 +140,7 @@ class _NoGuard:
         return None
 
 
-_NO_GUARD = _NoGuard()
+_NO_GUARD, _NO_STEP_TIMER = _NoGuard(), _NoStepTimer()
 
 
 class WebSocket(Protocol):
@@ -148,7 +164,24 @@ class Upgrade:
     run: Callable[[WebSocket], Awaitable[None]]
 
 
-async def _empty_body() -> AsyncIterator[bytes]:
+class BodyCapture:
+    """Keeps a reference to the request body once a handler reads it. Does not copy it.
+
+    The call refers to this object, so it must not refer to the call: a cycle would live until the next collection.
+    """
+
+    __slots__ = ("_read_body", "data")
+
+    def __init__(self, read_body: Callable[[], Awaitable[bytes]]) -> None:
+        self._read_body = read_body
+        self.data: bytes | None = None
+
+    async def read(self) -> bytes:
+        self.data = await self._read_body()
+        return self.data
+
+
+async def empty_stream() -> AsyncIterator[bytes]:
     nothing: tuple[bytes, ...] = ()
     for chunk in nothing:
         yield chunk
@@ -157,9 +190,8 @@ async def _empty_body() -> AsyncIterator[bytes]:
 class Call(Struct, eq=False):  # several times faster to build than a dataclass
     """One request.
 
-    The stage that needs the body reads it once, with its own size limit. A stage that only forwards the body streams
-    it instead. `decision` is the authorization decision. `object_filter` is set when a list or watch must be filtered
-    to what the requester may see.
+    The handler reads the body once, or streams it if it only forwards the body. `decision` is the authorization
+    decision. `object_filter` is set when a list or watch must be filtered to what the requester may see.
     """
 
     method: str
@@ -171,7 +203,7 @@ class Call(Struct, eq=False):  # several times faster to build than a dataclass
     audit_id: str = ""
     raw_target: str = ""
     """Path and query exactly as the client sent them, for forwarding."""
-    stream_body: Callable[[], AsyncIterator[bytes]] = _empty_body
+    stream_body: Callable[[], AsyncIterator[bytes]] = empty_stream
     """The body in chunks, with back pressure. Raises BadRequest if the client breaks off."""
     is_websocket: bool = False
     """Whether the client requests a WebSocket upgrade."""
@@ -191,8 +223,15 @@ class Call(Struct, eq=False):  # several times faster to build than a dataclass
     """Size of the body in bytes, once it has been read completely."""
     malformed_reason: str = ""
     """Why the HTTP request itself is invalid. It is rejected before authentication."""
-    step_timer: StepTimer | None = None
-    """Measures event loop time. Set once the request turns out to need more than one step."""
+    step_timer: StepTimer = _NO_STEP_TIMER
+    received_at: datetime | None = None
+    """When the audit log has seen the request first; None if it is not audited."""
+    body_capture: BodyCapture | None = None
+    """Set if the audit policy records request bodies."""
+    permit: object = None
+    """Set by flow control (`server/flow/stage.py`) when the request is admitted."""
+    body_reservation: object = None
+    """The memory that `server/http/unsent.py` has reserved for a large body."""
 
     def defer_error(self, error: ApiError) -> None:
         """Record an error to be returned later, unless one is recorded already.
@@ -228,7 +267,7 @@ class Reply(Struct, eq=False):
     If the stream raises, the connection is aborted so that the client notices. With `upgrade`, the status is 101.
 
     A handler that needs to wait returns an awaitable of a Reply. A Reply is itself awaitable and completes
-    immediately, so callers can await either; a caller on a hot path may check for a Reply first.
+    immediately, so callers can await either.
     """
 
     status: int
@@ -242,7 +281,15 @@ class Reply(Struct, eq=False):
     upgrade: Upgrade | None = None
     memory_reservation: object = None
     """The memory reservation that `server/http/unsent.py` keeps until the client has read the response."""
+    on_chunk: tuple[Callable[[bytes], None], ...] = ()
+    """Called with each chunk of the stream before it is sent."""
+    on_close: tuple[Callable[[], None], ...] = ()
+    """Called once the response was sent, the stream or WebSocket has ended, or the client has disconnected."""
 
     def __await__(self) -> "Generator[None, None, Reply]":
         yield from ()
         return self
+
+
+Handler = Callable[[Call], Awaitable[Reply]]
+"""Serves requests. What it raises becomes an error response."""

@@ -1,6 +1,6 @@
 """An agent without its process: a server that says what a test wants, a cluster next door, and tokens."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from fairlead.agent.tokens import DirectTokenAuthenticator
 from fairlead.authn.direct_tokens import SCOPED_AUDIENCE
 from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object
-from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import parse_api_path
+from fairlead.server.pipeline import Pipeline
 from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Upstream
 from tests.authn.test_direct_tokens import GOOD, ISSUER, KEY, PRIVATE, claiming
@@ -97,7 +97,7 @@ class Agent:
             self.reports,
             lambda: self.upstream,
             parse_api_path,
-            _goes_on,
+            lambda call: None,
         )
         self.direct = DirectEndpoint(surroundings)
         self.last: Call = call()
@@ -107,11 +107,7 @@ class Agent:
         made = call(path.partition("?")[0], path.partition("?")[2], method=method, headers={**bearer, **headers})
         made.raw_target = path
         self.last = made
-        return await render_errors(self.last, self.direct)
-
-
-async def _goes_on(call: Call, proceed: Callable[[Call], Awaitable[Reply]]) -> Reply:
-    return await proceed(call)
+        return await Pipeline((), self.direct)(self.last)
 
 
 @asynccontextmanager

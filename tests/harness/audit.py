@@ -7,19 +7,18 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.call import Call, Decision, Reply
+from fairlead.core.call import Call, Decision, Handler, Reply
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import Unauthorized
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Catalog, Kind
-from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import RouteConfig, routing_stage
 from fairlead.server.audit.intake import AuditLogs
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import METADATA, RECEIVED, REQUEST_RESPONSE, Policy, PolicyRule
-from fairlead.server.audit.stage import AuditStages
-from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.server.audit.stage import AuditStage
+from fairlead.server.pipeline import Pipeline
 from tests.harness.calls import call
 
 MOUNT = "/kubernetes/management"
@@ -58,7 +57,7 @@ class Office:
     """Where requests are made. What was recorded is complete once the office is closed."""
 
     run: Handler
-    audit: AuditStages
+    audit: AuditStage
     trail: AuditLogWriter
     notebook: Notebook
 
@@ -88,17 +87,22 @@ class Office:
         return [event for event in self.events if event["stage"] == "ResponseComplete"]
 
 
-def signed_in(user: User | None) -> Callable[[Call, Handler], Awaitable[Reply]]:
-    async def stage(call: Call, proceed: Handler) -> Reply:
+def signed_in(user: User | None) -> Callable[[Call], None]:
+    def stage(call: Call) -> None:
         if call.deferred_error is not None:
             raise call.pop_deferred_error()
         if user is None:
             raise Unauthorized
         call.user = user
         call.decision = Decision(True, "because")
-        return await proceed(call)
 
     return stage
+
+
+def build_audited(audit: AuditStage, authorize: Callable[[Call], None], serve: Handler) -> Pipeline:
+    """A pipeline with the audit stages, routing and one more stage."""
+    before = (audit.begin, routing_stage(RouteConfig(MOUNT)), authorize, audit.require_auditable)
+    return Pipeline(before, serve, (audit.record,), (audit.record_aborted,))
 
 
 @asynccontextmanager
@@ -113,10 +117,9 @@ async def office(
 ) -> AsyncIterator[Office]:
     notebook = sink or Notebook()
     trail = AuditLogWriter(notebook, events)
-    audit = AuditStages(policy, AuditLogs.single(trail), catalog, SystemClock(), MOUNT)
-    stages = (audit.audit, render_errors, routing_stage(RouteConfig(MOUNT)), signed_in(user), audit.require_auditable)
+    audit = AuditStage(policy, AuditLogs.single(trail), catalog, SystemClock(), MOUNT)
     try:
-        yield Office(build_pipeline(stages, serve), audit, trail, notebook)
+        yield Office(build_audited(audit, signed_in(user), serve), audit, trail, notebook)
     finally:
         audit.finish()
         await trail.close()

@@ -1,10 +1,23 @@
 """Calls as the HTTP server's front makes them, for tests that need no HTTP server."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
+import orjson
+
 from fairlead.core.call import Call, Reply, RequestInfo
+from fairlead.core.errors import (
+    ApiError,
+    BadRequest,
+    Details,
+    Forbidden,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+)
 from fairlead.core.user import User
 
 ADMIN = User("admin", ("system:masters", "system:authenticated"))
@@ -81,3 +94,42 @@ def raising(error: BaseException) -> Callable[[Call], Awaitable[Reply]]:
         raise error
 
     return proceed
+
+
+_ERRORS: Sequence[type[ApiError]] = (
+    BadRequest,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    NotAcceptable,
+    TooManyRequests,
+)
+ERRORS = {error.code: error for error in _ERRORS}
+
+
+def raise_for_status(reply: Reply) -> Reply:
+    """The reply of a pipeline; or the error that it renders, raised again."""
+    if reply.status >= 400:
+        raise _parse_error(reply)  # not in a variable, which would be a reference cycle through the traceback
+    return reply
+
+
+def _parse_error(reply: Reply) -> ApiError:
+    status = orjson.loads(reply.body)
+    error = ERRORS[reply.status](status["message"])
+    error.details = Details(retry_after=status.get("details", {}).get("retryAfterSeconds", 0))
+    return error
+
+
+async def read_stream(reply: Reply) -> AsyncIterator[bytes]:
+    """The chunks of a stream, with all that the ASGI application does beside sending them."""
+    assert reply.stream is not None
+    try:
+        async for chunk in reply.stream:
+            for observe in reply.on_chunk:
+                observe(chunk)
+            yield chunk
+    finally:
+        for close in reply.on_close:
+            close()

@@ -35,9 +35,8 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.kind import Catalog
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
-from fairlead.server.api.errors import render_errors
 from fairlead.server.auth.login import LoginHandlers
-from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.server.pipeline import Pipeline
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
 from fairlead.subresources.profile import ProfileHandler
@@ -146,13 +145,12 @@ class Door:
     async def handle(self, made: Call, target: RequestInfo) -> Reply:
         made.target = target
 
-        async def identified(call: Call, proceed: Handler) -> Reply:
+        def identified(call: Call) -> None:
             if target.path == "/auth/logout":
                 call.user = self.keys(call) or self.cookies(call)
-            return await proceed(call)
 
         handler = self.login.endpoints()[target.verb, target.path]
-        return await build_pipeline((render_errors, identified), handler)(made)
+        return await Pipeline((identified,), handler)(made)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import orjson
 
 from fairlead.app.admission import build_admission
 from fairlead.app.auth import build_auth
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, Handler, Reply
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.kinds import KINDS
@@ -24,19 +24,16 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api.actions import Actions
-from fairlead.server.api.errors import render_errors
-from fairlead.server.api.routing import RouteConfig, routing_stage
 from fairlead.server.audit.intake import AuditLogs
 from fairlead.server.audit.log_writer import AuditLogWriter
-from fairlead.server.audit.stage import AuditStages
+from fairlead.server.audit.stage import AuditStage
 from fairlead.server.auth.stages import AuthorizeStage
-from fairlead.server.http.pipeline import Handler, build_pipeline
 from fairlead.settings import Settings
 from fairlead.storage.contract import Record
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
 from fairlead.subresources.migration import MIGRATE_SUBRESOURCE, migration_handlers
-from tests.harness.audit import BASICS, MOUNT, Notebook
+from tests.harness.audit import BASICS, MOUNT, Notebook, build_audited
 from tests.harness.calls import ADMIN, call
 from tests.harness.virtual_time import LoopClock
 
@@ -127,7 +124,7 @@ async def new_town(folder: Path) -> AsyncIterator[Town]:
     chain.bind_registry(registry)
     actions = Actions(catalog, migration_handlers(GROUP, registry, PREFIX))
     trail = AuditLogWriter(notebook, 1_000)
-    audit = AuditStages(BASICS, AuditLogs.single(trail), catalog, clock, MOUNT)
+    audit = AuditStage(BASICS, AuditLogs.single(trail), catalog, clock, MOUNT)
 
     async def serve(call: Call) -> Reply:
         kind = catalog.find(call.target.group, call.target.version, call.target.resource)
@@ -135,8 +132,7 @@ async def new_town(folder: Path) -> AsyncIterator[Town]:
         return await actions(call, kind)
 
     allowed = AuthorizeStage(people.authorizer, lambda call: call.user or ADMIN)
-    stages = (audit.audit, render_errors, routing_stage(RouteConfig(MOUNT)), allowed, audit.require_auditable)
-    town = Town(registry, store, build_pipeline(stages, serve), notebook)
+    town = Town(registry, store, build_audited(audit, allowed, serve), notebook)
     try:
         for project in ("a", *TARGETS):
             await town.create("Project", project, spec={"requireTemplate": {"disabled": True}})

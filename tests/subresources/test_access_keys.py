@@ -18,9 +18,8 @@ from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog, Change
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api.actions import ActionRequest, Actions
-from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import RouteConfig, routing_stage
-from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.server.pipeline import Pipeline
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
 from fairlead.subresources.credentials import key_list_handlers, rotation_handlers
@@ -48,16 +47,15 @@ class Api:
             },
         )
 
-        async def as_admin(call: Call, proceed: Handler) -> Reply:
+        def as_admin(call: Call) -> None:
             call.user = ADMIN
-            return await proceed(call)
 
         async def serve(call: Call) -> Reply:
             kind = registry.catalog.find(call.target.group, call.target.version, call.target.resource)
             assert kind is not None
             return await actions(call, kind)
 
-        self._run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_admin), serve)
+        self._run = Pipeline((routing_stage(RouteConfig("")), as_admin), serve)
 
     async def __call__(
         self, path: str, query: str = "", code: int = 200, method: str = "GET", body: bytes = b""

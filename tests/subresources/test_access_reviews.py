@@ -24,9 +24,8 @@ from fairlead.kinds.rbac.access_reviews import (
 )
 from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog
 from fairlead.server.api.actions import Actions
-from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import RouteConfig, routing_stage
-from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.server.pipeline import Pipeline
 from fairlead.storage.view.view import Entry
 from fairlead.subresources.access_reviews import ReviewSources, review_handlers
 from tests.harness.calls import ADMIN, call
@@ -98,9 +97,8 @@ class Api:
     """Reviews that one user asks for."""
 
     def __init__(self, user: User = ADA) -> None:
-        async def as_user(call: Call, proceed: Handler) -> Reply:
+        def as_user(call: Call) -> None:
             call.user = user
-            return await proceed(call)
 
         async def serve(call: Call) -> Reply:
             kind = CATALOG.find(call.target.group, call.target.version, call.target.resource)
@@ -118,7 +116,7 @@ class Api:
             matching_entry=lambda user, target: "projects[0]" if user.scope and target.resource == "apps" else "",
         )
         actions = Actions(CATALOG, review_handlers(MANAGEMENT_GROUP, sources))
-        self._run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_user), serve)
+        self._run = Pipeline((routing_stage(RouteConfig("")), as_user), serve)
 
     async def __call__(self, path: str, spec: Object | None = None, code: int = 201, **fields: Any) -> Any:
         body = orjson.dumps({**({} if spec is None else {"spec": spec}), **fields})

@@ -12,7 +12,7 @@ from fairlead.authn.direct_tokens import AUDIENCE, verify
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.token_issuer import DelegationChecks, DirectTokenIssuer, IssuerConfig, Lifetimes
 from fairlead.authz.scope import is_superset
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, Handler, Reply
 from fairlead.core.crypto import signing
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -20,7 +20,6 @@ from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN, TO
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.kind import Catalog
 from fairlead.server.api.actions import Actions
-from fairlead.server.http.pipeline import Handler
 from fairlead.subresources.credentials import ROTATIONS, TOKENS, DirectTokenHandlers
 from tests.harness.audit import EVERYTHING, MOUNT, Office, office
 from tests.harness.auth import ADA, Realm, new_realm

@@ -20,9 +20,8 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.schema import open_object
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api.actions import Actions
-from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import RouteConfig, routing_stage
-from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.server.pipeline import Pipeline
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
 from fairlead.subresources.whoami import InstallationInfo, TokenReviewer, WhoAmI, whoami_handlers
@@ -92,16 +91,15 @@ class Api:
         self._catalog = registry.catalog
 
     async def reply(self, user: User, path: str, body: Object) -> Reply:
-        async def as_user(call: Call, proceed: Handler) -> Reply:
+        def as_user(call: Call) -> None:
             call.user = user
-            return await proceed(call)
 
         async def serve(call: Call) -> Reply:
             found = self._catalog.find(call.target.group, call.target.version, call.target.resource)
             assert found is not None
             return await self._actions(call, found)
 
-        run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_user), serve)
+        run = Pipeline((routing_stage(RouteConfig("")), as_user), serve)
         return await run(call(path, method="POST", body=orjson.dumps(body)))
 
     async def __call__(self, user: User, path: str, body: Object, code: int = 201) -> Any:

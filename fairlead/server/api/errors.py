@@ -1,17 +1,15 @@
 """Renders errors as Kubernetes `Status` objects. Errors are raised anywhere, and rendered only here."""
 
-from collections.abc import Awaitable
 from typing import Any
 
 import orjson
 import structlog
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import ApiError, BadGateway, BadRequest, Details, Internal, Timeout, Unavailable
+from fairlead.core.errors import ApiError, BadGateway, Details, Internal, Timeout, Unavailable
 from fairlead.core.objects import Object
 from fairlead.registry.list import ContinueExpired
 from fairlead.server.api.content import error_media_type, render, wants_pretty
-from fairlead.server.http.pipeline import Handler
 
 AGGREGATED_DISCOVERY = "g=apidiscovery.k8s.io"
 """In the Accept header of clients that request aggregated discovery: kubectl since 1.26, and others based on client-go.
@@ -23,22 +21,15 @@ TEXT = "text/plain; charset=utf-8"
 log = structlog.get_logger(__name__)
 
 
-def render_errors(call: Call, proceed: Handler) -> Awaitable[Reply]:
-    """The stage that renders errors of later stages as responses. Streams handle their own errors."""
-    if call.malformed_reason:
-        return _error_reply(call, BadRequest(call.malformed_reason))
-    try:
-        answer = proceed(call)
-    except Exception as error:  # noqa: BLE001 - the last resort: an internal error must become a response
-        return _error_reply(call, _to_api_error(call, error))
-    return answer if isinstance(answer, Reply) else _await_reply(call, answer)
-
-
-async def _await_reply(call: Call, answer: Awaitable[Reply]) -> Reply:
-    try:
-        return await answer
-    except Exception as error:  # noqa: BLE001 - the same for asynchronous replies
-        return _error_reply(call, _to_api_error(call, error))
+def render_error(call: Call, failure: Exception) -> Reply:
+    """The response to a request that failed. Streams handle their own errors."""
+    error, accept = _to_api_error(call, failure), call.headers.get("accept", "")
+    headers = [("retry-after", str(error.details.retry_after))] if error.details.retry_after else []
+    if AGGREGATED_DISCOVERY in accept and _is_discovery_request(call):
+        return Reply(_discovery_code(error), f"{error.message}\n".encode(), TEXT, headers)
+    media_type = error_media_type(accept)
+    body = render(orjson.dumps(status_of(error)), media_type, wants_pretty(call))
+    return Reply(error.code, body, media_type, headers)
 
 
 def _to_api_error(call: Call, error: Exception) -> ApiError:
@@ -50,16 +41,6 @@ def _to_api_error(call: Call, error: Exception) -> ApiError:
         "a request failed unexpectedly", method=call.method, path=call.path, audit_id=call.audit_id, exc_info=error
     )
     return Internal(f"an internal error has occurred; see the server log, audit ID {call.audit_id}")
-
-
-def _error_reply(call: Call, error: ApiError) -> Reply:
-    accept = call.headers.get("accept", "")
-    headers = [("retry-after", str(error.details.retry_after))] if error.details.retry_after else []
-    if AGGREGATED_DISCOVERY in accept and _is_discovery_request(call):
-        return Reply(_discovery_code(error), f"{error.message}\n".encode(), TEXT, headers)
-    media_type = error_media_type(accept)
-    body = render(orjson.dumps(status_of(error)), media_type, wants_pretty(call))
-    return Reply(error.code, body, media_type, headers)
 
 
 def _is_discovery_request(call: Call) -> bool:

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.bounded_cache import BoundedCache
-from fairlead.core.call import MANAGEMENT, Call, Reply, RequestInfo
+from fairlead.core.call import MANAGEMENT, Call, Handler, Reply, RequestInfo
 from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed
 from fairlead.registry import limits
 from fairlead.registry.names import path_segment_errors
 from fairlead.server.discovery.document import Document, build_reply, find_document
 from fairlead.server.discovery.health import HEALTH_PATHS, TEXT
-from fairlead.server.http.pipeline import Handler, Stage
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"get": "list", "delete": "deletecollection"}
@@ -180,23 +179,19 @@ def _check_segment(segment: str) -> None:
         raise BadRequest("Name parameter invalid: it contains a NUL byte")
 
 
-RouteHandler = Callable[[Call], Awaitable[Reply]]
-
-
-def routing_stage(config: RouteConfig) -> Stage:
+def routing_stage(config: RouteConfig) -> Callable[[Call], None]:
     """The stage that sets the target of a call. Errors are deferred, so that flow control covers such requests, too."""
     router = Router(config)
 
-    def stage(call: Call, proceed: Handler) -> Awaitable[Reply]:
+    def route_call(call: Call) -> None:
         try:
             call.target = router(call.method, call.path, call.query)
             if call.query and call.target.gateway is None:
                 _check_query(call.query)
         except ApiError as error:
             call.defer_error(error)
-        return proceed(call)
 
-    return stage
+    return route_call
 
 
 def _check_query(query: Mapping[str, list[str]]) -> None:
@@ -222,11 +217,11 @@ class Dispatcher:
 
     def __init__(
         self,
-        verbs: RouteHandler,
-        health: RouteHandler,
+        verbs: Handler,
+        health: Handler,
         roots: Mapping[str, Mapping[str, Document]],
-        endpoints: Mapping[str, Mapping[tuple[str, str], RouteHandler]],
-        gateways: RouteHandler,
+        endpoints: Mapping[str, Mapping[tuple[str, str], Handler]],
+        gateways: Handler,
     ) -> None:
         self._verbs = verbs
         self._health = health

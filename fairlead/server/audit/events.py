@@ -40,7 +40,6 @@ class AuditedRequest(Struct, eq=False):  # one for every request: a Struct is cr
 
     call: Call
     received_at: datetime
-    monotonic_start: float
     rule: PolicyRule = UNMATCHED_RULE
 
 

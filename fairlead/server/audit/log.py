@@ -11,7 +11,7 @@ from fairlead.core.clock import Clock
 from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.audit.intake import AuditLogs
 from fairlead.server.audit.log_file import LogRetention
-from fairlead.server.audit.stage import AuditStages
+from fairlead.server.audit.stage import AuditStage
 from fairlead.server.metrics.exposition import COUNTER, GAUGE, Family, single_value
 
 # --- disk usage ---
@@ -93,7 +93,7 @@ class DiskBudget:
 class AuditLog:
     """`disk_budget` is None if the server does not manage log files, as with standard output."""
 
-    stages: AuditStages
+    stage: AuditStage
     logs: AuditLogs
     reports: AgentReports
     disk_budget: DiskBudget | None
@@ -105,7 +105,7 @@ class AuditLog:
         return sum(writer.total_events for writer in self.logs.writers)
 
     def families(self) -> Iterator[Family]:
-        counted = {**self.stages.suppressed_counts, "reports": self.reports.rejected_events}
+        counted = {**self.stage.suppressed_counts, "reports": self.reports.rejected_events}
         yield Family(
             "fairlead_audit_suppressed_total",
             COUNTER,

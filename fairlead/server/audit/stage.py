@@ -1,21 +1,20 @@
-"""The two pipeline stages of the audit log, and the recorder that turns requests into audit events. Used by `app`.
+"""The pipeline stages of the audit log, and the recorder that turns requests into audit events.
 
-`audit` runs outside every stage that can fail. It sees the response to each request and writes exactly one
+`begin` runs before every stage that can fail. `record` sees the response to each request and writes exactly one
 ResponseComplete event for it. `require_auditable` runs after authentication and routing, before the request has any
 effect: it rejects requests that could not be audited, and writes RequestReceived if the policy asks for it.
 """
 
-import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
-from fairlead.core.call import Call, Reply, RequestInfo, Upgrade, WebSocket
+from fairlead.core.call import BodyCapture, Call, Reply, RequestInfo
 from fairlead.core.clock import Clock
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.server.api.content import JSON, media_type_of
-from fairlead.server.api.errors import render_errors
 from fairlead.server.audit.body_capture import CapturedBody, DeferredEvent
 from fairlead.server.audit.events import ABORTED_ANNOTATION, AuditedRequest, build_event, encode_line
 from fairlead.server.audit.intake import ABORTED_CODE, READ_VERBS, AuditLogs, LogRouter
@@ -35,24 +34,10 @@ from fairlead.server.audit.policy import (
 )
 from fairlead.server.audit.redaction import CredentialRequests
 from fairlead.server.discovery.health import HEALTH_PATHS
-from fairlead.server.http.pipeline import Handler
 
 CREATED, INTERNAL_ERROR = 201, 500
 MAX_INLINE_BODY_BYTES = 16 * 1024
 """Created objects up to this size are decoded on the event loop; larger ones in the writer thread."""
-
-
-class BodyCapture:
-    """Keeps a reference to the request body once a later stage reads it. Does not copy it."""
-
-    def __init__(self, call: Call) -> None:
-        self._read_body = call.read_body
-        self.data: bytes | None = None
-        call.read_body = self._read_and_capture
-
-    async def _read_and_capture(self) -> bytes:
-        self.data = await self._read_body()
-        return self.data
 
 
 def _no_minimum_level() -> int:
@@ -100,19 +85,17 @@ class Recorder:
             aborted["annotations"][ABORTED_ANNOTATION] = "the server aborted the request before it sent a response"
             writer.add(encode_line(aborted))
 
-    def record_response(self, request: AuditedRequest, reply: Reply, capture: BodyCapture | None) -> None:
+    def record_response(self, request: AuditedRequest, reply: Reply) -> None:
         omit = request.rule.omit_stages
         writer = self.log_router.select_log(request, reply.status)
         if writer is None:
             return
         if reply.status == INTERNAL_ERROR and PANIC not in omit:
-            self._add_response_event(writer, request, PANIC, reply, capture)
+            self._add_response_event(writer, request, PANIC, reply)
         if COMPLETE not in omit:
-            self._add_response_event(writer, request, COMPLETE, reply, capture)
+            self._add_response_event(writer, request, COMPLETE, reply)
 
-    def _add_response_event(
-        self, writer: AuditLogWriter, request: AuditedRequest, stage: str, reply: Reply, capture: BodyCapture | None
-    ) -> None:
+    def _add_response_event(self, writer: AuditLogWriter, request: AuditedRequest, stage: str, reply: Reply) -> None:
         """Most responses need no body, or only a small created object, and take the fast path."""
         status, level, is_resource = reply.status, request.rule.level, bool(request.call.target.resource)
         if status < 400 and (not is_resource or (level < REQUEST and status != CREATED)):
@@ -127,12 +110,10 @@ class Recorder:
         else:
             deferred = self._build_event(request, stage)
             deferred["responseStatus"] = {"metadata": {}, "code": status}
-            writer.add(self._build_deferred_event(deferred, request, reply, capture))
+            writer.add(self._build_deferred_event(deferred, request, reply))
 
-    def _build_deferred_event(
-        self, event: Object, request: AuditedRequest, reply: Reply, capture: BodyCapture | None
-    ) -> DeferredEvent:
-        call = request.call
+    def _build_deferred_event(self, event: Object, request: AuditedRequest, reply: Reply) -> DeferredEvent:
+        call, capture = request.call, request.call.body_capture
         level = request.rule.level if call.target.resource else METADATA
         kinds = self._body_kinds(call.target)
         answer = CapturedBody(reply.body, reply.content_type.partition(";")[0])
@@ -149,14 +130,13 @@ class Recorder:
     def _add_metadata_event(
         self, writer: AuditLogWriter, request: AuditedRequest, stage: str, code: int, created_body: bytes = b""
     ) -> None:
-        clock, kinds = self._clock, self._selector_kinds(request.call)
-        seconds = clock.monotonic() - request.monotonic_start
-        writer.add_lazy(MetadataEvent(request, stage, code, kinds, clock.now(), seconds, created_body))
+        call = request.call
+        kinds, seconds = self._selector_kinds(call), call.step_timer.elapsed_seconds()
+        writer.add_lazy(MetadataEvent(request, stage, code, kinds, self._clock.now(), seconds, created_body))
 
     def _build_event(self, request: AuditedRequest, stage: str) -> Object:
-        clock = self._clock
-        seconds = clock.monotonic() - request.monotonic_start
-        return build_event(request, stage, self._selector_kinds(request.call), clock.now(), seconds)
+        seconds = request.call.step_timer.elapsed_seconds()
+        return build_event(request, stage, self._selector_kinds(request.call), self._clock.now(), seconds)
 
     def _selector_kinds(self, call: Call) -> tuple[Kind, ...]:
         """The kinds whose schemas decide whether a field selector may be logged."""
@@ -196,7 +176,7 @@ QUEUE_TIMEOUT_SECONDS = 10.0
 _BODYLESS_METHODS = ("GET", "HEAD")
 
 
-class AuditStages:
+class AuditStage:
     """The audit stages of one server. `mount` is the path prefix of the management API."""
 
     def __init__(self, policy: Policy, logs: AuditLogs, catalog: Catalog, clock: Clock, mount: str) -> None:
@@ -205,7 +185,6 @@ class AuditStages:
         self._clock = clock
         self._recorder = Recorder(policy, logs, catalog, clock)
         self._health_paths = frozenset(root + path for root in ("", mount) for path in HEALTH_PATHS)
-        self._in_flight: dict[int, AuditedRequest] = {}
         self._open_streams: dict[AuditedRequest, tuple[int, AuditLogWriter]] = {}
 
     def set_minimum_level(self, level: Callable[[], int]) -> None:
@@ -217,68 +196,52 @@ class AuditStages:
         """Requests over a quota by category: counted in a summary instead of recorded one by one."""
         return self._recorder.log_router.suppressed_counts
 
-    def audit(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
+    def begin(self, call: Call) -> Awaitable[None] | None:
         if self._authenticated_log.is_full:
-            return self._audit_when_queue_has_space(call, proceed)
-        request = AuditedRequest(call, self._clock.now(), self._clock.monotonic())
-        capture = BodyCapture(call) if call.method not in _BODYLESS_METHODS and self._captures_bodies() else None
-        if self._policy.records_received:
-            self._in_flight[id(call)] = request
-        try:
-            answer = proceed(call)
-        except BaseException:
-            self._record_aborted(request)
-            raise
-        if isinstance(answer, Reply):
-            return self._record_reply(request, answer, capture)
-        return self._audit_async(request, answer, capture)
+            return self._begin_when_queue_has_space(call)
+        call.received_at = self._clock.now()
+        if call.method not in _BODYLESS_METHODS and self._captures_bodies():
+            call.body_capture = BodyCapture(call.read_body)
+            call.read_body = call.body_capture.read
+        return None
 
-    async def _audit_async(
-        self, request: AuditedRequest, pending_reply: Awaitable[Reply], capture: BodyCapture | None
-    ) -> Reply:
-        try:
-            reply = await pending_reply
-        except BaseException:
-            self._record_aborted(request)
-            raise
-        return self._record_reply(request, reply, capture)
-
-    async def _audit_when_queue_has_space(self, call: Call, proceed: Handler) -> Reply:
+    async def _begin_when_queue_has_space(self, call: Call) -> None:
         """Back pressure: waits for space in the queue before the request has any effect."""
-        if call.path in self._health_paths:
-            return await proceed(call)  # health checks must be answered even if the audit log is stuck
-        if not await self._authenticated_log.wait_for_space(QUEUE_TIMEOUT_SECONDS):
-            return await render_errors(call, self._raise_unavailable)
-        return await self.audit(call, proceed)
+        while self._authenticated_log.is_full:
+            if call.path in self._health_paths:
+                return  # health checks must be answered even if the audit log is stuck
+            if not await self._authenticated_log.wait_for_space(QUEUE_TIMEOUT_SECONDS):
+                raise self._authenticated_log.unavailable_error()
+        self.begin(call)
 
     def _captures_bodies(self) -> bool:
         return self._policy.max_level >= REQUEST or self._recorder.minimum_level() >= REQUEST
 
-    def _record_reply(self, request: AuditedRequest, reply: Reply, capture: BodyCapture | None) -> Reply:
-        if self._in_flight:
-            self._in_flight.pop(id(request.call), None)
-        if self._recorder.apply_policy(request):
-            if reply.stream is None and reply.upgrade is None:
-                self._recorder.record_response(request, reply, capture)
-            else:
-                self._start_stream(request, reply, capture)
-        return reply
-
-    def _record_aborted(self, request: AuditedRequest) -> None:
-        self._in_flight.pop(id(request.call), None)
-        if self._recorder.apply_policy(request):
-            self._recorder.record_aborted(request)
-
-    def require_auditable(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
+    def require_auditable(self, call: Call) -> None:
         if self._authenticated_log.failure and (
             call.target.verb not in READ_VERBS or self._recorder.credentials.matches(call.target)
         ):
             raise self._authenticated_log.unavailable_error()
-        if self._in_flight:
-            request = self._in_flight.get(id(call))
-            if request is not None and self._recorder.apply_policy(request):
+        if self._policy.records_received and call.received_at is not None:
+            request = AuditedRequest(call, call.received_at)
+            if self._recorder.apply_policy(request):
                 self._recorder.record_received(request)
-        return proceed(call)
+
+    def record(self, call: Call, reply: Reply) -> None:
+        if call.received_at is None:
+            return
+        request = AuditedRequest(call, call.received_at)
+        if self._recorder.apply_policy(request):
+            if reply.stream is None and reply.upgrade is None:
+                self._recorder.record_response(request, reply)
+            else:
+                self._start_stream(request, reply)
+
+    def record_aborted(self, call: Call) -> None:
+        if call.received_at is not None:
+            request = AuditedRequest(call, call.received_at)
+            if self._recorder.apply_policy(request):
+                self._recorder.record_aborted(request)
 
     def finish(self) -> None:
         """For shutdown: writes the end of all open streams and the pending summaries."""
@@ -286,10 +249,10 @@ class AuditStages:
             self._end_stream(request)
         self._recorder.log_router.flush()
 
-    def _start_stream(self, request: AuditedRequest, reply: Reply, capture: BodyCapture | None) -> None:
+    def _start_stream(self, request: AuditedRequest, reply: Reply) -> None:
         """Records the start of a streamed response or upgrade, and tracks its end. A HEAD response has no stream."""
         if reply.upgrade is None and request.call.method == "HEAD":
-            self._recorder.record_response(request, reply, capture)
+            self._recorder.record_response(request, reply)
             return
         # WebSockets are exec, attach or port-forward: always recorded, without a quota.
         writer = (
@@ -301,36 +264,10 @@ class AuditStages:
             return
         self._recorder.record_stream_start(request, reply.status, writer)
         self._open_streams[request] = reply.status, writer
-        if reply.upgrade is not None:
-            reply.upgrade = self._track_upgrade(request, reply.upgrade)
-        elif reply.stream is not None:
-            reply.stream = self._track_stream(request, reply.stream)
-            # A generator that was never started does not run its `finally`; it is only garbage collected.
-            weakref.finalize(reply.stream, self._end_stream, request).atexit = False
-
-    async def _track_stream(self, request: AuditedRequest, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in chunks:
-                yield chunk
-        finally:
-            self._end_stream(request)
-            if isinstance(chunks, AsyncGenerator):
-                await chunks.aclose()
-
-    def _track_upgrade(self, request: AuditedRequest, upgrade: Upgrade) -> Upgrade:
-        async def run(socket: WebSocket) -> None:
-            try:
-                await upgrade.run(socket)
-            finally:
-                self._end_stream(request)
-
-        return Upgrade(upgrade.subprotocol, run)
+        reply.on_close += (partial(self._end_stream, request),)
 
     def _end_stream(self, request: AuditedRequest) -> None:
-        """Records the end of a stream once, even if several code paths report it."""
+        """Records the end of a stream once: it may end while the server shuts down."""
         started = self._open_streams.pop(request, None)
         if started is not None:
             self._recorder.record_stream_end(request, *started)
-
-    async def _raise_unavailable(self, call: Call) -> Reply:
-        raise self._authenticated_log.unavailable_error()

@@ -19,12 +19,12 @@ from fairlead.authn.password_store import PasswordStore
 from fairlead.authz.self_access import LOGOUT
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, Handler, Reply
 from fairlead.core.errors import BadRequest, Forbidden, TooLarge, Unauthorized, UnsupportedMediaType
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON, media_type_of, read_raw
-from fairlead.server.api.routing import RouteHandler, parse_bool_param
+from fairlead.server.api.routing import parse_bool_param
 
 LOGIN_ENDPOINT, METHODS_ENDPOINT = ("post", "/auth/password/login"), ("get", "/auth/methods")
 """Verb and path of the endpoints that need no authentication, as authorizers see them."""
@@ -54,7 +54,7 @@ class LoginHandlers:
     is_enabled: Callable[[], bool] = lambda: True
     public_url: str = ""
 
-    def endpoints(self) -> Mapping[tuple[str, str], RouteHandler]:
+    def endpoints(self) -> Mapping[tuple[str, str], Handler]:
         """Handlers by verb and path below the platform root."""
         return {
             LOGIN_ENDPOINT: self.sign_in,

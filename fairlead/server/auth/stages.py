@@ -4,12 +4,12 @@ Authenticators and authorizers run in the order in which they are given. What no
 keeps a reference to the authorization stage, so that a stream can check again: it must not outlive keys or permissions.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fairlead.authn import Authenticator, authenticate
 from fairlead.authz.authorizer import FILTERED_VERBS, AuthorizerChain, forbidden_error
-from fairlead.core.call import Call, Reply, RequestInfo
+from fairlead.core.call import Call, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import ApiError, Expired, Unauthorized
 from fairlead.core.user import User
@@ -17,7 +17,6 @@ from fairlead.registry.selectors import selected_name
 from fairlead.server.auth.impersonation import Impersonation, has_impersonation_headers, requested_groups
 from fairlead.server.auth.login import LOGIN_ENDPOINT, METHODS_ENDPOINT
 from fairlead.server.discovery.health import HEALTH_PATHS
-from fairlead.server.http.pipeline import Handler, Stage
 
 PUBLIC_PATHS = frozenset({"/version", *HEALTH_PATHS})
 """Paths that need no authentication, below the platform root and below the management API."""
@@ -54,14 +53,14 @@ def build_identify(
     return identify
 
 
-def build_authentication_stage(identify: Identify, on_authenticated: Callable[[User], None]) -> Stage:
+def build_authentication_stage(identify: Identify, on_authenticated: Callable[[User], None]) -> Callable[[Call], None]:
     """The authentication stage. `on_authenticated` is called with the requester, to track when a key was last used.
 
     A request that fails authentication continues to flow control, so that unauthenticated clients are queued as well.
     The authorization stage then raises the deferred error.
     """
 
-    def stage(call: Call, proceed: Handler) -> Awaitable[Reply]:
+    def authenticate_call(call: Call) -> None:
         if not is_public(call):
             try:
                 call.user = user = identify(call)
@@ -69,9 +68,8 @@ def build_authentication_stage(identify: Identify, on_authenticated: Callable[[U
                 call.defer_error(error)
             else:
                 on_authenticated(user.impersonator or user)
-        return proceed(call)
 
-    return stage
+    return authenticate_call
 
 
 class AuthorizeStage:
@@ -81,7 +79,7 @@ class AuthorizeStage:
         self._authorizer = authorizer
         self._identify = identify
 
-    def __call__(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
+    def __call__(self, call: Call) -> None:
         user = call.user
         if call.deferred_error is not None:
             raise call.pop_deferred_error()
@@ -90,7 +88,6 @@ class AuthorizeStage:
             call.guard = self
         elif not is_public(call):
             raise Unauthorized
-        return proceed(call)
 
     def _authorize(self, call: Call, user: User) -> None:
         target, permissions = authorization_target(call), self._authorizer

@@ -1,16 +1,19 @@
 """The flow control stage of the pipeline. It runs after authentication and before authorization.
 
-Most requests only run `__call__`. A write is admitted twice: when it arrives, and again with seats once its body was
-read. So a slow upload holds no seats (`server/http/unsent.py` bounds the memory of incoming bodies). Requests to a
-remote cluster hold no seats, nor do watches and other streams once they have started.
+`admit` gives a request its `Permit`, mostly at once; `finish` charges what it has cost, and releases its seats.
+A write is admitted twice: when it arrives, and again with seats once its body was read. So a slow upload holds no seats
+(`server/http/unsent.py` bounds the memory of incoming bodies). Requests to a remote cluster hold no seats, nor do
+watches and other streams once they have started.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
-from fairlead.core.call import Call, Reply, RequestInfo, Upgrade, WebSocket
+from msgspec import Struct
+
+from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.concurrency import CURRENT_ACCOUNT
 from fairlead.core.user import User
 from fairlead.server.discovery.health import HEALTH_PATHS
@@ -30,11 +33,11 @@ from fairlead.server.flow.control import REQUEST_OVERHEAD_SECONDS, UNIT_SECONDS,
 from fairlead.server.flow.fair_queue import Ticket
 from fairlead.server.flow.levels import EXEMPT, seats_for_cost
 from fairlead.server.flow.streams import StreamLimiter
-from fairlead.server.http.pipeline import Handler
 
 READ_VERBS = frozenset({"get", "list", "watch"})
-MIN_CHARGED_SECONDS = 0.0005
-"""Longer steps are charged even while nothing is queued, so that their client, not another one, waits next."""
+MIN_CHARGED_COST = 10.0
+"""In units. Such requests are charged even while nothing is queued, so that their client, not another one, waits
+next."""
 BYTES_PER_UNIT = 100_000
 MAX_PROBES_PER_ITERATION = 16
 """Health checks that bypass the queues in one iteration. More than that are treated as ordinary requests."""
@@ -51,6 +54,16 @@ class FlowDependencies:
     streams: StreamLimiter
 
 
+class Permit(Struct, eq=False):  # one for every request: a Struct is created much faster than a dataclass
+    """An admitted request: its lane, its ticket if it had to be queued, and the times at which it was admitted."""
+
+    lane: Lane
+    ticket: Ticket | None
+    write: "_WriteAdmission | None"
+    started: float
+    busy_before: float
+
+
 class FlowStage:
     def __init__(self, control: FlowControl, clients: ClientCache, deps: FlowDependencies) -> None:
         self._control = control
@@ -60,7 +73,8 @@ class FlowStage:
         self._probe_metrics = clients.metrics.setdefault((EXEMPT, PROBES), FlowMetrics(EXEMPT, PROBES))
         self._probes_in_iteration = 0
 
-    def __call__(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
+    def admit(self, call: Call) -> Awaitable[None] | None:
+        """The stage that admits a request: at once, or when the awaitable is done."""
         control, target = self._control, call.target
         client = self._clients.for_call(call)
         if client is not control.last_client:
@@ -70,30 +84,19 @@ class FlowStage:
             if target.verb in READ_VERBS:
                 cost = self._estimate_read(call)
                 if cost > MAX_SEATLESS_COST:
-                    return self._serve_when_admitted(call, proceed, *_assign_seats(client, cost))
+                    return self._admit_from_queue(call, *_assign_seats(client, cost))
             elif self._deps.writes_to_store(target):
                 write = _WriteAdmission(self, lane, target.verb, call.read_body)
                 call.read_body = write.read
         elif target.gateway is not None:
             self._require_stream_room(call)
         elif call.user is None and target.path.startswith(HEALTH_PATHS) and self._admit_probe():
-            return proceed(call)
-        level, metrics = lane.level, lane.metrics
-        if level.queue.length or control.spent >= control.budget:
-            return self._serve_when_admitted(call, proceed, lane, Ticket(lane.flow, cost), write)
-        metrics.dispatched += 1
-        began = control.now()
-        try:
-            answer = proceed(call)
-        finally:
-            took = control.now() - began
-            control.spend(took + REQUEST_OVERHEAD_SECONDS)
-            if took > MIN_CHARGED_SECONDS:
-                control.charge(level, lane.flow, took / UNIT_SECONDS)
-        if isinstance(answer, Reply):
-            metrics.execution_seconds.observe(took)
-            return answer
-        return self._finish(call, lane, answer, write)
+            return None
+        if lane.level.queue.length or control.spent >= control.budget:
+            return self._admit_from_queue(call, lane, Ticket(lane.flow, cost), write)
+        control.spend(REQUEST_OVERHEAD_SECONDS)
+        self._start(call, lane, None, write)
+        return None
 
     def _admit_probe(self) -> bool:
         """Whether a health check bypasses the queues."""
@@ -106,37 +109,26 @@ class FlowStage:
         self._probe_metrics.dispatched += 1
         return True
 
-    async def _serve_when_admitted(
-        self, call: Call, proceed: Handler, lane: Lane, ticket: Ticket, write: "_WriteAdmission | None" = None
-    ) -> Reply:
-        """Serves a request once it is admitted. Its seats are released when it is done."""
+    async def _admit_from_queue(
+        self, call: Call, lane: Lane, ticket: Ticket, write: "_WriteAdmission | None" = None
+    ) -> None:
         control = self._control
         admission = control.admit(lane.level, ticket)
-        if admission is not None:
-            await self._await_admission(lane, ticket, admission)
-        else:
+        if admission is None:
             control.spend(REQUEST_OVERHEAD_SECONDS)
-        if call.step_timer is not None:
-            call.step_timer.on_step = control.spend
-        lane.metrics.dispatched += 1
-        began, paid = control.now(), ticket.cost
-        try:
-            if admission is not None:
-                self._deps.reauthenticate(call)
-            try:
-                answer = proceed(call)
-            finally:
-                took = control.now() - began
-                if (cost := (took + REQUEST_OVERHEAD_SECONDS) / UNIT_SECONDS) > paid:
-                    control.charge(lane.level, lane.flow, cost - paid)
-                    paid = cost
-            if isinstance(answer, Reply):
-                lane.metrics.execution_seconds.observe(took)
-                return answer
-            return await self._finish(call, lane, answer, write, paid)
-        finally:
-            if ticket.seats:
-                control.release_seats(lane.level, ticket)
+            self._start(call, lane, ticket, write)
+        else:
+            await self._await_admission(lane, ticket, admission)
+            self._start(call, lane, ticket, write)
+            self._deps.reauthenticate(call)
+
+    def _start(self, call: Call, lane: Lane, ticket: Ticket | None, write: "_WriteAdmission | None") -> None:
+        timer, metrics = call.step_timer, lane.metrics
+        metrics.dispatched += 1
+        metrics.executing += 1
+        timer.on_step = self._control.spend
+        CURRENT_ACCOUNT.set(lane.account)
+        call.permit = Permit(lane, ticket, write, timer.elapsed_seconds(), timer.busy_seconds())
 
     async def _await_admission(self, lane: Lane, ticket: Ticket, admission: "asyncio.Future[str]") -> None:
         """Waits until a request is dispatched, and records the wait. Raises `RequestRejected`."""
@@ -156,33 +148,41 @@ class FlowStage:
             raise build_rejection(reject_reason, self._control.max_wait)
         metrics.wait_seconds.observe(self._control.now() - ticket.queued_at)
 
-    async def _finish(
-        self, call: Call, lane: Lane, answer: Awaitable[Reply], write: "_WriteAdmission | None", paid: float = 0.0
-    ) -> Reply:
-        """Awaits a request that takes more than one step, and charges the time of its steps."""
-        control, metrics = self._control, lane.metrics
-        CURRENT_ACCOUNT.set(lane.account)
-        timer, before = call.step_timer, 0.0
-        if timer is not None:
-            timer.on_step, before = control.spend, timer.busy_seconds()
-        metrics.executing += 1
-        began = control.now()
-        try:
-            reply = await answer
-        finally:
-            metrics.executing -= 1
-            metrics.execution_seconds.observe(control.now() - began)
-            if write is not None:
-                paid += write.release_seats()
-            seconds = timer.busy_seconds() - before if timer is not None else 0.0
-            cost = (seconds + lane.account.collect_cpu_seconds()) / UNIT_SECONDS
-            if cost > paid + 1:
-                control.charge(lane.level, lane.flow, cost - paid)
+    def finish(self, call: Call, reply: Reply) -> None:
+        """The stage that ends a request. A stream through a gateway stays open, and is charged for its bytes."""
+        permit = call.permit
+        if not isinstance(permit, Permit):
+            return
+        self._end(call, permit)
         if len(reply.body) > BYTES_PER_UNIT:
-            control.charge(lane.level, lane.flow, len(reply.body) / BYTES_PER_UNIT)
+            self._charge_bytes(permit.lane, reply.body)
         elif call.target.gateway is not None and call.user is not None:
-            self._track_stream(reply, call.user, lane)
-        return reply
+            self._track_stream(reply, call.user, permit.lane)
+
+    def abort(self, call: Call) -> None:
+        """Ends a request without a reply."""
+        if isinstance(call.permit, Permit):
+            self._end(call, call.permit)
+
+    def _end(self, call: Call, permit: "Permit") -> None:
+        """Releases the seats, and charges the time of the request as far as it was not charged on admission."""
+        control, lane, timer, ticket = self._control, permit.lane, call.step_timer, permit.ticket
+        lane.metrics.executing -= 1
+        lane.metrics.execution_seconds.observe(timer.elapsed_seconds() - permit.started)
+        paid = ticket.cost if ticket is not None else 0.0
+        if permit.write is not None:
+            paid += permit.write.release_seats()
+        if ticket is not None and ticket.seats:
+            control.release_seats(lane.level, ticket)
+        seconds = timer.busy_seconds() - permit.busy_before
+        if lane.account.cpu_seconds:
+            seconds += lane.account.collect_cpu_seconds()
+        cost = seconds / UNIT_SECONDS
+        if cost > (paid + 1 if paid else MIN_CHARGED_COST):
+            control.charge(lane.level, lane.flow, cost - paid)
+
+    def _charge_bytes(self, lane: Lane, content: bytes) -> None:
+        self._control.charge(lane.level, lane.flow, len(content) / BYTES_PER_UNIT)
 
     def _require_stream_room(self, call: Call) -> None:
         """Rejects long-running gateway requests of users with too many open streams."""
@@ -194,11 +194,11 @@ class FlowStage:
 
     def _track_stream(self, reply: Reply, user: User, lane: Lane) -> None:
         """Counts a stream or WebSocket through a gateway while it is open."""
-        tracking = self._deps.streams.track(user)
+        if reply.stream is None and reply.upgrade is None:
+            return
+        reply.on_close += (self._deps.streams.count_stream(user),)
         if reply.stream is not None:
-            reply.stream = _charge_stream(reply.stream, lane, self._control, tracking)
-        elif reply.upgrade is not None:
-            reply.upgrade = _track_upgrade(reply.upgrade, tracking)
+            reply.on_chunk += (partial(self._charge_bytes, lane),)
 
     async def acquire_seats(self, lane: Lane, ticket: Ticket) -> None:
         """Waits until a request is admitted with its seats."""
@@ -216,14 +216,6 @@ def _assign_seats(client: Client, cost: float) -> tuple[Lane, Ticket]:
         return client.bulk_lane, Ticket(client.bulk_lane.flow, cost, 1)
     lane = client.regular_lane
     return lane, Ticket(lane.flow, cost, seats_for_cost(lane.level.config, int(cost)))
-
-
-def _track_upgrade(upgrade: Upgrade, tracking: AbstractContextManager[None]) -> Upgrade:
-    async def run(socket: WebSocket) -> None:
-        with tracking:
-            await upgrade.run(socket)
-
-    return Upgrade(upgrade.subprotocol, run)
 
 
 class _WriteAdmission:
@@ -257,17 +249,3 @@ class _WriteAdmission:
             return 0.0
         self._stage.release_seats(self._lane, ticket)
         return ticket.cost
-
-
-async def _charge_stream(
-    chunks: AsyncIterator[bytes], lane: Lane, control: FlowControl, tracking: AbstractContextManager[None]
-) -> AsyncIterator[bytes]:
-    """Charges the bytes of a gateway stream to the requester."""
-    try:
-        with tracking:
-            async for chunk in chunks:
-                control.charge(lane.level, lane.flow, len(chunk) / BYTES_PER_UNIT)
-                yield chunk
-    finally:
-        if isinstance(chunks, AsyncGenerator):
-            await chunks.aclose()

@@ -16,6 +16,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from fairlead.core.errors import Details, TooManyRequests
@@ -60,26 +61,28 @@ class StreamLimiter:
                 f"you have {own} watches and other streams open, and only {free} are left for all users"
             )
 
-    @contextmanager
-    def track(self, user: User) -> Iterator[None]:
-        """Counts a stream while the context is open."""
+    def count_stream(self, user: User) -> Callable[[], None]:
+        """Counts an open stream. Returns the function to call when it is closed."""
         name = user.flow_distinguisher
         self._open_by_user[name] += 1
         self._open_total += 1
-        try:
-            yield
-        finally:
-            self._open_total -= 1
-            self._open_by_user[name] -= 1
-            if not self._open_by_user[name]:
-                del self._open_by_user[name]
+        return partial(self._close_stream, name)
+
+    def _close_stream(self, name: str) -> None:
+        self._open_total -= 1
+        self._open_by_user[name] -= 1
+        if not self._open_by_user[name]:
+            del self._open_by_user[name]
 
     @contextmanager
     def admit(self, user: User) -> Iterator[None]:
         """Checks the limits again, then counts the stream: many may have passed `require_room` at the same time."""
         self.require_room(user)
-        with self.track(user):
+        close = self.count_stream(user)
+        try:
             yield
+        finally:
+            close()
 
 
 def _too_many_streams(reason: str) -> TooManyRequests:

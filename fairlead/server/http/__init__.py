@@ -1,13 +1,12 @@
-"""The HTTP edge: ASGI, request headers and bodies, the stage pipeline, and limits on slow or stalled clients.
+"""The HTTP edge: ASGI, request headers and bodies, responses, and limits on slow or stalled clients.
 
 asgi.py                 granian's ASGI interface: requests become a `Call`, a `Reply` becomes a response or stream
 request.py              request headers and body; rejection of ambiguous requests (request smuggling)
-pipeline.py             the stage pipeline, and the stages for deadlines, gzip and custom headers
+response.py             response headers; the stages for gzip and custom headers
 websocket.py            the server side of WebSockets
 unsent.py               bounds the memory held for unread responses and unfinished request bodies
 memory_budgets.py       the accounting for that: per connection, per user and in total
 slow_clients.py         detects stalled clients by TCP acknowledgements; lingering close for WebSockets
 disconnect.py           closes client connections below the HTTP server
-step_timer.py           how long each request occupies the event loop
 event_loop_watchdog.py  measures and logs how long the event loop is blocked
 """

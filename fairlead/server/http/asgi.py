@@ -10,7 +10,7 @@ import asyncio
 import os
 import resource
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,11 @@ from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
 
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, Handler, Reply, empty_stream
 from fairlead.server.http.disconnect import close_connection
 from fairlead.server.http.memory_budgets import WholeResponses
-from fairlead.server.http.pipeline import Handler
 from fairlead.server.http.request import Receive, RequestBody, RequestHeaders
+from fairlead.server.http.response import build_headers
 from fairlead.server.http.slow_clients import StallDetector
 from fairlead.server.http.unsent import (
     CHUNKS_PER_YIELD,
@@ -39,7 +39,6 @@ from fairlead.server.http.websocket import Send, run_websocket
 
 MAX_HEADER_BYTES = 64 * 1024
 HEADER_TIMEOUT_MILLISECONDS = 10_000
-MAX_WARNING_BYTES = 4 * 1024
 MAX_CONNECTIONS = 65_536
 """More than there are file descriptors, so that idle connections never block new ones."""
 MAX_STREAMS = 100
@@ -57,12 +56,6 @@ STALL_CHECK_SECONDS = 5.0
 MAX_STREAM_CHUNK_BYTES = 32 * 1024
 """Bytes of a stream passed to one `send`. The HTTP server buffers several of them before the client reads any."""
 
-NOT_MODIFIED = 304
-BODYLESS_STATUSES = frozenset({204, NOT_MODIFIED})
-"""Responses without a body have no Content-Type: clients copy the headers of a 304 into their cached response."""
-
-NOSNIFF = (b"x-content-type-options", b"nosniff")
-"""Sent with every response to prevent MIME sniffing, unless the custom headers of the Config set it."""
 
 AsgiScope = dict[str, Any]
 """The connection scope of ASGI."""
@@ -100,28 +93,34 @@ class AsgiApp:
         call.malformed_reason = headers.find_ambiguity(call.method, call.path, scope["http_version"])
         if self._whole_responses.unread_since and is_http1:
             self._whole_responses.unread_since.pop(call.client, None)
-        answer = self._handle(call)
-        reply = answer if isinstance(answer, Reply) else await answer
-        if headers.has_body:
-            await body.discard()
-        if is_http1 and (call.malformed_reason or (headers.has_body and body.is_unfinished)):
-            reply.headers = [*reply.headers, ("connection", "close")]
-        if len(reply.body) > MAX_SMALL_BYTES and self._needs_chunking(call, reply, is_http1):
-            await self._send_in_chunks(send, call, reply)
-        elif reply.stream is None or call.method == "HEAD":
-            content = b"" if call.method == "HEAD" else reply.body
-            await send({"type": "http.response.start", "status": reply.status, "headers": _build_headers(call, reply)})
-            await send({"type": "http.response.body", "body": content, "more_body": False})
-        else:
-            await send({"type": "http.response.start", "status": reply.status, "headers": _build_headers(call, reply)})
-            # granian sends the response head with the first chunk. A watch may be quiet for long, so send an empty one.
-            await send({"type": "http.response.body", "body": b"", "more_body": True})
-            self._open_streams += 1
-            try:
-                await _send_stream(receive, send, call, reply.stream, self._limiter)
-            finally:
-                self._open_streams -= 1
-                self._stream_ended.set()
+        reply = await self._handle(call)
+        try:
+            if headers.has_body:
+                await body.discard()
+            if is_http1 and (call.malformed_reason or (headers.has_body and body.is_unfinished)):
+                reply.headers = [*reply.headers, ("connection", "close")]
+            if len(reply.body) > MAX_SMALL_BYTES and self._needs_chunking(call, reply, is_http1):
+                await self._send_in_chunks(send, call, reply)
+                return
+            await send({"type": "http.response.start", "status": reply.status, "headers": build_headers(call, reply)})
+            if reply.stream is None or call.method == "HEAD":
+                content = b"" if call.method == "HEAD" else reply.body
+                await send({"type": "http.response.body", "body": content, "more_body": False})
+            else:
+                await self._send_stream(receive, send, call, reply)
+        finally:
+            for close in reply.on_close:
+                close()
+
+    async def _send_stream(self, receive: Receive, send: Send, call: Call, reply: Reply) -> None:
+        # granian sends the response head with the first chunk. A watch may be quiet for long, so send an empty one.
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        self._open_streams += 1
+        try:
+            await _send_stream(receive, send, call, reply, self._limiter)
+        finally:
+            self._open_streams -= 1
+            self._stream_ended.set()
 
     def _needs_chunking(self, call: Call, reply: Reply, is_http1: bool) -> bool:
         """Whether a response is too large to pass to the HTTP server in one piece."""
@@ -132,7 +131,7 @@ class AsgiApp:
 
     async def _send_in_chunks(self, send: Send, call: Call, reply: Reply) -> None:
         handle = self._limiter.reserve_reply(call, reply)
-        headers = [*_build_headers(call, reply), (b"content-length", b"%d" % len(reply.body))]
+        headers = [*build_headers(call, reply), (b"content-length", b"%d" % len(reply.body))]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send_in_chunks(send, reply.body, handle)
 
@@ -159,10 +158,14 @@ class AsgiApp:
         call.subprotocols = tuple(name for name in offered if name)
         reply = await self._handle(call)
         if reply.upgrade is not None:
-            await run_websocket(reply.upgrade, receive, send, call.client)
+            try:
+                await run_websocket(reply.upgrade, receive, send, call.client)
+            finally:
+                for close in reply.on_close:
+                    close()
             return
         message = "websocket.http.response"
-        await send({"type": f"{message}.start", "status": reply.status, "headers": _build_headers(call, reply)})
+        await send({"type": f"{message}.start", "status": reply.status, "headers": build_headers(call, reply)})
         await send({"type": f"{message}.body", "body": reply.body, "more_body": False})
 
 
@@ -186,11 +189,9 @@ def _build_call(scope: AsgiScope, method: str, headers: RequestHeaders, body: Re
     )
 
 
-async def _send_stream(
-    receive: Receive, send: Send, call: Call, chunks: AsyncIterator[bytes], limiter: ClientMemoryLimiter
-) -> None:
+async def _send_stream(receive: Receive, send: Send, call: Call, reply: Reply, limiter: ClientMemoryLimiter) -> None:
     """Sends chunks until the stream ends, the client disconnects, or it stops reading."""
-    sender, detector, stalled = _StreamSender(send, chunks, call, limiter), StallDetector(call.client), 0.0
+    sender, detector, stalled = _StreamSender(send, reply, call, limiter), StallDetector(call.client), 0.0
     sending = asyncio.ensure_future(sender.run())
     disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
@@ -226,11 +227,11 @@ async def _send_stream(
 class _StreamSender:
     """Sends the chunks of a stream at the pace at which the client reads them."""
 
-    __slots__ = ("_call", "_chunks", "_limiter", "_send", "chunks_sent", "is_sending")
+    __slots__ = ("_call", "_limiter", "_reply", "_send", "chunks_sent", "is_sending")
 
-    def __init__(self, send: Send, chunks: AsyncIterator[bytes], call: Call, limiter: ClientMemoryLimiter) -> None:
+    def __init__(self, send: Send, reply: Reply, call: Call, limiter: ClientMemoryLimiter) -> None:
         self._send = send
-        self._chunks = chunks
+        self._reply = reply
         self._call = call
         self._limiter = limiter
         self.chunks_sent = 0
@@ -240,7 +241,10 @@ class _StreamSender:
         # The iterator allocates a chunk when it is asked for the next one, so check the memory limits first.
         if self._limiter.has_reservations:
             await self._limiter.wait_for_room(self._call)
-        async for chunk in self._chunks:
+        chunks, observers = self._reply.stream or empty_stream(), self._reply.on_chunk
+        async for chunk in chunks:
+            for observe in observers:
+                observe(chunk)
             self.is_sending = True
             if len(chunk) <= MAX_STREAM_CHUNK_BYTES:
                 await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -268,9 +272,9 @@ class _StreamSender:
 
     async def close(self) -> None:
         """Closes the source, which may be suspended at a chunk that was never sent."""
-        if isinstance(self._chunks, AsyncGenerator):
+        if isinstance(self._reply.stream, AsyncGenerator):
             with suppress(Exception):  # the stream is already abandoned
-                await self._chunks.aclose()
+                await self._reply.stream.aclose()
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
@@ -290,41 +294,6 @@ def _generate_audit_ids() -> Iterator[str]:
 
 
 _next_audit_id = _generate_audit_ids().__next__
-
-
-def _build_headers(call: Call, reply: Reply) -> list[tuple[bytes, bytes]]:
-    headers = [(b"audit-id", call.audit_id.encode())]
-    if reply.status != NOT_MODIFIED:
-        headers.append(NOSNIFF)
-    if reply.content_type and reply.status not in BODYLESS_STATUSES:
-        headers.append((b"content-type", reply.content_type.encode("latin-1")))
-    if not reply.cacheable:
-        headers.append((b"cache-control", b"no-cache, private"))
-    if reply.headers:
-        encoded = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
-        if reply.status != NOT_MODIFIED and any(name == NOSNIFF[0] for name, _ in encoded):
-            headers.remove(NOSNIFF)
-        headers += encoded
-    if call.warnings:
-        headers += [(b"warning", f"299 - {warning}".encode()) for warning in _format_warnings(call.warnings)]
-    return headers
-
-
-def _format_warnings(warnings: Iterable[str]) -> Iterator[str]:
-    """Deduplicated warnings as header values, up to `MAX_WARNING_BYTES` in total."""
-    room = MAX_WARNING_BYTES
-    for warning in dict.fromkeys(warnings):
-        quoted = _quote_header_text(warning)
-        room -= len(quoted)
-        if room < 0:
-            return
-        yield quoted
-
-
-def _quote_header_text(text: str) -> str:
-    """Text as a quoted header value: printable ASCII, everything else as escape sequences."""
-    plain = "".join(each if each.isascii() and each.isprintable() else ascii(each)[1:-1] for each in text)
-    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def raise_descriptor_limit() -> None:

@@ -5,7 +5,7 @@ a period must not last longer than `MAX_BLOCKED_SECONDS`. The watchdog measures 
 
 - A timer fires every `TICK_SECONDS` and measures its own delay. It covers requests and background work, but misses the
   part of a period before the timer was due.
-- The metrics stage times each step of a request, from one await to the next (`step_timer.py`), and reports the long
+- The pipeline times each step of a request, from one await to the next (`server/pipeline.py`), and reports the long
   ones. That is exact, and attributes the period to a request.
 
 A period is capped by the CPU time that the loop's thread used in the meantime, because a busy machine delays the timer

@@ -115,18 +115,13 @@ class MemoryBudget:
 
     def __init__(self, limits: MemoryLimits) -> None:
         self._limits = limits
-        self._total = _Account()
+        self.total = _Account()
         self._users: dict[str, _Account] = {}
         self._connections: dict[str, _Account] = {}
 
     @property
-    def size(self) -> int:
-        """Bytes reserved in total."""
-        return self._total.size
-
-    @property
     def is_exhausted(self) -> bool:
-        return self._total.size >= self._limits.total
+        return self.total.size >= self._limits.total
 
     def find_reached_limit(self, user: str, client: str) -> str:
         """The limit that leaves no room for another request, as text for an error message; empty if there is room."""
@@ -143,13 +138,13 @@ class MemoryBudget:
 
     def add(self, reservation: Reservation) -> None:
         """Called by `ReservationHandle`."""
-        self._total.add(reservation)
+        self.total.add(reservation)
         self._users.setdefault(reservation.user, _Account()).add(reservation)
         self._connections.setdefault(reservation.client, _Account()).add(reservation)
 
     def remove(self, reservation: Reservation) -> None:
         """Called by `ReservationHandle`, once."""
-        self._total.remove(reservation)
+        self.total.remove(reservation)
         for accounts, name in ((self._users, reservation.user), (self._connections, reservation.client)):
             account = accounts[name]
             account.remove(reservation)
@@ -158,7 +153,7 @@ class MemoryBudget:
 
     def list_reservations(self) -> list[Reservation]:
         """Oldest first."""
-        return list(self._total.reservations)
+        return list(self.total.reservations)
 
     def list_reservations_of(self, client: str) -> list[Reservation]:
         account = self._connections.get(client)

@@ -10,15 +10,15 @@ same content share it in memory. Each one is reserved in three accounts: its con
 - If the total is full, the user with the largest account loses its oldest connection.
 - A client that reads nothing for five seconds, or more slowly than `MIN_SEND_RATE`, is disconnected.
 
-`asgi.py` sends the responses; `app/http.py` adds the stage to the pipeline.
+`asgi.py` sends the responses; `server/pipeline.py` runs the stages.
 """
 
 import asyncio
-from collections.abc import Awaitable
 from functools import partial
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import Details, TooManyRequests
+from fairlead.server.api.errors import render_error
 from fairlead.server.http.disconnect import close_connection
 from fairlead.server.http.memory_budgets import (
     REQUEST_OVERHEAD_BYTES,
@@ -27,7 +27,6 @@ from fairlead.server.http.memory_budgets import (
     Reservation,
     ReservationHandle,
 )
-from fairlead.server.http.pipeline import Handler
 from fairlead.server.http.slow_clients import StallDetector
 from fairlead.server.http.websocket import Send
 
@@ -77,37 +76,39 @@ class ClientMemoryLimiter:
         self._timer: asyncio.TimerHandle | None = None
         self._stall_checks: dict[str, asyncio.Task[None]] = {}
 
-    def enforce_limits(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
-        """The stage that rejects clients over their limits. It runs after authentication."""
-        if self._response_budget.size:
+    def check_limits(self, call: Call) -> None:
+        """The stage that rejects clients over their limits, and reserves memory for a large body. It runs after
+        authentication."""
+        if self._response_budget.total.size:
             self._require_room(self._response_budget, call, "unread responses")
         if (
             call.method != "GET"
             and call.target.gateway is None
             and (expected := self._expected_body_size(call)) > MAX_SMALL_BYTES
         ):
-            return self._proceed_with_body(call, proceed, expected)
-        answer = proceed(call)
-        if not isinstance(answer, Reply):
-            return self._await_and_reserve(call, answer)
-        if len(answer.body) > MAX_SMALL_BYTES:
-            self._reserve_or_reject(call, answer)
-        return answer
+            self._require_room(self._body_budget, call, "incoming request bodies")
+            call.body_reservation = ReservationHandle(self._body_budget, self._new_reservation(call, expected, b""))
 
-    async def _await_and_reserve(self, call: Call, answer: Awaitable[Reply]) -> Reply:
-        reply = await answer
-        if len(reply.body) > MAX_SMALL_BYTES:
-            self._reserve_or_reject(call, reply)
-        return reply
+    def reserve(self, call: Call, reply: Reply) -> Reply | None:
+        """The stage that reserves memory for a large response. A read is rejected if a limit has been reached in the
+        meantime; a completed write is always answered."""
+        if call.body_reservation is not None:
+            self.release_body(call)
+        if len(reply.body) <= MAX_SMALL_BYTES:
+            return None
+        if call.method == "GET" and self._response_budget.total.size:
+            try:
+                self._require_room(self._response_budget, call, "unread responses")
+            except TooManyRequests as error:
+                return render_error(call, error)
+        reply.memory_reservation = self.reserve_reply(call, reply)
+        return None
 
-    async def _proceed_with_body(self, call: Call, proceed: Handler, expected_size: int) -> Reply:
-        """Serves a request with a large body, which is reserved until the request is done."""
-        self._require_room(self._body_budget, call, "incoming request bodies")
-        handle = ReservationHandle(self._body_budget, self._new_reservation(call, expected_size, b""))
-        try:
-            return await self._await_and_reserve(call, proceed(call))
-        finally:
-            handle.release()
+    def release_body(self, call: Call) -> None:
+        """Releases the memory reserved for the body of a request."""
+        if isinstance(call.body_reservation, ReservationHandle):
+            call.body_reservation.release()
+            call.body_reservation = None
 
     def _expected_body_size(self, call: Call) -> int:
         """The Content-Length, capped by the body limit; the limit itself for a chunked body."""
@@ -127,16 +128,6 @@ class ClientMemoryLimiter:
                 return
         message = f"{subject} have reached the memory limit of {reached}; complete them, or try again later"
         raise TooManyRequests(message, Details(retry_after=RETRY_AFTER_SECONDS))
-
-    def _reserve_or_reject(self, call: Call, reply: Reply) -> None:
-        """Reserves memory for a reply. Rejects a read if a limit has been reached in the meantime."""
-        if call.method == "GET" and self._response_budget.size:
-            try:
-                self._require_room(self._response_budget, call, "unread responses")
-            except TooManyRequests:
-                reply.body = b""  # the traceback may keep the reply alive until the next garbage collection
-                raise
-        reply.memory_reservation = self.reserve_reply(call, reply)
 
     def reserve_reply(self, call: Call, reply: Reply) -> ReservationHandle:
         """Reserves memory for a reply, or updates its reservation if the body has changed, as by compression."""
@@ -158,7 +149,7 @@ class ClientMemoryLimiter:
     @property
     def has_reservations(self) -> bool:
         """Whether any response is reserved. Usually none is, so callers check this first."""
-        return self._response_budget.size > 0
+        return self._response_budget.total.size > 0
 
     async def wait_for_room(self, call: Call) -> None:
         """Waits until the limits allow another chunk of a stream. Other clients read on, or are disconnected."""
@@ -188,7 +179,7 @@ class ClientMemoryLimiter:
                 task = loop.create_task(self._close_if_stalled(reservation.client))
                 self._stall_checks[reservation.client] = task
                 task.add_done_callback(partial(self._on_stall_check_done, reservation.client))
-        if self._response_budget.size:
+        if self._response_budget.total.size:
             self._timer = loop.call_later(PROGRESS_CHECK_SECONDS, self._check_progress)
 
     def _on_stall_check_done(self, client: str, task: "asyncio.Task[None]") -> None:

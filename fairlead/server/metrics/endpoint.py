@@ -1,16 +1,15 @@
 """The handler of `/metrics`, for users who may `get` that path.
 
 It is served at the base URL and below the API root, where `kubectl get --raw /metrics` requests it. `app` registers
-`endpoints` with the dispatcher. With `metrics_public`, `app` also runs `public_stage` before authorization.
+`endpoints` with the dispatcher. With `metrics_public`, the pipeline runs `serve_public` before authorization.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 
-from fairlead.core.call import MANAGEMENT, Call, Reply
+from fairlead.core.call import MANAGEMENT, Call, Handler, Reply
 from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.server.api.content import negotiate_media_type
 from fairlead.server.auth.impersonation import has_impersonation_headers
-from fairlead.server.http.pipeline import Handler
 from fairlead.server.metrics.exposition import CONTENT_TYPES, OPEN_METRICS, TEXT, MetricFamily, render_families
 from fairlead.server.metrics.families import process_families
 
@@ -26,7 +25,7 @@ class MetricsEndpoint:
         self._page_bytes = 0
         """The size of the last page, as an estimate of the work that the next one takes."""
 
-    def endpoints(self) -> Mapping[tuple[str, str], Callable[[Call], Awaitable[Reply]]]:
+    def endpoints(self) -> Mapping[tuple[str, str], Handler]:
         return {("get", METRICS_PATH): self}
 
     async def __call__(self, call: Call) -> Reply:
@@ -41,13 +40,13 @@ class MetricsEndpoint:
             self._page_bytes = len(body)
         return Reply(200, body, CONTENT_TYPES[media_type], [("vary", "Accept")])
 
-    def public_stage(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
+    def serve_public(self, call: Call) -> Awaitable[Reply] | None:
         """The stage that serves metrics without authentication. Impersonation still requires it."""
         target = call.target
         is_metrics = target.root in ("", MANAGEMENT) and (target.verb, target.path) == ("get", METRICS_PATH)
         if is_metrics and not has_impersonation_headers(call.headers):
             return self(call)
-        return proceed(call)
+        return None
 
 
 def _render_page(families: Sequence[MetricFamily], media_type: str, names: Set[str]) -> bytes:

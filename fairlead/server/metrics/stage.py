@@ -1,4 +1,4 @@
-"""The stage that counts and times requests. It runs outside all other stages, so it sees the final response.
+"""The stage that counts and times requests. It runs last, so it sees the final response.
 
 It runs for every request, so it does little: one dict lookup and a few additions. The key describes the request and its
 status code; the counter it maps to already has its labels. All labels come from closed sets: clients can send any path,
@@ -9,18 +9,15 @@ Watches, WebSockets and other streams are counted while they are open, but not t
 nothing about the server.
 """
 
-import time
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from fairlead.authz.scope.gateway_requests import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER
-from fairlead.core.call import Call, Reply, RequestInfo, Upgrade, WebSocket
+from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.server.api.content import media_type_of
-from fairlead.server.http.pipeline import Handler
-from fairlead.server.http.step_timer import MIN_REPORTED_SECONDS, StepObserver, await_and_time
 from fairlead.server.metrics.exposition import Histogram
 
 OTHER = "other"
@@ -112,7 +109,6 @@ DURATION_BUCKETS = (
 )
 SIZE_BUCKETS = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
 _SIZED_VERBS = frozenset({"GET", "LIST"})
-_READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _APPLY_PATCH = "application/apply-patch+yaml"
 
 
@@ -136,26 +132,26 @@ class OpenStreams:
         self.open = 0
         self.events = 0
 
+    def close_stream(self) -> None:
+        self.open -= 1
 
-def _ignore(call: Call, seconds: float) -> None:
-    return None
+    def count_events(self, chunk: bytes) -> None:
+        """Adds the watch events of a chunk, one per line. Lines are long, so repeated `find` is faster than `count`."""
+        at = chunk.find(b"\n")
+        while at >= 0:
+            self.events += 1
+            at = chunk.find(b"\n", at + 1)
 
 
 class RequestMetrics:
-    """Counters of all requests since the start. `now` is a monotonic clock in seconds.
+    """Counters of all requests since the start."""
 
-    `on_slow_step` is called with the seconds that a request ran on the event loop between two awaits, if noticeable.
-    """
-
-    def __init__(
-        self, labels: LabelResolver, now: Callable[[], float] = time.perf_counter, on_slow_step: StepObserver = _ignore
-    ) -> None:
+    def __init__(self, labels: LabelResolver) -> None:
         self._labels = labels
-        self._now = now
-        self._on_slow_step = on_slow_step
         self._counter_cache: dict[tuple[str | int, ...], RequestCounter] = {}
         self.in_flight = [0, 0]
-        """Number of reads and of writes in flight. Requests that complete without awaiting are not included."""
+        """Number of reads and of writes in flight, counted by the pipeline. Requests that complete without waiting are
+        not included."""
         self.counters: dict[tuple[RequestLabels, str, str], RequestCounter] = {}
         """By labels, dry run and status code."""
         self.durations: dict[tuple[RequestLabels, str], Histogram] = {}
@@ -165,31 +161,11 @@ class RequestMetrics:
         """By gateway type and class of the status code."""
         self.gateway_durations = {root: Histogram(DURATION_BUCKETS) for root in sorted(GATEWAY_ROOTS)}
 
-    def measure(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
-        started = self._now()
-        answer = proceed(call)
-        seconds = self._now() - started
-        if seconds > MIN_REPORTED_SECONDS:
-            self._on_slow_step(call, seconds)
-        return (
-            self._record(call, answer, seconds)
-            if isinstance(answer, Reply)
-            else self._measure_async(call, answer, started)
-        )
-
-    async def _measure_async(self, call: Call, pending_reply: Awaitable[Reply], started: float) -> Reply:
-        in_flight, is_write = self.in_flight, call.method not in _READ_METHODS
-        in_flight[is_write] += 1
-        try:
-            reply = await await_and_time(pending_reply, call, self._on_slow_step)
-        finally:
-            in_flight[is_write] -= 1
-        return self._record(call, reply, self._now() - started)
-
-    def _record(self, call: Call, reply: Reply, seconds: float) -> Reply:
+    def record(self, call: Call, reply: Reply) -> None:
         target, status, query = call.target, reply.status, call.query
         if target.gateway is not None:
-            return self._record_gateway(call, target.gateway, reply, seconds)
+            self._record_gateway(call, target.gateway, reply)
+            return
         dry_run = dry_run_label(query["dryRun"]) if query and "dryRun" in query else ""
         verb, scope = target.verb, ""
         key: tuple[str | int, ...]
@@ -203,17 +179,17 @@ class RequestMetrics:
         counter = self._counter_cache.get(key) or self._resolve_counter(key, call, verb, scope)
         counter.count += 1
         if reply.stream is not None or reply.upgrade is not None:
-            return self._track_open(
-                self._labels.resolve(call, verb, scope) or RequestLabels(fallback_verb(call, verb)), call, reply
-            )
+            labels = self._labels.resolve(call, verb, scope) or RequestLabels(fallback_verb(call, verb))
+            self._track_open(labels, call, reply)
+            return
         if (histogram := counter.durations) is not None:
+            seconds = call.step_timer.elapsed_seconds()
             histogram.counts[bisect_left(DURATION_BUCKETS, seconds)] += 1
             histogram.sum += seconds
         if (histogram := counter.sizes) is not None:
             size = len(reply.body)
             histogram.counts[bisect_left(SIZE_BUCKETS, size)] += 1
             histogram.sum += size
-        return reply
 
     def _resolve_counter(self, key: tuple[str | int, ...], call: Call, verb: str, scope: str) -> RequestCounter:
         """The counter of a key that is not in the cache. Adds it to the cache if its labels are known."""
@@ -238,54 +214,20 @@ class RequestMetrics:
             counter = self.counters[labels, dry_run, code] = RequestCounter(durations, sizes)
         return counter
 
-    def _record_gateway(self, call: Call, gateway: RequestInfo, reply: Reply, seconds: float) -> Reply:
+    def _record_gateway(self, call: Call, gateway: RequestInfo, reply: Reply) -> None:
         """Counts a request through a gateway. Its duration is the time until the response starts."""
         key = gateway.root, code_class(reply.status)
         self.gateway_counts[key] = self.gateway_counts.get(key, 0) + 1
-        self.gateway_durations[gateway.root].observe(seconds)
-        lasts = reply.stream is not None or reply.upgrade is not None
-        return self._track_open(gateway_labels(gateway), call, reply) if lasts else reply
+        self.gateway_durations[gateway.root].observe(call.step_timer.elapsed_seconds())
+        if reply.stream is not None or reply.upgrade is not None:
+            self._track_open(gateway_labels(gateway), call, reply)
 
-    def _track_open(self, labels: RequestLabels, call: Call, reply: Reply) -> Reply:
+    def _track_open(self, labels: RequestLabels, call: Call, reply: Reply) -> None:
         """Counts a stream or WebSocket while it is open. A HEAD response has no stream."""
-        if reply.upgrade is not None:
-            reply.upgrade = _track_upgrade(self._streams_for(labels), reply.upgrade)
-        elif reply.stream is not None and call.method != "HEAD":
-            reply.stream = _track_stream(self._streams_for(labels), reply.stream, labels.verb == WATCH)
-        return reply
-
-    def _streams_for(self, labels: RequestLabels) -> OpenStreams:
-        return self.open_streams.setdefault(labels, OpenStreams())
-
-
-async def _track_stream(streams: OpenStreams, chunks: AsyncIterator[bytes], has_events: bool) -> AsyncIterator[bytes]:
-    """Counts from the first iteration on: a generator that is never started never runs its `finally`."""
-    streams.open += 1
-    try:
-        async for chunk in chunks:
-            if has_events:
-                streams.events += _count_lines(chunk)
-            yield chunk
-    finally:
-        streams.open -= 1
-        if isinstance(chunks, AsyncGenerator):
-            await chunks.aclose()
-
-
-def _count_lines(chunk: bytes) -> int:
-    """The number of watch events, one per line. Lines are long, so repeated `find` is faster than `count`."""
-    lines, at = 0, chunk.find(b"\n")
-    while at >= 0:
-        lines, at = lines + 1, chunk.find(b"\n", at + 1)
-    return lines
-
-
-def _track_upgrade(streams: OpenStreams, upgrade: Upgrade) -> Upgrade:
-    async def run(socket: WebSocket) -> None:
+        if reply.upgrade is None and call.method == "HEAD":
+            return
+        streams = self.open_streams.setdefault(labels, OpenStreams())
         streams.open += 1
-        try:
-            await upgrade.run(socket)
-        finally:
-            streams.open -= 1
-
-    return Upgrade(upgrade.subprotocol, run)
+        reply.on_close += (streams.close_stream,)
+        if labels.verb == WATCH:
+            reply.on_chunk += (streams.count_events,)

@@ -14,9 +14,8 @@ from fairlead.core.user import User
 from fairlead.registry.kind import Action, Catalog, Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import integer, obj, string
 from fairlead.server.api.actions import ActionRequest, Actions, is_action
-from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import RouteConfig, routing_stage
-from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.server.pipeline import Pipeline
 from tests.harness.calls import ADMIN, call
 
 GROUP = "management.service.sh"
@@ -79,9 +78,8 @@ class Api:
                 raise NotFound.of("boxes", GROUP, asked.name)
             return {**asked.body, "status": {"heavy": "no"}} if answer is None else answer
 
-        async def as_user(call: Call, proceed: Handler) -> Reply:
+        def as_user(call: Call) -> None:
             call.user = user
-            return await proceed(call)
 
         async def serve(call: Call) -> Reply:
             kind = CATALOG.find(call.target.group, call.target.version, call.target.resource)
@@ -89,7 +87,7 @@ class Api:
             return await actions(call, kind)
 
         actions = Actions(CATALOG, dict.fromkeys(PLACES, handler))
-        self._run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_user), serve)
+        self._run = Pipeline((routing_stage(RouteConfig("")), as_user), serve)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
         sent = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)

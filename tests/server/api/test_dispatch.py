@@ -5,14 +5,14 @@ import threading
 import orjson
 import pytest
 
-from fairlead.core.call import MANAGEMENT, Reply
+from fairlead.core.call import MANAGEMENT, Handler, Reply
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable
 from fairlead.registry import limits
 from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.discovery.document import Document, Variant, build_variant
 from fairlead.server.discovery.documents import platform_documents
-from fairlead.server.http.pipeline import Handler, build_pipeline
-from tests.harness.calls import answering, call
+from fairlead.server.pipeline import Pipeline
+from tests.harness.calls import answering, call, raise_for_status
 
 MOUNT = "/kubernetes/management"
 VERBS, HEALTH = Reply(200, b"verbs"), Reply(200, b"health")
@@ -25,13 +25,13 @@ ENDPOINTS = {
 }
 THROUGH = Reply(200, b"from a cluster")
 END = Dispatcher(answering(VERBS), answering(HEALTH), ROOTS, ENDPOINTS, answering(THROUGH))
-SERVE: Handler = build_pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], END)
+SERVE: Handler = Pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], END)
 
 
 async def ask(path: str, method: str = "GET", **headers: str) -> Reply:
-    return await SERVE(
-        call(path, method=method, headers={key.replace("_", "-"): each for key, each in headers.items()})
-    )
+    request = call(path, method=method, headers={key.replace("_", "-"): each for key, each in headers.items()})
+    reply = await SERVE(request)
+    return reply if reply.content_type.startswith("text/plain") else raise_for_status(reply)
 
 
 @pytest.mark.parametrize("path", ["/version", "/healthz", "/api", "/api/v1/pods", ""])
@@ -46,7 +46,7 @@ async def test_a_watch_is_no_websocket() -> None:
     asked = call(f"{MOUNT}/api/v1/secrets", query="watch=1")
     asked.is_websocket = True
     with pytest.raises(BadRequest):
-        await SERVE(asked)
+        raise_for_status(await SERVE(asked))
 
 
 @pytest.mark.parametrize("end", ["", "/"])
@@ -125,7 +125,7 @@ async def test_a_document_that_takes_long_is_made_once_and_not_on_the_event_loop
 
     roots = {MANAGEMENT: {"/openapi/v2": Document(made)}, "": platform_documents("1.2.3", MOUNT)}
     end = Dispatcher(answering(VERBS), answering(HEALTH), roots, ENDPOINTS, answering(THROUGH))
-    serve = build_pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], end)
+    serve = Pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], end)
     for _ in range(3):
         assert (await serve(call(f"{MOUNT}/openapi/v2"))).body == b"{}"
     assert len(threads) == 1 and threads[0] != threading.get_ident()
@@ -148,6 +148,6 @@ async def test_a_query_has_a_number_of_parameters_except_behind_a_gateway() -> N
     assert await SERVE(call(path, most)) == VERBS
     for place in (path, "/version"):
         with pytest.raises(BadRequest, match="the query has too many parameters; 100 is the limit"):
-            await SERVE(call(place, f"{most}&b="))
+            raise_for_status(await SERVE(call(place, f"{most}&b=")))
     words = "&".join(["command=x"] * 1_000)
     assert await SERVE(call("/kubernetes/cluster/c/api/v1/namespaces/n/pods/p/exec", words, method="POST")) == THROUGH

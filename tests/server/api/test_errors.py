@@ -1,6 +1,5 @@
 """Errors as answers: each with its code and its reason, and none of ours with more than an audit id."""
 
-import asyncio
 import importlib
 import pkgutil
 from collections.abc import Iterator
@@ -25,8 +24,8 @@ from fairlead.core.errors import (
     Unavailable,
 )
 from fairlead.registry.list import ContinueExpired
-from fairlead.server.api.errors import render_errors, status_of
-from tests.harness.calls import answering, call, raising
+from fairlead.server.api.errors import render_error, status_of
+from tests.harness.calls import call
 
 # Kubernetes' own words for each code that we use; it has none for 502.
 REASONS = {
@@ -67,8 +66,8 @@ everything_imported()
 KINDS_OF_ERROR = sorted(set(below(ApiError)), key=lambda each: (each.code, each.__name__))
 
 
-async def answer(error: BaseException, **given: Any) -> tuple[Reply, dict[str, Any]]:
-    reply = await render_errors(call("/some/path", **given), raising(error))
+async def answer(error: Exception, **given: Any) -> tuple[Reply, dict[str, Any]]:
+    reply = render_error(call("/some/path", **given), error)
     status: dict[str, Any] = orjson.loads(reply.body)
     return reply, status
 
@@ -102,7 +101,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 async def test_clients_that_ask_for_discovery_at_once_are_told_in_plain_text(kind: type[ApiError]) -> None:
     """They read no Status there, and for some codes they have a sentence of their own and drop ours."""
     error = kind("what is wrong")
-    reply = await render_errors(call("/kubernetes/cluster/c/apis", headers={"accept": AGGREGATED}), raising(error))
+    reply = render_error(call("/kubernetes/cluster/c/apis", headers={"accept": AGGREGATED}), error)
     assert (reply.content_type, reply.body.decode()) == ("text/plain; charset=utf-8", f"{error.message}\n")
     assert reply.status == (502 if kind.code in (503, 504) else kind.code)
 
@@ -110,28 +109,23 @@ async def test_clients_that_ask_for_discovery_at_once_are_told_in_plain_text(kin
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/apis"), ("GET", "/apis/apps/v1"), ("GET", "/")])
 async def test_everywhere_else_there_is_a_status_whatever_is_accepted(method: str, path: str) -> None:
     asked = call(path, method=method, headers={"accept": AGGREGATED})
-    reply = await render_errors(asked, raising(Unavailable("what is wrong")))
+    reply = render_error(asked, Unavailable("what is wrong"))
     assert (reply.status, reply.content_type) == (503, "application/json")
 
 
 async def test_an_object_that_is_called_like_discovery_is_none() -> None:
     asked = call("/kubernetes/management/api/v1/namespaces/default/configmaps/api", headers={"accept": AGGREGATED})
     asked.target = RequestInfo("get", "/api/v1/namespaces/default/configmaps/api", resource="configmaps", name="api")
-    reply = await render_errors(asked, raising(Unavailable("what is wrong")))
+    reply = render_error(asked, Unavailable("what is wrong"))
     assert (reply.status, reply.content_type) == (503, "application/json")
 
 
 async def test_who_is_to_come_again_by_himself_gets_the_code_for_it() -> None:
-    reply = await render_errors(
+    reply = render_error(
         call("/kubernetes/cluster/c/apis", headers={"accept": AGGREGATED}),
-        raising(Unavailable("busy", Details(retry_after=1))),
+        Unavailable("busy", Details(retry_after=1)),
     )
     assert (reply.status, reply.headers) == (503, [("retry-after", "1")])
-
-
-async def test_what_is_no_error_passes_through() -> None:
-    reply = Reply(200, b"fine")
-    assert await render_errors(call(), answering(reply)) is reply
 
 
 async def test_details_and_causes_are_told() -> None:
@@ -213,13 +207,8 @@ async def test_a_fault_of_ours_is_logged_without_the_callers_headers_and_body() 
     assert SECRET not in repr(lines)
 
 
-async def test_a_call_that_is_cancelled_stays_cancelled() -> None:
-    with pytest.raises(asyncio.CancelledError):
-        await render_errors(call(), raising(asyncio.CancelledError()))
-
-
 async def test_errors_are_yaml_for_those_who_want_yaml() -> None:
-    reply = await render_errors(call(headers={"accept": "application/yaml"}), raising(errors.NotFound("gone")))
+    reply = render_error(call(headers={"accept": "application/yaml"}), errors.NotFound("gone"))
     assert reply.content_type == "application/yaml"
     assert yaml.safe_load(reply.body)["code"] == 404
 

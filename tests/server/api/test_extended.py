@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.core.call import Call, Decision, Reply, RequestInfo
+from fairlead.core.call import Call, Decision, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import Catalog
@@ -16,8 +16,8 @@ from fairlead.server.api.routing import RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs, add_permissions
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.flow.streams import StreamLimiter
-from fairlead.server.http.pipeline import Handler, build_pipeline
-from tests.harness.calls import call
+from fairlead.server.pipeline import Pipeline
+from tests.harness.calls import call, raise_for_status
 from tests.harness.registry import World, new_world
 from tests.harness.virtual_time import virtually
 
@@ -33,19 +33,18 @@ def decide(user: User, target: RequestInfo) -> Decision:
 
 @asynccontextmanager
 async def spaces() -> AsyncIterator[tuple[World, Any]]:
-    async def as_ada(call: Call, proceed: Handler) -> Reply:
+    def as_ada(call: Call) -> None:
         call.user = ADA
-        return await proceed(call)
 
     async with new_world() as world:
         watches = WatchService(WatchLimits(1800, 100), world.clock, StreamLimiter(10, 10))
         verbs = Verbs(world.registry, watches, Actions(Catalog(()), {}), decide)
-        run = build_pipeline((routing_stage(RouteConfig("")), as_ada), verbs)
+        run = Pipeline((routing_stage(RouteConfig("")), as_ada), verbs)
         for name in ("changed", "used"):
             await world.create("SpaceInstance", name, spec={})
 
         async def ask(path: str, query: str = "", accept: str = "") -> Object:
-            reply = await run(call(path, query, headers={"accept": accept} if accept else {}))
+            reply = raise_for_status(await run(call(path, query, headers={"accept": accept} if accept else {})))
             found: Object = orjson.loads(reply.body)
             return found
 

@@ -14,12 +14,11 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import Catalog
 from fairlead.server.api.actions import Actions
-from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.flow.streams import StreamLimiter
-from fairlead.server.http.pipeline import Handler, build_pipeline
+from fairlead.server.pipeline import Pipeline
 from tests.harness.calls import ADMIN, Kept, call
 from tests.harness.registry import World, new_world
 from tests.harness.virtual_time import virtually
@@ -36,14 +35,13 @@ class Api:
     """Requests to the verbs of a world, made by one user."""
 
     def __init__(self, world: World, user: User | None = ADMIN, watches: WatchService | None = None) -> None:
-        async def as_user(call: Call, proceed: Handler) -> Reply:
+        def as_user(call: Call) -> None:
             call.user = user
-            return await proceed(call)
 
         self.world = world
         watches = watches or WatchService(WatchLimits(1800, 100), world.clock, StreamLimiter(10, 10))
         verbs = Verbs(world.registry, watches, NOTHING_ASKED)
-        self._run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_user), verbs)
+        self._run = Pipeline((routing_stage(RouteConfig("")), as_user), verbs)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
         sent = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
@@ -375,15 +373,14 @@ async def test_an_apply_that_would_create_asks_for_that_right_first() -> None:
     async with new_api() as ask:
         asked: list[str] = []
 
-        async def watchful(call: Call, proceed: Handler) -> Reply:
+        def watchful(call: Call) -> None:
             def refuse(target: RequestInfo) -> None:
                 asked.append(target.verb)
                 raise Forbidden("no right to create")
 
             call.guard = Kept(require_says=refuse)
-            return await proceed(call)
 
-        guarded = build_pipeline((render_errors, watchful), ask._run)
+        guarded = Pipeline((watchful,), ask._run)
         path = f"{GADGETS}/new"
         body = orjson.dumps({"apiVersion": "management.service.sh/v1", "kind": "Gadget", "metadata": {"name": "new"}})
         headers = {"content-type": "application/apply-patch+yaml"}

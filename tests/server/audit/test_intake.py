@@ -7,20 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.core.call import Call, Decision, Reply
+from fairlead.core.call import Call, Decision, Handler, Reply
 from fairlead.core.errors import Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable
 from fairlead.core.user import User
 from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.kinds.rbac.access_reviews import SELF_SUBJECT_ACCESS_REVIEW
-from fairlead.server.api.errors import render_errors
-from fairlead.server.api.routing import RouteConfig, routing_stage
 from fairlead.server.audit import quotas
 from fairlead.server.audit.intake import AuditLogs, AuditQuotas, source_network
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import METADATA, Policy, PolicyRule
-from fairlead.server.audit.stage import AuditStages
-from fairlead.server.http.pipeline import Handler, build_pipeline
-from tests.harness.audit import ALICE, BASICS, CATALOG, MOUNT, OK, Event, Notebook, place, signed_in
+from fairlead.server.audit.stage import AuditStage
+from tests.harness.audit import ALICE, BASICS, CATALOG, MOUNT, OK, Event, Notebook, build_audited, place, signed_in
 from tests.harness.calls import call, raising
 
 CONFIGMAPS, SECRETS, REVIEWS = place(CONFIGMAP), place(SECRET), place(SELF_SUBJECT_ACCESS_REVIEW)
@@ -50,10 +47,10 @@ class Flood:
     unauthenticated: Notebook
     policy: Policy = BASICS
     user: User | None = ALICE
-    audit: AuditStages = field(init=False)
+    audit: AuditStage = field(init=False)
 
     def __post_init__(self) -> None:
-        self.audit = AuditStages(self.policy, self.logs, CATALOG, self.clock, MOUNT)
+        self.audit = AuditStage(self.policy, self.logs, CATALOG, self.clock, MOUNT)
 
     async def ask(
         self,
@@ -64,16 +61,9 @@ class Flood:
         method: str = "GET",
         client: str = "192.0.2.7:1",
     ) -> Reply:
-        stages = (
-            self.audit.audit,
-            render_errors,
-            routing_stage(RouteConfig(MOUNT)),
-            signed_in(self.user),
-            self.audit.require_auditable,
-        )
         asked = call(path, query, method=method, headers={"user-agent": "flood"})
         asked.client = client
-        return await build_pipeline(stages, serve)(asked)
+        return await build_audited(self.audit, signed_in(self.user), serve)(asked)
 
 
 @asynccontextmanager

@@ -52,7 +52,7 @@ def asked(path: str, query: str = "", agent: str = "tests/1.0", user: User | Non
 
 
 def assert_same(made: Call, ended: datetime = NOON, level: int = METADATA, stage: str = COMPLETE) -> bytes:
-    exchange, seconds = AuditedRequest(made, NOON, 998.5, PolicyRule(level)), 1.623_456_7
+    exchange, seconds = AuditedRequest(made, NOON, PolicyRule(level)), 1.623_456_7
     the_long_way = build_event(exchange, stage, KINDS, ended, seconds)
     the_long_way["responseStatus"] = {"metadata": {}, "code": 200}
     plain_event = MetadataEvent(exchange, stage, 200, KINDS, ended, seconds)
@@ -124,7 +124,7 @@ def test_what_is_kept_of_users_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("agent", ["tests/1.0", "a" * metadata_events.MAX_CACHED_TEXT_LENGTH])
 def test_a_new_object_is_named_however_long_the_line_is(agent: str) -> None:
-    exchange = AuditedRequest(asked(APPS, agent=agent), NOON, 998.5, PolicyRule(METADATA))
+    exchange = AuditedRequest(asked(APPS, agent=agent), NOON, PolicyRule(METADATA))
     created = b'{"metadata":{"name":"one","uid":"u-1","resourceVersion":"7"},"spec":{}}'
     made = orjson.loads(MetadataEvent(exchange, COMPLETE, 201, KINDS, NOON, 1.0, created).render())
     group = {"resource": "apps", "apiGroup": "management.service.sh", "apiVersion": "v1"}

@@ -1,6 +1,6 @@
 """Who is asking and whether they may: nothing passes without a yes to both, but for the few public paths."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 
 import orjson
 import pytest
@@ -11,7 +11,6 @@ from fairlead.core.call import MANAGEMENT, Call, Decision, Reply, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
-from fairlead.server.api.errors import render_errors
 from fairlead.server.api.routing import RouteConfig, route
 from fairlead.server.auth.impersonation import Impersonation
 from fairlead.server.auth.stages import (
@@ -22,8 +21,8 @@ from fairlead.server.auth.stages import (
     build_identify,
     is_public,
 )
-from fairlead.server.http.pipeline import Handler, Stage, build_pipeline
-from tests.harness.calls import ADMIN, answering, call
+from fairlead.server.pipeline import Pipeline
+from tests.harness.calls import ADMIN, answering, call, raise_for_status
 
 SERVED = Reply(200, b"served")
 ALICE = User("alice", ("system:authenticated",))
@@ -58,8 +57,8 @@ def no_opinion(user: User, target: RequestInfo) -> Decision | None:
 
 async def ask(target: RequestInfo, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]) -> Reply:
     identify, permissions = build_identify(authenticators, NO_IMPERSONATION, NAMES), AuthorizerChain(authorizers)
-    stages = (render_errors, build_authentication_stage(identify, forget), AuthorizeStage(permissions, identify))
-    return await build_pipeline(stages, answering(SERVED))(call(target=target))
+    stages = (build_authentication_stage(identify, forget), AuthorizeStage(permissions, identify))
+    return await Pipeline(stages, answering(SERVED))(call(target=target))
 
 
 def forget(user: User) -> None:
@@ -73,7 +72,7 @@ def unknown(name: str) -> User | None:
 NO_IMPERSONATION = Impersonation(AuthorizerChain([]).authorize, unknown, lambda name: False)
 
 
-def allowing(*authorizers: Authorizer) -> Stage:
+def allowing(*authorizers: Authorizer) -> AuthorizeStage:
     """The second stage alone."""
     return AuthorizeStage(AuthorizerChain(authorizers), build_identify([], NO_IMPERSONATION, NAMES))
 
@@ -84,7 +83,7 @@ async def test_a_known_user_who_may_is_served() -> None:
 
 async def test_the_user_travels_with_the_call() -> None:
     asked = call(target=APPS)
-    await build_authentication_stage(build_identify([alice], NO_IMPERSONATION, NAMES), forget)(asked, answering(SERVED))
+    build_authentication_stage(build_identify([alice], NO_IMPERSONATION, NAMES), forget)(asked)
     assert asked.user is ALICE
 
 
@@ -98,7 +97,7 @@ async def test_without_a_yes_from_an_authenticator_it_is_401(authenticators: lis
 async def test_that_nobody_objected_is_not_enough() -> None:
     """The stage that authorizes does not trust the one before it to have run."""
     with pytest.raises(Unauthorized):
-        await allowing(allow)(call(target=APPS), answering(SERVED))
+        allowing(allow)(call(target=APPS))
 
 
 @pytest.mark.parametrize("authorizers", [[], [no_opinion], [no_opinion, no_opinion], [deny], [deny, allow]])
@@ -184,10 +183,10 @@ def test_nothing_more_is_public_than_is_known() -> None:
 )
 async def test_a_refusal_says_who_may_not_do_what_where(target: RequestInfo, message: str) -> None:
     with pytest.raises(Forbidden) as caught:
-        await allowing(no_opinion)(_as(ALICE, target), answering(SERVED))
+        allowing(no_opinion)(_as(ALICE, target))
     assert caught.value.message == message
     with pytest.raises(Forbidden) as caught:
-        await allowing(deny)(_as(ALICE, target), answering(SERVED))
+        allowing(deny)(_as(ALICE, target))
     assert caught.value.message == f"{message}: it is forbidden"
 
 
@@ -200,9 +199,9 @@ async def test_a_refusal_names_the_object_in_its_details() -> None:
 @pytest.mark.parametrize("verb", ["", "get", "create", "impersonate"])
 async def test_an_administrator_may_do_anything_and_no_one_else_does_by_that_rule(verb: str) -> None:
     target = RequestInfo(verb, "/", MANAGEMENT, "g", "v1", "apps")
-    assert await allowing(administrators)(_as(ADMIN, target), answering(SERVED)) is SERVED
+    allowing(administrators)(_as(ADMIN, target))
     with pytest.raises(Forbidden):
-        await allowing(administrators)(_as(ALICE, target), answering(SERVED))
+        allowing(administrators)(_as(ALICE, target))
 
 
 def _as(user: User, target: RequestInfo) -> Call:
@@ -214,17 +213,15 @@ def _as(user: User, target: RequestInfo) -> Call:
 async def let_in_as(asked: Call, authenticator: Authenticator) -> Reply:
     """Both stages: who could not be identified is told so by the second one, after flow control."""
     identify = build_identify([authenticator], NO_IMPERSONATION, NAMES)
-    return await build_pipeline((build_authentication_stage(identify, forget), allowing(allow)), answering(SERVED))(
-        asked
-    )
+    pipeline = Pipeline((build_authentication_stage(identify, forget), allowing(allow)), answering(SERVED))
+    return raise_for_status(await pipeline(asked))
 
 
 async def test_who_could_not_be_identified_goes_on_as_nobody_and_no_further_than_flow_control() -> None:
     asked, reached = call(target=APPS), []
 
-    def flow_control(call: Call, proceed: Handler) -> Awaitable[Reply]:
+    def flow_control(call: Call) -> None:
         reached.append((call.user, str(call.deferred_error)))
-        return proceed(call)
 
     stages = (
         build_authentication_stage(build_identify([invalid], NO_IMPERSONATION, NAMES), forget),
@@ -232,7 +229,7 @@ async def test_who_could_not_be_identified_goes_on_as_nobody_and_no_further_than
         allowing(allow),
     )
     with pytest.raises(Unauthorized, match="invalid bearer token"):
-        await build_pipeline(stages, answering(SERVED))(asked)
+        raise_for_status(await Pipeline(stages, answering(SERVED))(asked))
     assert reached == [(None, "invalid bearer token")]
 
 

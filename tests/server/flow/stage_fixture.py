@@ -1,9 +1,10 @@
 """The stage of flow control with everything around it made up, and requests for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Coroutine
+from typing import Any
 
-from fairlead.core.call import MANAGEMENT, Call, Reply, RequestInfo
+from fairlead.core.call import MANAGEMENT, Call, Handler, Reply, RequestInfo
 from fairlead.core.user import User
 from fairlead.server.flow.classify import AGENTS, ClientCache, CostEstimator
 from fairlead.server.flow.control import ITERATION_BUDGET_SECONDS, FlowControl
@@ -11,8 +12,9 @@ from fairlead.server.flow.levels import INTERACTIVE
 from fairlead.server.flow.stage import FlowDependencies, FlowStage
 from fairlead.server.flow.streams import StreamLimiter
 from fairlead.server.http.request import RequestHeaders
-from fairlead.server.http.step_timer import await_and_time
+from fairlead.server.pipeline import Pipeline, PipelineOptions
 from tests.harness.calls import call as made
+from tests.harness.calls import raise_for_status
 
 ADA, BEN = User("ada", ("system:authenticated",)), User("ben", ("system:authenticated",))
 AGENT = User("service:agent:east", ("service:agent:east",))
@@ -38,10 +40,12 @@ class Wire:
         judgement = FlowDependencies(costs, lambda target: True, self.renewed.append, self.streams)
         self.stage = FlowStage(self.control, self.clients, judgement)
 
-    def ask(self, call: Call, proceed: Callable[[Call], Awaitable[Reply]] | None = None) -> Awaitable[Reply]:
-        """As the metrics stage does it: what is not answered at once is timed step by step."""
-        answer = self.stage(call, proceed or (lambda call: DONE))
-        return answer if isinstance(answer, Reply) else await_and_time(answer, call, lambda *_: None, self.control.now)
+    async def ask(self, call: Call, serve: Handler | None = None) -> Reply:
+        """Serves a request; raises the error if it fails."""
+        options = PipelineOptions(None, [0, 0], clock=self.control.now)
+        stage = self.stage
+        pipeline = Pipeline((stage.admit,), serve or (lambda call: DONE), (stage.finish,), (stage.abort,), options)
+        return raise_for_status(await pipeline(call))
 
     def use_up_turn(self) -> None:
         """Others are there, too."""
@@ -62,8 +66,5 @@ def request(target: RequestInfo, user: User | None = ADA, *, client: str = "192.
     return asked
 
 
-def started(answer: Awaitable[Reply]) -> "asyncio.Task[Reply]":
-    async def run() -> Reply:
-        return await answer
-
-    return asyncio.create_task(run())
+def started(answer: Coroutine[Any, Any, Reply]) -> "asyncio.Task[Reply]":
+    return asyncio.create_task(answer)

@@ -5,7 +5,6 @@ import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
@@ -16,12 +15,13 @@ from fairlead.server.flow.classify import MIN_BULK_COST
 from fairlead.server.flow.control import UNIT_SECONDS
 from fairlead.server.flow.levels import BULK, EXEMPT, INTERACTIVE
 from fairlead.server.flow.stage import MAX_PROBES_PER_ITERATION
+from tests.harness.calls import read_stream
 from tests.server.flow.stage_fixture import ADA, BEN, CREATE, DONE, GET, HEALTH, LIST, THROUGH, Wire, request, started
 
 
 async def test_an_answer_that_is_there_at_once_stays_that_while_nothing_waits() -> None:
     wire = Wire()
-    assert wire.ask(request(GET)) is DONE
+    assert await wire.ask(request(GET)) is DONE
     assert wire.counted(INTERACTIVE, "users") == 1
 
 
@@ -32,7 +32,7 @@ async def test_what_is_refused_later_is_raised_as_it_is() -> None:
         raise Forbidden("no")
 
     with pytest.raises(Forbidden):
-        wire.ask(request(GET), refuse)
+        await wire.ask(request(GET), refuse)
     wire.use_up_turn()
     with pytest.raises(Forbidden):
         await wire.ask(request(GET), refuse)
@@ -56,7 +56,7 @@ async def test_a_quiet_user_is_answered_before_a_loud_one_who_came_first() -> No
 
 async def test_who_had_to_wait_is_asked_again_who_he_is() -> None:
     wire, first, second = Wire(), request(GET), request(GET)
-    wire.ask(first)
+    await wire.ask(first)
     wire.use_up_turn()
     await wire.ask(second)
     assert wire.renewed == [second]
@@ -102,8 +102,8 @@ async def test_one_user_has_one_large_request_at_a_time_and_others_small_ones_go
     for _ in range(5):
         await asyncio.sleep(0)
     assert running == ["ada", "ben"]
-    assert wire.ask(request(GET, User("dan"))) is DONE
-    assert wire.ask(request(GET, ADA)) is DONE, "the same user's small requests go on, too"
+    assert await wire.ask(request(GET, User("dan"))) is DONE
+    assert await wire.ask(request(GET, ADA)) is DONE, "the same user's small requests go on, too"
     go.set()
     await asyncio.gather(*large)
     assert len(running) == 5
@@ -178,8 +178,7 @@ async def test_waiting_for_a_cluster_holds_no_seats_and_what_it_sends_is_paid_fo
     reply, *_ = await asyncio.gather(*tasks)
     flow = wire.clients.for_call(request(GET, ADA)).regular_lane.flow
     before = flow.virtual_time
-    assert reply.stream is not None
-    assert len([chunk async for chunk in reply.stream]) == 10
+    assert len([chunk async for chunk in read_stream(reply)]) == 10
     assert flow.virtual_time - before == pytest.approx(10)
 
 
@@ -201,21 +200,17 @@ async def test_streams_through_gateways_and_sockets_count_for_their_user() -> No
 
     first, second = request(watch), request(THROUGH)
     second.is_websocket = True
-    stream = (await wire.ask(first, forward)).stream
-    upgrade = (await wire.ask(second, forward)).upgrade
-    assert stream is not None
-    assert upgrade is not None
+    stream, socket = read_stream(await wire.ask(first, forward)), await wire.ask(second, forward)
     assert await anext(stream) == b"{}"
-    talking = asyncio.ensure_future(upgrade.run(cast(WebSocket, None)))
-    await asyncio.sleep(0)
     with pytest.raises(TooManyRequests, match="you have 2 watches and other streams open"):
-        wire.ask(request(watch), forward)
+        await wire.ask(request(watch), forward)
     with pytest.raises(TooManyRequests):
-        wire.ask(second, forward)
-    assert (await wire.ask(request(THROUGH), forward)).status == 200, "what is over soon is no stream"
+        await wire.ask(second, forward)
+    assert (await wire.ask(request(THROUGH))).status == 200, "a response without a stream does not count"
     assert (await wire.ask(request(watch, BEN), forward)).status == 200
     go.set()
-    await talking
+    for close in socket.on_close:
+        close()
     assert [chunk async for chunk in stream] == []
     assert (await wire.ask(request(watch), forward)).status == 200
 
@@ -241,12 +236,12 @@ async def test_strangers_wait_for_their_401_like_everybody_else() -> None:
 async def test_health_is_told_however_busy_the_server_is_but_not_for_ever_in_one_turn() -> None:
     wire = Wire()
     wire.use_up_turn()
-    answers = [wire.ask(request(HEALTH, None)) for _ in range(MAX_PROBES_PER_ITERATION)]
+    answers = [await wire.ask(request(HEALTH, None)) for _ in range(MAX_PROBES_PER_ITERATION)]
     assert answers == [DONE] * MAX_PROBES_PER_ITERATION
     assert wire.counted(EXEMPT, "probes") == MAX_PROBES_PER_ITERATION
-    more = wire.ask(request(HEALTH, None))
-    assert more is not DONE
-    assert await more is DONE
+    one_more = wire.ask(request(HEALTH, None))
+    assert isinstance(one_more.send(None), asyncio.Future), "it is queued like any other request"
+    one_more.close()
 
 
 async def test_what_a_request_takes_on_the_event_loop_is_charged_to_its_flow(monkeypatch: pytest.MonkeyPatch) -> None:

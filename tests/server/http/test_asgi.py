@@ -1,13 +1,13 @@
 """The front of the server: what it makes of a request, and which headers leave with an answer."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from fairlead.core.call import Call, Reply
-from fairlead.server.api.errors import render_errors
+from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.server.http.asgi import AsgiApp
-from fairlead.server.http.pipeline import build_pipeline
+from fairlead.server.pipeline import Pipeline, reject_malformed
 
 NOSNIFF = b"x-content-type-options"
 
@@ -35,7 +35,7 @@ async def asked(reply: Reply, **scope: Any) -> dict[str, Any]:
         "client": ("192.0.2.7", "4711"),
         "headers": [(b"host", b"x")],
     }
-    await AsgiApp(build_pipeline((render_errors,), serve), 1024)({**request, **scope}, receive, send)
+    await AsgiApp(Pipeline((reject_malformed,), serve), 1024)({**request, **scope}, receive, send)
     return sent[0]
 
 
@@ -69,3 +69,27 @@ async def test_what_can_be_read_in_two_ways_is_refused_and_ends_the_connection()
 async def test_a_request_in_order_does_not_end_the_connection() -> None:
     start = await asked(Reply(200, b"{}"))
     assert (start["status"], values(start, b"connection")) == (200, [])
+
+
+@pytest.mark.parametrize("reply", [Reply(200, b"{}"), Reply(200, b"x" * 200_000)], ids=["small", "large"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_on_close_is_called_once_the_response_was_sent(reply: Reply, method: str) -> None:
+    closed: list[str] = []
+    reply.on_close = (lambda: closed.append("one"), lambda: closed.append("two"))
+    await asked(reply, method=method)
+    assert closed == ["one", "two"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_on_close_is_called_when_a_websocket_ends(fails: bool) -> None:
+    closed: list[str] = []
+
+    async def run(socket: WebSocket) -> None:
+        assert closed == []
+        if fails:
+            raise ConnectionError
+
+    reply = Reply(101, upgrade=Upgrade("", run), on_close=(lambda: closed.append("closed"),))
+    with suppress(ConnectionError):
+        await asked(reply, type="websocket")
+    assert closed == ["closed"]

@@ -16,11 +16,11 @@ def test_content_that_many_share_counts_once_in_each_account() -> None:
         ReservationHandle(budget, held("ann", "a:1", CONTENT)),
         ReservationHandle(budget, held("bob", "b:1", CONTENT)),
     ]
-    assert budget.size == 900 + 2 * 100
+    assert budget.total.size == 900 + 2 * 100
     holdings[0].release()
-    assert budget.size == 900 + 100
+    assert budget.total.size == 900 + 100
     holdings[1].release()
-    assert budget.size == 0
+    assert budget.total.size == 0
 
 
 def test_a_limit_that_is_reached_is_named_to_whom_it_concerns() -> None:
@@ -41,9 +41,9 @@ def test_a_limit_that_is_reached_is_named_to_whom_it_concerns() -> None:
 def test_what_nobody_refers_to_any_more_is_not_held_for_ever() -> None:
     budget = MemoryBudget(LIMITS)
     holding = ReservationHandle(budget, held("ann", "a:1", CONTENT))
-    assert budget.size
+    assert budget.total.size
     del holding
-    assert not budget.size
+    assert not budget.total.size
 
 
 def test_releasing_twice_counts_once() -> None:
@@ -51,14 +51,14 @@ def test_releasing_twice_counts_once() -> None:
     kept, holding = ReservationHandle(budget, held("ann", "a:1")), ReservationHandle(budget, held("ann", "a:1"))
     holding.release()
     holding.release()
-    assert budget.size == kept.reservation.cost
+    assert budget.total.size == kept.reservation.cost
 
 
 def test_another_form_of_a_content_takes_its_place() -> None:
     budget = MemoryBudget(LIMITS)
     holding = ReservationHandle(budget, held("ann", "a:1", CONTENT))
     holding.replace_content(b"packed")
-    assert budget.size == 100 + len(b"packed")
+    assert budget.total.size == 100 + len(b"packed")
 
 
 def test_the_oldest_of_the_user_who_holds_most_gives_way_first() -> None:

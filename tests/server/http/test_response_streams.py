@@ -50,7 +50,9 @@ async def streamed(client: Client, monkeypatch: pytest.MonkeyPatch, answers: lis
     monkeypatch.setattr(asgi, "close_connection", cut.append)
     asked = call()
     asked.client = "192.0.2.1:4711"
-    await asyncio.wait_for(asgi._send_stream(client.receive, client.send, asked, chunks(), ClientMemoryLimiter()), 10)
+    await asyncio.wait_for(
+        asgi._send_stream(client.receive, client.send, asked, Reply(200, stream=chunks()), ClientMemoryLimiter()), 10
+    )
     return cut
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.call import Call, Reply, RequestInfo
+from fairlead.core.call import Call, Handler, Reply, RequestInfo
 from fairlead.core.errors import TooManyRequests
 from fairlead.core.user import User
 from fairlead.server.http import unsent
@@ -18,7 +18,8 @@ from fairlead.server.http.unsent import (
     ClientMemoryLimiter,
     send_in_chunks,
 )
-from tests.harness.calls import answering, call
+from fairlead.server.pipeline import Pipeline
+from tests.harness.calls import answering, call, raise_for_status
 
 LARGE = b"x" * (MAX_SMALL_BYTES + 1)
 LIMITS = MemoryLimits(connection=36_000, user=72_000, total=120_000)
@@ -35,7 +36,12 @@ def asked(user: str, client: str, method: str = "GET", length: int = 0, via: Req
 async def answered(
     bound: ClientMemoryLimiter, user: str, client: str, method: str = "GET", body: bytes = LARGE
 ) -> Reply:
-    return await bound.enforce_limits(asked(user, client, method), answering(Reply(200, body)))
+    return await serve_limited(bound, asked(user, client, method), answering(Reply(200, body)))
+
+
+async def serve_limited(bound: ClientMemoryLimiter, request: Call, serve: Handler) -> Reply:
+    pipeline = Pipeline((bound.check_limits,), serve, (bound.reserve,), (bound.release_body,))
+    return raise_for_status(await pipeline(request))
 
 
 def own() -> bytes:
@@ -70,9 +76,10 @@ async def test_a_read_is_refused_that_was_under_way_when_the_room_ran_out() -> N
         return Reply(200, own())
 
     def ask(method: str) -> "asyncio.Task[Reply]":
-        return asyncio.ensure_future(bound.enforce_limits(asked("ann", "a:1", method), later))
+        return asyncio.ensure_future(serve_limited(bound, asked("ann", "a:1", method), later))
 
     first, second, write = ask("GET"), ask("GET"), ask("POST")
+    await asyncio.sleep(0)
     begin.set()
     done = await asyncio.gather(first, second, write, return_exceptions=True)
     assert [type(each) for each in done] == [Reply, TooManyRequests, Reply]
@@ -87,7 +94,7 @@ async def test_bodies_under_way_are_bounded_and_forgotten_when_they_are_done() -
 
     def ask(client: str, via: RequestInfo | None = None) -> "asyncio.Task[Reply]":
         upload = asked("ann", client, "POST", 50_000, via)
-        return asyncio.ensure_future(bound.enforce_limits(upload, reading))
+        return asyncio.ensure_future(serve_limited(bound, upload, reading))
 
     first = ask("a:1")
     await asyncio.sleep(0)
@@ -101,15 +108,33 @@ async def test_bodies_under_way_are_bounded_and_forgotten_when_they_are_done() -
 
 async def test_a_body_of_unknown_length_counts_as_much_as_it_may_be() -> None:
     bound = ClientMemoryLimiter(body_limit=50_000, body_limits=LIMITS)
-    upload = asked("ann", "a:1", "POST")
-    upload.headers = call(headers={"transfer-encoding": "chunked"}).headers
+
+    def upload_in_chunks() -> Call:
+        upload = asked("ann", "a:1", "POST")
+        upload.headers = call(headers={"transfer-encoding": "chunked"}).headers
+        return upload
 
     async def reading(call: Call) -> Reply:
         with pytest.raises(TooManyRequests):
-            await bound.enforce_limits(upload, answering(Reply(201)))
+            await serve_limited(bound, upload_in_chunks(), answering(Reply(201)))
         return Reply(201)
 
-    assert (await bound.enforce_limits(upload, reading)).status == 201
+    assert (await serve_limited(bound, upload_in_chunks(), reading)).status == 201
+
+
+async def test_an_upload_that_is_cancelled_releases_its_reservation() -> None:
+    bound = ClientMemoryLimiter(body_limits=LIMITS)
+
+    async def read_forever(call: Call) -> Reply:
+        await asyncio.Event().wait()
+        return Reply(201)
+
+    task = asyncio.ensure_future(serve_limited(bound, asked("ann", "a:1", "POST", 50_000), read_forever))
+    await asyncio.sleep(0)
+    assert bound._body_budget.total.size
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not bound._body_budget.total.size
 
 
 async def test_a_stream_waits_for_room_before_its_next_chunk_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +238,7 @@ async def test_an_answer_is_held_until_all_but_its_last_bytes_have_been_read() -
     sending = asyncio.ensure_future(send_in_chunks(reader.send, content, holding))
     read = b""
     while len(content) - len(read) > TAIL_CHUNKS:
-        assert not sending.done() and bound._response_budget.size > len(content)
+        assert not sending.done() and bound._response_budget.total.size > len(content)
         read += await reader.queue.get()
         await asyncio.sleep(0)
     while not (reader.has_ended and reader.queue.empty()):
@@ -221,7 +246,7 @@ async def test_an_answer_is_held_until_all_but_its_last_bytes_have_been_read() -
         await asyncio.sleep(0)
     assert read == content
     await sending
-    assert not bound._response_budget.size
+    assert not bound._response_budget.total.size
 
 
 async def test_an_answer_that_was_compressed_is_held_in_that_form() -> None:

@@ -10,10 +10,9 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from fairlead.core.call import Reply
+from fairlead.core.call import Handler, Reply
 from fairlead.server.api.routing import routing_stage
 from fairlead.server.http.event_loop_watchdog import Watchdog
-from fairlead.server.http.pipeline import Handler, build_pipeline
 from fairlead.server.metrics.endpoint import MetricsEndpoint
 from fairlead.server.metrics.exposition import (
     COUNTER,
@@ -29,6 +28,7 @@ from fairlead.server.metrics.exposition import (
 )
 from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, process_families, request_families
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
+from fairlead.server.pipeline import Pipeline
 from tests.harness.calls import answering, call
 from tests.server.metrics.test_stage import CATALOG, CORE, ROOTS
 
@@ -46,7 +46,7 @@ def platform(phases: Iterable[str] = ()) -> PlatformMetrics:
 async def metrics() -> MetricsEndpoint:
     """Of a server that has been asked for one thing."""
     requests = RequestMetrics(LabelResolver(CATALOG))
-    await build_pipeline((requests.measure, routing_stage(ROOTS)), answering(Reply(200, b"{}")))(call(CORE))
+    await Pipeline((routing_stage(ROOTS),), answering(Reply(200, b"{}")), (requests.record,))(call(CORE))
     watchdog = Watchdog()
     sources = (lambda: request_families(requests), platform(["Failed"]).families, lambda: event_loop_families(watchdog))
     return MetricsEndpoint(sources)
@@ -233,7 +233,7 @@ def test_without_proc_there_is_nothing_to_tell(tmp_path: Path) -> None:
 
 
 def in_public(asked: MetricsEndpoint) -> Handler:
-    return build_pipeline((routing_stage(ROOTS), asked.public_stage), answering(NOBODY))
+    return Pipeline((routing_stage(ROOTS), asked.serve_public), answering(NOBODY))
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/kubernetes/management/metrics"])
