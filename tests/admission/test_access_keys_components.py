@@ -6,7 +6,7 @@ from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change
-from tests.harness.registry import World
+from tests.harness.registry import RegistryFixture
 
 RULE = store_component_key(MANAGEMENT_GROUP, "demo", (RUNNER_COMPONENT, AGENT))
 FOR_A_RUNNER = {"service.sh/runner": "r"}
@@ -26,32 +26,32 @@ def making(
     )
 
 
-async def test_an_agents_key_brings_its_secret_along(world: World) -> None:
+async def test_an_agents_key_brings_its_secret_along(api: RegistryFixture) -> None:
     change = making(labels={"service.sh/agent": "c"}, subject="service:agent:c")
-    await RULE(change, world.registry)
+    await RULE(change, api.registry)
     (write,) = change.extra_writes
     assert (write.key, write.expected_revision) == (("", "secrets", "demo", "agent-c-key"), 0)
 
 
-async def test_a_runners_key_brings_its_secret_along(world: World) -> None:
+async def test_a_runners_key_brings_its_secret_along(api: RegistryFixture) -> None:
     change = making()
-    await RULE(change, world.registry)
+    await RULE(change, api.registry)
     (write,) = change.extra_writes
     assert (write.key, write.expected_revision) == (("", "secrets", "demo", "runner-r-key"), 0)
 
 
-async def test_other_keys_bring_nothing_along(world: World) -> None:
+async def test_other_keys_bring_nothing_along(api: RegistryFixture) -> None:
     others = (making(User("ada")), making(labels={}), making(subject="ada"), making(dry_run=True))
     for change in others:
-        await RULE(change, world.registry)
+        await RULE(change, api.registry)
         assert change.extra_writes == []
 
 
-async def test_what_is_no_new_key_brings_nothing_along(world: World) -> None:
+async def test_what_is_no_new_key_brings_nothing_along(api: RegistryFixture) -> None:
     update = making()
     update.verb = "update"
     other = making()
-    other.kind = world.of("Gadget").kind
+    other.kind = api.of("Gadget").kind
     for change in (update, other):
-        await RULE(change, world.registry)
+        await RULE(change, api.registry)
         assert change.extra_writes == []

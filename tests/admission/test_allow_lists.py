@@ -11,39 +11,39 @@ from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from tests.harness.registry import World, as_ada, new_world
+from tests.harness.registry import RegistryFixture, as_ada, open_registry
 
 KIND, HOME = "DevPodWorkspaceInstance", "service-p-p"
 TEMPLATE = "DevPodWorkspaceTemplate"
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(enforce_allow_lists(GROUP, NAMESPACE_PREFIX),)) as made:
+async def api() -> AsyncIterator[RegistryFixture]:
+    async with open_registry(rules=(enforce_allow_lists(GROUP, NAMESPACE_PREFIX),)) as made:
         yield made
 
 
-async def made(world: World, name: str, **spec: Any) -> Object:
-    return await world.create(KIND, name, HOME, spec=spec)
+async def made(api: RegistryFixture, name: str, **spec: Any) -> Object:
+    return await api.create(KIND, name, HOME, spec=spec)
 
 
-async def test_a_project_without_lists_restricts_nothing(world: World) -> None:
-    await world.create("Project", "p", spec={})
-    await made(world, "a", templateRef={"name": "any"}, runnerRef={"runner": "any"}, target={"cluster": {"name": "x"}})
+async def test_a_project_without_lists_restricts_nothing(api: RegistryFixture) -> None:
+    await api.create("Project", "p", spec={})
+    await made(api, "a", templateRef={"name": "any"}, runnerRef={"runner": "any"}, target={"cluster": {"name": "x"}})
 
 
-async def test_an_empty_list_allows_nothing_and_says_so(world: World) -> None:
-    await world.create("Project", "p", spec={"allowedRunners": []})
+async def test_an_empty_list_allows_nothing_and_says_so(api: RegistryFixture) -> None:
+    await api.create("Project", "p", spec={"allowedRunners": []})
     with pytest.raises(Forbidden, match=r'does not allow the runner "r" \(spec\.runnerRef\.runner\).*no runner at all'):
-        await made(world, "a", runnerRef={"runner": "r"})
-    await made(world, "b", runnerRef={}, templateRef={"name": "free"})
+        await made(api, "a", runnerRef={"runner": "r"})
+    await made(api, "b", runnerRef={}, templateRef={"name": "free"})
 
 
-async def test_a_runner_must_be_in_the_list(world: World) -> None:
-    await world.create("Project", "p", spec={"allowedRunners": [{"name": "one"}, {"name": "two"}]})
-    await made(world, "a", runnerRef={"runner": "two"})
+async def test_a_runner_must_be_in_the_list(api: RegistryFixture) -> None:
+    await api.create("Project", "p", spec={"allowedRunners": [{"name": "one"}, {"name": "two"}]})
+    await made(api, "a", runnerRef={"runner": "two"})
     with pytest.raises(Forbidden) as caught:
-        await made(world, "b", runnerRef={"runner": "three"})
+        await made(api, "b", runnerRef={"runner": "three"})
     assert caught.value.message == (
         f'devpodworkspaceinstances.{GROUP} "b" is forbidden: project "p" does not allow the runner "three" '
         "(spec.runnerRef.runner); allowed here: one, two; choose an allowed one, or have it added to "
@@ -51,37 +51,37 @@ async def test_a_runner_must_be_in_the_list(world: World) -> None:
     )
 
 
-async def test_a_cluster_must_be_in_the_list(world: World) -> None:
-    await world.create("Project", "p", spec={"allowedClusters": [{"name": "berlin"}]})
-    await made(world, "a", target={"cluster": {"name": "berlin"}})
+async def test_a_cluster_must_be_in_the_list(api: RegistryFixture) -> None:
+    await api.create("Project", "p", spec={"allowedClusters": [{"name": "berlin"}]})
+    await made(api, "a", target={"cluster": {"name": "berlin"}})
     with pytest.raises(Forbidden, match="allowed here: berlin"):
-        await made(world, "b", target={"cluster": {"name": "oslo"}})
+        await made(api, "b", target={"cluster": {"name": "oslo"}})
 
 
-async def test_a_star_allows_all(world: World) -> None:
-    await world.create("Project", "p", spec={"allowedRunners": [{"name": "*"}]})
-    await made(world, "a", runnerRef={"runner": "any"})
+async def test_a_star_allows_all(api: RegistryFixture) -> None:
+    await api.create("Project", "p", spec={"allowedRunners": [{"name": "*"}]})
+    await made(api, "a", runnerRef={"runner": "any"})
 
 
-async def test_templates_are_told_apart_by_kind_and_group(world: World) -> None:
+async def test_templates_are_told_apart_by_kind_and_group(api: RegistryFixture) -> None:
     entries = [
         {"kind": "SpaceTemplate", "name": "spaces"},
         {"kind": TEMPLATE, "group": "example.com", "name": "theirs"},
         {"kind": TEMPLATE, "group": GROUP, "name": "ours"},
         {"name": "of-any-kind"},
     ]
-    await world.create("Project", "p", spec={"allowedTemplates": entries})
-    await made(world, "a", templateRef={"name": "ours"})
-    await made(world, "b", templateRef={"name": "of-any-kind"})
+    await api.create("Project", "p", spec={"allowedTemplates": entries})
+    await made(api, "a", templateRef={"name": "ours"})
+    await made(api, "b", templateRef={"name": "of-any-kind"})
     for name in ("spaces", "theirs", "else"):
         with pytest.raises(Forbidden, match="allowed here: ours, of-any-kind"):
-            await made(world, "c", templateRef={"name": name})
+            await made(api, "c", templateRef={"name": name})
 
 
-async def test_a_change_to_what_is_not_allowed_is_refused_and_others_are_not(world: World) -> None:
-    await world.create("Project", "p", spec={})
-    await made(world, "a", templateRef={"name": "old"})
-    await world.patch(
+async def test_a_change_to_what_is_not_allowed_is_refused_and_others_are_not(api: RegistryFixture) -> None:
+    await api.create("Project", "p", spec={})
+    await made(api, "a", templateRef={"name": "old"})
+    await api.patch(
         "Project", "p", lambda obj: obj["spec"].update(allowedTemplates=[{"kind": TEMPLATE, "name": "new"}])
     )
 
@@ -89,7 +89,7 @@ async def test_a_change_to_what_is_not_allowed_is_refused_and_others_are_not(wor
         def edit(old: Object) -> Object:
             return {**old, "spec": {**old["spec"], **spec}}
 
-        await world.of(KIND).modify(HOME, "a", edit, as_ada())
+        await api.of(KIND).modify(HOME, "a", edit, as_ada())
 
     await change(displayName="still made from the old one")
     with pytest.raises(Forbidden, match='the template "other"'):
@@ -97,8 +97,8 @@ async def test_a_change_to_what_is_not_allowed_is_refused_and_others_are_not(wor
     await change(templateRef={"name": "new"})
 
 
-async def test_outside_of_projects_nothing_is_asked(world: World) -> None:
-    await world.create(KIND, "a", "demo", spec={"templateRef": {"name": "any"}})
+async def test_outside_of_projects_nothing_is_asked(api: RegistryFixture) -> None:
+    await api.create(KIND, "a", "demo", spec={"templateRef": {"name": "any"}})
 
 
 def test_a_list_that_is_not_there_is_another_thing_than_an_empty_one() -> None:

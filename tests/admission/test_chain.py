@@ -9,7 +9,7 @@ from fairlead.core.errors import Forbidden, Invalid, Problem
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
-from tests.harness.registry import ADA, GADGET, World
+from tests.harness.registry import ADA, GADGET, RegistryFixture
 
 CHANGE = Change("create", GADGET, ADA, None, {})
 
@@ -26,18 +26,18 @@ def refuse() -> None:
     raise Forbidden("not here")
 
 
-async def test_the_rules_are_asked_in_order(world: World) -> None:
+async def test_the_rules_are_asked_in_order(api: RegistryFixture) -> None:
     asked: list[str] = []
     chain = AdmissionChain((rule("first", asked), rule("second", asked)))
-    chain.bind_registry(world.registry)
+    chain.bind_registry(api.registry)
     await chain(CHANGE)
     assert asked == ["first", "second"]
 
 
-async def test_after_a_refusal_nobody_else_is_asked(world: World) -> None:
+async def test_after_a_refusal_nobody_else_is_asked(api: RegistryFixture) -> None:
     asked: list[str] = []
     chain = AdmissionChain((rule("first", asked, refuse), rule("second", asked)))
-    chain.bind_registry(world.registry)
+    chain.bind_registry(api.registry)
     with pytest.raises(Forbidden, match="not here"):
         await chain(CHANGE)
     assert asked == ["first"]
@@ -48,24 +48,24 @@ async def test_a_chain_that_was_given_no_registry_refuses_to_guess() -> None:
         await AdmissionChain(())(CHANGE)
 
 
-async def test_a_rule_is_asked_about_what_concerns_it_alone(world: World) -> None:
+async def test_a_rule_is_asked_about_what_concerns_it_alone(api: RegistryFixture) -> None:
     asked: list[str] = []
     deletes = applies_to(lambda kind, verb: verb == "delete")(rule("deletes", asked))
     gadgets = applies_to(lambda kind, verb: kind.plural == GADGET.plural)(rule("gadgets", asked))
     chain = AdmissionChain((deletes, rule("everything", asked), gadgets))
-    chain.bind_registry(world.registry)
+    chain.bind_registry(api.registry)
     await chain(CHANGE)
     await chain(Change("delete", GADGET, ADA, {}, None))
     await chain(Change("create", PROJECT, ADA, None, {}))
     assert asked == ["everything", "gadgets", "deletes", "everything", "gadgets", "everything"]
 
 
-async def test_a_rule_outside_of_a_chain_also_knows_what_concerns_it(world: World) -> None:
+async def test_a_rule_outside_of_a_chain_also_knows_what_concerns_it(api: RegistryFixture) -> None:
     asked: list[str] = []
     deletes = applies_to(lambda kind, verb: verb == "delete")(rule("deletes", asked))
-    await deletes(CHANGE, world.registry)
+    await deletes(CHANGE, api.registry)
     assert asked == []
-    await deletes(Change("delete", GADGET, ADA, {}, None), world.registry)
+    await deletes(Change("delete", GADGET, ADA, {}, None), api.registry)
     assert asked == ["deletes"]
 
 
@@ -73,9 +73,9 @@ def fail() -> None:
     raise TypeError("unhashable type: 'dict'")
 
 
-async def test_a_rule_that_fails_on_an_invalid_object_leaves_the_answer_to_the_schema(world: World) -> None:
+async def test_a_rule_that_fails_on_an_invalid_object_leaves_the_answer_to_the_schema(api: RegistryFixture) -> None:
     chain = AdmissionChain((rule("fails", [], fail),))
-    chain.bind_registry(world.registry)
+    chain.bind_registry(api.registry)
     problem = Problem.invalid("spec.name", {}, "must be a string")
     with pytest.raises(Invalid) as refused:
         await chain(Change("create", GADGET, ADA, None, {}, problems=[problem]))
@@ -84,8 +84,8 @@ async def test_a_rule_that_fails_on_an_invalid_object_leaves_the_answer_to_the_s
         await chain(CHANGE)
 
 
-async def test_a_refusal_comes_before_what_the_schema_says(world: World) -> None:
+async def test_a_refusal_comes_before_what_the_schema_says(api: RegistryFixture) -> None:
     chain = AdmissionChain((rule("refuses", [], refuse),))
-    chain.bind_registry(world.registry)
+    chain.bind_registry(api.registry)
     with pytest.raises(Forbidden):
         await chain(Change("create", GADGET, ADA, None, {}, problems=[Problem.invalid("spec", 1, "must be an object")]))

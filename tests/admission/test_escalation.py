@@ -16,7 +16,7 @@ from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.registry import NAMESPACE, World
+from tests.harness.registry import NAMESPACE, RegistryFixture
 
 GROUP = "rbac.authorization.k8s.io"
 ROOT = User("root", ("service:admins",))
@@ -30,17 +30,17 @@ TO_BOB = [{"kind": "User", "name": "bob"}]
 
 
 @pytest.fixture
-def guarded(world: World) -> World:
+def guarded(api: RegistryFixture) -> RegistryFixture:
     """The same world with the rule, and nothing else, before its writes. Scopes reach as far as `in_scope` says."""
-    rbac = RbacAuthorizer.from_view(world.view)
+    rbac = RbacAuthorizer.from_view(api.view)
 
     def may(user: User, target: RequestInfo) -> Decision:
         return first_decision((in_scope, administrators, rbac), user, target)
 
     chain = AdmissionChain((prevent_escalation(may, rbac),))
-    world.registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
-    chain.bind_registry(world.registry)
-    return world
+    api.registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
+    chain.bind_registry(api.registry)
+    return api
 
 
 def in_scope(user: User, target: RequestInfo) -> Decision | None:
@@ -48,25 +48,25 @@ def in_scope(user: User, target: RequestInfo) -> Decision | None:
     return None if inside else Decision(False, "outside")
 
 
-async def create(world: World, user: User, kind: str, name: str, **fields: Any) -> Object:
-    return await world.submit(kind, world.body(kind, name, **fields), WriteOptions(user, "tests"))
+async def create(api: RegistryFixture, user: User, kind: str, name: str, **fields: Any) -> Object:
+    return await api.submit(kind, api.body(kind, name, **fields), WriteOptions(user, "tests"))
 
 
-async def change(world: World, user: User, kind: str, name: str, **fields: Any) -> Object:
-    return await world.patch(kind, name, lambda obj: obj.update(fields), WriteOptions(user, "tests"))
+async def change(api: RegistryFixture, user: User, kind: str, name: str, **fields: Any) -> Object:
+    return await api.patch(kind, name, lambda obj: obj.update(fields), WriteOptions(user, "tests"))
 
 
-async def label(world: World, user: User, kind: str, name: str, **labels: str) -> Object:
-    return await world.patch(kind, name, lambda obj: obj["metadata"].update(labels=labels), WriteOptions(user, "tests"))
+async def label(api: RegistryFixture, user: User, kind: str, name: str, **labels: str) -> Object:
+    return await api.patch(kind, name, lambda obj: obj["metadata"].update(labels=labels), WriteOptions(user, "tests"))
 
 
-async def give(world: World, *rules: Object, namespace: str = "", user: User = EVE) -> None:
+async def give(api: RegistryFixture, *rules: Object, namespace: str = "", user: User = EVE) -> None:
     """Gives rights to Eve: everywhere, or in one namespace."""
     kind = "RoleBinding" if namespace else "ClusterRoleBinding"
-    await create(world, CONTROLLER_USER, "ClusterRole", f"held-{namespace}", rules=list(rules))
+    await create(api, CONTROLLER_USER, "ClusterRole", f"held-{namespace}", rules=list(rules))
     reference = {"kind": "ClusterRole", "name": f"held-{namespace}"}
     subjects = [{"kind": "User", "name": user.name}]
-    await create(world, CONTROLLER_USER, kind, "held", namespace=namespace, subjects=subjects, roleRef=reference)
+    await create(api, CONTROLLER_USER, kind, "held", namespace=namespace, subjects=subjects, roleRef=reference)
 
 
 def bound(role: str, kind: str = "Role", subjects: Any = TO_BOB) -> Object:
@@ -78,13 +78,13 @@ def special(verb: str, plural: str, *names: str) -> Object:
     return {**rule, "resourceNames": list(names)} if names else rule
 
 
-async def test_rules_that_are_held_can_be_written(guarded: World) -> None:
+async def test_rules_that_are_held_can_be_written(guarded: RegistryFixture) -> None:
     await give(guarded, READ_MAPS, namespace=NAMESPACE)
     made = await create(guarded, EVE, "Role", "r", rules=[READ_MAPS])
     assert made["rules"] == [READ_MAPS]
 
 
-async def test_rules_that_are_not_held_are_refused_and_named(guarded: World) -> None:
+async def test_rules_that_are_not_held_are_refused_and_named(guarded: RegistryFixture) -> None:
     await give(guarded, READ_MAPS, namespace=NAMESPACE)
     with pytest.raises(Forbidden) as caught:
         await create(guarded, EVE, "Role", "r", rules=[READ_MAPS, READ_SECRETS, ALL_MAPS])
@@ -99,7 +99,7 @@ async def test_rules_that_are_not_held_are_refused_and_named(guarded: World) -> 
     assert guarded.see("Role", "r") is None
 
 
-async def test_what_is_held_in_one_namespace_cannot_be_given_in_another_or_everywhere(guarded: World) -> None:
+async def test_what_is_held_in_one_namespace_cannot_be_given_in_another_or_everywhere(guarded: RegistryFixture) -> None:
     await give(guarded, READ_MAPS, namespace=NAMESPACE)
     with pytest.raises(Forbidden):
         await create(guarded, EVE, "Role", "r", namespace="default", rules=[READ_MAPS])
@@ -107,7 +107,7 @@ async def test_what_is_held_in_one_namespace_cannot_be_given_in_another_or_every
         await create(guarded, EVE, "ClusterRole", "r", rules=[READ_MAPS])
 
 
-async def test_what_is_held_everywhere_can_be_given_anywhere(guarded: World) -> None:
+async def test_what_is_held_everywhere_can_be_given_anywhere(guarded: RegistryFixture) -> None:
     await give(guarded, READ_MAPS)
     await create(guarded, EVE, "Role", "r", rules=[READ_MAPS])
     await create(guarded, EVE, "ClusterRole", "r", rules=[READ_MAPS])
@@ -115,7 +115,7 @@ async def test_what_is_held_everywhere_can_be_given_anywhere(guarded: World) -> 
         await create(guarded, EVE, "ClusterRole", "s", rules=[READ_MAPS, {"nonResourceURLs": ["/x"], "verbs": ["get"]}])
 
 
-async def test_an_update_is_held_to_the_same(guarded: World) -> None:
+async def test_an_update_is_held_to_the_same(guarded: RegistryFixture) -> None:
     await give(guarded, READ_MAPS, namespace=NAMESPACE)
     await create(guarded, EVE, "Role", "r", rules=[READ_MAPS])
     with pytest.raises(Forbidden, match=r'Verbs:\["\*"\]'):
@@ -123,7 +123,7 @@ async def test_an_update_is_held_to_the_same(guarded: World) -> None:
     await change(guarded, EVE, "Role", "r", rules=[])
 
 
-async def test_less_is_more_only_if_all_that_is_left_is_held(guarded: World) -> None:
+async def test_less_is_more_only_if_all_that_is_left_is_held(guarded: RegistryFixture) -> None:
     await give(guarded, READ_MAPS)
     await create(guarded, ROOT, "ClusterRole", "r", rules=[READ_MAPS, READ_SECRETS, ALL_MAPS])
     with pytest.raises(Forbidden):
@@ -131,14 +131,14 @@ async def test_less_is_more_only_if_all_that_is_left_is_held(guarded: World) -> 
     await change(guarded, EVE, "ClusterRole", "r", rules=[READ_MAPS])
 
 
-async def test_a_dry_run_is_refused_like_the_write(guarded: World) -> None:
+async def test_a_dry_run_is_refused_like_the_write(guarded: RegistryFixture) -> None:
     body = guarded.body("Role", "r", rules=[READ_SECRETS])
     with pytest.raises(Forbidden):
         await guarded.submit("Role", body, WriteOptions(EVE, "tests", dry_run=True))
 
 
 @pytest.mark.parametrize("user", [ROOT, CONTROLLER_USER, User("x", ("system:masters",))])
-async def test_admins_and_the_server_itself_may_write_everything(guarded: World, user: User) -> None:
+async def test_admins_and_the_server_itself_may_write_everything(guarded: RegistryFixture, user: User) -> None:
     await create(guarded, user, "ClusterRole", "r", rules=[ANYTHING, ANY_PATH])
     await create(guarded, user, "ClusterRoleBinding", "b", **bound("r", "ClusterRole"))
     selectors = [{"matchLabels": {"a": "b"}}]
@@ -146,7 +146,7 @@ async def test_admins_and_the_server_itself_may_write_everything(guarded: World,
 
 
 @pytest.mark.parametrize("kind", ["Role", "ClusterRole"])
-async def test_the_right_to_escalate_stands_for_all_rules(guarded: World, kind: str) -> None:
+async def test_the_right_to_escalate_stands_for_all_rules(guarded: RegistryFixture, kind: str) -> None:
     plural = f"{kind.lower()}s"
     await give(guarded, special("escalate", plural))
     await create(guarded, EVE, kind, "r", rules=[ANYTHING])
@@ -156,7 +156,7 @@ async def test_the_right_to_escalate_stands_for_all_rules(guarded: World, kind: 
         await create(guarded, EVE, other, "r", rules=[ANYTHING])
 
 
-async def test_the_right_to_escalate_one_role_is_for_changing_that_one(guarded: World) -> None:
+async def test_the_right_to_escalate_one_role_is_for_changing_that_one(guarded: RegistryFixture) -> None:
     await give(guarded, special("escalate", "roles", "r"))
     with pytest.raises(Forbidden):
         await create(guarded, EVE, "Role", "r", rules=[READ_SECRETS])
@@ -167,14 +167,14 @@ async def test_the_right_to_escalate_one_role_is_for_changing_that_one(guarded: 
         await change(guarded, EVE, "Role", "s", rules=[READ_SECRETS])
 
 
-async def test_the_right_to_escalate_in_a_namespace_counts_there(guarded: World) -> None:
+async def test_the_right_to_escalate_in_a_namespace_counts_there(guarded: RegistryFixture) -> None:
     await give(guarded, special("escalate", "roles"), namespace=NAMESPACE)
     await create(guarded, EVE, "Role", "r", rules=[READ_SECRETS])
     with pytest.raises(Forbidden):
         await create(guarded, EVE, "Role", "r", namespace="default", rules=[READ_SECRETS])
 
 
-async def test_a_role_may_be_annotated_whatever_its_rules(guarded: World) -> None:
+async def test_a_role_may_be_annotated_whatever_its_rules(guarded: RegistryFixture) -> None:
     await create(guarded, ROOT, "Role", "r", rules=[ANYTHING])
     await label(guarded, EVE, "Role", "r", a="b")
     await create(guarded, ROOT, "ClusterRole", "r", rules=[ANYTHING])
@@ -183,7 +183,7 @@ async def test_a_role_may_be_annotated_whatever_its_rules(guarded: World) -> Non
 
 
 async def test_a_cluster_role_with_rules_that_are_not_held_cannot_be_labelled_into_an_aggregated_one(
-    guarded: World,
+    guarded: RegistryFixture,
 ) -> None:
     await create(guarded, ROOT, "ClusterRole", "r", rules=[READ_SECRETS])
     with pytest.raises(Forbidden, match="secrets"):
@@ -192,7 +192,7 @@ async def test_a_cluster_role_with_rules_that_are_not_held_cannot_be_labelled_in
     await label(guarded, EVE, "ClusterRole", "r", aggregate="view")
 
 
-async def test_an_aggregation_rule_takes_all_rights(guarded: World) -> None:
+async def test_an_aggregation_rule_takes_all_rights(guarded: RegistryFixture) -> None:
     await give(guarded, {**ANYTHING, "verbs": ["get", "create", "update"]}, ANY_PATH)
     rule = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
     with pytest.raises(Forbidden, match="must have cluster-admin privileges to use an aggregationRule"):
@@ -204,7 +204,7 @@ async def test_an_aggregation_rule_takes_all_rights(guarded: World) -> None:
     await guarded.patch("ClusterRole", "r", lambda obj: obj.pop("aggregationRule"), WriteOptions(EVE))
 
 
-async def test_a_role_that_is_held_can_be_bound(guarded: World) -> None:
+async def test_a_role_that_is_held_can_be_bound(guarded: RegistryFixture) -> None:
     await give(guarded, READ_MAPS, namespace=NAMESPACE)
     await create(guarded, ROOT, "Role", "small", rules=[READ_MAPS])
     await create(guarded, ROOT, "ClusterRole", "small", rules=[READ_MAPS])
@@ -215,7 +215,7 @@ async def test_a_role_that_is_held_can_be_bound(guarded: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Role", "ClusterRole"])
-async def test_a_role_that_is_not_held_cannot_be_bound(guarded: World, kind: str) -> None:
+async def test_a_role_that_is_not_held_cannot_be_bound(guarded: RegistryFixture, kind: str) -> None:
     await give(guarded, READ_MAPS, namespace=NAMESPACE)
     await create(guarded, ROOT, kind, "big", rules=[READ_MAPS, READ_SECRETS])
     with pytest.raises(Forbidden) as caught:
@@ -225,7 +225,7 @@ async def test_a_role_that_is_not_held_cannot_be_bound(guarded: World, kind: str
     assert caught.value.message.endswith('not currently held:\n{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}')
 
 
-async def test_nobody_adds_themselves_to_a_binding_of_more_than_they_hold(guarded: World) -> None:
+async def test_nobody_adds_themselves_to_a_binding_of_more_than_they_hold(guarded: RegistryFixture) -> None:
     await create(guarded, ROOT, "ClusterRole", "all", rules=[ANYTHING])
     await create(guarded, ROOT, "ClusterRoleBinding", "b", **bound("all", "ClusterRole"))
     with pytest.raises(Forbidden):
@@ -233,7 +233,7 @@ async def test_nobody_adds_themselves_to_a_binding_of_more_than_they_hold(guarde
     await label(guarded, EVE, "ClusterRoleBinding", "b", a="b")
 
 
-async def test_an_aggregated_role_is_bound_for_what_it_has_gathered(guarded: World) -> None:
+async def test_an_aggregated_role_is_bound_for_what_it_has_gathered(guarded: RegistryFixture) -> None:
     await give(guarded, READ_MAPS)
     gathered = {"aggregationRule": {"clusterRoleSelectors": [{}]}, "rules": [READ_MAPS]}
     await create(guarded, ROOT, "ClusterRole", "all", **gathered)
@@ -243,7 +243,7 @@ async def test_an_aggregated_role_is_bound_for_what_it_has_gathered(guarded: Wor
         await create(guarded, EVE, "ClusterRoleBinding", "c", **bound("all", "ClusterRole"))
 
 
-async def test_a_role_that_grows_meanwhile_is_looked_at_again(guarded: World) -> None:
+async def test_a_role_that_grows_meanwhile_is_looked_at_again(guarded: RegistryFixture) -> None:
     await give(guarded, READ_MAPS)
     await create(guarded, ROOT, "Role", "r", rules=[READ_MAPS])
     guarded.store.before = [lambda: change(guarded, ROOT, "Role", "r", rules=[READ_SECRETS])]
@@ -251,7 +251,7 @@ async def test_a_role_that_grows_meanwhile_is_looked_at_again(guarded: World) ->
         await create(guarded, EVE, "RoleBinding", "b", **bound("r"))
 
 
-async def test_the_right_to_bind_a_role_stands_for_its_rules(guarded: World) -> None:
+async def test_the_right_to_bind_a_role_stands_for_its_rules(guarded: RegistryFixture) -> None:
     await give(guarded, special("bind", "roles", "big"), namespace=NAMESPACE)
     for name in ("big", "other"):
         await create(guarded, ROOT, "Role", name, rules=[READ_SECRETS])
@@ -263,7 +263,9 @@ async def test_the_right_to_bind_a_role_stands_for_its_rules(guarded: World) -> 
         await create(guarded, EVE, "RoleBinding", "c", **bound("big", "ClusterRole"))
 
 
-async def test_a_cluster_role_that_may_be_bound_in_a_namespace_cannot_be_bound_everywhere(guarded: World) -> None:
+async def test_a_cluster_role_that_may_be_bound_in_a_namespace_cannot_be_bound_everywhere(
+    guarded: RegistryFixture,
+) -> None:
     await give(guarded, special("bind", "clusterroles"), namespace=NAMESPACE)
     await create(guarded, ROOT, "ClusterRole", "big", rules=[READ_SECRETS])
     await create(guarded, EVE, "RoleBinding", "b", **bound("big", "ClusterRole"))
@@ -271,7 +273,7 @@ async def test_a_cluster_role_that_may_be_bound_in_a_namespace_cannot_be_bound_e
         await create(guarded, EVE, "ClusterRoleBinding", "b", **bound("big", "ClusterRole"))
 
 
-async def test_a_role_that_is_not_there_can_be_bound_by_those_who_may_bind_it(guarded: World) -> None:
+async def test_a_role_that_is_not_there_can_be_bound_by_those_who_may_bind_it(guarded: RegistryFixture) -> None:
     with pytest.raises(NotFound, match='"none" not found'):
         await create(guarded, EVE, "RoleBinding", "b", **bound("none"))
     await give(guarded, special("bind", "roles"))
@@ -288,13 +290,13 @@ async def test_a_role_that_is_not_there_can_be_bound_by_those_who_may_bind_it(gu
     ],
 )
 async def test_a_reference_that_is_none_is_told_what_is_wrong_with_it(
-    guarded: World, kind: str, reference: Object
+    guarded: RegistryFixture, kind: str, reference: Object
 ) -> None:
     with pytest.raises(Invalid, match="roleRef"):
         await create(guarded, EVE, kind, "b", subjects=TO_BOB, roleRef=reference)
 
 
-async def test_roles_and_bindings_can_be_deleted_by_those_who_do_not_hold_them(guarded: World) -> None:
+async def test_roles_and_bindings_can_be_deleted_by_those_who_do_not_hold_them(guarded: RegistryFixture) -> None:
     await create(guarded, ROOT, "Role", "r", rules=[ANYTHING])
     await create(guarded, ROOT, "RoleBinding", "b", **bound("r"))
     await guarded.delete("RoleBinding", "b", user=EVE)
@@ -302,17 +304,17 @@ async def test_roles_and_bindings_can_be_deleted_by_those_who_do_not_hold_them(g
     assert guarded.names("Role") == guarded.names("RoleBinding") == []
 
 
-async def test_other_kinds_are_nobodys_concern(guarded: World) -> None:
+async def test_other_kinds_are_nobodys_concern(guarded: RegistryFixture) -> None:
     await create(guarded, EVE, "ConfigMap", "c", data={"rules": "x"})
 
 
-async def test_rules_without_end_are_refused_with_advice(guarded: World) -> None:
+async def test_rules_without_end_are_refused_with_advice(guarded: RegistryFixture) -> None:
     many = [f"x{number}" for number in range(1_000)]
     with pytest.raises(Forbidden, match="split the role into smaller ones"):
         await create(guarded, EVE, "Role", "r", rules=[{"verbs": many, "apiGroups": many, "resources": many}])
 
 
-async def test_no_more_is_told_than_anybody_would_read(guarded: World) -> None:
+async def test_no_more_is_told_than_anybody_would_read(guarded: RegistryFixture) -> None:
     many = [f"x{number}" for number in range(1_000)]
     with pytest.raises(Forbidden) as caught:
         await create(guarded, EVE, "Role", "r", rules=[{"verbs": ["get"], "apiGroups": ["g"], "resources": many}])
@@ -324,19 +326,19 @@ SCOPED = replace(EVE, key="k", scope=Scope(projects=(NAMESPACE,)))
 ELSEWHERE = replace(EVE, key="k", scope=Scope(projects=("default",)))
 
 
-async def outcomes(world: World, user: User) -> list[str]:
+async def outcomes(api: RegistryFixture, user: User) -> list[str]:
     """What becomes of writing a role and a binding in the namespace."""
     found = []
     for kind, fields in (("Role", {"rules": [READ_MAPS]}), ("RoleBinding", bound("small"))):
         try:
-            await create(world, user, kind, "x", **fields)
+            await create(api, user, kind, "x", **fields)
             found.append("made")
         except ApiError as error:
             found.append(error.reason)
     return found
 
 
-async def test_a_key_with_a_scope_does_not_give_what_its_user_holds(guarded: World) -> None:
+async def test_a_key_with_a_scope_does_not_give_what_its_user_holds(guarded: RegistryFixture) -> None:
     await give(guarded, READ_MAPS)
     await create(guarded, ROOT, "Role", "small", rules=[READ_MAPS])
     assert await outcomes(guarded, SCOPED) == ["Forbidden", "Forbidden"]
@@ -347,14 +349,14 @@ async def test_a_key_with_a_scope_does_not_give_what_its_user_holds(guarded: Wor
 
 @pytest.mark.parametrize(("user", "expected"), [(SCOPED, ["made", "made"]), (ELSEWHERE, ["Forbidden", "Forbidden"])])
 async def test_a_key_with_a_scope_gives_what_it_may_escalate_and_bind_within_it(
-    guarded: World, user: User, expected: list[str]
+    guarded: RegistryFixture, user: User, expected: list[str]
 ) -> None:
     await give(guarded, special("escalate", "roles"), special("bind", "roles"))
     await create(guarded, ROOT, "Role", "small", rules=[READ_SECRETS])
     assert await outcomes(guarded, user) == expected
 
 
-async def test_an_admins_key_with_a_scope_gives_nothing_beyond_it(guarded: World) -> None:
+async def test_an_admins_key_with_a_scope_gives_nothing_beyond_it(guarded: RegistryFixture) -> None:
     admin = replace(SCOPED, groups=("system:masters",))
     await create(guarded, ROOT, "Role", "small", rules=[ANYTHING])
     await create(guarded, ROOT, "ClusterRole", "all", rules=[ANYTHING])

@@ -12,7 +12,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.registry import ADA, World, new_world
+from tests.harness.registry import ADA, RegistryFixture, open_registry
 
 OPS = User("ops")
 MARK = {"service.sh/abandon": "true"}
@@ -25,39 +25,39 @@ def may(user: User, target: RequestInfo) -> Decision:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(check_abandon(may, GROUP),)) as made:
+async def api() -> AsyncIterator[RegistryFixture]:
+    async with open_registry(rules=(check_abandon(may, GROUP),)) as made:
         yield made
 
 
-async def make(world: World, kind: str, by: User = ADA, mark: Object | None = None, **spec: Any) -> Object:
+async def make(api: RegistryFixture, kind: str, by: User = ADA, mark: Object | None = None, **spec: Any) -> Object:
     described = {"annotations": mark} if mark else {}
-    return await world.submit(kind, world.body(kind, "a", metadata=described, spec=spec), WriteOptions(by))
+    return await api.submit(kind, api.body(kind, "a", metadata=described, spec=spec), WriteOptions(by))
 
 
 @both
-async def test_it_takes_the_right_to_change_the_cluster(world: World, kind: str) -> None:
-    await make(world, kind, clusterRef={"cluster": "c"})
+async def test_it_takes_the_right_to_change_the_cluster(api: RegistryFixture, kind: str) -> None:
+    await make(api, kind, clusterRef={"cluster": "c"})
     with pytest.raises(Forbidden, match='User "ada" may not update the cluster "c"'):
-        await world.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK))
-    await world.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK), WriteOptions(OPS))
-    await world.patch(kind, "a", lambda each: each["spec"].update(displayName="x"))
+        await api.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK))
+    await api.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK), WriteOptions(OPS))
+    await api.patch(kind, "a", lambda each: each["spec"].update(displayName="x"))
 
 
 @both
 @pytest.mark.parametrize("spec", [{"clusterRef": {"cluster": "c"}}, {}, {"clusterRef": {}}])
-async def test_it_cannot_be_said_beforehand(world: World, kind: str, spec: Object) -> None:
+async def test_it_cannot_be_said_beforehand(api: RegistryFixture, kind: str, spec: Object) -> None:
     """What is in no cluster yet may be put into one later."""
     with pytest.raises(Forbidden):
-        await make(world, kind, mark=MARK, **spec)
-    await make(world, kind, mark={"service.sh/abandon": "false"}, **spec)
+        await make(api, kind, mark=MARK, **spec)
+    await make(api, kind, mark={"service.sh/abandon": "false"}, **spec)
     with pytest.raises(Forbidden):
-        await world.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK))
+        await api.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK))
 
 
-async def test_what_is_imported_is_its_owners_own(world: World) -> None:
-    await make(world, "VirtualClusterInstance", mark=MARK, config={"secretName": "theirs"})
-    await world.patch("VirtualClusterInstance", "a", lambda each: each["spec"].update(displayName="x"))
+async def test_what_is_imported_is_its_owners_own(api: RegistryFixture) -> None:
+    await make(api, "VirtualClusterInstance", mark=MARK, config={"secretName": "theirs"})
+    await api.patch("VirtualClusterInstance", "a", lambda each: each["spec"].update(displayName="x"))
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ async def test_what_is_imported_is_its_owners_own(world: World) -> None:
     ],
     ids=["at once", "the cluster first", "the import first"],
 )
-async def test_what_was_imported_is_not_abandoned_beforehand(world: World, change: Object) -> None:
+async def test_what_was_imported_is_not_abandoned_beforehand(api: RegistryFixture, change: Object) -> None:
     """It can be put into a cluster afterwards, and would be left behind there on its deletion."""
     kind = "VirtualClusterInstance"
-    await make(world, kind, mark=MARK, config={"secretName": "theirs"})
+    await make(api, kind, mark=MARK, config={"secretName": "theirs"})
     with pytest.raises(Forbidden, match="because it leaves objects behind there"):
-        await world.patch(kind, "a", lambda each: each["spec"].update(change))
-    await world.patch(kind, "a", lambda each: each["metadata"].pop("annotations"))
-    await world.patch(kind, "a", lambda each: each["spec"].update(change))
+        await api.patch(kind, "a", lambda each: each["spec"].update(change))
+    await api.patch(kind, "a", lambda each: each["metadata"].pop("annotations"))
+    await api.patch(kind, "a", lambda each: each["spec"].update(change))

@@ -12,7 +12,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.registry import ADA, World, as_ada
+from tests.harness.registry import ADA, RegistryFixture, as_ada
 
 BOB = User("bob")
 
@@ -30,12 +30,12 @@ class Ward:
 
 
 @pytest.fixture
-def ward(world: World) -> Ward:
+def ward(api: RegistryFixture) -> Ward:
     """Puts the rule, and nothing else, before the writes of this world."""
     made = Ward()
     chain = AdmissionChain((check_block_owner_deletion(made),))
-    world.registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
-    chain.bind_registry(world.registry)
+    api.registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
+    chain.bind_registry(api.registry)
     return made
 
 
@@ -44,105 +44,109 @@ def reference(blocking: bool | None = True, **changed: Any) -> Object:
     return found if blocking is None else {**found, "blockOwnerDeletion": blocking}
 
 
-async def create(world: World, user: User, *references: Object, dry_run: bool = False) -> Object:
-    body = world.body("ConfigMap", "a", metadata={"ownerReferences": list(references)})
-    return await world.submit("ConfigMap", body, WriteOptions(user, "tests", dry_run=dry_run))
+async def create(api: RegistryFixture, user: User, *references: Object, dry_run: bool = False) -> Object:
+    body = api.body("ConfigMap", "a", metadata={"ownerReferences": list(references)})
+    return await api.submit("ConfigMap", body, WriteOptions(user, "tests", dry_run=dry_run))
 
 
-async def change(world: World, user: User, *references: Object) -> Object:
+async def change(api: RegistryFixture, user: User, *references: Object) -> Object:
     new = list(references)
-    return await world.patch(
+    return await api.patch(
         "ConfigMap", "a", lambda obj: obj["metadata"].update(ownerReferences=new), WriteOptions(user)
     )
 
 
-async def test_whoever_may_not_delete_the_owner_may_not_block_its_deletion(world: World, ward: Ward) -> None:
+async def test_whoever_may_not_delete_the_owner_may_not_block_its_deletion(api: RegistryFixture, ward: Ward) -> None:
     with pytest.raises(Invalid) as caught:
-        await create(world, BOB, reference(name="other", blocking=None), reference())
+        await create(api, BOB, reference(name="other", blocking=None), reference())
     (problem,) = caught.value.details.problems
     assert caught.value.code == 422
     assert (problem.field, problem.reason) == ("metadata.ownerReferences", "FieldValueForbidden")
     assert 'ConfigMap "parent"' in problem.message
     assert '"bob" may not delete that owner (not on his list); leave blockOwnerDeletion out' in problem.message
-    assert world.see("ConfigMap", "a") is None
+    assert api.see("ConfigMap", "a") is None
     assert ward.asked == [RequestInfo("delete", "", "", "", "v1", "configmaps", "", "demo", "parent")]
 
 
-async def test_a_dry_run_says_the_same(world: World, ward: Ward) -> None:
+async def test_a_dry_run_says_the_same(api: RegistryFixture, ward: Ward) -> None:
     with pytest.raises(Invalid):
-        await create(world, BOB, reference(), dry_run=True)
+        await create(api, BOB, reference(), dry_run=True)
 
 
-async def test_every_owner_that_may_not_be_deleted_is_named(world: World, ward: Ward) -> None:
+async def test_every_owner_that_may_not_be_deleted_is_named(api: RegistryFixture, ward: Ward) -> None:
     with pytest.raises(Invalid) as caught:
-        await create(world, BOB, reference(), reference(kind="Secret", uid="s"))
+        await create(api, BOB, reference(), reference(kind="Secret", uid="s"))
     assert len(caught.value.details.problems) == 2
 
 
-async def test_whoever_may_delete_the_owner_may_block_its_deletion(world: World, ward: Ward) -> None:
+async def test_whoever_may_delete_the_owner_may_block_its_deletion(api: RegistryFixture, ward: Ward) -> None:
     ward.allows = ("configmaps",)
-    made = await create(world, BOB, reference())
+    made = await create(api, BOB, reference())
     assert made["metadata"]["ownerReferences"] == [reference()]
 
 
 @pytest.mark.parametrize("blocking", [False, None])
-async def test_an_owner_that_is_not_blocked_takes_no_right(world: World, ward: Ward, blocking: bool | None) -> None:
-    await create(world, BOB, reference(blocking))
+async def test_an_owner_that_is_not_blocked_takes_no_right(
+    api: RegistryFixture, ward: Ward, blocking: bool | None
+) -> None:
+    await create(api, BOB, reference(blocking))
     assert ward.asked == []
 
 
-async def test_an_update_that_begins_to_block_is_refused(world: World, ward: Ward) -> None:
-    await create(world, BOB, reference(False))
+async def test_an_update_that_begins_to_block_is_refused(api: RegistryFixture, ward: Ward) -> None:
+    await create(api, BOB, reference(False))
     with pytest.raises(Invalid):
-        await change(world, BOB, reference())
+        await change(api, BOB, reference())
     with pytest.raises(Invalid):
-        await change(world, BOB, reference(False), reference(uid="q"))
+        await change(api, BOB, reference(False), reference(uid="q"))
 
 
-async def test_what_blocks_already_may_stay_and_may_be_taken_away(world: World, ward: Ward) -> None:
-    await create(world, ADA, reference())
+async def test_what_blocks_already_may_stay_and_may_be_taken_away(api: RegistryFixture, ward: Ward) -> None:
+    await create(api, ADA, reference())
     ward.asked.clear()
-    await world.patch("ConfigMap", "a", lambda obj: obj.update(data={"x": "y"}), WriteOptions(BOB))
-    await change(world, BOB, reference(), reference(False, uid="q"))
-    await change(world, BOB, reference(False))
-    await change(world, BOB)
+    await api.patch("ConfigMap", "a", lambda obj: obj.update(data={"x": "y"}), WriteOptions(BOB))
+    await change(api, BOB, reference(), reference(False, uid="q"))
+    await change(api, BOB, reference(False))
+    await change(api, BOB)
     assert ward.asked == []
 
 
 @pytest.mark.parametrize("changed", [{"name": "another"}, {"kind": "Secret"}, {"uid": "q"}])
 async def test_what_blocks_already_cannot_be_turned_onto_another_owner(
-    world: World, ward: Ward, changed: dict[str, Any]
+    api: RegistryFixture, ward: Ward, changed: dict[str, Any]
 ) -> None:
-    await create(world, ADA, reference())
+    await create(api, ADA, reference())
     with pytest.raises(Invalid):
-        await change(world, BOB, reference(**changed))
+        await change(api, BOB, reference(**changed))
 
 
-async def test_an_owner_without_namespace_is_asked_about_without_one(world: World, ward: Ward) -> None:
-    await create(world, ADA, reference(apiVersion="management.service.sh/v1", kind="Gadget"))
+async def test_an_owner_without_namespace_is_asked_about_without_one(api: RegistryFixture, ward: Ward) -> None:
+    await create(api, ADA, reference(apiVersion="management.service.sh/v1", kind="Gadget"))
     assert ward.asked == [RequestInfo("delete", "", "", "management.service.sh", "v1", "gadgets", "", "", "parent")]
 
 
-async def test_a_namespace_is_asked_about_as_in_its_own_path(world: World, ward: Ward) -> None:
-    await create(world, ADA, reference(kind="Namespace"))
+async def test_a_namespace_is_asked_about_as_in_its_own_path(api: RegistryFixture, ward: Ward) -> None:
+    await create(api, ADA, reference(kind="Namespace"))
     assert ward.asked == [RequestInfo("delete", "", "", "", "v1", "namespaces", "", "parent", "parent")]
 
 
-async def test_for_an_owner_that_is_not_served_it_takes_the_right_to_delete_anything(world: World, ward: Ward) -> None:
+async def test_for_an_owner_that_is_not_served_it_takes_the_right_to_delete_anything(
+    api: RegistryFixture, ward: Ward
+) -> None:
     ward.allows = ("nothings",)
     with pytest.raises(Invalid):
-        await create(world, BOB, reference(apiVersion="x.io/v1", kind="Nothing"))
+        await create(api, BOB, reference(apiVersion="x.io/v1", kind="Nothing"))
     assert ward.asked == [RequestInfo("delete", "", "", "x.io", "v1", "*", "", "", "*")]
-    await create(world, ADA, reference(apiVersion="x.io/v1", kind="Nothing"))
+    await create(api, ADA, reference(apiVersion="x.io/v1", kind="Nothing"))
 
 
-async def test_a_reference_with_parts_missing_is_still_told_what_is_missing(world: World, ward: Ward) -> None:
+async def test_a_reference_with_parts_missing_is_still_told_what_is_missing(api: RegistryFixture, ward: Ward) -> None:
     with pytest.raises(Invalid, match="uid: Required value"):
-        await create(world, ADA, {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "blockOwnerDeletion": True})
+        await create(api, ADA, {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "blockOwnerDeletion": True})
 
 
-async def test_deleting_asks_nothing(world: World, ward: Ward) -> None:
-    await world.submit("ConfigMap", world.body("ConfigMap", "a", metadata={"ownerReferences": [reference()]}), as_ada())
+async def test_deleting_asks_nothing(api: RegistryFixture, ward: Ward) -> None:
+    await api.submit("ConfigMap", api.body("ConfigMap", "a", metadata={"ownerReferences": [reference()]}), as_ada())
     ward.asked.clear()
-    await world.delete("ConfigMap", "a", user=BOB)
+    await api.delete("ConfigMap", "a", user=BOB)
     assert ward.asked == []

@@ -14,7 +14,7 @@ from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.registry import World, new_world
+from tests.harness.registry import RegistryFixture, open_registry
 
 ROOT, ADA, BOB = User("root", ("system:masters",)), User("ada"), User("bob")
 HOME, SYSTEM = "service-p-p", "service-system"
@@ -37,43 +37,43 @@ def rules(setting: str = "") -> tuple[Any, ...]:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def api() -> AsyncIterator[RegistryFixture]:
     """An installation that began with this rule."""
-    async with new_world(rules=rules()) as made:
+    async with open_registry(rules=rules()) as made:
         noted = {"annotations": {"service.sh/unlisted-clusters": "use"}}
         await made.submit("Namespace", made.body("Namespace", SYSTEM, metadata=noted), WriteOptions(CONTROLLER_USER))
         yield made
 
 
 @pytest.fixture
-async def older() -> AsyncIterator[World]:
+async def older() -> AsyncIterator[RegistryFixture]:
     """One from before."""
-    async with new_world(rules=rules()) as made:
+    async with open_registry(rules=rules()) as made:
         await made.create("Namespace", SYSTEM)
         yield made
 
 
-async def project(world: World, by: User = ROOT, **spec: Any) -> Object:
-    return await world.submit("Project", world.body("Project", "p", spec=spec), WriteOptions(by))
+async def project(api: RegistryFixture, by: User = ROOT, **spec: Any) -> Object:
+    return await api.submit("Project", api.body("Project", "p", spec=spec), WriteOptions(by))
 
 
-async def make(world: World, by: User, cluster: str, kind: str = "SpaceInstance") -> list[str]:
+async def make(api: RegistryFixture, by: User, cluster: str, kind: str = "SpaceInstance") -> list[str]:
     """Makes an instance there. Returns the warnings."""
     named: Object = {"cluster": cluster} if KINDS[kind] == "clusterRef" else {"cluster": {"name": cluster}}
     writing = WriteOptions(by)
-    body = world.body(kind, "", HOME, metadata={"generateName": "x-"}, spec={KINDS[kind]: named})
-    await world.submit(kind, body, writing)
+    body = api.body(kind, "", HOME, metadata={"generateName": "x-"}, spec={KINDS[kind]: named})
+    await api.submit(kind, body, writing)
     return writing.warnings
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_without_a_list_it_takes_the_right(world: World, kind: str) -> None:
-    await project(world)
-    await make(world, ADA, "berlin", kind)
-    await make(world, ROOT, "oslo", kind)
+async def test_without_a_list_it_takes_the_right(api: RegistryFixture, kind: str) -> None:
+    await project(api)
+    await make(api, ADA, "berlin", kind)
+    await make(api, ROOT, "oslo", kind)
     for by, cluster in ((ADA, "oslo"), (BOB, "berlin")):
         with pytest.raises(Forbidden) as caught:
-            await make(world, by, cluster, kind)
+            await make(api, by, cluster, kind)
         command = (
             f"""kubectl patch project p --type merge -p '{{"spec":{{"allowedClusters":[{{"name":"{cluster}"}}]}}}}'"""
         )
@@ -82,24 +82,24 @@ async def test_without_a_list_it_takes_the_right(world: World, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_list_says_it_for_all_members(world: World, kind: str) -> None:
-    await project(world, allowedClusters=[{"name": "berlin"}])
-    await make(world, BOB, "berlin", kind)
+async def test_a_list_says_it_for_all_members(api: RegistryFixture, kind: str) -> None:
+    await project(api, allowedClusters=[{"name": "berlin"}])
+    await make(api, BOB, "berlin", kind)
     with pytest.raises(Forbidden, match=r'kubectl patch project p --type json -p .*"value":\{"name":"oslo"\}'):
-        await make(world, BOB, "oslo", kind)
+        await make(api, BOB, "oslo", kind)
     with pytest.raises(Forbidden):
-        await make(world, ROOT, "oslo", kind)
+        await make(api, ROOT, "oslo", kind)
 
 
 @pytest.mark.parametrize("cluster", ["x'; rm -rf ~ #", '"}', "$(id)", "A B"])
-async def test_no_command_is_suggested_for_what_is_no_name(world: World, cluster: str) -> None:
-    await project(world)
+async def test_no_command_is_suggested_for_what_is_no_name(api: RegistryFixture, cluster: str) -> None:
+    await project(api)
     with pytest.raises(Forbidden) as caught:
-        await make(world, BOB, cluster)
+        await make(api, BOB, cluster)
     assert "kubectl" not in caught.value.message
 
 
-async def test_an_older_installation_goes_on_with_a_warning(older: World) -> None:
+async def test_an_older_installation_goes_on_with_a_warning(older: RegistryFixture) -> None:
     await project(older)
     (warning,) = await make(older, BOB, "berlin")
     assert "a later version will reject this" in warning and "kubectl patch project p" in warning
@@ -108,23 +108,23 @@ async def test_an_older_installation_goes_on_with_a_warning(older: World) -> Non
 
 @pytest.mark.parametrize(("setting", "refused"), [("use", True), ("all", False)])
 async def test_the_setting_says_which(setting: str, refused: bool) -> None:
-    async with new_world(rules=rules(setting)) as world:
-        await project(world)
+    async with open_registry(rules=rules(setting)) as api:
+        await project(api)
         if refused:
             with pytest.raises(Forbidden):
-                await make(world, BOB, "berlin")
+                await make(api, BOB, "berlin")
         else:
-            assert len(await make(world, BOB, "berlin")) == 1
+            assert len(await make(api, BOB, "berlin")) == 1
 
 
-async def test_whoever_lists_a_cluster_may_use_it(world: World) -> None:
+async def test_whoever_lists_a_cluster_may_use_it(api: RegistryFixture) -> None:
     with pytest.raises(Forbidden, match=r'User "bob" may not use the cluster "berlin"'):
-        await project(world, BOB, allowedClusters=[{"name": "berlin"}])
-    await project(world, BOB, allowedClusters=[])
+        await project(api, BOB, allowedClusters=[{"name": "berlin"}])
+    await project(api, BOB, allowedClusters=[])
 
     async def write(by: User, *names: str) -> None:
         wanted = [{"name": name} for name in names]
-        await world.patch("Project", "p", lambda each: each["spec"].update(allowedClusters=wanted), WriteOptions(by))
+        await api.patch("Project", "p", lambda each: each["spec"].update(allowedClusters=wanted), WriteOptions(by))
 
     await write(ADA, "berlin")
     for names in (("berlin", "oslo"), ("*",)):
@@ -139,7 +139,7 @@ async def test_whoever_lists_a_cluster_may_use_it(world: World) -> None:
     await write(BOB, "*", "oslo")
 
 
-async def test_taking_the_list_away_is_no_way_to_all_clusters(older: World) -> None:
+async def test_taking_the_list_away_is_no_way_to_all_clusters(older: RegistryFixture) -> None:
     await project(older, allowedClusters=[{"name": "berlin"}])
     for edit in (lambda each: each["spec"].pop("allowedClusters"), lambda each: each.pop("spec")):
         with pytest.raises(Forbidden, match="may not use all clusters"):
@@ -147,8 +147,8 @@ async def test_taking_the_list_away_is_no_way_to_all_clusters(older: World) -> N
     await older.patch("Project", "p", lambda each: each["spec"].pop("allowedClusters"), WriteOptions(ROOT))
 
 
-async def test_taking_the_list_away_gives_nothing_here(world: World) -> None:
-    await project(world, allowedClusters=[{"name": "berlin"}])
-    await world.patch("Project", "p", lambda each: each["spec"].pop("allowedClusters"), WriteOptions(BOB))
+async def test_taking_the_list_away_gives_nothing_here(api: RegistryFixture) -> None:
+    await project(api, allowedClusters=[{"name": "berlin"}])
+    await api.patch("Project", "p", lambda each: each["spec"].pop("allowedClusters"), WriteOptions(BOB))
     with pytest.raises(Forbidden):
-        await make(world, BOB, "berlin")
+        await make(api, BOB, "berlin")

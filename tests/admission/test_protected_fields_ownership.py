@@ -12,18 +12,18 @@ from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.registry import ADA, World
+from tests.harness.registry import ADA, RegistryFixture
 
 ADMIN = User("root", ("service:admins",))
 SCOPED = User("root", ("service:admins",), scope=Scope(projects=("*",)))
 
 
 @pytest.fixture
-def ruled(world: World) -> World:
+def ruled(api: RegistryFixture) -> RegistryFixture:
     chain = AdmissionChain((protect_ownership_labels("service-p-"),))
-    registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
+    registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
     chain.bind_registry(registry)
-    return World(world.store, world.view, registry, world.clock)
+    return RegistryFixture(api.store, api.view, registry, api.clock)
 
 
 def setting(part: str, **values: Any) -> Callable[[dict[str, Any]], object]:
@@ -31,7 +31,9 @@ def setting(part: str, **values: Any) -> Callable[[dict[str, Any]], object]:
 
 
 @pytest.mark.parametrize(("part", "key"), sorted({*OWNERSHIP_KEYS, *SERVER_ONLY_KEYS}))
-async def test_t11_a_mark_that_was_set_is_not_changed_and_not_removed(ruled: World, part: str, key: str) -> None:
+async def test_t11_a_mark_that_was_set_is_not_changed_and_not_removed(
+    ruled: RegistryFixture, part: str, key: str
+) -> None:
     body = ruled.body("Gadget", "a", metadata={part: {key: "mine", "other": "x"}})
     await ruled.submit("Gadget", body, WriteOptions(ADMIN))
     for patch in (setting(part, **{key: "yours"}), setting(part), setting(part, other="x")):
@@ -42,12 +44,12 @@ async def test_t11_a_mark_that_was_set_is_not_changed_and_not_removed(ruled: Wor
     await ruled.patch("Gadget", "a", setting(part, **{key: "yours"}), WriteOptions(ADMIN))
 
 
-async def test_t11_a_mark_may_be_set_where_there_is_none(ruled: World) -> None:
+async def test_t11_a_mark_may_be_set_where_there_is_none(ruled: RegistryFixture) -> None:
     await ruled.create("Gadget", "a")
     await ruled.patch("Gadget", "a", setting("labels", **{OWNERSHIP_KEYS[0][1]: "mine"}), WriteOptions(ADA))
 
 
-async def test_t11_the_namespace_of_a_project_is_not_relabelled(ruled: World) -> None:
+async def test_t11_the_namespace_of_a_project_is_not_relabelled(ruled: RegistryFixture) -> None:
     await ruled.submit("Namespace", ruled.body("Namespace", "service-p-x"), WriteOptions(CONTROLLER_USER))
     await ruled.create("Namespace", "free")
     for part in ("labels", "annotations"):
@@ -58,7 +60,7 @@ async def test_t11_the_namespace_of_a_project_is_not_relabelled(ruled: World) ->
 
 
 @pytest.mark.parametrize("labels", ["x", 5, [1]])
-async def test_what_is_no_map_is_refused_for_that(ruled: World, labels: Any) -> None:
+async def test_what_is_no_map_is_refused_for_that(ruled: RegistryFixture, labels: Any) -> None:
     await ruled.create("Gadget", "a", metadata={"labels": {"b": "c"}})
     with pytest.raises(Exception) as caught:
         await ruled.patch("Gadget", "a", lambda obj: obj["metadata"].update(labels=labels), WriteOptions(ADA))
@@ -67,7 +69,9 @@ async def test_what_is_no_map_is_refused_for_that(ruled: World, labels: Any) -> 
 
 @pytest.mark.parametrize(("part", "key"), SERVER_ONLY_KEYS)
 @pytest.mark.parametrize("user", [ADA, SCOPED])
-async def test_t11_a_mark_of_the_server_is_dropped_on_every_way(ruled: World, part: str, key: str, user: User) -> None:
+async def test_t11_a_mark_of_the_server_is_dropped_on_every_way(
+    ruled: RegistryFixture, part: str, key: str, user: User
+) -> None:
     writing = WriteOptions(user)
     body = ruled.body("Gadget", "a", metadata={part: {key: "mine", "other": "x"}})
     assert (await ruled.submit("Gadget", body, writing))["metadata"][part] == {"other": "x"}
@@ -81,7 +85,7 @@ async def test_t11_a_mark_of_the_server_is_dropped_on_every_way(ruled: World, pa
     assert after["metadata"][part] == {key: "mine", "other": "z"}
 
 
-async def test_t11_a_namespace_says_by_itself_of_no_project_that_it_is_its(ruled: World) -> None:
+async def test_t11_a_namespace_says_by_itself_of_no_project_that_it_is_its(ruled: RegistryFixture) -> None:
     body = ruled.body("Namespace", "free", metadata={"labels": {"service.sh/project": "theirs"}})
     made = await ruled.submit("Namespace", body, WriteOptions(ADA))
     assert "service.sh/project" not in made["metadata"]["labels"]

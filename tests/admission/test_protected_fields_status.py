@@ -11,7 +11,7 @@ from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.registry import NAMESPACE, World
+from tests.harness.registry import NAMESPACE, RegistryFixture
 
 KINDS = ["Cluster", "SpaceInstance", "VirtualClusterInstance"]
 OWNER = User("ada", ("system:authenticated", "service:user:ada"))
@@ -19,11 +19,11 @@ ADMIN = User("root", ("system:masters",))
 
 
 @pytest.fixture
-def ruled(world: World) -> World:
+def ruled(api: RegistryFixture) -> RegistryFixture:
     chain = AdmissionChain((protect_status(MANAGEMENT_GROUP),))
-    registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
+    registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
     chain.bind_registry(registry)
-    return World(world.store, world.view, registry, world.clock)
+    return RegistryFixture(api.store, api.view, registry, api.clock)
 
 
 def place(kind: str) -> str:
@@ -40,7 +40,9 @@ def described(obj: Object) -> Object:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("user", [OWNER, User("root", ("system:masters",), scope=Scope(projects=("p",)))])
-async def test_t7_nobody_tells_the_controllers_what_they_have_found(ruled: World, kind: str, user: User) -> None:
+async def test_t7_nobody_tells_the_controllers_what_they_have_found(
+    ruled: RegistryFixture, kind: str, user: User
+) -> None:
     await ruled.create(kind, "one", spec={})
     with pytest.raises(Forbidden, match="change its spec instead"):
         await ruled.of(kind).modify(place(kind), "one", taken_over, WriteOptions(user, subresource="status"))
@@ -50,12 +52,12 @@ async def test_t7_nobody_tells_the_controllers_what_they_have_found(ruled: World
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("user", [ADMIN, CONTROLLER_USER])
-async def test_the_server_and_administrators_do(ruled: World, kind: str, user: User) -> None:
+async def test_the_server_and_administrators_do(ruled: RegistryFixture, kind: str, user: User) -> None:
     await ruled.create(kind, "one", spec={})
     await ruled.of(kind).modify(place(kind), "one", taken_over, WriteOptions(user, subresource="status"))
 
 
-async def test_what_runners_report_of_workspaces_is_theirs(ruled: World) -> None:
+async def test_what_runners_report_of_workspaces_is_theirs(ruled: RegistryFixture) -> None:
     await ruled.create("DevPodWorkspaceInstance", "one", spec={})
     writing = WriteOptions(OWNER, subresource="status")
     await ruled.of("DevPodWorkspaceInstance").modify(NAMESPACE, "one", taken_over, writing)
@@ -65,7 +67,7 @@ def asleep(obj: Object) -> Object:
     return {**deep_copy(obj), "status": {"phase": "Sleeping"}}
 
 
-async def test_that_a_workspace_sleeps_is_its_runners_word(ruled: World) -> None:
+async def test_that_a_workspace_sleeps_is_its_runners_word(ruled: RegistryFixture) -> None:
     """What sleeps needs no room in a quota."""
     made = await ruled.create("DevPodWorkspaceInstance", "one", spec={}, status={"phase": "Sleeping"})
     assert (made.get("status") or {}).get("phase") != "Sleeping"

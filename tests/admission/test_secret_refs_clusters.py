@@ -12,7 +12,7 @@ from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.registry import NAMESPACE, World
+from tests.harness.registry import NAMESPACE, RegistryFixture
 
 BOB = User("bob")
 CONFIG = {"secretName": "kubeconfig", "secretNamespace": "vault"}
@@ -25,7 +25,7 @@ def readable() -> set[tuple[str, str]]:
 
 
 @pytest.fixture
-def ruled(world: World, readable: set[tuple[str, str]]) -> World:
+def ruled(api: RegistryFixture, readable: set[tuple[str, str]]) -> RegistryFixture:
     def may(user: User, target: RequestInfo) -> Decision:
         assert (target.verb, target.group, target.resource) == ("get", "", "secrets")
         return Decision((target.namespace, target.name) in readable)
@@ -34,13 +34,13 @@ def ruled(world: World, readable: set[tuple[str, str]]) -> World:
         return [] if kubeconfig == b"good" else ["it is odd; mend it"]
 
     chain = AdmissionChain((check_cluster_secret(may, MANAGEMENT_GROUP, "service-system", problems),))
-    registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
+    registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
     chain.bind_registry(registry)
-    return World(world.store, world.view, registry, world.clock)
+    return RegistryFixture(api.store, api.view, registry, api.clock)
 
 
 async def test_t12_a_secret_that_the_writer_may_not_read_is_refused(
-    ruled: World, readable: set[tuple[str, str]]
+    ruled: RegistryFixture, readable: set[tuple[str, str]]
 ) -> None:
     body = ruled.body("Cluster", "c", spec={"config": CONFIG})
     with pytest.raises(Forbidden, match='cannot read the secret "kubeconfig" in the namespace "vault"'):
@@ -49,7 +49,9 @@ async def test_t12_a_secret_that_the_writer_may_not_read_is_refused(
     await ruled.submit("Cluster", body, WriteOptions(BOB))
 
 
-async def test_t12_without_a_namespace_it_is_the_servers_own(ruled: World, readable: set[tuple[str, str]]) -> None:
+async def test_t12_without_a_namespace_it_is_the_servers_own(
+    ruled: RegistryFixture, readable: set[tuple[str, str]]
+) -> None:
     readable.add(("service-system", "kubeconfig"))
     await ruled.submit(
         "Cluster", ruled.body("Cluster", "c", spec={"config": {"secretName": "kubeconfig"}}), WriteOptions(BOB)
@@ -57,7 +59,7 @@ async def test_t12_without_a_namespace_it_is_the_servers_own(ruled: World, reada
 
 
 async def test_t12_an_update_is_asked_only_when_it_points_elsewhere(
-    ruled: World, readable: set[tuple[str, str]]
+    ruled: RegistryFixture, readable: set[tuple[str, str]]
 ) -> None:
     readable.add(("vault", "kubeconfig"))
     await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB))
@@ -67,7 +69,7 @@ async def test_t12_an_update_is_asked_only_when_it_points_elsewhere(
         await ruled.patch("Cluster", "c", lambda each: each["spec"]["config"].update(secretName="y"), WriteOptions(BOB))
 
 
-async def warned(ruled: World, config: dict[str, str]) -> list[str]:
+async def warned(ruled: RegistryFixture, config: dict[str, str]) -> list[str]:
     writing = WriteOptions(BOB)
     body = ruled.body("Cluster", spec={"config": {"secretNamespace": NAMESPACE, **config}})
     body["metadata"]["generateName"] = "c-"
@@ -76,7 +78,7 @@ async def warned(ruled: World, config: dict[str, str]) -> list[str]:
 
 
 async def test_a_kubeconfig_that_cannot_be_used_is_warned_about_and_taken(
-    ruled: World, readable: set[tuple[str, str]]
+    ruled: RegistryFixture, readable: set[tuple[str, str]]
 ) -> None:
     readable |= {(NAMESPACE, "kubeconfig"), (NAMESPACE, "later")}
     data = {"config": b64encode(b"good").decode(), "odd": b64encode(b"odd").decode()}
@@ -89,7 +91,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_warned_about_and_taken(
     assert 'has no key "no"' in missing
 
 
-async def test_t12_nothing_is_said_about_a_secret_that_the_writer_may_not_read(ruled: World) -> None:
+async def test_t12_nothing_is_said_about_a_secret_that_the_writer_may_not_read(ruled: RegistryFixture) -> None:
     await ruled.create("Secret", "kubeconfig", data={"config": b64encode(b"odd").decode()})
     writing = WriteOptions(BOB)
     body = ruled.body("Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": NAMESPACE}})
@@ -100,7 +102,7 @@ async def test_t12_nothing_is_said_about_a_secret_that_the_writer_may_not_read(r
 
 @pytest.mark.parametrize("wrong", [{"secretNamespace": {"a": 1}}, {"secretNamespace": [0]}, {"key": ["a"]}])
 async def test_a_reference_of_the_wrong_type_is_invalid(
-    ruled: World, readable: set[tuple[str, str]], wrong: dict[str, object]
+    ruled: RegistryFixture, readable: set[tuple[str, str]], wrong: dict[str, object]
 ) -> None:
     readable.add(("vault", "kubeconfig"))
     with pytest.raises(Invalid, match=rf"spec.config.{next(iter(wrong))}"):
@@ -108,7 +110,7 @@ async def test_a_reference_of_the_wrong_type_is_invalid(
 
 
 async def test_an_update_with_a_reference_of_the_wrong_type_is_invalid(
-    ruled: World, readable: set[tuple[str, str]]
+    ruled: RegistryFixture, readable: set[tuple[str, str]]
 ) -> None:
     readable.add(("vault", "kubeconfig"))
     await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB))

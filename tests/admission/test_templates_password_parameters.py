@@ -17,7 +17,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.secret_fields import SensitiveFieldIndex
 from fairlead.registry.write_options import WriteOptions, server_write_options
 from tests.admission.templated_kinds import TEMPLATES, every_kind
-from tests.harness.registry import ADA, NAMESPACE, World, as_ada, new_world
+from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, as_ada, open_registry
 
 CANARY = 'can\'ary "7f3a" \\ ü'
 PLAIN = "canary-7f3a"
@@ -25,8 +25,8 @@ DEFINITIONS = [{"variable": "db.password", "type": "password"}, {"variable": "si
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(check_parameters(GROUP),)) as made:
+async def api() -> AsyncIterator[RegistryFixture]:
+    async with open_registry(rules=(check_parameters(GROUP),)) as made:
         for kind in TEMPLATES.values():
             note = {"note": "{{ parameters.db.password }}", "other": "{{ parameters.db.password | quote }}"}
             template = {"instanceTemplate": {"metadata": {"annotations": note}}}
@@ -35,151 +35,155 @@ async def world() -> AsyncIterator[World]:
         yield made
 
 
-async def make(world: World, kind: str, text: str, **spec: Any) -> Object:
-    return await world.create(kind, "one", spec={"templateRef": {"name": "t"}, "parameters": text, **spec})
+async def make(api: RegistryFixture, kind: str, text: str, **spec: Any) -> Object:
+    return await api.create(kind, "one", spec={"templateRef": {"name": "t"}, "parameters": text, **spec})
 
 
-def shown(world: World, kind: str) -> bytes:
-    entry = world.of(kind).get_cached(NAMESPACE, "one")
+def shown(api: RegistryFixture, kind: str) -> bytes:
+    entry = api.of(kind).get_cached(NAMESPACE, "one")
     assert entry is not None
     return entry.body
 
 
-def stored(world: World, kind: str) -> Object:
-    entry = world.of(kind).get_cached(NAMESPACE, "one")
+def stored(api: RegistryFixture, kind: str) -> Object:
+    entry = api.of(kind).get_cached(NAMESPACE, "one")
     assert entry is not None
     return decode(entry)
 
 
-def value(world: World, kind: str) -> str | None:
-    found: str | None = (get_path(stored(world, kind), "spec.parameterSecrets") or {}).get("db.password")
+def value(api: RegistryFixture, kind: str) -> str | None:
+    found: str | None = (get_path(stored(api, kind), "spec.parameterSecrets") or {}).get("db.password")
     return found
 
 
-def rendered(world: World, kind: str) -> Object:
-    entry = world.of(TEMPLATES[kind]).get_cached("", "t")
+def rendered(api: RegistryFixture, kind: str) -> Object:
+    entry = api.of(TEMPLATES[kind]).get_cached("", "t")
     assert entry is not None
-    result = render_definition(stored(world, kind), find_definition(stored(world, kind), decode(entry)))
+    result = render_definition(stored(api, kind), find_definition(stored(api, kind), decode(entry)))
     found: Object = get_path(result, "instanceTemplate.metadata.annotations")
     return found
 
 
 @every_kind
 @pytest.mark.parametrize("text", [f"# mine\ndb.password: {PLAIN}\nsize: 1\n", f"size: 1\ndb: {{password: {PLAIN}}}\n"])
-async def test_a_password_is_taken_out_of_the_text_and_still_rendered(world: World, kind: str, text: str) -> None:
-    answer = await make(world, kind, text)
-    assert PLAIN not in str(answer) and PLAIN.encode() not in shown(world, kind)
+async def test_a_password_is_taken_out_of_the_text_and_still_rendered(
+    api: RegistryFixture, kind: str, text: str
+) -> None:
+    answer = await make(api, kind, text)
+    assert PLAIN not in str(answer) and PLAIN.encode() not in shown(api, kind)
     assert answer["spec"]["parameters"] == text.replace(PLAIN, "<hidden>")
     assert "parameterSecrets" not in answer["spec"]
-    assert rendered(world, kind) == {"note": PLAIN, "other": f'"{PLAIN}"'}
+    assert rendered(api, kind) == {"note": PLAIN, "other": f'"{PLAIN}"'}
 
 
 @every_kind
 @pytest.mark.parametrize("secret", [CANARY, "size", "1", "a: b", "12345", "<hidden"])
-async def test_whatever_the_password_is_nothing_else_changes(world: World, kind: str, secret: str) -> None:
+async def test_whatever_the_password_is_nothing_else_changes(api: RegistryFixture, kind: str, secret: str) -> None:
     text = f"size: 1\ndb.password: {orjson.dumps(secret).decode()}\n"
-    await make(world, kind, text)
-    assert value(world, kind) == secret and rendered(world, kind)["note"] == secret
-    assert get_path(stored(world, kind), "spec.parameters").count("<hidden>") == 1
+    await make(api, kind, text)
+    assert value(api, kind) == secret and rendered(api, kind)["note"] == secret
+    assert get_path(stored(api, kind), "spec.parameters").count("<hidden>") == 1
 
 
 @every_kind
-async def test_a_value_can_be_sent_beside_the_text(world: World, kind: str) -> None:
-    answer = await make(world, kind, "size: 1", parameterSecrets={"db.password": PLAIN})
-    assert PLAIN not in str(answer) and rendered(world, kind)["note"] == PLAIN
+async def test_a_value_can_be_sent_beside_the_text(api: RegistryFixture, kind: str) -> None:
+    answer = await make(api, kind, "size: 1", parameterSecrets={"db.password": PLAIN})
+    assert PLAIN not in str(answer) and rendered(api, kind)["note"] == PLAIN
 
 
-async def change(world: World, kind: str, **spec: Any) -> None:
+async def change(api: RegistryFixture, kind: str, **spec: Any) -> None:
     def edit(obj: Object) -> None:
         obj["spec"] = {**obj["spec"], **spec}
 
-    await world.patch(kind, "one", edit)
+    await api.patch(kind, "one", edit)
 
 
 @every_kind
-async def test_the_placeholder_stands_for_the_value_that_was_given_before(world: World, kind: str) -> None:
-    await make(world, kind, f"db.password: {PLAIN}\nsize: 1")
-    await change(world, kind, parameters="size: 2\ndb.password: <hidden>\n", displayName="new")
-    assert value(world, kind) == PLAIN and rendered(world, kind)["note"] == PLAIN
-    await change(world, kind, parameters="size: 2\ndb.password: other-value\n")
-    assert value(world, kind) == "other-value" and b"other-value" not in shown(world, kind)
+async def test_the_placeholder_stands_for_the_value_that_was_given_before(api: RegistryFixture, kind: str) -> None:
+    await make(api, kind, f"db.password: {PLAIN}\nsize: 1")
+    await change(api, kind, parameters="size: 2\ndb.password: <hidden>\n", displayName="new")
+    assert value(api, kind) == PLAIN and rendered(api, kind)["note"] == PLAIN
+    await change(api, kind, parameters="size: 2\ndb.password: other-value\n")
+    assert value(api, kind) == "other-value" and b"other-value" not in shown(api, kind)
     with pytest.raises(Invalid, match="must be a single value"):
-        await change(world, kind, parameters="db.password: [a, b]")
-    await change(world, kind, parameters="size: 2")
-    assert value(world, kind) is None and rendered(world, kind)["note"] == ""
+        await change(api, kind, parameters="db.password: [a, b]")
+    await change(api, kind, parameters="size: 2")
+    assert value(api, kind) is None and rendered(api, kind)["note"] == ""
 
 
 @every_kind
-async def test_a_placeholder_for_nothing_is_refused(world: World, kind: str) -> None:
+async def test_a_placeholder_for_nothing_is_refused(api: RegistryFixture, kind: str) -> None:
     with pytest.raises(Invalid) as caught:
-        await make(world, kind, "db.password: <hidden>")
+        await make(api, kind, "db.password: <hidden>")
     assert [each.field for each in caught.value.details.problems] == ["spec.parameters[db.password]"]
 
 
 @every_kind
-async def test_another_template_does_not_get_the_password(world: World, kind: str) -> None:
-    await make(world, kind, f"db.password: {PLAIN}")
+async def test_another_template_does_not_get_the_password(api: RegistryFixture, kind: str) -> None:
+    await make(api, kind, f"db.password: {PLAIN}")
     with pytest.raises(Invalid, match="sent to another template does not count"):
-        await change(world, kind, templateRef={"name": "other"})
-    await change(world, kind, templateRef={"name": "other"}, parameters="size: 1")
-    assert value(world, kind) is None
+        await change(api, kind, templateRef={"name": "other"})
+    await change(api, kind, templateRef={"name": "other"}, parameters="size: 1")
+    assert value(api, kind) is None
     with pytest.raises(Invalid):
-        await change(world, kind, templateRef={"name": "t"}, parameters="db.password: <hidden>")
+        await change(api, kind, templateRef={"name": "t"}, parameters="db.password: <hidden>")
 
 
 @every_kind
-async def test_what_kubectl_writes_down_has_no_password_either(world: World, kind: str) -> None:
-    body = world.body(kind, "one", spec={"templateRef": {"name": "t"}})
+async def test_what_kubectl_writes_down_has_no_password_either(api: RegistryFixture, kind: str) -> None:
+    body = api.body(kind, "one", spec={"templateRef": {"name": "t"}})
     body["metadata"]["namespace"] = NAMESPACE
     body["spec"]["parameters"] = f"db.password: {orjson.dumps(CANARY).decode()}"
     body["metadata"]["annotations"] = {LAST_APPLIED: orjson.dumps(body).decode()}
-    await world.submit(kind, body, as_ada())
-    applied = get_path(stored(world, kind), "metadata.annotations")[LAST_APPLIED]
-    assert "7f3a" not in applied and "<hidden>" in applied and b"7f3a" not in shown(world, kind)
+    await api.submit(kind, body, as_ada())
+    applied = get_path(stored(api, kind), "metadata.annotations")[LAST_APPLIED]
+    assert "7f3a" not in applied and "<hidden>" in applied and b"7f3a" not in shown(api, kind)
 
 
 @every_kind
-async def test_the_rendered_template_and_messages_show_no_password(world: World, kind: str) -> None:
-    await make(world, kind, f"db.password: {orjson.dumps(CANARY).decode()}")
-    field = INSTANCES[world.of(kind).kind.plural].rendered_field
-    result = {"instanceTemplate": {"metadata": {"annotations": rendered(world, kind)}}}
+async def test_the_rendered_template_and_messages_show_no_password(api: RegistryFixture, kind: str) -> None:
+    await make(api, kind, f"db.password: {orjson.dumps(CANARY).decode()}")
+    field = INSTANCES[api.of(kind).kind.plural].rendered_field
+    result = {"instanceTemplate": {"metadata": {"annotations": rendered(api, kind)}}}
 
     def report(old: Object) -> Object:
         told = {**old.get("status", {}), field: result, "message": f"cannot read {CANARY}"}
         return {**old, "status": record_rendered_secrets(old, told)}
 
-    await world.of(kind).modify(NAMESPACE, "one", report, server_write_options("status"))
-    assert b"7f3a" not in shown(world, kind)
-    assert get_path(stored(world, kind), f"status.{field}") == result
+    await api.of(kind).modify(NAMESPACE, "one", report, server_write_options("status"))
+    assert b"7f3a" not in shown(api, kind)
+    assert get_path(stored(api, kind), f"status.{field}") == result
 
     def back(old: Object) -> Object:
         return {**old, "status": {**old["status"], "reason": "Seen"}}
 
-    await world.of(kind).modify(NAMESPACE, "one", back, WriteOptions(ADA, "tests", subresource="status"))
-    assert get_path(stored(world, kind), f"status.{field}") == result, "what was shown and comes back changes nothing"
-    assert get_path(stored(world, kind), "status.reason") == "Seen"
-    await change(world, kind, parameters="db.password: another")
-    assert b"7f3a" not in shown(world, kind), "while the template is still rendered with the value from before"
+    await api.of(kind).modify(NAMESPACE, "one", back, WriteOptions(ADA, "tests", subresource="status"))
+    assert get_path(stored(api, kind), f"status.{field}") == result, "what was shown and comes back changes nothing"
+    assert get_path(stored(api, kind), "status.reason") == "Seen"
+    await change(api, kind, parameters="db.password: another")
+    assert b"7f3a" not in shown(api, kind), "while the template is still rendered with the value from before"
 
 
 @every_kind
-async def test_texts_of_parameters_are_sealed_even_before_their_template_is_there(world: World, kind: str) -> None:
-    await make(world, kind, f"db.password: {PLAIN}", templateRef={"name": "missing"})
-    resource = world.of(kind)
+async def test_texts_of_parameters_are_sealed_even_before_their_template_is_there(
+    api: RegistryFixture, kind: str
+) -> None:
+    await make(api, kind, f"db.password: {PLAIN}", templateRef={"name": "missing"})
+    resource = api.of(kind)
     entry = resource.get_cached(NAMESPACE, "one")
     assert entry is not None
-    assert SensitiveFieldIndex(world.registry.catalog).may_contain(entry.key, entry.full_body or entry.body)
+    assert SensitiveFieldIndex(api.registry.catalog).may_contain(entry.key, entry.full_body or entry.body)
 
 
-async def test_a_parameter_that_is_no_password_any_more_stays_hidden(world: World) -> None:
-    await make(world, "SpaceInstance", f"db.password: {PLAIN}")
+async def test_a_parameter_that_is_no_password_any_more_stays_hidden(api: RegistryFixture) -> None:
+    await make(api, "SpaceInstance", f"db.password: {PLAIN}")
 
     def retype(template: Object) -> None:
         template["spec"]["parameters"] = [{"variable": "db.password", "type": "string"}]
 
-    await world.patch("SpaceTemplate", "t", retype)
-    await change(world, "SpaceInstance", displayName="again", parameters="db.password: <hidden> ")
-    assert value(world, "SpaceInstance") == PLAIN and PLAIN.encode() not in shown(world, "SpaceInstance")
+    await api.patch("SpaceTemplate", "t", retype)
+    await change(api, "SpaceInstance", displayName="again", parameters="db.password: <hidden> ")
+    assert value(api, "SpaceInstance") == PLAIN and PLAIN.encode() not in shown(api, "SpaceInstance")
 
 
 CHART_PARAMETERS = [
@@ -190,16 +194,16 @@ CHART_PARAMETERS = [
 
 
 @pytest.fixture
-async def deployed(world: World) -> World:
+async def deployed(api: RegistryFixture) -> RegistryFixture:
     """A virtual cluster whose chart comes from where its parameters say, with a password of theirs."""
     chart = {"name": "c", "repo": "https://{{ parameters.host }}", "username": "u", "password": "{{ parameters.pass }}"}
     values = "{{ parameters.key }}: x\nfixed: y\n"
     definition = {"template": {"helmRelease": {"chart": chart, "values": values}}, "parameters": CHART_PARAMETERS}
     spec = {**definition, "versions": [{"version": "1.0.0", **definition}]}
-    await world.create("VirtualClusterTemplate", "chart", spec=spec)
+    await api.create("VirtualClusterTemplate", "chart", spec=spec)
     spec = {"templateRef": {"name": "chart"}, "parameters": f"key: k\npass: {PLAIN}\n"}
-    await world.create("VirtualClusterInstance", "one", spec=spec)
-    return world
+    await api.create("VirtualClusterInstance", "one", spec=spec)
+    return api
 
 
 HIDDEN, EVIL = "key: k\npass: <hidden>\n", "host: evil.example.com\n"
@@ -221,7 +225,9 @@ HIDDEN, EVIL = "key: k\npass: <hidden>\n", "host: evil.example.com\n"
     ],
     ids=["at once", "another version", "no such version", "what cannot be rendered"],
 )
-async def test_other_parameters_do_not_send_a_hidden_password_elsewhere(deployed: World, steps: list[Object]) -> None:
+async def test_other_parameters_do_not_send_a_hidden_password_elsewhere(
+    deployed: RegistryFixture, steps: list[Object]
+) -> None:
     kind = "VirtualClusterInstance"
     with pytest.raises(Invalid, match=r"spec\.parameters\[pass\]: Required value: must be sent again"):
         for spec in steps:
@@ -231,7 +237,7 @@ async def test_other_parameters_do_not_send_a_hidden_password_elsewhere(deployed
     assert hidden_values(stored(deployed, kind)) == {"pass": "mine"}
 
 
-async def test_a_hidden_password_is_kept_while_it_goes_where_it_went(deployed: World) -> None:
+async def test_a_hidden_password_is_kept_while_it_goes_where_it_went(deployed: RegistryFixture) -> None:
     kind = "VirtualClusterInstance"
     for text in (HIDDEN.replace("k\n", "other\n", 1), HIDDEN + "host: a.example.com\n"):
         await change(deployed, kind, parameters=text)

@@ -12,7 +12,7 @@ from fairlead.core.scope import Scope
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions, server_write_options
-from tests.harness.registry import ADA, World, new_world
+from tests.harness.registry import ADA, RegistryFixture, open_registry
 
 ROOT = User("root", ("system:masters",))
 SCOPED = User("root", ("system:masters",), scope=Scope(projects=("*",)))
@@ -21,25 +21,25 @@ KINDS = ("SpaceTemplate", "VirtualClusterTemplate")
 
 
 @pytest.fixture
-async def ruled() -> AsyncIterator[World]:
-    async with new_world(rules=(mark_trusted_templates(GROUP),)) as world:
-        yield world
+async def ruled() -> AsyncIterator[RegistryFixture]:
+    async with open_registry(rules=(mark_trusted_templates(GROUP),)) as api:
+        yield api
 
 
-async def make(world: World, by: User, kind: str = "SpaceTemplate", **annotations: str) -> Object:
-    body = world.body(kind, "t", spec={"template": {}}, metadata={"annotations": annotations} if annotations else {})
-    return await world.submit(kind, body, WriteOptions(by))
+async def make(api: RegistryFixture, by: User, kind: str = "SpaceTemplate", **annotations: str) -> Object:
+    body = api.body(kind, "t", spec={"template": {}}, metadata={"annotations": annotations} if annotations else {})
+    return await api.submit(kind, body, WriteOptions(by))
 
 
-async def edit(world: World, by: User, **spec: Any) -> Object:
-    return await world.patch("SpaceTemplate", "t", lambda each: each["spec"].update(spec), WriteOptions(by))
+async def edit(api: RegistryFixture, by: User, **spec: Any) -> Object:
+    return await api.patch("SpaceTemplate", "t", lambda each: each["spec"].update(spec), WriteOptions(by))
 
 
-async def mark(world: World, by: User, value: str | None) -> Object:
+async def mark(api: RegistryFixture, by: User, value: str | None) -> Object:
     def put(each: Object) -> None:
         each["metadata"]["annotations"] = {} if value is None else {MARK: value}
 
-    return await world.patch("SpaceTemplate", "t", put, WriteOptions(by))
+    return await api.patch("SpaceTemplate", "t", put, WriteOptions(by))
 
 
 def found(template: Object) -> str | None:
@@ -49,12 +49,12 @@ def found(template: Object) -> str | None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("by", "expected"), [(ROOT, "true"), (ADA, "false"), (SCOPED, "false")])
-async def test_who_makes_a_template_decides(ruled: World, kind: str, by: User, expected: str) -> None:
+async def test_who_makes_a_template_decides(ruled: RegistryFixture, kind: str, by: User, expected: str) -> None:
     assert found(await make(ruled, by, kind)) == expected
 
 
 @pytest.mark.parametrize("by", [ADA, SCOPED])
-async def test_nobody_else_gives_the_mark(ruled: World, by: User) -> None:
+async def test_nobody_else_gives_the_mark(ruled: RegistryFixture, by: User) -> None:
     assert found(await make(ruled, by, **{MARK: "true"})) == "false"
     assert found(await mark(ruled, by, "true")) == "false"
     assert found(await mark(ruled, by, None)) == "false"
@@ -69,14 +69,16 @@ async def test_nobody_else_gives_the_mark(ruled: World, by: User) -> None:
         {"versions": [{"version": "1.0.0", "template": {}}]},
     ],
 )
-async def test_whoever_else_changes_a_definition_takes_the_mark_off(ruled: World, by: User, change: Object) -> None:
+async def test_whoever_else_changes_a_definition_takes_the_mark_off(
+    ruled: RegistryFixture, by: User, change: Object
+) -> None:
     await make(ruled, ROOT)
     assert found(await edit(ruled, by, displayName="another")) == "true"
     assert found(await edit(ruled, by, **change)) == "false"
     assert found(await edit(ruled, by, template={}, parameters=[], versions=[])) == "false"
 
 
-async def test_others_are_warned(ruled: World) -> None:
+async def test_others_are_warned(ruled: RegistryFixture) -> None:
     await make(ruled, ROOT)
     warnings: list[str] = []
     writing = WriteOptions(ADA, warnings=warnings)
@@ -84,7 +86,7 @@ async def test_others_are_warned(ruled: World) -> None:
     assert any("is no longer trusted" in each for each in warnings)
 
 
-async def test_an_administrator_who_changes_a_template_does_not_vouch_for_the_rest(ruled: World) -> None:
+async def test_an_administrator_who_changes_a_template_does_not_vouch_for_the_rest(ruled: RegistryFixture) -> None:
     await make(ruled, ADA)
     assert found(await edit(ruled, ROOT, template={"metadata": {"labels": {"a": "b"}}})) == "false"
     assert found(await mark(ruled, ROOT, "true")) == "true"
@@ -93,7 +95,7 @@ async def test_an_administrator_who_changes_a_template_does_not_vouch_for_the_re
     assert found(await mark(ruled, ROOT, "false")) == "false"
 
 
-async def test_a_template_from_before_there_were_marks_stays_without(ruled: World) -> None:
+async def test_a_template_from_before_there_were_marks_stays_without(ruled: RegistryFixture) -> None:
     await ruled.submit("SpaceTemplate", ruled.body("SpaceTemplate", "t", spec={"template": {}}), server_write_options())
     assert found(await edit(ruled, ROOT, displayName="x")) is None
     assert found(await edit(ruled, ADA, displayName="y")) is None

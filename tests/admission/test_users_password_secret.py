@@ -14,7 +14,7 @@ from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
-from tests.harness.registry import NAMESPACE, World
+from tests.harness.registry import NAMESPACE, RegistryFixture
 
 WRITER, DEPUTY = User("writer"), User("deputy")
 ROOT = User("root", ("system:masters",))
@@ -29,20 +29,20 @@ def may(user: User, target: RequestInfo) -> Decision:
 
 
 @pytest.fixture
-async def ruled(world: World) -> AsyncIterator[World]:
+async def ruled(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
     """The world under the rule, where passwords are kept in the namespace `demo` and Root is an administrator."""
     chain = AdmissionChain((protect_password_secret(may, {"root"}.__contains__, NAMESPACE),))
-    registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
+    registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
     chain.bind_registry(registry)
-    yield World(world.store, world.view, registry, world.clock)
+    yield RegistryFixture(api.store, api.view, registry, api.clock)
 
 
-async def keep(world: World, name: str, user: User, namespace: str = NAMESPACE) -> None:
-    await world.submit("Secret", world.body("Secret", name, namespace, data=HASH), WriteOptions(user))
+async def keep(api: RegistryFixture, name: str, user: User, namespace: str = NAMESPACE) -> None:
+    await api.submit("Secret", api.body("Secret", name, namespace, data=HASH), WriteOptions(user))
 
 
 @pytest.mark.parametrize("user", [WRITER, SCOPED_ROOT])
-async def test_t45_nobody_puts_a_hash_in_the_place_of_a_password(ruled: World, user: User) -> None:
+async def test_t45_nobody_puts_a_hash_in_the_place_of_a_password(ruled: RegistryFixture, user: User) -> None:
     with pytest.raises(Forbidden, match='it holds the password of user "bob"'):
         await keep(ruled, "bob-password", user)
     await keep(ruled, "bob-password", CONTROLLER_USER)
@@ -50,7 +50,7 @@ async def test_t45_nobody_puts_a_hash_in_the_place_of_a_password(ruled: World, u
         await ruled.patch("Secret", "bob-password", lambda secret: secret.update(data=OTHER), WriteOptions(user))
 
 
-async def test_t45_nobody_makes_an_old_password_that_of_somebody_else(ruled: World) -> None:
+async def test_t45_nobody_makes_an_old_password_that_of_somebody_else(ruled: RegistryFixture) -> None:
     owner = {"apiVersion": "management.service.sh/v1", "kind": "User", "name": "bob", "uid": "1"}
     await keep(ruled, "bob-password", CONTROLLER_USER)
 
@@ -61,20 +61,20 @@ async def test_t45_nobody_makes_an_old_password_that_of_somebody_else(ruled: Wor
         await ruled.patch("Secret", "bob-password", claim, WriteOptions(WRITER))
 
 
-async def test_who_may_impersonate_a_user_may_but_not_for_administrators(ruled: World) -> None:
+async def test_who_may_impersonate_a_user_may_but_not_for_administrators(ruled: RegistryFixture) -> None:
     await keep(ruled, "bob-password", DEPUTY)
     with pytest.raises(Forbidden, match='password of user "root"'):
         await keep(ruled, "root-password", DEPUTY)
     await keep(ruled, "root-password", ROOT)
 
 
-async def test_other_secrets_and_other_namespaces_are_not_concerned(ruled: World) -> None:
+async def test_other_secrets_and_other_namespaces_are_not_concerned(ruled: RegistryFixture) -> None:
     await ruled.create("Namespace", "elsewhere")
     await keep(ruled, "bob-passwords", WRITER)
     await keep(ruled, "bob-password", WRITER, "elsewhere")
 
 
-async def test_labels_can_be_changed_and_the_whole_of_it_deleted(ruled: World) -> None:
+async def test_labels_can_be_changed_and_the_whole_of_it_deleted(ruled: RegistryFixture) -> None:
     await keep(ruled, "bob-password", CONTROLLER_USER)
     await ruled.patch(
         "Secret", "bob-password", lambda secret: secret["metadata"].update(labels={"a": "b"}), WriteOptions(WRITER)

@@ -1,3 +1,3 @@
-from tests.fake_cluster.server import far_side
+from tests.fake_cluster.server import fake_cluster
 
-__all__ = ["far_side"]
+__all__ = ["fake_cluster"]

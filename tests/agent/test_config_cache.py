@@ -11,11 +11,11 @@ from fairlead.agent.control_plane import AgentRejected, ControlPlaneError
 from fairlead.app.agent import config_cache_file
 from fairlead.core.errors import Unavailable
 from tests.harness.agent import FakeHome, configuration
-from tests.harness.clock import HandClock
+from tests.harness.clock import ManualClock
 
 
-def made(folder: Path, home: FakeHome, clock: HandClock | None = None) -> ConfigCache:
-    return ConfigCache(home, CacheOptions("berlin", folder / "agent-config.json", 3600), clock or HandClock())
+def made(folder: Path, home: FakeHome, clock: ManualClock | None = None) -> ConfigCache:
+    return ConfigCache(home, CacheOptions("berlin", folder / "agent-config.json", 3600), clock or ManualClock())
 
 
 async def test_nothing_is_known_at_first(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ async def test_another_run_takes_it_up_while_the_server_is_down(tmp_path: Path) 
 
 
 async def test_knowledge_is_not_trusted_for_ever(tmp_path: Path) -> None:
-    home, clock = FakeHome(), HandClock()
+    home, clock = FakeHome(), ManualClock()
     knowledge = made(tmp_path, home, clock)
     await knowledge.refresh()
     home.problem = ControlPlaneError("down")
@@ -98,7 +98,7 @@ async def test_what_makes_no_sense_changes_nothing(tmp_path: Path) -> None:
 
 
 async def test_many_who_want_news_share_one_question(tmp_path: Path) -> None:
-    home, clock = FakeHome(), HandClock()
+    home, clock = FakeHome(), ManualClock()
     knowledge = made(tmp_path, home, clock)
     await asyncio.gather(*(knowledge.refresh_now() for _ in range(20)))
     assert len(home.asked) == 1
@@ -124,9 +124,9 @@ def test_a_prefix_that_could_be_taken_for_something_else_is_none(prefix: str) ->
 
 async def test_names_at_the_cluster_are_kept_while_the_server_is_down(tmp_path: Path) -> None:
     home, keeping = FakeHome(configuration(clusterIdentityPrefix="corp:")), CacheOptions("berlin", tmp_path / "k", 3600)
-    await ConfigCache(home, keeping, HandClock()).refresh()
+    await ConfigCache(home, keeping, ManualClock()).refresh()
     home.problem = ControlPlaneError("down")
-    again = ConfigCache(home, keeping, HandClock())
+    again = ConfigCache(home, keeping, ManualClock())
     again.load()
     await again.refresh()
     assert again.config.cluster_names.admin_group == "corp:service:admins"

@@ -8,27 +8,27 @@ from fairlead.agent.local_cluster import LocalCluster, in_cluster_source, kubeco
 from fairlead.core.files import FileProblem
 from fairlead.upstream.errors import Unreachable
 from fairlead.upstream.upstream import Request
-from tests.fake_cluster.server import FarSide
+from tests.fake_cluster.server import FakeCluster
 
 
-async def token_seen(nearby: LocalCluster, far: FarSide) -> str:
+async def token_seen(nearby: LocalCluster, far: FakeCluster) -> str:
     response = await nearby().send(Request("GET", "/x"))
     await response.read(1024 * 1024)
     return far.seen[-1].header("authorization")
 
 
-async def test_a_renewed_credential_is_used_from_the_next_look_on(tmp_path: Path, far_side: FarSide) -> None:
+async def test_a_renewed_credential_is_used_from_the_next_look_on(tmp_path: Path, fake_cluster: FakeCluster) -> None:
     file = tmp_path / "config"
-    file.write_bytes(far_side.kubeconfig(token="one"))
+    file.write_bytes(fake_cluster.kubeconfig(token="one"))
     nearby = LocalCluster(kubeconfig_source(file))
-    assert await token_seen(nearby, far_side) == "Bearer one"
-    file.write_bytes(far_side.kubeconfig(token="two"))
-    assert await token_seen(nearby, far_side) == "Bearer one"
+    assert await token_seen(nearby, fake_cluster) == "Bearer one"
+    file.write_bytes(fake_cluster.kubeconfig(token="two"))
+    assert await token_seen(nearby, fake_cluster) == "Bearer one"
     await nearby.reload_credentials()
-    assert await token_seen(nearby, far_side) == "Bearer two"
+    assert await token_seen(nearby, fake_cluster) == "Bearer two"
     file.unlink()
     await nearby.reload_credentials()
-    assert await token_seen(nearby, far_side) == "Bearer two"
+    assert await token_seen(nearby, fake_cluster) == "Bearer two"
     await nearby.close()
 
 

@@ -3,7 +3,7 @@
 from fairlead.agent.control_plane import ControlPlaneError, ReportRejected
 from fairlead.agent.reports import MAX_BATCH_EVENTS, ReportQueue, TeeSink
 from tests.harness.agent import FakeHome
-from tests.harness.clock import HandClock
+from tests.harness.clock import ManualClock
 
 
 def line(number: int) -> bytes:
@@ -15,7 +15,7 @@ def told(home: FakeHome) -> list[str]:
 
 
 async def test_everything_is_told_in_order_and_in_batches() -> None:
-    reports, home = ReportQueue(HandClock()), FakeHome()
+    reports, home = ReportQueue(ManualClock()), FakeHome()
     for number in range(MAX_BATCH_EVENTS + 3):
         reports.add(line(number))
     reports.record_use("t", "ada")
@@ -28,7 +28,7 @@ async def test_everything_is_told_in_order_and_in_batches() -> None:
 
 
 async def test_what_could_not_be_told_is_told_later() -> None:
-    reports, home = ReportQueue(HandClock()), FakeHome()
+    reports, home = ReportQueue(ManualClock()), FakeHome()
     home.problem = ControlPlaneError("down")
     reports.add(line(1))
     reports.record_use("t", "ada")
@@ -40,12 +40,12 @@ async def test_what_could_not_be_told_is_told_later() -> None:
 
 
 async def test_what_does_not_fit_is_counted_and_said() -> None:
-    reports, home = ReportQueue(HandClock(), max_events=2), FakeHome()
+    reports, home = ReportQueue(ManualClock(), max_events=2), FakeHome()
     for number in range(5):
         reports.add(line(number))
     await reports.flush(home)
     assert told(home) == ["0", "1"] and home.reported[0]["dropped"] == 3
-    large = ReportQueue(HandClock(), max_bytes=40)
+    large = ReportQueue(ManualClock(), max_bytes=40)
     for number in range(5):
         large.add(line(number))
     await large.flush(home)
@@ -53,7 +53,7 @@ async def test_what_does_not_fit_is_counted_and_said() -> None:
 
 
 async def test_a_report_that_is_never_taken_does_not_hold_up_others() -> None:
-    reports, home = ReportQueue(HandClock()), FakeHome()
+    reports, home = ReportQueue(ManualClock()), FakeHome()
     home.problem = ReportRejected("the server responded with status 422")
     reports.add(line(1))
     await reports.flush(home)
@@ -81,7 +81,7 @@ class Piecemeal:
 
 
 async def test_only_lines_that_are_in_the_log_are_told() -> None:
-    reports, home, sink = ReportQueue(HandClock()), FakeHome(), Piecemeal(7)
+    reports, home, sink = ReportQueue(ManualClock()), FakeHome(), Piecemeal(7)
     copied, data = TeeSink(sink, reports), memoryview(line(1) + b"\n" + line(2) + b"\n")
     while data:
         data = data[copied.write(data) :]

@@ -8,13 +8,13 @@ from structlog.testing import capture_logs
 from fairlead.app.controllers import build_cluster_services
 from fairlead.settings import Settings
 from fairlead.settings.values import OFF
-from tests.harness.registry import new_world
+from tests.harness.registry import open_registry
 
 
 @pytest.mark.parametrize(("prefix", "warned"), [("fairlead:", 0), ("", 1), (OFF, 1)])
 async def test_a_server_without_a_prefix_for_identities_warns_of_it_when_it_starts(prefix: str, warned: int) -> None:
-    async with new_world() as world:
+    async with open_registry() as api:
         with capture_logs() as lines:
-            build_cluster_services(replace(Settings(), cluster_identity_prefix=prefix), world.registry, 8443)
+            build_cluster_services(replace(Settings(), cluster_identity_prefix=prefix), api.registry, 8443)
     said = [line for line in lines if line["log_level"] == "warning" and "cluster_identity_prefix" in line["event"]]
     assert len(said) == warned

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.harness.access_keys import Directory, new_directory
+from tests.harness.access_keys import KeyDirectory, open_key_directory
 
 
 @pytest.fixture
-async def directory() -> AsyncIterator[Directory]:
-    async with new_directory() as made:
+async def directory() -> AsyncIterator[KeyDirectory]:
+    async with open_key_directory() as made:
         yield made

@@ -13,7 +13,7 @@ from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
-from tests.harness.access_keys import GROUP, PEPPER, Directory
+from tests.harness.access_keys import GROUP, PEPPER, KeyDirectory
 
 KEY = generate_key()
 EVERYBODY = {"system:authenticated", "service:authenticated"}
@@ -25,7 +25,7 @@ def owned_by(kind: str, name: str, uid: str) -> Object:
 
 
 @pytest.fixture(autouse=True)
-async def alice(directory: Directory) -> None:
+async def alice(directory: KeyDirectory) -> None:
     """Alice with one key."""
     await directory.user("alice", groups=["devs"])
     await directory.key("alices-key", KEY, "alice")
@@ -34,17 +34,17 @@ async def alice(directory: Directory) -> None:
 # --- whom a key stands for
 
 
-async def test_a_key_stands_for_its_user(directory: Directory) -> None:
+async def test_a_key_stands_for_its_user(directory: KeyDirectory) -> None:
     user = directory.who(KEY)
     assert (user.name, user.uid, user.key, user.scope) == ("alice", "uid-of-alice", "alices-key", None)
     assert set(user.groups) == {"devs", *EVERYBODY, "service:user:alice", "service:user:*"}
 
 
-async def test_a_call_without_the_header_is_not_ours_to_judge(directory: Directory) -> None:
+async def test_a_call_without_the_header_is_not_ours_to_judge(directory: KeyDirectory) -> None:
     assert directory.ask() is None
 
 
-async def test_a_key_stands_for_its_team_with_the_teams_group_only(directory: Directory) -> None:
+async def test_a_key_stands_for_its_team_with_the_teams_group_only(directory: KeyDirectory) -> None:
     await directory.team("core", users=["alice"])
     await directory.key("core-key", "the-key-of-core", team="core")
     user = directory.who("the-key-of-core")
@@ -52,14 +52,14 @@ async def test_a_key_stands_for_its_team_with_the_teams_group_only(directory: Di
     assert set(user.groups) == {"service:team:core", *EVERYBODY}
 
 
-async def test_a_key_stands_for_a_subject_that_is_no_object(directory: Directory) -> None:
+async def test_a_key_stands_for_a_subject_that_is_no_object(directory: KeyDirectory) -> None:
     await directory.key("robot-key", "the-key-of-robot", subject="robot:ci", groups=["ci"])
     user = directory.who("the-key-of-robot")
     assert (user.name, user.uid, user.key) == ("robot:ci", "", "robot-key")
     assert set(user.groups) == {"ci", *EVERYBODY}
 
 
-async def test_a_key_adds_its_groups_to_those_of_its_owner(directory: Directory) -> None:
+async def test_a_key_adds_its_groups_to_those_of_its_owner(directory: KeyDirectory) -> None:
     await directory.team("core", users=["alice"])
     await directory.key("with-groups", "key-with-groups", "alice", groups=["ci", "devs"])
     user = directory.who("key-with-groups")
@@ -67,27 +67,27 @@ async def test_a_key_adds_its_groups_to_those_of_its_owner(directory: Directory)
     assert len(user.groups) == len(set(user.groups))
 
 
-async def test_a_key_carries_its_scope(directory: Directory) -> None:
+async def test_a_key_carries_its_scope(directory: KeyDirectory) -> None:
     await directory.key("scoped", "key-with-scope", "alice", scope={"projects": [{"project": "demo"}]})
     await directory.key("empty", "key-with-nothing", "alice", scope={})
     assert directory.who("key-with-scope").scope == Scope(projects=("demo",))
     assert directory.who("key-with-nothing").scope == Scope()
 
 
-async def test_a_key_can_be_asked_about_by_its_name(directory: Directory) -> None:
+async def test_a_key_can_be_asked_about_by_its_name(directory: KeyDirectory) -> None:
     assert directory.authenticate.user_of_key("alices-key") == directory.who(KEY)
     assert directory.authenticate.user_of_key("nobodys-key") is None
     await directory.key("alices-key", KEY, "alice", disabled=True)
     assert directory.authenticate.user_of_key("alices-key") is None
 
 
-async def test_a_token_can_be_asked_about_without_a_call(directory: Directory) -> None:
+async def test_a_token_can_be_asked_about_without_a_call(directory: KeyDirectory) -> None:
     assert directory.authenticate.authenticate_token(KEY).name == "alice"
     with pytest.raises(Unauthorized):
         directory.authenticate.authenticate_token("another")
 
 
-async def test_what_is_wrong_with_a_credential_is_not_told(directory: Directory) -> None:
+async def test_what_is_wrong_with_a_credential_is_not_told(directory: KeyDirectory) -> None:
     await directory.key("off", "switched-off", "alice", disabled=True)
     await directory.key("over", "has-expired", "alice", status={"expired": "2026-01-02T03:04:05Z"})
     told = set()
@@ -101,19 +101,19 @@ async def test_what_is_wrong_with_a_credential_is_not_told(directory: Directory)
 # --- what takes a key's force away, with the next request
 
 
-async def test_t15_a_key_that_is_deleted_opens_nothing_any_more(directory: Directory) -> None:
+async def test_t15_a_key_that_is_deleted_opens_nothing_any_more(directory: KeyDirectory) -> None:
     assert directory.opens(KEY)
     await directory.remove(ACCESS_KEYS, "alices-key")
     assert directory.refuses(f"Bearer {KEY}")
 
 
-async def test_t15_a_key_whose_deletion_has_begun_opens_nothing_any_more(directory: Directory) -> None:
+async def test_t15_a_key_whose_deletion_has_begun_opens_nothing_any_more(directory: KeyDirectory) -> None:
     assert directory.opens(KEY)
     await directory.key("alices-key", KEY, "alice", meta=GOING)
     assert directory.refuses(f"Bearer {KEY}")
 
 
-async def test_t15_a_key_that_is_disabled_opens_nothing_until_it_is_enabled_again(directory: Directory) -> None:
+async def test_t15_a_key_that_is_disabled_opens_nothing_until_it_is_enabled_again(directory: KeyDirectory) -> None:
     assert directory.opens(KEY)
     await directory.key("alices-key", KEY, "alice", disabled=True)
     assert directory.refuses(f"Bearer {KEY}")
@@ -122,7 +122,9 @@ async def test_t15_a_key_that_is_disabled_opens_nothing_until_it_is_enabled_agai
 
 
 @pytest.mark.parametrize("change", [{"disabled": True}, {"meta": GOING}])
-async def test_t15_a_user_who_is_disabled_or_going_is_out_with_every_key(directory: Directory, change: Object) -> None:
+async def test_t15_a_user_who_is_disabled_or_going_is_out_with_every_key(
+    directory: KeyDirectory, change: Object
+) -> None:
     await directory.key("second", "another-key-of-alice", "alice")
     assert directory.opens("another-key-of-alice")
     await directory.user("alice", **change)
@@ -130,7 +132,7 @@ async def test_t15_a_user_who_is_disabled_or_going_is_out_with_every_key(directo
     assert directory.refuses("Bearer another-key-of-alice")
 
 
-async def test_t15_a_user_who_is_deleted_is_out_with_every_key(directory: Directory) -> None:
+async def test_t15_a_user_who_is_deleted_is_out_with_every_key(directory: KeyDirectory) -> None:
     assert directory.opens(KEY)
     await directory.remove(USERS, "alice")
     assert directory.refuses(f"Bearer {KEY}")
@@ -138,7 +140,7 @@ async def test_t15_a_user_who_is_deleted_is_out_with_every_key(directory: Direct
 
 @pytest.mark.parametrize("change", [{"disabled": True}, {"meta": GOING}, None])
 async def test_t15_a_team_that_is_disabled_going_or_gone_is_out_with_its_keys(
-    directory: Directory, change: Object | None
+    directory: KeyDirectory, change: Object | None
 ) -> None:
     await directory.team("core")
     await directory.key("core-key", "the-key-of-core", team="core")
@@ -147,7 +149,7 @@ async def test_t15_a_team_that_is_disabled_going_or_gone_is_out_with_its_keys(
     assert directory.refuses("Bearer the-key-of-core")
 
 
-async def test_t15_a_user_of_the_same_name_does_not_inherit_keys(directory: Directory) -> None:
+async def test_t15_a_user_of_the_same_name_does_not_inherit_keys(directory: KeyDirectory) -> None:
     await directory.key("owned", "key-with-owner", "alice", meta=owned_by("User", "alice", "uid-of-alice"))
     assert directory.opens("key-with-owner")
     await directory.remove(USERS, "alice")
@@ -155,7 +157,7 @@ async def test_t15_a_user_of_the_same_name_does_not_inherit_keys(directory: Dire
     assert directory.refuses("Bearer key-with-owner")
 
 
-async def test_t15_a_team_of_the_same_name_does_not_inherit_keys(directory: Directory) -> None:
+async def test_t15_a_team_of_the_same_name_does_not_inherit_keys(directory: KeyDirectory) -> None:
     await directory.team("core", uid="one")
     await directory.key("core-key", "the-key-of-core", team="core", meta=owned_by("Team", "core", "one"))
     assert directory.opens("the-key-of-core")
@@ -163,7 +165,7 @@ async def test_t15_a_team_of_the_same_name_does_not_inherit_keys(directory: Dire
     assert directory.refuses("Bearer the-key-of-core")
 
 
-async def test_t15_nor_keys_that_have_lost_the_reference_to_their_owner(directory: Directory) -> None:
+async def test_t15_nor_keys_that_have_lost_the_reference_to_their_owner(directory: KeyDirectory) -> None:
     """Deleting a user with `--cascade=orphan` takes it off."""
     assert directory.opens(KEY)
     await directory.remove(USERS, "alice")
@@ -172,14 +174,14 @@ async def test_t15_nor_keys_that_have_lost_the_reference_to_their_owner(director
     assert directory.refuses(f"Bearer {KEY}")
 
 
-async def test_a_key_that_is_changed_is_another_key(directory: Directory) -> None:
+async def test_a_key_that_is_changed_is_another_key(directory: KeyDirectory) -> None:
     assert directory.opens(KEY)
     await directory.key("alices-key", "rotated", "alice")
     assert directory.refuses(f"Bearer {KEY}")
     assert directory.opens("rotated")
 
 
-async def test_t2_a_group_that_is_taken_from_the_owner_is_lost_to_its_keys(directory: Directory) -> None:
+async def test_t2_a_group_that_is_taken_from_the_owner_is_lost_to_its_keys(directory: KeyDirectory) -> None:
     await directory.key("scoped", "scoped-key", "alice", scope={"projects": [{"project": "demo"}]})
     for key in (KEY, "scoped-key"):
         await directory.user("alice", groups=["system:masters"])
@@ -188,33 +190,33 @@ async def test_t2_a_group_that_is_taken_from_the_owner_is_lost_to_its_keys(direc
         assert not directory.who(key).is_admin
 
 
-async def test_t2_a_team_that_is_left_is_lost_to_the_keys(directory: Directory) -> None:
+async def test_t2_a_team_that_is_left_is_lost_to_the_keys(directory: KeyDirectory) -> None:
     await directory.team("core", users=["alice"])
     assert "service:team:core" in directory.who(KEY).groups
     await directory.team("core", users=[])
     assert "service:team:core" not in directory.who(KEY).groups
 
 
-async def test_a_new_key_works_at_once(directory: Directory) -> None:
+async def test_a_new_key_works_at_once(directory: KeyDirectory) -> None:
     assert directory.refuses("Bearer fresh")
     await directory.key("fresh", "fresh", "alice")
     assert directory.opens("fresh")
 
 
 @pytest.mark.parametrize("user", ["nobody", "", "Alice", "alice "])
-async def test_a_key_of_nobody_opens_nothing(directory: Directory, user: str) -> None:
+async def test_a_key_of_nobody_opens_nothing(directory: KeyDirectory, user: str) -> None:
     await directory.key("stray", "stray", user)
     assert directory.refuses("Bearer stray")
 
 
-async def test_a_key_without_a_digest_opens_nothing(directory: Directory) -> None:
+async def test_a_key_without_a_digest_opens_nothing(directory: KeyDirectory) -> None:
     await directory.put(ACCESS_KEYS, "empty", {"user": "alice", "key": ""}, {})
     await directory.put(ACCESS_KEYS, "missing", {"user": "alice"}, {})
     for header in ("Bearer ", "Bearer None", "Bearer"):
         assert directory.refuses(header)
 
 
-async def test_t15_a_key_that_was_just_used_is_judged_anew_after_every_change(directory: Directory) -> None:
+async def test_t15_a_key_that_was_just_used_is_judged_anew_after_every_change(directory: KeyDirectory) -> None:
     for _ in range(2):
         assert directory.opens(KEY) and directory.opens(KEY)
         await directory.key("alices-key", KEY, "alice", disabled=True)
@@ -227,7 +229,7 @@ async def test_t15_a_key_that_was_just_used_is_judged_anew_after_every_change(di
 
 
 async def test_no_more_used_keys_are_remembered_than_there_is_room_for(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
+    directory: KeyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_keys, "TOKEN_CACHE_SIZE", 2)
     keys = [generate_key() for _ in range(5)]
@@ -238,7 +240,7 @@ async def test_no_more_used_keys_are_remembered_than_there_is_room_for(
         assert len(directory.authenticate._token_cache.get()) <= 2
 
 
-async def test_others_keep_their_keys(directory: Directory) -> None:
+async def test_others_keep_their_keys(directory: KeyDirectory) -> None:
     await directory.user("bob")
     await directory.key("bobs-key", "bobs", "bob")
     await directory.remove(USERS, "alice")
@@ -246,7 +248,7 @@ async def test_others_keep_their_keys(directory: Directory) -> None:
 
 
 async def test_of_two_keys_with_one_value_the_older_counts_and_the_other_is_left_when_it_goes(
-    directory: Directory,
+    directory: KeyDirectory,
 ) -> None:
     await directory.user("bob")
     directory.clock.tick(5)
@@ -260,7 +262,7 @@ async def test_of_two_keys_with_one_value_the_older_counts_and_the_other_is_left
 
 
 async def test_t33_an_unknown_key_takes_the_same_steps_as_a_known_one(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
+    directory: KeyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
     keys = directory.authenticate
@@ -284,13 +286,13 @@ async def test_t33_an_unknown_key_takes_the_same_steps_as_a_known_one(
     assert steps == known == ["digest", "matches", "compare_digest", "is_active"]
 
 
-async def test_t33_a_key_is_found_by_its_whole_digest_and_compared_in_constant_time(directory: Directory) -> None:
+async def test_t33_a_key_is_found_by_its_whole_digest_and_compared_in_constant_time(directory: KeyDirectory) -> None:
     assert directory.opens(KEY)
     for digest in directory.authenticate._by_digest:
         assert re.fullmatch(r"hmac-sha256:[0-9a-f]{8}:[0-9a-f]{64}", digest)
 
 
-async def test_a_key_whose_use_is_written_down_makes_no_work_for_the_others(directory: Directory) -> None:
+async def test_a_key_whose_use_is_written_down_makes_no_work_for_the_others(directory: KeyDirectory) -> None:
     for number in range(50):
         await directory.key(f"k{number}", f"key-number-{number}", "alice")
     directory.who(KEY)
@@ -357,7 +359,7 @@ def test_the_user_object_knows_the_name_of_the_key_and_never_its_value() -> None
     assert KEY not in repr(User("alice", (), "uid", "alices-key"))
 
 
-async def test_a_header_that_was_accepted_is_no_token(directory: Directory) -> None:
+async def test_a_header_that_was_accepted_is_no_token(directory: KeyDirectory) -> None:
     assert directory.who(KEY).name == "alice"
     with pytest.raises(Unauthorized):
         directory.authenticate.authenticate_token(f"Bearer {KEY}")

@@ -11,7 +11,7 @@ import pytest
 from fairlead.authn.access_keys import KEY_PREFIX, generate_key
 from fairlead.authn.credentials import INVALID_TOKEN, MAX_HEADER_BYTES, bearer_token
 from fairlead.core.errors import Unauthorized
-from tests.harness.access_keys import PEPPER, Directory
+from tests.harness.access_keys import PEPPER, KeyDirectory
 from tests.harness.calls import call
 
 KEY = KEY_PREFIX + base64.urlsafe_b64encode(bytes(range(32))).rstrip(b"=").decode()
@@ -104,7 +104,7 @@ def test_t10_what_is_not_ascii_is_invalid(text: str) -> None:
         f"Bearer {PEPPER.digest(KEY)}",
     ],
 )
-async def test_a_token_that_is_not_exactly_the_key_opens_nothing(directory: Directory, header: str) -> None:
+async def test_a_token_that_is_not_exactly_the_key_opens_nothing(directory: KeyDirectory, header: str) -> None:
     await directory.user("alice")
     await directory.key("alices-key", KEY, "alice")
     assert directory.opens(KEY)
@@ -140,7 +140,7 @@ def fuzzed() -> Iterator[str]:
             yield header
 
 
-def is_refused(directory: Directory, header: str) -> bool:
+def is_refused(directory: KeyDirectory, header: str) -> bool:
     try:
         directory.ask(header)
     except Unauthorized:
@@ -148,7 +148,7 @@ def is_refused(directory: Directory, header: str) -> bool:
     return False
 
 
-async def test_t45_ten_thousand_spoilt_headers_open_nothing(directory: Directory) -> None:
+async def test_t45_ten_thousand_spoilt_headers_open_nothing(directory: KeyDirectory) -> None:
     await directory.user("alice")
     await directory.key("alices-key", KEY, "alice")
     let_in = [header for header in islice(fuzzed(), FUZZED) if not is_refused(directory, header)]

@@ -71,7 +71,7 @@ def quick_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def at_the_agent(office: Office, token: str, user: User) -> tuple[str, tuple[str, ...], str]:
     """The same as an agent sends it that knows the user as it is."""
-    uid = metadata(office.realm.world.see("Cluster", CLUSTER) or {})["uid"]
+    uid = metadata(office.auth.api.see("Cluster", CLUSTER) or {})["uid"]
     known = {"uid": user.uid, "generation": 0, "groups": list(user.groups)}
     config = configuration(
         issuer=ISSUER,
@@ -80,23 +80,23 @@ async def at_the_agent(office: Office, token: str, user: User) -> tuple[str, tup
         identities={"users": [known], "teams": [{"uid": user.uid}]},
     )
     state = AgentConfig.parse(orjson.dumps(config), CLUSTER)
-    return sent(replace(DirectTokenAuthenticator(office.realm.world.clock).authenticate(token, state).user, extra=()))
+    return sent(replace(DirectTokenAuthenticator(office.auth.api.clock).authenticate(token, state).user, extra=()))
 
 
 async def people(office: Office) -> list[User]:
     """An ordinary user in a team and in a group of Kubernetes' own, and administrators with a User and without."""
-    await office.realm.set("User", "ada", ROOT, groups=["devs", "system:nodes"])
-    await office.realm.user("boss", groups=["system:masters", "ops"])
-    await office.realm.team("red", users=["ada"])
-    signed_in = [await office.realm.signed_in(name) for name in ("ada", "boss")]
+    await office.auth.set("User", "ada", ROOT, groups=["devs", "system:nodes"])
+    await office.auth.user("boss", groups=["system:masters", "ops"])
+    await office.auth.team("red", users=["ada"])
+    signed_in = [await office.auth.signed_in(name) for name in ("ada", "boss")]
     return [*signed_in, ROOT]
 
 
 async def test_a_token_is_the_same_identity_at_a_kube_apiserver_a_gateway_and_an_agent() -> None:
     async with an_office() as office:
-        await office.realm.make("Cluster", CLUSTER, ROOT)
+        await office.auth.make("Cluster", CLUSTER, ROOT)
         for user in await people(office):
-            office.realm.rights.grant(user, "use", f"clusters.{GROUP}", CLUSTER)
+            office.auth.rights.grant(user, "use", f"clusters.{GROUP}", CLUSTER)
             minted = await office.mint(user)
             claims = payload_of(minted.value)
             assert mapped(claims) == sent(user)

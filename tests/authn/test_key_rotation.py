@@ -15,8 +15,8 @@ from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from tests.harness.auth import ADA, BOB, PEPPER, ROOT, Realm, new_realm, projects
-from tests.harness.virtual_time import virtually
+from tests.harness.auth import ADA, BOB, PEPPER, ROOT, AuthFixture, open_auth, projects
+from tests.harness.virtual_time import on_virtual_time
 
 FIRST = "the-first-value-of-this-key"
 
@@ -24,9 +24,9 @@ FIRST = "the-first-value-of-this-key"
 class Rotating:
     """Ada with one key, and rotation."""
 
-    def __init__(self, realm: Realm) -> None:
-        self.realm = realm
-        self.rotation = KeyRotator(realm.registry, GROUP, PEPPER, is_superset)
+    def __init__(self, auth: AuthFixture) -> None:
+        self.auth = auth
+        self.rotation = KeyRotator(auth.registry, GROUP, PEPPER, is_superset)
 
     async def rotate(self, by: User = ADA, overlap: int | None = None) -> str:
         """The new value."""
@@ -36,17 +36,17 @@ class Rotating:
         return value
 
     def works(self, value: str) -> bool:
-        return self.realm.opens(value)
+        return self.auth.opens(value)
 
 
 @asynccontextmanager
 async def rotating(**spec: Any) -> AsyncIterator[Rotating]:
-    async with new_realm() as realm:
-        await realm.key("k", CONTROLLER_USER, **{"user": "ada", "key": FIRST, **spec})
-        yield Rotating(realm)
+    async with open_auth() as auth:
+        await auth.key("k", CONTROLLER_USER, **{"user": "ada", "key": FIRST, **spec})
+        yield Rotating(auth)
 
 
-@virtually
+@on_virtual_time
 async def test_t27_a_rotated_key_has_a_new_random_value_and_the_old_one_ends_at_once() -> None:
     async with rotating() as keys:
         second = await keys.rotate()
@@ -56,7 +56,7 @@ async def test_t27_a_rotated_key_has_a_new_random_value_and_the_old_one_ends_at_
         assert [keys.works(each) for each in (FIRST, second, third)] == [False, False, True]
 
 
-@virtually
+@on_virtual_time
 async def test_t27_an_old_value_works_beside_the_new_one_for_as_long_as_was_asked() -> None:
     async with rotating() as keys:
         second = await keys.rotate(overlap=60)
@@ -67,7 +67,7 @@ async def test_t27_an_old_value_works_beside_the_new_one_for_as_long_as_was_aske
         assert not keys.works(FIRST) and keys.works(second)
 
 
-@virtually
+@on_virtual_time
 async def test_rotating_twice_leaves_each_value_its_own_time() -> None:
     async with rotating() as keys:
         second = await keys.rotate(overlap=100)
@@ -78,7 +78,7 @@ async def test_rotating_twice_leaves_each_value_its_own_time() -> None:
         assert [keys.works(each) for each in (FIRST, second, third)] == [False, True, True]
 
 
-@virtually
+@on_virtual_time
 async def test_t27_rotating_at_once_ends_all_earlier_values() -> None:
     async with rotating() as keys:
         second = await keys.rotate(overlap=100)
@@ -86,29 +86,29 @@ async def test_t27_rotating_at_once_ends_all_earlier_values() -> None:
         assert [keys.works(each) for each in (FIRST, second, third)] == [False, False, True]
 
 
-@virtually
+@on_virtual_time
 async def test_no_more_than_a_few_values_work_at_a_time() -> None:
     async with rotating() as keys:
         values = [FIRST, *[await keys.rotate(overlap=100) for _ in range(MAX_PREVIOUS_VALUES + 2)]]
         assert [keys.works(each) for each in values] == [False] * 2 + [True] * (MAX_PREVIOUS_VALUES + 1)
 
 
-@virtually
+@on_virtual_time
 async def test_everything_else_of_the_key_stays_and_nothing_of_its_values_is_told() -> None:
     async with rotating(ttl=500, groups=["ci"]) as keys:
-        before = keys.realm.stored("k")
+        before = keys.auth.stored("k")
         body = await keys.rotation.rotate(ROOT, "k", {"spec": {"overlapSeconds": 60}})
-        answer, after = orjson.loads(body), keys.realm.stored("k")
+        answer, after = orjson.loads(body), keys.auth.stored("k")
         assert PEPPER.digest(FIRST).encode() not in body and b'"previous":' not in body
         assert answer["metadata"]["uid"] == before["metadata"]["uid"]
         for obj in (before, after, answer):
             obj["spec"].pop("key")
         assert before["spec"] == after["spec"] == answer["spec"]
-        everything = b"".join(record.value for record in (await keys.realm.world.store.scan(())).records)
+        everything = b"".join(record.value for record in (await keys.auth.api.store.scan(())).records)
         assert FIRST.encode() not in everything
 
 
-@virtually
+@on_virtual_time
 async def test_an_overlap_has_its_bounds() -> None:
     async with rotating() as keys:
         with pytest.raises(Invalid, match=f"at most {MAX_OVERLAP_SECONDS} seconds"):
@@ -117,17 +117,17 @@ async def test_an_overlap_has_its_bounds() -> None:
         await keys.rotate(overlap=MAX_OVERLAP_SECONDS)
 
 
-@virtually
+@on_virtual_time
 async def test_what_is_not_there_is_not_rotated() -> None:
     async with rotating() as keys:
         with pytest.raises(NotFound):
             await keys.rotation.rotate(ADA, "nothing", {})
 
 
-@virtually
+@on_virtual_time
 async def test_an_expired_key_gets_no_new_value() -> None:
     async with rotating() as keys:
-        await keys.realm.set_status("k", expired="2026-01-02T03:04:05Z")
+        await keys.auth.set_status("k", expired="2026-01-02T03:04:05Z")
         with pytest.raises(Conflict, match="has expired"):
             await keys.rotate()
 
@@ -138,7 +138,7 @@ async def forbids(rotation: Awaitable[object], why: str) -> bool:
     return True
 
 
-@virtually
+@on_virtual_time
 async def test_t4_only_administrators_rotate_the_keys_of_others() -> None:
     async with rotating() as keys:
         assert await forbids(keys.rotate(BOB), "only administrators")
@@ -146,31 +146,31 @@ async def test_t4_only_administrators_rotate_the_keys_of_others() -> None:
         assert await keys.rotate(ROOT)
 
 
-@virtually
+@on_virtual_time
 async def test_t4_a_key_rotates_none_that_reaches_further_or_lives_longer() -> None:
     async with rotating() as keys:
-        scoped = await keys.realm.signed_in("ada", scope=projects("a"))
-        ending = await keys.realm.signed_in("ada", ttl=60)
+        scoped = await keys.auth.signed_in("ada", scope=projects("a"))
+        ending = await keys.auth.signed_in("ada", ttl=60)
         assert await forbids(keys.rotate(scoped), "exceeds the scope")
         assert await forbids(keys.rotate(ending), "no key outlives")
         assert keys.works(FIRST)
 
 
-@virtually
+@on_virtual_time
 async def test_t4_a_key_that_was_given_further_groups_is_rotated_with_itself_or_by_administrators() -> None:
     async with rotating(groups=["ci"]) as keys:
         assert await forbids(keys.rotate(ADA), "can add groups")
-        assert await keys.rotate(keys.realm.authenticate.authenticate_token(FIRST))
+        assert await keys.rotate(keys.auth.authenticate.authenticate_token(FIRST))
 
 
-@virtually
+@on_virtual_time
 async def test_a_key_rotates_itself_whatever_its_scope_and_life() -> None:
     async with rotating(scope=projects("a"), ttl=60) as keys:
         await asyncio.sleep(30)
-        assert keys.works(await keys.rotate(keys.realm.authenticate.authenticate_token(FIRST)))
+        assert keys.works(await keys.rotate(keys.auth.authenticate.authenticate_token(FIRST)))
 
 
-@virtually
+@on_virtual_time
 async def test_of_two_who_rotate_at_once_both_get_a_value_and_one_of_them_lasts() -> None:
     async with rotating() as keys:
         values = await asyncio.gather(keys.rotate(), keys.rotate())
@@ -178,14 +178,14 @@ async def test_of_two_who_rotate_at_once_both_get_a_value_and_one_of_them_lasts(
         assert not keys.works(FIRST)
 
 
-@virtually
+@on_virtual_time
 async def test_with_an_overlap_both_of_their_values_work() -> None:
     async with rotating() as keys:
         values = await asyncio.gather(keys.rotate(overlap=60), keys.rotate(overlap=60))
         assert all(keys.works(each) for each in (FIRST, *values))
 
 
-@virtually
+@on_virtual_time
 async def test_t27_who_ends_the_old_value_at_once_is_not_overruled_by_who_wants_it_to_last() -> None:
     async with rotating() as keys:
         at_once, later = await asyncio.gather(keys.rotate(), keys.rotate(overlap=60))
@@ -193,13 +193,13 @@ async def test_t27_who_ends_the_old_value_at_once_is_not_overruled_by_who_wants_
         assert keys.works(at_once) or keys.works(later)
 
 
-@virtually
+@on_virtual_time
 async def test_t27_nor_if_the_other_was_in_the_middle_of_it() -> None:
     async with rotating() as keys:
 
         async def at_once() -> None:
             await keys.rotate()
 
-        keys.realm.world.store.before.append(at_once)
+        keys.auth.api.store.before.append(at_once)
         assert keys.works(await keys.rotate(overlap=60))
         assert not keys.works(FIRST)

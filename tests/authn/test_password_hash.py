@@ -84,7 +84,7 @@ async def test_what_is_no_hash_of_ours_or_would_cost_too_much_fits_nothing(cheap
     assert not await cheap.verify(stored, stored)
 
 
-class Bench:
+class HashProbe:
     """Stands in for the library and keeps count of what was asked of it."""
 
     def __init__(self) -> None:
@@ -106,8 +106,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    made = Bench()
+def probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[HashProbe]:
+    made = HashProbe()
     made.go_on.set()
     monkeypatch.setattr(password_hash, "_matches", made.fits)
     yield made
@@ -115,22 +115,24 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 async def test_whoever_has_no_password_costs_as_much_to_refuse_as_who_has_one(
-    cheap: PasswordHasher, bench: Bench
+    cheap: PasswordHasher, probe: HashProbe
 ) -> None:
     """Counted, not timed: one hash of the same cost, whether or not there is anything to compare with."""
     stored = await cheap.hash(SECRET)
     for known in (stored, None, "", "no hash", "$argon2id$v=19$m=4194304,t=1,p=1$c2FsdHNhbHRzYWx0$aGFzaGhhc2hoYXNo"):
-        bench.costs.clear()
+        probe.costs.clear()
         assert not await cheap.verify("wrong password", known)
-        assert bench.costs == ["m=8,t=1,p=1"]
+        assert probe.costs == ["m=8,t=1,p=1"]
 
 
-async def test_a_password_that_is_too_long_or_no_text_costs_as_much_too(cheap: PasswordHasher, bench: Bench) -> None:
+async def test_a_password_that_is_too_long_or_no_text_costs_as_much_too(
+    cheap: PasswordHasher, probe: HashProbe
+) -> None:
     stored = await cheap.hash(SECRET)
     for password in ("x" * 1025, "\ud800" * 12, ""):
-        bench.costs.clear()
+        probe.costs.clear()
         assert not await cheap.verify(password, stored)
-        assert len(bench.costs) == 1
+        assert len(probe.costs) == 1
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -142,59 +144,59 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never came to that")
 
 
-async def test_only_a_few_are_reckoned_at_once(bench: Bench) -> None:
+async def test_only_a_few_are_reckoned_at_once(probe: HashProbe) -> None:
     few = PasswordHasher(CHEAP, max_concurrent=2, max_waiting=8)
-    bench.go_on.clear()
+    probe.go_on.clear()
     asked = [asyncio.create_task(few.verify("wrong", None)) for _ in range(10)]
-    await until(lambda: bench.running == 2)
+    await until(lambda: probe.running == 2)
     await asyncio.sleep(0.01)
-    assert bench.running == 2
-    bench.go_on.set()
+    assert probe.running == 2
+    probe.go_on.set()
     assert await asyncio.gather(*asked) == [False] * 10
-    assert bench.most == 2 and len(bench.costs) == 10
+    assert probe.most == 2 and len(probe.costs) == 10
 
 
-async def test_who_would_have_to_wait_too_long_is_told_to_come_again(bench: Bench) -> None:
+async def test_who_would_have_to_wait_too_long_is_told_to_come_again(probe: HashProbe) -> None:
     few = PasswordHasher(CHEAP, max_concurrent=1, max_waiting=1)
-    bench.go_on.clear()
+    probe.go_on.clear()
     asked = [asyncio.create_task(few.verify("wrong", None)) for _ in range(2)]
-    await until(lambda: bench.running == 1)
+    await until(lambda: probe.running == 1)
     with pytest.raises(TooManyRequests, match="try again") as caught:
         await few.verify("wrong", None)
     assert caught.value.details.retry_after == 1
-    bench.go_on.set()
+    probe.go_on.set()
     await asyncio.gather(*asked)
     assert not await few.verify("wrong", None)
 
 
-async def test_a_place_is_not_free_before_its_thread_is_done(bench: Bench) -> None:
+async def test_a_place_is_not_free_before_its_thread_is_done(probe: HashProbe) -> None:
     """Or impatient clients could have any number of hashes reckoned side by side."""
     few = PasswordHasher(CHEAP, max_concurrent=1, max_waiting=1)
-    bench.go_on.clear()
+    probe.go_on.clear()
     impatient = asyncio.create_task(few.verify("wrong", None))
-    await until(lambda: bench.running == 1)
+    await until(lambda: probe.running == 1)
     impatient.cancel()
     await asyncio.gather(impatient, return_exceptions=True)
     later = asyncio.create_task(few.verify("wrong", None))
     await asyncio.sleep(0.01)
-    assert bench.most == 1 and not later.done()
-    bench.go_on.set()
+    assert probe.most == 1 and not later.done()
+    probe.go_on.set()
     assert await later is False
-    assert bench.most == 1
+    assert probe.most == 1
 
 
-async def test_who_gives_up_while_waiting_leaves_the_place_to_others(bench: Bench) -> None:
+async def test_who_gives_up_while_waiting_leaves_the_place_to_others(probe: HashProbe) -> None:
     few = PasswordHasher(CHEAP, max_concurrent=1, max_waiting=1)
-    bench.go_on.clear()
+    probe.go_on.clear()
     first = asyncio.create_task(few.verify("wrong", None))
-    await until(lambda: bench.running == 1)
+    await until(lambda: probe.running == 1)
     waiting = asyncio.create_task(few.verify("wrong", None))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     another = asyncio.create_task(few.verify("wrong", None))
     await asyncio.sleep(0)
-    bench.go_on.set()
+    probe.go_on.set()
     assert not any(await asyncio.gather(first, another))
 
 

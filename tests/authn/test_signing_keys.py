@@ -16,20 +16,20 @@ from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.registry import NAMESPACE as SYSTEM
-from tests.harness.registry import World, new_world
+from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.signing_keys import MAXIMUM, NOW, keys_in_turn, signing_key
 
 
 @asynccontextmanager
-async def a_world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def a_world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RegistryFixture]:
     made = keys_in_turn()
     monkeypatch.setattr(signing, "generate_signing_key", lambda now, longest: next(made))
-    async with new_world() as world:
-        yield world
+    async with open_registry() as api:
+        yield api
 
 
-def stored(world: World) -> Object | None:
-    return world.see("Secret", SECRET_NAME)
+def stored(api: RegistryFixture) -> Object | None:
+    return api.see("Secret", SECRET_NAME)
 
 
 async def ids(store: SigningKeyStore) -> list[str]:
@@ -37,9 +37,9 @@ async def ids(store: SigningKeyStore) -> list[str]:
 
 
 async def test_the_first_key_is_made_when_it_is_needed_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world(monkeypatch) as world:
-        store = SigningKeyStore(world.registry, SYSTEM)
-        assert await store.jwks() == [] and stored(world) is None
+    async with a_world(monkeypatch) as api:
+        store = SigningKeyStore(api.registry, SYSTEM)
+        assert await store.jwks() == [] and stored(api) is None
         keys = await store.active_key(MAXIMUM)
         assert keys.active == signing_key(0)
         assert await store.active_key(MAXIMUM) == keys
@@ -47,15 +47,15 @@ async def test_the_first_key_is_made_when_it_is_needed_and_not_before(monkeypatc
 
 
 async def test_replicas_that_need_the_first_key_at_once_agree_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world(monkeypatch) as world:
-        replicas = [SigningKeyStore(world.registry, SYSTEM) for _ in range(3)]
+    async with a_world(monkeypatch) as api:
+        replicas = [SigningKeyStore(api.registry, SYSTEM) for _ in range(3)]
         found = await asyncio.gather(*(each.active_key(MAXIMUM) for each in replicas for _ in range(5)))
         assert len({keys.active.id for keys in found}) == 1
 
 
 async def test_a_rotation_takes_effect_at_once_on_every_replica(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world(monkeypatch) as world:
-        one, other = (SigningKeyStore(world.registry, SYSTEM) for _ in range(2))
+    async with a_world(monkeypatch) as api:
+        one, other = (SigningKeyStore(api.registry, SYSTEM) for _ in range(2))
         first = (await one.active_key(MAXIMUM)).active.id
         second = (await other.rotate(MAXIMUM)).active.id
         assert (await one.active_key(MAXIMUM)).active.id == second
@@ -63,8 +63,8 @@ async def test_a_rotation_takes_effect_at_once_on_every_replica(monkeypatch: pyt
 
 
 async def test_rotations_at_once_lose_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world(monkeypatch) as world:
-        replicas = [SigningKeyStore(world.registry, SYSTEM) for _ in range(2)]
+    async with a_world(monkeypatch) as api:
+        replicas = [SigningKeyStore(api.registry, SYSTEM) for _ in range(2)]
         first = (await replicas[0].active_key(MAXIMUM)).active.id
         rotated = await asyncio.gather(*(each.rotate(MAXIMUM) for each in replicas))
         listed = await ids(replicas[0])
@@ -73,14 +73,14 @@ async def test_rotations_at_once_lose_no_key(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_rotation_before_the_first_token_just_makes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world(monkeypatch) as world:
-        keys = await SigningKeyStore(world.registry, SYSTEM).rotate(MAXIMUM)
+    async with a_world(monkeypatch) as api:
+        keys = await SigningKeyStore(api.registry, SYSTEM).rotate(MAXIMUM)
         assert (keys.active, keys.retired) == (signing_key(0), ())
 
 
 async def test_that_tokens_may_live_longer_is_noted_before_one_is_signed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world(monkeypatch) as world:
-        store = SigningKeyStore(world.registry, SYSTEM)
+    async with a_world(monkeypatch) as api:
+        store = SigningKeyStore(api.registry, SYSTEM)
         await store.active_key(MAXIMUM)
         assert (await store.active_key(2 * MAXIMUM)).active.longest == 2 * MAXIMUM
         assert (await store.active_key(1)).active.longest == 2 * MAXIMUM
@@ -89,23 +89,23 @@ async def test_that_tokens_may_live_longer_is_noted_before_one_is_signed(monkeyp
 async def test_deleting_the_secret_ends_all_keys_and_the_next_token_has_a_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with a_world(monkeypatch) as world:
-        store = SigningKeyStore(world.registry, SYSTEM)
+    async with a_world(monkeypatch) as api:
+        store = SigningKeyStore(api.registry, SYSTEM)
         first = (await store.active_key(MAXIMUM)).active.id
-        await world.of("Secret").delete(SYSTEM, SECRET_NAME, DeleteOptions(), WriteOptions(CONTROLLER_USER))
+        await api.of("Secret").delete(SYSTEM, SECRET_NAME, DeleteOptions(), WriteOptions(CONTROLLER_USER))
         assert await store.jwks() == []
         assert (await store.active_key(MAXIMUM)).active.id != first
 
 
 async def test_a_secret_with_something_else_in_it_is_not_signed_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world(monkeypatch) as world:
-        store = SigningKeyStore(world.registry, SYSTEM)
+    async with a_world(monkeypatch) as api:
+        store = SigningKeyStore(api.registry, SYSTEM)
         await store.active_key(MAXIMUM)
 
         def spoil(secret: Object) -> None:
             secret["data"] = {SECRET_FIELD: "c3BvaWx0"}
 
-        await world.patch("Secret", SECRET_NAME, spoil, WriteOptions(CONTROLLER_USER))
+        await api.patch("Secret", SECRET_NAME, spoil, WriteOptions(CONTROLLER_USER))
         for asked in (store.jwks(), store.active_key(1), store.rotate(1)):
             with pytest.raises(Unavailable, match="restore it from a backup, or delete it"):
                 await asked
@@ -122,8 +122,8 @@ class Moved(SystemClock):
 
 
 async def test_rotations_are_limited_by_the_hour_and_no_key_is_made_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world(monkeypatch) as world:
-        store = SigningKeyStore(world.registry, SYSTEM)
+    async with a_world(monkeypatch) as api:
+        store = SigningKeyStore(api.registry, SYSTEM)
         clock = store._clock = Moved()
         await store.active_key(MAXIMUM)
         monkeypatch.setattr(module, "MAX_ROTATIONS_PER_HOUR", 2)
@@ -146,8 +146,8 @@ async def test_rotations_are_limited_by_the_hour_and_no_key_is_made_in_vain(monk
 
 async def test_earlier_keys_are_bounded_and_none_whose_tokens_live_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is read with every look at the Secret, and sent to all who verify tokens."""
-    async with a_world(monkeypatch) as world:
-        store = SigningKeyStore(world.registry, SYSTEM)
+    async with a_world(monkeypatch) as api:
+        store = SigningKeyStore(api.registry, SYSTEM)
         clock = store._clock = Moved()
         await store.active_key(MAXIMUM)
         monkeypatch.setattr(module, "MAX_RETIRED_KEYS", 2)
@@ -168,8 +168,8 @@ async def test_earlier_keys_are_bounded_and_none_whose_tokens_live_is_dropped(mo
 
 
 async def test_many_rotations_at_once_are_limited_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world(monkeypatch) as world:
-        replicas = [SigningKeyStore(world.registry, SYSTEM) for _ in range(3)]
+    async with a_world(monkeypatch) as api:
+        replicas = [SigningKeyStore(api.registry, SYSTEM) for _ in range(3)]
         await replicas[0].active_key(MAXIMUM)
         monkeypatch.setattr(signing, "generate_signing_key", lambda now, longest: signing_key(1))
         monkeypatch.setattr(module, "MAX_ROTATIONS_PER_HOUR", 1)

@@ -26,7 +26,7 @@ from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from tests.harness.auth import ADA, BOB, ROOT, Realm, new_realm, projects
+from tests.harness.auth import ADA, BOB, ROOT, AuthFixture, open_auth, projects
 from tests.harness.registry import NAMESPACE as SYSTEM
 from tests.harness.signing_keys import keys_in_turn
 
@@ -36,7 +36,7 @@ DAY = 24 * 3600
 
 @dataclass
 class Office:
-    realm: Realm
+    auth: AuthFixture
     keys: SigningKeyStore
     minting: DirectTokenIssuer
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
@@ -51,16 +51,16 @@ class Office:
         minted = await self.mint(user, **spec)
         listed = {"keys": await self.keys.jwks()}
         audience = (AUDIENCE, SCOPED_AUDIENCE)
-        return verify(minted.value, listed, issuer=ISSUER, audience=audience, now=self.realm.world.clock.now())
+        return verify(minted.value, listed, issuer=ISSUER, audience=audience, now=self.auth.api.clock.now())
 
 
 @asynccontextmanager
 async def an_office() -> AsyncIterator[Office]:
-    async with new_realm() as realm:
-        keys = SigningKeyStore(realm.registry, SYSTEM)
+    async with open_auth() as auth:
+        keys = SigningKeyStore(auth.registry, SYSTEM)
         issuing = IssuerConfig(ISSUER, lambda: made.lifetimes)
-        minting = DirectTokenIssuer(realm.registry, GROUP, keys, issuing, DelegationChecks(is_superset, realm.rights))
-        made = Office(realm, keys, minting)
+        minting = DirectTokenIssuer(auth.registry, GROUP, keys, issuing, DelegationChecks(is_superset, auth.rights))
+        made = Office(auth, keys, minting)
         yield made
 
 
@@ -72,7 +72,7 @@ def quick_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_token_says_who_its_owner_is() -> None:
     async with an_office() as office:
-        ada = await office.realm.signed_in("ada")
+        ada = await office.auth.signed_in("ada")
         claims = await office.claims(ada)
         assert (claims.user, claims.name, claims.kind, claims.uid) == ("ada", "ada", "User", ada.uid)
         assert set(claims.groups) == {"service:authenticated", "service:user:ada", "service:user:*"}
@@ -112,7 +112,7 @@ async def test_another_default_and_another_cap_count_at_once() -> None:
 
 async def test_t4_a_token_does_not_outlive_the_key_that_it_was_asked_with() -> None:
     async with an_office() as office:
-        ada = await office.realm.signed_in("ada", ttl=3600)
+        ada = await office.auth.signed_in("ada", ttl=3600)
         with pytest.raises(Forbidden, match=r"set spec.ttl to at most 3[56]\d\d"):
             await office.mint(ada, ttl=3700)
         assert (await office.mint(ada, ttl=3000)).ttl == 3000
@@ -120,10 +120,10 @@ async def test_t4_a_token_does_not_outlive_the_key_that_it_was_asked_with() -> N
 
 async def test_t4_nobody_asked_for_more_than_the_key_has_left() -> None:
     async with an_office() as office:
-        ada = await office.realm.signed_in("ada", ttl=3600)
+        ada = await office.auth.signed_in("ada", ttl=3600)
         minted = await office.mint(ada)
         assert 3500 < minted.ttl <= 3600
-        lasting = await office.realm.signed_in("ada", ttl=90 * DAY)
+        lasting = await office.auth.signed_in("ada", ttl=90 * DAY)
         assert (await office.mint(lasting)).ttl == DAY
 
 
@@ -135,14 +135,14 @@ async def test_t4_a_key_that_is_gone_makes_no_token() -> None:
 
 async def test_t4_a_scope_is_handed_on() -> None:
     async with an_office() as office:
-        ada = await office.realm.signed_in("ada", scope=projects("web", "api"))
+        ada = await office.auth.signed_in("ada", scope=projects("web", "api"))
         assert (await office.claims(ada)).scope == projects("web", "api")
         assert (await office.claims(ada, scope=projects("web"))).scope == projects("web")
 
 
 async def test_t4_a_scope_that_reaches_further_is_refused() -> None:
     async with an_office() as office:
-        ada = await office.realm.signed_in("ada", scope=projects("web"))
+        ada = await office.auth.signed_in("ada", scope=projects("web"))
         for scope in (projects("web", "api"), projects("*"), {"clusters": [{"cluster": "berlin"}]}):
             with pytest.raises(Forbidden, match=r"spec.scope exceeds the scope of"):
                 await office.mint(ada, scope=scope)
@@ -150,8 +150,8 @@ async def test_t4_a_scope_that_reaches_further_is_refused() -> None:
 
 async def test_t4_a_key_whose_scope_was_taken_away_meanwhile_makes_no_free_token() -> None:
     async with an_office() as office:
-        ada = await office.realm.signed_in("ada", scope=projects("web"))
-        await office.realm.set("OwnedAccessKey", ada.key, ROOT, scope=None)
+        ada = await office.auth.signed_in("ada", scope=projects("web"))
+        await office.auth.set("OwnedAccessKey", ada.key, ROOT, scope=None)
         with pytest.raises(Forbidden, match="exceeds the scope"):
             await office.mint(ada)
 
@@ -168,14 +168,14 @@ async def test_a_token_with_a_scope_is_for_another_audience() -> None:
         scoped = await office.mint(ADA, scope={})
         with pytest.raises(Exception, match="another audience"):
             listed = {"keys": await office.keys.jwks()}
-            verify(scoped.value, listed, issuer=ISSUER, audience=AUDIENCE, now=office.realm.world.clock.now())
+            verify(scoped.value, listed, issuer=ISSUER, audience=AUDIENCE, now=office.auth.api.clock.now())
 
 
 async def test_t13_a_token_has_the_uids_of_the_clusters_that_its_scope_names() -> None:
     async with an_office() as office:
-        cluster = await office.realm.make("Cluster", "berlin", ROOT)
+        cluster = await office.auth.make("Cluster", "berlin", ROOT)
         scope = {"clusters": [{"cluster": name} for name in ("berlin", "oslo", "*")]}
-        office.realm.rights.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
+        office.auth.rights.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
         assert (await office.claims(ADA, scope=scope)).clusters == {"berlin": cluster["metadata"]["uid"]}
         assert (await office.claims(BOB, scope=scope)).clusters == {}, "he may not know whether there is one"
 
@@ -187,14 +187,12 @@ def audiences(minted: IssuedToken) -> list[str]:
 
 
 def may_use(office: Office, cluster: str) -> None:
-    office.realm.rights.grant(ADA, "use", f"clusters.{GROUP}", cluster)
+    office.auth.rights.grant(ADA, "use", f"clusters.{GROUP}", cluster)
 
 
 async def test_t13_a_token_is_for_the_clusters_that_its_owner_may_use_when_it_is_made() -> None:
     async with an_office() as office:
-        uids = {
-            each: (await office.realm.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")
-        }
+        uids = {each: (await office.auth.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")}
         assert audiences(await office.mint(ADA)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
         may_use(office, "berlin")
         assert audiences(await office.mint(ADA)) == [AUDIENCE, f"{AUDIENCE}/{uids['berlin']}"]
@@ -206,23 +204,21 @@ async def test_t13_a_token_is_for_the_clusters_that_its_owner_may_use_when_it_is
 
 async def test_t13_a_cluster_counts_in_which_its_owner_may_use_a_space() -> None:
     async with an_office() as office:
-        uid = (await office.realm.make("Cluster", "berlin", ROOT))["metadata"]["uid"]
+        uid = (await office.auth.make("Cluster", "berlin", ROOT))["metadata"]["uid"]
         spec = {"clusterRef": {"cluster": "berlin"}}
         for name in ("own", "other"):
-            await office.realm.world.create("SpaceInstance", name, SYSTEM, spec=spec)
-        office.realm.rights.grant(ADA, "use", f"spaceinstances.{GROUP}", "own")
+            await office.auth.api.create("SpaceInstance", name, SYSTEM, spec=spec)
+        office.auth.rights.grant(ADA, "use", f"spaceinstances.{GROUP}", "own")
         assert audiences(await office.mint(ADA)) == [AUDIENCE, f"{AUDIENCE}/{uid}"]
         assert audiences(await office.mint(BOB)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
 
 
 async def test_t13_a_token_with_a_scope_is_for_the_clusters_that_the_scope_names_or_could_be_about() -> None:
     async with an_office() as office:
-        uids = {
-            each: (await office.realm.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")
-        }
+        uids = {each: (await office.auth.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")}
         for name in uids:
             may_use(office, name)
-            office.realm.rights.grant(ADA, "get", f"clusters.{GROUP}", name)
+            office.auth.rights.grant(ADA, "get", f"clusters.{GROUP}", name)
         one, every = {"clusters": [{"cluster": "berlin"}]}, {"clusters": [{"cluster": "*"}]}
         named = [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/{uids['berlin']}"]
         assert audiences(await office.mint(ADA, scope=one)) == named
@@ -235,7 +231,7 @@ async def test_t13_a_token_with_a_scope_is_for_the_clusters_that_the_scope_names
 async def test_who_may_use_very_many_clusters_names_those_that_a_token_is_for() -> None:
     async with an_office() as office:
         for number in range(MAX_CLUSTERS + 1):
-            await office.realm.make("Cluster", f"c{number}", ROOT)
+            await office.auth.make("Cluster", f"c{number}", ROOT)
         with pytest.raises(Invalid, match=f"you may use {MAX_CLUSTERS + 1} clusters, and a token is for"):
             await office.mint(ROOT)
         assert len(audiences(await office.mint(ROOT, scope={"clusters": [{"cluster": "c7"}]}))) == 2
@@ -244,13 +240,13 @@ async def test_who_may_use_very_many_clusters_names_those_that_a_token_is_for() 
 async def test_raising_the_generation_of_a_user_shows_in_the_next_token() -> None:
     async with an_office() as office:
         assert (await office.claims(ADA)).generation == 0
-        await office.realm.set("User", "ada", ROOT, tokenGeneration=7)
+        await office.auth.set("User", "ada", ROOT, tokenGeneration=7)
         assert (await office.claims(ADA)).generation == 7
 
 
 async def test_who_acts_as_somebody_else_is_named_and_cannot_choose_the_uid() -> None:
     async with an_office() as office:
-        root = await office.realm.signed_in("root", ttl=3600)
+        root = await office.auth.signed_in("root", ttl=3600)
         acting = replace(ADA, uid="made-up", impersonator=root)
         claims = await office.claims(acting)
         assert (claims.user, claims.original_requester) == ("ada", "root")
@@ -261,9 +257,9 @@ async def test_who_acts_as_somebody_else_is_named_and_cannot_choose_the_uid() ->
 
 async def test_a_team_has_tokens_of_its_own() -> None:
     async with an_office() as office:
-        team = await office.realm.team("core")
-        made = await office.realm.key("k", ROOT, team="core")
-        user = office.realm.authenticate.authenticate_token(made["spec"]["key"])
+        team = await office.auth.team("core")
+        made = await office.auth.key("k", ROOT, team="core")
+        user = office.auth.authenticate.authenticate_token(made["spec"]["key"])
         claims = await office.claims(user)
         assert (claims.user, claims.name, claims.kind) == ("service:team:core", "core", "Team")
         assert (claims.uid, claims.generation) == (team["metadata"]["uid"], 0)
@@ -280,7 +276,7 @@ async def test_a_subject_has_none_unless_it_is_an_administrator() -> None:
 @pytest.mark.parametrize("name", ["ada", "service:team:core"])
 async def test_a_subject_with_somebodys_name_is_not_taken_for_them(name: str) -> None:
     async with an_office() as office:
-        await office.realm.team("core")
+        await office.auth.team("core")
         with pytest.raises(Forbidden, match="is none of them"):
             await office.mint(User(name, ("system:authenticated",)))
 
@@ -298,5 +294,5 @@ async def test_a_token_of_before_a_rotation_is_valid_until_its_end() -> None:
         before = await office.mint(ADA, ttl=90 * DAY)
         await office.keys.rotate(office.minting.max_ttl)
         listed: Object = {"keys": await office.keys.jwks()}
-        late = office.realm.world.clock.now() + timedelta(days=89)
+        late = office.auth.api.clock.now() + timedelta(days=89)
         assert verify(before.value, listed, issuer=ISSUER, audience=AUDIENCE, now=late).user == "ada"

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.harness.registry import World, new_world
+from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with new_world() as made:
+async def api() -> AsyncIterator[RegistryFixture]:
+    async with open_registry() as made:
         yield made

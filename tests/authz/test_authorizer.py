@@ -19,7 +19,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.list import ListQuery, list_entries
 from fairlead.registry.selectors import EVERYTHING
 from fairlead.registry.watch import WatchSession
-from tests.harness.registry import World
+from tests.harness.registry import RegistryFixture
 from tests.harness.users import ALICE, BOB, CAROL
 
 LIST = RequestInfo("list", "", "management", MANAGEMENT_GROUP, "v1", "apps")
@@ -47,51 +47,50 @@ class Switch:
 
 
 def permissions(
-    world: World, switch: Switch, touches: Callable[[User, RequestInfo], bool] = lambda user, target: True
+    api: RegistryFixture, switch: Switch, touches: Callable[[User, RequestInfo], bool] = lambda user, target: True
 ) -> AuthorizerChain:
     scoping = ScopeChecks(lambda user, target: None, lambda user, target: True, touches)
     return AuthorizerChain(
-        (switch,), (OwnerAuthorizer(world.registry.catalog, world.view),), scoping, (lambda: switch.turned,)
+        (switch,), (OwnerAuthorizer(api.registry.catalog, api.view),), scoping, (lambda: switch.turned,)
     )
 
 
-def seen(cut: ListFilter | None, world: World) -> list[str]:
+def seen(cut: ListFilter | None, api: RegistryFixture) -> list[str]:
     assert cut is not None
-    return [entry.key[3] for entry in world.view.entries(MANAGEMENT_GROUP, "apps") if cut.allows(entry)]
+    return [entry.key[3] for entry in api.view.entries(MANAGEMENT_GROUP, "apps") if cut.allows(entry)]
 
 
-async def test_who_has_a_part_in_it_sees_all_that_it_may_get(world: World) -> None:
+async def test_who_has_a_part_in_it_sees_all_that_it_may_get(api: RegistryFixture) -> None:
     for name, spec in (("a", MINE), ("b", {}), ("c", {})):
-        await world.create("App", name, spec=spec)
-    may = permissions(world, Switch(("alice", "b")))
+        await api.create("App", name, spec=spec)
+    may = permissions(api, Switch(("alice", "b")))
     assert not may.authorize(ALICE, LIST).allowed
-    assert seen(may.filter_for(ALICE, LIST), world) == ["a", "b"]
+    assert seen(may.filter_for(ALICE, LIST), api) == ["a", "b"]
 
 
-async def test_who_has_no_part_in_it_stays_refused(world: World) -> None:
-    await world.create("App", "a", spec=MINE)
-    may = permissions(world, Switch(("carol", "a")))
+async def test_who_has_no_part_in_it_stays_refused(api: RegistryFixture) -> None:
+    await api.create("App", "a", spec=MINE)
+    may = permissions(api, Switch(("carol", "a")))
     assert may.filter_for(BOB, LIST) is None
     assert may.filter_for(CAROL, LIST) is None, "the right to one name is no part in the list, as in Kubernetes"
 
 
 @pytest.mark.parametrize("verb", ["get", "create", "deletecollection", "update"])
-async def test_only_lists_and_watches_are_cut(world: World, verb: str) -> None:
-    await world.create("App", "a", spec=MINE)
+async def test_only_lists_and_watches_are_cut(api: RegistryFixture, verb: str) -> None:
+    await api.create("App", "a", spec=MINE)
     assert (
-        permissions(world, Switch()).filter_for(ALICE, RequestInfo(verb, "", "", MANAGEMENT_GROUP, "v1", "apps"))
-        is None
+        permissions(api, Switch()).filter_for(ALICE, RequestInfo(verb, "", "", MANAGEMENT_GROUP, "v1", "apps")) is None
     )
 
 
-async def test_a_scope_cuts_what_its_owner_may_list(world: World) -> None:
-    await world.create("App", "a", spec={})
+async def test_a_scope_cuts_what_its_owner_may_list(api: RegistryFixture) -> None:
+    await api.create("App", "a", spec={})
     everything = Switch(("root", ""), ("root", "a"))
     scoped = User("root", scope=Scope())
 
-    assert seen(permissions(world, everything).filter_for(scoped, LIST), world) == ["a"]
-    assert permissions(world, everything, lambda user, target: False).filter_for(scoped, LIST) is None
-    assert permissions(world, Switch(("root", "a"))).filter_for(scoped, LIST) is None, "its owner may not list either"
+    assert seen(permissions(api, everything).filter_for(scoped, LIST), api) == ["a"]
+    assert permissions(api, everything, lambda user, target: False).filter_for(scoped, LIST) is None
+    assert permissions(api, Switch(("root", "a"))).filter_for(scoped, LIST) is None, "its owner may not list either"
 
 
 @pytest.mark.parametrize(
@@ -109,65 +108,65 @@ async def test_a_scope_cuts_what_its_owner_may_list(world: World) -> None:
     ],
 )
 async def test_a_rule_of_a_scope_shows_in_a_list_what_it_lets_be_listed(
-    world: World, rules: list[Object], verb: str, expected: list[str] | None
+    api: RegistryFixture, rules: list[Object], verb: str, expected: list[str] | None
 ) -> None:
     """The owner may do everything; what `get` alone allows is in no list."""
     for name in ("a", "b", "c"):
-        await world.create("App", name, spec={})
-    names = ScopeNaming.from_catalog(world.registry.catalog, MANAGEMENT_GROUP, "p-")
+        await api.create("App", name, spec={})
+    names = ScopeNaming.from_catalog(api.registry.catalog, MANAGEMENT_GROUP, "p-")
     may = AuthorizerChain(
-        (administrators,), (OwnerAuthorizer(world.registry.catalog, world.view),), build_scope_checks(names)
+        (administrators,), (OwnerAuthorizer(api.registry.catalog, api.view),), build_scope_checks(names)
     )
     scoped = User("root", ("system:masters",), scope=Scope.parse({"rules": rules}))
     target = replace(LIST, verb=verb)
     cut = may.filter_for(scoped, target)
     assert not may.authorize(scoped, target).allowed
-    assert (cut and seen(cut, world)) == expected
+    assert (cut and seen(cut, api)) == expected
     for name in ("a", "b", "c"):
         alone = may.authorize(scoped, replace(target, name=name)).allowed
         assert alone == (name in (expected or ())), "a list of one name takes the same"
 
 
-async def test_what_is_shared_with_the_owner_is_in_no_list_of_a_key_that_may_only_get(world: World) -> None:
-    await world.create("App", "a", spec=MINE)
-    names = ScopeNaming.from_catalog(world.registry.catalog, MANAGEMENT_GROUP, "p-")
-    may = AuthorizerChain((), (OwnerAuthorizer(world.registry.catalog, world.view),), build_scope_checks(names))
+async def test_what_is_shared_with_the_owner_is_in_no_list_of_a_key_that_may_only_get(api: RegistryFixture) -> None:
+    await api.create("App", "a", spec=MINE)
+    names = ScopeNaming.from_catalog(api.registry.catalog, MANAGEMENT_GROUP, "p-")
+    may = AuthorizerChain((), (OwnerAuthorizer(api.registry.catalog, api.view),), build_scope_checks(names))
     key = replace(ALICE, scope=Scope.parse({"rules": [{"verbs": ["get"]}]}))
     for verb, name in product(("list", "watch"), ("", "a")):
         assert may.filter_for(key, replace(LIST, verb=verb, name=name)) is None
     assert may.authorize(key, replace(LIST, verb="get", name="a")).allowed
 
 
-async def test_one_object_by_its_name_is_listed_for_whom_it_is(world: World) -> None:
-    await world.create("App", "a", spec=MINE)
+async def test_one_object_by_its_name_is_listed_for_whom_it_is(api: RegistryFixture) -> None:
+    await api.create("App", "a", spec=MINE)
     named = replace(LIST, name="a")
-    may = permissions(world, Switch(("carol", "b")))
+    may = permissions(api, Switch(("carol", "b")))
     assert may.filter_for(ALICE, named) is not None
     assert may.filter_for(BOB, named) is None
     assert may.filter_for(ALICE, replace(LIST, name="missing")) is None
     assert may.filter_for(CAROL, replace(LIST, name="b")) is None, "what roles allow, they allow themselves"
 
 
-async def test_an_old_snapshot_shows_nothing_that_is_not_for_the_asker_today(world: World) -> None:
-    await world.create("App", "a", spec=MINE)
-    await world.create("App", "b", spec=MINE)
-    then = world.view.revision
-    await world.patch("App", "b", lambda app: app["spec"].update(owner={"user": "bob"}))
-    await world.patch("App", "a", lambda app: app["spec"].update(displayName="x"))
-    cut = permissions(world, Switch()).filter_for(ALICE, LIST)
+async def test_an_old_snapshot_shows_nothing_that_is_not_for_the_asker_today(api: RegistryFixture) -> None:
+    await api.create("App", "a", spec=MINE)
+    await api.create("App", "b", spec=MINE)
+    then = api.view.revision
+    await api.patch("App", "b", lambda app: app["spec"].update(owner={"user": "bob"}))
+    await api.patch("App", "a", lambda app: app["spec"].update(displayName="x"))
+    cut = permissions(api, Switch()).filter_for(ALICE, LIST)
     assert cut is not None
     query = ListQuery(version=then, exact=True, is_visible=cut.allows)
-    listed = await list_entries(world.view, world.of("App").kind, "", query)
+    listed = await list_entries(api.view, api.of("App").kind, "", query)
     assert [entry.key[3] for entry in listed.entries] == ["a"]
 
 
 # --- watches ---
 
 
-async def feed(world: World, switch: Switch, user: User = ALICE) -> WatchSession:
-    cut = permissions(world, switch).filter_for(user, LIST)
-    kind = world.of("App").kind
-    made = WatchSession(world.view, kind, "", EVERYTHING, 100, cut)
+async def feed(api: RegistryFixture, switch: Switch, user: User = ALICE) -> WatchSession:
+    cut = permissions(api, switch).filter_for(user, LIST)
+    kind = api.of("App").kind
+    made = WatchSession(api.view, kind, "", EVERYTHING, 100, cut)
     _ = [events async for events in made.initial_objects()]
     return made
 
@@ -179,59 +178,59 @@ async def told(feed: WatchSession) -> list[str]:
     return [f"{event.type} {orjson.loads(event.body)['metadata']['name']}" for event in events]
 
 
-async def test_an_object_that_is_shared_later_is_added_and_taken_away_when_no_longer(world: World) -> None:
-    await world.create("App", "a", spec=MINE)
-    await world.create("App", "b", spec={})
-    watch = await feed(world, Switch())
+async def test_an_object_that_is_shared_later_is_added_and_taken_away_when_no_longer(api: RegistryFixture) -> None:
+    await api.create("App", "a", spec=MINE)
+    await api.create("App", "b", spec={})
+    watch = await feed(api, Switch())
     access = [{"users": ["alice"], "verbs": ["get"]}]
-    await world.patch("App", "b", lambda app: app["spec"].update(access=access))
+    await api.patch("App", "b", lambda app: app["spec"].update(access=access))
     assert await told(watch) == ["ADDED b"]
-    await world.patch("App", "b", lambda app: app["spec"].update(displayName="x"))
-    await world.patch("App", "b", lambda app: app["spec"].update(access=[]))
+    await api.patch("App", "b", lambda app: app["spec"].update(displayName="x"))
+    await api.patch("App", "b", lambda app: app["spec"].update(access=[]))
     assert await told(watch) == ["MODIFIED b", "DELETED b"]
-    await world.patch("App", "b", lambda app: app["spec"].update(displayName="secret"))
+    await api.patch("App", "b", lambda app: app["spec"].update(displayName="secret"))
     assert await told(watch) == []
 
 
-async def test_a_change_of_permissions_that_shows_another_picture_ends_the_watch(world: World) -> None:
-    await world.create("App", "a", spec=MINE)
-    await world.create("App", "b", spec={})
+async def test_a_change_of_permissions_that_shows_another_picture_ends_the_watch(api: RegistryFixture) -> None:
+    await api.create("App", "a", spec=MINE)
+    await api.create("App", "b", spec={})
     switch = Switch()
-    watch = await feed(world, switch)
+    watch = await feed(api, switch)
     switch.turn(("alice", "b"))
     with pytest.raises(Expired):
         await told(watch)
 
 
-async def test_a_change_of_permissions_that_changes_nothing_for_the_watcher_does_not(world: World) -> None:
-    await world.create("App", "a", spec=MINE)
+async def test_a_change_of_permissions_that_changes_nothing_for_the_watcher_does_not(api: RegistryFixture) -> None:
+    await api.create("App", "a", spec=MINE)
     switch = Switch()
-    watch = await feed(world, switch)
+    watch = await feed(api, switch)
     switch.turn(("bob", "a"))
-    await world.create("App", "b", spec={})
-    await world.create("App", "c", spec=MINE)
+    await api.create("App", "b", spec={})
+    await api.create("App", "c", spec=MINE)
     assert await told(watch) == ["ADDED c"]
-    await world.delete("App", "c")
+    await api.delete("App", "c")
     switch.turn()
     assert await told(watch) == ["DELETED c"]
 
 
-async def test_an_object_lost_to_permissions_and_changed_since_is_taken_away(world: World) -> None:
-    await world.create("App", "a", spec=MINE)
-    await world.create("App", "b", spec={})
+async def test_an_object_lost_to_permissions_and_changed_since_is_taken_away(api: RegistryFixture) -> None:
+    await api.create("App", "a", spec=MINE)
+    await api.create("App", "b", spec={})
     switch = Switch(("alice", "b"))
-    watch = await feed(world, switch)
+    watch = await feed(api, switch)
     switch.turn()
-    await world.patch("App", "b", lambda app: app["spec"].update(displayName="x"))
+    await api.patch("App", "b", lambda app: app["spec"].update(displayName="x"))
     assert await told(watch) == ["DELETED b"]
 
 
-async def test_a_resumed_watch_knows_what_was_seen_before(world: World) -> None:
-    await world.create("App", "a", spec=MINE)
-    await world.create("App", "b", spec=MINE)
-    since = world.view.revision
-    await world.patch("App", "b", lambda app: app["spec"].update(owner={"user": "bob"}))
-    cut = permissions(world, Switch()).filter_for(ALICE, LIST)
-    watch = WatchSession(world.view, world.of("App").kind, "", EVERYTHING, 100, cut)
+async def test_a_resumed_watch_knows_what_was_seen_before(api: RegistryFixture) -> None:
+    await api.create("App", "a", spec=MINE)
+    await api.create("App", "b", spec=MINE)
+    since = api.view.revision
+    await api.patch("App", "b", lambda app: app["spec"].update(owner={"user": "bob"}))
+    cut = permissions(api, Switch()).filter_for(ALICE, LIST)
+    watch = WatchSession(api.view, api.of("App").kind, "", EVERYTHING, 100, cut)
     await watch.start(since)
     assert await told(watch) == ["DELETED b"]

@@ -8,7 +8,7 @@ from fairlead.authz.component_access import AgentAuthorizer
 from fairlead.core.call import RequestInfo
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from tests.harness.registry import World
+from tests.harness.registry import RegistryFixture
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "use", "impersonate")
 PARTS = ("", "status", "accesskey", "agentconfig", "agentreport", "other")
@@ -25,10 +25,10 @@ def target(verb: str, resource: str, name: str = "", subresource: str = "", name
 
 
 @pytest.fixture
-async def agents(world: World) -> AgentAuthorizer:
+async def agents(api: RegistryFixture) -> AgentAuthorizer:
     for name in ("a", "b"):
-        await world.create("Cluster", name)
-    return AgentAuthorizer(MANAGEMENT_GROUP, world.view)
+        await api.create("Cluster", name)
+    return AgentAuthorizer(MANAGEMENT_GROUP, api.view)
 
 
 async def test_an_agent_reads_its_cluster_and_reports(agents: AgentAuthorizer) -> None:
@@ -60,9 +60,11 @@ async def test_nobody_else_is_taken_for_an_agent(agents: AgentAuthorizer) -> Non
         assert agents(user, asked) is None
 
 
-async def test_the_key_of_an_earlier_cluster_of_that_name_is_none(agents: AgentAuthorizer, world: World) -> None:
+async def test_the_key_of_an_earlier_cluster_of_that_name_is_none(
+    agents: AgentAuthorizer, api: RegistryFixture
+) -> None:
     reference = {"apiVersion": f"{MANAGEMENT_GROUP}/v1", "kind": "Cluster", "name": "a", "uid": "another"}
-    await world.create(
+    await api.create(
         "OwnedAccessKey", "k", metadata={"ownerReferences": [reference]}, spec={"subject": "service:agent:a"}
     )
     assert agents(agent_of("a", "k"), target("get", "clusters", "a")) is None

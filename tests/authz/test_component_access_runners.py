@@ -9,7 +9,7 @@ from fairlead.authz.component_access import RunnerAuthorizer
 from fairlead.core.call import RequestInfo
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from tests.harness.registry import World
+from tests.harness.registry import RegistryFixture
 
 WORKSPACES = "devpodworkspaceinstances"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "use")
@@ -26,14 +26,14 @@ def target(verb: str, resource: str, name: str = "", subresource: str = "", name
 
 
 @pytest.fixture
-async def runners(world: World) -> RunnerAuthorizer:
+async def runners(api: RegistryFixture) -> RunnerAuthorizer:
     """Runners `a` and `b`; workspace `wa` of the one in `demo`, `wb` of the other in `default`, and `w` of none."""
     for name in ("a", "b"):
-        await world.create("Runner", name)
-    await world.create("DevPodWorkspaceInstance", "wa", "demo", spec={"runnerRef": {"runner": "a"}})
-    await world.create("DevPodWorkspaceInstance", "wb", "default", spec={"runnerRef": {"runner": "b"}})
-    await world.create("DevPodWorkspaceInstance", "w", "demo", spec={"runnerRef": {}})
-    return RunnerAuthorizer(MANAGEMENT_GROUP, world.view)
+        await api.create("Runner", name)
+    await api.create("DevPodWorkspaceInstance", "wa", "demo", spec={"runnerRef": {"runner": "a"}})
+    await api.create("DevPodWorkspaceInstance", "wb", "default", spec={"runnerRef": {"runner": "b"}})
+    await api.create("DevPodWorkspaceInstance", "w", "demo", spec={"runnerRef": {}})
+    return RunnerAuthorizer(MANAGEMENT_GROUP, api.view)
 
 
 async def test_a_runner_reads_itself_and_writes_its_own_status(runners: RunnerAuthorizer) -> None:
@@ -74,9 +74,11 @@ async def test_a_runner_may_nothing_else(runners: RunnerAuthorizer) -> None:
             assert not runners.may_see_some(runner("a"), target(verb, resource, name, "", namespace))
 
 
-async def test_lists_and_watches_are_cut_to_the_runners_workspaces(runners: RunnerAuthorizer, world: World) -> None:
+async def test_lists_and_watches_are_cut_to_the_runners_workspaces(
+    runners: RunnerAuthorizer, api: RegistryFixture
+) -> None:
     permissions = AuthorizerChain((), (runners,))
-    entries = world.view.entries(MANAGEMENT_GROUP, WORKSPACES)
+    entries = api.view.entries(MANAGEMENT_GROUP, WORKSPACES)
     for verb in ("list", "watch"):
         for namespace in ("", "demo", "default"):
             cut = permissions.filter_for(runner("a"), target(verb, WORKSPACES, namespace=namespace))
@@ -85,13 +87,15 @@ async def test_lists_and_watches_are_cut_to_the_runners_workspaces(runners: Runn
     assert permissions.filter_for(runner("a"), target("list", "runners")) is None
 
 
-async def test_a_workspace_that_is_bound_later_is_seen_from_then_on(runners: RunnerAuthorizer, world: World) -> None:
-    entry = world.of("DevPodWorkspaceInstance").get_cached("demo", "w")
+async def test_a_workspace_that_is_bound_later_is_seen_from_then_on(
+    runners: RunnerAuthorizer, api: RegistryFixture
+) -> None:
+    entry = api.of("DevPodWorkspaceInstance").get_cached("demo", "w")
     get = target("get", WORKSPACES, "w", "", "demo")
     assert entry is not None and runners.authorize_object(runner("a"), get, entry) is None
     bind = {"runnerRef": {"runner": "a"}}
-    await world.patch("DevPodWorkspaceInstance", "w", lambda obj: obj.update(spec=bind))
-    entry = world.of("DevPodWorkspaceInstance").get_cached("demo", "w")
+    await api.patch("DevPodWorkspaceInstance", "w", lambda obj: obj.update(spec=bind))
+    entry = api.of("DevPodWorkspaceInstance").get_cached("demo", "w")
     assert entry is not None and runners.authorize_object(runner("a"), get, entry)
 
 
@@ -111,16 +115,16 @@ async def test_whoever_is_not_wholly_a_runner_is_none(runners: RunnerAuthorizer,
 
 
 async def test_a_key_of_an_earlier_runner_of_the_name_stands_for_nobody(
-    runners: RunnerAuthorizer, world: World
+    runners: RunnerAuthorizer, api: RegistryFixture
 ) -> None:
-    found = world.see("Runner", "a")
+    found = api.see("Runner", "a")
     assert found is not None
     reference = {"apiVersion": found["apiVersion"], "kind": "Runner", "name": "a", "uid": found["metadata"]["uid"]}
     key = {"subject": "service:runner:a", "key": "x" * 20}
-    await world.create("OwnedAccessKey", "k", spec=key, metadata={"ownerReferences": [reference]})
+    await api.create("OwnedAccessKey", "k", spec=key, metadata={"ownerReferences": [reference]})
     assert runners(runner("a", "k"), target("get", "runners", "a"))
-    await world.delete("Runner", "a")
+    await api.delete("Runner", "a")
     assert runners(runner("a", "k"), target("get", "runners", "a")) is None
-    await world.create("Runner", "a")
+    await api.create("Runner", "a")
     assert runners(runner("a", "k"), target("get", "runners", "a")) is None
     assert runners(runner("a"), target("get", "runners", "a"))

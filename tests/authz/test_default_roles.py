@@ -17,7 +17,7 @@ from fairlead.kinds import KINDS
 from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog, Sensitivity
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions, server_write_options
-from tests.harness.registry import ADA, GADGET, NAMESPACE, World
+from tests.harness.registry import ADA, GADGET, NAMESPACE, RegistryFixture
 
 GROUP = "rbac.authorization.k8s.io"
 PLURALS = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
@@ -26,9 +26,9 @@ READ, WRITE = ("get", "list", "watch"), ("create", "update", "patch", "delete", 
 
 
 @pytest.fixture
-async def rbac(world: World) -> RbacAuthorizer:
-    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
-    return RbacAuthorizer.from_view(world.view)
+async def rbac(api: RegistryFixture) -> RbacAuthorizer:
+    await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
+    return RbacAuthorizer.from_view(api.view)
 
 
 def asked(verb: str, resource: str, group: str = "", namespace: str = NAMESPACE) -> RequestInfo:
@@ -40,91 +40,97 @@ def may(rbac: RbacAuthorizer, role: str, verbs: tuple[str, ...], resource: str, 
     return [verb for verb in verbs if rbac.role_allows(role, asked(verb, resource, group))]
 
 
-async def test_they_are_all_there(world: World, rbac: RbacAuthorizer) -> None:
+async def test_they_are_all_there(api: RegistryFixture, rbac: RbacAuthorizer) -> None:
     roles = ["admin", "cluster-admin", "edit", "system:basic-user", "system:discovery", "system:monitoring", "view"]
-    assert world.names("ClusterRole") == roles
+    assert api.names("ClusterRole") == roles
     bindings = ["cluster-admin", "system:basic-user", "system:discovery", "system:monitoring"]
-    assert world.names("ClusterRoleBinding") == bindings
+    assert api.names("ClusterRoleBinding") == bindings
 
 
-async def test_what_is_missing_comes_back_and_what_was_changed_stays(world: World, rbac: RbacAuthorizer) -> None:
-    changed = await world.patch("ClusterRole", "view", lambda obj: obj.update(rules=[]))
-    taken = await world.patch("ClusterRoleBinding", "system:discovery", lambda obj: obj.pop("subjects"))
-    await world.delete("ClusterRole", "edit")
-    await world.delete("ClusterRoleBinding", "cluster-admin")
-    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
-    assert world.see("ClusterRole", "view") == changed
-    assert world.see("ClusterRoleBinding", "system:discovery") == taken
-    assert world.see("ClusterRole", "edit") and world.see("ClusterRoleBinding", "cluster-admin")
+async def test_what_is_missing_comes_back_and_what_was_changed_stays(
+    api: RegistryFixture, rbac: RbacAuthorizer
+) -> None:
+    changed = await api.patch("ClusterRole", "view", lambda obj: obj.update(rules=[]))
+    taken = await api.patch("ClusterRoleBinding", "system:discovery", lambda obj: obj.pop("subjects"))
+    await api.delete("ClusterRole", "edit")
+    await api.delete("ClusterRoleBinding", "cluster-admin")
+    await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
+    assert api.see("ClusterRole", "view") == changed
+    assert api.see("ClusterRoleBinding", "system:discovery") == taken
+    assert api.see("ClusterRole", "edit") and api.see("ClusterRoleBinding", "cluster-admin")
 
 
-async def make_earlier(world: World, name: str, writing: WriteOptions, *, is_noted: bool = True) -> list[Object]:
+async def make_earlier(
+    api: RegistryFixture, name: str, writing: WriteOptions, *, is_noted: bool = True
+) -> list[Object]:
     """The role as an earlier version has made it. Returns its rules."""
-    current = world.see("ClusterRole", name)
+    current = api.see("ClusterRole", name)
     assert current is not None
     rules: list[Object] = current["rules"][:1]
     digest = sha256(orjson.dumps(rules, option=orjson.OPT_SORT_KEYS)).hexdigest()
     meta = {"name": name, "annotations": {"service.sh/default-rules": digest} if is_noted else {}}
-    await world.delete("ClusterRole", name)
+    await api.delete("ClusterRole", name)
     body = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules}
-    await world.registry.resource(GROUP, "clusterroles").create(body, "", writing)
+    await api.registry.resource(GROUP, "clusterroles").create(body, "", writing)
     return rules
 
 
-def rules_of(world: World, name: str) -> list[Object]:
-    return list((world.see("ClusterRole", name) or {})["rules"])
+def rules_of(api: RegistryFixture, name: str) -> list[Object]:
+    return list((api.see("ClusterRole", name) or {})["rules"])
 
 
-async def test_what_nobody_has_changed_follows_the_version_of_the_server(world: World, rbac: RbacAuthorizer) -> None:
-    new = {name: world.see("ClusterRole", name) for name in ("admin", "view")}
-    await make_earlier(world, "admin", server_write_options())
-    await make_earlier(world, "view", server_write_options())
-    await world.patch("ClusterRole", "view", lambda obj: obj["metadata"].update(labels={"seen": "yes"}))
-    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
+async def test_what_nobody_has_changed_follows_the_version_of_the_server(
+    api: RegistryFixture, rbac: RbacAuthorizer
+) -> None:
+    new = {name: api.see("ClusterRole", name) for name in ("admin", "view")}
+    await make_earlier(api, "admin", server_write_options())
+    await make_earlier(api, "view", server_write_options())
+    await api.patch("ClusterRole", "view", lambda obj: obj["metadata"].update(labels={"seen": "yes"}))
+    await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
     for name, role in new.items():
-        found = world.see("ClusterRole", name)
+        found = api.see("ClusterRole", name)
         assert role is not None and found is not None
         assert found["rules"] == role["rules"]
         assert found["metadata"]["annotations"] == role["metadata"]["annotations"]
-    assert (world.see("ClusterRole", "view") or {})["metadata"]["labels"] == {"seen": "yes"}
+    assert (api.see("ClusterRole", "view") or {})["metadata"]["labels"] == {"seen": "yes"}
 
 
 @pytest.mark.parametrize("manager", ["tests", "fairlead"])
 async def test_rules_that_were_changed_stay_whatever_the_client_calls_itself(
-    world: World, rbac: RbacAuthorizer, manager: str
+    api: RegistryFixture, rbac: RbacAuthorizer, manager: str
 ) -> None:
-    await make_earlier(world, "view", server_write_options())
+    await make_earlier(api, "view", server_write_options())
     changed: list[Object] = [{"apiGroups": [""], "resources": ["events"], "verbs": ["get"]}]
-    await world.patch("ClusterRole", "view", lambda obj: obj.update(rules=changed), WriteOptions(ADA, manager))
-    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
-    assert rules_of(world, "view") == changed
+    await api.patch("ClusterRole", "view", lambda obj: obj.update(rules=changed), WriteOptions(ADA, manager))
+    await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
+    assert rules_of(api, "view") == changed
 
 
 async def test_a_role_without_the_digest_is_left_alone_unless_its_rules_are_the_default(
-    world: World, rbac: RbacAuthorizer
+    api: RegistryFixture, rbac: RbacAuthorizer
 ) -> None:
-    earlier = await make_earlier(world, "admin", server_write_options(), is_noted=False)
-    new = world.see("ClusterRole", "view") or {}
-    await world.patch("ClusterRole", "view", lambda obj: obj["metadata"].pop("annotations"))
-    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
-    assert rules_of(world, "admin") == earlier
-    found = world.see("ClusterRole", "view") or {}
+    earlier = await make_earlier(api, "admin", server_write_options(), is_noted=False)
+    new = api.see("ClusterRole", "view") or {}
+    await api.patch("ClusterRole", "view", lambda obj: obj["metadata"].pop("annotations"))
+    await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
+    assert rules_of(api, "admin") == earlier
+    found = api.see("ClusterRole", "view") or {}
     assert found["metadata"]["annotations"] == new["metadata"]["annotations"]
 
 
-async def test_a_start_with_everything_there_writes_nothing(world: World, rbac: RbacAuthorizer) -> None:
-    revision = world.view.revision
-    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
-    assert world.view.revision == revision
+async def test_a_start_with_everything_there_writes_nothing(api: RegistryFixture, rbac: RbacAuthorizer) -> None:
+    revision = api.view.revision
+    await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
+    assert api.view.revision == revision
 
 
-async def test_two_replicas_that_start_at_once_do_not_mind_each_other(world: World) -> None:
+async def test_two_replicas_that_start_at_once_do_not_mind_each_other(api: RegistryFixture) -> None:
     async def faster() -> None:
-        await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
+        await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
 
-    world.store.before = [faster]
-    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
-    assert len(world.names("ClusterRole")) == 7
+    api.store.before = [faster]
+    await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
+    assert len(api.names("ClusterRole")) == 7
 
 
 async def test_monitoring_reads_metrics_and_every_health_check_and_nothing_else(rbac: RbacAuthorizer) -> None:
@@ -183,11 +189,11 @@ async def test_everybody_may_ask_about_themselves(rbac: RbacAuthorizer, verb: st
     assert rbac(SOMEBODY, asked(verb, resource, group, ""))
 
 
-async def test_everybody_may_do_nothing_else(world: World, rbac: RbacAuthorizer) -> None:
+async def test_everybody_may_do_nothing_else(api: RegistryFixture, rbac: RbacAuthorizer) -> None:
     verbs = (*READ, *WRITE, "escalate", "bind", "use", "impersonate")
     allowed = [
         (verb, kind.plural, kind.group)
-        for kind in world.registry.catalog.kinds
+        for kind in api.registry.catalog.kinds
         for verb in verbs
         for namespace in ("", NAMESPACE)
         if rbac(SOMEBODY, asked(verb, kind.plural, kind.group, namespace))
@@ -197,9 +203,9 @@ async def test_everybody_may_do_nothing_else(world: World, rbac: RbacAuthorizer)
         assert not rbac(SOMEBODY, asked(verb, resource, "authorization.k8s.io", ""))
 
 
-async def test_the_management_group_may_have_another_name(world: World) -> None:
-    await ensure_default_roles(world.registry, "example.com")
-    found = world.see("ClusterRole", "system:basic-user") or {}
+async def test_the_management_group_may_have_another_name(api: RegistryFixture) -> None:
+    await ensure_default_roles(api.registry, "example.com")
+    found = api.see("ClusterRole", "system:basic-user") or {}
     assert [rule["resources"] for rule in found["rules"] if rule["apiGroups"] == ["example.com"]] == [
         ["selfsubjectaccessreviews", "selves"]
     ]
@@ -214,8 +220,10 @@ async def test_all_three_see_what_is_in_a_namespace(rbac: RbacAuthorizer, role: 
     assert may(rbac, role, READ, "devpodworkspaceinstances/status", MANAGEMENT_GROUP) == list(READ)
 
 
-async def test_viewers_change_nothing_and_see_no_secrets_keys_or_roles(world: World, rbac: RbacAuthorizer) -> None:
-    everything = {f"{kind.plural}{sub}": kind.group for kind in world.registry.catalog.kinds for sub in ("", "/status")}
+async def test_viewers_change_nothing_and_see_no_secrets_keys_or_roles(
+    api: RegistryFixture, rbac: RbacAuthorizer
+) -> None:
+    everything = {f"{kind.plural}{sub}": kind.group for kind in api.registry.catalog.kinds for sub in ("", "/status")}
     for resource, group in everything.items():
         assert may(rbac, "view", (*WRITE, "use", "bind", "escalate"), resource, group) == []
     assert may(rbac, "view", READ, "secrets") == []
@@ -245,12 +253,12 @@ async def test_roles_and_bindings_of_a_namespace_are_for_its_admins(rbac: RbacAu
     assert may(rbac, "admin", ("create",), "localsubjectaccessreviews", "authorization.k8s.io") == ["create"]
 
 
-async def test_the_admin_of_a_namespace_can_hand_the_role_on(world: World, rbac: RbacAuthorizer) -> None:
+async def test_the_admin_of_a_namespace_can_hand_the_role_on(api: RegistryFixture, rbac: RbacAuthorizer) -> None:
     """Who has `admin` holds all that `edit` and `view` give."""
     reference: Object = {"kind": "ClusterRole", "name": "admin"}
-    await world.create("RoleBinding", "b", subjects=[{"kind": "User", "name": "ada"}], roleRef=reference)
+    await api.create("RoleBinding", "b", subjects=[{"kind": "User", "name": "ada"}], roleRef=reference)
     held = rbac.rules_for(User("ada"), NAMESPACE)
-    view = (world.see("ClusterRole", "view") or {})["rules"]
+    view = (api.see("ClusterRole", "view") or {})["rules"]
     for rule in view:
         for resource in rule["resources"]:
             assert any(
@@ -267,10 +275,10 @@ async def test_no_role_but_that_of_administrators_reads_or_changes_the_config(rb
 
 
 async def test_without_a_role_people_store_nothing_but_access_keys_which_are_bounded(
-    world: World, rbac: RbacAuthorizer
+    api: RegistryFixture, rbac: RbacAuthorizer
 ) -> None:
     oneself, ada = (
-        SelfAuthorizer(MANAGEMENT_GROUP, world.view),
+        SelfAuthorizer(MANAGEMENT_GROUP, api.view),
         User("ada", (*AUTHENTICATED_GROUPS, "service:user:ada")),
     )
     allowed = set()
@@ -298,12 +306,12 @@ def test_a_kind_that_shows_sensitive_fields_says_so() -> None:
     ],
 )
 async def test_the_sensitivity_of_a_kind_decides_which_roles_read_it(
-    world: World, sensitivity: Sensitivity, roles: list[str]
+    api: RegistryFixture, sensitivity: Sensitivity, roles: list[str]
 ) -> None:
     kind = replace(GADGET, name="Credential", plural="credentials", namespaced=True, sensitivity=sensitivity)
     admission = AdmissionChain(())
-    registry = Registry(Catalog((*KINDS, kind)), world.store, world.view, admission, world.clock)
+    registry = Registry(Catalog((*KINDS, kind)), api.store, api.view, admission, api.clock)
     admission.bind_registry(registry)
     await ensure_default_roles(registry, MANAGEMENT_GROUP)
-    rbac = RbacAuthorizer.from_view(world.view)
+    rbac = RbacAuthorizer.from_view(api.view)
     assert [role for role in ("admin", "edit", "view") if may(rbac, role, READ, "credentials", kind.group)] == roles

@@ -16,7 +16,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.harness.growth import assert_linear, words, work
-from tests.harness.registry import World, new_world
+from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.users import ALICE, BOB, CAROL, MACHINE, RED_KEY
 
 
@@ -24,53 +24,53 @@ def app(verb: str, name: str = "a", subresource: str = "") -> RequestInfo:
     return RequestInfo(verb, "", "management", MANAGEMENT_GROUP, "v1", "apps", subresource, "", name)
 
 
-async def shared(world: World, **spec: object) -> OwnerAuthorizer:
-    await world.create("App", "a", spec=spec)
-    return OwnerAuthorizer(world.registry.catalog, world.view)
+async def shared(api: RegistryFixture, **spec: object) -> OwnerAuthorizer:
+    await api.create("App", "a", spec=spec)
+    return OwnerAuthorizer(api.registry.catalog, api.view)
 
 
 @pytest.mark.parametrize("verb", ["get", "update", "patch", "delete", "use"])
-async def test_the_owner_may_do_everything_with_the_object(world: World, verb: str) -> None:
-    sharing = await shared(world, owner={"user": "alice"})
+async def test_the_owner_may_do_everything_with_the_object(api: RegistryFixture, verb: str) -> None:
+    sharing = await shared(api, owner={"user": "alice"})
     decision = sharing(ALICE, app(verb))
     assert decision is not None and decision.allowed and decision.reason == "owner of the object"
     assert sharing(BOB, app(verb)) is None
 
 
 @pytest.mark.parametrize("user", [ALICE, RED_KEY])
-async def test_an_owning_team_counts_for_its_members_and_its_keys(world: World, user: User) -> None:
-    sharing = await shared(world, owner={"team": "red"})
+async def test_an_owning_team_counts_for_its_members_and_its_keys(api: RegistryFixture, user: User) -> None:
+    sharing = await shared(api, owner={"team": "red"})
     assert sharing(user, app("delete"))
     assert sharing(BOB, app("delete")) is None
 
 
 @pytest.mark.parametrize("owner", [{"user": "*"}, {"team": "*"}, {"user": ""}, {}])
-async def test_nobody_is_the_owner_by_a_wildcard_or_by_nothing(world: World, owner: dict[str, str]) -> None:
-    sharing = await shared(world, owner=owner)
+async def test_nobody_is_the_owner_by_a_wildcard_or_by_nothing(api: RegistryFixture, owner: dict[str, str]) -> None:
+    sharing = await shared(api, owner=owner)
     assert sharing(ALICE, app("get")) is None
 
 
-async def test_a_machine_is_not_the_user_of_the_same_name(world: World) -> None:
-    sharing = await shared(world, owner={"user": "alice"}, access=[{"users": ["alice", "*"], "verbs": ["*"]}])
+async def test_a_machine_is_not_the_user_of_the_same_name(api: RegistryFixture) -> None:
+    sharing = await shared(api, owner={"user": "alice"}, access=[{"users": ["alice", "*"], "verbs": ["*"]}])
     assert sharing(MACHINE, app("get")) is None
 
 
-async def test_an_entry_gives_its_verbs_and_no_others(world: World) -> None:
-    sharing = await shared(world, access=[{"users": ["bob"], "teams": ["red"], "verbs": ["get", "use"]}])
+async def test_an_entry_gives_its_verbs_and_no_others(api: RegistryFixture) -> None:
+    sharing = await shared(api, access=[{"users": ["bob"], "teams": ["red"], "verbs": ["get", "use"]}])
     for user in (ALICE, BOB):
         assert sharing(user, app("get")) and sharing(user, app("use"))
         assert sharing(user, app("update")) is None
     assert sharing(CAROL, app("get")) is None
 
 
-async def test_a_star_means_every_user_and_every_verb(world: World) -> None:
-    sharing = await shared(world, access=[{"users": ["*"], "verbs": ["*"]}])
+async def test_a_star_means_every_user_and_every_verb(api: RegistryFixture) -> None:
+    sharing = await shared(api, access=[{"users": ["*"], "verbs": ["*"]}])
     assert sharing(CAROL, app("delete"))
 
 
-async def test_subresources_must_be_named(world: World) -> None:
+async def test_subresources_must_be_named(api: RegistryFixture) -> None:
     sharing = await shared(
-        world,
+        api,
         access=[
             {"users": ["bob"], "verbs": ["get"], "subresources": ["credentials"]},
             {"users": ["carol"], "verbs": ["get"], "subresources": ["*"]},
@@ -81,32 +81,32 @@ async def test_subresources_must_be_named(world: World) -> None:
     assert sharing(CAROL, app("get", subresource="status"))
 
 
-async def test_what_does_not_exist_gives_no_rights_and_no_hint(world: World) -> None:
-    sharing = await shared(world, owner={"user": "alice"})
+async def test_what_does_not_exist_gives_no_rights_and_no_hint(api: RegistryFixture) -> None:
+    sharing = await shared(api, owner={"user": "alice"})
     assert sharing(ALICE, app("get", "other")) is None
     assert sharing(BOB, app("get", "other")) is sharing(BOB, app("get")) is None
 
 
-async def test_nobody_may_create_by_owning(world: World) -> None:
-    sharing = await shared(world, owner={"user": "alice"})
+async def test_nobody_may_create_by_owning(api: RegistryFixture) -> None:
+    sharing = await shared(api, owner={"user": "alice"})
     assert sharing(ALICE, app("create")) is None
 
 
-async def test_kinds_that_are_not_shared_have_no_owners(world: World) -> None:
-    sharing = await shared(world)
-    await world.create("ConfigMap", "a", data={"x": "y"})
+async def test_kinds_that_are_not_shared_have_no_owners(api: RegistryFixture) -> None:
+    sharing = await shared(api)
+    await api.create("ConfigMap", "a", data={"x": "y"})
     assert sharing(ALICE, RequestInfo("get", "", "", "", "v1", "configmaps", "", "demo", "a")) is None
 
 
-async def test_a_list_is_cut_only_for_those_who_would_find_something(world: World) -> None:
-    sharing = await shared(world, access=[{"users": ["bob"], "verbs": ["get"]}])
+async def test_a_list_is_cut_only_for_those_who_would_find_something(api: RegistryFixture) -> None:
+    sharing = await shared(api, access=[{"users": ["bob"], "verbs": ["get"]}])
     listing = app("list", name="")
     assert sharing.may_see_some(BOB, listing)
     assert not sharing.may_see_some(CAROL, listing)
 
 
-async def test_the_status_is_not_the_owners_to_write(world: World) -> None:
-    sharing = await shared(world, owner={"user": "alice"})
+async def test_the_status_is_not_the_owners_to_write(api: RegistryFixture) -> None:
+    sharing = await shared(api, owner={"user": "alice"})
     assert sharing(ALICE, app("get", subresource="status"))
     assert sharing(ALICE, app("patch", subresource="status")) is None
     assert sharing(ALICE, app("update", subresource="status")) is None
@@ -115,13 +115,15 @@ async def test_the_status_is_not_the_owners_to_write(world: World) -> None:
 # --- many entries ---
 
 
-async def test_a_question_costs_the_same_however_many_entries_there_are_once_the_object_is_read(world: World) -> None:
+async def test_a_question_costs_the_same_however_many_entries_there_are_once_the_object_is_read(
+    api: RegistryFixture,
+) -> None:
     """Admission asks about each right that is granted: the entries are gone through once, and not each time."""
 
     async def make(name: str, count: int) -> Callable[[], object]:
         every = [{"users": ["bob"], "verbs": [f"v{i}"], "subresources": [f"s{i}", "s"]} for i in range(count)]
-        await world.create("App", name, spec={"access": every})
-        sharing = OwnerAuthorizer(world.registry.catalog, world.view)
+        await api.create("App", name, spec={"access": every})
+        sharing = OwnerAuthorizer(api.registry.catalog, api.view)
         assert sharing(BOB, app("v1", name, "s1")) and not sharing(BOB, app("v1", name, "s2"))
 
         def ask() -> None:
@@ -201,17 +203,17 @@ def _put_spec(spec: dict[str, object], each: Object) -> None:
 async def test_counted_names_say_the_same_as_looking_at_all_objects(
     writes: list[tuple[str, dict[str, object]]], built_after: int
 ) -> None:
-    async with new_world() as world:
-        counted, looking = (OwnerAuthorizer(world.registry.catalog, world.view) for _ in range(2))
+    async with open_registry() as api:
+        counted, looking = (OwnerAuthorizer(api.registry.catalog, api.view) for _ in range(2))
         for number, (name, spec) in enumerate([*writes, ("a", {})]):
             if number == min(built_after, len(writes)):
                 await asyncio.gather(*(names.build() for names in counted._name_indexes.values()))
-            if world.see("App", name) is None:
-                await world.create("App", name, spec=spec)
+            if api.see("App", name) is None:
+                await api.create("App", name, spec=spec)
             elif number % 3:
-                await world.delete("App", name)
+                await api.delete("App", name)
             else:
-                await world.patch("App", name, partial(_put_spec, spec))
+                await api.patch("App", name, partial(_put_spec, spec))
             for user in (ALICE, BOB, CAROL, RED_KEY, MACHINE):
                 assert counted.may_see_some(user, app("list", "")) == looking.may_see_some(user, app("list", "")), (
                     user,
@@ -220,16 +222,16 @@ async def test_counted_names_say_the_same_as_looking_at_all_objects(
 
 
 async def test_who_has_nothing_is_refused_without_a_look_at_any_object(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    api: RegistryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list that is refused costs the same however many objects there are."""
-    sharing = await shared(world, owner={"user": "alice"})
+    sharing = await shared(api, owner={"user": "alice"})
     names = sharing._name_indexes[MANAGEMENT_GROUP, "apps"]
     await names.build()
     monkeypatch.setattr(OwnerAuthorizer, "authorize_object", None)
     assert sharing.may_see_some(ALICE, app("list", ""))
     assert not sharing.may_see_some(BOB, app("list", ""))
-    await world.delete("App", "a")
+    await api.delete("App", "a")
     assert not sharing.may_see_some(ALICE, app("list", ""))
     assert not names._counts
 
@@ -239,9 +241,9 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_names_that_were_missed_are_looked_up_again(world: World) -> None:
+async def test_names_that_were_missed_are_looked_up_again(api: RegistryFixture) -> None:
     """As when the view had to be loaded again: meanwhile, the objects themselves are looked at."""
-    sharing = await shared(world, owner={"user": "alice"})
+    sharing = await shared(api, owner={"user": "alice"})
     names = sharing._name_indexes[MANAGEMENT_GROUP, "apps"]
     following = asyncio.create_task(sharing.run())
     try:

@@ -11,7 +11,7 @@ from fairlead.core.user import User
 from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.harness.growth import work
-from tests.harness.registry import World
+from tests.harness.registry import RegistryFixture
 from tests.harness.users import ALICE, BOB, CAROL, MACHINE
 
 MINE, OTHER = "service-p-mine", "service-p-other"
@@ -27,10 +27,10 @@ def custom_roles(role: str, asked: RequestInfo) -> bool:
     return role == "auditor" and asked.verb == "list"
 
 
-async def members(world: World, *entries: dict[str, str], **spec: object) -> ProjectMemberAuthorizer:
-    await world.create("Project", "mine", spec={"members": list(entries), **spec})
-    await world.create("Project", "other", spec={})
-    projects = Informer(world.view, MANAGEMENT_GROUP, "projects")
+async def members(api: RegistryFixture, *entries: dict[str, str], **spec: object) -> ProjectMemberAuthorizer:
+    await api.create("Project", "mine", spec={"members": list(entries), **spec})
+    await api.create("Project", "other", spec={})
+    projects = Informer(api.view, MANAGEMENT_GROUP, "projects")
     return ProjectMemberAuthorizer(projects, MANAGEMENT_GROUP, "service-p-", custom_roles)
 
 
@@ -57,8 +57,8 @@ TABLE = {
 
 @pytest.mark.parametrize("role", ["admin", "user", "viewer", "auditor"])
 @pytest.mark.parametrize("asked", TABLE)
-async def test_what_a_role_may_do(world: World, role: str, asked: tuple[str, str, str]) -> None:
-    authorizer = await members(world, member("alice", role))
+async def test_what_a_role_may_do(api: RegistryFixture, role: str, asked: tuple[str, str, str]) -> None:
+    authorizer = await members(api, member("alice", role))
     verb, resource, group = asked
     decision = authorizer(ALICE, target(verb, resource, group=group))
     assert (decision is not None) == (role in TABLE[asked])
@@ -67,8 +67,8 @@ async def test_what_a_role_may_do(world: World, role: str, asked: tuple[str, str
 
 
 @pytest.mark.parametrize("role", ["admin", "user", "viewer", "auditor", ""])
-async def test_members_read_their_project_and_its_namespace_and_change_neither(world: World, role: str) -> None:
-    authorizer = await members(world, member("alice", role))
+async def test_members_read_their_project_and_its_namespace_and_change_neither(api: RegistryFixture, role: str) -> None:
+    authorizer = await members(api, member("alice", role))
     project = target("get", "projects", "", name="mine")
     namespace = target("get", "namespaces", MINE, "", MINE)
     assert authorizer(ALICE, project) and authorizer(ALICE, namespace)
@@ -79,8 +79,8 @@ async def test_members_read_their_project_and_its_namespace_and_change_neither(w
 
 
 @pytest.mark.parametrize("part", ["members", "clusters", "runners", "templates"])
-async def test_members_read_the_parts_of_their_project_and_others_do_not(world: World, part: str) -> None:
-    authorizer = await members(world, member("alice", "viewer"))
+async def test_members_read_the_parts_of_their_project_and_others_do_not(api: RegistryFixture, part: str) -> None:
+    authorizer = await members(api, member("alice", "viewer"))
     asked = RequestInfo("get", "", "management", MANAGEMENT_GROUP, "v1", "projects", part, "", "mine")
     assert authorizer(ALICE, asked)
     assert authorizer(BOB, asked) is None
@@ -89,8 +89,8 @@ async def test_members_read_the_parts_of_their_project_and_others_do_not(world: 
 
 
 @pytest.mark.parametrize("owner", [{"user": "alice"}, {"team": "red"}])
-async def test_the_owner_of_a_project_is_its_admin(world: World, owner: dict[str, str]) -> None:
-    authorizer = await members(world, owner=owner)
+async def test_the_owner_of_a_project_is_its_admin(api: RegistryFixture, owner: dict[str, str]) -> None:
+    authorizer = await members(api, owner=owner)
     assert authorizer(ALICE, target("delete", "secrets", group=""))
     assert authorizer(BOB, target("delete", "secrets", group="")) is None
 
@@ -104,22 +104,22 @@ async def test_the_owner_of_a_project_is_its_admin(world: World, owner: dict[str
         (member("alice", "admin", "Team"), []),
     ],
 )
-async def test_who_a_member_entry_means(world: World, entry: dict[str, str], who: list[User]) -> None:
-    authorizer = await members(world, entry)
+async def test_who_a_member_entry_means(api: RegistryFixture, entry: dict[str, str], who: list[User]) -> None:
+    authorizer = await members(api, entry)
     asked = target("get", "secrets", group="")
     assert [user for user in (ALICE, BOB, CAROL, MACHINE) if authorizer(user, asked)] == who
 
 
-async def test_a_role_that_was_taken_away_is_gone_at_once(world: World) -> None:
-    authorizer = await members(world, member("alice", "admin"))
+async def test_a_role_that_was_taken_away_is_gone_at_once(api: RegistryFixture) -> None:
+    authorizer = await members(api, member("alice", "admin"))
     asked = target("get", "secrets", group="")
     assert authorizer(ALICE, asked)
-    await world.patch("Project", "mine", lambda each: each["spec"].update(members=[]))
+    await api.patch("Project", "mine", lambda each: each["spec"].update(members=[]))
     assert authorizer(ALICE, asked) is None
 
 
-async def test_lists_are_cut_for_members_and_projects_for_everybody(world: World) -> None:
-    authorizer = await members(world, member("alice", "viewer"))
+async def test_lists_are_cut_for_members_and_projects_for_everybody(api: RegistryFixture) -> None:
+    authorizer = await members(api, member("alice", "viewer"))
     workspaces = target("list", WORKSPACES, name="")
     assert authorizer.may_see_some(ALICE, workspaces) and not authorizer.may_see_some(BOB, workspaces)
     everywhere = target("list", WORKSPACES, "", name="")
@@ -129,9 +129,9 @@ async def test_lists_are_cut_for_members_and_projects_for_everybody(world: World
 
 
 @pytest.mark.parametrize(("role", "may"), [("admin", True), ("user", True), ("viewer", False), ("auditor", False)])
-async def test_who_may_ask_for_a_virtual_cluster_to_be_moved_here(world: World, role: str, may: bool) -> None:
+async def test_who_may_ask_for_a_virtual_cluster_to_be_moved_here(api: RegistryFixture, role: str, may: bool) -> None:
     """What is moved is asked for at both ends, too; this is only the door."""
-    authorizer = await members(world, member("alice", role))
+    authorizer = await members(api, member("alice", role))
     asked = RequestInfo(
         "create", "", "management", MANAGEMENT_GROUP, "v1", "projects", "migratevirtualclusterinstance", "", "mine"
     )
@@ -142,12 +142,12 @@ async def test_who_may_ask_for_a_virtual_cluster_to_be_moved_here(world: World, 
 # --- many members ---
 
 
-async def test_a_question_costs_the_same_however_many_members_there_are(world: World) -> None:
+async def test_a_question_costs_the_same_however_many_members_there_are(api: RegistryFixture) -> None:
     """Each object of a list asks it again."""
 
     async def make(count: int) -> Callable[[], object]:
         project = {"members": [member(f"u{index}") for index in range(count)] + [member("alice", "user")]}
-        await world.patch("Project", "mine", lambda found: found.update(spec=project))
+        await api.patch("Project", "mine", lambda found: found.update(spec=project))
 
         def ask() -> None:
             assert authorizer(ALICE, target("create", WORKSPACES)) and not authorizer(BOB, target("create", WORKSPACES))
@@ -156,14 +156,14 @@ async def test_a_question_costs_the_same_however_many_members_there_are(world: W
         ask()
         return ask
 
-    authorizer = await members(world)
+    authorizer = await members(api)
     small, large = work(await make(50)), work(await make(800))
     assert large <= 2 * small
 
 
-async def test_a_member_more_than_once_has_each_role_in_order(world: World) -> None:
+async def test_a_member_more_than_once_has_each_role_in_order(api: RegistryFixture) -> None:
     authorizer = await members(
-        world,
+        api,
         member("red", "user", "Team"),
         member("alice", "auditor"),
         member("alice", ""),

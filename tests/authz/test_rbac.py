@@ -8,7 +8,7 @@ from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import ADMIN_GROUPS, User
 from tests.authz.roles import asked, binding, fixed, path, paths, role, rule, subject
-from tests.harness.registry import World
+from tests.harness.registry import RegistryFixture
 
 BOB = User("bob", ("devs", "system:authenticated"))
 TO_BOB = binding(subject("User", "bob"))
@@ -189,33 +189,33 @@ def test_no_more_identities_are_kept_than_agreed(monkeypatch: pytest.MonkeyPatch
         assert len(rbac._snapshot.get()._grants_by_subject) <= 3
 
 
-async def test_rights_follow_the_objects(world: World) -> None:
-    rbac, target = RbacAuthorizer.from_view(world.view), asked("get", "apps")
+async def test_rights_follow_the_objects(api: RegistryFixture) -> None:
+    rbac, target = RbacAuthorizer.from_view(api.view), asked("get", "apps")
     assert not rbac(BOB, target)
-    await world.create("ClusterRole", "r", rules=[rule("get", "apps")])
-    await world.create("ClusterRoleBinding", "b", **{key: TO_BOB[key] for key in ("subjects", "roleRef")})
+    await api.create("ClusterRole", "r", rules=[rule("get", "apps")])
+    await api.create("ClusterRoleBinding", "b", **{key: TO_BOB[key] for key in ("subjects", "roleRef")})
     assert rbac(BOB, target)
-    await world.patch("ClusterRole", "r", lambda each: each.update(rules=[rule("list", "apps")]))
+    await api.patch("ClusterRole", "r", lambda each: each.update(rules=[rule("list", "apps")]))
     assert not rbac(BOB, target) and rbac(BOB, asked("list", "apps"))
-    await world.delete("ClusterRole", "r")
+    await api.delete("ClusterRole", "r")
     assert not rbac(BOB, asked("list", "apps"))
-    await world.create("ClusterRole", "r", rules=[rule("get", "apps")])
+    await api.create("ClusterRole", "r", rules=[rule("get", "apps")])
     assert rbac(BOB, target)
-    await world.patch("ClusterRoleBinding", "b", lambda each: each.update(subjects=[subject("User", "eve")]))
+    await api.patch("ClusterRoleBinding", "b", lambda each: each.update(subjects=[subject("User", "eve")]))
     assert not rbac(BOB, target) and rbac(User("eve"), target)
-    await world.delete("ClusterRoleBinding", "b")
+    await api.delete("ClusterRoleBinding", "b")
     assert not rbac(User("eve"), target)
 
 
-async def test_the_generation_moves_with_every_role_and_binding_and_with_nothing_else(world: World) -> None:
-    rbac = RbacAuthorizer.from_view(world.view)
+async def test_the_generation_moves_with_every_role_and_binding_and_with_nothing_else(api: RegistryFixture) -> None:
+    rbac = RbacAuthorizer.from_view(api.view)
     seen = [rbac.generation()]
-    await world.create("ConfigMap", "c")
+    await api.create("ConfigMap", "c")
     assert rbac.generation() == seen[0]
     for kind in ("Role", "ClusterRole"):
-        await world.create(kind, "r")
+        await api.create(kind, "r")
         seen.append(rbac.generation())
     for kind in ("RoleBinding", "ClusterRoleBinding"):
-        await world.create(kind, "b", roleRef={"kind": "ClusterRole", "name": "r"})
+        await api.create(kind, "b", roleRef={"kind": "ClusterRole", "name": "r"})
         seen.append(rbac.generation())
     assert len(set(seen)) == 5

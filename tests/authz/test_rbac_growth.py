@@ -13,7 +13,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from tests.authz.roles import asked, binding, fixed, path, role, rule, subject
 from tests.harness.growth import work
-from tests.harness.registry import World
+from tests.harness.registry import RegistryFixture
 
 BOB = User("bob", ("devs",))
 
@@ -87,7 +87,7 @@ def test_what_is_kept_of_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_binding_that_changes_costs_as_much_among_many_as_alone(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    api: RegistryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each write of a binding is followed by somebody's request, which must not go through all the others."""
     looked_at: list[str] = []
@@ -98,17 +98,17 @@ async def test_a_binding_that_changes_costs_as_much_among_many_as_alone(
         return read(namespace, each)
 
     monkeypatch.setattr(binding_index, "_subject_keys", counted)
-    rbac = RbacAuthorizer.from_view(world.view)
-    await world.create("ClusterRole", "r", rules=[rule("get", "apps")])
+    rbac = RbacAuthorizer.from_view(api.view)
+    await api.create("ClusterRole", "r", rules=[rule("get", "apps")])
     given: dict[str, Any] = {"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [subject("Group", "devs")]}
     for number in range(30):
-        await world.create("ClusterRoleBinding", f"b{number}", **given)
+        await api.create("ClusterRoleBinding", f"b{number}", **given)
     assert rbac(BOB, asked("get", "apps")) and len(looked_at) == 30
     looked_at.clear()
-    await world.create("ClusterRoleBinding", "a", **given)
+    await api.create("ClusterRoleBinding", "a", **given)
     decision = rbac(BOB, asked("get", "apps"))
     assert decision is not None and 'ClusterRoleBinding "a"' in decision.reason
-    await world.patch("ClusterRoleBinding", "a", lambda each: each.update(subjects=[subject("User", "eve")]))
+    await api.patch("ClusterRoleBinding", "a", lambda each: each.update(subjects=[subject("User", "eve")]))
     decision = rbac(BOB, asked("get", "apps"))
     assert decision is not None and 'ClusterRoleBinding "b0"' in decision.reason
     assert set(looked_at) == {"a"} and len(looked_at) == 3

@@ -7,7 +7,7 @@ from fairlead.authz.self_access import SelfAuthorizer
 from fairlead.core.call import RequestInfo
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.storage.contract import Write
-from tests.harness.registry import World
+from tests.harness.registry import RegistryFixture
 from tests.harness.users import ALICE, BOB, MACHINE, RED_KEY
 
 
@@ -16,13 +16,13 @@ def target(verb: str, resource: str, name: str = "", subresource: str = "") -> R
 
 
 @pytest.fixture
-async def oneself(world: World) -> SelfAuthorizer:
+async def oneself(api: RegistryFixture) -> SelfAuthorizer:
     """Alice has the key `a`, the red team the key `r`."""
     for name, spec in (("a", {"user": "alice"}), ("r", {"team": "red"})):
         value = {"apiVersion": "x", "kind": "OwnedAccessKey", "metadata": {"name": name, "uid": name}, "spec": spec}
         key = (MANAGEMENT_GROUP, "ownedaccesskeys", "", name)
-        await world.view.wait_for(await world.store.commit([Write(key, orjson.dumps(value), 0)]))
-    return SelfAuthorizer(MANAGEMENT_GROUP, world.view)
+        await api.view.wait_for(await api.store.commit([Write(key, orjson.dumps(value), 0)]))
+    return SelfAuthorizer(MANAGEMENT_GROUP, api.view)
 
 
 async def test_everybody_reads_their_own_user_and_teams(oneself: SelfAuthorizer) -> None:

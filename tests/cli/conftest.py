@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates
-from tests.harness.cli import Desk
-from tests.harness.fake_server import Fake, serving
+from tests.harness.cli import CliFixture
+from tests.harness.fake_server import FakeServer, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,20 +59,20 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @pytest.fixture
-def fake(certificates: Certificates) -> Iterator[Fake]:
+def fake(certificates: Certificates) -> Iterator[FakeServer]:
     with serving(certificates) as server:
         yield server
 
 
 @pytest.fixture
-def desk(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def cli(fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliFixture:
     """A person without any login yet."""
-    return Desk(tmp_path, fake, monkeypatch)
+    return CliFixture(tmp_path, fake, monkeypatch)
 
 
 @pytest.fixture
-def user(desk: Desk) -> Desk:
+def user(cli: CliFixture) -> CliFixture:
     """A person with a login, whom the server knows as alice."""
-    desk.keep()
-    desk.fake.on_self()
-    return desk
+    cli.keep()
+    cli.fake.on_self()
+    return cli

@@ -8,9 +8,9 @@ import pytest
 from fairlead.client import ApiStatusError
 from tests.cli.test_commands_end_to_end import administrator, as_json, done
 from tests.fake_cluster.behaviours import never
-from tests.fake_cluster.server import FarSide
-from tests.harness.cli import Desk
-from tests.harness.fake_server import Fake
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.cli import CliFixture
+from tests.harness.fake_server import FakeServer
 from tests.harness.server_process import Server, running
 
 
@@ -21,54 +21,54 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def desk(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def cli(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliFixture:
     """The administrator."""
-    desk = Desk(tmp_path, Fake(server.url, server.ca_file), monkeypatch)
-    desk.keep(key=server.key)
-    return desk
+    cli = CliFixture(tmp_path, FakeServer(server.url, server.ca_file), monkeypatch)
+    cli.keep(key=server.key)
+    return cli
 
 
-def test_a_cluster_is_added_listed_checked_and_removed_with_its_kubeconfig(desk: Desk, server: Server) -> None:
+def test_a_cluster_is_added_listed_checked_and_removed_with_its_kubeconfig(cli: CliFixture, server: Server) -> None:
     kubeconfig = str(Path(server.ca_file).parents[1] / "admin.kubeconfig")
-    done(desk.type("cluster", "add", "itself", "--kubeconfig", kubeconfig, "--no-wait"))
-    assert "the cluster itself already exists" in desk.type("cluster", "add", "itself", "--kubeconfig", kubeconfig).err
-    (listed,) = as_json(desk.type("cluster", "list", "-o", "json"))["items"]
+    done(cli.type("cluster", "add", "itself", "--kubeconfig", kubeconfig, "--no-wait"))
+    assert "the cluster itself already exists" in cli.type("cluster", "add", "itself", "--kubeconfig", kubeconfig).err
+    (listed,) = as_json(cli.type("cluster", "list", "-o", "json"))["items"]
     assert listed["spec"]["config"]["secretName"] == "cluster-itself"
-    assert desk.type("cluster", "check", "itself").code == 1  # no server connects to itself
-    context = done(desk.type("kubeconfig", "--cluster", "itself", "-o", "-"))
+    assert cli.type("cluster", "check", "itself").code == 1  # no server connects to itself
+    context = done(cli.type("kubeconfig", "--cluster", "itself", "-o", "-"))
     assert f"{server.url}/kubernetes/cluster/itself" in context
     with administrator(server) as client:
         path = client.core_path("secrets", "cluster-itself", namespace="service-system")
         assert list(client.send("GET", path)["data"]) == ["config"]
-        assert "its kubeconfig is deleted" in desk.type("cluster", "remove", "itself", "--yes").err
+        assert "its kubeconfig is deleted" in cli.type("cluster", "remove", "itself", "--yes").err
         with pytest.raises(ApiStatusError, match="not found"):
             client.send("GET", path)
 
 
-def test_a_space_is_made_in_a_cluster_and_deleted(desk: Desk) -> None:
-    done(desk.type("project", "create", "spacious"))
-    made = as_json(desk.type("space", "create", "dev", "--project", "spacious", "--cluster", "none", "-o", "json"))
+def test_a_space_is_made_in_a_cluster_and_deleted(cli: CliFixture) -> None:
+    done(cli.type("project", "create", "spacious"))
+    made = as_json(cli.type("space", "create", "dev", "--project", "spacious", "--cluster", "none", "-o", "json"))
     assert made["spec"]["clusterRef"] == {"cluster": "none"}
-    assert "has no namespace" in desk.type("kubeconfig", "--space", "spacious/dev", "-o", "-").err
-    done(desk.type("space", "delete", "dev", "--project", "spacious", "--yes"))
-    assert desk.type("space", "list", "--project", "spacious", "-o", "name").out == ""
+    assert "has no namespace" in cli.type("kubeconfig", "--space", "spacious/dev", "-o", "-").err
+    done(cli.type("space", "delete", "dev", "--project", "spacious", "--yes"))
+    assert cli.type("space", "list", "--project", "spacious", "-o", "name").out == ""
 
 
 def test_waiting_for_a_space_in_a_cluster_that_does_not_answer_ends_in_time(
-    desk: Desk, server: Server, tmp_path: Path
+    cli: CliFixture, server: Server, tmp_path: Path
 ) -> None:
     place = "/api/v1/namespaces/patient-dev"
-    with FarSide() as far:
+    with FakeCluster() as far:
         far.behave(place, never)
         (tmp_path / "kubeconfig").write_bytes(far.kubeconfig())
-        done(desk.type("cluster", "add", "mute", "--kubeconfig", str(tmp_path / "kubeconfig")))
-        done(desk.type("project", "create", "patient"))
+        done(cli.type("cluster", "add", "mute", "--kubeconfig", str(tmp_path / "kubeconfig")))
+        done(cli.type("project", "create", "patient"))
         wanted = ("space", "create", "dev", "--project", "patient", "--cluster", "mute")
-        ended = desk.type(*wanted, "--wait", "--timeout", "3s")
+        ended = cli.type(*wanted, "--wait", "--timeout", "3s")
         assert ended.code == 1
         assert (
             "the space dev is still Pending (Progressing: its namespace is being created or updated) after 3s"
             in ended.err
         )
-        done(desk.type("space", "delete", "dev", "--project", "patient", "--yes", "--abandon"))
-        done(desk.type("cluster", "remove", "mute", "--yes", "--keep"))
+        done(cli.type("space", "delete", "dev", "--project", "patient", "--yes", "--abandon"))
+        done(cli.type("cluster", "remove", "mute", "--yes", "--keep"))

@@ -10,7 +10,7 @@ from typer.main import get_command
 from fairlead.cli import make_app
 from fairlead.cli.ui.completion import complete_logins, complete_names
 from tests.client.test_watch import END, lines
-from tests.harness.cli import Desk
+from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, items, named
 
 TEAM = f"{M}/teams/ops"
@@ -23,7 +23,7 @@ def team(*users: str) -> tuple[int, dict[str, object]]:
     return 200, made
 
 
-def test_a_team_is_changed_as_it_is_at_that_moment(user: Desk) -> None:
+def test_a_team_is_changed_as_it_is_at_that_moment(user: CliFixture) -> None:
     user.fake.on("GET", f"{M}/users/bob", (200, named("bob")))
     user.fake.on("GET", TEAM, team("ada"))
     user.fake.on("PATCH", TEAM, (409, failure(409, "Conflict", "changed")), team())
@@ -34,7 +34,7 @@ def test_a_team_is_changed_as_it_is_at_that_moment(user: Desk) -> None:
     assert user.fake.asked("PATCH", TEAM)[-1].body["spec"] == {"users": []}
 
 
-def test_a_change_of_a_team_that_changes_nothing_is_told(user: Desk) -> None:
+def test_a_change_of_a_team_that_changes_nothing_is_told(user: CliFixture) -> None:
     user.fake.on("GET", f"{M}/users/ada", (200, named("ada")))
     user.fake.on("GET", TEAM, team("ada"))
     assert "already" in user.type("team", "add", "ops", "ada").err
@@ -45,7 +45,7 @@ def test_a_change_of_a_team_that_changes_nothing_is_told(user: Desk) -> None:
 
 
 @pytest.mark.parametrize(("flags", "query"), [((), {}), (("--dry-run",), {"dryRun": "All"})])
-def test_a_migration_names_both_projects(user: Desk, flags: tuple[str, ...], query: dict[str, str]) -> None:
+def test_a_migration_names_both_projects(user: CliFixture, flags: tuple[str, ...], query: dict[str, str]) -> None:
     user.fake.on("POST", MOVE, lambda request: (201, request.body))
     ended = user.type("vcluster", "migrate", "v", "--from", "here", "--to", "there", *flags)
     assert ("can be moved" if flags else "was moved") in ended.err
@@ -54,7 +54,7 @@ def test_a_migration_names_both_projects(user: Desk, flags: tuple[str, ...], que
     assert request.body["sourceVirtualClusterInstance"] == {"name": "v", "namespace": "service-p-here"}
 
 
-def test_an_import_is_external(user: Desk) -> None:
+def test_an_import_is_external(user: CliFixture) -> None:
     place = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
     user.fake.on("POST", place, lambda request: (201, request.body))
     assert user.type("vcluster", "import", "v", "--project", "demo", "--cluster", "c").code == 0
@@ -62,7 +62,7 @@ def test_an_import_is_external(user: Desk) -> None:
 
 
 @pytest.mark.parametrize("flags", [(), ("--abandon",)])
-def test_a_virtual_cluster_is_deleted_and_waited_for(user: Desk, flags: tuple[str, ...]) -> None:
+def test_a_virtual_cluster_is_deleted_and_waited_for(user: CliFixture, flags: tuple[str, ...]) -> None:
     place = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
     found = named("v", spec={"config": {"secretName": "theirs"}})
     found["metadata"] |= {"uid": "1", "namespace": "service-p-demo"}
@@ -78,14 +78,14 @@ def test_a_virtual_cluster_is_deleted_and_waited_for(user: Desk, flags: tuple[st
     assert len(user.fake.asked("PATCH", f"{place}/v")) == len(flags)
 
 
-def test_an_app_is_shown_with_what_it_deploys(user: Desk) -> None:
+def test_an_app_is_shown_with_what_it_deploys(user: CliFixture) -> None:
     spec = {"config": {"chart": {"name": "nginx", "version": "4.0.0"}}, "parameters": [{"variable": "size"}]}
     user.fake.on("GET", f"{M}/apps/web", (200, named("web", spec=spec)))
     out = user.type("app", "show", "web").out
     assert "chart nginx 4.0.0" in out and "size: string" in out
 
 
-def test_logins_are_listed_switched_and_forgotten_without_their_keys(user: Desk) -> None:
+def test_logins_are_listed_switched_and_forgotten_without_their_keys(user: CliFixture) -> None:
     user.keep("other")
     user.keep("third", key="fairlead_secret")
     assert user.type("context", "use", "test").code == 0
@@ -104,7 +104,7 @@ def test_logins_are_listed_switched_and_forgotten_without_their_keys(user: Desk)
 
 
 @pytest.fixture
-def tab(user: Desk, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+def tab(user: CliFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(user.home / "config"))
 
     def pressed(plural: str, incomplete: str, **params: str) -> list[str]:
@@ -115,7 +115,7 @@ def tab(user: Desk, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]
     return pressed
 
 
-def test_names_are_completed_by_the_server(user: Desk, tab: Callable[..., list[str]]) -> None:
+def test_names_are_completed_by_the_server(user: CliFixture, tab: Callable[..., list[str]]) -> None:
     user.fake.on("GET", f"{M}/projects", items(named("demo"), named("desk"), named("other")))
     user.fake.on("GET", f"{M}/namespaces/service-p-demo/spaceinstances", items(named("s")))
     assert tab("projects", "de") == ["demo", "desk"]
@@ -123,7 +123,7 @@ def test_names_are_completed_by_the_server(user: Desk, tab: Callable[..., list[s
     assert complete_logins("te") == ["test"]
 
 
-def test_completion_says_nothing_when_it_fails(user: Desk, tab: Callable[..., list[str]]) -> None:
+def test_completion_says_nothing_when_it_fails(user: CliFixture, tab: Callable[..., list[str]]) -> None:
     assert tab("projects", "") == []
     assert tab("projects", "", context="unknown") == []
     user.logins.write_text("- nonsense")

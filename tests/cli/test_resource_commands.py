@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from fairlead.cli import make_app
 from tests.client.test_watch import END, lines
-from tests.harness.cli import Desk
+from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, items, named
 
 CLUSTER_SCOPED = {
@@ -42,7 +42,7 @@ def one(command: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("command", PATHS)
-def test_one_object_is_shown_in_every_format(user: Desk, command: str) -> None:
+def test_one_object_is_shown_in_every_format(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{PATHS[command]}/one", (200, one(command)))
     rows = dict(line.split("   ", 1) for line in user.type(command, "show", "one", *flags(command)).out.splitlines())
     shown = {label.strip(): value.strip() for label, value in rows.items()}
@@ -54,14 +54,14 @@ def test_one_object_is_shown_in_every_format(user: Desk, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", [each for each in PATHS if each != "project"])
-def test_fields_that_are_not_set_are_not_shown(user: Desk, command: str) -> None:
+def test_fields_that_are_not_set_are_not_shown(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{PATHS[command]}/one", (200, one(command)))
     lines = user.type(command, "show", "one", *flags(command)).out.splitlines()
     assert [line for line in lines if line.endswith(" -")] == []
 
 
 @pytest.mark.parametrize("command", IN_PROJECTS)
-def test_an_instance_is_shown_with_its_project_and_why_it_is_not_ready(user: Desk, command: str) -> None:
+def test_an_instance_is_shown_with_its_project_and_why_it_is_not_ready(user: CliFixture, command: str) -> None:
     status = {"phase": "Failed", "reason": "NoSuchTemplate", "message": "the template is missing"}
     user.fake.on("GET", f"{PATHS[command]}/one", (200, one(command, status=status)))
     out = user.type(command, "show", "one", "--project", "demo").out
@@ -74,7 +74,7 @@ def test_an_instance_is_shown_with_its_project_and_why_it_is_not_ready(user: Des
 
 
 @pytest.mark.parametrize("command", PATHS)
-def test_an_object_that_does_not_exist_is_an_error(user: Desk, command: str) -> None:
+def test_an_object_that_does_not_exist_is_an_error(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{PATHS[command]}/one", (404, failure(404, "NotFound", "there is no such object")))
     ended = user.type(command, "show", "one", *flags(command))
     assert (ended.code, ended.out) == (1, "")
@@ -82,7 +82,7 @@ def test_an_object_that_does_not_exist_is_an_error(user: Desk, command: str) -> 
 
 
 @pytest.mark.parametrize("command", [each for each in PATHS if each != "cluster"])
-def test_a_deletion_is_waited_for_unless_it_should_not_be(user: Desk, command: str) -> None:
+def test_a_deletion_is_waited_for_unless_it_should_not_be(user: CliFixture, command: str) -> None:
     path = PATHS[command]
     user.fake.on("GET", f"{path}/one", (200, one(command)))
     user.fake.on("DELETE", f"{path}/one", (200, one(command)))
@@ -102,10 +102,10 @@ def test_a_deletion_is_waited_for_unless_it_should_not_be(user: Desk, command: s
 
 
 @pytest.mark.parametrize("command", [each for each in PATHS if each not in ("cluster", "workspace")])
-def test_nothing_is_deleted_without_a_confirmation(user: Desk, command: str) -> None:
+def test_nothing_is_deleted_without_a_confirmation(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{PATHS[command]}/one", (200, one(command)))
     assert user.type(command, "delete", "one", *flags(command)).code == 2
-    user.sit_at_a_terminal()
+    user.use_terminal()
     ended = user.type(command, "delete", "one", *flags(command), stdin="n\n")
     assert ended.code == 2
     assert f"Delete the {'virtual cluster' if command == 'vcluster' else command} one" in ended.err
@@ -113,7 +113,7 @@ def test_nothing_is_deleted_without_a_confirmation(user: Desk, command: str) -> 
 
 
 @pytest.mark.parametrize("command", IN_PROJECTS)
-def test_instances_are_listed_in_one_project_or_in_all(user: Desk, command: str) -> None:
+def test_instances_are_listed_in_one_project_or_in_all(user: CliFixture, command: str) -> None:
     user.fake.on("GET", PATHS[command], items())
     user.fake.on("GET", f"{M}/{IN_PROJECTS[command]}", items(one(command)))
     assert user.type(command, "list", "--project", "demo").err.endswith(" in demo\n")

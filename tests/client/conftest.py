@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.client import Client
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates
-from tests.harness.fake_server import KEY, Fake, serving
+from tests.harness.fake_server import KEY, FakeServer, serving
 
 
 @pytest.fixture(scope="session")
@@ -16,12 +16,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @pytest.fixture
-def fake(certificates: Certificates) -> Iterator[Fake]:
+def fake(certificates: Certificates) -> Iterator[FakeServer]:
     with serving(certificates) as server:
         yield server
 
 
 @pytest.fixture
-def client(fake: Fake) -> Iterator[Client]:
+def client(fake: FakeServer) -> Iterator[Client]:
     with Client(fake.url, KEY, ca_file=Path(fake.ca_file)) as made:
         yield made

@@ -9,10 +9,10 @@ import pytest
 from fairlead.client import ApiStatusError, Cause, CertificateError, Client, ClientError, Unreachable
 from fairlead.client.client import normalize_url
 from fairlead.core.crypto.certificates import ensure_certificates
-from tests.harness.fake_server import KEY, Fake, M, failure, items, named
+from tests.harness.fake_server import KEY, FakeServer, M, failure, items, named
 
 
-def test_a_list_follows_its_pages_to_the_end(fake: Fake, client: Client) -> None:
+def test_a_list_follows_its_pages_to_the_end(fake: FakeServer, client: Client) -> None:
     fake.on("GET", f"{M}/users", items(named("a"), token="more"), items(named("b")))
     assert [each["metadata"]["name"] for each in client.list("users", labels="x=y")] == ["a", "b"]
     first, second = fake.requests
@@ -20,7 +20,7 @@ def test_a_list_follows_its_pages_to_the_end(fake: Fake, client: Client) -> None
     assert second.query == {"limit": "500", "labelSelector": "x=y", "continue": "more"}
 
 
-def test_each_verb_goes_where_the_api_has_it(fake: Fake, client: Client) -> None:
+def test_each_verb_goes_where_the_api_has_it(fake: FakeServer, client: Client) -> None:
     for method, path in (
         ("GET", f"{M}/users/alice"),
         ("POST", f"{M}/namespaces/p/apps"),
@@ -39,27 +39,29 @@ def test_each_verb_goes_where_the_api_has_it(fake: Fake, client: Client) -> None
     assert patched.body == {"spec": {"disabled": True}}
 
 
-def test_another_api_group_is_another_path(fake: Fake) -> None:
+def test_another_api_group_is_another_path(fake: FakeServer) -> None:
     fake.on("GET", "/kubernetes/management/apis/manage.example.com/v1/users/a", (200, named("a")))
     with Client(fake.url, KEY, ca_file=fake.ca_file, group="manage.example.com") as client:
         assert client.get("users", "a") == named("a")
 
 
-def test_an_object_is_sent_with_the_version_of_its_group(fake: Fake, client: Client) -> None:
+def test_an_object_is_sent_with_the_version_of_its_group(fake: FakeServer, client: Client) -> None:
     fake.on("POST", f"{M}/users", lambda request: (201, request.body))
     assert client.create("users", {"kind": "User"}) == {"kind": "User", "apiVersion": "management.service.sh/v1"}
     assert client.create("users", {"kind": "User", "apiVersion": "x/v1"})["apiVersion"] == "x/v1"
     assert client.create("users", {"spec": {}}) == {"spec": {}}
 
 
-def test_an_object_with_a_field_that_the_server_does_not_know_is_to_be_refused(fake: Fake, client: Client) -> None:
+def test_an_object_with_a_field_that_the_server_does_not_know_is_to_be_refused(
+    fake: FakeServer, client: Client
+) -> None:
     fake.on("POST", f"{M}/users", (201, named("a")))
     client.create("users", {"kind": "User"})
     client.create("users", {"spec": {}})
     assert [each.query for each in fake.asked("POST", f"{M}/users")] == [{"fieldValidation": "Strict"}, {}]
 
 
-def test_warnings_are_handed_to_whoever_wants_them(fake: Fake, client: Client) -> None:
+def test_warnings_are_handed_to_whoever_wants_them(fake: FakeServer, client: Client) -> None:
     fake.on("GET", f"{M}/users/a", (200, named("a")))
     fake.warnings += [r'299 - "unknown field \"spec.x\""', '299 fairlead "old, very old", 299 - "older"', "nonsense"]
     client.get("users", "a")
@@ -69,7 +71,7 @@ def test_warnings_are_handed_to_whoever_wants_them(fake: Fake, client: Client) -
     assert heard == ['unknown field "spec.x"', "old, very old", "older"]
 
 
-def test_the_key_is_in_the_header_and_nowhere_else(fake: Fake, client: Client) -> None:
+def test_the_key_is_in_the_header_and_nowhere_else(fake: FakeServer, client: Client) -> None:
     fake.on("GET", f"{M}/users", items(named("a"), token="more"), items())
     list(client.list("users"))
     for request in fake.requests:
@@ -79,14 +81,14 @@ def test_the_key_is_in_the_header_and_nowhere_else(fake: Fake, client: Client) -
     assert KEY not in repr(vars(client)) + repr(vars(client._http))
 
 
-def test_a_redirect_is_not_followed_because_the_key_would_go_along(fake: Fake, client: Client) -> None:
+def test_a_redirect_is_not_followed_because_the_key_would_go_along(fake: FakeServer, client: Client) -> None:
     fake.on("GET", f"{M}/users/a", (302, {}))
     with pytest.raises(ApiStatusError, match="responded with status 302"):
         client.get("users", "a")
     assert len(fake.requests) == 1
 
 
-def test_names_cannot_leave_their_place_in_the_path(fake: Fake, client: Client) -> None:
+def test_names_cannot_leave_their_place_in_the_path(fake: FakeServer, client: Client) -> None:
     with pytest.raises(ApiStatusError):
         client.get("users", "a/../../b?c")
     assert fake.requests[0].path == f"{M}/users/a%2F..%2F..%2Fb%3Fc"
@@ -95,7 +97,7 @@ def test_names_cannot_leave_their_place_in_the_path(fake: Fake, client: Client) 
             client.get("users", name)
 
 
-def test_a_status_becomes_a_problem_with_all_that_it_says(fake: Fake, client: Client) -> None:
+def test_a_status_becomes_a_problem_with_all_that_it_says(fake: FakeServer, client: Client) -> None:
     causes = [{"field": "spec.ttl", "reason": "FieldValueInvalid", "message": "too long"}, "odd"]
     fake.on("POST", f"{M}/users", (422, failure(422, "Invalid", 'User "a" is invalid', causes=causes)))
     with pytest.raises(ApiStatusError) as caught:
@@ -116,7 +118,7 @@ def test_a_status_becomes_a_problem_with_all_that_it_says(fake: Fake, client: Cl
         (503, "ServiceUnavailable", "try again in a moment"),
     ],
 )
-def test_a_refusal_comes_with_advice(fake: Fake, client: Client, code: int, reason: str, advice: str) -> None:
+def test_a_refusal_comes_with_advice(fake: FakeServer, client: Client, code: int, reason: str, advice: str) -> None:
     fake.on("GET", f"{M}/users/a", (code, failure(code, reason, 'User "b" cannot do this')))
     with pytest.raises(ApiStatusError, match=f'User "b" cannot do this; {advice}'):
         client.get("users", "a")
@@ -124,7 +126,7 @@ def test_a_refusal_comes_with_advice(fake: Fake, client: Client, code: int, reas
 
 @pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (409, "Conflict")])
 def test_a_refusal_that_says_what_to_change_needs_no_more_advice(
-    fake: Fake, client: Client, code: int, reason: str
+    fake: FakeServer, client: Client, code: int, reason: str
 ) -> None:
     fake.on("GET", f"{M}/users/a", (code, failure(code, reason, "set spec.ttl to at most 60")))
     with pytest.raises(ApiStatusError, match=r"^set spec\.ttl to at most 60$"):
@@ -132,14 +134,14 @@ def test_a_refusal_that_says_what_to_change_needs_no_more_advice(
 
 
 @pytest.mark.parametrize("body", [b"<html>Bad gateway</html>", b"", b'["a"]', b'{"message": 5}'])
-def test_an_error_that_is_no_status_says_so(fake: Fake, client: Client, body: bytes) -> None:
+def test_an_error_that_is_no_status_says_so(fake: FakeServer, client: Client, body: bytes) -> None:
     fake.on("GET", f"{M}/users/a", (502, body))
     with pytest.raises(ApiStatusError, match="responded with status 502 and no message; is it a Fairlead server"):
         client.get("users", "a")
 
 
 @pytest.mark.parametrize("body", [b"hello", b"[1]", b'"text"'])
-def test_an_answer_that_is_no_object_is_not_taken_for_one(fake: Fake, client: Client, body: bytes) -> None:
+def test_an_answer_that_is_no_object_is_not_taken_for_one(fake: FakeServer, client: Client, body: bytes) -> None:
     fake.on("GET", f"{M}/users/a", (200, body))
     with pytest.raises(ClientError, match="not a JSON object"):
         client.get("users", "a")
@@ -153,7 +155,7 @@ def test_a_server_that_is_not_running_is_told_as_that(tmp_path: Path) -> None:
             client.whoami()
 
 
-def test_an_unknown_authority_is_told_with_the_way_to_give_it(fake: Fake) -> None:
+def test_an_unknown_authority_is_told_with_the_way_to_give_it(fake: FakeServer) -> None:
     with (
         Client(fake.url, KEY) as client,
         pytest.raises(CertificateError, match="specify the CA with `fairlead login --ca-file`") as caught,
@@ -163,7 +165,7 @@ def test_an_unknown_authority_is_told_with_the_way_to_give_it(fake: Fake) -> Non
     assert not fake.requests
 
 
-def test_the_wrong_authority_is_told_as_the_wrong_one(fake: Fake, tmp_path: Path) -> None:
+def test_the_wrong_authority_is_told_as_the_wrong_one(fake: FakeServer, tmp_path: Path) -> None:
     other = ensure_certificates(tmp_path)
     with (
         Client(fake.url, KEY, ca_file=other.ca_file) as client,
@@ -189,13 +191,15 @@ def test_a_port_that_speaks_no_tls_is_told_as_that() -> None:
         thread.join()
 
 
-def test_whoever_asks_for_it_can_talk_to_anybody(fake: Fake) -> None:
+def test_whoever_asks_for_it_can_talk_to_anybody(fake: FakeServer) -> None:
     fake.on_self()
     with Client(fake.url, KEY, insecure=True) as client:
         assert client.whoami()["user"]["name"] == "alice"
 
 
-def test_a_proxy_is_not_asked_for_this_machines_own_addresses(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_is_not_asked_for_this_machines_own_addresses(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     fake.on_self()
     with Client(fake.url, KEY, ca_file=fake.ca_file) as client:

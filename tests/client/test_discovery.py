@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.client import Client, ClientError
 from fairlead.client.discovery import AGGREGATED_DISCOVERY, ApiResource, find_resource
-from tests.harness.fake_server import Fake, failure
+from tests.harness.fake_server import FakeServer, failure
 
 ROOT = "/kubernetes/management"
 
@@ -25,7 +25,7 @@ def group(name: str, *resources: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.fixture
-def described_server(fake: Fake) -> Fake:
+def described_server(fake: FakeServer) -> FakeServer:
     core = group("", described("events", "Event", "Namespaced", ("ev",)), described("namespaces", "Namespace"))
     apis = (
         group("events.k8s.io", described("events", "Event", "Namespaced")),
@@ -52,21 +52,23 @@ def described_server(fake: Fake) -> Fake:
         ("*.apps/status", "*.apps/status"),
     ],
 )
-def test_a_resource_is_found_by_any_of_its_names(described_server: Fake, client: Client, text: str, found: str) -> None:
+def test_a_resource_is_found_by_any_of_its_names(
+    described_server: FakeServer, client: Client, text: str, found: str
+) -> None:
     assert str(find_resource(client, text)) == found
 
 
-def test_discovery_takes_two_requests(described_server: Fake, client: Client) -> None:
+def test_discovery_takes_two_requests(described_server: FakeServer, client: Client) -> None:
     assert find_resource(client, "roles").namespaced
     assert [each.headers["accept"] for each in described_server.requests] == [AGGREGATED_DISCOVERY] * 2
 
 
-def test_a_resource_that_does_not_exist_is_no_question(described_server: Fake, client: Client) -> None:
+def test_a_resource_that_does_not_exist_is_no_question(described_server: FakeServer, client: Client) -> None:
     with pytest.raises(ClientError, match="the server has no resource 'pods'; list them with `kubectl api-resources`"):
         find_resource(client, "pods")
 
 
-def test_who_may_not_look_around_is_taken_at_their_word(fake: Fake, client: Client) -> None:
+def test_who_may_not_look_around_is_taken_at_their_word(fake: FakeServer, client: Client) -> None:
     fake.on("GET", f"{ROOT}/api", (403, failure(403, "Forbidden", "no")))
     assert find_resource(client, "apps") == ApiResource("management.service.sh", "apps")
     assert find_resource(client, "roles.rbac.authorization.k8s.io") == ApiResource("rbac.authorization.k8s.io", "roles")

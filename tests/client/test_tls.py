@@ -10,17 +10,17 @@ from cryptography.hazmat.primitives import hashes
 from fairlead.client import Client, Unreachable
 from fairlead.client.tls import build_ssl_context, fetch_certificate, fingerprint
 from fairlead.core.crypto.certificates import Certificates
-from tests.harness.fake_server import KEY, Fake
+from tests.harness.fake_server import KEY, FakeServer
 
 
-def test_the_presented_certificate_is_the_servers_own(fake: Fake, certificates: Certificates) -> None:
+def test_the_presented_certificate_is_the_servers_own(fake: FakeServer, certificates: Certificates) -> None:
     shown = fetch_certificate(fake.url)
     expected = x509.load_pem_x509_certificate(certificates.cert_file.read_bytes())
     assert x509.load_pem_x509_certificate(shown.encode()) == expected
     assert fingerprint(shown).replace(":", "").lower() == expected.fingerprint(hashes.SHA256()).hex()
 
 
-def test_a_certificate_that_somebody_accepted_is_trusted_by_itself(fake: Fake) -> None:
+def test_a_certificate_that_somebody_accepted_is_trusted_by_itself(fake: FakeServer) -> None:
     fake.on_self()
     with Client(fake.url, KEY, authority=fetch_certificate(fake.url)) as client:
         assert client.whoami()["user"]["name"] == "alice"

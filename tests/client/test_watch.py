@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.client import ApiStatusError, Client, ClientError, Event, watch
-from tests.harness.fake_server import Fake, M, failure, named
+from tests.harness.fake_server import FakeServer, M, failure, named
 
 TEAMS = f"{M}/teams"
 END = {
@@ -36,7 +36,7 @@ def told(events: Iterator[Event], count: int) -> list[tuple[str, str]]:
     return [(each.type, each.object.get("metadata", {}).get("name", "")) for each in islice(events, count)]
 
 
-def test_what_is_there_comes_first_and_then_what_changes(client: Client, fake: Fake) -> None:
+def test_what_is_there_comes_first_and_then_what_changes(client: Client, fake: FakeServer) -> None:
     fake.on("GET", TEAMS, lines(event("ADDED", "a", "3"), END, event("MODIFIED", "a", "8"), event("DELETED", "a", "9")))
     seen = told(client.watch("teams", labels="x=y", fields="metadata.name=a"), 4)
     assert seen == [("ADDED", "a"), ("SYNCED", ""), ("MODIFIED", "a"), ("DELETED", "a")]
@@ -51,7 +51,7 @@ def test_what_is_there_comes_first_and_then_what_changes(client: Client, fake: F
     }
 
 
-def test_a_watch_that_the_server_ends_goes_on_where_it_was(client: Client, fake: Fake) -> None:
+def test_a_watch_that_the_server_ends_goes_on_where_it_was(client: Client, fake: FakeServer) -> None:
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "12"}}}
     fake.on("GET", TEAMS, lines(END, bookmark), lines(), lines(event("ADDED", "b", "13")))
     assert told(client.watch("teams"), 2) == [("SYNCED", ""), ("ADDED", "b")]
@@ -60,13 +60,13 @@ def test_a_watch_that_the_server_ends_goes_on_where_it_was(client: Client, fake:
     assert "sendInitialEvents" not in fake.asked("GET", TEAMS)[1].query
 
 
-def test_a_watch_that_ends_before_all_was_told_begins_anew(client: Client, fake: Fake) -> None:
+def test_a_watch_that_ends_before_all_was_told_begins_anew(client: Client, fake: FakeServer) -> None:
     fake.on("GET", TEAMS, lines(event("ADDED", "a", "3")), lines(event("ADDED", "a", "3"), END))
     assert told(client.watch("teams"), 3) == [("ADDED", "a"), ("ADDED", "a"), ("SYNCED", "")]
     assert "resourceVersion" not in fake.asked("GET", TEAMS)[1].query
 
 
-def test_an_error_in_the_midst_is_raised(client: Client, fake: Fake) -> None:
+def test_an_error_in_the_midst_is_raised(client: Client, fake: FakeServer) -> None:
     gone = {"type": "ERROR", "object": failure(410, "Expired", "too old resource version")}
     fake.on("GET", TEAMS, lines(END, gone))
     with pytest.raises(ApiStatusError, match="too old") as raised:
@@ -74,13 +74,13 @@ def test_an_error_in_the_midst_is_raised(client: Client, fake: Fake) -> None:
     assert raised.value.code == 410
 
 
-def test_a_refusal_is_raised(client: Client, fake: Fake) -> None:
+def test_a_refusal_is_raised(client: Client, fake: FakeServer) -> None:
     fake.on("GET", TEAMS, (403, failure(403, "Forbidden", "not for you")))
     with pytest.raises(ApiStatusError, match="not for you"):
         told(client.watch("teams"), 1)
 
 
-def test_an_answer_that_is_no_json_is_raised(client: Client, fake: Fake) -> None:
+def test_an_answer_that_is_no_json_is_raised(client: Client, fake: FakeServer) -> None:
     fake.on("GET", TEAMS, (200, b"<html>\n"))
     with pytest.raises(ClientError, match="not a JSON object"):
         told(client.watch("teams"), 1)

@@ -5,24 +5,24 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.fake_cluster.kube import Kube
-from tests.harness.registry import World, new_world
-from tests.harness.remote import FakeReach
+from tests.harness.registry import RegistryFixture, open_registry
+from tests.harness.remote import FakeAccess
 from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]
 
 
 @pytest.fixture
-def reach() -> FakeReach:
-    return FakeReach()
+def reach() -> FakeAccess:
+    return FakeAccess()
 
 
 @pytest.fixture
-def kube(reach: FakeReach) -> Kube:
+def kube(reach: FakeAccess) -> Kube:
     return reach.kube
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with new_world() as made:
+async def api() -> AsyncIterator[RegistryFixture]:
+    async with open_registry() as made:
         yield made

@@ -13,7 +13,7 @@ from fairlead.controllers.workspaces.scheduling import Placement, next_status
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.conditions import condition
 from tests.controllers.condition_reasons import constants, reasons
-from tests.harness.registry import new_world
+from tests.harness.registry import open_registry
 
 PAGE = Path(__file__).parents[2] / "docs" / "upgrading.md"
 CLUSTER_CONTROLLER = Path(fairlead.__file__).parent / "controllers" / "clusters"
@@ -55,7 +55,7 @@ def test_a_phase_that_an_earlier_version_has_set_is_not_taken_for_the_runners(re
 
 @pytest.mark.parametrize(("reason", "count"), [("NamespaceTaken", 0), ("NamespaceConflict", 0), ("OddAnswer", 1)])
 async def test_a_new_name_of_a_reason_is_no_transition(reason: str, count: int) -> None:
-    async with new_world() as world:
-        before = {**await world.create("SpaceInstance", "one"), "status": {"reason": reason}}
-        await record_transition(world.registry, before, {"reason": "NamespaceConflict", "message": "x"})
-        assert len(world.names("Event")) == count
+    async with open_registry() as api:
+        before = {**await api.create("SpaceInstance", "one"), "status": {"reason": reason}}
+        await record_transition(api.registry, before, {"reason": "NamespaceConflict", "message": "x"})
+        assert len(api.names("Event")) == count

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fairlead.core.waiting import RevisionWaiters, Signal, sleep_monotonic, wait_until_stopped
-from tests.harness.virtual_time import virtually
+from tests.harness.virtual_time import on_virtual_time
 
 
 def now() -> float:
@@ -20,7 +20,7 @@ async def let_tasks_run() -> None:
 # --- signals ---
 
 
-@virtually
+@on_virtual_time
 async def test_a_wake_up_ends_the_wait() -> None:
     signal, start = Signal(), now()
     asyncio.get_running_loop().call_later(5, signal.wake)
@@ -28,7 +28,7 @@ async def test_a_wake_up_ends_the_wait() -> None:
     assert now() == start + 5
 
 
-@virtually
+@on_virtual_time
 async def test_a_wake_up_before_the_wait_is_not_lost_and_counts_once() -> None:
     signal, start = Signal(), now()
     signal.wake()
@@ -39,7 +39,7 @@ async def test_a_wake_up_before_the_wait_is_not_lost_and_counts_once() -> None:
     assert now() == start + 10
 
 
-@virtually
+@on_virtual_time
 async def test_a_wait_ends_after_its_timeout_and_may_be_repeated() -> None:
     signal, start = Signal(), now()
     for seconds in (10, 20, 30):
@@ -50,7 +50,7 @@ async def test_a_wait_ends_after_its_timeout_and_may_be_repeated() -> None:
     assert now() == start + 35
 
 
-@virtually
+@on_virtual_time
 async def test_a_timer_of_an_earlier_wait_does_not_end_a_later_one() -> None:
     signal, start = Signal(), now()
     signal.wake()
@@ -61,7 +61,7 @@ async def test_a_timer_of_an_earlier_wait_does_not_end_a_later_one() -> None:
     assert now() == start + 100.5
 
 
-@virtually
+@on_virtual_time
 async def test_a_wake_up_at_the_time_of_the_timeout_is_not_lost() -> None:
     signal = Signal()
     asyncio.get_running_loop().call_later(10, signal.wake)
@@ -69,7 +69,7 @@ async def test_a_wake_up_at_the_time_of_the_timeout_is_not_lost() -> None:
     assert sorted(woken) == [False, True]
 
 
-@virtually
+@on_virtual_time
 async def test_a_forgotten_wake_up_ends_no_wait() -> None:
     signal = Signal()
     signal.wake()
@@ -77,7 +77,7 @@ async def test_a_forgotten_wake_up_ends_no_wait() -> None:
     assert not await signal.wait(1)
 
 
-@virtually
+@on_virtual_time
 async def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:
     signal = Signal()
     waiting = asyncio.create_task(signal.wait(5))
@@ -88,7 +88,7 @@ async def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:
     assert await signal.wait(1)
 
 
-@virtually
+@on_virtual_time
 async def test_a_wait_that_is_cancelled_right_after_the_wake_up_leaves_it_to_the_next_one() -> None:
     signal = Signal()
     waiting = asyncio.create_task(signal.wait())
@@ -100,7 +100,7 @@ async def test_a_wait_that_is_cancelled_right_after_the_wake_up_leaves_it_to_the
     assert await signal.wait(1)
 
 
-@virtually
+@on_virtual_time
 async def test_a_second_task_cannot_wait_for_the_same_signal() -> None:
     signal = Signal()
     first = asyncio.create_task(signal.wait())
@@ -111,7 +111,7 @@ async def test_a_second_task_cannot_wait_for_the_same_signal() -> None:
     assert await first
 
 
-@virtually
+@on_virtual_time
 async def test_all_work_is_seen_however_wake_ups_and_waits_interleave() -> None:
     signal, queue, seen = Signal(), list[int](), list[int]()
 
@@ -136,7 +136,7 @@ async def test_all_work_is_seen_however_wake_ups_and_waits_interleave() -> None:
 # --- revisions ---
 
 
-@virtually
+@on_virtual_time
 async def test_a_wait_ends_when_its_revision_or_a_later_one_is_reached() -> None:
     waiters = RevisionWaiters()
     waits = {revision: waiters.add(revision) for revision in (3, 1, 2, 2)}
@@ -147,7 +147,7 @@ async def test_a_wait_ends_when_its_revision_or_a_later_one_is_reached() -> None
     assert done == [[], [1], [3, 1, 2]]
 
 
-@virtually
+@on_virtual_time
 async def test_a_wait_for_a_revision_that_is_cancelled_is_dropped() -> None:
     waiters = RevisionWaiters()
     cancelled, other = waiters.add(1), waiters.add(2)
@@ -158,7 +158,7 @@ async def test_a_wait_for_a_revision_that_is_cancelled_is_dropped() -> None:
     assert waiters._waiters == []
 
 
-@virtually
+@on_virtual_time
 async def test_a_failure_ends_all_waits_and_no_later_one() -> None:
     waiters = RevisionWaiters()
     waits, cancelled = [waiters.add(1), waiters.add(2)], waiters.add(3)
@@ -174,7 +174,7 @@ async def test_a_failure_ends_all_waits_and_no_later_one() -> None:
 # --- the end of the process ---
 
 
-@virtually
+@on_virtual_time
 async def test_the_wait_for_the_end_returns_when_it_is_requested() -> None:
     stop, before = asyncio.Event(), len(asyncio.all_tasks())
     work = asyncio.create_task(asyncio.sleep(1_000))
@@ -186,7 +186,7 @@ async def test_the_wait_for_the_end_returns_when_it_is_requested() -> None:
     assert len(asyncio.all_tasks()) == before
 
 
-@virtually
+@on_virtual_time
 async def test_the_wait_for_the_end_raises_what_ended_background_work() -> None:
     async def fail() -> None:
         await asyncio.sleep(5)
@@ -199,7 +199,7 @@ async def test_the_wait_for_the_end_raises_what_ended_background_work() -> None:
     assert len(asyncio.all_tasks()) == before
 
 
-@virtually
+@on_virtual_time
 async def test_a_sleep_returns_the_time_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     start = now()
     monkeypatch.setattr("time.monotonic", lambda: now() + 1_000)

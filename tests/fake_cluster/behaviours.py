@@ -24,46 +24,46 @@
 import asyncio
 from functools import partial
 
-from tests.fake_cluster.exchange import Answer, Asked, Behaviour
+from tests.fake_cluster.exchange import Answer, Behaviour, RecordedRequest
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n"
 PIECE = 64 * 1024
 
 
-async def slow(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def slow(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     await asyncio.sleep(float(asked.query.get("seconds", "1")))
     writer.write(Answer(body=b'"slow"').wire(asked.method))
     return True
 
 
-async def never(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def never(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     await reader.read()
     return False
 
 
-async def hang_up(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def hang_up(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     return False
 
 
-async def break_off(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def break_off(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     count = int(asked.query.get("bytes", "10"))
     writer.write(HEAD + b"content-length: %d\r\n\r\n" % (count + 1) + b"x" * count)
     return False
 
 
-async def stall(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def stall(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     writer.write(HEAD + b"content-length: 10\r\n\r\nhalf ")
     await reader.read()
     return False
 
 
-async def redirect(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def redirect(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     to = asked.query.get("to", "https://elsewhere.example/")
     writer.write(Answer(302, b"moved", "text/plain", {"location": to}).wire(asked.method))
     return True
 
 
-async def status(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def status(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     code = int(asked.query["code"])
     if code in (204, 304):
         writer.write(b"HTTP/1.1 %d Nothing\r\n\r\n" % code)
@@ -72,7 +72,7 @@ async def status(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.Str
     return True
 
 
-async def huge(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def huge(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     left = int(asked.query["bytes"])
     writer.write(HEAD + b"content-length: %d\r\n\r\n" % left)
     while left > 0:
@@ -82,7 +82,7 @@ async def huge(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.Strea
     return True
 
 
-async def chunked(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def chunked(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     left, size = int(asked.query["bytes"]), int(asked.query.get("size", "1000"))
     writer.write(HEAD + b"transfer-encoding: chunked\r\n\r\n")
     while left > 0:
@@ -94,7 +94,7 @@ async def chunked(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.St
     return True
 
 
-async def ticks(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def ticks(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     writer.write(HEAD + b"transfer-encoding: chunked\r\n\r\n")
     for number in range(int(asked.query.get("count", "1000000"))):
         line = b"tick %d\n" % number
@@ -105,22 +105,24 @@ async def ticks(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.Stre
     return True
 
 
-async def long_head(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def long_head(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     writer.write(HEAD + b"x-long: " + b"x" * int(asked.query["bytes"]) + b"\r\ncontent-length: 0\r\n\r\n")
     return True
 
 
-async def until_closed(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def until_closed(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     writer.write(HEAD + b"connection: close\r\n\r\n" + b"x" * int(asked.query["bytes"]))
     return False
 
 
-async def drop_idle(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def drop_idle(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     writer.write(Answer(body=b'"bye"').wire(asked.method))
     return False
 
 
-async def raw(content: bytes, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def raw(
+    content: bytes, asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> bool:
     """These bytes, and then the silence of one who believes to have answered."""
     writer.write(content)
     await writer.drain()
@@ -132,18 +134,18 @@ def sending(content: bytes) -> Behaviour:
     return partial(raw, content)
 
 
-async def broken_chunk(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def broken_chunk(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     writer.write(HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n10\r\nhalf")
     return False
 
 
-async def informed(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def informed(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     writer.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n")
     writer.write(Answer(body=b'"at last"').wire(asked.method))
     return True
 
 
-async def last(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def last(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     writer.write(Answer(body=b'"last"', headers={"connection": "close"}).wire(asked.method))
     return False
 

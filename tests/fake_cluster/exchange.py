@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecordedRequest:
     """One request as it came over the wire: header names in lower case, every occurrence of them."""
 
     method: str
@@ -71,8 +71,8 @@ def status_object(code: int, reason: str, message: str) -> Answer:
     )
 
 
-Answering = Callable[[Asked], Answer | None]
+Answering = Callable[[RecordedRequest], Answer | None]
 """None: not mine."""
 
-Behaviour = Callable[[Asked, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
+Behaviour = Callable[[RecordedRequest, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
 """Writes whatever it likes; whether the connection may be used again."""

@@ -15,7 +15,7 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.utils import accept_key
 
-from tests.fake_cluster.exchange import Asked, status_object
+from tests.fake_cluster.exchange import RecordedRequest, status_object
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io", "SPDY/3.1+portforward.k8s.io", "v2.portforward.k8s.io")
 SUCCESS = b'{"metadata":{},"status":"Success"}'
@@ -24,7 +24,7 @@ FAILURE = b'{"metadata":{},"status":"Failure","reason":"NonZeroExitCode","messag
 Talk = Callable[[ServerProtocol, Frame], None]
 
 
-async def socket(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def socket(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     if asked.path == "/far/refuse":
         writer.write(status_object(403, "Forbidden", "no exec for you").wire(asked.method))
         await reader.read()
@@ -46,7 +46,7 @@ async def socket(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.Str
     return False
 
 
-def accepted(asked: Asked) -> bytes:
+def accepted(asked: RecordedRequest) -> bytes:
     """Handwritten: the library takes no names with a slash in them, which Kubernetes' tunnels have."""
     offered = [each.strip() for each in asked.header("sec-websocket-protocol").split(",")]
     lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade"]

@@ -19,7 +19,7 @@ from typing import Any
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
-from tests.fake_cluster.exchange import Asked, Behaviour
+from tests.fake_cluster.exchange import Behaviour, RecordedRequest
 from tests.fake_cluster.exec_websockets import SUCCESS, accepted
 
 MESSAGE = 32 * 1024
@@ -44,7 +44,7 @@ def output(size: int) -> bytes:
 def flooding(size: int, ending: str) -> Behaviour:
     """On an upgrade: so many bytes of output and an outcome, and at once the end."""
 
-    async def behaviour(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def behaviour(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(accepted(asked))
         protocol = ServerProtocol(state=OPEN)
         content = output(size)
@@ -96,7 +96,7 @@ def _unacknowledged(descriptor: int) -> int:
 def flooding_body(size: int, ending: str, *, is_sized: bool) -> Behaviour:
     """The same as an ordinary answer: a log, a page of a service."""
 
-    async def behaviour(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def behaviour(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         length = f"content-length: {size}\r\n" if is_sized else ""
         writer.write(f"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\n{length}\r\n".encode())
         content = output(size)

@@ -1,7 +1,7 @@
 """A Kubernetes in memory, as far as namespaces, RoleBindings, Secrets, ConfigMaps and their like go.
 
 `Kube.asked` is what an API server does with a request. `KubeApi` asks it from within the test, with the methods of
-`ClusterApi`; `kube_answering` lets a FarSide answer with it, over TLS.
+`ClusterApi`; `kube_answering` lets a FakeCluster answer with it, over TLS.
 """
 
 import json
@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from fairlead.core.objects import Object, deep_copy
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import RemoteApiError
-from tests.fake_cluster.exchange import Answer, Answering, Asked, as_json
+from tests.fake_cluster.exchange import Answer, Answering, RecordedRequest, as_json
 from tests.fake_cluster.kube_rbac import find_insecurity, find_refusal, refuse_impersonation
 from tests.fake_cluster.kube_watch import History, is_within, matches
 
@@ -262,9 +262,9 @@ class KubeApi:
 
 
 def kube_answering(kube: Kube) -> Answering:
-    """What a FarSide answers with this Kubernetes."""
+    """What a FakeCluster answers with this Kubernetes."""
 
-    def answering(asked: Asked) -> Answer:
+    def answering(asked: RecordedRequest) -> Answer:
         body = json.loads(asked.body) if asked.body else None
         acting_as = dict(asked.headers).get("impersonate-user", "")
         status, answer = kube.asked(asked.method, asked.target, body, acting_as)

@@ -1,8 +1,8 @@
 """A cluster with one pod, for kubectl: enough of Kubernetes that exec, attach, port-forward and logs work.
 
-`furnish(far)` teaches a FarSide all of it. A command `cat` returns what it reads; `exit N` fails with that code after a
-word on stderr; attach says something and then returns what it reads. The pod's port 80 returns what is sent to it, over
-SPDY in a WebSocket as kubelets have it: of SPDY, what a client needs that opens streams and sends data.
+`serve_pod(far)` teaches a FakeCluster all of it. A command `cat` returns what it reads; `exit N` fails with that code
+after a word on stderr; attach says something and then returns what it reads. The pod's port 80 returns what is sent to
+it, over SPDY in a WebSocket as kubelets have it: of SPDY, what a client needs that opens streams and sends data.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
 from tests.fake_cluster.behaviours import ticks
-from tests.fake_cluster.exchange import Answer, Asked, as_json, status_object
+from tests.fake_cluster.exchange import Answer, RecordedRequest, as_json, status_object
 from tests.fake_cluster.exec_websockets import SUCCESS, accepted
-from tests.fake_cluster.server import FarSide
+from tests.fake_cluster.server import FakeCluster
 from tests.live.discovery import aggregated, discovering, discovery_list
 
 POD, PENDING = "/api/v1/namespaces/default/pods/p", "/api/v1/namespaces/default/pods/pending"
@@ -56,7 +56,7 @@ _VERSIONS = {"kind": "APIVersions", "versions": ["v1"]}
 _GROUPS: dict[str, Any] = {"kind": "APIGroupList", "apiVersion": "v1", "groups": []}
 
 
-def furnish(far: FarSide) -> None:
+def serve_pod(far: FakeCluster) -> None:
     far.behave("/api", discovering(_VERSIONS, aggregated(_RESOURCES)))
     far.behave("/apis", discovering(_GROUPS, discovery_list([])))
     for path, content in _DOCUMENTS.items():
@@ -69,7 +69,7 @@ def furnish(far: FarSide) -> None:
         far.behave_on_upgrade(f"{PENDING}/{name}", _unassigned)
 
 
-async def _log(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def _log(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     if asked.query.get("follow") == "true":
         return await ticks(asked, reader, writer)
     writer.write(Answer(200, LINES.encode(), "text/plain").wire(asked.method))
@@ -79,7 +79,7 @@ async def _log(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.Strea
 class _Talk:
     """Our end of a WebSocket: whole messages in, messages out."""
 
-    def __init__(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._protocol = ServerProtocol(state=OPEN, max_size=None)
@@ -114,18 +114,18 @@ class _Talk:
                 self._writer.write(data)
 
 
-async def _without_upgrade(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def _without_upgrade(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     writer.write(status_object(400, "BadRequest", "Upgrade request required").wire(asked.method))
     return True
 
 
-async def _unassigned(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def _unassigned(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """An API server looks everything up first, with an upgrade or without."""
     writer.write(status_object(400, "BadRequest", "pod pending does not have a host assigned").wire(asked.method))
     return True
 
 
-async def _exec(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def _exec(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     talk = _Talk(asked, reader, writer)
     command = parse_qs(urlsplit(asked.target).query)["command"]
     if command[0] == "exit":
@@ -137,7 +137,7 @@ async def _exec(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.Stre
     return await _echo(talk)
 
 
-async def _attach(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def _attach(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     talk = _Talk(asked, reader, writer)
     talk.send(STDOUT + b"attached\n")
     return await _echo(talk)
@@ -158,7 +158,7 @@ def _failure(code: int) -> bytes:
     return json.dumps({**told, "message": f"command terminated with exit code {code}"}).encode()
 
 
-async def _forward(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def _forward(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     talk = _Talk(asked, reader, writer)
     spdy = Spdy(talk.send)
     async for message in talk.messages():

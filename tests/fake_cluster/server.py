@@ -1,6 +1,6 @@
 """A small API server for tests, in a thread of its own, with TLS: well-behaved, or broken in any way that is asked for.
 
-    with FarSide() as far:
+    with FakeCluster() as far:
         far.url, far.ca_pem, far.kubeconfig(token="...")    how to reach it
         far.seen                                            every request that came, as it came
         far.answer("/some/path", Answer(...)), far.behave("/some/path", behaviour)
@@ -8,7 +8,7 @@
 Without any of these it says what a Kubernetes of one node says at /version, /readyz, /api/v1/nodes and for the
 namespace kube-system, and reviews what may be impersonated; does what `behaviours.py` lists at /far/...; opens
 WebSockets as `exec_websockets.py` says; and anything else comes back as JSON of what was asked. The fixture is
-`from tests.fake_cluster.far_side import far_side` in a conftest.
+`from tests.fake_cluster.server import fake_cluster` in a conftest.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ import yaml
 
 from tests.fake_cluster.behaviours import BEHAVIOURS
 from tests.fake_cluster.certificates import Authority, authority
-from tests.fake_cluster.exchange import Answer, Answering, Asked, Behaviour, as_json, status_object
+from tests.fake_cluster.exchange import Answer, Answering, Behaviour, RecordedRequest, as_json, status_object
 from tests.fake_cluster.exec_websockets import socket
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -36,7 +36,7 @@ VERSION = {"major": "1", "minor": "34", "gitVersion": "v1.34.1", "platform": "li
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class ClusterBehaviour:
     """How a far side presents itself. `token`: the only one it lets in; empty: everybody is welcome."""
 
     names: tuple[str, ...] = ("127.0.0.1", "localhost")
@@ -50,10 +50,10 @@ class Manner:
     """Resources, such as `users` or `userextras/x`, that nobody may impersonate here."""
 
 
-class FarSide:
-    def __init__(self, answering: Answering | None = None, manner: Manner | None = None) -> None:
-        self.manner = manner or Manner()
-        self.seen: list[Asked] = []
+class FakeCluster:
+    def __init__(self, answering: Answering | None = None, manner: ClusterBehaviour | None = None) -> None:
+        self.manner = manner or ClusterBehaviour()
+        self.seen: list[RecordedRequest] = []
         self.connections = 0
         """How many were ever made."""
         self.open: set[int] = set()
@@ -124,7 +124,7 @@ class FarSide:
         """At the same port, if it has had one."""
         self._run(self._start())
 
-    def reload(self, manner: Manner) -> None:
+    def reload(self, manner: ClusterBehaviour) -> None:
         """Presents another certificate from now on, as an API server does whose files have changed: connections that
         are open stay."""
         self.manner = manner
@@ -211,7 +211,7 @@ class FarSide:
         """As a real server answers: 201, with what was asked and the verdict."""
         return as_json({**review, "status": {"allowed": review_resource(review) not in self.manner.refused}}, 201)
 
-    def _usual(self, asked: Asked) -> Answer:
+    def _usual(self, asked: RecordedRequest) -> Answer:
         known = {
             "/version": VERSION,
             "/api/v1/namespaces/kube-system": {
@@ -247,13 +247,13 @@ def review_resource(review: dict[str, Any]) -> str:
     return "/".join(attributes[each] for each in ("resource", "subresource") if each in attributes)
 
 
-def server_context(manner: Manner, usual: Authority) -> ssl.SSLContext:
+def server_context(manner: ClusterBehaviour, usual: Authority) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load_certificate(context, manner, usual)
     return context
 
 
-def load_certificate(context: ssl.SSLContext, manner: Manner, usual: Authority) -> None:
+def load_certificate(context: ssl.SSLContext, manner: ClusterBehaviour, usual: Authority) -> None:
     pem = (manner.issuer or usual).issue(*manner.names, days=manner.days)
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = Path(folder, "cert"), Path(folder, "key")
@@ -262,15 +262,15 @@ def load_certificate(context: ssl.SSLContext, manner: Manner, usual: Authority) 
         context.load_cert_chain(certificate, key)
 
 
-async def _head(number: int, reader: asyncio.StreamReader) -> Asked:
+async def _head(number: int, reader: asyncio.StreamReader) -> RecordedRequest:
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     method, target, _ = first.split(" ")
     headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
-    return Asked(method, target, tuple(headers), b"", number, head)
+    return RecordedRequest(method, target, tuple(headers), b"", number, head)
 
 
-async def _body(asked: Asked, reader: asyncio.StreamReader) -> bytes:
+async def _body(asked: RecordedRequest, reader: asyncio.StreamReader) -> bytes:
     if asked.header("transfer-encoding"):
         return await _chunks(reader)
     return await reader.readexactly(int(asked.header("content-length") or "0"))
@@ -289,6 +289,6 @@ def _base64(text: str) -> str:
 
 
 @pytest.fixture
-def far_side() -> Iterator[FarSide]:
-    with FarSide() as far:
+def fake_cluster() -> Iterator[FakeCluster]:
+    with FakeCluster() as far:
         yield far

@@ -11,8 +11,8 @@ from fairlead.gateway.proxy import forward
 from fairlead.upstream.access import Limits
 from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Upstream
-from tests.fake_cluster.server import FarSide
-from tests.harness.calls import Sent
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.calls import FakeHeaders
 
 ANNA = User("anna", ("devs", "system:nodes", "system:authenticated"), uid="u-anna", key="k")
 STORED = "stored-credential"
@@ -27,7 +27,7 @@ async def loopback(host: str, port: int) -> str:
 
 
 @asynccontextmanager
-async def connected(far: FarSide, limits: Limits | None = None) -> AsyncIterator[Upstream]:
+async def connected(far: FakeCluster, limits: Limits | None = None) -> AsyncIterator[Upstream]:
     upstream = Upstream(parse_kubeconfig(far.kubeconfig(token=STORED)), loopback, limits or Limits())
     try:
         yield upstream
@@ -51,7 +51,7 @@ def asking(
     async def read() -> bytes:
         return b"".join(body)
 
-    made = Call(method, raw.partition("?")[0], {}, Sent(headers or {}), read, raw_target=raw, stream_body=stream)
+    made = Call(method, raw.partition("?")[0], {}, FakeHeaders(headers or {}), read, raw_target=raw, stream_body=stream)
     made.user = ANNA
     if target is not None:
         made.target = target

@@ -15,14 +15,14 @@ from fairlead.gateway.headers import (
     forwarded_headers,
     forwarded_subprotocols,
 )
-from tests.harness.calls import Sent
+from tests.harness.calls import FakeHeaders
 
 NAMES = ClusterIdentityMapper("fairlead:")
 ANNA = User("anna", ("devs", "service:team:blue", "system:authenticated", "service:user:anna"), uid="u-1")
 
 
 def sent(headers: Mapping[str, str | Sequence[str]], user: User = ANNA) -> list[tuple[str, str]]:
-    return forwarded_headers(Sent(headers), user, NAMES, "")
+    return forwarded_headers(FakeHeaders(headers), user, NAMES, "")
 
 
 def test_a_request_is_made_as_its_user_with_groups_and_uid() -> None:
@@ -133,7 +133,7 @@ def test_groups_and_uids_that_no_header_can_have_are_left_out() -> None:
 
 
 def test_the_audit_id_is_ours() -> None:
-    found = forwarded_headers(Sent({"audit-id": "theirs"}), ANNA, NAMES, "ours")
+    found = forwarded_headers(FakeHeaders({"audit-id": "theirs"}), ANNA, NAMES, "ours")
     assert [value for name, value in found if name == "audit-id"] == ["ours"]
 
 

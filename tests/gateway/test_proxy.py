@@ -14,19 +14,19 @@ from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.upstream import Upstream
 from tests.fake_cluster.behaviours import sending
 from tests.fake_cluster.exchange import Answer, status_object
-from tests.fake_cluster.server import FarSide, Manner
+from tests.fake_cluster.server import ClusterBehaviour, FakeCluster
 from tests.gateway.gateway_calls import STORED, asking, connected, content, through, until
-from tests.harness.calls import Kept
+from tests.harness.calls import FakeGuard
 
 
 @pytest.fixture
-def far() -> Iterator[FarSide]:
-    with FarSide() as made:
+def far() -> Iterator[FakeCluster]:
+    with FakeCluster() as made:
         yield made
 
 
 @pytest.fixture
-async def upstream(far: FarSide) -> AsyncIterator[Upstream]:
+async def upstream(far: FakeCluster) -> AsyncIterator[Upstream]:
     async with connected(far) as made:
         yield made
 
@@ -39,7 +39,7 @@ async def refusal(upstream: Upstream, call: Call) -> ApiError:
     return caught.value
 
 
-async def test_a_request_arrives_as_its_user_with_the_stored_credential(far: FarSide, upstream: Upstream) -> None:
+async def test_a_request_arrives_as_its_user_with_the_stored_credential(far: FakeCluster, upstream: Upstream) -> None:
     sent = {"authorization": "Bearer mine", "accept": "application/json", "impersonate-user": "root", "host": "evil"}
     reply = await through(upstream, asking("/api/v1/pods?limit=5", headers=sent))
     assert reply.status == 200
@@ -52,15 +52,15 @@ async def test_a_request_arrives_as_its_user_with_the_stored_credential(far: Far
     assert asked.all("accept") == ["application/json"]
 
 
-async def test_t24_no_header_chooses_the_upstream_host(far: FarSide, upstream: Upstream) -> None:
+async def test_t24_no_header_chooses_the_upstream_host(far: FakeCluster, upstream: Upstream) -> None:
     names = ("host", "x-forwarded-host", "forwarded", "x-original-host", "x-host", ":authority")
     await through(upstream, asking("/version", headers=dict.fromkeys(names, "evil.example")))
     assert far.seen[0].all("host") == [f"127.0.0.1:{far.port}"]
     assert b"evil" not in far.seen[0].head
 
 
-async def test_t13_neither_a_header_nor_the_query_names_another_target(far: FarSide, upstream: Upstream) -> None:
-    with FarSide() as other:
+async def test_t13_neither_a_header_nor_the_query_names_another_target(far: FakeCluster, upstream: Upstream) -> None:
+    with FakeCluster() as other:
         headers = {"x-cluster": "other", "x-forwarded-host": f"127.0.0.1:{other.port}"}
         raw = f"/api/v1/pods?cluster=other&server={other.url}"
         await through(upstream, asking(raw, headers=headers))
@@ -68,7 +68,7 @@ async def test_t13_neither_a_header_nor_the_query_names_another_target(far: FarS
         assert other.connections == 0
 
 
-async def test_t23_the_callers_credential_goes_nowhere(far: FarSide, upstream: Upstream) -> None:
+async def test_t23_the_callers_credential_goes_nowhere(far: FakeCluster, upstream: Upstream) -> None:
     headers = {"authorization": "Bearer callers-own", "cookie": "session=callers-own", "x-token": "callers-own"}
     await through(upstream, asking("/api", headers=headers))
     assert b"callers-own" not in far.seen[0].head
@@ -76,26 +76,26 @@ async def test_t23_the_callers_credential_goes_nowhere(far: FarSide, upstream: U
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 @pytest.mark.parametrize("headers", [{"content-length": "9"}, {"transfer-encoding": "chunked"}, {}])
-async def test_bodies_arrive_whole(far: FarSide, upstream: Upstream, method: str, headers: dict[str, str]) -> None:
+async def test_bodies_arrive_whole(far: FakeCluster, upstream: Upstream, method: str, headers: dict[str, str]) -> None:
     reply = await through(upstream, asking("/api/v1/x", method, headers=headers, body=(b'{"a":', b'"b"}')))
     assert reply.status == 200
     assert far.seen[0].body == b'{"a":"b"}'
 
 
-async def test_a_large_upload_is_streamed(far: FarSide, upstream: Upstream) -> None:
+async def test_a_large_upload_is_streamed(far: FakeCluster, upstream: Upstream) -> None:
     chunks = [bytes([number]) * 50_000 for number in range(40)]
     await through(upstream, asking("/x", "POST", headers={"content-length": "2000000"}, body=chunks))
     assert far.seen[0].body == b"".join(chunks)
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
-async def test_a_request_without_a_body_says_so(far: FarSide, upstream: Upstream, method: str) -> None:
+async def test_a_request_without_a_body_says_so(far: FakeCluster, upstream: Upstream, method: str) -> None:
     await through(upstream, asking("/x", method))
     assert far.seen[0].header("transfer-encoding") == ""
     assert far.seen[0].header("content-length") in ("", "0")
 
 
-async def test_an_upload_that_breaks_off_is_no_request_to_the_cluster(far: FarSide, upstream: Upstream) -> None:
+async def test_an_upload_that_breaks_off_is_no_request_to_the_cluster(far: FakeCluster, upstream: Upstream) -> None:
     async def breaking() -> AsyncIterator[bytes]:
         yield b"half"
         raise BadRequest("the request body is incomplete")
@@ -123,7 +123,7 @@ async def test_a_large_answer_comes_back_piece_by_piece(upstream: Upstream, path
     assert upstream.in_use == 0
 
 
-async def test_connections_are_used_again(far: FarSide, upstream: Upstream) -> None:
+async def test_connections_are_used_again(far: FakeCluster, upstream: Upstream) -> None:
     for path in ("/version", "/far/chunked?bytes=10", "/far/huge?bytes=200000", "/far/status?code=204", "/version"):
         await content(await through(upstream, asking(path)))
     await content(await through(upstream, asking("/version", "HEAD")))
@@ -147,7 +147,7 @@ async def test_not_modified_is_no_redirect(upstream: Upstream) -> None:
     assert (reply.status, await content(reply)) == (304, b"")
 
 
-async def test_a_304_brings_no_header_that_the_cluster_did_not_send(far: FarSide, upstream: Upstream) -> None:
+async def test_a_304_brings_no_header_that_the_cluster_did_not_send(far: FakeCluster, upstream: Upstream) -> None:
     """Clients write them into the answer that they have kept."""
     sent = [
         ("etag", '"a"'),
@@ -180,7 +180,7 @@ async def test_a_304_brings_no_header_that_the_cluster_did_not_send(far: FarSide
     ],
 )
 async def test_no_answer_is_for_caches_that_serve_others(
-    far: FarSide, upstream: Upstream, status: str, sent: list[str], passed: str
+    far: FakeCluster, upstream: Upstream, status: str, sent: list[str], passed: str
 ) -> None:
     """A 304 says the same as the answer that it confirms."""
     lines = "".join(f"Cache-Control: {each}\r\n" for each in sent)
@@ -191,13 +191,13 @@ async def test_no_answer_is_for_caches_that_serve_others(
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_an_answer_without_a_type_gets_none(far: FarSide, upstream: Upstream, method: str) -> None:
+async def test_an_answer_without_a_type_gets_none(far: FakeCluster, upstream: Upstream, method: str) -> None:
     far.behave("/x", sending(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"))
     reply = await through(upstream, asking("/x", method))
     assert (reply.status, reply.content_type, reply.cacheable) == (200, "", False)
 
 
-async def test_a_refusal_of_the_cluster_keeps_its_words(far: FarSide, upstream: Upstream) -> None:
+async def test_a_refusal_of_the_cluster_keeps_its_words(far: FakeCluster, upstream: Upstream) -> None:
     far.answer("/api/v1/pods", status_object(403, "Forbidden", 'pods is forbidden: User "anna" cannot list'))
     reply = await through(upstream, asking("/api/v1/pods"))
     assert reply.status == 403
@@ -205,8 +205,8 @@ async def test_a_refusal_of_the_cluster_keeps_its_words(far: FarSide, upstream: 
 
 
 @pytest.mark.parametrize("code", [300, 301, 302, 303, 305, 307, 308, 399])
-async def test_t21_redirects_are_neither_followed_nor_relayed(far: FarSide, upstream: Upstream, code: int) -> None:
-    with FarSide() as elsewhere:
+async def test_t21_redirects_are_neither_followed_nor_relayed(far: FakeCluster, upstream: Upstream, code: int) -> None:
+    with FakeCluster() as elsewhere:
         far.answer("/go", Answer(code, b"moved", headers={"location": f"{elsewhere.url}/stolen"}))
         error = await refusal(upstream, asking("/go"))
         assert (error.code, error.reason) == (502, "BadGateway")
@@ -215,7 +215,7 @@ async def test_t21_redirects_are_neither_followed_nor_relayed(far: FarSide, upst
         assert upstream.in_use == 0
 
 
-async def test_t21_locations_and_cookies_are_dropped_from_any_answer(far: FarSide, upstream: Upstream) -> None:
+async def test_t21_locations_and_cookies_are_dropped_from_any_answer(far: FakeCluster, upstream: Upstream) -> None:
     names = ("location", "set-cookie", "content-location", "refresh", "www-authenticate", "alt-svc", "link", "server")
     more = ("access-control-allow-origin", "strict-transport-security", "clear-site-data", "audit-id", "x-anything")
     far.answer("/x", Answer(201, b"{}", headers=dict.fromkeys((*names, *more), "evil")))
@@ -224,7 +224,7 @@ async def test_t21_locations_and_cookies_are_dropped_from_any_answer(far: FarSid
     assert "evil" not in str(reply.headers)
 
 
-async def test_pages_of_a_cluster_do_nothing_in_a_browser(far: FarSide, upstream: Upstream) -> None:
+async def test_pages_of_a_cluster_do_nothing_in_a_browser(far: FakeCluster, upstream: Upstream) -> None:
     evil = {"content-security-policy": "default-src *", "x-content-type-options": "sniff"}
     far.answer("/page", Answer(200, b"<script>", "text/html", evil))
     reply = await through(upstream, asking("/page"))
@@ -232,13 +232,15 @@ async def test_pages_of_a_cluster_do_nothing_in_a_browser(far: FarSide, upstream
     assert [value for name, value in reply.headers if name == "x-content-type-options"] == ["nosniff"]
 
 
-async def test_warnings_and_etags_come_back(far: FarSide, upstream: Upstream) -> None:
+async def test_warnings_and_etags_come_back(far: FakeCluster, upstream: Upstream) -> None:
     wanted = {"warning": '299 - "old"', "etag": '"1"', "content-encoding": "gzip", "retry-after": "3"}
     far.answer("/x", Answer(200, b"{}", headers=wanted))
     assert wanted.items() <= dict((await through(upstream, asking("/x"))).headers).items()
 
 
-async def test_a_stored_credential_that_is_refused_is_not_the_callers_fault(far: FarSide, upstream: Upstream) -> None:
+async def test_a_stored_credential_that_is_refused_is_not_the_callers_fault(
+    far: FakeCluster, upstream: Upstream
+) -> None:
     far.answer("/x", status_object(401, "Unauthorized", "Unauthorized"))
     error = await refusal(upstream, asking("/x"))
     assert (error.code, error.reason) == (502, "BadGateway")
@@ -263,14 +265,14 @@ async def test_a_large_answer_that_breaks_off_breaks_off_here_too(upstream: Upst
     assert upstream.in_use == 0
 
 
-async def test_a_silent_cluster_is_a_timeout(far: FarSide) -> None:
+async def test_a_silent_cluster_is_a_timeout(far: FakeCluster) -> None:
     async with connected(far, Limits(response_header_seconds=0.1)) as upstream:
         error = await refusal(upstream, asking("/far/never"))
         assert isinstance(error, Timeout)
         assert upstream.in_use == 0
 
 
-async def test_a_dead_cluster_is_unavailable(far: FarSide, upstream: Upstream) -> None:
+async def test_a_dead_cluster_is_unavailable(far: FakeCluster, upstream: Upstream) -> None:
     far.stop()
     error = await refusal(upstream, asking("/version"))
     assert isinstance(error, Unavailable)
@@ -278,7 +280,7 @@ async def test_a_dead_cluster_is_unavailable(far: FarSide, upstream: Upstream) -
 
 
 async def test_a_cluster_with_a_strangers_certificate_is_a_bad_gateway() -> None:
-    with FarSide(manner=Manner(names=("elsewhere.example",))) as far:
+    with FakeCluster(manner=ClusterBehaviour(names=("elsewhere.example",))) as far:
         async with connected(far) as upstream:
             assert isinstance(await refusal(upstream, asking("/version")), BadGateway)
             assert far.seen == []
@@ -297,7 +299,7 @@ async def let_go(*replies: Reply) -> None:
         await reply.stream.aclose()  # type: ignore[attr-defined]
 
 
-async def test_a_cluster_with_too_much_to_do_says_when_to_come_again(far: FarSide) -> None:
+async def test_a_cluster_with_too_much_to_do_says_when_to_come_again(far: FakeCluster) -> None:
     async with connected(far, Limits(max_requests=4, max_queued=0)) as upstream:
         streams = [await through(upstream, asked_by(name, "/far/ticks")) for name in "abcd"]
         error = await refusal(upstream, asking("/version"))
@@ -307,7 +309,7 @@ async def test_a_cluster_with_too_much_to_do_says_when_to_come_again(far: FarSid
         await through(upstream, asking("/version"))
 
 
-async def test_one_user_cannot_take_all_of_a_cluster(far: FarSide) -> None:
+async def test_one_user_cannot_take_all_of_a_cluster(far: FakeCluster) -> None:
     async with connected(far, Limits(max_requests=8)) as upstream:
         streams = [await through(upstream, asked_by("eve", "/far/ticks", "watch")) for _ in range(2)]
         for path, verb in (("/version", "get"), ("/far/ticks", "watch")):
@@ -320,14 +322,14 @@ async def test_one_user_cannot_take_all_of_a_cluster(far: FarSide) -> None:
             assert (await through(upstream, asked_by("eve", "/version"))).status == 200
 
 
-async def test_requests_that_fail_hold_no_share(far: FarSide) -> None:
+async def test_requests_that_fail_hold_no_share(far: FakeCluster) -> None:
     async with connected(far, Limits(max_requests=4)) as upstream:
         for path in ("/far/hang-up", "/far/break-off", "/far/redirect", "/far/garbage"):
             await refusal(upstream, asked_by("ada", path, "watch"))
         assert (await through(upstream, asked_by("ada", "/version"))).status == 200
 
 
-async def test_watches_of_many_users_leave_room_for_short_requests(far: FarSide) -> None:
+async def test_watches_of_many_users_leave_room_for_short_requests(far: FakeCluster) -> None:
     async with connected(far, Limits(max_requests=4)) as upstream:
         streams = [await through(upstream, asked_by(name, "/far/ticks", "watch")) for name in "abc"]
         error = await refusal(upstream, asked_by("d", "/far/ticks", "watch"))
@@ -349,9 +351,9 @@ async def test_an_answer_that_took_long_is_for_those_who_still_may(
     def gone() -> None:
         raise Unauthorized
 
-    call.guard = Kept(gone)
+    call.guard = FakeGuard(gone)
     with pytest.raises(Unauthorized):
         await through(upstream, call)
     quick = asking("/version")
-    quick.guard = Kept(gone)
+    quick.guard = FakeGuard(gone)
     assert (await through(upstream, quick)).status == 200

@@ -12,20 +12,20 @@ from fairlead.gateway import proxy as streaming
 from fairlead.upstream.access import Limits
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.upstream import Upstream
-from tests.fake_cluster.exchange import Asked
-from tests.fake_cluster.server import FarSide
+from tests.fake_cluster.exchange import RecordedRequest
+from tests.fake_cluster.server import FakeCluster
 from tests.gateway.gateway_calls import asking, connected, through, until
-from tests.harness.calls import Kept
+from tests.harness.calls import FakeGuard
 
 
 @pytest.fixture
-def far() -> Iterator[FarSide]:
-    with FarSide() as made:
+def far() -> Iterator[FakeCluster]:
+    with FakeCluster() as made:
         yield made
 
 
 @pytest.fixture
-async def upstream(far: FarSide) -> AsyncIterator[Upstream]:
+async def upstream(far: FakeCluster) -> AsyncIterator[Upstream]:
     async with connected(far) as made:
         yield made
 
@@ -41,7 +41,7 @@ async def opened(upstream: Upstream, call: Call) -> Any:
     return reply.stream
 
 
-async def quiet(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def quiet(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """A watch in which nothing happens."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
     await reader.read()
@@ -63,7 +63,7 @@ class Key:
 
 def watching(path: str) -> tuple[Call, Key]:
     call, key = asking(path), Key()
-    call.guard = Kept(key.recheck)
+    call.guard = FakeGuard(key.recheck)
     return call, key
 
 
@@ -74,14 +74,14 @@ async def test_pieces_arrive_as_they_are_sent(upstream: Upstream) -> None:
     await stream.aclose()
 
 
-async def test_a_client_that_leaves_ends_the_request_to_the_cluster(far: FarSide, upstream: Upstream) -> None:
+async def test_a_client_that_leaves_ends_the_request_to_the_cluster(far: FakeCluster, upstream: Upstream) -> None:
     stream = await opened(upstream, asking("/far/ticks?seconds=0.01"))
     await anext(stream)
     await stream.aclose()
     await until(lambda: not far.open and upstream.in_use == 0)
 
 
-async def test_a_reader_that_is_cancelled_ends_the_request_to_the_cluster(far: FarSide, upstream: Upstream) -> None:
+async def test_a_reader_that_is_cancelled_ends_the_request_to_the_cluster(far: FakeCluster, upstream: Upstream) -> None:
     far.behave("/quiet", quiet)
     stream = await opened(upstream, asking("/quiet"))
     reading = asyncio.ensure_future(anext(stream))
@@ -91,14 +91,14 @@ async def test_a_reader_that_is_cancelled_ends_the_request_to_the_cluster(far: F
     await until(lambda: not far.open and upstream.in_use == 0)
 
 
-async def test_a_stream_that_is_let_go_of_ends_by_itself(far: FarSide, upstream: Upstream) -> None:
+async def test_a_stream_that_is_let_go_of_ends_by_itself(far: FakeCluster, upstream: Upstream) -> None:
     stream = await opened(upstream, asking("/far/ticks?seconds=0.01"))
     await anext(stream)
     del stream
     await until(lambda: not far.open)
 
 
-async def test_a_cluster_that_goes_away_breaks_the_stream_off(far: FarSide, upstream: Upstream) -> None:
+async def test_a_cluster_that_goes_away_breaks_the_stream_off(far: FakeCluster, upstream: Upstream) -> None:
     stream = await opened(upstream, asking("/far/ticks?seconds=0.01"))
     await anext(stream)
     far.stop()
@@ -107,7 +107,7 @@ async def test_a_cluster_that_goes_away_breaks_the_stream_off(far: FarSide, upst
             await anext(stream)
 
 
-async def test_a_watch_whose_cluster_goes_away_just_ends(far: FarSide, upstream: Upstream) -> None:
+async def test_a_watch_whose_cluster_goes_away_just_ends(far: FakeCluster, upstream: Upstream) -> None:
     path = "/far/ticks?seconds=0.01"
     stream = await opened(upstream, asking(path, target=RequestInfo("watch", path)))
     await anext(stream)
@@ -116,7 +116,9 @@ async def test_a_watch_whose_cluster_goes_away_just_ends(far: FarSide, upstream:
     assert upstream.in_use == 0
 
 
-async def test_a_watch_of_a_known_length_that_breaks_off_does_not_just_end(far: FarSide, upstream: Upstream) -> None:
+async def test_a_watch_of_a_known_length_that_breaks_off_does_not_just_end(
+    far: FakeCluster, upstream: Upstream
+) -> None:
     path = "/far/break-off?bytes=200000"
     stream = await opened(upstream, asking(path, target=RequestInfo("watch", path)))
     with pytest.raises(UpstreamError):
@@ -124,7 +126,7 @@ async def test_a_watch_of_a_known_length_that_breaks_off_does_not_just_end(far: 
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_revoked_key_breaks_a_watch_off_too(far: FarSide, upstream: Upstream) -> None:
+async def test_a_revoked_key_breaks_a_watch_off_too(far: FakeCluster, upstream: Upstream) -> None:
     call, key = watching("/far/ticks?seconds=0.005")
     call.target = RequestInfo("watch", "/far/ticks")
     stream = await opened(upstream, call)
@@ -134,7 +136,7 @@ async def test_a_revoked_key_breaks_a_watch_off_too(far: FarSide, upstream: Upst
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_stream_that_is_never_begun_gives_its_share_back(far: FarSide) -> None:
+async def test_a_stream_that_is_never_begun_gives_its_share_back(far: FakeCluster) -> None:
     async with connected(far, Limits(max_requests=4)) as upstream:
         await opened(upstream, asking("/far/ticks?seconds=0.005"))
         with pytest.raises(TooManyRequests):
@@ -143,10 +145,10 @@ async def test_a_stream_that_is_never_begun_gives_its_share_back(far: FarSide) -
         assert (await through(upstream, asking("/version"))).status == 200
 
 
-async def test_a_slow_client_slows_down_the_cluster(upstream: Upstream, far: FarSide) -> None:
+async def test_a_slow_client_slows_down_the_cluster(upstream: Upstream, far: FakeCluster) -> None:
     sent = 0
 
-    async def endless(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def endless(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         nonlocal sent
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n")
         while not reader.at_eof():
@@ -168,7 +170,7 @@ async def test_a_slow_client_slows_down_the_cluster(upstream: Upstream, far: Far
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("path", ["/quiet", "/far/ticks?seconds=0.005"])
-async def test_a_revoked_key_breaks_a_stream_off(far: FarSide, upstream: Upstream, path: str) -> None:
+async def test_a_revoked_key_breaks_a_stream_off(far: FakeCluster, upstream: Upstream, path: str) -> None:
     far.behave("/quiet", quiet)
     call, key = watching(path)
     stream = await opened(upstream, call)
@@ -182,7 +184,7 @@ async def test_a_revoked_key_breaks_a_stream_off(far: FarSide, upstream: Upstrea
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_revoked_key_ends_a_stream_that_its_client_does_not_read(far: FarSide, upstream: Upstream) -> None:
+async def test_a_revoked_key_ends_a_stream_that_its_client_does_not_read(far: FakeCluster, upstream: Upstream) -> None:
     call, key = watching("/far/ticks?seconds=0.005")
     stream = await opened(upstream, call)
     await anext(stream)
@@ -193,7 +195,7 @@ async def test_a_revoked_key_ends_a_stream_that_its_client_does_not_read(far: Fa
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_stream_that_is_never_begun_is_ended(far: FarSide, upstream: Upstream) -> None:
+async def test_a_stream_that_is_never_begun_is_ended(far: FakeCluster, upstream: Upstream) -> None:
     stream = await opened(upstream, asking("/far/ticks?seconds=0.005"))
     await until(lambda: not far.open)
     with pytest.raises(ApiError, match="the client stopped reading"):

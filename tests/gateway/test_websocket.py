@@ -12,11 +12,11 @@ from fairlead.core.user import User
 from fairlead.gateway import websocket as tunnelling
 from fairlead.upstream.access import Limits
 from fairlead.upstream.upstream import Upstream
-from tests.fake_cluster.exchange import Answer, Asked
+from tests.fake_cluster.exchange import Answer, RecordedRequest
 from tests.fake_cluster.exec_websockets import FAILURE, SUCCESS
-from tests.fake_cluster.server import FarSide
+from tests.fake_cluster.server import FakeCluster
 from tests.gateway.gateway_calls import STORED, Client, asking, connected, through, until
-from tests.harness.calls import Kept
+from tests.harness.calls import FakeGuard
 
 EXEC = "/api/v1/namespaces/n/pods/p/exec?command=sh&stdin=true"
 V5 = "v5.channel.k8s.io"
@@ -24,13 +24,13 @@ GOODBYES = [((1000, ""), 1000), ((1005, ""), 1000), ((1006, ""), 1011), ((4001, 
 
 
 @pytest.fixture
-def far() -> Iterator[FarSide]:
-    with FarSide() as made:
+def far() -> Iterator[FakeCluster]:
+    with FakeCluster() as made:
         yield made
 
 
 @pytest.fixture
-async def upstream(far: FarSide) -> AsyncIterator[Upstream]:
+async def upstream(far: FakeCluster) -> AsyncIterator[Upstream]:
     async with connected(far) as made:
         yield made
 
@@ -48,7 +48,7 @@ def running(reply: Reply, client: Client) -> "asyncio.Task[None]":
     return asyncio.ensure_future(reply.upgrade.run(client))
 
 
-async def test_exec_goes_through_as_its_user(far: FarSide, upstream: Upstream) -> None:
+async def test_exec_goes_through_as_its_user(far: FakeCluster, upstream: Upstream) -> None:
     evil = {"authorization": "Bearer mine", "impersonate-user": "root", "cookie": "a=b", "origin": "https://evil"}
     reply = await through(upstream, socket(headers=evil))
     assert reply.upgrade is not None
@@ -65,7 +65,7 @@ async def test_exec_goes_through_as_its_user(far: FarSide, upstream: Upstream) -
 
 
 @pytest.mark.parametrize(("last", "outcome"), [(b"\xff\x00", SUCCESS), (b"\x00fail\n", FAILURE)])
-async def test_exec_ends_with_its_outcome(far: FarSide, upstream: Upstream, last: bytes, outcome: bytes) -> None:
+async def test_exec_ends_with_its_outcome(far: FakeCluster, upstream: Upstream, last: bytes, outcome: bytes) -> None:
     client = Client()
     over = running(await through(upstream, socket()), client)
     for message in (b"\x00hello\n", b"\x00" + b"x" * 3_000_000, last):
@@ -91,7 +91,7 @@ async def test_port_forward_passes_every_byte_as_it_is(upstream: Upstream) -> No
     await over
 
 
-async def test_t23_a_credential_among_the_subprotocols_stays_here(far: FarSide, upstream: Upstream) -> None:
+async def test_t23_a_credential_among_the_subprotocols_stays_here(far: FakeCluster, upstream: Upstream) -> None:
     token = "base64url.bearer.authorization.k8s.io.Y2FsbGVycw"
     reply = await through(upstream, socket(EXEC, token, V5))
     assert b"Y2FsbGVycw" not in far.seen[0].head
@@ -100,7 +100,7 @@ async def test_t23_a_credential_among_the_subprotocols_stays_here(far: FarSide, 
     await running(reply, client)
 
 
-async def test_a_client_that_leaves_ends_the_far_side(far: FarSide, upstream: Upstream) -> None:
+async def test_a_client_that_leaves_ends_the_far_side(far: FakeCluster, upstream: Upstream) -> None:
     client = Client()
     over = running(await through(upstream, socket()), client)
     client.said.put_nowait(None)
@@ -119,7 +119,7 @@ def test_a_goodbye_of_the_cluster_is_passed_on_if_it_can_be(said: tuple[int, str
     assert tunnelling.client_close_reason(*said)[0] == told
 
 
-async def test_a_server_that_stops_says_goodbye_to_both(far: FarSide, upstream: Upstream) -> None:
+async def test_a_server_that_stops_says_goodbye_to_both(far: FakeCluster, upstream: Upstream) -> None:
     client = Client()
     over = running(await through(upstream, socket()), client)
     await asyncio.sleep(0.01)
@@ -131,7 +131,7 @@ async def test_a_server_that_stops_says_goodbye_to_both(far: FarSide, upstream: 
 
 
 async def test_a_revoked_key_closes_the_socket(
-    far: FarSide, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+    far: FakeCluster, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tunnelling, "RECHECK_SECONDS", 0.03)
     looks = 0
@@ -143,13 +143,13 @@ async def test_a_revoked_key_closes_the_socket(
             raise Forbidden("the key is gone")
 
     call, client = socket(), Client()
-    call.guard = Kept(recheck)
+    call.guard = FakeGuard(recheck)
     await asyncio.wait_for(running(await through(upstream, call), client), 10)
     assert client.goodbye == (1008, "the key is gone")
     await until(lambda: not far.open and upstream.in_use == 0)
 
 
-async def test_t20_an_upgrade_that_is_refused_leaves_no_connection(far: FarSide, upstream: Upstream) -> None:
+async def test_t20_an_upgrade_that_is_refused_leaves_no_connection(far: FakeCluster, upstream: Upstream) -> None:
     reply = await through(upstream, socket("/far/refuse"))
     assert (reply.status, reply.upgrade) == (403, None)
     assert b"no exec for you" in reply.body
@@ -157,7 +157,7 @@ async def test_t20_an_upgrade_that_is_refused_leaves_no_connection(far: FarSide,
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 302, 307, 401])
-async def test_t20_only_a_101_switches(far: FarSide, upstream: Upstream, status: int) -> None:
+async def test_t20_only_a_101_switches(far: FakeCluster, upstream: Upstream, status: int) -> None:
     reply = await attempt(far, upstream, status)
     if status in (200, 204):
         assert isinstance(reply, Reply)
@@ -168,10 +168,10 @@ async def test_t20_only_a_101_switches(far: FarSide, upstream: Upstream, status:
     await until(lambda: not far.open and upstream.in_use == 0)
 
 
-async def attempt(far: FarSide, upstream: Upstream, status: int) -> Reply | ApiError:
+async def attempt(far: FakeCluster, upstream: Upstream, status: int) -> Reply | ApiError:
     """A WebSocket is asked for, and the far side answers with something else and keeps the connection open."""
 
-    async def answering(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def answering(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(Answer(status, b"", headers={"location": "https://elsewhere.example/"}).wire("GET"))
         await writer.drain()
         await reader.read()
@@ -185,21 +185,21 @@ async def attempt(far: FarSide, upstream: Upstream, status: int) -> Reply | ApiE
             return error
 
 
-async def test_a_dead_cluster_is_an_answer_and_no_socket(far: FarSide, upstream: Upstream) -> None:
+async def test_a_dead_cluster_is_an_answer_and_no_socket(far: FakeCluster, upstream: Upstream) -> None:
     far.stop()
     with pytest.raises(Unavailable):
         await through(upstream, socket())
 
 
 async def test_a_client_that_is_gone_before_it_is_accepted_keeps_nothing_open(
-    far: FarSide, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+    far: FakeCluster, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tunnelling, "ACCEPT_SECONDS", 0.03)
     await through(upstream, socket())
     await until(lambda: not far.open and upstream.in_use == 0)
 
 
-async def test_one_user_cannot_open_all_sockets_of_a_cluster(far: FarSide) -> None:
+async def test_one_user_cannot_open_all_sockets_of_a_cluster(far: FakeCluster) -> None:
     async with connected(far, Limits(max_websockets=8)) as upstream:
         clients = [Client(), Client()]
         tunnels = [running(await through(upstream, socket()), client) for client in clients]
@@ -233,7 +233,7 @@ class SlowClient(Client):
         await self.has_read.wait()
 
 
-async def test_a_socket_counts_until_its_client_has_read_the_end(far: FarSide) -> None:
+async def test_a_socket_counts_until_its_client_has_read_the_end(far: FakeCluster) -> None:
     async with connected(far, Limits(max_websockets=4)) as upstream:
         client = SlowClient()
         tunnel = running(await through(upstream, socket()), client)

@@ -22,18 +22,18 @@ from fairlead.storage.contract import Key, Write
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
 from tests.harness.calls import call
-from tests.harness.clock import HandClock
+from tests.harness.clock import ManualClock
 
 GROUP = "management.service.sh"
 PEPPER = Pepper(bytes(range(32)))
 
 
-class Directory:
+class KeyDirectory:
     def __init__(self, store: MemoryStore, view: View, pepper: Pepper = PEPPER) -> None:
         self._store = store
         self._view = view
         self._revisions: dict[Key, int] = {}
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.activity = LastUsedTracker(self.clock)
         self.users, self.teams = Informer(view, GROUP, USERS), Informer(view, GROUP, TEAMS)
         self.people = PrincipalDirectory(self.users, self.teams)
@@ -95,10 +95,10 @@ class Directory:
 
 
 @asynccontextmanager
-async def new_directory() -> AsyncIterator[Directory]:
+async def open_key_directory() -> AsyncIterator[KeyDirectory]:
     store = MemoryStore()
     view = View(store, entry_builder(Catalog(())))
     await view.start()
-    yield Directory(store, view)
+    yield KeyDirectory(store, view)
     await view.stop()
     await store.close()

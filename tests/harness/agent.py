@@ -21,9 +21,9 @@ from fairlead.server.pipeline import Pipeline
 from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Upstream
 from tests.authn.test_direct_tokens import GOOD, ISSUER, KEY, PRIVATE, claiming
-from tests.fake_cluster.server import FarSide
+from tests.fake_cluster.server import FakeCluster
 from tests.harness.calls import call
-from tests.harness.clock import HandClock
+from tests.harness.clock import ManualClock
 from tests.harness.signing_keys import jwks
 
 CLUSTER, CLUSTER_UID = "berlin", "uid-of-berlin"
@@ -85,8 +85,8 @@ class FakeHome:
 
 
 class Agent:
-    def __init__(self, folder: Path, far: FarSide, home: FakeHome | None = None) -> None:
-        self.clock = HandClock()
+    def __init__(self, folder: Path, far: FakeCluster, home: FakeHome | None = None) -> None:
+        self.clock = ManualClock()
         self.home = home or FakeHome()
         self.knowledge = ConfigCache(self.home, CacheOptions(CLUSTER, folder / "agent-config.json", 3600), self.clock)
         self.reports = ReportQueue(self.clock)
@@ -111,7 +111,7 @@ class Agent:
 
 
 @asynccontextmanager
-async def agent(folder: Path, far: FarSide) -> AsyncIterator[Agent]:
+async def agent(folder: Path, far: FakeCluster) -> AsyncIterator[Agent]:
     made = Agent(folder, far)
     await made.knowledge.refresh()
     try:

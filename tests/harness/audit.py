@@ -31,7 +31,7 @@ BASICS = Policy((PolicyRule(METADATA, omit_stages=frozenset({RECEIVED})),))
 Event = dict[str, Any]
 
 
-class Notebook:
+class MemoryLog:
     """A sink in memory."""
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ class Notebook:
 
 
 @dataclass(slots=True)
-class Office:
+class AuditFixture:
     """Where requests are made. What was recorded is complete once the office is closed."""
 
     run: Handler
     audit: AuditStage
     trail: AuditLogWriter
-    notebook: Notebook
+    notebook: MemoryLog
 
     async def __call__(
         self,
@@ -106,20 +106,20 @@ def build_audited(audit: AuditStage, authorize: Callable[[Call], None], serve: H
 
 
 @asynccontextmanager
-async def office(
+async def open_audit(
     serve: Handler,
     policy: Policy = BASICS,
     *,
     user: User | None = ALICE,
     catalog: Catalog = CATALOG,
-    sink: Notebook | None = None,
+    sink: MemoryLog | None = None,
     events: int = 1_000,
-) -> AsyncIterator[Office]:
-    notebook = sink or Notebook()
+) -> AsyncIterator[AuditFixture]:
+    notebook = sink or MemoryLog()
     trail = AuditLogWriter(notebook, events)
     audit = AuditStage(policy, AuditLogs.single(trail), catalog, SystemClock(), MOUNT)
     try:
-        yield Office(build_audited(audit, signed_in(user), serve), audit, trail, notebook)
+        yield AuditFixture(build_audited(audit, signed_in(user), serve), audit, trail, notebook)
     finally:
         audit.finish()
         await trail.close()

@@ -1,4 +1,4 @@
-"""A world with people in it: users, teams and keys, under the rules that keep them in their places."""
+"""A registry with users, teams and access keys, and with the admission rules about them."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.registry import World, new_world
+from tests.harness.registry import RegistryFixture, open_registry
 
 PEPPER = Pepper(bytes(range(32)))
 ROOT = User("root", ("system:masters",))
@@ -31,7 +31,7 @@ def projects(*names: str) -> Object:
 
 
 @dataclass(slots=True)
-class Rights:
+class Permissions:
     """Who may do what, beside administrators."""
 
     granted: set[tuple[str, str, str, str]] = field(default_factory=set)
@@ -46,18 +46,18 @@ class Rights:
         return Decision(user.is_admin or (user.name, target.verb, resource, target.name) in self.granted)
 
 
-class Realm:
-    def __init__(self, world: World, rights: Rights) -> None:
-        self.world = world
+class AuthFixture:
+    def __init__(self, api: RegistryFixture, rights: Permissions) -> None:
+        self.api = api
         self.rights = rights
-        self.registry = world.registry
-        self.activity = LastUsedTracker(world.clock)
+        self.registry = api.registry
+        self.activity = LastUsedTracker(api.clock)
         self._signed_in = 0
-        view = world.view
+        view = api.view
         accounts = Informer(view, "", "serviceaccounts")
         people = PrincipalDirectory(Informer(view, GROUP, USERS), Informer(view, GROUP, TEAMS), accounts)
         keys = Informer(view, GROUP, ACCESS_KEYS)
-        self.authenticate = AccessKeyAuthenticator(keys, people, PEPPER, world.clock, self.activity.last_use)
+        self.authenticate = AccessKeyAuthenticator(keys, people, PEPPER, api.clock, self.activity.last_use)
 
     async def user(self, name: str, by: User = ROOT, **spec: Any) -> Object:
         return await self.make("User", name, by, **spec)
@@ -69,8 +69,8 @@ class Realm:
         return await self.make("OwnedAccessKey", name, by, **spec)
 
     async def make(self, kind: str, name: str, by: User, **spec: Any) -> Object:
-        body = self.world.body(kind, name, spec=spec)
-        return await self.world.submit(kind, body, WriteOptions(by, "tests"))
+        body = self.api.body(kind, name, spec=spec)
+        return await self.api.submit(kind, body, WriteOptions(by, "tests"))
 
     async def set(self, kind: str, name: str, by: User, **spec: Any) -> Object:
         """Gives fields of the spec other values, as a patch does; None takes one away."""
@@ -79,12 +79,12 @@ class Realm:
             changed = {**obj.get("spec", {}), **spec}
             obj["spec"] = {name: value for name, value in changed.items() if value is not None}
 
-        return await self.world.patch(kind, name, patch, WriteOptions(by, "tests"))
+        return await self.api.patch(kind, name, patch, WriteOptions(by, "tests"))
 
     async def set_status(self, name: str, **status: Any) -> Object:
         """Writes to the status of a key, as the server does."""
         writing = WriteOptions(CONTROLLER_USER, "fairlead", subresource="status")
-        return await self.world.patch(
+        return await self.api.patch(
             "OwnedAccessKey", name, lambda obj: obj.setdefault("status", {}).update(status), writing
         )
 
@@ -102,19 +102,21 @@ class Realm:
 
     def stored(self, name: str) -> Object:
         """A key as it is in the store."""
-        found = self.world.see("OwnedAccessKey", name)
+        found = self.api.see("OwnedAccessKey", name)
         assert found is not None
         return found
 
 
 @asynccontextmanager
-async def new_realm(max_ttl: int = 0, rules: Sequence[Rule] = ()) -> AsyncIterator[Realm]:
+async def open_auth(max_ttl: int = 0, rules: Sequence[Rule] = ()) -> AsyncIterator[AuthFixture]:
     """Root, who is an administrator, and Ada and Bob, who are not. `rules` come behind those for people and keys."""
-    rights = Rights()
+    rights = Permissions()
     mint = KeyIssuer(PEPPER, generate_key, is_superset, lambda: max_ttl)
-    async with new_world(rules=(issue_access_key(mint, GROUP), check_users_and_teams(rights, GROUP), *rules)) as world:
-        realm = Realm(world, rights)
-        await realm.user("root", groups=["system:masters"])
-        await realm.user("ada")
-        await realm.user("bob")
-        yield realm
+    async with open_registry(
+        rules=(issue_access_key(mint, GROUP), check_users_and_teams(rights, GROUP), *rules)
+    ) as api:
+        auth = AuthFixture(api, rights)
+        await auth.user("root", groups=["system:masters"])
+        await auth.user("ada")
+        await auth.user("bob")
+        yield auth

@@ -23,7 +23,7 @@ from fairlead.core.user import User
 ADMIN = User("admin", ("system:masters", "system:authenticated"))
 
 
-class Sent:
+class FakeHeaders:
     """Request headers with names in lower case; one name may come several times."""
 
     def __init__(self, headers: Mapping[str, str | Sequence[str]]) -> None:
@@ -55,7 +55,7 @@ def call(
     async def read_body() -> bytes:
         return body
 
-    made = Call(method, path, parse_qs(query, keep_blank_values=True), Sent(headers or {}), read_body)
+    made = Call(method, path, parse_qs(query, keep_blank_values=True), FakeHeaders(headers or {}), read_body)
     made.audit_id = "0000-audit"
     if target is not None:
         made.target = target
@@ -67,7 +67,7 @@ def _nothing(target: RequestInfo) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class FakeGuard:
     """Whoever let a call in, and what it says when it is asked again."""
 
     recheck_says: Callable[[], None] = lambda: None
@@ -80,7 +80,7 @@ class Kept:
         self.recheck_says()
 
 
-def answering(reply: Reply) -> Callable[[Call], Awaitable[Reply]]:
+def always_reply(reply: Reply) -> Callable[[Call], Awaitable[Reply]]:
     """The rest of a pipeline that always says the same."""
 
     async def proceed(call: Call) -> Reply:
@@ -89,7 +89,7 @@ def answering(reply: Reply) -> Callable[[Call], Awaitable[Reply]]:
     return proceed
 
 
-def raising(error: BaseException) -> Callable[[Call], Awaitable[Reply]]:
+def always_raise(error: BaseException) -> Callable[[Call], Awaitable[Reply]]:
     async def proceed(call: Call) -> Reply:
         raise error
 

@@ -1,4 +1,4 @@
-"""Somebody who types commands: a home folder of their own, a terminal or none, and a server with canned answers."""
+"""Commands as users run them: with a home folder, with or without a terminal, and with a fake server."""
 
 import os
 from collections.abc import Iterator
@@ -13,20 +13,20 @@ from typer.testing import CliRunner
 from fairlead.cli import make_app
 from fairlead.cli.ui import prompts
 from fairlead.client.contexts import Contexts, Login, load_contexts, save_contexts
-from tests.harness.fake_server import KEY, Fake
+from tests.harness.fake_server import KEY, FakeServer
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     code: int
     out: str
     err: str
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class CliFixture:
     home: Path
-    fake: Fake
+    fake: FakeServer
     patches: pytest.MonkeyPatch
 
     @property
@@ -41,7 +41,7 @@ class Desk:
         login = Login(self.fake.url, key, Path(self.fake.ca_file).read_text())
         save_contexts(self.logins, self.kept().with_login(name, login))
 
-    def type(self, *arguments: str, stdin: str = "", **variables: str) -> Ended:
+    def type(self, *arguments: str, stdin: str = "", **variables: str) -> CommandResult:
         """A command, with an environment that has nothing of the machine's own settings."""
         blank = dict.fromkeys((name for name in os.environ if name.startswith(("FAIRLEAD_", "KUBE"))), None)
         home = {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / "config")}
@@ -49,14 +49,14 @@ class Desk:
         result = CliRunner().invoke(
             make_app(), arguments, input=stdin, env={**blank, **home, **data, **variables}, catch_exceptions=False
         )
-        return Ended(result.exit_code, result.stdout, result.stderr)
+        return CommandResult(result.exit_code, result.stdout, result.stderr)
 
-    def sit_at_a_terminal(self, *secrets: str) -> None:
-        """From now on somebody is there, who types these secrets one after the other."""
+    def use_terminal(self, *secrets: str) -> None:
+        """From now on there is a terminal, at which these secrets are typed one after the other."""
         typed: Iterator[str] = iter(secrets)
         self.patches.setattr(prompts, "is_interactive", lambda: True)
         self.patches.setattr("getpass.getpass", lambda prompt: next(typed))
 
 
-def loaded(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
     return yaml.safe_load(text)

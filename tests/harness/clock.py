@@ -2,12 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 
-BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-class HandClock:
+class ManualClock:
     def __init__(self) -> None:
-        self._wall = BEGIN
+        self._wall = START
         self._monotonic = 1_000.0
 
     def now(self) -> datetime:

@@ -1,17 +1,17 @@
-"""Controllers at work in a world, and a way to wait until they have done something."""
+"""Controllers that run while a test does something."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fairlead.controllers.runtime.loop import Controller, run_controllers
-from tests.harness.registry import World
+from tests.harness.registry import RegistryFixture
 
 
 @asynccontextmanager
-async def at_work(world: World, *controllers: Controller) -> AsyncIterator[None]:
-    """Runs the controllers meanwhile. One that has failed fails the test."""
-    task = asyncio.create_task(run_controllers(controllers, world.view, world.clock))
+async def running_controllers(api: RegistryFixture, *controllers: Controller) -> AsyncIterator[None]:
+    """Runs the controllers in the background. If one of them fails, so does the test."""
+    task = asyncio.create_task(run_controllers(controllers, api.view, api.clock))
     try:
         yield
     finally:
@@ -19,10 +19,3 @@ async def at_work(world: World, *controllers: Controller) -> AsyncIterator[None]
         (outcome,) = await asyncio.gather(task, return_exceptions=True)
         if isinstance(outcome, Exception):
             raise outcome
-
-
-async def until(holds: Callable[[], object], seconds: float = 120) -> None:
-    """Waits until something is so; on virtual time, so that it costs nothing."""
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110  # what is waited for has no event of its own
-            await asyncio.sleep(0.05)

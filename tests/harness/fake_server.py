@@ -38,7 +38,7 @@ Answer = tuple[int, Any] | Callable[[Request], tuple[int, Any]]
 
 
 @dataclass
-class Fake:
+class FakeServer:
     """`on` says what is answered; of several answers, each once and the last one from then on."""
 
     url: str
@@ -86,8 +86,8 @@ def named(name: str, **parts: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(certificates: Certificates) -> Iterator[Fake]:
-    fake = Fake("", str(certificates.ca_file))
+def serving(certificates: Certificates) -> Iterator[FakeServer]:
+    fake = FakeServer("", str(certificates.ca_file))
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.cert_file, certificates.key_file)
@@ -103,7 +103,7 @@ def serving(certificates: Certificates) -> Iterator[Fake]:
         server.server_close()
 
 
-def _handler(fake: Fake) -> type[BaseHTTPRequestHandler]:
+def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

@@ -14,18 +14,18 @@ import httpx
 import yaml
 
 from tests.harness.kubectl import Kubectl
-from tests.harness.server_process import MANAGEMENT, PATIENCE, Server
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 RBAC = f"{MANAGEMENT}/apis/rbac.authorization.k8s.io/v1"
 SYSTEM_SECRETS = f"{MANAGEMENT}/api/v1/namespaces/service-system/secrets"
 
 
-def entrance(cluster: str) -> str:
+def gateway_path(cluster: str) -> str:
     return f"/kubernetes/cluster/{cluster}"
 
 
-def until(found: Callable[[], bool], seconds: float = PATIENCE) -> float:
+def wait_until(found: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> float:
     """Returns once it is so, with the seconds that it took."""
     began = time.monotonic()
     while not found():
@@ -98,7 +98,7 @@ def key_of(admin: httpx.Client, user: str, name: str, **spec: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class GatewayUser:
     """A user and a key of the same name, cut down to one cluster."""
 
     name: str
@@ -117,12 +117,12 @@ class Person:
         return f"{RBAC}/clusterrolebindings/{self.name}"
 
 
-def person(admin: httpx.Client, name: str, cluster: str, *verbs: str) -> Person:
+def create_user(admin: httpx.Client, name: str, cluster: str, *verbs: str) -> GatewayUser:
     """Somebody who has these verbs on the cluster, and a key whose scope is that cluster."""
     make(admin, "users", "User", name, username=name)
     if verbs:
         grant(admin, name, name, [may(cluster, *verbs)])
-    return Person(name, key_of(admin, name, name, scope={"clusters": [{"cluster": cluster}]}))
+    return GatewayUser(name, key_of(admin, name, name, scope={"clusters": [{"cluster": cluster}]}))
 
 
 def kubeconfig(server: Server, path: str, key: str) -> str:

@@ -17,7 +17,7 @@ import yaml
 
 from tests.fake_cluster.chart_repository import Chart, ChartRepository
 from tests.fake_cluster.helm_program import write_program
-from tests.harness.gateways import M, connect, create, entrance, is_online, make, merge, until
+from tests.harness.gateways import M, connect, create, gateway_path, is_online, make, merge, wait_until
 from tests.harness.server_process import Server, running
 
 CLUSTER = "far"
@@ -92,11 +92,11 @@ class HelmWorld:
 
     def delete(self, name: str) -> None:
         assert self.admin.delete(self._path(name)).status_code == httpx.codes.OK
-        until(lambda: self.admin.get(self._path(name)).status_code == httpx.codes.NOT_FOUND, SECONDS)
+        wait_until(lambda: self.admin.get(self._path(name)).status_code == httpx.codes.NOT_FOUND, SECONDS)
 
     def await_condition(self, name: str, type: str, reason: str) -> str:
         """Returns the message of the condition once it has that reason."""
-        until(lambda: self.condition(name, type).get("reason") == reason, SECONDS)
+        wait_until(lambda: self.condition(name, type).get("reason") == reason, SECONDS)
         message: str = self.condition(name, type).get("message") or ""
         return message
 
@@ -106,7 +106,7 @@ class HelmWorld:
 
     def far(self, path: str) -> dict[str, Any]:
         """An object in the cluster; empty if there is none."""
-        answer = self.admin.get(f"{entrance(CLUSTER)}{path}")
+        answer = self.admin.get(f"{gateway_path(CLUSTER)}{path}")
         assert answer.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND), answer.text
         found: dict[str, Any] = answer.json() if answer.status_code == httpx.codes.OK else {}
         return found
@@ -135,10 +135,10 @@ def helm_world(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmWorld, Serve
         patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         with running(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
             connect(admin, CLUSTER, kubeconfig.encode())
-            until(lambda: is_online(admin, CLUSTER), SECONDS)
+            wait_until(lambda: is_online(admin, CLUSTER), SECONDS)
             templates = [{"kind": "VirtualClusterTemplate", "name": "*"}]
             make(admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates)
-            until(lambda: bool(admin.get(f"/kubernetes/management/api/v1/namespaces/{NAMESPACE}").is_success))
+            wait_until(lambda: bool(admin.get(f"/kubernetes/management/api/v1/namespaces/{NAMESPACE}").is_success))
             yield HelmWorld(admin, repository, kubeconfig), server
 
 
@@ -148,8 +148,8 @@ def deploy_upgrade_and_remove(world: HelmWorld) -> None:
     world.await_condition("whole", "VirtualClusterReady", "Ready")
     assert world.settings("whole") == {"size": "1", "namespace": "demo-v-whole"}
     world.change_template("whole", world.release(size=2))
-    until(lambda: world.settings("whole")["size"] == "2")
-    until(lambda: world.revisions("whole") == ["sh.helm.release.v1.whole.v1", "sh.helm.release.v1.whole.v2"])
+    wait_until(lambda: world.settings("whole")["size"] == "2")
+    wait_until(lambda: world.revisions("whole") == ["sh.helm.release.v1.whole.v1", "sh.helm.release.v1.whole.v2"])
     world.delete("whole")
     assert world.far("/api/v1/namespaces/demo-v-whole") == {}
 

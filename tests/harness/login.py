@@ -42,7 +42,7 @@ from fairlead.storage.view.view import View
 from fairlead.subresources.profile import ProfileHandler
 from tests.harness.calls import call
 
-CHEAP = Cost(memory=8, passes=1)
+CHEAP_COST = Cost(memory=8, passes=1)
 PASSWORD = "correct horse battery staple"
 TTL = 3600
 CLIENT = "192.0.2.1:50000"
@@ -61,23 +61,23 @@ class Hands:
         return self.seconds
 
 
-class Counted(PasswordHasher):
-    """Keeps count of how many hashes were reckoned."""
+class CountingHasher(PasswordHasher):
+    """Counts the hashes that were computed."""
 
-    reckoned = 0
+    hashes = 0
 
     async def _run_hash(self, work: Any) -> Any:
-        self.reckoned += 1
+        self.hashes += 1
         return await super()._run_hash(work)
 
 
-class Door:
+class LoginFixture:
     """What stands behind `/auth` and `users/<name>/profile`, and those who come to it."""
 
     def __init__(self, registry: Registry, clock: Hands, pepper: Pepper) -> None:
         self.registry = registry
         self.clock = clock
-        self.hashing = Counted(CHEAP)
+        self.hashing = CountingHasher(CHEAP_COST)
         self.logins = LoginSessions(registry, GROUP, lambda: TTL)
         self.passwords = PasswordStore(registry, GROUP, self.hashing, self.logins)
         self.throttle = LoginThrottle(clock)
@@ -100,7 +100,7 @@ class Door:
         await users.create(body, "", WriteOptions(CONTROLLER_USER, "tests"))
         if password is not None:
             await self.passwords.set_password(name, password, CONTROLLER_USER)
-        self.hashing.reckoned = 0
+        self.hashing.hashes = 0
         return decode(await users.get("", name))
 
     async def add_key(self, user: str, **spec: Any) -> str:
@@ -154,7 +154,7 @@ class Door:
 
 
 @asynccontextmanager
-async def new_door() -> AsyncIterator[Door]:
+async def open_login() -> AsyncIterator[LoginFixture]:
     clock, store, pepper = Hands(), MemoryStore(), Pepper(bytes(range(32)))
     catalog = Catalog((USER, TEAM, OWNED_ACCESS_KEY, SECRET, NAMESPACE))
     view = View(store, entry_builder(catalog))
@@ -167,13 +167,13 @@ async def new_door() -> AsyncIterator[Door]:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "service-system"}}
     await registry.resource("", "namespaces").create(namespace, "", WriteOptions(CONTROLLER_USER, "tests"))
     try:
-        yield Door(registry, clock, pepper)
+        yield LoginFixture(registry, clock, pepper)
     finally:
         await view.stop()
         await store.close()
 
 
-def told(reply: Reply) -> Object:
+def reply_body(reply: Reply) -> Object:
     value: Object = orjson.loads(reply.body)
     return value
 

@@ -1,4 +1,4 @@
-"""A server without its web: store, view, registry and admission as they are put together to serve, on virtual time.
+"""A server without HTTP: store, view, registry and admission, connected as in the application, on virtual time.
 
 Beside the real kinds there is the Gadget, which has one of everything that the registry looks after for a kind.
 """
@@ -70,8 +70,8 @@ GADGET = Kind(
 )
 
 
-class Meddled(StoreWrapper):
-    """A store in which others are quick: what is put into `before` happens right before a commit, one at each."""
+class RacingStore(StoreWrapper):
+    """A store with concurrent writers: each commit first runs the next function in `before`."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -85,8 +85,8 @@ class Meddled(StoreWrapper):
         return await self.inner.commit(writes, preconditions)
 
 
-class World:
-    def __init__(self, store: Meddled, view: View, registry: Registry, clock: LoopClock) -> None:
+class RegistryFixture:
+    def __init__(self, store: RacingStore, view: View, registry: Registry, clock: LoopClock) -> None:
         self.store = store
         self.view = view
         self.registry = registry
@@ -159,13 +159,13 @@ def as_ada(**options: Any) -> WriteOptions:
 
 
 @asynccontextmanager
-async def new_world(store: Store | None = None, rules: Sequence[Rule] = ()) -> AsyncIterator[World]:
-    """A world with the namespaces `default` and `demo` in it, unless it goes on with a store that has them.
+async def open_registry(store: Store | None = None, rules: Sequence[Rule] = ()) -> AsyncIterator[RegistryFixture]:
+    """A registry with the namespaces `default` and `demo`, unless it is opened on a store that has them.
 
-    `rules` are asked after those that every world has.
+    `rules` are checked after those that every registry has.
     """
     clock = LoopClock()
-    meddled = Meddled(store or MemoryStore())
+    meddled = RacingStore(store or MemoryStore())
     catalog = Catalog((*KINDS, GADGET))
     view = View(meddled, entry_builder(catalog))
     await view.start()
@@ -174,15 +174,15 @@ async def new_world(store: Store | None = None, rules: Sequence[Rule] = ()) -> A
     )
     registry = Registry(catalog, meddled, view, chain, clock)
     chain.bind_registry(registry)
-    world = World(meddled, view, registry, clock)
+    api = RegistryFixture(meddled, view, registry, clock)
     if store is None:
-        await world.create("Namespace", "default")
-        await world.create("Namespace", NAMESPACE)
+        await api.create("Namespace", "default")
+        await api.create("Namespace", NAMESPACE)
     try:
         with patch.object(
             resource, "LARGE_JSON_BYTES", 2**62
         ):  # its clock is that of the loop, which threads do not have
-            yield world
+            yield api
     finally:
         await view.stop()
         await meddled.close()

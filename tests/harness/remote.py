@@ -1,4 +1,4 @@
-"""A world with a project and a cluster that is connected for real: to a Kubernetes in memory."""
+"""A registry with a project and a connected cluster, which is a Kubernetes API in memory."""
 
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -15,16 +15,16 @@ from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.errors import AddressBlocked, Unreachable, UpstreamError
 from tests.fake_cluster.kube import Kube, KubeApi
 from tests.fake_cluster.kube_watch import MemoryWay
-from tests.harness.registry import NAMESPACE, World
+from tests.harness.registry import NAMESPACE, RegistryFixture
 
-SETTING = InstanceConfig(GROUP, "", ClusterIdentityMapper("fairlead:"))
+INSTANCE_CONFIG = InstanceConfig(GROUP, "", ClusterIdentityMapper("fairlead:"))
 """Without a prefix: the project `demo` has the namespace `demo`, where worlds put things."""
 PROJECT = NAMESPACE
-VOUCHED = {"annotations": {"service.sh/trusted": "true"}}
+TRUSTED = {"annotations": {"service.sh/trusted": "true"}}
 """Metadata of a template that an administrator stands for."""
 
 
-class FakeReach:
+class FakeAccess:
     """Ways to the Kubernetes of the test; with `down` set there are none."""
 
     def __init__(self) -> None:
@@ -80,28 +80,28 @@ class FakeReach:
         return "192.0.2.2"
 
 
-async def furnish(world: World, **project: Any) -> None:
+async def create_cluster(api: RegistryFixture, **project: Any) -> None:
     """The project and the cluster, and the user who owns what is made."""
-    await world.create("User", "ada", spec={})
-    await world.create("Project", PROJECT, spec={"owner": {"user": "ada"}, **project})
-    await world.create("Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": "vault"}})
-    await set_online(world, True)
+    await api.create("User", "ada", spec={})
+    await api.create("Project", PROJECT, spec={"owner": {"user": "ada"}, **project})
+    await api.create("Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": "vault"}})
+    await set_online(api, True)
 
 
-async def set_online(world: World, online: bool, name: str = "c") -> None:
+async def set_online(api: RegistryFixture, online: bool, name: str = "c") -> None:
     """What the controller of clusters says of one when it answers, and when it does not any more."""
     status = {"online": online, "phase": "Initialized" if online else "", "reason": "" if online else "Offline"}
-    await world.patch("Cluster", name, lambda each: each.update(status=status), server_write_options("status"))
+    await api.patch("Cluster", name, lambda each: each.update(status=status), server_write_options("status"))
 
 
-def told(world: World, kind: str, type: str, name: str = "one") -> tuple[Any, Any]:
+def condition_status(api: RegistryFixture, kind: str, type: str, name: str = "one") -> tuple[Any, Any]:
     """Status and reason of a condition."""
-    found = find_condition((world.see(kind, name) or {}).get("status"), type) or {}
+    found = find_condition((api.see(kind, name) or {}).get("status"), type) or {}
     return found.get("status"), found.get("reason")
 
 
-def message(world: World, kind: str, type: str, name: str = "one") -> str:
-    found = find_condition((world.see(kind, name) or {}).get("status"), type) or {}
+def condition_message(api: RegistryFixture, kind: str, type: str, name: str = "one") -> str:
+    found = find_condition((api.see(kind, name) or {}).get("status"), type) or {}
     return str(found.get("message"))
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from fairlead.core.crypto.key_file import generate_key
 from tests.harness import etcd_server, postgres_server
-from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running
 
 LEASE = f"{MANAGEMENT}/apis/coordination.k8s.io/v1/namespaces/service-system/leases/fairlead-controllers"
 NAMESPACES = f"{MANAGEMENT}/api/v1/namespaces"
@@ -96,7 +96,7 @@ def logged(server: Server) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
 
-def eventually(look: Callable[[], Found | None], seconds: float = 2 * PATIENCE) -> Found:
+def eventually(look: Callable[[], Found | None], seconds: float = 2 * TIMEOUT_SECONDS) -> Found:
     """What `look` finds, as soon as it finds something."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MANAGEMENT = "/kubernetes/management"
 CONFIGMAPS = f"{MANAGEMENT}/api/v1/namespaces/default/configmaps"
 
-PATIENCE = 20.0
+TIMEOUT_SECONDS = 20.0
 """Seconds after which something that should have happened counts as not happening. Nothing is measured with it."""
 
 
@@ -51,9 +51,9 @@ class Server:
 
     def _connecting(self, http2: bool) -> dict[str, Any]:
         trust = trusting(self.ca_file, ("h2",) if http2 else ())
-        return {"base_url": self.url, "verify": trust, "http1": not http2, "http2": http2, "timeout": PATIENCE}
+        return {"base_url": self.url, "verify": trust, "http1": not http2, "http2": http2, "timeout": TIMEOUT_SECONDS}
 
-    def connect(self, *protocols: str, timeout: float = PATIENCE) -> ssl.SSLSocket:
+    def connect(self, *protocols: str, timeout: float = TIMEOUT_SECONDS) -> ssl.SSLSocket:
         """A bare connection, for what no polite client would send."""
         parts = urlsplit(self.url)
         host, context = parts.hostname or "", trusting(self.ca_file, protocols)
@@ -75,11 +75,11 @@ class Server:
     def stop(self) -> int:
         """Asks it to stop, and waits. The exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT_SECONDS)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT_SECONDS)
 
 
 @cache
@@ -147,7 +147,7 @@ def running_agent(folder: Path, server: Server, cluster: str) -> Iterator[dict[s
         assert line, log.read_text()
         yield json.loads(line)
         process.terminate()
-        assert process.wait(PATIENCE) == 0, log.read_text()
+        assert process.wait(TIMEOUT_SECONDS) == 0, log.read_text()
     finally:
         process.kill()
         process.communicate()

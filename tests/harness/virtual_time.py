@@ -55,7 +55,7 @@ class LoopClock:
         return asyncio.get_running_loop().time()
 
 
-def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Runs one asynchronous test on virtual time, where the tests around it are not."""
 
     @wraps(test)

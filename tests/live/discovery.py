@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tests.fake_cluster.exchange import Asked, Behaviour
+from tests.fake_cluster.exchange import Behaviour, RecordedRequest
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -44,7 +44,7 @@ def discovering(legacy: dict[str, Any], document: dict[str, Any]) -> Behaviour:
     etag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
     common = f"Audit-Id: far\r\nCache-Control: public\r\nETag: {etag}\r\nVary: Accept\r\nDate: {_DATE}\r\n"
 
-    async def behaviour(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def behaviour(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         if "g=apidiscovery.k8s.io;v=v2;" not in asked.header("accept").replace(" ", ""):
             writer.write(
                 _answer("Cache-Control: no-cache, private\r\n", "application/json", json.dumps(legacy).encode())

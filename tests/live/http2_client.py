@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from hpack import Decoder, Encoder
 
-from tests.harness.server_process import PATIENCE, Server
+from tests.harness.server_process import TIMEOUT_SECONDS, Server
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x4, 0x6, 0x7, 0x8
@@ -70,7 +70,7 @@ class Http2:
         """The whole lines that have come in on a stream."""
         return bytes(self.bodies[stream]).split(b"\n")[:-1]
 
-    def read(self, until: Callable[[], bool], seconds: float = PATIENCE) -> bool:
+    def read(self, until: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> bool:
         """Takes in frames until the condition holds (True), or the time is over or the connection closed (False)."""
         self._socket.settimeout(seconds)
         while not until() and not self.closed:

@@ -10,8 +10,8 @@ import httpx
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from tests.fake_cluster.server import FarSide
-from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running, running_agent, trusting
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running, running_agent, trusting
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 PODS = "/kubernetes/cluster/api/v1/namespaces/demo/pods"
@@ -47,12 +47,12 @@ def agent(folder: Path, server: Server) -> Iterator[httpx.Client]:
     """The agent of `berlin`, as a client of its endpoint. Everything that it needs is in the folder."""
     with (
         running_agent(folder, server, "berlin") as told,
-        httpx.Client(base_url=told["url"], verify=trusting(told["caFile"]), timeout=PATIENCE) as client,
+        httpx.Client(base_url=told["url"], verify=trusting(told["caFile"]), timeout=TIMEOUT_SECONDS) as client,
     ):
         yield client
 
 
-def equip(folder: Path, server: Server, far: FarSide) -> None:
+def equip(folder: Path, server: Server, far: FakeCluster) -> None:
     """What whoever starts the agent has to have: the cluster's kubeconfig, and the key from the server."""
     with server.client() as admin:
         answer = admin.get(f"{M}/clusters/berlin/accesskey").json()
@@ -64,7 +64,7 @@ def equip(folder: Path, server: Server, far: FarSide) -> None:
 
 
 def until(found: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not found():
         assert time.monotonic() < deadline, "it does not happen"
         time.sleep(0.1)
@@ -82,12 +82,12 @@ def echoed(client: httpx.Client, value: str, ca_file: Path) -> str | bytes:
     with connect(url, ssl=trust, subprotocols=protocols, additional_headers=bearer(value), proxy=None) as socket:
         assert socket.subprotocol == "v5.channel.k8s.io"
         socket.send(b"\x00hello")
-        return socket.recv(PATIENCE)
+        return socket.recv(TIMEOUT_SECONDS)
 
 
 def test_people_reach_a_cluster_directly_also_while_the_server_is_down(tmp_path: Path) -> None:
     data, folder = tmp_path / "data", tmp_path / "agent"
-    with FarSide() as far:
+    with FakeCluster() as far:
         with running(data) as server:
             with server.client() as admin:
                 key = furnish(admin)

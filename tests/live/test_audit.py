@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, PATIENCE, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS, Server, configmap, running
 
 CANARY = "canary-71d2b9c4-not-to-be-recorded"
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
@@ -96,7 +96,7 @@ def test_while_the_log_cannot_be_written_nothing_is_changed_and_no_secret_is_rea
 
 
 def _until_ready_is(code: int, client: httpx.Client) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while client.get("/readyz").status_code != code:
         client.get(f"{CONFIGMAPS}/none")
         assert time.monotonic() < deadline

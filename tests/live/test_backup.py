@@ -14,7 +14,16 @@ from fairlead.app.maintenance import back_up, copy_store, verify_backup
 from fairlead.settings import StartError
 from fairlead.storage.backup import BackupReader
 from tests.harness.durable_stores import etcd_address, postgres_address
-from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, PATIENCE, ROOT, Server, configmap, environment, running
+from tests.harness.server_process import (
+    CONFIGMAPS,
+    MANAGEMENT,
+    ROOT,
+    TIMEOUT_SECONDS,
+    Server,
+    configmap,
+    environment,
+    running,
+)
 from tests.live.test_shutdown import Writers, listed
 
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
@@ -24,7 +33,7 @@ SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stri
 def fairlead(*arguments: str) -> None:
     command = [sys.executable, "-m", "fairlead", *arguments]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=3 * PATIENCE, check=False
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=3 * TIMEOUT_SECONDS, check=False
     )
     assert done.returncode == 0, done.stderr
 

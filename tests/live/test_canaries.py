@@ -16,7 +16,7 @@ import pytest
 
 from fairlead.kinds.clusters.config import CONFIG, CONFIG_NAME
 from fairlead.registry.kind import Kind
-from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running
 from tests.live.canaries import (
     ALL_SECRET_KINDS,
     READABLE,
@@ -233,7 +233,7 @@ def use_password_parameters(ask: Client, after: Aftermath) -> None:
     one["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(one)}
     created = ask("POST", place, json=one)
     assert created.status_code == 201 and "db.password: <hidden>" in created.json()["spec"]["parameters"]
-    waiting = time.monotonic() + PATIENCE
+    waiting = time.monotonic() + TIMEOUT_SECONDS
     while not all(_is_rendered(ask("GET", f"{place}/{name}").json()) for name in ("one", "early")):
         # What was seen of the early one before is what nobody could know better.
         after.answers.pop()

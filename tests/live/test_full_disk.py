@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, PATIENCE, configmap, running
+from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, configmap, running
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def refuses_writes_and_nothing_else(client: httpx.Client, before: set[str], expe
 
 
 def recovers_by_itself(client: httpx.Client) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while client.get("/readyz").status_code != 200:
         assert time.monotonic() < deadline, client.get("/readyz").text
         time.sleep(0.05)

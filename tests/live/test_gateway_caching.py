@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_cluster.pods import furnish
-from tests.fake_cluster.server import FarSide
-from tests.harness.gateways import connect, entrance, is_online, kubeconfig_of, kubectl_at, until
+from tests.fake_cluster.pods import serve_pod
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.gateways import connect, gateway_path, is_online, kubeconfig_of, kubectl_at, wait_until
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import Server, running
 from tests.live.test_agent import agent, equip, token
@@ -21,9 +21,9 @@ RESOURCES = ["pods"]
 
 
 @pytest.fixture(scope="module")
-def far() -> Iterator[FarSide]:
-    with FarSide() as made:
-        furnish(made)
+def far() -> Iterator[FakeCluster]:
+    with FakeCluster() as made:
+        serve_pod(made)
         yield made
 
 
@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield made
 
 
-def assert_discovery_lasts(kubectl: Kubectl, far: FarSide) -> None:
+def assert_discovery_lasts(kubectl: Kubectl, far: FakeCluster) -> None:
     confirmed = len([each for each in far.seen if each.header("if-none-match")])
     for _ in range(3):
         assert [line.split()[0] for line in kubectl("api-resources", "--no-headers").splitlines()] == RESOURCES
@@ -42,17 +42,17 @@ def assert_discovery_lasts(kubectl: Kubectl, far: FarSide) -> None:
 
 
 def test_discovery_through_a_gateway_lasts(
-    server: Server, far: FarSide, component: Callable[[str], Path], tmp_path: Path
+    server: Server, far: FakeCluster, component: Callable[[str], Path], tmp_path: Path
 ) -> None:
     with server.client() as admin:
         connect(admin, "oslo", far.kubeconfig())
-        until(lambda: is_online(admin, "oslo"))
-    content = kubeconfig_of(server.url + entrance("oslo"), Path(server.ca_file), server.key)
+        wait_until(lambda: is_online(admin, "oslo"))
+    content = kubeconfig_of(server.url + gateway_path("oslo"), Path(server.ca_file), server.key)
     assert_discovery_lasts(kubectl_at(component("kubectl"), tmp_path, content), far)
 
 
 def test_discovery_through_an_agent_lasts(
-    server: Server, far: FarSide, component: Callable[[str], Path], tmp_path: Path
+    server: Server, far: FakeCluster, component: Callable[[str], Path], tmp_path: Path
 ) -> None:
     with server.client() as admin:
         key = furnish_server(admin)

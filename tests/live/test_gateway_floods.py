@@ -18,9 +18,9 @@ from websockets.protocol import CLIENT, Protocol
 
 from tests.fake_cluster.exec_websockets import SUCCESS
 from tests.fake_cluster.floods import ENDINGS, ERROR, flooding, output
-from tests.fake_cluster.server import FarSide
-from tests.harness.gateways import connect, entrance, is_online, until
-from tests.harness.server_process import PATIENCE, Server, running, trusting
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.gateways import connect, gateway_path, is_online, wait_until
+from tests.harness.server_process import TIMEOUT_SECONDS, Server, running, trusting
 from tests.live.test_agent import agent, equip, furnish, token
 
 SIZE = 5_000_000
@@ -38,8 +38,8 @@ class Door:
 
 
 @pytest.fixture(scope="module")
-def far() -> Iterator[FarSide]:
-    with FarSide() as made:
+def far() -> Iterator[FakeCluster]:
+    with FakeCluster() as made:
         for ending in ENDINGS:
             made.behave_on_upgrade(f"/flood/{ending}", flooding(SIZE, ending))
         yield made
@@ -53,13 +53,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module", params=["gateway", "agent"])
 def door(
-    request: pytest.FixtureRequest, server: Server, far: FarSide, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, server: Server, far: FakeCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Door]:
     with server.client() as admin:
         if request.param == "gateway":
             connect(admin, "oslo", far.kubeconfig())
-            until(lambda: is_online(admin, "oslo"))
-            yield Door(server.url + entrance("oslo"), Path(server.ca_file), server.key)
+            wait_until(lambda: is_online(admin, "oslo"))
+            yield Door(server.url + gateway_path("oslo"), Path(server.ca_file), server.key)
             return
         good = token(server, furnish(admin))
     folder = tmp_path_factory.mktemp("agent") / "agent"
@@ -73,7 +73,7 @@ def slow_connection(door: Door, path: str) -> socket.socket:
     parts = urlsplit(door.url)
     plain = socket.socket()
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
-    plain.settimeout(PATIENCE)
+    plain.settimeout(TIMEOUT_SECONDS)
     plain.connect((parts.hostname, parts.port))
     connection = trusting(str(door.authority)).wrap_socket(plain, server_hostname=parts.hostname)
     head = [f"GET {parts.path}{path} HTTP/1.1", "Host: far", "Upgrade: websocket", "Connection: Upgrade"]

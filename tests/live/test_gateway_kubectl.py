@@ -17,11 +17,22 @@ from typing import IO
 
 import pytest
 
-from tests.fake_cluster.pods import LINES, POD, furnish
-from tests.fake_cluster.server import FarSide
-from tests.harness.gateways import M, connect, entrance, grant, is_online, key_of, kubeconfig, kubectl_at, person, until
+from tests.fake_cluster.pods import LINES, POD, serve_pod
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.gateways import (
+    M,
+    connect,
+    create_user,
+    gateway_path,
+    grant,
+    is_online,
+    key_of,
+    kubeconfig,
+    kubectl_at,
+    wait_until,
+)
 from tests.harness.kubectl import Kubectl
-from tests.harness.server_process import MANAGEMENT, PATIENCE, ROOT, Server, configmap, environment, running
+from tests.harness.server_process import MANAGEMENT, ROOT, TIMEOUT_SECONDS, Server, configmap, environment, running
 
 CONFIGMAPS = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}
 
@@ -32,19 +43,19 @@ class World:
 
     near: Server
     far: Server
-    pods: FarSide
+    pods: FakeCluster
     program: Path
     folder: Path
 
     def kubectl(self, cluster: str, key: str, name: str) -> Kubectl:
-        return kubectl_at(self.program, self.folder / name, kubeconfig(self.near, entrance(cluster), key))
+        return kubectl_at(self.program, self.folder / name, kubeconfig(self.near, gateway_path(cluster), key))
 
 
 @pytest.fixture(scope="module")
 def world(component: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder, program = tmp_path_factory.mktemp("gateway"), component("kubectl")
-    with running(folder / "near") as near, running(folder / "far") as far, FarSide() as pods:
-        furnish(pods)
+    with running(folder / "near") as near, running(folder / "far") as far, FakeCluster() as pods:
+        serve_pod(pods)
         yield World(near, far, pods, program, folder)
 
 
@@ -74,7 +85,7 @@ def berlin(world: World) -> str:
     said = fairlead(admins, "cluster", "add", "berlin", "--kubeconfig", str(admins / "far"))
     assert "connected" in said, said
     with world.near.client() as admin, world.far.client() as far_admin:
-        person(admin, "ada", "berlin", "use")
+        create_user(admin, "ada", "berlin", "use")
         grant(far_admin, "adas", "fairlead:ada", [CONFIGMAPS])
         return key_of(admin, "ada", "adas-own-berlin", scope={"clusters": [{"cluster": "berlin"}]})
 
@@ -158,7 +169,7 @@ def test_t19_kubectl_impersonates_by_the_rules_of_this_server(world: World, adas
 def why_kept_out(server: Server, key: str) -> str:
     """The whole answer: of a refused discovery kubectl tells its reason alone."""
     with server.client(key) as client:
-        answer = client.get(f"{entrance('berlin')}/api/v1/namespaces/default/configmaps")
+        answer = client.get(f"{gateway_path('berlin')}/api/v1/namespaces/default/configmaps")
     assert answer.status_code == 403 and answer.json()["reason"] == "Forbidden", answer.text
     message: str = answer.json()["message"]
     return message
@@ -166,8 +177,8 @@ def why_kept_out(server: Server, key: str) -> str:
 
 def test_t14_whoever_may_not_use_a_cluster_is_kept_out(world: World, berlin: str) -> None:
     with world.near.client() as admin:
-        reader = person(admin, "reader", "berlin", "get", "list", "watch", "create", "update", "delete")
-        nobody = person(admin, "nobody", "berlin")
+        reader = create_user(admin, "reader", "berlin", "get", "list", "watch", "create", "update", "delete")
+        nobody = create_user(admin, "nobody", "berlin")
     for someone in (reader, nobody):
         kubectl = world.kubectl("berlin", someone.key, someone.name)
         for command in (("get", "configmaps"), ("exec", "p", "--", "cat"), ("port-forward", "p", ":80")):
@@ -216,8 +227,8 @@ def oslos(world: World) -> Kubectl:
     """For the cluster with a pod."""
     with world.near.client() as admin:
         connect(admin, "oslo", world.pods.kubeconfig(token="oslos-own"))
-        until(lambda: is_online(admin, "oslo"))
-        bo = person(admin, "bo", "oslo", "use")
+        wait_until(lambda: is_online(admin, "oslo"))
+        bo = create_user(admin, "bo", "oslo", "use")
     return world.kubectl("oslo", bo.key, "bo")
 
 
@@ -250,7 +261,7 @@ def test_a_forwarded_port_carries_bytes_both_ways(oslos: Kubectl) -> None:
         port = re.search(r"127\.0\.0\.1:(\d+)", forwarding.stdout.readline())
         assert port is not None
         for _ in range(2):  # each connection is a stream of its own in the same tunnel
-            with socket.create_connection(("127.0.0.1", int(port[1])), PATIENCE) as connection:
+            with socket.create_connection(("127.0.0.1", int(port[1])), TIMEOUT_SECONDS) as connection:
                 connection.sendall(content)
                 assert _taken(connection, len(content)) == content
 
@@ -303,11 +314,11 @@ def test_a_cluster_that_is_away_is_told_of(
     world: World, component: Callable[[str], Path], tmp_path: Path, name: str
 ) -> None:
     """Discovery comes first, and of most errors in it kubectl shows no word that a server has said."""
-    with FarSide() as gone:
+    with FakeCluster() as gone:
         content = gone.kubeconfig()
     cluster = f"gone-{KUBECTLS.index(name)}"
     with world.near.client() as admin:
         connect(admin, cluster, content)
-    config = kubeconfig(world.near, entrance(cluster), world.near.key)
+    config = kubeconfig(world.near, gateway_path(cluster), world.near.key)
     told = kubectl_at(component(name), tmp_path, config).refused("get", "pods")
     assert "the cluster is unreachable; check that it is running" in told

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import httpx
 import pytest
 
-from tests.fake_cluster.exchange import Answer, Asked
-from tests.fake_cluster.server import FarSide
-from tests.harness.gateways import SYSTEM_SECRETS, M, connect, entrance, key_of, person, until
-from tests.harness.server_process import PATIENCE
+from tests.fake_cluster.exchange import Answer, RecordedRequest
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.gateways import SYSTEM_SECRETS, M, connect, create_user, gateway_path, key_of, wait_until
+from tests.harness.server_process import TIMEOUT_SECONDS
 from tests.live.two_clusters import PODS, TOKEN, World, asked_by_people, two_clusters
 from tests.live.websocket_client import NotSwitched, WebSocket
 
@@ -63,7 +63,7 @@ KNOWN = {"host", "authorization", "accept", "accept-encoding", "user-agent", "im
 KNOWN |= {"impersonate-uid", "audit-id", "content-length", "content-type"}
 
 
-def assert_adas_own(asked: Asked, far: FarSide, allowed: set[str]) -> None:
+def assert_adas_own(asked: RecordedRequest, far: FakeCluster, allowed: set[str]) -> None:
     assert {name for name, _ in asked.headers} <= allowed
     assert b"root" not in asked.head and b"thief" not in asked.head
     assert asked.all("impersonate-user") == ["fairlead:ada"]
@@ -77,7 +77,7 @@ def test_t18_t24_headers_that_say_who_or_where_never_reach_a_cluster(world: Worl
     hop = {"te", "trailer", "proxy-authorization"} if http2 else set()  # which HTTP/2 itself forbids
     headers = [(name, value) for name in STRANGE if name.lower() not in hop for value in ("root", "thief.example")]
     with world.client(http2=http2) as client:
-        answer = client.get(f"{entrance('oslo')}{PODS}", headers=headers)
+        answer = client.get(f"{gateway_path('oslo')}{PODS}", headers=headers)
     assert answer.status_code == 200
     assert_adas_own(asked_by_people(world.oslo)[-1], world.oslo, KNOWN)
 
@@ -89,7 +89,7 @@ def socket_to(world: World, path: str, headers: Sequence[tuple[str, str]] = ()) 
 def test_t18_t24_nor_with_a_websocket(world: World) -> None:
     left_out = {"te", "trailer"}
     headers = [(name, "thief") for name in STRANGE if name.lower() not in left_out]
-    with socket_to(world, f"{entrance('oslo')}{PODS}/p/exec?command=cat", headers) as opened:
+    with socket_to(world, f"{gateway_path('oslo')}{PODS}/p/exec?command=cat", headers) as opened:
         opened.send(b"\x00hello")
         assert opened.receive() == b"\x01hello"
     handshake = {"connection", "upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-protocol"}
@@ -99,25 +99,25 @@ def test_t18_t24_nor_with_a_websocket(world: World) -> None:
 def test_t20_a_refused_upgrade_leaves_no_connection_behind(world: World) -> None:
     asked = len(asked_by_people(world.oslo))
     with pytest.raises(NotSwitched, match="403"):
-        socket_to(world, f"{entrance('oslo')}/far/refuse")
+        socket_to(world, f"{gateway_path('oslo')}/far/refuse")
     number = asked_by_people(world.oslo)[asked].connection
-    until(lambda: number not in world.oslo.open)
+    wait_until(lambda: number not in world.oslo.open)
 
 
 @pytest.mark.parametrize("code", [200, 302, 401, 500])
 def test_t20_only_a_101_switches(world: World, code: int) -> None:
-    async def plain(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def plain(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(Answer(code, b"tunnel", "text/plain", {"location": world.paris.url}).wire("GET"))
         await reader.read()
         return False
 
     world.oslo.behave_on_upgrade(f"/switch/{code}", plain)
     with pytest.raises(NotSwitched) as refused:
-        socket_to(world, f"{entrance('oslo')}/switch/{code}")
+        socket_to(world, f"{gateway_path('oslo')}/switch/{code}")
     assert refused.value.status == {302: 502, 401: 502}.get(code, code)
     assert "location" not in refused.value.head and str(world.paris.port) not in refused.value.body
     number = asked_by_people(world.oslo)[-1].connection
-    until(lambda: number not in world.oslo.open)
+    wait_until(lambda: number not in world.oslo.open)
 
 
 def raw(world: World, text: str) -> bytes:
@@ -165,17 +165,17 @@ def test_t13_t24_nobody_who_may_use_oslo_ends_up_in_paris(world: World, target: 
 
 def test_t13_a_new_cluster_of_an_old_name_gets_nothing_of_the_old(world: World) -> None:
     """Requests go to the new one at once, and what was open to the old one is cut."""
-    with world.server.client() as admin, FarSide() as old, FarSide() as new:
+    with world.server.client() as admin, FakeCluster() as old, FakeCluster() as new:
         connect(admin, "reborn", old.kubeconfig(token="stored-token-old"))
-        with admin.stream("GET", f"{entrance('reborn')}/far/ticks", timeout=PATIENCE) as stream:
+        with admin.stream("GET", f"{gateway_path('reborn')}/far/ticks", timeout=TIMEOUT_SECONDS) as stream:
             pieces = stream.iter_raw()
             assert next(pieces)
             for path in (f"{M}/clusters/reborn", f"{SYSTEM_SECRETS}/cluster-reborn"):
                 assert admin.delete(path).status_code == 200
-            until(lambda: admin.get(f"{M}/clusters/reborn").status_code == 404)
+            wait_until(lambda: admin.get(f"{M}/clusters/reborn").status_code == 404)
             connect(admin, "reborn", new.kubeconfig(token="stored-token-new"))
             before = len(old.seen)
-            assert admin.get(f"{entrance('reborn')}{PODS}").status_code == 200
+            assert admin.get(f"{gateway_path('reborn')}{PODS}").status_code == 200
             with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
                 for _ in pieces:
                     pass
@@ -188,23 +188,23 @@ def test_t13_a_new_cluster_of_an_old_name_gets_nothing_of_the_old(world: World) 
 def test_t19_impersonation_is_never_ignored(world: World, adas_own: str, name: str, http2: bool) -> None:
     before = len(asked_by_people(world.oslo))
     with world.server.client(adas_own, http2=http2) as client:
-        answer = client.get(f"{entrance('oslo')}{PODS}", headers={name: "root"})
+        answer = client.get(f"{gateway_path('oslo')}{PODS}", headers={name: "root"})
     assert answer.status_code == (403 if name.lower() == "impersonate-user" else 400), answer.text
     with pytest.raises(NotSwitched) as refused:
-        WebSocket(world.server, f"{entrance('oslo')}{PODS}/p/exec?command=cat", adas_own, V5, [(name, "x")])
+        WebSocket(world.server, f"{gateway_path('oslo')}{PODS}/p/exec?command=cat", adas_own, V5, [(name, "x")])
     assert refused.value.status == answer.status_code
     assert len(asked_by_people(world.oslo)) == before
 
 
 def test_t19_a_key_with_a_scope_does_not_impersonate(ada: httpx.Client) -> None:
-    answer = ada.get(f"{entrance('oslo')}{PODS}", headers={"Impersonate-User": "ada"})
+    answer = ada.get(f"{gateway_path('oslo')}{PODS}", headers={"Impersonate-User": "ada"})
     assert answer.status_code == 403 and "has a scope and cannot impersonate" in answer.json()["message"]
 
 
 def test_t19_an_impersonated_user_needs_the_right_to_use_the_cluster(world: World) -> None:
     before = len(asked_by_people(world.oslo))
     with world.server.client() as admin:
-        answer = admin.delete(f"{entrance('oslo')}{PODS}/p", headers={"Impersonate-User": "nobody"})
+        answer = admin.delete(f"{gateway_path('oslo')}{PODS}/p", headers={"Impersonate-User": "nobody"})
     assert answer.status_code == 403
     assert 'User "nobody" cannot use resource "clusters"' in answer.json()["message"]
     assert len(asked_by_people(world.oslo)) == before
@@ -213,21 +213,21 @@ def test_t19_an_impersonated_user_needs_the_right_to_use_the_cluster(world: Worl
 def test_t19_a_cluster_sees_the_impersonated_user_and_who_impersonates(world: World) -> None:
     with world.server.client() as admin:
         headers = {"Impersonate-User": "ada", "Impersonate-Extra-Acme.com%2FReason": "support"}
-        answer = admin.get(f"{entrance('oslo')}{PODS}", headers=headers)
+        answer = admin.get(f"{gateway_path('oslo')}{PODS}", headers=headers)
     assert answer.status_code == 200 and "warning" not in answer.headers
     asked = asked_by_people(world.oslo)[-1]
     assert asked.all("impersonate-user") == ["fairlead:ada"]
     assert "fairlead:service:user:ada" in asked.all("impersonate-group") and "service:admins" not in asked.head.decode()
     assert asked.all("impersonate-extra-service.sh%2fimpersonator") == ["fairlead:admin"]
     assert asked.all("impersonate-extra-acme.com%2freason") == ["support"]
-    until(lambda: asked.header("audit-id") in world.audit_log.read_text())
+    wait_until(lambda: asked.header("audit-id") in world.audit_log.read_text())
     logged = [json.loads(line) for line in world.audit_log.read_text().splitlines()]
     (event,) = [each for each in logged if each["auditID"] == asked.header("audit-id")]
     assert (event["user"]["username"], event["impersonatedUser"]["username"]) == ("admin", "ada")
 
 
 def test_t19_an_impersonated_websocket_is_the_users(world: World) -> None:
-    path, headers = f"{entrance('oslo')}{PODS}/p/exec?command=cat", [("Impersonate-User", "ada")]
+    path, headers = f"{gateway_path('oslo')}{PODS}/p/exec?command=cat", [("Impersonate-User", "ada")]
     with WebSocket(world.server, path, world.server.key, V5, headers) as opened:
         opened.send(b"\x00hello")
         assert opened.receive() == b"\x01hello"
@@ -237,19 +237,19 @@ def test_t19_an_impersonated_websocket_is_the_users(world: World) -> None:
 def test_t23_the_stored_credential_is_for_those_who_may_use_the_cluster(world: World) -> None:
     before = len(asked_by_people(world.oslo))
     with world.server.client() as admin:
-        stranger = person(admin, "stranger", "oslo")
-        reader = person(admin, "oslos-reader", "oslo", "get", "list", "watch", "update")
+        stranger = create_user(admin, "stranger", "oslo")
+        reader = create_user(admin, "oslos-reader", "oslo", "get", "list", "watch", "update")
     for key in (None, "nonsense", stranger.key, reader.key):
         with world.server.client(key) as client:
             for path in ("", "/version", "/healthz", PODS, f"{PODS}/p/exec?command=cat", "/api", "/openapi/v2"):
-                assert client.get(entrance("oslo") + path).status_code == (
+                assert client.get(gateway_path("oslo") + path).status_code == (
                     403 if key in (stranger.key, reader.key) else 401
                 )
     assert len(asked_by_people(world.oslo)) == before
 
 
 def test_t23_cookies_and_keys_of_the_caller_stay_here(world: World, ada: httpx.Client) -> None:
-    ada.get(f"{entrance('oslo')}{PODS}", headers={"Cookie": f"session={ada.headers['authorization']}"})
+    ada.get(f"{gateway_path('oslo')}{PODS}", headers={"Cookie": f"session={ada.headers['authorization']}"})
     head = asked_by_people(world.oslo)[-1].head
     assert world.ada.key.encode() not in head and b"session" not in head
 
@@ -257,8 +257,10 @@ def test_t23_cookies_and_keys_of_the_caller_stay_here(world: World, ada: httpx.C
 def test_t14_no_websocket_is_opened_for_those_who_may_only_read_the_cluster(world: World) -> None:
     before = len(asked_by_people(world.oslo))
     with world.server.client() as admin:
-        reader = person(admin, "another-reader", "oslo", "get", "list", "watch", "create", "update", "patch", "delete")
+        reader = create_user(
+            admin, "another-reader", "oslo", "get", "list", "watch", "create", "update", "patch", "delete"
+        )
     for subresource in ("exec?command=cat", "attach", "portforward?ports=80"):
         with pytest.raises(NotSwitched, match="403"):
-            WebSocket(world.server, f"{entrance('oslo')}{PODS}/p/{subresource}", reader.key, V5)
+            WebSocket(world.server, f"{gateway_path('oslo')}{PODS}/p/{subresource}", reader.key, V5)
     assert len(asked_by_people(world.oslo)) == before

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from tests.fake_cluster.certificates import authority
-from tests.fake_cluster.exchange import Answer, Asked
-from tests.fake_cluster.server import FarSide, Manner
-from tests.harness.gateways import M, connect, entrance, make
+from tests.fake_cluster.exchange import Answer, RecordedRequest
+from tests.fake_cluster.server import ClusterBehaviour, FakeCluster
+from tests.harness.gateways import M, connect, gateway_path, make
 from tests.live.two_clusters import World, asked_by_people, two_clusters
 
 
@@ -69,13 +69,13 @@ FAULTS = {
 @pytest.mark.parametrize("path", FAULTS)
 def test_a_cluster_that_misbehaves_is_a_status_without_its_secrets(world: World, ada: httpx.Client, path: str) -> None:
     code, reason = FAULTS[path]
-    assert_status(ada.get(entrance("oslo") + path), code, reason, world.oslo.port)
-    assert ada.get(f"{entrance('oslo')}/version").json()["gitVersion"] == "v1.34.1"
+    assert_status(ada.get(gateway_path("oslo") + path), code, reason, world.oslo.port)
+    assert ada.get(f"{gateway_path('oslo')}/version").json()["gitVersion"] == "v1.34.1"
 
 
 def test_t21_a_redirect_to_a_thief_is_neither_followed_nor_relayed(world: World, ada: httpx.Client) -> None:
     for method in ("GET", "POST", "DELETE"):
-        url = f"{entrance('oslo')}/far/redirect?to={world.paris.url}/stolen"
+        url = f"{gateway_path('oslo')}/far/redirect?to={world.paris.url}/stolen"
         assert_status(ada.request(method, url), 502, "BadGateway", world.paris.port)
     assert "/stolen" not in [each.path for each in world.paris.seen]
 
@@ -83,7 +83,7 @@ def test_t21_a_redirect_to_a_thief_is_neither_followed_nor_relayed(world: World,
 @pytest.mark.parametrize("path", ["/far/break-off?bytes=500000", "/far/break-chunked"])
 def test_a_long_answer_that_breaks_off_is_never_taken_for_a_whole_one(ada: httpx.Client, path: str) -> None:
     try:
-        answer = ada.get(entrance("oslo") + path)
+        answer = ada.get(gateway_path("oslo") + path)
     except (httpx.RemoteProtocolError, httpx.ReadError):
         return
     assert_status(answer, 502, "BadGateway")
@@ -102,14 +102,14 @@ GOOD = {
 @pytest.mark.parametrize("path", GOOD)
 def test_an_unusual_answer_is_an_answer(ada: httpx.Client, path: str) -> None:
     for _ in range(3):
-        answer = ada.get(entrance("oslo") + path)
+        answer = ada.get(gateway_path("oslo") + path)
         assert (answer.status_code, answer.content) == (200, GOOD[path])
 
 
 def test_a_half_closed_connection_is_not_used_again(world: World, ada: httpx.Client) -> None:
     """The cluster has answered, says no more, and goes on listening: to send it something would be to wait for ever."""
 
-    async def half(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def half(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(Answer(body=b'"half"').wire(asked.method))
         await writer.drain()
         writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
@@ -118,16 +118,16 @@ def test_a_half_closed_connection_is_not_used_again(world: World, ada: httpx.Cli
 
     world.oslo.behave("/far/half", half)
     for _ in range(3):
-        assert ada.get(f"{entrance('oslo')}/far/half").content == b'"half"'
+        assert ada.get(f"{gateway_path('oslo')}/far/half").content == b'"half"'
     numbers = [each.connection for each in world.oslo.seen if each.path == "/far/half"]
     assert len(set(numbers)) == 3
 
 
 @pytest.mark.parametrize("path", ["/far/huge?bytes=30000000", "/far/chunked?bytes=30000000&size=70000"])
 def test_a_huge_answer_passes_through_and_does_not_stay(world: World, ada: httpx.Client, path: str) -> None:
-    ada.get(f"{entrance('oslo')}/far/huge?bytes=1000000")
+    ada.get(f"{gateway_path('oslo')}/far/huge?bytes=1000000")
     before = world.server.resident()
-    with ada.stream("GET", entrance("oslo") + path) as answer:
+    with ada.stream("GET", gateway_path("oslo") + path) as answer:
         assert answer.status_code == 200
         assert sum(len(piece) for piece in answer.iter_raw()) == 30_000_000
     assert world.server.resident() - before < 20_000_000
@@ -137,23 +137,23 @@ def test_a_huge_upload_passes_through_whole(world: World, ada: httpx.Client) -> 
     """Larger than the server takes for itself: it is the cluster's to limit."""
     pieces = [bytes([number]) * 1_000_000 for number in range(4)]
     world.oslo.answer("/upload", Answer(201, b"{}"))
-    assert ada.post(f"{entrance('oslo')}/upload", content=iter(pieces)).status_code == 201
+    assert ada.post(f"{gateway_path('oslo')}/upload", content=iter(pieces)).status_code == 201
     assert asked_by_people(world.oslo)[-1].body == b"".join(pieces)
 
 
 CERTIFICATES = {
-    "for another name": Manner(names=("other.example",)),
-    "that ran out": Manner(days=-1),
-    "of a stranger": Manner(issuer=authority("a stranger")),
+    "for another name": ClusterBehaviour(names=("other.example",)),
+    "that ran out": ClusterBehaviour(days=-1),
+    "of a stranger": ClusterBehaviour(issuer=authority("a stranger")),
 }
 
 
 @pytest.mark.parametrize("which", CERTIFICATES)
 def test_a_cluster_with_a_certificate_that_is_not_trusted_is_sent_nothing(world: World, which: str) -> None:
     name = "untrusted-" + which.rpartition(" ")[2]
-    with FarSide(manner=CERTIFICATES[which]) as far, world.server.client() as admin:
+    with FakeCluster(manner=CERTIFICATES[which]) as far, world.server.client() as admin:
         connect(admin, name, far.kubeconfig(token="stored-token"))
-        assert_status(admin.get(f"{entrance(name)}/version"), 502, "BadGateway", far.port)
+        assert_status(admin.get(f"{gateway_path(name)}/version"), 502, "BadGateway", far.port)
         assert far.seen == []
         assert admin.delete(f"{M}/clusters/{name}").status_code == 200
 
@@ -166,13 +166,13 @@ def test_t22_no_cluster_is_at_a_forbidden_address(world: World, address: str) ->
     server = world.server.url + "/kubernetes/management" if address == "own" else address
     with world.server.client() as admin:
         connect(admin, name, world.oslo.kubeconfig(token="stored-token", server=server))
-        answer = admin.get(f"{entrance(name)}/api/v1/secrets")
+        answer = admin.get(f"{gateway_path(name)}/api/v1/secrets")
         assert_status(answer, 503, "ServiceUnavailable", server, "169.254", world.server.url)
         assert admin.delete(f"{M}/clusters/{name}").status_code == 200
 
 
 def test_what_is_no_cluster_is_said(world: World) -> None:
     with world.server.client() as admin:
-        assert admin.get(f"{entrance('nowhere')}/version").status_code == 404
+        assert admin.get(f"{gateway_path('nowhere')}/version").status_code == 404
         make(admin, "clusters", "Cluster", "bare")
-        assert_status(admin.get(f"{entrance('bare')}/version"), 503, "ServiceUnavailable")
+        assert_status(admin.get(f"{gateway_path('bare')}/version"), 503, "ServiceUnavailable")

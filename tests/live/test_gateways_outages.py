@@ -17,10 +17,20 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.fake_cluster.exchange import Asked
-from tests.fake_cluster.server import FarSide, Manner
-from tests.harness.gateways import SYSTEM_SECRETS, M, connect, entrance, is_online, kubeconfig, person, status_of, until
-from tests.harness.server_process import MANAGEMENT, PATIENCE, ROOT, Server, command, environment, running
+from tests.fake_cluster.exchange import RecordedRequest
+from tests.fake_cluster.server import ClusterBehaviour, FakeCluster
+from tests.harness.gateways import (
+    SYSTEM_SECRETS,
+    M,
+    connect,
+    create_user,
+    gateway_path,
+    is_online,
+    kubeconfig,
+    status_of,
+    wait_until,
+)
+from tests.harness.server_process import MANAGEMENT, ROOT, TIMEOUT_SECONDS, Server, command, environment, running
 from tests.live.http2_client import Http2
 
 REPORTED_SECONDS = 15.0
@@ -35,13 +45,17 @@ RECOVERY_SECONDS = 35.0
 class World:
     server: Server
     admin: httpx.Client
-    healthy: FarSide
+    healthy: FakeCluster
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("outages")
-    with running(folder / "near", cluster_requests=REQUESTS) as server, FarSide() as healthy, server.client() as admin:
+    with (
+        running(folder / "near", cluster_requests=REQUESTS) as server,
+        FakeCluster() as healthy,
+        server.client() as admin,
+    ):
         connect(admin, "healthy", healthy.kubeconfig())
         yield World(server, admin, healthy)
 
@@ -62,7 +76,7 @@ def again(folder: Path, port: int) -> Iterator[None]:
         yield
     finally:
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT_SECONDS)
 
 
 @contextmanager
@@ -72,7 +86,7 @@ def crowd(server: Server, *clusters: str) -> Iterator[list[int]]:
 
     def ask(cluster: str) -> None:
         with server.client() as client:
-            statuses.append(client.get(f"{entrance(cluster)}/version").status_code)
+            statuses.append(client.get(f"{gateway_path(cluster)}/version").status_code)
 
     threads = [threading.Thread(target=ask, args=(name,)) for name in clusters for _ in range(3 * REQUESTS)]
     for thread in threads:
@@ -112,16 +126,16 @@ def assert_it_dies_and_comes_back(world: World, folder: Path) -> None:
     with running(folder) as far:
         port = urlsplit(far.url).port or 0
         connect(admin, "mortal", kubeconfig(far, MANAGEMENT, far.key).encode())
-        until(lambda: is_healthy(world) and is_online(admin, "mortal"))
+        wait_until(lambda: is_healthy(world) and is_online(admin, "mortal"))
         before = admin.get(f"{M}/clusters/mortal").json()
-        assert admin.get(f"{entrance('mortal')}/version").status_code == 200
+        assert admin.get(f"{gateway_path('mortal')}/version").status_code == 200
         far.kill()
-        until(lambda: is_healthy(world) and not is_online(admin, "mortal"), REPORTED_SECONDS)
+        wait_until(lambda: is_healthy(world) and not is_online(admin, "mortal"), REPORTED_SECONDS)
         assert_gone(admin, far.key)
     assert is_online(admin, "healthy")
     with again(folder, port):
-        until(lambda: is_healthy(world) and is_online(admin, "mortal"), RECOVERY_SECONDS)
-        assert admin.get(f"{entrance('mortal')}/version").status_code == 200
+        wait_until(lambda: is_healthy(world) and is_online(admin, "mortal"), RECOVERY_SECONDS)
+        assert admin.get(f"{gateway_path('mortal')}/version").status_code == 200
     after = admin.get(f"{M}/clusters/mortal").json()
     assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
     assert admin.get(f"{SYSTEM_SECRETS}/cluster-mortal").status_code == 200
@@ -130,50 +144,54 @@ def assert_it_dies_and_comes_back(world: World, folder: Path) -> None:
 def is_healthy(world: World) -> bool:
     """Asked again and again, and never to be false."""
     with world.server.client() as client:
-        assert client.get(f"{entrance('healthy')}/version", timeout=2).status_code == 200
+        assert client.get(f"{gateway_path('healthy')}/version", timeout=2).status_code == 200
     return True
 
 
 def assert_gone(admin: httpx.Client, key: str) -> None:
     told = status_of(admin, "mortal")
     assert told["reason"] == "Offline" and told["message"]
-    answer = admin.get(f"{entrance('mortal')}/version")
+    answer = admin.get(f"{gateway_path('mortal')}/version")
     assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")
     assert "127.0.0.1" not in answer.text and key not in answer.text
 
 
 def test_a_cluster_that_never_answers_has_a_limit_of_its_own(world: World) -> None:
     """Streams to it fill its places; who comes then is told to come again, and the other clusters have theirs."""
-    with FarSide(manner=Manner(uid="busy")) as busy, world.server.client() as client, ExitStack() as streams:
+    with (
+        FakeCluster(manner=ClusterBehaviour(uid="busy")) as busy,
+        world.server.client() as client,
+        ExitStack() as streams,
+    ):
         connect(world.admin, "busy", busy.kubeconfig())
-        people = [person(world.admin, f"busy-{number}", "busy", "use") for number in range(REQUESTS)]
+        people = [create_user(world.admin, f"busy-{number}", "busy", "use") for number in range(REQUESTS)]
         clients = [streams.enter_context(world.server.client(each.key)) for each in people]
         for each in clients:
-            assert streams.enter_context(each.stream("GET", f"{entrance('busy')}/far/ticks")).status_code == 200
-        answer = client.get(f"{entrance('busy')}/version")
+            assert streams.enter_context(each.stream("GET", f"{gateway_path('busy')}/far/ticks")).status_code == 200
+        answer = client.get(f"{gateway_path('busy')}/version")
         assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")
         assert int(answer.headers["retry-after"]) >= 1
-        assert client.get(f"{entrance('healthy')}/version").status_code == 200
+        assert client.get(f"{gateway_path('healthy')}/version").status_code == 200
         streams.close()
-        until(lambda: client.get(f"{entrance('busy')}/version").status_code == 200)
+        wait_until(lambda: client.get(f"{gateway_path('busy')}/version").status_code == 200)
 
 
 def test_one_user_takes_no_more_than_a_share_of_a_cluster(world: World) -> None:
     """Administrators, too."""
-    with FarSide(manner=Manner(uid="shared")) as far, world.server.client() as client:
+    with FakeCluster(manner=ClusterBehaviour(uid="shared")) as far, world.server.client() as client:
         connect(world.admin, "shared", far.kubeconfig())
-        other = person(world.admin, "shared-other", "shared", "use")
-        with client.stream("GET", f"{entrance('shared')}/far/ticks") as stream:
+        other = create_user(world.admin, "shared-other", "shared", "use")
+        with client.stream("GET", f"{gateway_path('shared')}/far/ticks") as stream:
             assert stream.status_code == 200
-            answer = client.get(f"{entrance('shared')}/version")
+            answer = client.get(f"{gateway_path('shared')}/version")
             assert (answer.status_code, answer.json()["reason"]) == (429, "TooManyRequests")
             assert int(answer.headers["retry-after"]) >= 1
             with world.server.client(other.key) as another:
-                assert another.get(f"{entrance('shared')}/version").status_code == 200
-        until(lambda: client.get(f"{entrance('shared')}/version").status_code == 200)
+                assert another.get(f"{gateway_path('shared')}/version").status_code == 200
+        wait_until(lambda: client.get(f"{gateway_path('shared')}/version").status_code == 200)
 
 
-async def ticking(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def ticking(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """A watch in which something happens all the time."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
     while not reader.at_eof():
@@ -186,14 +204,14 @@ async def ticking(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.St
 def test_a_cluster_that_dies_ends_its_watches_and_nothing_else_on_the_connection(world: World) -> None:
     """Over HTTP/2 a client has its streams from all clusters on one connection."""
     path = "/api/v1/pods"
-    with FarSide(manner=Manner(uid="dying")) as dying:
+    with FakeCluster(manner=ClusterBehaviour(uid="dying")) as dying:
         connect(world.admin, "dying", dying.kubeconfig())
         for far in (dying, world.healthy):
             far.behave(path, ticking)
         client = Http2(world.server)
         try:
-            lost = client.request("GET", f"{entrance('dying')}{path}?watch=true")
-            kept = client.request("GET", f"{entrance('healthy')}{path}?watch=true")
+            lost = client.request("GET", f"{gateway_path('dying')}{path}?watch=true")
+            kept = client.request("GET", f"{gateway_path('healthy')}{path}?watch=true")
             assert client.read(lambda: bool(client.bodies[lost] and client.bodies[kept]))
             dying.stop()
             assert client.read(lambda: lost in client.ended)

@@ -15,11 +15,11 @@ import httpx
 import pytest
 from websockets.frames import Frame, Opcode
 
-from tests.fake_cluster.exchange import Asked
+from tests.fake_cluster.exchange import RecordedRequest
 from tests.fake_cluster.exec_websockets import accepted
-from tests.fake_cluster.pods import POD, furnish
-from tests.fake_cluster.server import FarSide
-from tests.harness.gateways import Person, connect, entrance, merge, person, until
+from tests.fake_cluster.pods import POD, serve_pod
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.gateways import GatewayUser, connect, create_user, gateway_path, merge, wait_until
 from tests.harness.server_process import Server, running
 from tests.live.websocket_client import BROKEN, WebSocket
 
@@ -27,38 +27,38 @@ PROMISE = 10.0
 """Seconds. Not a measurement of speed: the promise itself is a time."""
 SILENT = "/silent"
 
-Revoke = Callable[[httpx.Client, Person], None]
+Revoke = Callable[[httpx.Client, GatewayUser], None]
 
 
-def disable_key(admin: httpx.Client, someone: Person) -> None:
+def disable_key(admin: httpx.Client, someone: GatewayUser) -> None:
     merge(admin, someone.key_path, {"spec": {"disabled": True}})
 
 
-def delete_key(admin: httpx.Client, someone: Person) -> None:
+def delete_key(admin: httpx.Client, someone: GatewayUser) -> None:
     assert admin.delete(someone.key_path).status_code == 200
 
 
-def let_key_expire(admin: httpx.Client, someone: Person) -> None:
+def let_key_expire(admin: httpx.Client, someone: GatewayUser) -> None:
     merge(admin, someone.key_path, {"spec": {"ttl": 1}})
 
 
-def narrow_scope(admin: httpx.Client, someone: Person) -> None:
+def narrow_scope(admin: httpx.Client, someone: GatewayUser) -> None:
     merge(admin, someone.key_path, {"spec": {"scope": {"clusters": [{"cluster": "paris"}]}}})
 
 
-def disable_user(admin: httpx.Client, someone: Person) -> None:
+def disable_user(admin: httpx.Client, someone: GatewayUser) -> None:
     merge(admin, someone.user_path, {"spec": {"disabled": True}})
 
 
-def delete_user(admin: httpx.Client, someone: Person) -> None:
+def delete_user(admin: httpx.Client, someone: GatewayUser) -> None:
     assert admin.delete(someone.user_path).status_code == 200
 
 
-def take_use_away(admin: httpx.Client, someone: Person) -> None:
+def take_use_away(admin: httpx.Client, someone: GatewayUser) -> None:
     assert admin.delete(someone.binding_path).status_code == 200
 
 
-def nothing(admin: httpx.Client, someone: Person) -> None:
+def nothing(admin: httpx.Client, someone: GatewayUser) -> None:
     """Who keeps everything keeps what is open."""
 
 
@@ -91,7 +91,7 @@ class Open:
         threading.Thread(target=run, daemon=True).start()
 
 
-async def flood(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def flood(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """Says that it has begun by no more than having begun: to wait until there is room again is all that it does."""
     if asked.header("upgrade"):
         writer.write(accepted(asked))
@@ -104,10 +104,10 @@ async def flood(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.Stre
         await writer.drain()
 
 
-def leave_unread(server: Server, someone: Person, stack: ExitStack) -> None:
+def leave_unread(server: Server, someone: GatewayUser, stack: ExitStack) -> None:
     client = stack.enter_context(server.client(someone.key))
-    stack.enter_context(client.stream("GET", entrance("oslo") + UNREAD[0]))
-    stack.enter_context(WebSocket(server, entrance("oslo") + UNREAD[1], someone.key, "v5.channel.k8s.io"))
+    stack.enter_context(client.stream("GET", gateway_path("oslo") + UNREAD[0]))
+    stack.enter_context(WebSocket(server, gateway_path("oslo") + UNREAD[1], someone.key, "v5.channel.k8s.io"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +116,13 @@ class Outcome:
 
     streams: dict[tuple[str, str], Open]
     taken: float
-    far: FarSide
+    far: FakeCluster
     later: dict[str, int]
     """The status of one more request of each."""
 
 
 def http_stream(client: httpx.Client, path: str, stack: ExitStack) -> Open:
-    response = stack.enter_context(client.stream("GET", entrance("oslo") + path, timeout=httpx.Timeout(60)))
+    response = stack.enter_context(client.stream("GET", gateway_path("oslo") + path, timeout=httpx.Timeout(60)))
     assert response.status_code == 200
     found = Open()
 
@@ -135,7 +135,7 @@ def http_stream(client: httpx.Client, path: str, stack: ExitStack) -> Open:
 
 
 def web_socket(server: Server, key: str, path: str, protocol: str, stack: ExitStack) -> Open:
-    connection = stack.enter_context(WebSocket(server, entrance("oslo") + path, key, protocol))
+    connection = stack.enter_context(WebSocket(server, gateway_path("oslo") + path, key, protocol))
     connection.patient(60)
     found = Open()
 
@@ -148,7 +148,7 @@ def web_socket(server: Server, key: str, path: str, protocol: str, stack: ExitSt
     return found
 
 
-def opened(server: Server, someone: Person, stack: ExitStack) -> dict[str, Open]:
+def opened(server: Server, someone: GatewayUser, stack: ExitStack) -> dict[str, Open]:
     client = stack.enter_context(server.client(someone.key))
     forward = "SPDY/3.1+portforward.k8s.io"
     return {
@@ -162,13 +162,13 @@ def opened(server: Server, someone: Person, stack: ExitStack) -> dict[str, Open]
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     folder = tmp_path_factory.mktemp("revoked")
-    with running(folder / "data") as server, server.client() as admin, FarSide() as far, ExitStack() as stack:
-        furnish(far)
+    with running(folder / "data") as server, server.client() as admin, FakeCluster() as far, ExitStack() as stack:
+        serve_pod(far)
         far.behave(SILENT, silent)
         far.behave(UNREAD[0], flood)
         far.behave_on_upgrade(UNREAD[1], flood)
         connect(admin, "oslo", far.kubeconfig())
-        people = {way: person(admin, way.__name__.replace("_", "-"), "oslo", "use") for way in WAYS}
+        people = {way: create_user(admin, way.__name__.replace("_", "-"), "oslo", "use") for way in WAYS}
         streams = {way.__name__: opened(server, each, stack) for way, each in people.items()}
         leave_unread(server, people[disable_key], stack)
         assert not any(each.ended.is_set() for those in streams.values() for each in those.values())
@@ -183,16 +183,16 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         yield Outcome(flat, taken, far, later)
 
 
-async def silent(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def silent(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """A watch on which nothing happens."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
     await reader.read()
     return False
 
 
-def status(server: Server, someone: Person) -> int:
+def status(server: Server, someone: GatewayUser) -> int:
     with server.client(someone.key) as client:
-        return client.get(f"{entrance('oslo')}{POD}").status_code
+        return client.get(f"{gateway_path('oslo')}{POD}").status_code
 
 
 CUTS = [(way.__name__, sort) for way in WAYS if way is not nothing for sort in STREAMS]
@@ -224,4 +224,4 @@ def test_t16_nothing_stays_open_at_the_cluster(outcome: Outcome) -> None:
         if each.path in (SILENT, f"{POD}/log", f"{POD}/exec", f"{POD}/portforward", *UNREAD)
     }
     assert len(streaming) == len(WAYS) * len(STREAMS) + len(UNREAD)
-    until(lambda: not (streaming - kept) & outcome.far.open, max(0.5, outcome.taken + PROMISE - time.monotonic()))
+    wait_until(lambda: not (streaming - kept) & outcome.far.open, max(0.5, outcome.taken + PROMISE - time.monotonic()))

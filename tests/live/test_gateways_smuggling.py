@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from tests.fake_cluster.behaviours import sending
-from tests.fake_cluster.exchange import Asked
-from tests.fake_cluster.server import FarSide
-from tests.harness.gateways import Person, connect, entrance, person
+from tests.fake_cluster.exchange import RecordedRequest
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.gateways import GatewayUser, connect, create_user, gateway_path
 from tests.harness.server_process import CONFIGMAPS, Server, running
 from tests.security.smuggling import CARRIED, HIDDEN, REFUSED, SWALLOWED
 
@@ -26,10 +26,10 @@ INSIDE = "/api/v1/namespaces/default/configmaps"
 @dataclass(frozen=True, slots=True)
 class World:
     server: Server
-    oslo: FarSide
-    ada: Person
+    oslo: FakeCluster
+    ada: GatewayUser
 
-    def heard(self) -> list[Asked]:
+    def heard(self) -> list[RecordedRequest]:
         return [each for each in self.oslo.seen if each.header("impersonate-user")]
 
 
@@ -37,17 +37,19 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with (
         running(tmp_path_factory.mktemp("smuggling") / "data") as server,
-        FarSide() as oslo,
+        FakeCluster() as oslo,
         server.client() as admin,
     ):
         connect(admin, "oslo", oslo.kubeconfig())
-        yield World(server, oslo, person(admin, "ada", "oslo", "use"))
+        yield World(server, oslo, create_user(admin, "ada", "oslo", "use"))
 
 
 def through(world: World, text: str) -> bytes:
     """The same request to the cluster, by somebody who may use it."""
     key = f"\r\nAuthorization: Bearer {world.ada.key}\r\n"
-    moved = text.replace(CONFIGMAPS, entrance("oslo") + INSIDE).replace("/version", f"{entrance('oslo')}/version")
+    moved = text.replace(CONFIGMAPS, gateway_path("oslo") + INSIDE).replace(
+        "/version", f"{gateway_path('oslo')}/version"
+    )
     if "{key}" not in moved:
         line, _, rest = moved.partition("\r\n")
         moved = line + key + rest
@@ -71,7 +73,7 @@ def exchanged(world: World, text: str) -> tuple[list[int], bool]:
     return [int(status) for status in re.findall(rb"HTTP/1\.[01] (\d{3})", arrived)], closed
 
 
-def heard_of(world: World, text: str) -> tuple[list[int], bool, list[Asked]]:
+def heard_of(world: World, text: str) -> tuple[list[int], bool, list[RecordedRequest]]:
     before = len(world.heard())
     statuses, closed = exchanged(world, text)
     heard = world.heard()[before:]
@@ -124,11 +126,11 @@ def test_t25_an_answer_that_can_be_read_two_ways_is_none(world: World, name: str
     world.oslo.behave("/two-ways", sending(ANSWERS[name]))
     with world.server.client(world.ada.key) as client:
         try:
-            answer = client.get(f"{entrance('oslo')}/two-ways")
+            answer = client.get(f"{gateway_path('oslo')}/two-ways")
         except (httpx.RemoteProtocolError, httpx.ReadError):
             pass  # it began well, and was broken off
         else:
             assert (answer.status_code, answer.json()["reason"]) == (502, "BadGateway")
             assert "evil" not in answer.text and "127.0.0.1" not in answer.text
     with world.server.client(world.ada.key) as client:
-        assert [client.get(f"{entrance('oslo')}/version").json()["major"] for _ in range(3)] == ["1"] * 3
+        assert [client.get(f"{gateway_path('oslo')}/version").json()["major"] for _ in range(3)] == ["1"] * 3

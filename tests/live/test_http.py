@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, PATIENCE, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS, Server, configmap, running
 
 MEGABYTE = 1024 * 1024
 SILENT_CONNECTIONS = 1_100
@@ -317,5 +317,5 @@ def test_strangers_cannot_fill_the_memory_with_what_they_would_accept(server: Se
     with server.client(None) as client:
         for number in range(15):
             accept = f"x{number}/y" + ",a/b" * 15_000
-            assert client.get(CONFIGMAPS, headers={"Accept": accept}, timeout=PATIENCE).status_code in (401, 406)
+            assert client.get(CONFIGMAPS, headers={"Accept": accept}, timeout=TIMEOUT_SECONDS).status_code in (401, 406)
     assert server.resident() - before < 20 * MEGABYTE

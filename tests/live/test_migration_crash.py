@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running
 
 GROUP = "management.service.sh/v1"
 ROOT = f"{MANAGEMENT}/apis/{GROUP}"
@@ -102,12 +102,12 @@ class Movers:
 
     def wait_for(self, count: int) -> None:
         with self._progress:
-            assert self._progress.wait_for(lambda: self.answered >= count, PATIENCE)
+            assert self._progress.wait_for(lambda: self.answered >= count, TIMEOUT_SECONDS)
 
     def stop(self) -> None:
         self._enough.set()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT_SECONDS)
 
 
 def migrate(client: httpx.Client, name: str, source: str, target: str) -> int:

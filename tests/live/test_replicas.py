@@ -15,7 +15,16 @@ import httpx
 import pytest
 
 from tests.harness.replicas import NAMESPACES, STORES, Replicas, eventually, new_secrets, replicas, store_for
-from tests.harness.server_process import MANAGEMENT, PATIENCE, ROOT, Server, command, configmap, environment, running
+from tests.harness.server_process import (
+    MANAGEMENT,
+    ROOT,
+    TIMEOUT_SECONDS,
+    Server,
+    command,
+    configmap,
+    environment,
+    running,
+)
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 PROMISED = 1.0
@@ -161,7 +170,7 @@ def refusal(folder: Path, **variables: str) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE,
+        timeout=2 * TIMEOUT_SECONDS,
         check=False,
     )
     assert done.returncode != 0, done.stdout

@@ -24,7 +24,7 @@ from fairlead.core.crypto import key_file
 from fairlead.core.crypto.encryption import is_encrypted, key_id_of
 from fairlead.storage.open import open_store
 from tests.harness.replicas import STORES, Replicas, eventually, new_secrets, replicas, store_for
-from tests.harness.server_process import MANAGEMENT, PATIENCE, Server
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
@@ -90,7 +90,7 @@ def test_the_keys_for_sealing_change_while_two_replicas_write_and_read(with_file
             new = key_file.rotate_key(group.folder / "replica1")[0].id
             hand_over(group)
             done = [group.folder / f"replica{number}" for number in (1, 2)]
-            eventually(lambda: any(key_file.reencrypted_key_id(each) == new for each in done), 4 * PATIENCE)
+            eventually(lambda: any(key_file.reencrypted_key_id(each) == new for each in done), 4 * TIMEOUT_SECONDS)
         finally:
             stop.set()
         for each in working:
@@ -173,7 +173,7 @@ def test_a_watch_at_one_replica_ends_when_its_key_is_revoked_at_another(group: R
         with group.servers[1].client(key) as leaver:
             eventually(lambda: leaver.get(f"{M}/apps").status_code == 200)
             watching = {"watch": "1", "timeoutSeconds": "300"}
-            with leaver.stream("GET", f"{M}/apps", params=watching, timeout=httpx.Timeout(PATIENCE)) as stream:
+            with leaver.stream("GET", f"{M}/apps", params=watching, timeout=httpx.Timeout(TIMEOUT_SECONDS)) as stream:
                 assert stream.status_code == 200
                 admin.delete(f"{M}/ownedaccesskeys/leaver").raise_for_status()
                 revoked = time.monotonic()

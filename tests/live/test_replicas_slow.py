@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.harness.replicas import STORES, Replicas, new_secrets, store_for
-from tests.harness.server_process import CONFIGMAPS, PATIENCE, configmap
+from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, configmap
 from tests.live.test_slow_watchers import begun
 
 MEGABYTE = 1024 * 1024
@@ -81,7 +81,7 @@ def test_a_slow_watcher_is_told_everything_in_order_or_that_it_is_too_late(group
 
 def read_slowly(receive: Any) -> Iterator[dict[str, Any]]:
     """Lines of the watch, until it ends."""
-    buffer, deadline = b"", time.monotonic() + 3 * PATIENCE
+    buffer, deadline = b"", time.monotonic() + 3 * TIMEOUT_SECONDS
     while not buffer.endswith(b"\r\n0\r\n\r\n"):
         assert time.monotonic() < deadline
         piece = receive(16_384)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 RBAC = f"{MANAGEMENT}/apis/rbac.authorization.k8s.io/v1"
@@ -115,7 +115,7 @@ def test_t15_what_is_taken_away_is_gone_at_once_and_from_open_watches_soon(
 ) -> None:
     with server.client(person.key) as client:
         watching = {"watch": "1", "timeoutSeconds": str(WATCH_SECONDS), "allowWatchBookmarks": "true"}
-        with client.stream("GET", f"{M}/apps", params=watching, timeout=httpx.Timeout(PATIENCE)) as stream:
+        with client.stream("GET", f"{M}/apps", params=watching, timeout=httpx.Timeout(TIMEOUT_SECONDS)) as stream:
             assert stream.status_code == 200
             assert client.get(f"{M}/apps").status_code == 200
             revoke(admin, person)
@@ -148,7 +148,7 @@ def test_a_watch_of_shared_objects_loses_what_is_no_longer_shared(
         names = [item["metadata"]["name"] for item in client.get(f"{M}/apps").json()["items"]]
         assert names == [f"{person.name}-first", f"{person.name}-second"]
         watching = {"watch": "1", "timeoutSeconds": str(WATCH_SECONDS)}
-        with client.stream("GET", f"{M}/apps", params=watching, timeout=httpx.Timeout(PATIENCE)) as stream:
+        with client.stream("GET", f"{M}/apps", params=watching, timeout=httpx.Timeout(TIMEOUT_SECONDS)) as stream:
             events = (json.loads(line) for line in stream.iter_lines())
             told = (f"{event['type']} {event['object']['metadata']['name'].rpartition('-')[2]}" for event in events)
             assert [next(told), next(told)] == ["ADDED first", "ADDED second"]

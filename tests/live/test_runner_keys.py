@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tests.harness.server_process import MANAGEMENT, PATIENCE, Server, running
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 HOME = f"{M}/namespaces/service-p-web"
@@ -45,7 +45,7 @@ def read_key(client: httpx.Client, name: str) -> str:
 
 def until(client: httpx.Client, path: str, condition: str) -> dict[str, Any]:
     """Waits until a condition of an object is True."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         found: dict[str, Any] = client.get(path).json()
         conditions = found.get("status", {}).get("conditions", ())
@@ -172,7 +172,7 @@ def test_a_key_is_rotated_and_read_by_those_who_may(tmp_path: Path) -> None:
         admin.delete(f"{M}/runners/one").raise_for_status()
         with server.client(key) as runner:
             assert runner.get(f"{HOME}/devpodworkspaceinstances/ws-one").status_code in (401, 403)
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + TIMEOUT_SECONDS
             while runner.get(f"{M}/runners/one").status_code != 401:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from h2.exceptions import H2Error
 
-from tests.harness.server_process import CONFIGMAPS, PATIENCE, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, Server, configmap, running
 from tests.live.http2_client import Http2
 
 WRITERS = 6
@@ -43,14 +43,14 @@ class Writers:
                 self.acknowledged[name] = answer.json()["metadata"]["resourceVersion"]
 
     def wait_for(self, count: int) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while len(self.acknowledged) < count:
             assert time.monotonic() < deadline, "the writers do not get on"
             time.sleep(0.005)
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT_SECONDS)
             assert not thread.is_alive()
 
 
@@ -64,7 +64,7 @@ class Watch(threading.Thread):
         self._client = server.client()
         self._begun = threading.Event()
         self.start()
-        assert self._begun.wait(PATIENCE)
+        assert self._begun.wait(TIMEOUT_SECONDS)
 
     def run(self) -> None:
         try:
@@ -91,10 +91,10 @@ def test_a_server_told_to_stop_keeps_what_it_acknowledged_and_ends_its_watches(t
         writers.wait_for(100)
         server.process.send_signal(signal.SIGTERM)
         multiplexed.read(lambda: False)
-        assert server.process.wait(PATIENCE) == 0
+        assert server.process.wait(TIMEOUT_SECONDS) == 0
         writers.join()
         for watch in watches:
-            watch.join(PATIENCE)
+            watch.join(TIMEOUT_SECONDS)
         errors = server.log.read_text()
     assert [watch.failure for watch in watches] == [None, None, None]
     assert (multiplexed.ended & set(streams), multiplexed.reset) == (set(streams), set())
@@ -125,7 +125,7 @@ def test_a_request_under_way_is_finished(tmp_path: Path) -> None:
             connection.sendall(body[10:])
             answer = connection.recv(65_536)
         assert answer.startswith(b"HTTP/1.1 201 ")
-        assert server.process.wait(PATIENCE) == 0
+        assert server.process.wait(TIMEOUT_SECONDS) == 0
 
 
 def test_idle_connections_do_not_hold_it_up(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 from fairlead.cli.server.admin_kubeconfig import read_key
-from tests.harness.server_process import CONFIGMAPS, PATIENCE, ROOT, command, environment, running
+from tests.harness.server_process import CONFIGMAPS, ROOT, TIMEOUT_SECONDS, command, environment, running
 
 
 def refused(folder: Path, **variables: str | int) -> str:
@@ -16,7 +16,7 @@ def refused(folder: Path, **variables: str | int) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert (result.returncode, result.stdout) == (1, "")
@@ -49,6 +49,6 @@ def test_a_trial_without_a_store_does_not_cost_the_folder_its_first_key(tmp_path
     assert trial.stdout is not None
     trial.stdout.readline()  # it is ready, or has given up
     trial.terminate()
-    trial.communicate(timeout=PATIENCE)
+    trial.communicate(timeout=TIMEOUT_SECONDS)
     kept = [read_key(path) for path in (tmp_path / "data").glob("admin.kubeconfig*")]
     assert key in kept

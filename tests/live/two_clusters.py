@@ -10,9 +10,9 @@ from pathlib import Path
 
 import httpx
 
-from tests.fake_cluster.exchange import Asked
-from tests.fake_cluster.server import FarSide, Manner
-from tests.harness.gateways import Person, connect, person
+from tests.fake_cluster.exchange import RecordedRequest
+from tests.fake_cluster.server import ClusterBehaviour, FakeCluster
+from tests.harness.gateways import GatewayUser, connect, create_user
 from tests.harness.server_process import Server, running
 
 TOKEN = "stored-token-of-oslo"
@@ -23,9 +23,9 @@ REQUEST_SECONDS = 2
 @dataclass(frozen=True, slots=True)
 class World:
     server: Server
-    oslo: FarSide
-    paris: FarSide
-    ada: Person
+    oslo: FakeCluster
+    paris: FakeCluster
+    ada: GatewayUser
     """May use oslo."""
     audit_log: Path
 
@@ -35,22 +35,22 @@ class World:
 
 @contextmanager
 def two_clusters(folder: Path) -> Iterator[World]:
-    elsewhere = Manner(uid="00000000-0000-4000-8000-00000000fa13")
+    elsewhere = ClusterBehaviour(uid="00000000-0000-4000-8000-00000000fa13")
     with (
         running(folder / "data", request_timeout=REQUEST_SECONDS) as server,
-        FarSide() as oslo,
-        FarSide(manner=elsewhere) as paris,
+        FakeCluster() as oslo,
+        FakeCluster(manner=elsewhere) as paris,
         server.client() as admin,
     ):
         connect(admin, "oslo", oslo.kubeconfig(token=TOKEN))
         connect(admin, "paris", paris.kubeconfig(token="stored-token-of-paris"))
-        yield World(server, oslo, paris, person(admin, "ada", "oslo", "use"), folder / "data" / "audit.log")
+        yield World(server, oslo, paris, create_user(admin, "ada", "oslo", "use"), folder / "data" / "audit.log")
         server.stop()
         said = server.log.read_text() + (folder / "data" / "audit.log").read_text()
     assert "Traceback" not in said
     assert "stored-token" not in said
 
 
-def asked_by_people(far: FarSide) -> list[Asked]:
+def asked_by_people(far: FakeCluster) -> list[RecordedRequest]:
     """What came through the gateway. The server asks how its clusters are in its own name."""
     return [each for each in far.seen if each.header("impersonate-user")]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.harness.gateways import M, connect, create, entrance, is_online, kubeconfig, kubectl_at, until
+from tests.harness.gateways import M, connect, create, gateway_path, is_online, kubeconfig, kubectl_at, wait_until
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import MANAGEMENT, ROOT, Server, environment, running, running_agent
 from tests.reference.control_plane import ADMIN_TOKEN, ControlPlane
@@ -37,7 +37,7 @@ class World:
         """kubectl through Fairlead's gateway, by default to the cluster and with the administrator's key.
 
         Each name has a home, and so a discovery cache, of its own, which lasts as long as the world."""
-        content = kubeconfig(self.server, path or entrance(CLUSTER), key or self.server.key)
+        content = kubeconfig(self.server, path or gateway_path(CLUSTER), key or self.server.key)
         return kubectl_at(self.program, self.folder / f"gateway-{name}", content)
 
     def management(self, key: str = "", name: str = "admin") -> Kubectl:
@@ -72,7 +72,7 @@ def connected_world(plane: ControlPlane, folder: Path, **settings: str | int) ->
     with running(folder / "data", **settings) as server:
         with server.client() as admin:
             connect(admin, CLUSTER, plane.kubeconfig().encode())
-            until(lambda: is_online(admin, CLUSTER), 30)
+            wait_until(lambda: is_online(admin, CLUSTER), 30)
         yield World(server, plane, plane.binaries / "kubectl", folder)
         log = server.log.read_text()
     assert "Traceback" not in log, log

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.gateways import M, create, make, merge, until
+from tests.harness.gateways import M, create, make, merge, wait_until
 from tests.reference.connected_cluster import CLUSTER, World, condition
 
 PROJECT = "confined"
@@ -91,7 +91,7 @@ def test_what_the_owner_may_not_make_is_refused(
     settled: World, name: str, obj: dict[str, Any], reason: str, shown: str
 ) -> None:
     make_space(settled, name, obj)
-    until(lambda: synced(settled, name) == ("False", reason), 60)
+    wait_until(lambda: synced(settled, name) == ("False", reason), 60)
     assert shown in condition(see(settled, name), "SpaceSynced")["message"]
     if reason != "InvalidTemplateObjects":
         assert obj["metadata"]["name"] not in names(settled, name, obj["kind"].lower())
@@ -100,7 +100,7 @@ def test_what_the_owner_may_not_make_is_refused(
 def test_labels_that_mean_something_to_the_cluster_are_left_out(settled: World) -> None:
     asked = {ENFORCE: "privileged", "istio-injection": "enabled", "tenant.service.sh/team": "web"}
     make_space(settled, "labelled", template={"metadata": {"labels": asked, "annotations": asked}})
-    until(lambda: synced(settled, "labelled") == ("True", "Synced"), 60)
+    wait_until(lambda: synced(settled, "labelled") == ("True", "Synced"), 60)
     namespace = see(settled, "labelled")["spec"]["clusterRef"]["namespace"]
     found = settled.direct().read("namespace", namespace)["metadata"]
     assert found["labels"][ENFORCE] == "baseline"
@@ -111,14 +111,14 @@ def test_labels_that_mean_something_to_the_cluster_are_left_out(settled: World) 
 def test_honest_objects_are_made_at_once_and_removed_again(settled: World) -> None:
     """The namespace, the right to write in it, and the objects come in one pass: nothing is refused on the way."""
     make_space(settled, "honest", config_map(), pod(), binding("edit"))
-    until(lambda: synced(settled, "honest")[0] is not None, 60)
-    until(lambda: synced(settled, "honest") == ("True", "Synced"), 60)
+    wait_until(lambda: synced(settled, "honest")[0] is not None, 60)
+    wait_until(lambda: synced(settled, "honest") == ("True", "Synced"), 60)
     assert "greeting" in names(settled, "honest", "configmap") and "mine" in names(settled, "honest", "rolebinding")
     events = settled.management().read("events", "-n", NAMESPACE, "--field-selector=involvedObject.name=honest")
     assert "Warning" not in {each["type"] for each in events["items"]}
     with settled.server.client() as admin:
         merge(admin, f"{SPACES}/honest", {"spec": {"template": {"objects": json.dumps(config_map("other"))}}})
-    until(lambda: "greeting" not in names(settled, "honest", "configmap"), 60)
+    wait_until(lambda: "greeting" not in names(settled, "honest", "configmap"), 60)
 
 
 def test_an_administrators_template_is_made_with_the_stored_credential(settled: World) -> None:
@@ -129,5 +129,5 @@ def test_an_administrators_template_is_made_with_the_stored_credential(settled: 
     with settled.server.client() as admin:
         spec = {"clusterRef": {"cluster": CLUSTER}, "templateRef": {"name": "trusted"}}
         make(admin, f"namespaces/{NAMESPACE}/spaceinstances", "SpaceInstance", "trusted", **spec)
-    until(lambda: synced(settled, "trusted") == ("True", "Synced"), 60)
+    wait_until(lambda: synced(settled, "trusted") == ("True", "Synced"), 60)
     assert "q" in names(settled, "trusted", "resourcequota")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.fake_cluster.certificates import authority
-from tests.harness.gateways import status_of, until
+from tests.harness.gateways import status_of, wait_until
 from tests.reference.connected_cluster import CLUSTER, World, condition, connected_world
 from tests.reference.control_plane import ControlPlane
 
@@ -26,7 +26,7 @@ def ready(world: World) -> tuple[str, str]:
 
 
 def until_ready(world: World, *wanted: tuple[str, str]) -> float:
-    return until(lambda: ready(world) in wanted, SECONDS)
+    return wait_until(lambda: ready(world) in wanted, SECONDS)
 
 
 WELL = ("True", "Healthy")

@@ -20,8 +20,8 @@ from fairlead.core.crypto.signing import sign
 from fairlead.core.objects import Object
 from tests.authn.test_direct_tokens_kubernetes import documented
 from tests.fake_cluster.exchange import as_json
-from tests.fake_cluster.server import FarSide
-from tests.harness.gateways import M, connect, create, grant, is_online, key_of, kubectl_at, make, may, until
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.gateways import M, connect, create, grant, is_online, key_of, kubectl_at, make, may, wait_until
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import running
 from tests.harness.signing_keys import jwks, signing_key
@@ -72,7 +72,7 @@ def configuration(prefix: str, *issuers: tuple[str, str]) -> str:
     )
 
 
-def serve_keys(issuer: FarSide) -> None:
+def serve_keys(issuer: FakeCluster) -> None:
     """Makes the far side an issuer whose signing key the tests hold."""
     keys = f"{issuer.url}/keys"
     told = {"issuer": issuer.url, "jwks_uri": keys, "id_token_signing_alg_values_supported": ["RS256"]}
@@ -84,7 +84,7 @@ def serve_keys(issuer: FarSide) -> None:
 def named(request: pytest.FixtureRequest, binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Named]:
     prefix, folder = str(request.param), tmp_path_factory.mktemp("identity")
     (folder / "policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
-    with running(folder / "data", cluster_identity_prefix=prefix or "off") as server, FarSide() as forger:
+    with running(folder / "data", cluster_identity_prefix=prefix or "off") as server, FakeCluster() as forger:
         serve_keys(forger)
         trusted = (server.url, Path(server.ca_file).read_text()), (forger.url, forger.ca_pem)
         (folder / "authentication.yaml").write_text(configuration(prefix, *trusted))
@@ -95,7 +95,7 @@ def named(request: pytest.FixtureRequest, binaries: Path, tmp_path_factory: pyte
         )
         with ControlPlane(binaries, folder / "plane", flags) as plane, server.client() as admin:
             connect(admin, CLUSTER, plane.kubeconfig().encode())
-            until(lambda: is_online(admin, CLUSTER), 30)
+            wait_until(lambda: is_online(admin, CLUSTER), 30)
             for name, groups in (("ada", []), ("boss", ["system:masters"])):
                 make(admin, "users", "User", name, username=name, groups=groups)
             keys = {name: key_of(admin, name, f"{name}s") for name in ("ada", "boss")}
@@ -109,7 +109,7 @@ def make_space(admin: Any) -> str:
     make(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
     spec = {"clusterRef": {"cluster": CLUSTER}, "owner": {"user": "ada"}}
     make(admin, SPACES, "SpaceInstance", SPACE, **spec)
-    until(lambda: condition(admin.get(f"{M}/{SPACES}/{SPACE}").json(), "SpaceSynced").get("status") == "True", 60)
+    wait_until(lambda: condition(admin.get(f"{M}/{SPACES}/{SPACE}").json(), "SpaceSynced").get("status") == "True", 60)
     namespace: str = admin.get(f"{M}/{SPACES}/{SPACE}").json()["spec"]["clusterRef"]["namespace"]
     return namespace
 
@@ -122,7 +122,7 @@ def who(kubectl: Kubectl, *flags: str) -> Object:
 
 def accepted(kubectl: Kubectl) -> Kubectl:
     """Until the kube-apiserver has found the issuer, which it looks for in the background, it takes no token."""
-    until(lambda: kubectl.outcome("auth", "whoami").returncode == 0, 60)
+    wait_until(lambda: kubectl.outcome("auth", "whoami").returncode == 0, 60)
     return kubectl
 
 
@@ -193,7 +193,7 @@ def test_impersonation_has_kubernetes_meaning_and_is_in_both_audit_logs(named: N
     assert event["impersonatedUser"]["username"] == f"{named.prefix}ada"
     assert event["impersonatedUser"]["extra"] == {"service.sh/impersonator": [f"{named.prefix}admin"]}
     log = named.world.folder / "data" / "audit.log"
-    until(lambda: f'"auditID":"{event["auditID"]}"' in log.read_text())
+    wait_until(lambda: f'"auditID":"{event["auditID"]}"' in log.read_text())
     (same,) = [json.loads(line) for line in log.read_text().splitlines() if event["auditID"] in line]
     assert (same["user"]["username"], same["impersonatedUser"]["username"]) == ("admin", "ada")
 
@@ -240,15 +240,17 @@ def change_prefix(plane: ControlPlane, tmp_path: Path) -> None:
     direct("create", "clusterrolebinding", "by-hand", "--clusterrole=view", "--user=ada")
     with running(tmp_path / "data", cluster_identity_prefix="off") as server, server.client() as admin:
         connect(admin, CLUSTER, plane.kubeconfig().encode())
-        until(lambda: is_online(admin, CLUSTER), 30)
+        wait_until(lambda: is_online(admin, CLUSTER), 30)
         make(admin, "users", "User", "ada", username="ada")
         namespace = make_space(admin)
-        until(lambda: subjects(direct, "clusterrolebinding", "service.sh:admins") == {"service:admins"}, 30)
+        wait_until(lambda: subjects(direct, "clusterrolebinding", "service.sh:admins") == {"service:admins"}, 30)
     where = ("rolebinding", "service.sh:admin", "-n", namespace)
     assert {"ada", "service:user:ada"} <= subjects(direct, *where)
     with running(tmp_path / "data") as server:
-        until(lambda: subjects(direct, "clusterrolebinding", "service.sh:admins") == {"fairlead:service:admins"}, 30)
-        until(lambda: {"fairlead:ada", "fairlead:service:user:ada"} <= subjects(direct, *where), 30)
+        wait_until(
+            lambda: subjects(direct, "clusterrolebinding", "service.sh:admins") == {"fairlead:service:admins"}, 30
+        )
+        wait_until(lambda: {"fairlead:ada", "fairlead:service:user:ada"} <= subjects(direct, *where), 30)
         assert not {"ada", "service:user:ada"} & subjects(direct, *where)
         assert subjects(direct, "clusterrolebinding", "by-hand") == {"ada"}
         world = World(server, plane, plane.binaries / "kubectl", tmp_path)

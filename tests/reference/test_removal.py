@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.gateways import M, connect, create, make, until
+from tests.harness.gateways import M, connect, create, make, wait_until
 from tests.harness.server_process import running
 from tests.reference.connected_cluster import World, condition
 from tests.reference.control_plane import ControlPlane
@@ -41,7 +41,7 @@ def named(lone: World) -> Iterator[str]:
     name = f"leaving-{next(NUMBERS)}"
     with lone.server.client() as admin:
         connect(admin, name, lone.plane.kubeconfig().encode())
-    until(lambda: condition(cluster(lone, name), "AdministratorsBound").get("status") == "True", SECONDS)
+    wait_until(lambda: condition(cluster(lone, name), "AdministratorsBound").get("status") == "True", SECONDS)
     yield name
     lone.fairlead("cluster", "remove", name, "--keep", "--yes")
     lone.direct()("delete", "clusterrolebinding", BINDING, "--ignore-not-found")
@@ -65,14 +65,14 @@ def test_a_cluster_that_does_not_answer_tells_what_its_deletion_waits_for_and_th
     lone.plane.pause_api_server()
     try:
         lone.management()("delete", "cluster", named, "--wait=false")
-        until(lambda: condition(cluster(lone, named), "Ready").get("reason") == "Deleting", SECONDS)
+        wait_until(lambda: condition(cluster(lone, named), "Ready").get("reason") == "Deleting", SECONDS)
         assert "service.sh/abandon=true" in condition(cluster(lone, named), "Ready")["message"]
         let_go = lone.fairlead("cluster", "remove", named, "--keep", "--yes")
         assert let_go.returncode == 0 and "was left in the cluster" in let_go.stderr, let_go.stderr
         assert is_gone(lone, named)
     finally:
         lone.plane.resume_api_server()
-    until(lone.plane.is_ready, SECONDS)
+    wait_until(lone.plane.is_ready, SECONDS)
     assert BINDING in lone.direct().names("clusterrolebindings")
 
 
@@ -80,10 +80,10 @@ def test_a_cluster_that_comes_back_is_cleaned_up(lone: World, named: str) -> Non
     lone.plane.pause_api_server()
     try:
         lone.management()("delete", "cluster", named, "--wait=false")
-        until(lambda: condition(cluster(lone, named), "Ready").get("reason") == "Deleting", SECONDS)
+        wait_until(lambda: condition(cluster(lone, named), "Ready").get("reason") == "Deleting", SECONDS)
     finally:
         lone.plane.resume_api_server()
-    until(lambda: is_gone(lone, named), SECONDS)
+    wait_until(lambda: is_gone(lone, named), SECONDS)
     assert BINDING not in lone.direct().names("clusterrolebindings")
 
 
@@ -91,10 +91,10 @@ def test_a_cluster_with_a_space_is_removed_only_on_request_and_its_namespace_is_
     with lone.server.client() as admin:
         make(admin, "projects", "Project", named, owner={"user": "admin"}, allowedClusters=[{"name": named}])
         spaces = f"{M}/namespaces/service-p-{named}/spaceinstances"
-        until(lambda: admin.get(spaces).status_code == 200, SECONDS)
+        wait_until(lambda: admin.get(spaces).status_code == 200, SECONDS)
         kind = {"apiVersion": "management.service.sh/v1", "kind": "SpaceInstance", "metadata": {"name": "one"}}
         create(admin, spaces, {**kind, "spec": {"clusterRef": {"cluster": named}, "template": {}}})
-        until(lambda: condition(admin.get(f"{spaces}/one").json(), "SpaceSynced").get("status") == "True", SECONDS)
+        wait_until(lambda: condition(admin.get(f"{spaces}/one").json(), "SpaceSynced").get("status") == "True", SECONDS)
         namespace = admin.get(f"{spaces}/one").json()["spec"]["clusterRef"]["namespace"]
     refused = lone.fairlead("cluster", "remove", named, "--yes")
     assert refused.returncode == 1 and f"namespace {namespace}" in refused.stderr, refused.stderr

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.harness.gateways import M, grant, key_of, make, may
-from tests.harness.server_process import PATIENCE
+from tests.harness.server_process import TIMEOUT_SECONDS
 from tests.reference.connected_cluster import CLUSTER, World, seconds_since
 
 LIMIT = 10.0
@@ -65,6 +65,6 @@ def _await_end(process: "subprocess.Popen[str]", stream: str) -> None:
     """port-forward goes on listening; what ends is its connection to the cluster, which it says."""
     assert process.stdout is not None
     if stream == "port-forward":
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT_SECONDS)
     else:
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=TIMEOUT_SECONDS)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.harness.gateways import M, connect, create, entrance, kubectl_at, make, merge, until
+from tests.harness.gateways import M, connect, create, gateway_path, kubectl_at, make, merge, wait_until
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import running
 from tests.reference.connected_cluster import World, condition
@@ -44,11 +44,11 @@ def connected(world: World, account: str, folder: Path, *parts: str) -> Iterator
     path = folder / f"{account}.yaml"
     path.write_text(yaml.safe_dump_all(objects))
     direct("apply", "-f", str(path))
-    until(lambda: token(direct, account) != "", SECONDS)
+    wait_until(lambda: token(direct, account) != "", SECONDS)
     try:
         with world.server.client() as admin:
             connect(admin, account, world.plane.kubeconfig(token(direct, account)).encode())
-            until(lambda: bool(condition(cluster(world, account), "Connected")), SECONDS)
+            wait_until(lambda: bool(condition(cluster(world, account), "Connected")), SECONDS)
         yield account
     finally:
         world.fairlead("cluster", "remove", account, "--yes")
@@ -88,26 +88,26 @@ def test_the_role_for_gateways_suffices_to_use_a_cluster_and_each_missing_right_
 ) -> None:
     direct = lone.direct()
     with connected(lone, "gates", tmp_path) as name:
-        until(lambda: ready(lone, name) == ("True", "Healthy"), SECONDS)
+        wait_until(lambda: ready(lone, name) == ("True", "Healthy"), SECONDS)
         found = cluster(lone, name)
         assert condition(found, "AdministratorsBound")["reason"] == "Forbidden"
         assert all(probe["ok"] for probe in found["status"]["probes"]), found["status"]["probes"]
         direct("create", "clusterrolebinding", "gates-admins", "--clusterrole=view", "--group=fairlead:service:admins")
-        kubectl = lone.through_gateway(path=entrance(name))
+        kubectl = lone.through_gateway(path=gateway_path(name))
         assert "kube-system" in kubectl.names("namespaces")
         remove_right(direct, "gates:gateways", "userextras/service.sh/impersonator")
         look_again(lone, name)
-        until(lambda: warned(lone, name) == ["impersonation-extra"], SECONDS)
+        wait_until(lambda: warned(lone, name) == ["impersonation-extra"], SECONDS)
         assert ready(lone, name) == ("True", "Healthy")
         remove_right(direct, "gates:gateways", "uids")
         look_again(lone, name)
-        until(lambda: ready(lone, name) == ("False", "ImpersonationForbidden"), SECONDS)
+        wait_until(lambda: ready(lone, name) == ("False", "ImpersonationForbidden"), SECONDS)
         assert "impersonate uids (authentication.k8s.io), so" in condition(cluster(lone, name), "Ready")["message"]
         assert condition(cluster(lone, name), "Connected")["status"] == "True"
         checked = lone.fairlead("cluster", "check", name)
         assert checked.returncode == 1 and "impersonate uids" in checked.stdout
         direct("apply", "-f", str(tmp_path / "gates.yaml"))
-        until(lambda: ready(lone, name) == ("True", "Healthy"), SECONDS)
+        wait_until(lambda: ready(lone, name) == ("True", "Healthy"), SECONDS)
         direct("delete", "clusterrolebinding", "gates-admins")
 
 
@@ -124,11 +124,11 @@ def warned(world: World, name: str) -> list[str]:
 def test_the_role_for_spaces_suffices_to_make_share_repair_and_delete_one(lone: World, tmp_path: Path) -> None:
     direct = lone.direct()
     with connected(lone, "halls", tmp_path, "spaces") as name, lone.server.client() as admin:
-        until(lambda: ready(lone, name) == ("True", "Healthy"), SECONDS)
+        wait_until(lambda: ready(lone, name) == ("True", "Healthy"), SECONDS)
         make(admin, "users", "User", "ada", username="ada")
         make(admin, "projects", "Project", "demo", owner={"user": "admin"}, allowedClusters=[{"name": name}])
         spaces = f"{M}/namespaces/service-p-demo/spaceinstances"
-        until(lambda: admin.get(spaces).status_code == 200, SECONDS)
+        wait_until(lambda: admin.get(spaces).status_code == 200, SECONDS)
         spec = {
             "clusterRef": {"cluster": name},
             "template": {"metadata": {"labels": {"tenant.service.sh/tier": "small"}}},
@@ -140,15 +140,15 @@ def test_the_role_for_spaces_suffices_to_make_share_repair_and_delete_one(lone: 
             found: dict[str, Any] = admin.get(f"{spaces}/one").json()
             return found
 
-        until(lambda: condition(space(), "SpaceSynced").get("status") == "True", SECONDS)
+        wait_until(lambda: condition(space(), "SpaceSynced").get("status") == "True", SECONDS)
         namespace = space()["spec"]["clusterRef"]["namespace"]
         assert direct.read("namespace", namespace)["metadata"]["labels"][TIER] == "small"
         merge(admin, f"{spaces}/one", {"spec": {"extraAccessRules": [{"users": ["ada"], "clusterRole": "view"}]}})
-        until(lambda: "service.sh:view" in direct.names("-n", namespace, "rolebindings"), SECONDS)
+        wait_until(lambda: "service.sh:view" in direct.names("-n", namespace, "rolebindings"), SECONDS)
         direct("-n", namespace, "delete", "rolebinding", "service.sh:view")
         direct("label", "namespace", namespace, f"{TIER}=large", "--overwrite")
-        until(lambda: "service.sh:view" in direct.names("-n", namespace, "rolebindings"), DRIFT_SECONDS)
-        until(
+        wait_until(lambda: "service.sh:view" in direct.names("-n", namespace, "rolebindings"), DRIFT_SECONDS)
+        wait_until(
             lambda: direct.read("namespace", namespace)["metadata"]["labels"][TIER] == "small",
             DRIFT_SECONDS,
         )
@@ -160,9 +160,9 @@ def test_the_role_for_spaces_suffices_to_make_share_repair_and_delete_one(lone: 
             template={"access": {"defaultClusterRole": "cluster-admin"}},
         )
         merge(admin, f"{spaces}/one", {"spec": {"template": None, "templateRef": {"name": "wide"}}})
-        until(lambda: condition(space(), "SpaceSynced").get("reason") == "Forbidden", SECONDS)
+        wait_until(lambda: condition(space(), "SpaceSynced").get("reason") == "Forbidden", SECONDS)
         assert admin.delete(f"{spaces}/one").status_code == 200
-        until(lambda: admin.get(f"{spaces}/one").status_code == 404, SECONDS * 2)
+        wait_until(lambda: admin.get(f"{spaces}/one").status_code == 404, SECONDS * 2)
         assert namespace not in direct.names("namespaces")
 
 

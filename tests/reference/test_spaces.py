@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.fake_cluster.exchange import Answer, Asked, as_json
-from tests.fake_cluster.server import FarSide
-from tests.harness.gateways import M, create, make, merge, until
+from tests.fake_cluster.exchange import Answer, RecordedRequest, as_json
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.gateways import M, create, make, merge, wait_until
 from tests.harness.kstatus import kstatus
 from tests.reference.connected_cluster import CLUSTER, World, condition, seconds_since
 
@@ -61,9 +61,9 @@ def test_ready_comes_and_goes_with_the_api_server(settled: World, measured: Call
         began = time.monotonic()
         code, said = create_space(settled, "meanwhile", "3s")
         assert code == 1 and "the space meanwhile is still Pending" in said, said
-        until(lambda: verdict(settled, "before")[0] != "True", 60)
+        wait_until(lambda: verdict(settled, "before")[0] != "True", 60)
         lost = seconds_since(began)
-        until(lambda: verdict(settled, "before")[1] == "ClusterOffline", 60)
+        wait_until(lambda: verdict(settled, "before")[1] == "ClusterOffline", 60)
         assert kstatus(see(settled, "before")) == "InProgress"
     began = time.monotonic()
     settled.management()("wait", "--for=condition=Ready", "spaceinstance", "--all", "-n", NAMESPACE, "--timeout=90s")
@@ -119,7 +119,7 @@ def test_what_the_api_server_says_about_a_template_is_shown(
     settled: World, name: str, template: dict[str, Any], reason: str, shown: str
 ) -> None:
     make_space(settled, name, **template)
-    until(lambda: synced(settled, name) == ("False", reason), 60)
+    wait_until(lambda: synced(settled, name) == ("False", reason), 60)
     space = see(settled, name)
     assert shown in condition(space, "SpaceSynced")["message"]
     assert (space["status"]["phase"], kstatus(space)) == ("Failed", "Failed")
@@ -133,38 +133,38 @@ def test_a_quota_that_is_used_up_is_told(settled: World) -> None:
     made_from = {"clusterRef": {"cluster": CLUSTER}, "templateRef": {"name": "full", "version": "x.x.x"}}
     with settled.server.client() as admin:
         make(admin, f"namespaces/{NAMESPACE}/spaceinstances", "SpaceInstance", "full", **made_from)
-    until(lambda: verdict(settled, "full")[0] == "True", 60)
+    wait_until(lambda: verdict(settled, "full")[0] == "True", 60)
     namespace, direct = see(settled, "full")["spec"]["clusterRef"]["namespace"], settled.direct()
-    until(lambda: "exceeded quota" in direct.outcome("create", "secret", "generic", "y", "-n", namespace).stderr)
+    wait_until(lambda: "exceeded quota" in direct.outcome("create", "secret", "generic", "y", "-n", namespace).stderr)
     with settled.server.client() as admin:
         merge(admin, f"{M}/spacetemplates/full", {"spec": {"template": {"objects": f"{QUOTA}\n---\n{SECRET}"}}})
-    until(lambda: synced(settled, "full") == ("False", "QuotaExceeded"), 60)
+    wait_until(lambda: synced(settled, "full") == ("False", "QuotaExceeded"), 60)
     assert "exceeded quota: q" in see(settled, "full")["status"]["message"]
 
 
 def test_a_denying_webhook_is_heard_and_a_silent_one_is_named(settled: World) -> None:
-    def deny(asked: Asked) -> Answer:
+    def deny(asked: RecordedRequest) -> Answer:
         review = json.loads(asked.body)
         response = {"uid": review["request"]["uid"], "allowed": False, "status": {"code": 403, "message": "not here"}}
         return as_json({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
     make_space(settled, "hooked")
-    until(lambda: verdict(settled, "hooked")[0] == "True", 60)
+    wait_until(lambda: verdict(settled, "hooked")[0] == "True", 60)
     namespace, direct = see(settled, "hooked")["spec"]["clusterRef"]["namespace"], settled.direct()
-    with FarSide(deny) as far:
+    with FakeCluster(deny) as far:
         direct("apply", "-f", "-", body=json.dumps(webhook(far, namespace)))
         probe = ("create", "configmap", "y", "-n", namespace, "--dry-run=server")
-        until(lambda: "not here" in direct.outcome(*probe).stderr)
+        wait_until(lambda: "not here" in direct.outcome(*probe).stderr)
         change(settled, "hooked", template={"objects": f"{CONFIG_MAP}}}"})
-        until(lambda: synced(settled, "hooked") == ("False", "AdmissionDenied"), 60)
+        wait_until(lambda: synced(settled, "hooked") == ("False", "AdmissionDenied"), 60)
         assert '"hook.example.com" denied the request: not here' in see(settled, "hooked")["status"]["message"]
     change(settled, "hooked", displayName="again")
-    until(lambda: synced(settled, "hooked") == ("False", "WebhookFailing"), 60)
+    wait_until(lambda: synced(settled, "hooked") == ("False", "WebhookFailing"), 60)
     direct("delete", "validatingwebhookconfiguration", "hook")
-    until(lambda: verdict(settled, "hooked")[0] == "True", 60)
+    wait_until(lambda: verdict(settled, "hooked")[0] == "True", 60)
 
 
-def webhook(far: FarSide, namespace: str) -> dict[str, Any]:
+def webhook(far: FakeCluster, namespace: str) -> dict[str, Any]:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     hook = {
         **{"name": "hook.example.com", "rules": [rule], "sideEffects": "None", "admissionReviewVersions": ["v1"]},
@@ -177,13 +177,13 @@ def webhook(far: FarSide, namespace: str) -> dict[str, Any]:
 
 def test_a_namespace_that_does_not_go_says_what_holds_it(settled: World) -> None:
     make_space(settled, "held")
-    until(lambda: verdict(settled, "held")[0] == "True", 60)
+    wait_until(lambda: verdict(settled, "held")[0] == "True", 60)
     namespace, direct = see(settled, "held")["spec"]["clusterRef"]["namespace"], settled.direct()
     held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "f", "finalizers": ["example.com/held"]}}
     direct("create", "-n", namespace, "-f", "-", body=json.dumps(held))
     management = settled.management()
     management("delete", "spaceinstance", "held", "-n", NAMESPACE, "--wait=false")
-    until(lambda: "finalizers remaining: example.com/held" in see(settled, "held")["status"]["message"], 60)
+    wait_until(lambda: "finalizers remaining: example.com/held" in see(settled, "held")["status"]["message"], 60)
     assert condition(see(settled, "held"), "SpaceReady")["reason"] == "NamespaceFinalizersRemaining"
     freed = '{"metadata": {"finalizers": null}}'
     direct("patch", "configmap", "f", "-n", namespace, "--type=merge", "-p", freed)
@@ -210,7 +210,7 @@ def test_an_imported_virtual_cluster_is_ready_while_it_answers(settled: World, m
 
     assert is_ready()
     with paused(settled):
-        lost = until(lambda: not is_ready(), 60)
+        lost = wait_until(lambda: not is_ready(), 60)
     began = time.monotonic()
     management(*ready)
     measured(f"not ready {lost:.0f} s after SIGSTOP, ready {seconds_since(began):.0f} s after SIGCONT")

@@ -18,7 +18,7 @@ from fairlead.registry.write_rules import (
     is_deletion_complete,
     mark_deleted,
 )
-from tests.harness.registry import GADGET, World
+from tests.harness.registry import GADGET, RegistryFixture
 
 NOW = "2026-01-02T03:04:05Z"
 
@@ -99,64 +99,64 @@ def test_conditions_that_do_not_hold_refuse_it(deleting: DeleteOptions, why: str
         check_preconditions(gadget(), GADGET, deleting)
 
 
-async def test_an_object_that_nothing_holds_goes_at_once_and_its_last_state_is_answered(world: World) -> None:
-    made = await world.create("Gadget", "a", spec={"size": 1})
-    deleted = await world.delete("Gadget", "a")
+async def test_an_object_that_nothing_holds_goes_at_once_and_its_last_state_is_answered(api: RegistryFixture) -> None:
+    made = await api.create("Gadget", "a", spec={"size": 1})
+    deleted = await api.delete("Gadget", "a")
     assert (deleted.is_removed, deleted.name, deleted.uid) == (True, "a", made["metadata"]["uid"])
-    assert world.see("Gadget", "a") is None
-    again = await world.create("Gadget", "a")
+    assert api.see("Gadget", "a") is None
+    again = await api.create("Gadget", "a")
     assert again["metadata"]["uid"] != made["metadata"]["uid"]
 
 
-async def test_an_object_with_finalizers_waits_until_the_last_of_them_is_taken_off(world: World) -> None:
-    await world.create("Gadget", "a", metadata={"finalizers": ["x.io/a", "x.io/b"]})
+async def test_an_object_with_finalizers_waits_until_the_last_of_them_is_taken_off(api: RegistryFixture) -> None:
+    await api.create("Gadget", "a", metadata={"finalizers": ["x.io/a", "x.io/b"]})
     await asyncio.sleep(10)
-    deleted = await world.delete("Gadget", "a")
-    first = world.see("Gadget", "a")
+    deleted = await api.delete("Gadget", "a")
+    first = api.see("Gadget", "a")
     assert first is not None
     assert not deleted.is_removed
     assert orjson.loads(deleted.body) == first
     await asyncio.sleep(10)
-    again = await world.delete("Gadget", "a")
-    assert (again.is_removed, world.see("Gadget", "a")) == (False, first)
-    left = await world.patch("Gadget", "a", lambda obj: obj["metadata"]["finalizers"].remove("x.io/a"))
+    again = await api.delete("Gadget", "a")
+    assert (again.is_removed, api.see("Gadget", "a")) == (False, first)
+    left = await api.patch("Gadget", "a", lambda obj: obj["metadata"]["finalizers"].remove("x.io/a"))
     assert left["metadata"]["deletionTimestamp"] == first["metadata"]["deletionTimestamp"]
     assert left["metadata"]["generation"] == 2
-    last = await world.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[]))
+    last = await api.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[]))
     assert "finalizers" not in last["metadata"]
-    assert world.see("Gadget", "a") is None
+    assert api.see("Gadget", "a") is None
 
 
-async def test_an_object_that_is_being_deleted_can_still_change_but_not_come_back(world: World) -> None:
-    await world.create("Gadget", "a", spec={"size": 1}, metadata={"finalizers": ["x.io/a"]})
-    await world.delete("Gadget", "a")
-    changed = await world.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
+async def test_an_object_that_is_being_deleted_can_still_change_but_not_come_back(api: RegistryFixture) -> None:
+    await api.create("Gadget", "a", spec={"size": 1}, metadata={"finalizers": ["x.io/a"]})
+    await api.delete("Gadget", "a")
+    changed = await api.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
     assert (changed["spec"]["size"], changed["metadata"]["generation"]) == (2, 3)
 
     def revive(obj: Object) -> None:
         obj["metadata"].pop("deletionTimestamp")
         obj["metadata"].pop("deletionGracePeriodSeconds")
 
-    assert await world.patch("Gadget", "a", revive) == changed
+    assert await api.patch("Gadget", "a", revive) == changed
     with pytest.raises(Invalid, match="no new finalizers can be added"):
-        await world.patch("Gadget", "a", lambda obj: obj["metadata"]["finalizers"].append("x.io/b"))
+        await api.patch("Gadget", "a", lambda obj: obj["metadata"]["finalizers"].append("x.io/b"))
 
 
-async def test_an_object_that_is_not_being_deleted_may_lose_its_finalizers_and_stays(world: World) -> None:
-    await world.create("Gadget", "a", metadata={"finalizers": ["x.io/a"]})
-    await world.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[]))
-    assert world.names("Gadget") == ["a"]
+async def test_an_object_that_is_not_being_deleted_may_lose_its_finalizers_and_stays(api: RegistryFixture) -> None:
+    await api.create("Gadget", "a", metadata={"finalizers": ["x.io/a"]})
+    await api.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[]))
+    assert api.names("Gadget") == ["a"]
 
 
-async def test_a_foreground_delete_that_is_followed_by_a_background_one_lets_go(world: World) -> None:
-    await world.create("Gadget", "a")
-    assert not (await world.delete("Gadget", "a", DeleteOptions(propagation="Foreground"))).is_removed
-    assert (await world.delete("Gadget", "a", DeleteOptions(propagation="Background"))).is_removed
+async def test_a_foreground_delete_that_is_followed_by_a_background_one_lets_go(api: RegistryFixture) -> None:
+    await api.create("Gadget", "a")
+    assert not (await api.delete("Gadget", "a", DeleteOptions(propagation="Foreground"))).is_removed
+    assert (await api.delete("Gadget", "a", DeleteOptions(propagation="Background"))).is_removed
 
 
-async def test_a_namespace_shows_that_it_is_ending_in_its_phase(world: World) -> None:
-    deleted = await world.delete("Namespace", "demo")
-    found = world.see("Namespace", "demo")
+async def test_a_namespace_shows_that_it_is_ending_in_its_phase(api: RegistryFixture) -> None:
+    deleted = await api.delete("Namespace", "demo")
+    found = api.see("Namespace", "demo")
     assert found is not None
     assert not deleted.is_removed
     assert found["status"]["phase"] == "Terminating"

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from tests.harness.registry import World
+from tests.harness.registry import RegistryFixture
 
 
 @dataclass
@@ -17,33 +17,33 @@ class Revision:
 class Names:
     """Derives the names of all gadgets, and counts how often."""
 
-    def __init__(self, world: World) -> None:
-        self.gadgets, self.builds = Informer(world.view, MANAGEMENT_GROUP, "gadgets"), 0
-        self.derived = Derived(world.view, (self.gadgets.refresh,), self.build)
+    def __init__(self, api: RegistryFixture) -> None:
+        self.gadgets, self.builds = Informer(api.view, MANAGEMENT_GROUP, "gadgets"), 0
+        self.derived = Derived(api.view, (self.gadgets.refresh,), self.build)
 
     def build(self) -> list[str]:
         self.builds += 1
         return sorted(name for _, name in self.gadgets.objects)
 
 
-async def test_a_change_is_visible_at_the_next_read(world: World) -> None:
-    names = Names(world)
+async def test_a_change_is_visible_at_the_next_read(api: RegistryFixture) -> None:
+    names = Names(api)
     assert names.derived.get() == []
-    await world.create("Gadget", "a")
-    await world.create("Gadget", "b")
+    await api.create("Gadget", "a")
+    await api.create("Gadget", "b")
     assert names.derived.get() == ["a", "b"]
-    await world.delete("Gadget", "a")
+    await api.delete("Gadget", "a")
     assert names.derived.get() == ["b"]
 
 
-async def test_it_is_built_once_per_change_and_not_for_changes_of_other_resources(world: World) -> None:
-    names = Names(world)
-    await world.create("Gadget", "a")
+async def test_it_is_built_once_per_change_and_not_for_changes_of_other_resources(api: RegistryFixture) -> None:
+    names = Names(api)
+    await api.create("Gadget", "a")
     first = names.derived.get()
-    await world.create("ConfigMap", "elsewhere")
+    await api.create("ConfigMap", "elsewhere")
     assert names.derived.get() is first and names.builds == 1
-    await world.create("Gadget", "b")
-    await world.create("Gadget", "c")
+    await api.create("Gadget", "b")
+    await api.create("Gadget", "c")
     assert names.derived.get() is names.derived.get() is not first and names.builds == 2
 
 

@@ -15,20 +15,20 @@ from fairlead.registry.resource import Resource
 from fairlead.registry.selectors import EVERYTHING, Selector, parse_fields
 from fairlead.registry.watch import WatchSession
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
-from tests.harness.registry import ADA, NAMESPACE, World, as_ada
+from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, as_ada
 from tests.kinds.core.test_event_v1 import ABOUT, SERIES, event
 
 V1 = "events.k8s.io/v1"
 
 
 @pytest.fixture
-def new(world: World) -> Resource:
-    return world.registry.resource_for(EVENT_V1)
+def new(api: RegistryFixture) -> Resource:
+    return api.registry.resource_for(EVENT_V1)
 
 
 @pytest.fixture
-def core(world: World) -> Resource:
-    return world.registry.resource_for(EVENT)
+def core(api: RegistryFixture) -> Resource:
+    return api.registry.resource_for(EVENT)
 
 
 async def make(resource: Resource, body: Object) -> Object:
@@ -51,9 +51,9 @@ async def test_an_object_is_there_in_both_forms(new: Resource, core: Resource) -
     assert await read(new) == made
 
 
-async def test_it_is_stored_once_and_goes_from_both(world: World, new: Resource, core: Resource) -> None:
+async def test_it_is_stored_once_and_goes_from_both(api: RegistryFixture, new: Resource, core: Resource) -> None:
     await make(new, event())
-    ((changes, _),) = world.store.commits[-1:]
+    ((changes, _),) = api.store.commits[-1:]
     assert [change.key for change in changes] == [("", "events", NAMESPACE, "e")]
     deleted = await new.delete(NAMESPACE, "e", DeleteOptions(), as_ada())
     assert orjson.loads(deleted.body)["apiVersion"] == V1
@@ -123,26 +123,26 @@ async def test_apply_works_in_both_groups_without_conflicts_between_them(new: Re
     assert [entry["manager"] for entry in applied["metadata"]["managedFields"]] == ["b"]
 
 
-async def test_lists_are_converted_after_they_are_selected(world: World, new: Resource, core: Resource) -> None:
+async def test_lists_are_converted_after_they_are_selected(api: RegistryFixture, new: Resource, core: Resource) -> None:
     await make(core, {"metadata": {"name": "old"}, "involvedObject": ABOUT, "reason": "Old"})
     await make(new, event())
     chosen = Selector(fields=parse_fields("involvedObject.name=x,reason=Old", ("involvedObject.name", "reason")))
-    listed = await list_entries(world.view, EVENT_V1, NAMESPACE, ListQuery(chosen))
+    listed = await list_entries(api.view, EVENT_V1, NAMESPACE, ListQuery(chosen))
     body = orjson.loads(await encode_list(EVENT_V1, listed))
     assert (body["kind"], body["apiVersion"]) == ("EventList", V1)
     ((item),) = body["items"]
     assert (item["metadata"]["name"], item["regarding"]) == ("old", ABOUT)
     assert "apiVersion" not in item
-    everything = await list_entries(world.view, EVENT_V1, NAMESPACE, ListQuery(limit=1))
+    everything = await list_entries(api.view, EVENT_V1, NAMESPACE, ListQuery(limit=1))
     assert everything.continue_token and len(list(everything.entries)) == 1
 
 
 async def test_watchers_of_both_groups_hear_the_same_in_their_own_form(
-    world: World, new: Resource, core: Resource
+    api: RegistryFixture, new: Resource, core: Resource
 ) -> None:
-    feeds = [WatchSession(world.view, kind, NAMESPACE, EVERYTHING, 10) for kind in (EVENT_V1, EVENT_V1, EVENT)]
+    feeds = [WatchSession(api.view, kind, NAMESPACE, EVERYTHING, 10) for kind in (EVENT_V1, EVENT_V1, EVENT)]
     for feed in feeds:
-        await feed.start(world.view.revision)
+        await feed.start(api.view.revision)
     await make(core, {"metadata": {"name": "e"}, "involvedObject": ABOUT, "message": "m"})
     await core.delete(NAMESPACE, "e", DeleteOptions(), as_ada())
     one, two, theirs = (feed.poll() for feed in feeds)
@@ -154,9 +154,9 @@ async def test_watchers_of_both_groups_hear_the_same_in_their_own_form(
         feed.close()
 
 
-async def test_a_watch_begins_with_what_is_there_in_its_form(world: World, new: Resource) -> None:
+async def test_a_watch_begins_with_what_is_there_in_its_form(api: RegistryFixture, new: Resource) -> None:
     await make(new, event())
-    feed = WatchSession(world.view, EVENT_V1, NAMESPACE, EVERYTHING, 10)
+    feed = WatchSession(api.view, EVENT_V1, NAMESPACE, EVERYTHING, 10)
     ((added,),) = [events async for events in feed.initial_objects()]
     assert orjson.loads(added)["apiVersion"] == V1 and b'"note"' in added
     feed.close()
@@ -176,8 +176,8 @@ async def test_writers_of_both_groups_do_not_lose_each_others_changes(new: Resou
     assert len((await read(new))["metadata"]["labels"]) == 10
 
 
-def test_a_namespace_is_emptied_of_each_kind_once(world: World) -> None:
-    kinds = [resource.kind for resource in world.registry.namespaced_resources()]
+def test_a_namespace_is_emptied_of_each_kind_once(api: RegistryFixture) -> None:
+    kinds = [resource.kind for resource in api.registry.namespaced_resources()]
     assert EVENT in kinds and EVENT_V1 not in kinds
 
 

@@ -25,7 +25,7 @@ from fairlead.registry.request_body import check_type_meta
 from fairlead.registry.schema import array, integer, mapping, obj, string
 from fairlead.registry.validate import Validator
 from fairlead.registry.write_options import server_write_options
-from tests.harness.registry import GADGET, World, as_ada
+from tests.harness.registry import GADGET, RegistryFixture, as_ada
 
 LONG = "x" * (limits.NAME + 1)
 
@@ -34,74 +34,78 @@ def reasons(caught: pytest.ExceptionInfo[Invalid]) -> list[tuple[str, str]]:
     return [(problem.field, problem.reason) for problem in caught.value.details.problems]
 
 
-async def stored(world: World, kind: str = "Gadget", **fields: Any) -> Object:
+async def stored(api: RegistryFixture, kind: str = "Gadget", **fields: Any) -> Object:
     """An object from before there were bounds."""
-    return await world.submit(kind, world.body(kind, "old", **fields), server_write_options())
+    return await api.submit(kind, api.body(kind, "old", **fields), server_write_options())
 
 
-async def test_a_text_that_is_too_long_is_refused(world: World) -> None:
+async def test_a_text_that_is_too_long_is_refused(api: RegistryFixture) -> None:
     with pytest.raises(Invalid, match=r"Too long: may not be more than 1024 characters") as caught:
-        await world.create("Gadget", "a", spec={"color": LONG})
+        await api.create("Gadget", "a", spec={"color": LONG})
     assert reasons(caught) == [("spec.color", "FieldValueTooLong")]
     assert len(caught.value.message) < MAX_QUOTED_CHARS
 
 
-async def test_core_kinds_are_refused_with_422_for_their_size_and_with_400_for_their_types(world: World) -> None:
+async def test_core_kinds_are_refused_with_422_for_their_size_and_with_400_for_their_types(
+    api: RegistryFixture,
+) -> None:
     data = {str(number): "" for number in range(limits.DATA_KEYS + 1)}
     with pytest.raises(Invalid) as caught:
-        await world.create("ConfigMap", "a", data=data)
+        await api.create("ConfigMap", "a", data=data)
     assert reasons(caught) == [("data", "FieldValueTooMany")]
     with pytest.raises(BadRequest):
-        await world.create("ConfigMap", "a", data=data, binaryData={"a": 1})
+        await api.create("ConfigMap", "a", data=data, binaryData={"a": 1})
 
 
-async def test_what_was_stored_beyond_a_bound_can_be_changed_elsewhere(world: World) -> None:
-    await stored(world, spec={"color": LONG, "size": 1})
-    await world.patch("Gadget", "old", lambda obj: obj["spec"].update(size=2))
-    await world.patch("Gadget", "old", lambda obj: obj["metadata"].update(labels={"a": "b"}, finalizers=["a/b"]))
-    found = world.see("Gadget", "old")
+async def test_what_was_stored_beyond_a_bound_can_be_changed_elsewhere(api: RegistryFixture) -> None:
+    await stored(api, spec={"color": LONG, "size": 1})
+    await api.patch("Gadget", "old", lambda obj: obj["spec"].update(size=2))
+    await api.patch("Gadget", "old", lambda obj: obj["metadata"].update(labels={"a": "b"}, finalizers=["a/b"]))
+    found = api.see("Gadget", "old")
     assert found is not None
     assert (found["spec"]["size"], found["spec"]["color"], found["metadata"]["finalizers"]) == (2, LONG, ["a/b"])
 
 
-async def test_its_status_can_be_written_and_it_can_be_deleted(world: World) -> None:
-    await stored(world, spec={"color": LONG})
-    await world.patch("Gadget", "old", lambda obj: obj.update(status={"phase": "Ready"}), as_ada(subresource="status"))
-    found = world.see("Gadget", "old")
+async def test_its_status_can_be_written_and_it_can_be_deleted(api: RegistryFixture) -> None:
+    await stored(api, spec={"color": LONG})
+    await api.patch("Gadget", "old", lambda obj: obj.update(status={"phase": "Ready"}), as_ada(subresource="status"))
+    found = api.see("Gadget", "old")
     assert found is not None and found["status"] == {"phase": "Ready"}
-    await world.delete("Gadget", "old")
-    assert world.see("Gadget", "old") is None
+    await api.delete("Gadget", "old")
+    assert api.see("Gadget", "old") is None
 
 
-async def test_a_value_beyond_a_bound_cannot_become_another_one(world: World) -> None:
-    await stored(world, spec={"free": {"a": "x" * limits.FREE_FORM_BYTES}})
+async def test_a_value_beyond_a_bound_cannot_become_another_one(api: RegistryFixture) -> None:
+    await stored(api, spec={"free": {"a": "x" * limits.FREE_FORM_BYTES}})
     with pytest.raises(Invalid) as caught:
-        await world.patch("Gadget", "old", lambda obj: obj["spec"]["free"].update(b=1))
+        await api.patch("Gadget", "old", lambda obj: obj["spec"]["free"].update(b=1))
     assert reasons(caught) == [("spec.free", "FieldValueTooLong")]
-    await world.patch("Gadget", "old", lambda obj: obj["spec"].update(free={"b": 1}))
+    await api.patch("Gadget", "old", lambda obj: obj["spec"].update(free={"b": 1}))
 
 
-async def test_what_is_too_long_can_be_made_shorter_step_by_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_too_long_can_be_made_shorter_step_by_step(
+    api: RegistryFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As controllers do when they take off their finalizers, one by one."""
     finalizers = [f"a/f{number}" for number in range(limits.FINALIZERS + 5)]
     lax = Validator(obj(finalizers=array(string(), max_items=0), name=string()))
     with monkeypatch.context() as before_there_were_bounds:
         before_there_were_bounds.setattr(object_metadata, "_validator", lax)
-        await world.create("Gadget", "held", metadata={"finalizers": finalizers})
-    await world.patch("Gadget", "held", lambda obj: obj["metadata"].update(labels={"a": "b"}))
-    await world.patch("Gadget", "held", lambda obj: obj["metadata"]["finalizers"].remove("a/f0"))
+        await api.create("Gadget", "held", metadata={"finalizers": finalizers})
+    await api.patch("Gadget", "held", lambda obj: obj["metadata"].update(labels={"a": "b"}))
+    await api.patch("Gadget", "held", lambda obj: obj["metadata"]["finalizers"].remove("a/f0"))
     with pytest.raises(Invalid):
-        await world.patch("Gadget", "held", lambda obj: obj["metadata"]["finalizers"].append("a/f0"))
-    found = world.see("Gadget", "held")
+        await api.patch("Gadget", "held", lambda obj: obj["metadata"]["finalizers"].append("a/f0"))
+    found = api.see("Gadget", "held")
     assert found is not None
     assert found["metadata"]["finalizers"] == finalizers[1:]
 
 
-async def test_metadata_from_before_there_were_bounds_can_stay(world: World) -> None:
+async def test_metadata_from_before_there_were_bounds_can_stay(api: RegistryFixture) -> None:
     labels = {f"l{number}": "" for number in range(limits.LABELS)}
-    await world.create("Gadget", "full", metadata={"labels": labels})
+    await api.create("Gadget", "full", metadata={"labels": labels})
     with pytest.raises(Invalid) as caught:
-        await world.patch("Gadget", "full", lambda obj: obj["metadata"]["labels"].update(more=""))
+        await api.patch("Gadget", "full", lambda obj: obj["metadata"]["labels"].update(more=""))
     assert reasons(caught) == [("metadata.labels", "FieldValueTooMany")]
 
 
@@ -117,31 +121,31 @@ METADATA: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("field", "value", "reason"), METADATA, ids=[field for field, _, _ in METADATA])
 @pytest.mark.parametrize("kind", ["Gadget", "ConfigMap"])
-async def test_metadata_has_bounds(world: World, kind: str, field: str, value: Any, reason: str) -> None:
+async def test_metadata_has_bounds(api: RegistryFixture, kind: str, field: str, value: Any, reason: str) -> None:
     with pytest.raises(Invalid) as caught:
-        await world.create(kind, "a", metadata={field: value})
+        await api.create(kind, "a", metadata={field: value})
     assert reasons(caught) == [(f"metadata.{field}", reason)]
 
 
-async def test_as_many_labels_as_a_kubernetes_would_take_are_taken(world: World) -> None:
+async def test_as_many_labels_as_a_kubernetes_would_take_are_taken(api: RegistryFixture) -> None:
     labels = {f"example.com/l{number}": "x" * 63 for number in range(1_000)}
-    made = await world.create("Gadget", "a", metadata={"labels": labels, "annotations": {"a": "x" * 262_143}})
+    made = await api.create("Gadget", "a", metadata={"labels": labels, "annotations": {"a": "x" * 262_143}})
     assert len(made["metadata"]["labels"]) == 1_000
 
 
-async def test_kubernetes_own_rules_for_metadata_keep_their_words(world: World) -> None:
+async def test_kubernetes_own_rules_for_metadata_keep_their_words(api: RegistryFixture) -> None:
     with pytest.raises(Invalid, match=r"metadata.annotations: Too long: may not be more than 262144 bytes"):
-        await world.create("Gadget", "a", metadata={"annotations": {"a": "x" * 300_000}})
+        await api.create("Gadget", "a", metadata={"annotations": {"a": "x" * 300_000}})
     with pytest.raises(Invalid, match=r"must be no more than 253 characters"):
-        await world.create("Gadget", "n" * 2_000)
+        await api.create("Gadget", "n" * 2_000)
 
 
-async def test_the_server_itself_may_write_more(world: World) -> None:
-    await stored(world)
+async def test_the_server_itself_may_write_more(api: RegistryFixture) -> None:
+    await stored(api)
     told = {"phase": LONG}
-    await world.patch("Gadget", "old", lambda obj: obj.update(status=told), server_write_options("status"))
+    await api.patch("Gadget", "old", lambda obj: obj.update(status=told), server_write_options("status"))
     with pytest.raises(Invalid):
-        await world.patch(
+        await api.patch(
             "Gadget", "old", lambda obj: obj.update(status={"phase": "y" * 2000}), as_ada(subresource="status")
         )
 
@@ -174,10 +178,10 @@ def test_unknown_fields_are_all_taken_out_and_not_all_named() -> None:
     )
 
 
-async def test_a_misspelt_limit_is_not_hidden_by_other_unknown_fields(world: World) -> None:
+async def test_a_misspelt_limit_is_not_hidden_by_other_unknown_fields(api: RegistryFixture) -> None:
     spec = {"user": "ada", **{f"u{number}": 1 for number in range(1_000)}, "scope": {"porjects": []}}
     with pytest.raises(Invalid, match="more than 100 unknown fields"):
-        await world.create("OwnedAccessKey", "a", spec=spec)
+        await api.create("OwnedAccessKey", "a", spec=spec)
 
 
 def test_a_path_is_told_with_an_end() -> None:
@@ -255,27 +259,27 @@ def template(versions: int, parameters: int) -> Object:
     return {"versions": [{"version": f"1.0.{number}", "parameters": defined} for number in range(versions)]}
 
 
-async def test_the_versions_of_a_template_share_a_number_of_parameters(world: World) -> None:
+async def test_the_versions_of_a_template_share_a_number_of_parameters(api: RegistryFixture) -> None:
     """Each may have two regular expressions, which have to be compiled."""
     each = limits.TEMPLATE_PARAMETERS // 4
-    await world.create("SpaceTemplate", "fine", spec=template(4, each))
+    await api.create("SpaceTemplate", "fine", spec=template(4, each))
     with pytest.raises(Invalid) as caught:
-        await world.create("SpaceTemplate", "too-many", spec={**template(4, each), "parameters": [{"variable": "a"}]})
+        await api.create("SpaceTemplate", "too-many", spec={**template(4, each), "parameters": [{"variable": "a"}]})
     assert reasons(caught) == [("spec.versions", "FieldValueTooMany")]
 
 
-async def test_the_versions_of_a_template_share_a_number_of_regular_expressions(world: World) -> None:
+async def test_the_versions_of_a_template_share_a_number_of_regular_expressions(api: RegistryFixture) -> None:
     crowd = [{"variable": f"v{number}", "validation": f"a{{{number}}}"} for number in range(limits.PATTERNS)]
     again = {"version": "1.0.0", "parameters": crowd}
-    await world.create("SpaceTemplate", "fine", spec={"parameters": crowd, "versions": [again]})
+    await api.create("SpaceTemplate", "fine", spec={"parameters": crowd, "versions": [again]})
     one_more = {"version": "1.0.1", "parameters": [{"variable": "b", "invalidation": "b+"}]}
     with pytest.raises(Invalid, match="must have at most 16 different regular expressions") as caught:
-        await world.create("SpaceTemplate", "more", spec={"parameters": crowd, "versions": [again, one_more]})
+        await api.create("SpaceTemplate", "more", spec={"parameters": crowd, "versions": [again, one_more]})
     assert reasons(caught) == [("spec.versions", "FieldValueTooMany")]
 
 
-async def test_the_regular_expressions_of_a_template_share_a_number_of_characters(world: World) -> None:
+async def test_the_regular_expressions_of_a_template_share_a_number_of_characters(api: RegistryFixture) -> None:
     long = [{"variable": f"v{number}", "validation": f"{number}" + "a" * 900} for number in range(5)]
     with pytest.raises(Invalid, match="must have at most 4000 characters in the different regular") as caught:
-        await world.create("SpaceTemplate", "long", spec={"parameters": long})
+        await api.create("SpaceTemplate", "long", spec={"parameters": long})
     assert reasons(caught) == [("spec.versions", "FieldValueTooMany")]

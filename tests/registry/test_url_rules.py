@@ -12,7 +12,7 @@ from fairlead.kinds import KINDS
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.write_options import WriteOptions
 from fairlead.registry.write_rules import UrlField, find_url_fields, url_problems
-from tests.harness.registry import ADA, World
+from tests.harness.registry import ADA, RegistryFixture
 
 WITH_USERS = [
     "https://user:canary@charts.example.com",
@@ -135,18 +135,16 @@ def test_in_each_field_of_each_kind_addresses_are_checked(kind: Kind, link: UrlF
     assert problems(CONTROLLER_USER, {}) == []
 
 
-async def test_an_app_with_a_password_in_its_address_is_refused_by_the_field(world: World) -> None:
+async def test_an_app_with_a_password_in_its_address_is_refused_by_the_field(api: RegistryFixture) -> None:
     charts = {"chart": {"name": "a", "repoURL": "https://u:canary@charts.example.com"}}
     with pytest.raises(Invalid) as caught:
-        await world.create("App", "a", spec={"icon": "javascript:alert(1)", "versions": [charts]})
+        await api.create("App", "a", spec={"icon": "javascript:alert(1)", "versions": [charts]})
     assert [each.field for each in caught.value.details.problems] == ["spec.icon", "spec.versions[0].chart.repoURL"]
     assert "canary" not in caught.value.message
 
 
-async def test_an_app_from_before_can_still_be_changed(world: World) -> None:
-    await world.submit(
-        "App", world.body("App", "a", spec={"icon": "ftp://old"}), WriteOptions(CONTROLLER_USER, "tests")
-    )
-    await world.patch("App", "a", lambda app: app["spec"].update(displayName="A"))
+async def test_an_app_from_before_can_still_be_changed(api: RegistryFixture) -> None:
+    await api.submit("App", api.body("App", "a", spec={"icon": "ftp://old"}), WriteOptions(CONTROLLER_USER, "tests"))
+    await api.patch("App", "a", lambda app: app["spec"].update(displayName="A"))
     with pytest.raises(Invalid):
-        await world.patch("App", "a", lambda app: app["spec"].update(icon="ftp://new"))
+        await api.patch("App", "a", lambda app: app["spec"].update(icon="ftp://new"))

@@ -15,7 +15,7 @@ from fairlead.registry.patching.merge_patches import apply_merge_patch as merged
 from fairlead.registry.schema import Schema, array, boolean, obj, string
 from fairlead.registry.secret_fields import restore_write_only
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.registry import ADA, World
+from tests.harness.registry import ADA, RegistryFixture
 
 PASSWORD = string(format="password")
 SPEC = obj(
@@ -209,13 +209,13 @@ CHART = {"name": "app", "repoURL": "https://charts.example.com", "username": "ci
 
 
 @pytest.fixture
-async def app(world: World) -> World:
-    await world.create("App", "a", spec={"config": {"chart": CHART}})
-    return world
+async def app(api: RegistryFixture) -> RegistryFixture:
+    await api.create("App", "a", spec={"config": {"chart": CHART}})
+    return api
 
 
-async def attempt(world: World, edit: Any) -> None:
-    await world.of("App").modify("", "a", edit, WriteOptions(ADA, "tests", is_patch=True))
+async def attempt(api: RegistryFixture, edit: Any) -> None:
+    await api.of("App").modify("", "a", edit, WriteOptions(ADA, "tests", is_patch=True))
 
 
 EVIL = "https://evil.example.com"
@@ -233,7 +233,7 @@ PATCH = [{"op": "replace", "path": "/spec/config/chart/repoURL", "value": EVIL}]
     ],
     ids=["put", "merge", "insecure", "username", "json patch"],
 )
-async def test_no_way_to_write_takes_a_password_to_another_host(app: World, edit: Any) -> None:
+async def test_no_way_to_write_takes_a_password_to_another_host(app: RegistryFixture, edit: Any) -> None:
     with pytest.raises(Invalid) as caught:
         await attempt(app, edit)
     assert [each.field for each in caught.value.details.problems] == ["spec.config.chart.password"]
@@ -242,14 +242,14 @@ async def test_no_way_to_write_takes_a_password_to_another_host(app: World, edit
     assert get_path(stored, "spec.config.chart.repoURL") == CHART["repoURL"]
 
 
-async def test_an_apply_takes_no_password_to_another_host(app: World) -> None:
+async def test_an_apply_takes_no_password_to_another_host(app: RegistryFixture) -> None:
     config = app.body("App", "a", spec={"config": {"chart": {"repoURL": EVIL}}})
     writing = WriteOptions(ADA, "thief", is_apply=True, is_patch=True, force=True)
     with pytest.raises(Invalid, match="must be sent again"):
         await app.of("App").apply(config, "", "a", writing)
 
 
-async def test_in_two_steps_there_is_nothing_left_to_take(app: World) -> None:
+async def test_in_two_steps_there_is_nothing_left_to_take(app: RegistryFixture) -> None:
     await attempt(app, lambda old: {**old, "spec": {"config": {}}})
     await attempt(app, lambda old: {**old, "spec": {"config": {"chart": {"repoURL": EVIL}}}})
     assert get_path(app.see("App", "a"), "spec.config.chart.password") is None
@@ -257,26 +257,28 @@ async def test_in_two_steps_there_is_nothing_left_to_take(app: World) -> None:
 
 @pytest.mark.parametrize("before", ["app", "oci://registry.example.com/app"])
 @pytest.mark.parametrize("name", ["oci://evil.example.com/app", " oci://evil.example.com/app", "evil.example.com/app"])
-async def test_a_chart_that_is_named_by_an_address_is_another_host(world: World, before: str, name: str) -> None:
+async def test_a_chart_that_is_named_by_an_address_is_another_host(
+    api: RegistryFixture, before: str, name: str
+) -> None:
     """Without a repository, and for some tools even with one, the name alone says where a chart is fetched from."""
     repo = {} if "/" in before else {"repoURL": CHART["repoURL"]}
     chart = {"name": before, "username": "ci", "password": "canary", **repo}
-    await world.create("App", "a", spec={"config": {"chart": chart}})
+    await api.create("App", "a", spec={"config": {"chart": chart}})
     with pytest.raises(Invalid, match=r"because spec\.config\.chart\.name changed"):
-        await attempt(world, lambda old: merged(old, {"spec": {"config": {"chart": {"name": name}}}}))
-    assert get_path(world.see("App", "a"), "spec.config.chart.name") == before
+        await attempt(api, lambda old: merged(old, {"spec": {"config": {"chart": {"name": name}}}}))
+    assert get_path(api.see("App", "a"), "spec.config.chart.name") == before
 
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"values": "image: registry/app"}, {"values": "a: b\nc: /"}])
-async def test_another_chart_of_the_repository_keeps_the_password(world: World, change: Object) -> None:
-    await world.create("SpaceTemplate", "a", spec={"template": {"charts": [CHART]}})
+async def test_another_chart_of_the_repository_keeps_the_password(api: RegistryFixture, change: Object) -> None:
+    await api.create("SpaceTemplate", "a", spec={"template": {"charts": [CHART]}})
     chart = {name: value for name, value in CHART.items() if name != "password"}
     changed = {"spec": {"template": {"charts": [{**chart, **change}]}}}
-    await world.of("SpaceTemplate").modify("", "a", lambda old: merged(old, changed), WriteOptions(ADA, "tests"))
-    charts = get_path(world.see("SpaceTemplate", "a"), "spec.template.charts")
+    await api.of("SpaceTemplate").modify("", "a", lambda old: merged(old, changed), WriteOptions(ADA, "tests"))
+    charts = get_path(api.see("SpaceTemplate", "a"), "spec.template.charts")
     assert [each["password"] for each in charts] == ["canary"]
 
 
-async def test_another_version_of_the_chart_keeps_the_password(app: World) -> None:
+async def test_another_version_of_the_chart_keeps_the_password(app: RegistryFixture) -> None:
     await attempt(app, lambda old: merged(old, {"spec": {"config": {"chart": {"version": "2.0.0"}}}}))
     assert get_path(app.see("App", "a"), "spec.config.chart.password") == "canary"

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from tests.harness.kind_examples import example, newer_event
-from tests.harness.server_process import MANAGEMENT, PATIENCE
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS
 
 KEPT = "kept"
 NAMESPACES = ("storm-0", "storm-1", "storm-2")
@@ -118,7 +118,7 @@ def snapshot(client: httpx.Client, world: World) -> dict[str, str]:
 def settled(client: httpx.Client, world: World) -> dict[str, str]:
     """The same, once controllers have said what they have to say about new objects."""
     before: dict[str, str] = {}
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT_SECONDS
     while (now := snapshot(client, world)) != before and time.monotonic() < until:
         before = now
         time.sleep(0.3)

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, PATIENCE, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, Server, configmap, running
 from tests.security import api_resources, fuzz_run
 from tests.security.conftest import assert_unharmed
 
@@ -95,7 +95,7 @@ def test_memory_has_hardly_grown(after: Aftermath) -> None:
 
 
 def test_every_descriptor_is_given_back(after: Aftermath) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT_SECONDS
     while after.server.descriptors() > after.descriptors and time.monotonic() < until:
         time.sleep(0.05)
     assert after.server.descriptors() <= after.descriptors

@@ -9,7 +9,7 @@ import pytest
 from fairlead.core.call import Call, Handler, Reply
 from fairlead.core.errors import Forbidden, NotFound
 from fairlead.server.pipeline import After, Before, Pipeline, PipelineOptions, reject_malformed
-from tests.harness.calls import answering, call, raising
+from tests.harness.calls import always_raise, always_reply, call
 
 OK = Reply(200, b"ok")
 SHORT = 0.02
@@ -49,15 +49,15 @@ async def test_stages_run_in_order_before_and_after_the_handler() -> None:
 
 
 async def test_a_pipeline_without_stages_only_runs_the_handler() -> None:
-    assert await Pipeline((), answering(OK))(call()) is OK
+    assert await Pipeline((), always_reply(OK))(call()) is OK
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_reply_before_the_handler_skips_the_rest_but_not_the_stages_after(is_async: bool) -> None:
     trace: list[str] = []
-    rejection = answering(Reply(403))(call()) if is_async else Reply(403)
+    rejection = always_reply(Reply(403))(call()) if is_async else Reply(403)
     before = [record_before("first", trace, rejection), record_before("second", trace)]
-    reply = await Pipeline(before, answering(OK), [record_after("after", trace)])(call())
+    reply = await Pipeline(before, always_reply(OK), [record_after("after", trace)])(call())
     assert reply.status == 403
     assert trace == ["first", "after 403"]
 
@@ -70,14 +70,14 @@ async def test_a_stage_may_wait_and_then_go_on() -> None:
         trace.append("waited")
 
     before = [record_before("first", trace, wait()), record_before("second", trace)]
-    assert await Pipeline(before, answering(OK))(call()) is OK
+    assert await Pipeline(before, always_reply(OK))(call()) is OK
     assert trace == ["first", "waited", "second"]
 
 
 async def test_a_stage_after_the_handler_can_replace_the_reply() -> None:
     trace: list[str] = []
-    after = [record_after("one", trace, Reply(429)), record_after("two", trace, answering(Reply(503))(call()))]
-    reply = await Pipeline((), answering(OK), [*after, record_after("three", trace)])(call())
+    after = [record_after("one", trace, Reply(429)), record_after("two", trace, always_reply(Reply(503))(call()))]
+    reply = await Pipeline((), always_reply(OK), [*after, record_after("three", trace)])(call())
     assert reply.status == 503
     assert trace == ["one 200", "two 429", "three 503"]
 
@@ -86,9 +86,9 @@ async def test_a_stage_after_the_handler_can_replace_the_reply() -> None:
 async def test_an_error_becomes_a_response_that_passes_the_stages_after(is_async: bool) -> None:
     trace: list[str] = []
     pipeline = (
-        Pipeline((), raising(Forbidden("no")), [record_after("after", trace)])
+        Pipeline((), always_raise(Forbidden("no")), [record_after("after", trace)])
         if is_async
-        else Pipeline((raise_forbidden,), answering(OK), [record_after("after", trace)])
+        else Pipeline((raise_forbidden,), always_reply(OK), [record_after("after", trace)])
     )
     assert (await pipeline(call())).status == 403
     assert trace == ["after 403"]
@@ -97,7 +97,7 @@ async def test_an_error_becomes_a_response_that_passes_the_stages_after(is_async
 async def test_a_malformed_request_is_rejected() -> None:
     malformed = call()
     malformed.malformed_reason = "two Content-Length headers"
-    reply = await Pipeline((reject_malformed,), answering(OK))(malformed)
+    reply = await Pipeline((reject_malformed,), always_reply(OK))(malformed)
     assert reply.status == 400 and b"two Content-Length headers" in reply.body
 
 
@@ -239,4 +239,4 @@ async def test_a_timeout_runs_no_aborted_stages() -> None:
 
 
 async def test_errors_pass_unchanged() -> None:
-    assert (await with_timeout(60, raising(NotFound("not here")))(call())).status == 404
+    assert (await with_timeout(60, always_raise(NotFound("not here")))(call())).status == 404

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.core.call import Call, Handler, Reply
 from fairlead.server.pipeline import Pipeline, PipelineOptions
-from tests.harness.calls import answering, call
+from tests.harness.calls import always_reply, call
 from tests.server.http.clocks import Clocks
 
 OK = Reply(200, b"ok")
@@ -93,7 +93,7 @@ async def test_a_request_served_in_one_step_is_reported(
 
     await timed(serve)(call())
     assert reported == pytest.approx([0.3])
-    await timed(answering(OK))(call())
+    await timed(always_reply(OK))(call())
     assert len(reported) == 1
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.harness.server_process import PATIENCE
+from tests.harness.server_process import TIMEOUT_SECONDS
 from tests.specification.api import Api, Body, body, fresh
 
 GONE = 404
@@ -20,7 +20,7 @@ def owned_by(api: Api, *references: Body) -> str:
 
 
 def await_code(api: Api, path: str, code: int) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while api.send("GET", path).status_code != code:
         assert time.monotonic() < deadline, f"{path} never answered {code}"
         time.sleep(0.02)
@@ -30,7 +30,7 @@ def test_an_object_goes_when_all_of_its_owners_are_gone(api: Api) -> None:
     first, second = api.app(), api.app()
     path = owned_by(api, reference(first), reference(second))
     api.send("DELETE", f"apps/{first['metadata']['name']}")
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while len(owners := api.get(path)["metadata"]["ownerReferences"]) > 1:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -33,7 +33,7 @@ from fairlead.storage.contract import Record
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
 from fairlead.subresources.migration import MIGRATE_SUBRESOURCE, migration_handlers
-from tests.harness.audit import BASICS, MOUNT, Notebook, build_audited
+from tests.harness.audit import BASICS, MOUNT, MemoryLog, build_audited
 from tests.harness.calls import ADMIN, call
 from tests.harness.virtual_time import LoopClock
 
@@ -46,7 +46,7 @@ BOB = User("bob", ("service:user:bob", "service:user:*", *AUTHENTICATED_GROUPS),
 class Town:
     """Projects a to f, and an instance `v` in the first of them."""
 
-    def __init__(self, registry: Registry, store: MemoryStore, run: Handler, notebook: Notebook) -> None:
+    def __init__(self, registry: Registry, store: MemoryStore, run: Handler, notebook: MemoryLog) -> None:
         self.registry = registry
         self.store = store
         self.run = run
@@ -114,7 +114,7 @@ def told(reply: Reply) -> tuple[int, str]:
 
 @asynccontextmanager
 async def new_town(folder: Path) -> AsyncIterator[Town]:
-    settings, clock, store, notebook = Settings(data=folder), LoopClock(), MemoryStore(), Notebook()
+    settings, clock, store, notebook = Settings(data=folder), LoopClock(), MemoryStore(), MemoryLog()
     catalog = Catalog(_narrowed())
     view = View(store, entry_builder(catalog))
     await view.start()

@@ -25,8 +25,8 @@ from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
 from tests.harness.calls import ADMIN, call
-from tests.harness.registry import World, new_world
-from tests.harness.virtual_time import virtually
+from tests.harness.registry import RegistryFixture, open_registry
+from tests.harness.virtual_time import on_virtual_time
 
 PEPPER = Pepper(b"p" * 32)
 URL = "https://fairlead.example.com"
@@ -80,15 +80,15 @@ class Granting:
         return self.changes
 
 
-def handler(world: World, action: str, trail: Any = None, permissions: Granting | None = None) -> ActionHandler:
+def handler(api: RegistryFixture, action: str, trail: Any = None, permissions: Granting | None = None) -> ActionHandler:
     async def token_keys() -> Sequence[Object]:
         return [{"kid": "k"}]
 
-    rotation = KeyRotator(world.registry, GROUP, PEPPER, lambda outer, inner: True)
-    keys = ComponentKeys(world.registry, GROUP, AGENT, "demo", PEPPER, rotation)
+    rotation = KeyRotator(api.registry, GROUP, PEPPER, lambda outer, inner: True)
+    keys = ComponentKeys(api.registry, GROUP, AGENT, "demo", PEPPER, rotation)
     installation = AgentBootstrapInfo(URL, "instance", GROUP, "service-p-", "fairlead:", lambda: "PEM")
-    people = PrincipalDirectory(Informer(world.view, GROUP, "users"), Informer(world.view, GROUP, "teams"))
-    configs = AgentConfigBuilder(world.registry, people, token_keys, installation, permissions or Granting())
+    people = PrincipalDirectory(Informer(api.view, GROUP, "users"), Informer(api.view, GROUP, "teams"))
+    configs = AgentConfigBuilder(api.registry, people, token_keys, installation, permissions or Granting())
     given: AuditLogWriter | None = trail
     reports = AgentReports(given, SystemClock())
     return agent_handlers(installation, keys, configs, reports)[GROUP, "clusters", action]
@@ -111,11 +111,11 @@ async def configuration(answer: ActionHandler, etag: str = "") -> tuple[Object, 
     return told, dict(reply.headers)["etag"]
 
 
-@virtually
+@on_virtual_time
 async def test_an_agent_learns_what_tokens_are_verified_with() -> None:
-    async with new_world() as world:
-        cluster = await world.create("Cluster", "c")
-        told, _ = await configuration(handler(world, "agentconfig"))
+    async with open_registry() as api:
+        cluster = await api.create("Cluster", "c")
+        told, _ = await configuration(handler(api, "agentconfig"))
         assert told["kind"] == "ClusterAgentConfig" and told["jwks"] == {"keys": [{"kid": "k"}]}
         assert (told["cluster"], told["clusterUID"]) == ("c", cluster["metadata"]["uid"])
         assert (told["issuer"], told["serviceHost"], told["serviceInstanceID"]) == (URL, URL, "instance")
@@ -123,63 +123,63 @@ async def test_an_agent_learns_what_tokens_are_verified_with() -> None:
         assert told["clusterIdentityPrefix"] == "fairlead:"
 
 
-@virtually
+@on_virtual_time
 async def test_only_who_is_in_force_is_in_it_and_a_change_changes_the_etag() -> None:
-    async with new_world() as world:
-        await world.create("Cluster", "c")
-        made = await world.create("User", "ada", spec={"username": "ada", "tokenGeneration": 7, "groups": ["x"]})
-        await world.create("User", "bob", spec={"username": "bob", "disabled": True})
-        await world.create("Team", "ops", spec={"users": ["ada"]})
-        answer = handler(world, "agentconfig")
+    async with open_registry() as api:
+        await api.create("Cluster", "c")
+        made = await api.create("User", "ada", spec={"username": "ada", "tokenGeneration": 7, "groups": ["x"]})
+        await api.create("User", "bob", spec={"username": "bob", "disabled": True})
+        await api.create("Team", "ops", spec={"users": ["ada"]})
+        answer = handler(api, "agentconfig")
         told, etag = await configuration(answer)
         (ada,) = told["identities"]["users"]
         assert ada == {"uid": made["metadata"]["uid"], "generation": 7, "groups": ["x", "service:team:ops"]}
         assert len(told["identities"]["teams"]) == 1
         assert await configuration(answer, etag) == ({"status": 304}, etag)
-        await world.create("User", "cal", spec={"username": "cal"})
+        await api.create("User", "cal", spec={"username": "cal"})
         told, after = await configuration(answer, etag)
         assert after != etag and len(told["identities"]["users"]) == 2
 
 
-@virtually
+@on_virtual_time
 async def test_spaces_are_those_that_have_their_namespace_in_this_cluster() -> None:
-    async with new_world() as world:
-        await world.create("Cluster", "c")
-        await world.submit("Namespace", world.body("Namespace", "service-p-web"), server_write_options())
+    async with open_registry() as api:
+        await api.create("Cluster", "c")
+        await api.submit("Namespace", api.body("Namespace", "service-p-web"), server_write_options())
         spaces: tuple[tuple[str, str, Object], ...] = (
             *(("s", "c", MADE), ("elsewhere", "d", MADE), ("waiting", "c", {})),
             *(("taken", "c", TAKEN), ("away", "c", AWAY), ("never-reached", "c", NEVER_REACHED)),
         )
         for name, cluster, status in spaces:
             spec = {"clusterRef": {"cluster": cluster, "namespace": f"web-{name}"}}
-            await world.create("SpaceInstance", name, "service-p-web", spec=spec)
+            await api.create("SpaceInstance", name, "service-p-web", spec=spec)
             edit = partial(with_status, status=status)
-            await world.of("SpaceInstance").modify("service-p-web", name, edit, server_write_options("status"))
-        told, _ = await configuration(handler(world, "agentconfig"))
+            await api.of("SpaceInstance").modify("service-p-web", name, edit, server_write_options("status"))
+        told, _ = await configuration(handler(api, "agentconfig"))
         away, space = told["spaces"]
         assert away["name"] == "away", "what was made stays while this server cannot reach the cluster"
         assert (space["project"], space["name"], space["namespace"]) == ("web", "s", "web-s")
 
 
-async def a_space(world: World) -> None:
-    await world.submit("Namespace", world.body("Namespace", "service-p-web"), server_write_options())
+async def a_space(api: RegistryFixture) -> None:
+    await api.submit("Namespace", api.body("Namespace", "service-p-web"), server_write_options())
     spec = {"clusterRef": {"cluster": "c", "namespace": "web-s"}}
-    await world.create("SpaceInstance", "s", "service-p-web", spec=spec)
+    await api.create("SpaceInstance", "s", "service-p-web", spec=spec)
     edit = partial(with_status, status=MADE)
-    await world.of("SpaceInstance").modify("service-p-web", "s", edit, server_write_options("status"))
+    await api.of("SpaceInstance").modify("service-p-web", "s", edit, server_write_options("status"))
 
 
-@virtually
+@on_virtual_time
 async def test_t13_an_agent_learns_who_may_use_its_cluster_and_each_space() -> None:
-    async with new_world() as world:
-        await world.create("Cluster", "c")
-        await a_space(world)
+    async with open_registry() as api:
+        await api.create("Cluster", "c")
+        await a_space(api)
         uids = {}
         for kind, name in (("User", "ada"), ("User", "bob"), ("Team", "ops")):
             spec = {"username": name} if kind == "User" else {}
-            uids[name] = (await world.create(kind, name, spec=spec))["metadata"]["uid"]
+            uids[name] = (await api.create(kind, name, spec=spec))["metadata"]["uid"]
         granting = Granting(clusters_c={"ada", "service:team:ops"}, spaceinstances_s={"bob"})
-        answer = handler(world, "agentconfig", permissions=granting)
+        answer = handler(api, "agentconfig", permissions=granting)
         told, etag = await configuration(answer)
         assert told["allowed"] == [uids["ada"], uids["ops"]]
         assert [space["allowed"] for space in told["spaces"]] == [[uids["bob"]]]
@@ -187,49 +187,49 @@ async def test_t13_an_agent_learns_who_may_use_its_cluster_and_each_space() -> N
         assert await configuration(answer, etag) == ({"status": 304}, etag)
         assert granting.asked == count, "nothing has changed that it would have to be asked about"
         granting.names, granting.changes = {"clusters_c": {"bob"}}, 1
-        await world.create("ClusterRole", "r")  # permissions change with an object
+        await api.create("ClusterRole", "r")  # permissions change with an object
         told, after = await configuration(answer, etag)
         assert after != etag and told["allowed"] == [uids["bob"]] and told["spaces"][0]["allowed"] == []
 
 
-@virtually
+@on_virtual_time
 async def test_who_may_use_an_object_that_is_shared_otherwise_is_asked_again() -> None:
-    async with new_world() as world:
-        await world.create("Cluster", "c")
-        uid = (await world.create("User", "ada", spec={"username": "ada"}))["metadata"]["uid"]
+    async with open_registry() as api:
+        await api.create("Cluster", "c")
+        uid = (await api.create("User", "ada", spec={"username": "ada"}))["metadata"]["uid"]
         granting = Granting()
-        answer = handler(world, "agentconfig", permissions=granting)
+        answer = handler(api, "agentconfig", permissions=granting)
         assert (await configuration(answer))[0]["allowed"] == []
         granting.names = {"clusters_c": {"ada"}}
         shared = {"access": [{"name": "people", "users": ["ada"], "verbs": ["use"]}]}
-        await world.of("Cluster").modify("", "c", lambda cluster: {**cluster, "spec": shared}, server_write_options())
+        await api.of("Cluster").modify("", "c", lambda cluster: {**cluster, "spec": shared}, server_write_options())
         assert (await configuration(answer))[0]["allowed"] == [uid]
 
 
-@virtually
+@on_virtual_time
 async def test_without_permissions_to_ask_nobody_may_use_anything() -> None:
-    async with new_world() as world:
-        await world.create("Cluster", "c")
-        await a_space(world)
-        await world.create("User", "ada", spec={"username": "ada", "groups": ["system:masters"]})
-        told, _ = await configuration(handler(world, "agentconfig"))
+    async with open_registry() as api:
+        await api.create("Cluster", "c")
+        await a_space(api)
+        await api.create("User", "ada", spec={"username": "ada", "groups": ["system:masters"]})
+        told, _ = await configuration(handler(api, "agentconfig"))
         assert told["allowed"] == [] and told["spaces"][0]["allowed"] == []
 
 
-@virtually
+@on_virtual_time
 async def test_a_cluster_that_does_not_exist_has_no_agent() -> None:
-    async with new_world() as world:
+    async with open_registry() as api:
         for action in ("agentconfig", "accesskey"):
             with pytest.raises(NotFound, match="not found"):
-                await handler(world, action)(asked(action))
+                await handler(api, action)(asked(action))
 
 
-@virtually
+@on_virtual_time
 async def test_reported_events_are_written_with_the_cluster_that_they_are_from() -> None:
-    async with new_world() as world:
+    async with open_registry() as api:
         trail = FakeTrail()
         body = {"spec": {"events": [EVENT, {"no": "event"}], "dropped": 2, "activity": [{"user": "ada"}]}}
-        told = await handler(world, "agentreport", trail)(asked("agentreport", body))
+        told = await handler(api, "agentreport", trail)(asked("agentreport", body))
         assert isinstance(told, dict) and told["status"] == {"recorded": 1}
         line, lost = trail.lines
         assert orjson.loads(lost)["annotations"]["service.sh/summary-count"] == "3"
@@ -238,12 +238,12 @@ async def test_reported_events_are_written_with_the_cluster_that_they_are_from()
         assert (event["user"]["username"], event["level"], event["responseStatus"]["code"]) == ("ada", "Metadata", 200)
 
 
-@virtually
+@on_virtual_time
 async def test_a_rehearsal_writes_nothing_and_neither_does_a_log_that_is_full() -> None:
-    async with new_world() as world:
+    async with open_registry() as api:
         trail = FakeTrail()
         body = {"spec": {"events": [EVENT]}}
-        answer = handler(world, "agentreport", trail)
+        answer = handler(api, "agentreport", trail)
         await answer(asked("agentreport", body, dry_run=True))
         trail.is_full = True
         with pytest.raises(Unavailable):
@@ -251,8 +251,8 @@ async def test_a_rehearsal_writes_nothing_and_neither_does_a_log_that_is_full() 
         assert trail.lines == []
 
 
-@virtually
+@on_virtual_time
 async def test_without_an_audit_log_nothing_is_recorded_and_that_is_said() -> None:
-    async with new_world() as world:
-        told = await handler(world, "agentreport")(asked("agentreport", {"spec": {"events": [EVENT]}}))
+    async with open_registry() as api:
+        told = await handler(api, "agentreport")(asked("agentreport", {"spec": {"events": [EVENT]}}))
         assert isinstance(told, dict) and told["status"] == {"recorded": 0}

@@ -21,8 +21,8 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.kind import Catalog
 from fairlead.server.api.actions import Actions
 from fairlead.subresources.credentials import ROTATIONS, TOKENS, DirectTokenHandlers
-from tests.harness.audit import EVERYTHING, MOUNT, Office, office
-from tests.harness.auth import ADA, Realm, new_realm
+from tests.harness.audit import EVERYTHING, MOUNT, AuditFixture, open_audit
+from tests.harness.auth import ADA, AuthFixture, open_auth
 from tests.harness.registry import NAMESPACE as SYSTEM
 from tests.harness.signing_keys import keys_in_turn
 
@@ -34,8 +34,8 @@ KINDS = {TOKENS: DIRECT_CLUSTER_ENDPOINT_TOKEN, ROTATIONS: TOKEN_KEY_ROTATION}
 class Api:
     """The two kinds behind an audit log that records everything."""
 
-    def __init__(self, realm: Realm, keys: SigningKeyStore, asking: Office) -> None:
-        self.realm = realm
+    def __init__(self, auth: AuthFixture, keys: SigningKeyStore, asking: AuditFixture) -> None:
+        self.auth = auth
         self.keys = keys
         self.asking = asking
 
@@ -47,7 +47,7 @@ class Api:
 
     async def verifies(self, token: str) -> bool:
         listed = {"keys": await self.keys.jwks()}
-        now = self.realm.world.clock.now()
+        now = self.auth.api.clock.now()
         return verify(token, listed, issuer=ISSUER, audience=AUDIENCE, now=now).user == "ada"
 
     @property
@@ -66,12 +66,12 @@ def serving(handlers: DirectTokenHandlers) -> Handler:
 
 @asynccontextmanager
 async def an_api(user: User = ADA) -> AsyncIterator[Api]:
-    async with new_realm() as realm:
-        keys = SigningKeyStore(realm.registry, SYSTEM)
-        rights = DelegationChecks(is_superset, realm.rights)
-        minting = DirectTokenIssuer(realm.registry, GROUP, keys, IssuerConfig(ISSUER, Lifetimes), rights)
-        async with office(serving(DirectTokenHandlers(minting, keys)), EVERYTHING, user=user) as asking:
-            yield Api(realm, keys, asking)
+    async with open_auth() as auth:
+        keys = SigningKeyStore(auth.registry, SYSTEM)
+        rights = DelegationChecks(is_superset, auth.rights)
+        minting = DirectTokenIssuer(auth.registry, GROUP, keys, IssuerConfig(ISSUER, Lifetimes), rights)
+        async with open_audit(serving(DirectTokenHandlers(minting, keys)), EVERYTHING, user=user) as asking:
+            yield Api(auth, keys, asking)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from fairlead.registry.validate import Validator
 from fairlead.server.api.actions import ActionRequest
 from fairlead.subresources.projects import project_handlers
 from tests.harness.calls import call
-from tests.harness.registry import World, new_world
+from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]
@@ -27,17 +27,17 @@ BOB = User("bob")
 
 
 class Api:
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, fixture: RegistryFixture) -> None:
+        self.fixture = fixture
         self.readable: set[tuple[str, str]] = set()
-        people = PrincipalDirectory(Informer(world.view, GROUP, USERS), Informer(world.view, GROUP, TEAMS))
-        self._handlers = project_handlers(GROUP, world.registry, people, self._may)
+        people = PrincipalDirectory(Informer(fixture.view, GROUP, USERS), Informer(fixture.view, GROUP, TEAMS))
+        self._handlers = project_handlers(GROUP, fixture.registry, people, self._may)
 
     def _may(self, user: User, target: RequestInfo) -> Decision:
         return Decision(target.verb == "get" and (target.resource, target.name) in self.readable)
 
     async def get(self, part: str, name: str = "p") -> Object:
-        declared = {each.name: each.kind for each in self.world.of("Project").kind.actions}
+        declared = {each.name: each.kind for each in self.fixture.of("Project").kind.actions}
         kind = declared[part]
         assert kind is not None
         answer = await self._handlers[GROUP, "projects", part](
@@ -56,20 +56,20 @@ class Api:
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
-    async with new_world() as world:
-        yield Api(world)
+    async with open_registry() as fixture:
+        yield Api(fixture)
 
 
 async def project(api: Api, **spec: Any) -> None:
-    await api.world.create("Project", "p", spec=spec)
+    await api.fixture.create("Project", "p", spec=spec)
 
 
 async def people(api: Api) -> None:
     for name, spec in {"ada": {"displayName": "Ada", "email": "ada@example.com"}, "bob": {}, "cleo": {}}.items():
-        await api.world.create("User", name, spec=spec)
-    await api.world.create("User", "root", spec={"groups": ["system:masters"]})
-    await api.world.create("Team", "core", spec={"displayName": "Core", "users": ["cleo"]})
-    await api.world.create("Team", "ops", spec={"users": ["bob"]})
+        await api.fixture.create("User", name, spec=spec)
+    await api.fixture.create("User", "root", spec={"groups": ["system:masters"]})
+    await api.fixture.create("Team", "core", spec={"displayName": "Core", "users": ["cleo"]})
+    await api.fixture.create("Team", "ops", spec={"users": ["bob"]})
 
 
 def infos(answer: Object, field: str) -> list[str]:
@@ -103,8 +103,8 @@ async def test_a_star_is_everybody(api: Api) -> None:
 
 async def test_the_lists_of_a_project_show_what_is_allowed_and_exists(api: Api) -> None:
     for name in ("berlin", "oslo"):
-        await api.world.create("Cluster", name, spec={"config": {"secretName": "s", "secretNamespace": "demo"}})
-        await api.world.create("Runner", f"in-{name}", spec={})
+        await api.fixture.create("Cluster", name, spec={"config": {"secretName": "s", "secretNamespace": "demo"}})
+        await api.fixture.create("Runner", f"in-{name}", spec={})
     await project(api, allowedClusters=[{"name": "oslo"}, {"name": "gone"}], allowedRunners=[{"name": "*"}])
     assert await api.names("clusters", "clusters") == ["oslo"]
     assert await api.names("clusters", "runners") == ["in-berlin", "in-oslo"]
@@ -113,7 +113,7 @@ async def test_the_lists_of_a_project_show_what_is_allowed_and_exists(api: Api) 
 
 async def test_without_a_list_everybody_sees_what_they_could_get_anyway(api: Api) -> None:
     for name in ("berlin", "oslo"):
-        await api.world.create("Cluster", name, spec={"config": {"secretName": "s", "secretNamespace": "demo"}})
+        await api.fixture.create("Cluster", name, spec={"config": {"secretName": "s", "secretNamespace": "demo"}})
     await project(api)
     assert await api.names("clusters", "clusters") == []
     api.readable.add(("clusters", "berlin"))
@@ -122,8 +122,8 @@ async def test_without_a_list_everybody_sees_what_they_could_get_anyway(api: Api
 
 async def test_templates_come_by_kind_with_their_default(api: Api) -> None:
     for name in ("one", "two"):
-        await api.world.create("SpaceTemplate", name, spec={"template": {}})
-        await api.world.create("VirtualClusterTemplate", name, spec={"template": {}})
+        await api.fixture.create("SpaceTemplate", name, spec={"template": {}})
+        await api.fixture.create("VirtualClusterTemplate", name, spec={"template": {}})
     allowed = [
         {"kind": "SpaceTemplate", "name": "two", "isDefault": True},
         {"kind": "VirtualClusterTemplate", "name": "*"},
@@ -140,7 +140,7 @@ async def test_templates_come_by_kind_with_their_default(api: Api) -> None:
 
 async def test_t3_no_part_of_a_project_shows_a_credential(api: Api) -> None:
     chart = {"chart": {"name": "c", "repo": "https://charts.example.com", "username": "u", "password": CANARY}}
-    await api.world.create("VirtualClusterTemplate", "t", spec={"template": {"helmRelease": chart}})
+    await api.fixture.create("VirtualClusterTemplate", "t", spec={"template": {"helmRelease": chart}})
     await project(
         api, allowedTemplates=[{"name": "*"}], allowedClusters=[{"name": "*"}], allowedRunners=[{"name": "*"}]
     )

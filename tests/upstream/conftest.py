@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 import pytest
 import uvloop
 
-from tests.fake_cluster.server import far_side
+from tests.fake_cluster.server import fake_cluster
 
-__all__ = ["far_side"]
+__all__ = ["fake_cluster"]
 
 ON_BOTH = frozenset({"test_transport.py", "test_websocket.py", "test_responses.py"})
 Loops = Mapping[str, Callable[[], asyncio.AbstractEventLoop]]

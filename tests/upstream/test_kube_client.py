@@ -7,16 +7,16 @@ import pytest
 from fairlead.upstream.errors import ProtocolError, TimedOut
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError
 from tests.fake_cluster.exchange import Answer, as_json, status_object
-from tests.fake_cluster.server import FarSide
+from tests.fake_cluster.server import FakeCluster
 from tests.upstream.upstreams import reaching
 
 PATH = "/api/v1/namespaces/n"
 
 
-async def test_each_verb_is_the_right_request(far_side: FarSide) -> None:
-    far_side.answer(PATH, as_json({"kind": "Namespace"}))
+async def test_each_verb_is_the_right_request(fake_cluster: FakeCluster) -> None:
+    fake_cluster.answer(PATH, as_json({"kind": "Namespace"}))
     body = {"metadata": {"name": "n"}}
-    async with reaching(far_side) as upstream:
+    async with reaching(fake_cluster) as upstream:
         api = KubeClient(upstream)
         assert await api.get(PATH) == {"kind": "Namespace"}
         await api.list(PATH, labelSelector="a=b,c")
@@ -26,7 +26,7 @@ async def test_each_verb_is_the_right_request(far_side: FarSide) -> None:
         await api.patch(PATH, [], "application/json-patch+json")
         await api.delete(PATH)
         await api.delete(PATH, {"preconditions": {"uid": "u"}})
-    assert far_side.paths() == [
+    assert fake_cluster.paths() == [
         f"GET {PATH}",
         f"GET {PATH}?labelSelector=a%3Db%2Cc",
         f"POST {PATH}?fieldManager=fairlead",
@@ -36,7 +36,7 @@ async def test_each_verb_is_the_right_request(far_side: FarSide) -> None:
         f"DELETE {PATH}",
         f"DELETE {PATH}",
     ]
-    assert [each.header("content-type") for each in far_side.seen] == [
+    assert [each.header("content-type") for each in fake_cluster.seen] == [
         "",
         "",
         "application/json",
@@ -46,13 +46,13 @@ async def test_each_verb_is_the_right_request(far_side: FarSide) -> None:
         "",
         "application/json",
     ]
-    assert json.loads(far_side.seen[3].body) == body
-    assert far_side.connections == 1
+    assert json.loads(fake_cluster.seen[3].body) == body
+    assert fake_cluster.connections == 1
 
 
-async def test_a_failure_of_the_cluster_is_told_in_its_words(far_side: FarSide) -> None:
-    far_side.answer(PATH, status_object(404, "NotFound", 'namespaces "n" not found'))
-    async with reaching(far_side) as upstream:
+async def test_a_failure_of_the_cluster_is_told_in_its_words(fake_cluster: FakeCluster) -> None:
+    fake_cluster.answer(PATH, status_object(404, "NotFound", 'namespaces "n" not found'))
+    async with reaching(fake_cluster) as upstream:
         with pytest.raises(RemoteApiError) as caught:
             await KubeClient(upstream).get(PATH)
     error = caught.value
@@ -60,29 +60,29 @@ async def test_a_failure_of_the_cluster_is_told_in_its_words(far_side: FarSide) 
 
 
 @pytest.mark.parametrize("body", [b"<html>secret</html>", b'["secret"]', b'{"message":"secret"}', b""])
-async def test_a_failure_that_is_no_status_is_not_echoed(far_side: FarSide, body: bytes) -> None:
-    far_side.answer(PATH, Answer(500, body, "text/html"))
-    async with reaching(far_side) as upstream:
+async def test_a_failure_that_is_no_status_is_not_echoed(fake_cluster: FakeCluster, body: bytes) -> None:
+    fake_cluster.answer(PATH, Answer(500, body, "text/html"))
+    async with reaching(fake_cluster) as upstream:
         with pytest.raises(RemoteApiError) as caught:
             await KubeClient(upstream).get(PATH)
     assert caught.value.status == 500
     assert "secret" not in caught.value.message
 
 
-async def test_a_redirect_is_a_failure(far_side: FarSide) -> None:
-    async with reaching(far_side) as upstream:
+async def test_a_redirect_is_a_failure(fake_cluster: FakeCluster) -> None:
+    async with reaching(fake_cluster) as upstream:
         with pytest.raises(RemoteApiError):
             await KubeClient(upstream).get("/far/redirect")
 
 
-async def test_an_answer_that_is_no_object_is_broken(far_side: FarSide) -> None:
-    async with reaching(far_side) as upstream:
+async def test_an_answer_that_is_no_object_is_broken(fake_cluster: FakeCluster) -> None:
+    async with reaching(fake_cluster) as upstream:
         with pytest.raises(ProtocolError, match="not a JSON object"):
             await KubeClient(upstream).get("/readyz")
 
 
-async def test_a_call_takes_so_long_only(far_side: FarSide) -> None:
-    async with reaching(far_side) as upstream:
+async def test_a_call_takes_so_long_only(fake_cluster: FakeCluster) -> None:
+    async with reaching(fake_cluster) as upstream:
         with pytest.raises(TimedOut):
             await KubeClient(upstream, seconds=0.1).get("/far/stall")
         assert upstream.in_use == 0

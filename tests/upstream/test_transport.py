@@ -17,10 +17,10 @@ from fairlead.upstream.errors import ProtocolError, Unreachable
 from fairlead.upstream.transport import MAX_READS_PER_TURN, TlsTransport
 from fairlead.upstream.upstream import Request
 from fairlead.upstream.websocket import UpstreamWebSocket
-from tests.fake_cluster.exchange import Asked
+from tests.fake_cluster.exchange import RecordedRequest
 from tests.fake_cluster.exec_websockets import SUCCESS, accepted
 from tests.fake_cluster.floods import ENDINGS, ERROR, flooding, flooding_body, output
-from tests.fake_cluster.server import FarSide
+from tests.fake_cluster.server import FakeCluster
 from tests.upstream.upstreams import MUCH, reaching, until
 
 MEGABYTES = [1_000_000, 5_000_000]
@@ -46,29 +46,29 @@ async def assert_whole_output(far: UpstreamWebSocket, size: int, said: bytes = b
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("size", MEGABYTES)
 async def test_a_slow_reader_of_a_websocket_gets_all_of_it_and_then_the_end(
-    far_side: FarSide, size: int, ending: str
+    fake_cluster: FakeCluster, size: int, ending: str
 ) -> None:
-    far_side.behave_on_upgrade("/flood", flooding(size, ending))
-    async with reaching(far_side) as upstream:
+    fake_cluster.behave_on_upgrade("/flood", flooding(size, ending))
+    async with reaching(fake_cluster) as upstream:
         far = await upstream.open_websocket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
         await assert_whole_output(far, size)
         assert far.close_reason == ENDINGS[ending]
         await until(lambda: upstream.in_use == 0)
 
 
-async def test_a_cluster_that_is_gone_while_it_is_written_to_is_read_to_its_end(far_side: FarSide) -> None:
+async def test_a_cluster_that_is_gone_while_it_is_written_to_is_read_to_its_end(fake_cluster: FakeCluster) -> None:
     """As with a command that ends before it has read its input: its output is there all the same."""
     size = 1_000_000
-    far_side.behave_on_upgrade("/flood", flooding(size, "reset"))
-    async with reaching(far_side) as upstream:
+    fake_cluster.behave_on_upgrade("/flood", flooding(size, "reset"))
+    async with reaching(fake_cluster) as upstream:
         far = await upstream.open_websocket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
         await assert_whole_output(far, size, b"\x00input that nobody reads")
 
 
 @pytest.mark.parametrize(("ending", "is_sized"), [("silent", True), ("silent", False), ("cut", True)])
-async def test_a_slow_reader_of_a_body_gets_all_of_it(far_side: FarSide, is_sized: bool, ending: str) -> None:
-    far_side.behave("/flood", flooding_body(5_000_000, ending, is_sized=is_sized))
-    async with reaching(far_side) as upstream:
+async def test_a_slow_reader_of_a_body_gets_all_of_it(fake_cluster: FakeCluster, is_sized: bool, ending: str) -> None:
+    fake_cluster.behave("/flood", flooding_body(5_000_000, ending, is_sized=is_sized))
+    async with reaching(fake_cluster) as upstream:
         response = await upstream.send(Request("GET", "/flood"))
         pieces = list[bytes]()
         while piece := await response.read_chunk():
@@ -80,11 +80,11 @@ async def test_a_slow_reader_of_a_body_gets_all_of_it(far_side: FarSide, is_size
 
 @pytest.mark.parametrize("ending", ["reset", "cut"])
 async def test_a_body_that_breaks_off_is_read_as_far_as_it_came_and_then_is_broken(
-    far_side: FarSide, ending: str
+    fake_cluster: FakeCluster, ending: str
 ) -> None:
     """Where only the end of the connection says that all has come, TLS has to say so: TCP can be closed by anybody."""
-    far_side.behave("/flood", flooding_body(3_000_000, ending, is_sized=False))
-    async with reaching(far_side) as upstream:
+    fake_cluster.behave("/flood", flooding_body(3_000_000, ending, is_sized=False))
+    async with reaching(fake_cluster) as upstream:
         response = await upstream.send(Request("GET", "/flood"))
         pieces = list[bytes]()
         with pytest.raises(ProtocolError):
@@ -120,24 +120,26 @@ async def test_a_connection_that_never_pauses_is_read_once_in_a_turn(monkeypatch
         transport.abort()
 
 
-async def test_a_fault_of_a_protocol_ends_its_connection(far_side: FarSide, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_of_a_protocol_ends_its_connection(
+    fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(connection: Connection, data: memoryview) -> None:
         raise RuntimeError("a fault")
 
     told = list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))
     monkeypatch.setattr(Connection, "data_received", fail)
-    async with reaching(far_side) as upstream:
+    async with reaching(fake_cluster) as upstream:
         with pytest.raises(Unreachable):
             await asyncio.wait_for(upstream.send(Request("POST", "/version")), 10)
-        await until(lambda: upstream.in_use == 0 and not far_side.open)
+        await until(lambda: upstream.in_use == 0 and not fake_cluster.open)
     assert [str(each) for each in told] == ["a fault"]
 
 
-async def test_an_answer_that_ends_its_connection_is_held_back_like_any_other(far_side: FarSide) -> None:
+async def test_an_answer_that_ends_its_connection_is_held_back_like_any_other(fake_cluster: FakeCluster) -> None:
     """A body of which nobody takes anything fills no memory, whatever is to become of the connection."""
-    far_side.behave("/flood", flooding_body(30_000_000, "silent", is_sized=True))
-    async with reaching(far_side) as upstream:
+    fake_cluster.behave("/flood", flooding_body(30_000_000, "silent", is_sized=True))
+    async with reaching(fake_cluster) as upstream:
         response = await upstream.send(Request("GET", "/flood"))
         for _ in range(50):
             await asyncio.sleep(0.002)
@@ -145,10 +147,10 @@ async def test_an_answer_that_ends_its_connection_is_held_back_like_any_other(fa
         assert digest(await response.read(MUCH)) == digest(output(30_000_000))
 
 
-async def test_what_is_sent_to_a_cluster_that_reads_slowly_arrives_whole(far_side: FarSide) -> None:
+async def test_what_is_sent_to_a_cluster_that_reads_slowly_arrives_whole(fake_cluster: FakeCluster) -> None:
     arrived, done, loop = bytearray(), asyncio.Event(), asyncio.get_running_loop()
 
-    async def slowly(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def slowly(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(accepted(asked))
         frames = ServerProtocol(state=OPEN, max_size=None)
         while frames.state is OPEN and (data := await reader.read(200_000)):
@@ -160,9 +162,9 @@ async def test_what_is_sent_to_a_cluster_that_reads_slowly_arrives_whole(far_sid
         loop.call_soon_threadsafe(done.set)
         return False
 
-    far_side.behave_on_upgrade("/slow", slowly)
+    fake_cluster.behave_on_upgrade("/slow", slowly)
     content = output(5_000_000)
-    async with reaching(far_side) as upstream:
+    async with reaching(fake_cluster) as upstream:
         far = await upstream.open_websocket(Request("GET", "/slow"), ())
         for start in range(0, len(content), 500_000):
             await far.send(content[start : start + 500_000])

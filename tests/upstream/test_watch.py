@@ -13,10 +13,10 @@ from fairlead.upstream import watch
 from fairlead.upstream.access import Request
 from fairlead.upstream.messages import Response
 from fairlead.upstream.watch import MAX_NAME, MAX_RETRY_SECONDS, RemoteWatch
-from tests.fake_cluster.exchange import Answer, Asked, as_json, status_object
+from tests.fake_cluster.exchange import Answer, RecordedRequest, as_json, status_object
 from tests.fake_cluster.kube_watch import EXPIRED, bookmark, partial
-from tests.fake_cluster.server import FarSide
-from tests.harness.virtual_time import virtually
+from tests.fake_cluster.server import FakeCluster
+from tests.harness.virtual_time import on_virtual_time
 from tests.upstream.upstreams import reaching
 
 PATH = "/api/v1/configmaps"
@@ -60,12 +60,14 @@ class Script:
     """Lists with these pages; each watch gets the next of these lines, and then the silence of an open stream."""
 
     def __init__(self, *watches: list[Object | bytes], pages: list[Object] | None = None) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[RecordedRequest] = []
         self._watches = list(watches)
         self._pages = pages or [page("one", version=10)]
         self._lists = 0
 
-    async def __call__(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def __call__(
+        self, asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         self.asked.append(asked)
         if asked.query.get("watch") != "true":
             content = self._pages[self._lists % len(self._pages)]
@@ -95,7 +97,7 @@ def event(type: str, name: str, version: int) -> Object:
 
 
 @asynccontextmanager
-async def following(far: FarSide, script: Any) -> AsyncIterator[Heard]:
+async def following(far: FakeCluster, script: Any) -> AsyncIterator[Heard]:
     far.behave(PATH, script)
     heard = Heard()
     async with reaching(far) as upstream:
@@ -112,9 +114,9 @@ def versions(script: Script) -> list[str]:
     return [each.query.get("resourceVersion", "") for each in script.asked]
 
 
-async def test_what_is_there_is_listed_and_then_followed(far_side: FarSide) -> None:
+async def test_what_is_there_is_listed_and_then_followed(fake_cluster: FakeCluster) -> None:
     script = Script([event("ADDED", "two", 11), event("MODIFIED", "one", 12), event("DELETED", "two", 13)])
-    async with following(far_side, script) as heard:
+    async with following(fake_cluster, script) as heard:
         await heard.until(lambda: ("lost", "two") in heard.told)
     assert heard.told == [
         ("saw", "one"),
@@ -131,34 +133,34 @@ async def test_what_is_there_is_listed_and_then_followed(far_side: FarSide) -> N
     assert watching.query["allowWatchBookmarks"] == "true"
 
 
-async def test_lists_come_in_pages(far_side: FarSide) -> None:
+async def test_lists_come_in_pages(fake_cluster: FakeCluster) -> None:
     script = Script([], pages=[page("one", version=10, going_on="next"), page(version=10)])
-    async with following(far_side, script) as heard:
+    async with following(fake_cluster, script) as heard:
         await heard.until(lambda: ("became", (True, "")) in heard.told)
     assert ("listed", {("n", "one")}) in heard.told
     assert [each.query.get("continue", "") for each in script.asked] == ["", "next", ""]
 
 
-async def test_a_watch_that_ends_is_resumed_after_the_last_bookmark(far_side: FarSide) -> None:
+async def test_a_watch_that_ends_is_resumed_after_the_last_bookmark(fake_cluster: FakeCluster) -> None:
     script = Script([event("ADDED", "two", 11), bookmark(15)], [event("ADDED", "three", 16)])
-    async with following(far_side, script) as heard:
+    async with following(fake_cluster, script) as heard:
         await heard.until(lambda: ("saw", "three") in heard.told)
     assert versions(script) == ["", "10", "15"]
     assert heard.count("listed") == 1
 
 
-async def test_a_version_that_is_too_old_is_answered_with_a_new_list(far_side: FarSide) -> None:
+async def test_a_version_that_is_too_old_is_answered_with_a_new_list(fake_cluster: FakeCluster) -> None:
     script = Script([{"type": "ERROR", "object": EXPIRED}], [event("ADDED", "two", 11)])
-    async with following(far_side, script) as heard:
+    async with following(fake_cluster, script) as heard:
         await heard.until(lambda: ("saw", "two") in heard.told)
     assert versions(script) == ["", "10", "", "10"]
     assert ("became", (False, "")) in heard.told
 
 
-async def test_so_is_an_answer_of_410(far_side: FarSide) -> None:
+async def test_so_is_an_answer_of_410(fake_cluster: FakeCluster) -> None:
     script, answers = Script([event("ADDED", "two", 11)]), 0
 
-    async def behaving(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def behaving(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         nonlocal answers
         if asked.query.get("watch") == "true" and not answers:
             answers += 1
@@ -166,40 +168,42 @@ async def test_so_is_an_answer_of_410(far_side: FarSide) -> None:
             return True
         return await script(asked, reader, writer)
 
-    async with following(far_side, behaving) as heard:
+    async with following(fake_cluster, behaving) as heard:
         await heard.until(lambda: ("saw", "two") in heard.told)
     assert heard.count("listed") == 2
 
 
-async def test_a_connection_that_breaks_is_made_again_and_goes_on_where_it_was(far_side: FarSide) -> None:
+async def test_a_connection_that_breaks_is_made_again_and_goes_on_where_it_was(fake_cluster: FakeCluster) -> None:
     script = Script([event("ADDED", "two", 11)], [])
 
-    async def behaving(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def behaving(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         await script(asked, reader, writer)
         return asked.query.get("watch") != "true"
 
     script._watches.append([event("ADDED", "three", 12)])
-    async with following(far_side, behaving) as heard:
+    async with following(fake_cluster, behaving) as heard:
         await heard.until(lambda: ("saw", "three") in heard.told)
     assert heard.count("listed") == 1
     assert set(versions(script)) == {"", "10", "11"}
 
 
-async def test_a_server_that_says_nothing_is_asked_anew(far_side: FarSide, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_says_nothing_is_asked_anew(
+    fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As one does that does not have the version yet."""
     monkeypatch.setattr(watch, "MAX_SILENCE_SECONDS", 0.2)
-    async with following(far_side, Script([])) as heard:
+    async with following(fake_cluster, Script([])) as heard:
         await heard.until(lambda: heard.count("listed") == 2)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 406])
-async def test_a_refusal_is_told_and_not_repeated_soon(far_side: FarSide, status: int) -> None:
-    far_side.answer(PATH, status_object(status, "Refused", "you may not"))
-    async with following(far_side, Script()) as heard:
+async def test_a_refusal_is_told_and_not_repeated_soon(fake_cluster: FakeCluster, status: int) -> None:
+    fake_cluster.answer(PATH, status_object(status, "Refused", "you may not"))
+    async with following(fake_cluster, Script()) as heard:
         await heard.until(lambda: bool(heard.told))
         await asyncio.sleep(0)
     assert heard.told == [("became", (False, "you may not"))]
-    assert len(far_side.seen) == 1
+    assert len(fake_cluster.seen) == 1
 
 
 @pytest.mark.parametrize(
@@ -218,11 +222,11 @@ async def test_a_refusal_is_told_and_not_repeated_soon(far_side: FarSide, status
     ],
 )
 async def test_an_event_that_no_kubernetes_sends_ends_the_watch_and_not_the_server(
-    far_side: FarSide, bad: Any, monkeypatch: pytest.MonkeyPatch
+    fake_cluster: FakeCluster, bad: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "MAX_EVENT_BYTES", 4000)
     script = Script([bad], [event("ADDED", "two", 11)])
-    async with following(far_side, script) as heard:
+    async with following(fake_cluster, script) as heard:
         await heard.until(lambda: ("saw", "two") in heard.told)
     assert ("became", (False, "")) in heard.told
 
@@ -238,21 +242,21 @@ async def test_an_event_that_no_kubernetes_sends_ends_the_watch_and_not_the_serv
     ],
 )
 async def test_a_list_that_no_kubernetes_sends_is_tried_again(
-    far_side: FarSide, answer: Answer, monkeypatch: pytest.MonkeyPatch
+    fake_cluster: FakeCluster, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "MAX_PAGE_BYTES", 4000)
-    far_side.answer(PATH, answer)
-    async with following(far_side, Script()) as heard:
-        await heard.until(lambda: len(far_side.seen) >= 2)
+    fake_cluster.answer(PATH, answer)
+    async with following(fake_cluster, Script()) as heard:
+        await heard.until(lambda: len(fake_cluster.seen) >= 2)
         await heard.until(lambda: heard.count("became") >= 2)
     assert all(value == (False, "") for what, value in heard.told if what == "became")
 
 
 async def test_more_objects_than_anybody_needs_are_not_followed(
-    far_side: FarSide, monkeypatch: pytest.MonkeyPatch
+    fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "MAX_OBJECTS", 2)
-    async with following(far_side, Script(pages=[page("a", "b", "c", version=1)])) as heard:
+    async with following(fake_cluster, Script(pages=[page("a", "b", "c", version=1)])) as heard:
         await heard.until(lambda: heard.count("became") == 1)
     assert "more than 2 objects" in heard.told[-1][1][1]
 
@@ -260,7 +264,7 @@ async def test_more_objects_than_anybody_needs_are_not_followed(
 LONG = "x" * (MAX_NAME + 1)
 
 
-async def test_names_longer_than_any_of_ours_are_passed_over_and_end_no_watch(far_side: FarSide) -> None:
+async def test_names_longer_than_any_of_ours_are_passed_over_and_end_no_watch(fake_cluster: FakeCluster) -> None:
     """Whoever may make RoleBindings can give them such names."""
     stray = {"type": "ADDED", "object": partial({"name": "x", "namespace": LONG, "resourceVersion": "13"})}
     events: list[Object | bytes] = [
@@ -269,50 +273,56 @@ async def test_names_longer_than_any_of_ours_are_passed_over_and_end_no_watch(fa
         stray,
         event("ADDED", "two", 14),
     ]
-    async with following(far_side, Script(events, pages=[page("one", LONG, version=10)])) as heard:
+    async with following(fake_cluster, Script(events, pages=[page("one", LONG, version=10)])) as heard:
         await heard.until(lambda: ("saw", "two") in heard.told)
     told = [("saw", "one"), ("listed", {("n", "one")}), ("became", (True, "")), ("saw", "two")]
     assert heard.told == told
 
 
-async def test_pages_without_end_are_not_read_without_end(far_side: FarSide, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_without_end_are_not_read_without_end(
+    fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watch, "MAX_OBJECTS", 300)
     script = Script(pages=[page(version=1, going_on="more")])
-    async with following(far_side, script) as heard:
+    async with following(fake_cluster, script) as heard:
         await heard.until(lambda: heard.count("became") == 1)
     assert "too many pages" in heard.told[-1][1][1]
     assert len(script.asked) == 2 * 300 // watch.PAGE_SIZE + 1
 
 
-async def test_a_list_that_takes_too_long_is_given_up(far_side: FarSide, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_that_takes_too_long_is_given_up(
+    fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even if each page comes in time."""
     monkeypatch.setattr(watch, "FULL_LIST_SECONDS", 0.2)
     script = Script(pages=[page(version=1, going_on="more")])
 
-    async def behaving(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def behaving(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         await asyncio.sleep(0.05)
         return await script(asked, reader, writer)
 
-    async with following(far_side, behaving) as heard:
+    async with following(fake_cluster, behaving) as heard:
         await heard.until(lambda: heard.count("became") == 1)
     assert heard.told == [("became", (False, ""))]
 
 
 @pytest.mark.parametrize("going_on", ["x" * 4097, 7, ["x"]])
-async def test_a_continue_token_that_no_kubernetes_sends_is_not_sent_back(far_side: FarSide, going_on: Any) -> None:
+async def test_a_continue_token_that_no_kubernetes_sends_is_not_sent_back(
+    fake_cluster: FakeCluster, going_on: Any
+) -> None:
     script = Script([], pages=[page(version=1, going_on=going_on), page("one", version=2)])
-    async with following(far_side, script) as heard:
+    async with following(fake_cluster, script) as heard:
         await heard.until(lambda: heard.count("listed") == 1)
     assert [each.query.get("continue", "") for each in script.asked[:2]] == ["", ""]
 
 
 async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
-    far_side: FarSide, monkeypatch: pytest.MonkeyPatch
+    fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "MAX_PAGE_BYTES", 4000)
     large = page(*(f"name-{number}" for number in range(100)), version=1)
     script = Script([], pages=[large, large, page("one", version=2)])
-    async with following(far_side, script) as heard:
+    async with following(fake_cluster, script) as heard:
         await heard.until(lambda: heard.count("listed") == 1)
     assert [each.query.get("limit") for each in script.asked[:3]] == ["100", "25", "6"]
 
@@ -368,7 +378,7 @@ class Hasty:
         return response
 
 
-@virtually
+@on_virtual_time
 async def test_watches_that_end_right_away_are_begun_less_and_less_often() -> None:
     hasty = Hasty()
     task = asyncio.create_task(RemoteWatch(lambda: hasty, PATH, "a=b", Heard()).run())

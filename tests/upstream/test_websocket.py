@@ -17,9 +17,9 @@ from fairlead.upstream.websocket import (
     UpstreamWebSocket,
 )
 from tests.fake_cluster.behaviours import sending
-from tests.fake_cluster.exchange import Asked
+from tests.fake_cluster.exchange import RecordedRequest
 from tests.fake_cluster.exec_websockets import accepted
-from tests.fake_cluster.server import FarSide
+from tests.fake_cluster.server import FakeCluster
 from tests.upstream.upstreams import reaching, until
 
 EXEC = Request("GET", "/api/v1/namespaces/n/pods/p/exec?command=sh&stdin=true")
@@ -32,8 +32,8 @@ async def all_gone(upstream: Upstream) -> None:
     await until(lambda: upstream.in_use == 0)
 
 
-async def test_exec_talks_both_ways_and_ends_with_a_status(far_side: FarSide) -> None:
-    async with reaching(far_side) as upstream:
+async def test_exec_talks_both_ways_and_ends_with_a_status(fake_cluster: FakeCluster) -> None:
+    async with reaching(fake_cluster) as upstream:
         far = await upstream.open_websocket(EXEC, ("v9.channel.k8s.io", *CHANNELS))
         assert far.subprotocol == "v5.channel.k8s.io"
         await far.send(b"\x00ls\n")
@@ -46,8 +46,8 @@ async def test_exec_talks_both_ways_and_ends_with_a_status(far_side: FarSide) ->
         await all_gone(upstream)
 
 
-async def test_a_tunnel_carries_any_bytes(far_side: FarSide) -> None:
-    async with reaching(far_side) as upstream:
+async def test_a_tunnel_carries_any_bytes(fake_cluster: FakeCluster) -> None:
+    async with reaching(fake_cluster) as upstream:
         far = await upstream.open_websocket(FORWARD, TUNNEL)
         assert far.subprotocol == TUNNEL[0]
         for message in (b"\x80\x03\x00\x01" * 50_000, b"", bytes(range(256)), "text"):
@@ -58,32 +58,32 @@ async def test_a_tunnel_carries_any_bytes(far_side: FarSide) -> None:
         await all_gone(upstream)
 
 
-async def test_the_credential_goes_along_and_the_clients_handshake_does_not(far_side: FarSide) -> None:
+async def test_the_credential_goes_along_and_the_clients_handshake_does_not(fake_cluster: FakeCluster) -> None:
     headers = [
         ("Sec-WebSocket-Key", "x"),
         ("sec-websocket-extensions", "permessage-deflate"),
         ("Cookie", "a"),
         ("X", "y"),
     ]
-    async with reaching(far_side, base_path="/below") as upstream:
+    async with reaching(fake_cluster, base_path="/below") as upstream:
         await upstream.open_websocket(
             Request("GET", "/x/exec?a=b", [*headers, ("Authorization", "Bearer client")]), CHANNELS
         )
-    seen = far_side.seen[0]
+    seen = fake_cluster.seen[0]
     assert seen.target == "/below/x/exec?a=b"
     assert seen.all("authorization") == ["Bearer stored-token"]
     assert (seen.all("x"), seen.all("cookie"), seen.all("sec-websocket-extensions")) == (["y"], [], [])
     assert seen.all("sec-websocket-key") != ["x"]
 
 
-async def test_t20_any_answer_but_101_closes_the_connection(far_side: FarSide) -> None:
-    async with reaching(far_side) as upstream:
+async def test_t20_any_answer_but_101_closes_the_connection(fake_cluster: FakeCluster) -> None:
+    async with reaching(fake_cluster) as upstream:
         with pytest.raises(HandshakeRejected) as caught:
             await upstream.open_websocket(Request("GET", "/far/refuse"), CHANNELS)
         assert caught.value.status == 403
         assert b"no exec for you" in caught.value.body
         assert upstream.in_use == 0
-        await until(lambda: not far_side.open)
+        await until(lambda: not fake_cluster.open)
 
 
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\n"
@@ -98,25 +98,25 @@ SWITCH = b"HTTP/1.1 101 Switching Protocols\r\n"
         b"HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n",
     ],
 )
-async def test_t20_a_101_that_is_not_right_opens_nothing(far_side: FarSide, answer: bytes) -> None:
-    far_side.behave_on_upgrade("/wrong", sending(answer))
-    async with reaching(far_side, Limits(response_header_seconds=0.3)) as upstream:
+async def test_t20_a_101_that_is_not_right_opens_nothing(fake_cluster: FakeCluster, answer: bytes) -> None:
+    fake_cluster.behave_on_upgrade("/wrong", sending(answer))
+    async with reaching(fake_cluster, Limits(response_header_seconds=0.3)) as upstream:
         with pytest.raises((ProtocolError, TimedOut)):
             await upstream.open_websocket(Request("GET", "/wrong"), CHANNELS)
         assert upstream.in_use == 0
-        await until(lambda: not far_side.open)
+        await until(lambda: not fake_cluster.open)
 
 
-async def test_a_cluster_that_hangs_up_is_told_by_receive(far_side: FarSide) -> None:
-    async with reaching(far_side) as upstream:
+async def test_a_cluster_that_hangs_up_is_told_by_receive(fake_cluster: FakeCluster) -> None:
+    async with reaching(fake_cluster) as upstream:
         far = await upstream.open_websocket(Request("GET", "/far/slam"), ())
         assert await far.receive() is None
         assert far.close_reason == (1006, "")
         await all_gone(upstream)
 
 
-async def test_a_cluster_that_does_not_listen_holds_back_the_sender_until_closed(far_side: FarSide) -> None:
-    async with reaching(far_side) as upstream:
+async def test_a_cluster_that_does_not_listen_holds_back_the_sender_until_closed(fake_cluster: FakeCluster) -> None:
+    async with reaching(fake_cluster) as upstream:
         far = await upstream.open_websocket(Request("GET", "/far/deaf"), ())
 
         async def flood() -> None:
@@ -132,8 +132,8 @@ async def test_a_cluster_that_does_not_listen_holds_back_the_sender_until_closed
         await all_gone(upstream)
 
 
-async def test_messages_that_nobody_takes_hold_back_the_cluster(far_side: FarSide) -> None:
-    async with reaching(far_side) as upstream:
+async def test_messages_that_nobody_takes_hold_back_the_cluster(fake_cluster: FakeCluster) -> None:
+    async with reaching(fake_cluster) as upstream:
         far = await upstream.open_websocket(FORWARD, TUNNEL)
 
         async def flood() -> None:
@@ -148,8 +148,8 @@ async def test_messages_that_nobody_takes_hold_back_the_cluster(far_side: FarSid
         await flooding
 
 
-async def test_sockets_have_a_limit_of_their_own(far_side: FarSide) -> None:
-    async with reaching(far_side, Limits(max_websockets=1, max_queued=0)) as upstream:
+async def test_sockets_have_a_limit_of_their_own(fake_cluster: FakeCluster) -> None:
+    async with reaching(fake_cluster, Limits(max_websockets=1, max_queued=0)) as upstream:
         far = await upstream.open_websocket(EXEC, CHANNELS)
         with pytest.raises(ClusterLimitExceeded):
             await upstream.open_websocket(EXEC, CHANNELS)
@@ -159,8 +159,8 @@ async def test_sockets_have_a_limit_of_their_own(far_side: FarSide) -> None:
         await upstream.open_websocket(EXEC, CHANNELS)
 
 
-async def test_closing_the_upstream_ends_its_sockets(far_side: FarSide) -> None:
-    async with reaching(far_side) as upstream:
+async def test_closing_the_upstream_ends_its_sockets(fake_cluster: FakeCluster) -> None:
+    async with reaching(fake_cluster) as upstream:
         far = await upstream.open_websocket(EXEC, CHANNELS)
         await upstream.close()
         assert await far.receive() is None
@@ -168,21 +168,21 @@ async def test_closing_the_upstream_ends_its_sockets(far_side: FarSide) -> None:
 
 
 @pytest.mark.parametrize("code", [1000, 1005, 1006, 0, 5000])
-async def test_any_code_closes(far_side: FarSide, code: int) -> None:
-    async with reaching(far_side) as upstream:
+async def test_any_code_closes(fake_cluster: FakeCluster, code: int) -> None:
+    async with reaching(fake_cluster) as upstream:
         far = await upstream.open_websocket(EXEC, CHANNELS)
         await far.close(code, "\u20ac" * 100)
         await all_gone(upstream)
 
 
-async def test_frames_that_are_none_end_the_socket(far_side: FarSide) -> None:
-    async def nonsense(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def test_frames_that_are_none_end_the_socket(fake_cluster: FakeCluster) -> None:
+    async def nonsense(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(accepted(asked) + b"\xff\xff\xff\xff\xff")
         await reader.read()
         return False
 
-    far_side.behave_on_upgrade("/nonsense", nonsense)
-    async with reaching(far_side) as upstream:
+    fake_cluster.behave_on_upgrade("/nonsense", nonsense)
+    async with reaching(fake_cluster) as upstream:
         far = await upstream.open_websocket(Request("GET", "/nonsense"), CHANNELS)
         assert await far.receive() is None
         await all_gone(upstream)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.upstream import Limits, Request, Response, Upstream
-from tests.fake_cluster.server import FarSide
+from tests.fake_cluster.server import FakeCluster
 
 MUCH = 64 * 2**20
 
@@ -17,13 +17,13 @@ async def as_it_is(host: str, port: int) -> str:
     return host
 
 
-def access_to(far: FarSide, **fields: Any) -> ClusterEndpoint:
+def access_to(far: FakeCluster, **fields: Any) -> ClusterEndpoint:
     access = ClusterEndpoint("127.0.0.1", far.port, "", "127.0.0.1", far.ca_pem, "stored-token")
     return replace(access, **fields)
 
 
 @asynccontextmanager
-async def reaching(far: FarSide, limits: Limits | None = None, /, **access: str) -> AsyncIterator[Upstream]:
+async def reaching(far: FakeCluster, limits: Limits | None = None, /, **access: str) -> AsyncIterator[Upstream]:
     upstream = Upstream(access_to(far, **access), as_it_is, limits or Limits())
     try:
         yield upstream

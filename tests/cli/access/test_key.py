@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.cli.access.key import expiry_time, key_state, table_row
-from tests.harness.cli import Desk, loaded
+from tests.harness.cli import CliFixture, parse_yaml
 from tests.harness.fake_server import M, failure, items, named
 
 KEYS = f"{M}/ownedaccesskeys"
@@ -20,17 +20,17 @@ def key(name: str, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def minting(user: Desk) -> Desk:
+def minting(user: CliFixture) -> CliFixture:
     user.fake.on("POST", KEYS, lambda request: (201, key("key-x7k2p", key="fairlead_new-value")))
     return user
 
 
-def sent(desk: Desk) -> dict[str, Any]:
-    body: dict[str, Any] = desk.fake.asked("POST", KEYS)[-1].body
+def sent(cli: CliFixture) -> dict[str, Any]:
+    body: dict[str, Any] = cli.fake.asked("POST", KEYS)[-1].body
     return body
 
 
-def test_a_new_value_is_alone_on_stdout(minting: Desk) -> None:
+def test_a_new_value_is_alone_on_stdout(minting: CliFixture) -> None:
     ended = minting.type("key", "create")
     assert (ended.code, ended.out) == (0, "fairlead_new-value\n")
     assert "the key key-x7k2p; it is shown only once" in ended.err
@@ -43,12 +43,12 @@ def test_a_new_value_is_alone_on_stdout(minting: Desk) -> None:
     }
 
 
-def test_programs_get_the_whole_object(minting: Desk) -> None:
+def test_programs_get_the_whole_object(minting: CliFixture) -> None:
     assert json.loads(minting.type("key", "create", "-o", "json").out)["spec"]["key"] == "fairlead_new-value"
-    assert loaded(minting.type("key", "create", "-o", "yaml").out)["metadata"]["name"] == "key-x7k2p"
+    assert parse_yaml(minting.type("key", "create", "-o", "yaml").out)["metadata"]["name"] == "key-x7k2p"
 
 
-def test_every_flag_becomes_a_field(minting: Desk) -> None:
+def test_every_flag_becomes_a_field(minting: CliFixture) -> None:
     told = ("--name", "ci", "--display-name", "CI", "--description", "for builds", "--user", "bob", "--type", "Other")
     life = ("--ttl", "30d", "--ttl-after-activity", "--disabled")
     assert minting.type("key", "create", *told, *life).code == 0
@@ -64,7 +64,7 @@ def test_every_flag_becomes_a_field(minting: Desk) -> None:
     }
 
 
-def test_a_scope_is_put_together_from_flags(minting: Desk) -> None:
+def test_a_scope_is_put_together_from_flags(minting: CliFixture) -> None:
     parts = ("--project", "a", "--project", "b", "--space", "a/s", "--virtual-cluster", "a/v", "--cluster", "c")
     assert minting.type("key", "create", *parts, "--allow-cli").code == 0
     assert sent(minting)["spec"]["scope"] == {
@@ -76,7 +76,7 @@ def test_a_scope_is_put_together_from_flags(minting: Desk) -> None:
     }
 
 
-def test_a_scope_can_come_from_a_file_even_an_empty_one(minting: Desk, tmp_path: Path) -> None:
+def test_a_scope_can_come_from_a_file_even_an_empty_one(minting: CliFixture, tmp_path: Path) -> None:
     path = tmp_path / "scope.yaml"
     for text, scope in (("rules: [{verbs: [get]}]", {"rules": [{"verbs": ["get"]}]}), ("{}", {})):
         path.write_text(text)
@@ -94,7 +94,9 @@ def test_a_scope_can_come_from_a_file_even_an_empty_one(minting: Desk, tmp_path:
         (("--scope-file", "/nowhere.yaml", "--project", "a"), "use either the file or the flags"),
     ],
 )
-def test_a_scope_that_cannot_be_meant_is_a_usage_error(minting: Desk, flags: tuple[str, ...], advice: str) -> None:
+def test_a_scope_that_cannot_be_meant_is_a_usage_error(
+    minting: CliFixture, flags: tuple[str, ...], advice: str
+) -> None:
     ended = minting.type("key", "create", *flags)
     assert (ended.code, ended.out) == (2, "")
     assert advice in ended.err
@@ -102,7 +104,9 @@ def test_a_scope_that_cannot_be_meant_is_a_usage_error(minting: Desk, flags: tup
 
 
 @pytest.mark.parametrize("content", ["- a", "a: [b", "{a: 1, a: 2}", ""])
-def test_a_scope_file_that_is_none_never_means_a_key_without_scope(minting: Desk, tmp_path: Path, content: str) -> None:
+def test_a_scope_file_that_is_none_never_means_a_key_without_scope(
+    minting: CliFixture, tmp_path: Path, content: str
+) -> None:
     (tmp_path / "scope.yaml").write_text(content)
     ended = minting.type("key", "create", "--scope-file", str(tmp_path / "scope.yaml"))
     assert ended.code == 2
@@ -110,25 +114,25 @@ def test_a_scope_file_that_is_none_never_means_a_key_without_scope(minting: Desk
     assert not minting.fake.asked("POST", KEYS)
 
 
-def test_a_duration_that_is_none_is_a_usage_error(minting: Desk) -> None:
+def test_a_duration_that_is_none_is_a_usage_error(minting: CliFixture) -> None:
     ended = minting.type("key", "create", "--ttl", "a while")
     assert ended.code == 2
     assert "use the format 30d, 12h, 90m, 45s" in " ".join(ended.err.replace("│", " ").split())
 
 
-def test_a_refusal_is_told_with_its_reason(minting: Desk) -> None:
+def test_a_refusal_is_told_with_its_reason(minting: CliFixture) -> None:
     minting.fake.on("POST", KEYS, (403, failure(403, "Forbidden", "spec.scope reaches further than your key")))
     ended = minting.type("key", "create")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith("fairlead: spec.scope reaches further than your key\n")
 
 
-def test_a_life_that_is_too_long_is_told_with_its_flag(minting: Desk) -> None:
+def test_a_life_that_is_too_long_is_told_with_its_flag(minting: CliFixture) -> None:
     minting.fake.on("POST", KEYS, (403, failure(403, "Forbidden", "set spec.ttl to at most 60")))
     assert "set spec.ttl with --ttl" in minting.type("key", "create").err
 
 
-def test_a_scope_that_is_refused_is_told_with_its_file(minting: Desk, tmp_path: Path) -> None:
+def test_a_scope_that_is_refused_is_told_with_its_file(minting: CliFixture, tmp_path: Path) -> None:
     file = tmp_path / "scope.yaml"
     file.write_text("rules: [{verb: [get]}]")
     minting.fake.on("POST", KEYS, (400, failure(400, "BadRequest", 'unknown field "spec.scope.rules[0].verb"')))
@@ -136,15 +140,15 @@ def test_a_scope_that_is_refused_is_told_with_its_file(minting: Desk, tmp_path: 
     assert (ended.code, f"spec.scope is the content of {file}" in ended.err) == (1, True)
 
 
-def test_what_the_server_warns_of_is_shown_beside_the_value(minting: Desk) -> None:
+def test_what_the_server_warns_of_is_shown_beside_the_value(minting: CliFixture) -> None:
     minting.fake.warnings.append('299 - "spec.scope is empty"')
     ended = minting.type("key", "create")
     assert len(ended.out.splitlines()) == 1
     assert "warning: spec.scope is empty\n" in ended.err
 
 
-def listing(desk: Desk) -> None:
-    desk.fake.on("GET", KEYS, items(key("mine"), key("bobs", user="bob"), named("ops", spec={"team": "ops"})))
+def listing(cli: CliFixture) -> None:
+    cli.fake.on("GET", KEYS, items(key("mine"), key("bobs", user="bob"), named("ops", spec={"team": "ops"})))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,7 @@ def listing(desk: Desk) -> None:
         (("--all",), ["mine", "bobs", "ops"]),
     ],
 )
-def test_a_list_shows_whose_keys_were_asked_for(user: Desk, flags: tuple[str, ...], names: list[str]) -> None:
+def test_a_list_shows_whose_keys_were_asked_for(user: CliFixture, flags: tuple[str, ...], names: list[str]) -> None:
     listing(user)
     ended = user.type("key", "list", *flags)
     header, *rows = ended.out.splitlines()
@@ -166,13 +170,13 @@ def test_a_list_shows_whose_keys_were_asked_for(user: Desk, flags: tuple[str, ..
     assert [each["metadata"]["name"] for each in listed["items"]] == names
 
 
-def test_a_team_sees_the_keys_of_the_team(user: Desk) -> None:
+def test_a_team_sees_the_keys_of_the_team(user: CliFixture) -> None:
     listing(user)
     user.fake.on("POST", f"{M}/selves", (201, {"status": {"team": {"name": "ops"}}}))
     assert [line.split()[0] for line in user.type("key", "list").out.splitlines()[1:]] == ["ops"]
 
 
-def test_no_keys_is_said_so_beside_the_output(user: Desk) -> None:
+def test_no_keys_is_said_so_beside_the_output(user: CliFixture) -> None:
     user.fake.on("GET", KEYS, items())
     ended = user.type("key", "list")
     assert (ended.code, ended.out) == (0, "")
@@ -180,7 +184,7 @@ def test_no_keys_is_said_so_beside_the_output(user: Desk) -> None:
     assert "no keys of team ops that you may read" in user.type("key", "list", "--team", "ops").err
 
 
-def test_one_list_is_asked_for_at_a_time(user: Desk) -> None:
+def test_one_list_is_asked_for_at_a_time(user: CliFixture) -> None:
     ended = user.type("key", "list", "--team", "ops", "--all")
     assert (ended.code, "choose one" in ended.err) == (2, True)
 
@@ -217,30 +221,30 @@ def test_a_life_counts_from_the_last_use_where_the_key_says_so() -> None:
     assert key_state(named("d", spec={}, status={"expired": "2026-01-02T00:00:00Z"}), NOW) == "expired"
 
 
-def test_one_key_is_shown_without_its_value(user: Desk) -> None:
+def test_one_key_is_shown_without_its_value(user: CliFixture) -> None:
     user.fake.on("GET", f"{KEYS}/ci", (200, key("ci", ttl=3600, ttlAfterLastActivity=True, description="builds")))
     out = user.type("key", "show", "ci").out
     assert "2026-01-01 01:00:00 UTC, 1h after its last use" in out
     assert "builds" in out
-    assert loaded(user.type("key", "show", "ci", "-o", "yaml").out)["spec"]["ttl"] == 3600
+    assert parse_yaml(user.type("key", "show", "ci", "-o", "yaml").out)["spec"]["ttl"] == 3600
     missing = user.type("key", "show", "none")
     assert missing.code == 1
     assert "not found" in missing.err
 
 
 @pytest.mark.parametrize(("command", "disabled"), [("disable", True), ("enable", False)])
-def test_keys_are_switched_off_and_on(user: Desk, command: str, disabled: bool) -> None:
+def test_keys_are_switched_off_and_on(user: CliFixture, command: str, disabled: bool) -> None:
     user.fake.on("PATCH", f"{KEYS}/ci", (200, key("ci")))
     assert user.type("key", command, "ci").code == 0
     assert user.fake.asked("PATCH", f"{KEYS}/ci")[0].body == {"spec": {"disabled": disabled}}
 
 
-def test_enabling_an_expired_key_does_not_claim_that_it_works(user: Desk) -> None:
+def test_enabling_an_expired_key_does_not_claim_that_it_works(user: CliFixture) -> None:
     user.fake.on("PATCH", f"{KEYS}/ci", (200, key("ci", ttl=1)))
     assert "the key ci is enabled, but has expired" in user.type("key", "enable", "ci").err
 
 
-def test_rotation_prints_the_new_value_and_keeps_the_old_one_for_a_while(user: Desk) -> None:
+def test_rotation_prints_the_new_value_and_keeps_the_old_one_for_a_while(user: CliFixture) -> None:
     user.fake.on("POST", f"{KEYS}/ci/rotate", (201, key("ci", key="fairlead_second")))
     ended = user.type("key", "rotate", "ci", "--overlap", "1h")
     assert (ended.code, ended.out) == (0, "fairlead_second\n")
@@ -251,7 +255,7 @@ def test_rotation_prints_the_new_value_and_keeps_the_old_one_for_a_while(user: D
     assert user.kept().contexts["test"].key != "fairlead_second"
 
 
-def test_rotating_the_key_in_use_keeps_the_login_working(user: Desk) -> None:
+def test_rotating_the_key_in_use_keeps_the_login_working(user: CliFixture) -> None:
     user.fake.on("POST", f"{KEYS}/alice-key/rotate", (201, key("alice-key", key="fairlead_second")))
     ended = user.type("key", "rotate", "alice-key")
     assert ended.out == "fairlead_second\n"
@@ -259,13 +263,13 @@ def test_rotating_the_key_in_use_keeps_the_login_working(user: Desk) -> None:
     assert user.kept().contexts["test"].key == "fairlead_second"
 
 
-def test_revoking_takes_a_yes(user: Desk) -> None:
+def test_revoking_takes_a_yes(user: CliFixture) -> None:
     user.fake.on("GET", f"{KEYS}/ci", (200, key("ci")))
     user.fake.on("DELETE", f"{KEYS}/ci", (200, {}))
     ended = user.type("key", "revoke", "ci")
     assert ended.code == 2
     assert "Permanently revoke the key ci of user alice? Cannot ask for confirmation" in ended.err
-    user.sit_at_a_terminal()
+    user.use_terminal()
     assert user.type("key", "revoke", "ci", stdin="n\n").code == 2
     assert not user.fake.asked("DELETE", f"{KEYS}/ci")
     assert user.type("key", "revoke", "ci", stdin="y\n").code == 0
@@ -274,9 +278,9 @@ def test_revoking_takes_a_yes(user: Desk) -> None:
 
 
 @pytest.mark.parametrize("command", ["revoke", "disable"])
-def test_nobody_locks_themselves_out_by_accident(user: Desk, command: str) -> None:
+def test_nobody_locks_themselves_out_by_accident(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{KEYS}/alice-key", (200, key("alice-key")))
-    user.sit_at_a_terminal()
+    user.use_terminal()
     ended = user.type("key", command, "alice-key", stdin="\n")
     assert ended.code == 2
     assert f"alice-key is the key that you are using now. Really {command} it?" in ended.err

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.cli import Desk
+from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure
 
 OWN, ANYBODYS = f"{M}/selfsubjectaccessreviews", f"{M}/subjectaccessreviews"
@@ -23,7 +23,7 @@ NO = {"allowed": False, "path": [{"step": "scope", "verdict": "deny", "reason": 
 
 
 @pytest.fixture
-def explaining(user: Desk) -> Desk:
+def explaining(user: CliFixture) -> CliFixture:
     resource = {"resource": "apps", "singularResource": "app", "responseKind": {"kind": "App"}, "scope": "Namespaced"}
     cluster = {"resource": "clusters", "scope": "Cluster"}
     resources = [each | {"verbs": ["create", "get"]} for each in (resource, cluster)]
@@ -34,12 +34,12 @@ def explaining(user: Desk) -> Desk:
     return user
 
 
-def asked(desk: Desk, path: str = OWN) -> dict[str, Any]:
-    body: dict[str, Any] = desk.fake.asked("POST", path)[-1].body
+def asked(cli: CliFixture, path: str = OWN) -> dict[str, Any]:
+    body: dict[str, Any] = cli.fake.asked("POST", path)[-1].body
     return body
 
 
-def test_the_path_of_the_decision_is_shown(explaining: Desk) -> None:
+def test_the_path_of_the_decision_is_shown(explaining: CliFixture) -> None:
     ended = explaining.type("key", "explain", "ci", "--verb", "create", "--resource", "app", "--project", "demo")
     assert ended.code == 0, ended.err
     lines = [" ".join(line.split()) for line in ended.out.splitlines()]
@@ -61,7 +61,7 @@ def test_the_path_of_the_decision_is_shown(explaining: Desk) -> None:
     assert asked(explaining) == {"spec": {"accessKey": "ci", "resourceAttributes": attributes}}
 
 
-def test_no_ends_with_one_like_kubectl_auth_can_i(explaining: Desk) -> None:
+def test_no_ends_with_one_like_kubectl_auth_can_i(explaining: CliFixture) -> None:
     explaining.fake.on("POST", OWN, (201, {"status": NO}))
     flags = ("--verb", "get", "--resource", "apps/status", "--name", "x", "-n", "ns")
     ended = explaining.type("key", "explain", "ci", *flags)
@@ -80,29 +80,29 @@ def test_no_ends_with_one_like_kubectl_auth_can_i(explaining: Desk) -> None:
         (("--verb", "get", "--resource", "clusters", "-n", "ns"), "clusters.management.service.sh is cluster-scoped"),
     ],
 )
-def test_what_looks_like_a_slip_is_remarked_on(explaining: Desk, flags: tuple[str, ...], words: str) -> None:
+def test_what_looks_like_a_slip_is_remarked_on(explaining: CliFixture, flags: tuple[str, ...], words: str) -> None:
     ended = explaining.type("key", "explain", "ci", *flags)
     assert (ended.code, words in ended.err) == (0, True)
 
 
 @pytest.mark.parametrize("verb", ["get", "bind"])
-def test_a_sound_question_is_not_remarked_on(explaining: Desk, verb: str) -> None:
+def test_a_sound_question_is_not_remarked_on(explaining: CliFixture, verb: str) -> None:
     assert explaining.type("key", "explain", "ci", "--verb", verb, "--resource", "clusters").err == ""
 
 
-def test_a_question_without_a_namespace_is_about_all_of_them(explaining: Desk) -> None:
+def test_a_question_without_a_namespace_is_about_all_of_them(explaining: CliFixture) -> None:
     everywhere = explaining.type("key", "explain", "ci", "--verb", "get", "--resource", "apps").out
     assert everywhere.startswith("ci may get apps.management.service.sh in all namespaces\n")
     nowhere = explaining.type("key", "explain", "ci", "--verb", "get", "--resource", "clusters").out
     assert nowhere.startswith("ci may get clusters.management.service.sh\n")
 
 
-def test_a_path_can_be_asked_about(explaining: Desk) -> None:
+def test_a_path_can_be_asked_about(explaining: CliFixture) -> None:
     assert explaining.type("key", "explain", "ci", "--verb", "get", "--path", "/metrics").code == 0
     assert asked(explaining)["spec"]["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
 
 
-def test_somebody_elses_key_is_asked_about_as_an_administrator(explaining: Desk) -> None:
+def test_somebody_elses_key_is_asked_about_as_an_administrator(explaining: CliFixture) -> None:
     explaining.fake.on("POST", OWN, (403, failure(403, "Forbidden", "not yours")))
     explaining.fake.on("POST", ANYBODYS, (201, {"status": YES}))
     assert explaining.type("key", "explain", "bobs", "--verb", "get", "--resource", "apps").code == 0
@@ -123,13 +123,13 @@ def test_somebody_elses_key_is_asked_about_as_an_administrator(explaining: Desk)
         (("--resource", "apps", "-n", "a", "--project", "b"), "--namespace and --project are mutually exclusive"),
     ],
 )
-def test_a_question_without_sense_is_a_usage_error(explaining: Desk, flags: tuple[str, ...], advice: str) -> None:
+def test_a_question_without_sense_is_a_usage_error(explaining: CliFixture, flags: tuple[str, ...], advice: str) -> None:
     ended = explaining.type("key", "explain", "ci", "--verb", "get", *flags)
     assert ended.code == 2
     assert advice in ended.err
 
 
-def test_a_resource_that_does_not_exist_is_not_answered_with_no(explaining: Desk) -> None:
+def test_a_resource_that_does_not_exist_is_not_answered_with_no(explaining: CliFixture) -> None:
     ended = explaining.type("key", "explain", "ci", "--verb", "get", "--resource", "pods")
     assert ended.code == 1
     assert "the server has no resource 'pods'" in ended.err

@@ -7,20 +7,20 @@ import pytest
 
 from fairlead.client.contexts import Login
 from fairlead.client.tls import fetch_certificate, fingerprint
-from tests.harness.cli import Desk
+from tests.harness.cli import CliFixture
 from tests.harness.fake_server import KEY, M, failure
 
 VERSION = (200, {"version": "0.1.0"})
 
 
 @pytest.fixture
-def ready(desk: Desk) -> Desk:
-    desk.fake.on("GET", "/version", VERSION)
-    desk.fake.on_self()
-    return desk
+def ready(cli: CliFixture) -> CliFixture:
+    cli.fake.on("GET", "/version", VERSION)
+    cli.fake.on_self()
+    return cli
 
 
-def test_a_key_that_works_is_kept_for_the_other_commands(ready: Desk) -> None:
+def test_a_key_that_works_is_kept_for_the_other_commands(ready: CliFixture) -> None:
     ended = ready.type("login", ready.fake.url, "--key-stdin", "--ca-file", ready.fake.ca_file, stdin=f"{KEY}\n")
     assert (ended.code, ended.out) == (0, "")
     assert f"logged in to {ready.fake.url} as user alice" in ended.err
@@ -32,7 +32,7 @@ def test_a_key_that_works_is_kept_for_the_other_commands(ready: Desk) -> None:
     assert ready.type("whoami").code == 0
 
 
-def test_the_key_is_not_sent_before_the_server_is_trusted(ready: Desk) -> None:
+def test_the_key_is_not_sent_before_the_server_is_trusted(ready: CliFixture) -> None:
     ended = ready.type("login", ready.fake.url, "--key-stdin", stdin=KEY)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith(f"fairlead: {ready.fake.url}: the server's certificate is signed by an unknown CA")
@@ -41,7 +41,7 @@ def test_the_key_is_not_sent_before_the_server_is_trusted(ready: Desk) -> None:
     assert not ready.logins.exists()
 
 
-def test_a_key_that_the_server_refuses_is_not_kept(ready: Desk) -> None:
+def test_a_key_that_the_server_refuses_is_not_kept(ready: CliFixture) -> None:
     ready.fake.on("POST", f"{M}/selves", (401, failure(401, "Unauthorized", "invalid bearer token")))
     ended = ready.type("login", ready.fake.url, "--key-stdin", "--ca-file", ready.fake.ca_file, stdin=KEY)
     assert ended.code == 1
@@ -49,34 +49,34 @@ def test_a_key_that_the_server_refuses_is_not_kept(ready: Desk) -> None:
     assert not ready.logins.exists()
 
 
-def test_a_key_on_the_command_line_works_with_a_warning(ready: Desk) -> None:
+def test_a_key_on_the_command_line_works_with_a_warning(ready: CliFixture) -> None:
     ended = ready.type("login", ready.fake.url, "--key", KEY, "--ca-file", ready.fake.ca_file, "--name", "mine")
     assert ended.code == 0
     assert "warning: the key is now in the shell history; use --key-stdin to avoid that" in ended.err
     assert ready.kept().current == "mine"
 
 
-def test_the_environment_can_hold_the_key_and_the_authority(ready: Desk) -> None:
+def test_the_environment_can_hold_the_key_and_the_authority(ready: CliFixture) -> None:
     variables = {"FAIRLEAD_KEY": KEY, "FAIRLEAD_CA_FILE": ready.fake.ca_file}
     assert ready.type("login", ready.fake.url, **variables).code == 0
     assert next(iter(ready.kept().contexts.values())).key == KEY
 
 
-def test_without_any_flag_the_person_at_the_terminal_is_asked_for_the_key(ready: Desk) -> None:
-    ready.sit_at_a_terminal(f" {KEY} ")
+def test_without_any_flag_the_person_at_the_terminal_is_asked_for_the_key(ready: CliFixture) -> None:
+    ready.use_terminal(f" {KEY} ")
     assert ready.type("login", ready.fake.url, "--ca-file", ready.fake.ca_file).code == 0
     assert next(iter(ready.kept().contexts.values())).key == KEY
 
 
-def test_where_nobody_can_be_asked_there_is_advice(ready: Desk) -> None:
+def test_where_nobody_can_be_asked_there_is_advice(ready: CliFixture) -> None:
     ended = ready.type("login", ready.fake.url, "--ca-file", ready.fake.ca_file)
     assert ended.code == 2
     assert ended.err.startswith("fairlead: cannot prompt for the access key: stdin is not a terminal; use --key-stdin")
 
 
-def test_a_password_is_changed_into_a_key(ready: Desk) -> None:
+def test_a_password_is_changed_into_a_key(ready: CliFixture) -> None:
     ready.fake.on("POST", "/auth/password/login", (200, {"user": "alice", "accessKey": "login-key"}))
-    ready.sit_at_a_terminal("correct horse")
+    ready.use_terminal("correct horse")
     ended = ready.type("login", ready.fake.url, "--user", "alice", "--ca-file", ready.fake.ca_file)
     assert ended.code == 0
     (asked,) = ready.fake.asked("POST", "/auth/password/login")
@@ -86,14 +86,14 @@ def test_a_password_is_changed_into_a_key(ready: Desk) -> None:
     assert "correct horse" not in ready.logins.read_text() + ended.err
 
 
-def test_a_password_can_be_piped(ready: Desk) -> None:
+def test_a_password_can_be_piped(ready: CliFixture) -> None:
     ready.fake.on("POST", "/auth/password/login", (200, {"accessKey": "login-key"}))
     flags = ("--user", "alice", "--password-stdin", "--ca-file", ready.fake.ca_file)
     assert ready.type("login", ready.fake.url, *flags, stdin="correct horse\n").code == 0
     assert ready.fake.asked("POST", "/auth/password/login")[0].body["password"] == "correct horse"
 
 
-def test_a_wrong_password_is_told_in_the_servers_words(ready: Desk) -> None:
+def test_a_wrong_password_is_told_in_the_servers_words(ready: CliFixture) -> None:
     ready.fake.on("POST", "/auth/password/login", (401, failure(401, "Unauthorized", "user name or password is wrong")))
     flags = ("--user", "alice", "--password-stdin", "--ca-file", ready.fake.ca_file)
     ended = ready.type("login", ready.fake.url, *flags, stdin="wrong\n")
@@ -110,27 +110,27 @@ def test_a_wrong_password_is_told_in_the_servers_words(ready: Desk) -> None:
     ],
 )
 def test_an_address_or_authority_that_cannot_be_meant_is_a_usage_error(
-    desk: Desk, words: tuple[str, ...], advice: str
+    cli: CliFixture, words: tuple[str, ...], advice: str
 ) -> None:
-    ended = desk.type("login", *words, "--key-stdin", stdin=KEY)
+    ended = cli.type("login", *words, "--key-stdin", stdin=KEY)
     assert (ended.code, advice in ended.err) == (2, True)
 
 
-def test_who_names_no_server_is_told_of_the_one_on_this_machine(desk: Desk) -> None:
-    assert desk.type("login").err.endswith("like `fairlead login https://127.0.0.1:8443`\n")
-    own = desk.home / "share" / "fairlead" / "admin.kubeconfig"
+def test_who_names_no_server_is_told_of_the_one_on_this_machine(cli: CliFixture) -> None:
+    assert cli.type("login").err.endswith("like `fairlead login https://127.0.0.1:8443`\n")
+    own = cli.home / "share" / "fairlead" / "admin.kubeconfig"
     own.parent.mkdir(parents=True)
     own.touch()
-    ended = desk.type("login")
+    ended = cli.type("login")
     assert (ended.code, f"`fairlead login --kubeconfig {own}`" in ended.err) == (2, True)
 
 
-def test_there_is_no_flag_for_a_password(ready: Desk) -> None:
+def test_there_is_no_flag_for_a_password(ready: CliFixture) -> None:
     assert ready.type("login", ready.fake.url, "--user", "alice", "--password", "x").code == 2
 
 
-def test_the_person_may_trust_a_certificate_after_comparing_its_fingerprint(ready: Desk) -> None:
-    ready.sit_at_a_terminal(KEY)
+def test_the_person_may_trust_a_certificate_after_comparing_its_fingerprint(ready: CliFixture) -> None:
+    ready.use_terminal(KEY)
     ended = ready.type("login", ready.fake.url, stdin="y\n")
     assert ended.code == 0, ended.err
     certificate = fetch_certificate(ready.fake.url)
@@ -139,8 +139,8 @@ def test_the_person_may_trust_a_certificate_after_comparing_its_fingerprint(read
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", "", "yes please\n"])
-def test_anything_but_yes_leaves_the_certificate_untrusted(ready: Desk, answer: str) -> None:
-    ready.sit_at_a_terminal(KEY)
+def test_anything_but_yes_leaves_the_certificate_untrusted(ready: CliFixture, answer: str) -> None:
+    ready.use_terminal(KEY)
     ended = ready.type("login", ready.fake.url, stdin=answer)
     assert ended.code == 1
     assert not ready.fake.requests
@@ -148,11 +148,11 @@ def test_anything_but_yes_leaves_the_certificate_untrusted(ready: Desk, answer: 
 
 
 def test_a_certificate_that_contradicts_the_given_authority_is_not_up_for_acceptance(
-    ready: Desk, tmp_path: Path
+    ready: CliFixture, tmp_path: Path
 ) -> None:
     from fairlead.core.crypto.certificates import ensure_certificates
 
-    ready.sit_at_a_terminal(KEY)
+    ready.use_terminal(KEY)
     other = ensure_certificates(tmp_path / "other").ca_file
     ended = ready.type("login", ready.fake.url, "--ca-file", str(other), stdin="y\n")
     assert ended.code == 1
@@ -160,14 +160,14 @@ def test_a_certificate_that_contradicts_the_given_authority_is_not_up_for_accept
     assert "specify the right one with `fairlead login --ca-file`" in ended.err
 
 
-def test_insecure_is_kept_with_a_warning(ready: Desk) -> None:
+def test_insecure_is_kept_with_a_warning(ready: CliFixture) -> None:
     ended = ready.type("login", ready.fake.url, "--key-stdin", "--insecure", stdin=KEY)
     assert ended.code == 0
     assert "can be intercepted and modified (--insecure)" in ended.err
     assert next(iter(ready.kept().contexts.values())).insecure
 
 
-def test_a_kubeconfig_has_everything_that_a_login_needs(ready: Desk, tmp_path: Path) -> None:
+def test_a_kubeconfig_has_everything_that_a_login_needs(ready: CliFixture, tmp_path: Path) -> None:
     ready.keep()
     target = tmp_path / "admin.kubeconfig"
     assert ready.type("kubeconfig", "-o", str(target)).code == 0
@@ -186,14 +186,16 @@ def test_a_kubeconfig_has_everything_that_a_login_needs(ready: Desk, tmp_path: P
         ((), "set the URL of the server, like `fairlead login https://127.0.0.1:8443`"),
     ],
 )
-def test_flags_that_contradict_each_other_are_a_usage_error(desk: Desk, flags: tuple[str, ...], advice: str) -> None:
-    ended = desk.type("login", *flags)
+def test_flags_that_contradict_each_other_are_a_usage_error(
+    cli: CliFixture, flags: tuple[str, ...], advice: str
+) -> None:
+    ended = cli.type("login", *flags)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("fairlead: ") and advice in ended.err
     assert ended.err.count("\n") == 1
 
 
-def test_logging_in_again_ends_the_login_key_from_before(ready: Desk) -> None:
+def test_logging_in_again_ends_the_login_key_from_before(ready: CliFixture) -> None:
     name = ready.fake.url.removeprefix("https://")
     ready.keep(name, key="old-login-key")
     ready.fake.on_self(accessKeyType="Login", accessKey="alice-login")
@@ -204,7 +206,7 @@ def test_logging_in_again_ends_the_login_key_from_before(ready: Desk) -> None:
     assert ready.kept().contexts[name].key == KEY
 
 
-def test_logging_out_ends_a_login_key_and_forgets_it(user: Desk) -> None:
+def test_logging_out_ends_a_login_key_and_forgets_it(user: CliFixture) -> None:
     user.fake.on_self(accessKeyType="Login", accessKey="alice-login")
     user.fake.on("DELETE", f"{M}/ownedaccesskeys/alice-login", (200, {}))
     ended = user.type("logout")
@@ -214,7 +216,7 @@ def test_logging_out_ends_a_login_key_and_forgets_it(user: Desk) -> None:
     assert user.kept().contexts == {}
 
 
-def test_logging_out_leaves_a_key_that_somebody_made(user: Desk) -> None:
+def test_logging_out_leaves_a_key_that_somebody_made(user: CliFixture) -> None:
     ended = user.type("logout", "--context", "test")
     assert ended.code == 0
     assert "the key alice-key stays valid; revoke it with `fairlead key revoke alice-key`" in ended.err
@@ -222,7 +224,7 @@ def test_logging_out_leaves_a_key_that_somebody_made(user: Desk) -> None:
     assert user.kept().contexts == {}
 
 
-def test_a_login_is_forgotten_even_if_the_server_cannot_be_told(user: Desk) -> None:
+def test_a_login_is_forgotten_even_if_the_server_cannot_be_told(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (503, failure(503, "ServiceUnavailable", "the disk is full")))
     ended = user.type("logout")
     assert ended.code == 0
@@ -230,8 +232,8 @@ def test_a_login_is_forgotten_even_if_the_server_cannot_be_told(user: Desk) -> N
     assert user.kept().contexts == {}
 
 
-def test_a_login_of_the_environment_is_not_ours_to_forget(desk: Desk) -> None:
-    variables = {"FAIRLEAD_URL": desk.fake.url, "FAIRLEAD_KEY": KEY, "FAIRLEAD_CA_FILE": desk.fake.ca_file}
-    ended = desk.type("logout", **variables)
+def test_a_login_of_the_environment_is_not_ours_to_forget(cli: CliFixture) -> None:
+    variables = {"FAIRLEAD_URL": cli.fake.url, "FAIRLEAD_KEY": KEY, "FAIRLEAD_CA_FILE": cli.fake.ca_file}
+    ended = cli.type("logout", **variables)
     assert ended.code == 2
     assert "unset FAIRLEAD_URL and FAIRLEAD_KEY" in ended.err

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.cli import Desk
+from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, items, named
 
 USERS, TEAMS = f"{M}/users", f"{M}/teams"
@@ -13,7 +13,7 @@ PASSWORD = "correct horse battery"
 
 
 @pytest.fixture
-def admin(user: Desk) -> Desk:
+def admin(user: CliFixture) -> CliFixture:
     user.fake.on("POST", USERS, lambda request: (201, request.body))
     user.fake.on("POST", f"{USERS}/bob/profile", (201, {}))
     return user
@@ -23,8 +23,8 @@ def team(version: str, *users: str) -> tuple[int, dict[str, Any]]:
     return 200, {"metadata": {"name": "ops", "resourceVersion": version}, "spec": {"users": list(users)}}
 
 
-def test_a_user_is_made_with_a_password_from_the_terminal(admin: Desk) -> None:
-    admin.sit_at_a_terminal(PASSWORD, PASSWORD)
+def test_a_user_is_made_with_a_password_from_the_terminal(admin: CliFixture) -> None:
+    admin.use_terminal(PASSWORD, PASSWORD)
     told = ("--display-name", "Bob B.", "--email", "bob@example.com", "--admin")
     ended = admin.type("user", "create", "bob", *told)
     assert (ended.code, ended.out) == (0, "")
@@ -38,14 +38,14 @@ def test_a_user_is_made_with_a_password_from_the_terminal(admin: Desk) -> None:
     assert admin.fake.asked("POST", f"{USERS}/bob/profile")[0].body == {"password": PASSWORD}
 
 
-def test_a_password_can_be_piped_or_left_out(admin: Desk) -> None:
+def test_a_password_can_be_piped_or_left_out(admin: CliFixture) -> None:
     assert admin.type("user", "create", "bob", "--password-stdin", stdin=f"{PASSWORD}\n").code == 0
     assert admin.fake.asked("POST", f"{USERS}/bob/profile")[0].body == {"password": PASSWORD}
     assert admin.type("user", "create", "bob", "--no-password").code == 0
     assert len(admin.fake.asked("POST", f"{USERS}/bob/profile")) == 1
 
 
-def test_where_nobody_can_type_a_password_no_user_is_made(admin: Desk) -> None:
+def test_where_nobody_can_type_a_password_no_user_is_made(admin: CliFixture) -> None:
     ended = admin.type("user", "create", "bob")
     assert ended.code == 2
     assert (
@@ -55,15 +55,15 @@ def test_where_nobody_can_type_a_password_no_user_is_made(admin: Desk) -> None:
     assert not admin.fake.asked("POST", USERS)
 
 
-def test_two_different_passwords_make_no_user(admin: Desk) -> None:
-    admin.sit_at_a_terminal(PASSWORD, "another")
+def test_two_different_passwords_make_no_user(admin: CliFixture) -> None:
+    admin.use_terminal(PASSWORD, "another")
     ended = admin.type("user", "create", "bob")
     assert ended.code == 2
     assert "the two entries do not match" in ended.err
     assert not admin.fake.asked("POST", USERS)
 
 
-def test_a_refused_password_is_told_with_the_way_to_set_another(admin: Desk) -> None:
+def test_a_refused_password_is_told_with_the_way_to_set_another(admin: CliFixture) -> None:
     admin.fake.on("POST", f"{USERS}/bob/profile", (422, failure(422, "Invalid", "password: too short")))
     ended = admin.type("user", "create", "bob", "--password-stdin", stdin="short\n")
     assert ended.code == 1
@@ -71,7 +71,7 @@ def test_a_refused_password_is_told_with_the_way_to_set_another(admin: Desk) -> 
     assert "`fairlead user passwd bob`" in ended.err
 
 
-def test_a_new_user_joins_teams_without_undoing_what_others_do(admin: Desk) -> None:
+def test_a_new_user_joins_teams_without_undoing_what_others_do(admin: CliFixture) -> None:
     admin.fake.on("GET", f"{TEAMS}/ops", team("1", "ann"), team("1", "ann"), team("2", "ann", "cy"))
     conflict = failure(409, "Conflict", "the object has been modified")
     admin.fake.on("PATCH", f"{TEAMS}/ops", (409, conflict), (200, {}))
@@ -82,14 +82,14 @@ def test_a_new_user_joins_teams_without_undoing_what_others_do(admin: Desk) -> N
     ]
 
 
-def test_a_team_that_does_not_exist_makes_no_user(admin: Desk) -> None:
+def test_a_team_that_does_not_exist_makes_no_user(admin: CliFixture) -> None:
     ended = admin.type("user", "create", "bob", "--no-password", "--team", "ops")
     assert ended.code == 1
     assert "team 'ops' does not exist; check the name, or create it first" in ended.err
     assert not admin.fake.asked("POST", USERS)
 
 
-def test_users_are_listed(admin: Desk) -> None:
+def test_users_are_listed(admin: CliFixture) -> None:
     bob = named("bob", spec={"displayName": "Bob", "disabled": True, "groups": ["g"]}, status={"teams": ["ops"]})
     admin.fake.on("GET", USERS, items(named("alice", spec={}), bob))
     header, alice, line = (row.split() for row in admin.type("user", "list").out.splitlines())
@@ -101,16 +101,16 @@ def test_users_are_listed(admin: Desk) -> None:
 
 
 @pytest.mark.parametrize(("command", "disabled"), [("disable", True), ("enable", False)])
-def test_users_are_kept_out_and_let_in_again(admin: Desk, command: str, disabled: bool) -> None:
+def test_users_are_kept_out_and_let_in_again(admin: CliFixture, command: str, disabled: bool) -> None:
     admin.fake.on("PATCH", f"{USERS}/bob", (200, {}))
     assert admin.type("user", command, "bob").code == 0
     assert admin.fake.asked("PATCH", f"{USERS}/bob")[0].body == {"spec": {"disabled": disabled}}
 
 
 @pytest.mark.parametrize("name", [(), ("alice",)])
-def test_ones_own_password_takes_the_one_until_now(user: Desk, name: tuple[str, ...]) -> None:
+def test_ones_own_password_takes_the_one_until_now(user: CliFixture, name: tuple[str, ...]) -> None:
     user.fake.on("POST", f"{USERS}/alice/profile", (201, {}))
-    user.sit_at_a_terminal("old password", PASSWORD, PASSWORD)
+    user.use_terminal("old password", PASSWORD, PASSWORD)
     ended = user.type("user", "passwd", *name)
     assert ended.code == 0, ended.err
     body = user.fake.asked("POST", f"{USERS}/alice/profile")[0].body
@@ -118,15 +118,15 @@ def test_ones_own_password_takes_the_one_until_now(user: Desk, name: tuple[str, 
     assert "the password of alice is set" in ended.err
 
 
-def test_who_has_no_password_yet_leaves_it_empty(user: Desk) -> None:
+def test_who_has_no_password_yet_leaves_it_empty(user: CliFixture) -> None:
     user.fake.on("POST", f"{USERS}/alice/profile", (201, {}))
-    user.sit_at_a_terminal("", PASSWORD, PASSWORD)
+    user.use_terminal("", PASSWORD, PASSWORD)
     assert user.type("user", "passwd").code == 0
     assert user.type("user", "passwd", "--password-stdin", stdin=f"\n{PASSWORD}\n").code == 0
     assert [each.body for each in user.fake.asked("POST", f"{USERS}/alice/profile")] == [{"password": PASSWORD}] * 2
 
 
-def test_passwords_can_be_piped_in_order(user: Desk) -> None:
+def test_passwords_can_be_piped_in_order(user: CliFixture) -> None:
     user.fake.on("POST", f"{USERS}/alice/profile", (201, {}))
     user.fake.on("POST", f"{USERS}/bob/profile", (201, {}))
     assert user.type("user", "passwd", "--password-stdin", stdin=f"old\n{PASSWORD}\n").code == 0
@@ -138,7 +138,7 @@ def test_passwords_can_be_piped_in_order(user: Desk) -> None:
     assert "the new password on stdin is empty" in empty.err
 
 
-def test_a_team_has_no_password(user: Desk) -> None:
+def test_a_team_has_no_password(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (201, {"status": {"team": {"name": "ops"}}}))
     ended = user.type("user", "passwd")
     assert ended.code == 2

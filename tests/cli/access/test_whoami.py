@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.harness.cli import Desk, loaded
+from tests.harness.cli import CliFixture, parse_yaml
 from tests.harness.fake_server import KEY, SELF, M, failure, items, named
 
 
-def test_it_tells_who_and_with_which_key(user: Desk) -> None:
+def test_it_tells_who_and_with_which_key(user: CliFixture) -> None:
     ended = user.type("whoami")
     assert (ended.code, ended.err) == (0, "")
     lines = [line.split(maxsplit=1) for line in ended.out.splitlines()]
@@ -23,12 +23,12 @@ def test_it_tells_who_and_with_which_key(user: Desk) -> None:
     ]
 
 
-def test_programs_get_the_status_itself(user: Desk) -> None:
+def test_programs_get_the_status_itself(user: CliFixture) -> None:
     assert json.loads(user.type("whoami", "-o", "json").out) == SELF
-    assert loaded(user.type("whoami", "-o", "yaml").out) == SELF
+    assert parse_yaml(user.type("whoami", "-o", "yaml").out) == SELF
 
 
-def test_a_refused_key_from_the_environment_is_blamed_on_the_environment(user: Desk) -> None:
+def test_a_refused_key_from_the_environment_is_blamed_on_the_environment(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (401, failure(401, "Unauthorized", "invalid bearer token")))
     kept = user.type("whoami")
     assert (kept.code, kept.err) == (1, "fairlead: invalid bearer token; log in again with `fairlead login`\n")
@@ -36,7 +36,7 @@ def test_a_refused_key_from_the_environment_is_blamed_on_the_environment(user: D
     assert (ended.code, "does not accept the key in FAIRLEAD_KEY (invalid bearer token)" in ended.err) == (1, True)
 
 
-def test_programs_are_not_told_who_manages_which_field(user: Desk) -> None:
+def test_programs_are_not_told_who_manages_which_field(user: CliFixture) -> None:
     managed = named("x") | {"metadata": {"name": "x", "managedFields": [{"manager": "m"}]}}
     user.fake.on("GET", f"{M}/ownedaccesskeys/x", (200, managed))
     user.fake.on("GET", f"{M}/users", items(managed))
@@ -81,19 +81,19 @@ def test_programs_are_not_told_who_manages_which_field(user: Desk) -> None:
         ),
     ],
 )
-def test_a_scope_is_told_in_words(user: Desk, scope: dict[str, Any], lines: list[str]) -> None:
+def test_a_scope_is_told_in_words(user: CliFixture, scope: dict[str, Any], lines: list[str]) -> None:
     user.fake.on_self(accessKeyScope=scope)
     told = user.type("whoami").out.splitlines()[5:]
     assert [line.removeprefix("scope").strip() for line in told] == lines
 
 
-def test_a_team_is_told_as_one(user: Desk) -> None:
+def test_a_team_is_told_as_one(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (201, {"status": {"team": {"name": "ops"}, "accessKey": "ops-key"}}))
     assert "team" in user.type("whoami").out
     assert "all permissions of ops" in user.type("whoami").out
 
 
-def test_control_characters_from_the_server_never_reach_the_terminal(user: Desk) -> None:
+def test_control_characters_from_the_server_never_reach_the_terminal(user: CliFixture) -> None:
     user.fake.on_self(user={"name": "al\x1b]0;owned\x07ice", "displayName": "[bold]A[/bold]\r\x9b31m"})
     out = user.type("whoami").out
     assert "al\\x1b]0;owned\\x07ice ([bold]A[/bold]\\r\\x9b31m)" in out
@@ -103,32 +103,32 @@ def test_control_characters_from_the_server_never_reach_the_terminal(user: Desk)
     assert ended.err.count("\n") == 1
 
 
-def test_without_a_login_there_is_advice(desk: Desk) -> None:
-    ended = desk.type("whoami")
+def test_without_a_login_there_is_advice(cli: CliFixture) -> None:
+    ended = cli.type("whoami")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
         "fairlead: no login yet; log in with `fairlead login URL`, or set FAIRLEAD_URL and FAIRLEAD_KEY\n"
     )
 
 
-def test_beside_a_server_of_this_machine_the_advice_is_a_command_to_paste(desk: Desk) -> None:
-    own = desk.home / "share" / "fairlead" / "admin.kubeconfig"
+def test_beside_a_server_of_this_machine_the_advice_is_a_command_to_paste(cli: CliFixture) -> None:
+    own = cli.home / "share" / "fairlead" / "admin.kubeconfig"
     own.parent.mkdir(parents=True)
     own.touch()
-    assert f"for the server on this machine: `fairlead login --kubeconfig {own}`" in desk.type("whoami").err
-    elsewhere = desk.home / "data"
+    assert f"for the server on this machine: `fairlead login --kubeconfig {own}`" in cli.type("whoami").err
+    elsewhere = cli.home / "data"
     elsewhere.mkdir()
     (elsewhere / "admin.kubeconfig").touch()
-    assert str(elsewhere) in desk.type("whoami", FAIRLEAD_DATA=str(elsewhere)).err
+    assert str(elsewhere) in cli.type("whoami", FAIRLEAD_DATA=str(elsewhere)).err
 
 
-def test_an_expired_key_sends_people_to_the_login(user: Desk) -> None:
+def test_an_expired_key_sends_people_to_the_login(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (401, failure(401, "Unauthorized", "the key has expired")))
     ended = user.type("whoami")
     assert (ended.code, ended.err) == (1, "fairlead: the key has expired; log in again with `fairlead login`\n")
 
 
-def test_another_login_can_be_named(user: Desk) -> None:
+def test_another_login_can_be_named(user: CliFixture) -> None:
     user.keep("other", key="other-key")
     user.type("whoami", "--context", "test")
     user.type("whoami")

@@ -12,7 +12,7 @@ from fairlead.cli.resources.cluster_add import warn_loopback
 from fairlead.client import Client
 from fairlead.client.kubeconfig_export import ExportedKubeconfig
 from tests.client.test_watch import END, lines
-from tests.harness.cli import Desk, Ended
+from tests.harness.cli import CliFixture, CommandResult
 from tests.harness.fake_server import M, failure, items, named
 
 CLUSTERS = f"{M}/clusters"
@@ -61,7 +61,7 @@ def changes(*states: dict[str, Any]) -> tuple[int, bytes]:
 
 
 @pytest.fixture
-def ops(user: Desk) -> Desk:
+def ops(user: CliFixture) -> CliFixture:
     """Somebody with a cluster in their kubeconfig, at a server where all goes well."""
     user.fake.on("POST", SECRETS, lambda request: (201, request.body))
     user.fake.on("POST", CLUSTERS, (201, berlin()))
@@ -75,23 +75,23 @@ def ops(user: Desk) -> Desk:
     return user
 
 
-def keep_kubeconfig(desk: Desk, user: dict[str, Any]) -> None:
+def keep_kubeconfig(cli: CliFixture, user: dict[str, Any]) -> None:
     config = {
         "clusters": [{"name": "c", "cluster": {"server": SERVER}}],
         "users": [{"name": "u", "user": user}],
         "contexts": [{"name": "the desk", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "the desk",
     }
-    path = desk.home / ".kube" / "config"
+    path = cli.home / ".kube" / "config"
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(config))
 
 
-def add(desk: Desk, *flags: str) -> Ended:
-    return desk.type("cluster", "add", "berlin", *flags)
+def add(cli: CliFixture, *flags: str) -> CommandResult:
+    return cli.type("cluster", "add", "berlin", *flags)
 
 
-def test_a_context_becomes_a_secret_and_a_cluster_that_names_it(ops: Desk) -> None:
+def test_a_context_becomes_a_secret_and_a_cluster_that_names_it(ops: CliFixture) -> None:
     ended = add(ops, "--display-name", "Berlin", "--description", "the big one")
     assert (ended.code, ended.out) == (0, "")
     assert ended.err.splitlines() == [
@@ -118,20 +118,20 @@ def test_a_context_becomes_a_secret_and_a_cluster_that_names_it(ops: Desk) -> No
     }
 
 
-def test_the_credential_is_in_the_secret_and_nowhere_else(ops: Desk) -> None:
+def test_the_credential_is_in_the_secret_and_nowhere_else(ops: CliFixture) -> None:
     ended = add(ops, "-o", "json")
     assert json.loads(ended.out)["metadata"]["name"] == "berlin"
     assert TOKEN not in ended.out + ended.err
     assert all(TOKEN not in str(each.body) for each in ops.fake.requests)
 
 
-def test_nobody_needs_to_wait_until_it_is_connected(ops: Desk) -> None:
+def test_nobody_needs_to_wait_until_it_is_connected(ops: CliFixture) -> None:
     ended = add(ops, "--no-wait", "-o", "name")
     assert (ended.code, ended.out) == (0, "cluster/berlin\n")
     assert ops.fake.asked("GET", CLUSTERS) == []
 
 
-def test_another_file_and_another_context_can_be_named(ops: Desk) -> None:
+def test_another_file_and_another_context_can_be_named(ops: CliFixture) -> None:
     source = ops.home / ".kube" / "config"
     other = source.rename(ops.home / "other")
     assert "--kubeconfig" in add(ops).err
@@ -141,7 +141,7 @@ def test_another_file_and_another_context_can_be_named(ops: Desk) -> None:
     assert (ended.code, "select one with --kube-context from the desk" in ended.err) == (1, True)
 
 
-def test_what_is_wrong_is_said_probe_by_probe_and_left_to_be_mended(ops: Desk) -> None:
+def test_what_is_wrong_is_said_probe_by_probe_and_left_to_be_mended(ops: CliFixture) -> None:
     trying = berlin(reason="Connecting", message="asking for its version")
     ops.fake.on("GET", CLUSTERS, changes(trying, offline()))
     ended = add(ops, "-o", "name")
@@ -159,7 +159,7 @@ def test_what_is_wrong_is_said_probe_by_probe_and_left_to_be_mended(ops: Desk) -
     assert ops.fake.asked("DELETE", f"{CLUSTERS}/berlin") == []
 
 
-def test_a_cluster_that_has_failed_for_good_is_a_failure(ops: Desk) -> None:
+def test_a_cluster_that_has_failed_for_good_is_a_failure(ops: CliFixture) -> None:
     twice = berlin(phase="Failed", reason="ClusterUID", message="it is connected as munich, too")
     ops.fake.on("GET", CLUSTERS, changes(twice))
     ended = add(ops)
@@ -168,13 +168,13 @@ def test_a_cluster_that_has_failed_for_good_is_a_failure(ops: Desk) -> None:
     assert "after you have fixed it, the server reconnects by itself" in ended.err
 
 
-def test_a_cluster_that_is_removed_meanwhile_is_told(ops: Desk) -> None:
+def test_a_cluster_that_is_removed_meanwhile_is_told(ops: CliFixture) -> None:
     ops.fake.on("GET", CLUSTERS, lines(END))
     ended = add(ops)
     assert (ended.code, "was deleted while waiting" in ended.err) == (1, True)
 
 
-def test_a_program_that_signs_in_is_refused_with_the_commands_that_help(ops: Desk) -> None:
+def test_a_program_that_signs_in_is_refused_with_the_commands_that_help(ops: CliFixture) -> None:
     keep_kubeconfig(ops, {"exec": {"command": "cloud"}})
     ended = add(ops)
     assert (ended.code, ended.out) == (1, "")
@@ -188,7 +188,7 @@ def test_a_program_that_signs_in_is_refused_with_the_commands_that_help(ops: Des
     assert not ops.fake.requests
 
 
-def test_a_token_does_not_help_against_a_missing_certificate_check(ops: Desk) -> None:
+def test_a_token_does_not_help_against_a_missing_certificate_check(ops: CliFixture) -> None:
     path = ops.home / ".kube" / "config"
     path.write_text(path.read_text().replace("server:", "insecure-skip-tls-verify: true\n    server:"))
     ended = add(ops)
@@ -214,7 +214,7 @@ def test_an_address_of_this_machine_means_another_machine_to_a_server_elsewhere(
     assert ("is a loopback address" in capsys.readouterr().err) is remarked
 
 
-def test_a_name_that_is_taken_is_told_before_anything_is_stored(ops: Desk) -> None:
+def test_a_name_that_is_taken_is_told_before_anything_is_stored(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy()))
     ended = add(ops)
     assert ended.code == 1
@@ -226,14 +226,14 @@ def test_a_name_that_is_taken_is_told_before_anything_is_stored(ops: Desk) -> No
     ("answer", "told"),
     [(TAKEN, "the cluster berlin already exists"), ((403, failure(403, "Forbidden", "not for you")), "not for you")],
 )
-def test_where_no_cluster_can_be_made_no_secret_is_left(ops: Desk, answer: tuple[int, Any], told: str) -> None:
+def test_where_no_cluster_can_be_made_no_secret_is_left(ops: CliFixture, answer: tuple[int, Any], told: str) -> None:
     ops.fake.on("POST", CLUSTERS, answer)
     ended = add(ops)
     assert (ended.code, told in ended.err) == (1, True)
     assert len(ops.fake.asked("DELETE", SECRET)) == 1
 
 
-def test_the_secret_of_an_earlier_try_is_written_over(ops: Desk) -> None:
+def test_the_secret_of_an_earlier_try_is_written_over(ops: CliFixture) -> None:
     ops.fake.on("POST", SECRETS, TAKEN)
     ops.fake.on("GET", SECRET, (200, secret(**{LABEL: "berlin"})))
     ops.fake.on("PATCH", SECRET, (200, {}))
@@ -242,7 +242,7 @@ def test_the_secret_of_an_earlier_try_is_written_over(ops: Desk) -> None:
     assert list(request.body) == ["data"]
 
 
-def test_the_secret_of_somebody_else_is_left_alone(ops: Desk) -> None:
+def test_the_secret_of_somebody_else_is_left_alone(ops: CliFixture) -> None:
     ops.fake.on("POST", SECRETS, TAKEN)
     ops.fake.on("GET", SECRET, (200, secret()))
     ended = add(ops)
@@ -250,7 +250,7 @@ def test_the_secret_of_somebody_else_is_left_alone(ops: Desk) -> None:
     assert ops.fake.asked("PATCH", SECRET) == ops.fake.asked("POST", CLUSTERS) == []
 
 
-def test_clusters_are_listed(ops: Desk) -> None:
+def test_clusters_are_listed(ops: CliFixture) -> None:
     ops.fake.on("GET", CLUSTERS, items(healthy(), offline(), named("new")))
     header, *rows = (line.split() for line in ops.type("cluster", "list").out.splitlines())
     assert header == ["NAME", "PHASE", "ONLINE", "VERSION", "REASON", "AGE"]
@@ -263,7 +263,7 @@ def test_clusters_are_listed(ops: Desk) -> None:
     assert "connect one with `fairlead cluster add`" in ops.type("cluster", "list").err
 
 
-def test_a_healthy_cluster_is_told_probe_by_probe(ops: Desk) -> None:
+def test_a_healthy_cluster_is_told_probe_by_probe(ops: CliFixture) -> None:
     now = datetime.now(UTC).isoformat()
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy(lastProbeTime=now)))
     ended = ops.type("cluster", "check", "berlin")
@@ -275,7 +275,7 @@ def test_a_healthy_cluster_is_told_probe_by_probe(ops: Desk) -> None:
     ]
 
 
-def test_what_is_wrong_is_told_with_what_happens_next(ops: Desk) -> None:
+def test_what_is_wrong_is_told_with_what_happens_next(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, offline()))
     ended = ops.type("cluster", "check", "berlin")
     assert ended.code == 1
@@ -286,7 +286,7 @@ def test_what_is_wrong_is_told_with_what_happens_next(ops: Desk) -> None:
     assert ended.err == "the server retries by itself; `fairlead cluster check berlin` shows the status\n"
 
 
-def test_a_cluster_that_answers_and_is_not_ready_is_not_healthy(ops: Desk) -> None:
+def test_a_cluster_that_answers_and_is_not_ready_is_not_healthy(ops: CliFixture) -> None:
     conditions = [condition("Connected", "True"), condition("Ready", "False", "NotReady", "etcd is down")]
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, berlin(phase="Initialized", conditions=conditions)))
     ended = ops.type("cluster", "check", "berlin")
@@ -294,7 +294,7 @@ def test_a_cluster_that_answers_and_is_not_ready_is_not_healthy(ops: Desk) -> No
     assert "✗ the cluster berlin is connected, but not healthy: NotReady: etcd is down" in ended.out
 
 
-def test_a_probe_that_failed_is_trouble_enough(ops: Desk) -> None:
+def test_a_probe_that_failed_is_trouble_enough(ops: CliFixture) -> None:
     useless = healthy()
     useless["status"]["probes"] = [*PROBES, {"name": "impersonation", "ok": False, "message": "bind it to a role"}]
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, useless))
@@ -306,7 +306,7 @@ def test_a_probe_that_failed_is_trouble_enough(ops: Desk) -> None:
     assert (ended.code, "✗ impersonation   bind it to a role" in ended.err) == (1, True)
 
 
-def test_rights_that_administrators_lack_are_told_and_no_failure(ops: Desk) -> None:
+def test_rights_that_administrators_lack_are_told_and_no_failure(ops: CliFixture) -> None:
     unbound = healthy()
     unbound["status"]["conditions"].append(condition("AdministratorsBound", "False", "Forbidden", "bind them yourself"))
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, unbound))
@@ -314,26 +314,26 @@ def test_rights_that_administrators_lack_are_told_and_no_failure(ops: Desk) -> N
     assert (ended.code, ended.err) == (0, "bind them yourself\n")
 
 
-def test_a_check_for_programs_has_the_same_exit_code(ops: Desk) -> None:
+def test_a_check_for_programs_has_the_same_exit_code(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, offline()))
     ended = ops.type("cluster", "check", "berlin", "-o", "json")
     assert ended.code == 1
     assert json.loads(ended.out)["status"]["reason"] == "Offline"
 
 
-def test_old_news_are_told_to_be_old(ops: Desk) -> None:
+def test_old_news_are_told_to_be_old(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy(lastProbeTime="2026-01-01T00:00:00Z")))
     assert "the last probe was" in ops.type("cluster", "check", "berlin").err
 
 
-def test_a_cluster_without_a_kubeconfig_is_told_to_have_none(ops: Desk) -> None:
+def test_a_cluster_without_a_kubeconfig_is_told_to_have_none(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, named("berlin", spec={})))
     ended = ops.type("cluster", "check", "berlin")
     assert (ended.code, "the server has not probed it yet" in ended.out) == (1, True)
     assert "it has no kubeconfig" in ended.err
 
 
-def test_the_key_of_an_agent_stands_alone_on_stdout(ops: Desk) -> None:
+def test_the_key_of_an_agent_stands_alone_on_stdout(ops: CliFixture) -> None:
     told = {"kind": "ClusterAccessKey", "accessKey": "fairlead_agent-key"}
     ops.fake.on("GET", f"{CLUSTERS}/berlin/accesskey", (200, told))
     assert ops.type("cluster", "key", "berlin").out == "fairlead_agent-key\n"

@@ -4,13 +4,13 @@ from typing import Any
 
 from tests.cli.resources.test_cluster import CLUSTERS, EVENTS, LABEL, SECRET, condition, healthy, ops, secret
 from tests.client.test_watch import END, lines
-from tests.harness.cli import Desk
+from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, items, named
 
 __all__ = ["ops"]
 
 
-def test_a_removal_takes_the_kubeconfig_along(ops: Desk) -> None:
+def test_a_removal_takes_the_kubeconfig_along(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy()))
     ops.fake.on("GET", CLUSTERS, lines(END))
     ops.fake.on("GET", SECRET, (200, secret(**{LABEL: "berlin"})))
@@ -20,7 +20,7 @@ def test_a_removal_takes_the_kubeconfig_along(ops: Desk) -> None:
     assert len(ops.fake.asked("DELETE", f"{CLUSTERS}/berlin")) == len(ops.fake.asked("DELETE", SECRET)) == 1
 
 
-def test_a_removal_tells_what_holds_it_up(ops: Desk) -> None:
+def test_a_removal_tells_what_holds_it_up(ops: CliFixture) -> None:
     held = healthy()
     held["metadata"]["finalizers"] = ["example.com/held"]
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, held))
@@ -31,7 +31,7 @@ def test_a_removal_tells_what_holds_it_up(ops: Desk) -> None:
     assert ended.err.endswith("the cluster berlin is removed\n")
 
 
-def test_a_removal_leaves_secrets_that_are_not_of_this_command(ops: Desk) -> None:
+def test_a_removal_leaves_secrets_that_are_not_of_this_command(ops: CliFixture) -> None:
     ops.fake.on("GET", CLUSTERS, lines(END))
     ops.fake.on("GET", SECRET, (200, secret()))
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy()))
@@ -50,15 +50,15 @@ def instance(name: str, namespace: str = "") -> dict[str, Any]:
     return found
 
 
-def inhabit(desk: Desk, *spaces: dict[str, Any]) -> None:
-    desk.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy()))
-    desk.fake.on("GET", CLUSTERS, lines(END))
-    desk.fake.on("GET", f"{M}/spaceinstances", items(*spaces))
-    desk.fake.on("GET", f"{M}/virtualclusterinstances", (403, failure(403, "Forbidden", "not for you")))
-    desk.fake.on("POST", f"{M}/selves", (201, {"status": {"projectNamespacePrefix": "p-"}}))
+def inhabit(cli: CliFixture, *spaces: dict[str, Any]) -> None:
+    cli.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy()))
+    cli.fake.on("GET", CLUSTERS, lines(END))
+    cli.fake.on("GET", f"{M}/spaceinstances", items(*spaces))
+    cli.fake.on("GET", f"{M}/virtualclusterinstances", (403, failure(403, "Forbidden", "not for you")))
+    cli.fake.on("POST", f"{M}/selves", (201, {"status": {"projectNamespacePrefix": "p-"}}))
 
 
-def test_a_removal_is_refused_while_instances_are_in_the_cluster(ops: Desk) -> None:
+def test_a_removal_is_refused_while_instances_are_in_the_cluster(ops: CliFixture) -> None:
     inhabit(ops, instance("a", "demo-a"), instance("b"))
     ended = ops.type("cluster", "remove", "berlin", "--yes")
     assert ended.code == 1
@@ -73,18 +73,18 @@ def test_a_removal_is_refused_while_instances_are_in_the_cluster(ops: Desk) -> N
     assert query["fieldSelector"] == "spec.clusterRef.cluster=berlin"
 
 
-def test_a_refusal_lists_no_more_than_a_screenful(ops: Desk) -> None:
+def test_a_refusal_lists_no_more_than_a_screenful(ops: CliFixture) -> None:
     inhabit(ops, *(instance(f"s-{number}") for number in range(30)))
     ended = ops.type("cluster", "remove", "berlin", "--yes")
     assert "  and 10 more" in ended.err.splitlines()
     assert "s-19 " in ended.err and "s-20 " not in ended.err
 
 
-def test_instances_can_be_abandoned_and_their_namespaces_are_listed(ops: Desk) -> None:
+def test_instances_can_be_abandoned_and_their_namespaces_are_listed(ops: CliFixture) -> None:
     inhabit(ops, instance("a", "demo-a"))
     left = {"message": "objects of these instances were left in the cluster: space p-demo/a (namespace demo-a)"}
     ops.fake.on("GET", EVENTS, (200, {"items": [left]}))
-    ops.sit_at_a_terminal()
+    ops.use_terminal()
     ended = ops.type("cluster", "remove", "berlin", "--abandon", stdin="n\n")
     assert (ended.code, "These namespaces are left in it: demo-a." in ended.err) == (2, True)
     ended = ops.type("cluster", "remove", "berlin", "--abandon", "--yes")
@@ -94,7 +94,7 @@ def test_instances_can_be_abandoned_and_their_namespaces_are_listed(ops: Desk) -
     assert ops.fake.asked("GET", EVENTS)[0].query["fieldSelector"] == "involvedObject.uid=1,reason=LeftBehind"
 
 
-def test_everything_in_the_cluster_can_be_kept(ops: Desk) -> None:
+def test_everything_in_the_cluster_can_be_kept(ops: CliFixture) -> None:
     inhabit(ops, instance("a", "demo-a"))
     ops.fake.on("PATCH", f"{CLUSTERS}/berlin", (200, healthy()))
     assert ops.type("cluster", "remove", "berlin", "--keep", "--yes").code == 0
@@ -103,7 +103,7 @@ def test_everything_in_the_cluster_can_be_kept(ops: Desk) -> None:
     assert len(ops.fake.asked("DELETE", f"{CLUSTERS}/berlin")) == 1
 
 
-def test_a_removal_that_waits_for_the_cluster_tells_the_way_out(ops: Desk) -> None:
+def test_a_removal_that_waits_for_the_cluster_tells_the_way_out(ops: CliFixture) -> None:
     waiting = healthy()
     waiting["status"]["conditions"] = [condition("Ready", "False", "Deleting", "it cannot be reached")]
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, waiting))
@@ -113,16 +113,16 @@ def test_a_removal_that_waits_for_the_cluster_tells_the_way_out(ops: Desk) -> No
     assert "it cannot be reached, as `fairlead cluster remove berlin --keep` does" in ended.err
 
 
-def test_who_may_not_read_events_can_remove_a_cluster_all_the_same(ops: Desk) -> None:
+def test_who_may_not_read_events_can_remove_a_cluster_all_the_same(ops: CliFixture) -> None:
     inhabit(ops)
     ops.fake.on("GET", EVENTS, (403, failure(403, "Forbidden", "not for you")))
     assert ops.type("cluster", "remove", "berlin", "--yes").code == 0
 
 
-def test_a_removal_is_asked_about(ops: Desk) -> None:
+def test_a_removal_is_asked_about(ops: CliFixture) -> None:
     inhabit(ops)
     assert ops.type("cluster", "remove", "berlin").code == 2
-    ops.sit_at_a_terminal()
+    ops.use_terminal()
     ended = ops.type("cluster", "remove", "berlin", stdin="n\n")
     assert (ended.code, "Remove the cluster berlin? [y/N]" in ended.err) == (2, True)
     assert ops.fake.asked("DELETE", f"{CLUSTERS}/berlin") == []

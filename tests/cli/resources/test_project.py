@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.client.test_watch import END, lines
-from tests.harness.cli import Desk
+from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, named
 
 PROJECTS = f"{M}/projects"
@@ -15,7 +15,7 @@ DEMO = named("demo", kind="Project", spec={"displayName": "Demo", "owner": {"tea
 
 
 @pytest.fixture
-def ada(user: Desk) -> Desk:
+def ada(user: CliFixture) -> CliFixture:
     user.fake.on("POST", PROJECTS, lambda request: (201, request.body))
     user.fake.on("GET", f"{PROJECTS}/demo", (200, demo()))
     user.fake.on("DELETE", f"{PROJECTS}/demo", (200, demo()))
@@ -32,7 +32,7 @@ def demo(uid: str = "1", waiting: str = "") -> dict[str, Any]:
     return {**DEMO, "metadata": metadata, "status": {"conditions": [ready]}}
 
 
-def test_a_project_is_made_with_what_was_said(ada: Desk) -> None:
+def test_a_project_is_made_with_what_was_said(ada: CliFixture) -> None:
     flags = ("--display-name", "Demo", "--description", "to try", "--owner", "Team:ops")
     ended = ada.type("project", "create", "demo", *flags, "--member", "user:ada:service:own", "--member", "Team:*")
     assert (ended.code, ended.out) == (0, "")
@@ -49,14 +49,14 @@ def test_a_project_is_made_with_what_was_said(ada: Desk) -> None:
 
 
 @pytest.mark.parametrize("flags", [("--member", "ada"), ("--member", "Robot:r2"), ("--owner", "Team:")])
-def test_a_member_that_is_none_makes_no_project(ada: Desk, flags: tuple[str, str]) -> None:
+def test_a_member_that_is_none_makes_no_project(ada: CliFixture, flags: tuple[str, str]) -> None:
     ended = ada.type("project", "create", "demo", *flags)
     assert ended.code == 2
     assert "use the format" in ended.err
     assert ada.fake.asked("POST", PROJECTS) == []
 
 
-def test_a_project_is_shown_with_its_members_and_quotas(ada: Desk) -> None:
+def test_a_project_is_shown_with_its_members_and_quotas(ada: CliFixture) -> None:
     quotas = {"project": {"limit": {"spaceinstances": "5"}, "used": {"spaceinstances": "2"}}}
     shown = demo() | {"status": {"quotas": quotas}}
     ada.fake.on("GET", f"{PROJECTS}/demo", (200, shown))
@@ -66,7 +66,7 @@ def test_a_project_is_shown_with_its_members_and_quotas(ada: Desk) -> None:
     assert ada.type("project", "show", "demo", "-o", "name").out == "project/demo\n"
 
 
-def test_members_are_listed_with_their_roles(ada: Desk) -> None:
+def test_members_are_listed_with_their_roles(ada: CliFixture) -> None:
     told = {
         "kind": "ProjectMembers",
         "users": [{"info": {"name": "ada", "displayName": "Ada L."}}, {"info": {"name": "bob"}}],
@@ -82,7 +82,7 @@ def test_members_are_listed_with_their_roles(ada: Desk) -> None:
     assert json.loads(ada.type("project", "members", "demo", "-o", "json").out) == told
 
 
-def test_a_deletion_tells_what_it_waits_for_until_the_project_is_gone(ada: Desk) -> None:
+def test_a_deletion_tells_what_it_waits_for_until_the_project_is_gone(ada: CliFixture) -> None:
     waiting = [{"type": "MODIFIED", "object": demo(waiting=f"waiting for {what}")} for what in ("1 space", "a secret")]
     gone = {"type": "DELETED", "object": demo()}
     ada.fake.on("GET", PROJECTS, lines({"type": "ADDED", "object": demo()}, END, *waiting, waiting[1], gone))
@@ -97,25 +97,25 @@ def test_a_deletion_tells_what_it_waits_for_until_the_project_is_gone(ada: Desk)
 
 
 @pytest.mark.parametrize("left", [[], [{"type": "ADDED", "object": demo(uid="another")}]])
-def test_a_project_that_is_gone_at_once_is_not_waited_for(ada: Desk, left: list[Any]) -> None:
+def test_a_project_that_is_gone_at_once_is_not_waited_for(ada: CliFixture, left: list[Any]) -> None:
     ada.fake.on("GET", PROJECTS, lines(*left, END))
     assert "the project demo is deleted" in ada.type("project", "delete", "demo", "--yes").err
 
 
-def test_nobody_needs_to_wait(ada: Desk) -> None:
+def test_nobody_needs_to_wait(ada: CliFixture) -> None:
     ended = ada.type("project", "delete", "demo", "--yes", "--no-wait")
     assert "`fairlead project show demo` shows what it is waiting for" in ended.err
     assert ada.fake.asked("GET", PROJECTS) == []
 
 
-def test_a_deletion_is_asked_about_first(ada: Desk) -> None:
+def test_a_deletion_is_asked_about_first(ada: CliFixture) -> None:
     assert ada.type("project", "delete", "demo").code == 2
-    ada.sit_at_a_terminal()
+    ada.use_terminal()
     assert ada.type("project", "delete", "demo", stdin="n\n").code == 2
     assert ada.fake.asked("DELETE", f"{PROJECTS}/demo") == []
 
 
-def test_a_project_that_may_not_be_deleted_stays(ada: Desk) -> None:
+def test_a_project_that_may_not_be_deleted_stays(ada: CliFixture) -> None:
     ada.fake.on("DELETE", f"{PROJECTS}/demo", (403, failure(403, "Forbidden", "not yours")))
     ended = ada.type("project", "delete", "demo", "--yes")
     assert (ended.code, "not yours" in ended.err) == (1, True)

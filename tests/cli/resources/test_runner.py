@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.harness.cli import Desk
+from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, items, named
 
 RUNNERS = f"{M}/runners"
@@ -12,14 +12,14 @@ TOLD = {"kind": "RunnerAccessKey", "accessKey": "fairlead_runner-key"}
 
 
 @pytest.fixture
-def admin(user: Desk) -> Desk:
+def admin(user: CliFixture) -> CliFixture:
     user.fake.on("POST", RUNNERS, lambda request: (201, request.body))
     user.fake.on("GET", f"{RUNNERS}/one/accesskey", (200, TOLD))
     user.fake.on("POST", f"{RUNNERS}/one/rotatekey", (201, TOLD))
     return user
 
 
-def test_a_runner_is_made_with_what_was_said_and_nothing_else(admin: Desk) -> None:
+def test_a_runner_is_made_with_what_was_said_and_nothing_else(admin: CliFixture) -> None:
     told = ("--display-name", "One", "--description", "the first", "--endpoint", "one.example.com", "--unusable")
     ended = admin.type("runner", "create", "one", *told)
     assert (ended.code, ended.out) == (0, "")
@@ -41,7 +41,7 @@ def test_a_runner_is_made_with_what_was_said_and_nothing_else(admin: Desk) -> No
     ]
 
 
-def test_runners_are_listed(admin: Desk) -> None:
+def test_runners_are_listed(admin: CliFixture) -> None:
     two = named("two", spec={"endpoint": "two.example.com", "unusable": True}, status={"phase": "Initialized"})
     admin.fake.on("GET", RUNNERS, items(named("one"), two))
     header, *lines = (line.split() for line in admin.type("runner", "list").out.splitlines())
@@ -53,31 +53,31 @@ def test_runners_are_listed(admin: Desk) -> None:
     assert len(json.loads(admin.type("runner", "list", "-o", "json").out)["items"]) == 2
 
 
-def test_without_runners_the_list_says_what_to_do(admin: Desk) -> None:
+def test_without_runners_the_list_says_what_to_do(admin: CliFixture) -> None:
     admin.fake.on("GET", RUNNERS, items())
     assert "`fairlead runner create`" in "".join((admin.type("runner", "list").out, admin.type("runner", "list").err))
 
 
-def test_a_key_stands_alone_on_stdout(admin: Desk) -> None:
+def test_a_key_stands_alone_on_stdout(admin: CliFixture) -> None:
     assert admin.type("runner", "key", "one").out == "fairlead_runner-key\n"
     assert json.loads(admin.type("runner", "key", "one", "-o", "json").out) == TOLD
 
 
-def test_who_may_not_read_a_key_is_told(admin: Desk) -> None:
+def test_who_may_not_read_a_key_is_told(admin: CliFixture) -> None:
     admin.fake.on("GET", f"{RUNNERS}/one/accesskey", (403, failure(403, "Forbidden", "not for you")))
     ended = admin.type("runner", "key", "one")
     assert (ended.code, ended.out) == (1, "")
     assert "not for you" in ended.err
 
 
-def test_an_answer_without_a_key_is_no_key(admin: Desk) -> None:
+def test_an_answer_without_a_key_is_no_key(admin: CliFixture) -> None:
     admin.fake.on("GET", f"{RUNNERS}/one/accesskey", (200, {}))
     ended = admin.type("runner", "key", "one")
     assert (ended.code, ended.out) == (1, "")
     assert "did not return a key" in ended.err
 
 
-def test_a_key_is_rotated_at_once_or_with_an_overlap(admin: Desk) -> None:
+def test_a_key_is_rotated_at_once_or_with_an_overlap(admin: CliFixture) -> None:
     ended = admin.type("runner", "rotate-key", "one")
     assert ended.out == "fairlead_runner-key\n"
     assert "the old key is revoked" in ended.err

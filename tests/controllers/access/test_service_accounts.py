@@ -18,8 +18,9 @@ from fairlead.core.user import ADMIN_GROUPS, User
 from fairlead.kinds.core.service_account import UID_LABEL
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions, server_write_options
-from tests.harness.auth import ADA, ROOT, Realm, new_realm, projects
-from tests.harness.controllers import at_work, until
+from tests.harness.auth import ADA, ROOT, AuthFixture, open_auth, projects
+from tests.harness.controllers import running_controllers
+from tests.harness.eventually import eventually
 
 AUDIENCE = "https://fairlead.example.com"
 NAME = "system:serviceaccount:demo:robot"
@@ -29,28 +30,28 @@ HOUR = 3_600
 class Accounts:
     """A realm with the service account `robot` in it, and what makes its tokens."""
 
-    def __init__(self, realm: Realm, limits: TokenLimits) -> None:
-        self.realm = realm
+    def __init__(self, auth: AuthFixture, limits: TokenLimits) -> None:
+        self.auth = auth
         self.limits = limits
-        self.tokens = ServiceAccountTokenIssuer(realm.registry, GROUP, AUDIENCE, lambda: self.limits)
+        self.tokens = ServiceAccountTokenIssuer(auth.registry, GROUP, AUDIENCE, lambda: self.limits)
 
     async def create(self, name: str = "robot") -> Object:
-        return await self.realm.world.create("ServiceAccount", name)
+        return await self.auth.api.create("ServiceAccount", name)
 
     async def issue(self, user: User = ROOT, name: str = "robot", dry_run: bool = False, **spec: Any) -> AccountToken:
         return await self.tokens.issue(user, "demo", name, {"metadata": {}, "spec": spec}, dry_run=dry_run)
 
     def who(self, token: AccountToken) -> User:
-        return self.realm.authenticate.authenticate_token(token.value)
+        return self.auth.authenticate.authenticate_token(token.value)
 
     def opens(self, token: AccountToken) -> bool:
-        return self.realm.opens(token.value)
+        return self.auth.opens(token.value)
 
 
 @asynccontextmanager
 async def with_accounts(seconds: int = 24 * HOUR, count: int = 100) -> AsyncIterator[Accounts]:
-    async with new_realm() as realm:
-        accounts = Accounts(realm, TokenLimits(seconds, count))
+    async with open_auth() as auth:
+        accounts = Accounts(auth, TokenLimits(seconds, count))
         await accounts.create()
         yield accounts
 
@@ -85,7 +86,7 @@ async def test_a_token_ends_at_once_with_its_account_and_a_namesake_does_not_rev
     async with with_accounts() as accounts:
         token = await accounts.issue()
         assert accounts.opens(token)
-        await accounts.realm.world.delete("ServiceAccount", "robot")
+        await accounts.auth.api.delete("ServiceAccount", "robot")
         assert not accounts.opens(token)
         await accounts.create()
         assert not accounts.opens(token)
@@ -93,10 +94,10 @@ async def test_a_token_ends_at_once_with_its_account_and_a_namesake_does_not_rev
 
 async def test_an_account_that_is_being_deleted_has_no_tokens() -> None:
     async with with_accounts() as accounts:
-        world = accounts.realm.world
-        await world.patch("ServiceAccount", "robot", lambda obj: obj["metadata"].update(finalizers=["x.io/wait"]))
+        api = accounts.auth.api
+        await api.patch("ServiceAccount", "robot", lambda obj: obj["metadata"].update(finalizers=["x.io/wait"]))
         token = await accounts.issue()
-        await world.delete("ServiceAccount", "robot")
+        await api.delete("ServiceAccount", "robot")
         assert not accounts.opens(token)
         with pytest.raises(Conflict, match="it is being deleted"):
             await accounts.issue()
@@ -111,7 +112,7 @@ async def test_an_account_that_is_not_there_is_not_found() -> None:
 async def test_groups_on_its_key_mean_nothing() -> None:
     async with with_accounts() as accounts:
         token = await accounts.issue()
-        await accounts.realm.set("OwnedAccessKey", token.key, ROOT, groups=sorted(ADMIN_GROUPS))
+        await accounts.auth.set("OwnedAccessKey", token.key, ROOT, groups=sorted(ADMIN_GROUPS))
         assert accounts.who(token).groups == (await accounts_groups(accounts))
 
 
@@ -121,13 +122,13 @@ async def accounts_groups(accounts: Accounts) -> tuple[str, ...]:
 
 async def test_a_scoped_key_makes_tokens_of_its_own_scope() -> None:
     async with with_accounts() as accounts:
-        scoped = await accounts.realm.signed_in("ada", scope=projects("web"))
+        scoped = await accounts.auth.signed_in("ada", scope=projects("web"))
         assert accounts.who(await accounts.issue(scoped)).scope == scoped.scope == Scope.parse(projects("web"))
 
 
 async def test_no_token_outlives_the_key_that_it_was_made_with() -> None:
     async with with_accounts() as accounts:
-        short = await accounts.realm.signed_in("ada", ttl=1000)
+        short = await accounts.auth.signed_in("ada", ttl=1000)
         assert (await accounts.issue(short)).seconds == 1000
         await asyncio.sleep(300)
         token = await accounts.issue(short)
@@ -138,7 +139,7 @@ async def test_no_token_outlives_the_key_that_it_was_made_with() -> None:
 
 async def test_what_counts_is_the_key_of_who_really_asks() -> None:
     async with with_accounts() as accounts:
-        short = await accounts.realm.signed_in("root", ttl=1000)
+        short = await accounts.auth.signed_in("root", ttl=1000)
         token = await accounts.issue(replace(ADA, impersonator=short))
         assert token.seconds == 1000
 
@@ -180,7 +181,7 @@ async def test_a_rehearsal_makes_no_token() -> None:
     async with with_accounts() as accounts:
         token = await accounts.issue(dry_run=True)
         assert (token.value, token.seconds) == ("", HOUR)
-        assert token.key not in accounts.realm.world.names("OwnedAccessKey")
+        assert token.key not in accounts.auth.api.names("OwnedAccessKey")
 
 
 async def test_tokens_in_force_are_counted_and_bounded() -> None:
@@ -193,26 +194,26 @@ async def test_tokens_in_force_are_counted_and_bounded() -> None:
         await accounts.issue(name="other")
         await asyncio.sleep(601)
         await accounts.issue()
-        await accounts.realm.world.delete("OwnedAccessKey", second.key)
+        await accounts.auth.api.delete("OwnedAccessKey", second.key)
         await accounts.issue()
 
 
 def labelled(accounts: Accounts, uid: str, **spec: Any) -> Object:
     metadata = {"labels": {UID_LABEL: uid}}
-    return accounts.realm.world.body("OwnedAccessKey", "mine", metadata=metadata, spec={"ttl": 9, **spec})
+    return accounts.auth.api.body("OwnedAccessKey", "mine", metadata=metadata, spec={"ttl": 9, **spec})
 
 
 @pytest.mark.parametrize("by", [ROOT, ADA])
 async def test_nobody_marks_a_key_as_the_token_of_a_service_account(by: User) -> None:
     async with with_accounts() as accounts:
         token = await accounts.issue()
-        world, uid = accounts.realm.world, token.account["metadata"]["uid"]
+        api, uid = accounts.auth.api, token.account["metadata"]["uid"]
         with pytest.raises(Forbidden, match=f"the server sets the label {UID_LABEL}"):
-            await world.submit("OwnedAccessKey", labelled(accounts, uid, user="ada"), WriteOptions(by, "tests"))
-        await accounts.realm.key("plain", ADA)
+            await api.submit("OwnedAccessKey", labelled(accounts, uid, user="ada"), WriteOptions(by, "tests"))
+        await accounts.auth.key("plain", ADA)
         for key, labels in (("plain", {UID_LABEL: uid}), (token.key, {UID_LABEL: "another"}), (token.key, {})):
             with pytest.raises(Forbidden, match="leave it as it is"):
-                await world.patch("OwnedAccessKey", key, partial(_set_labels, labels), WriteOptions(by))
+                await api.patch("OwnedAccessKey", key, partial(_set_labels, labels), WriteOptions(by))
         assert accounts.opens(token)
 
 
@@ -220,18 +221,18 @@ async def test_a_token_makes_no_further_key_of_its_account() -> None:
     async with with_accounts(count=1) as accounts:
         token = await accounts.issue()
         robot, uid = accounts.who(token), token.account["metadata"]["uid"]
-        for body in (labelled(accounts, uid), accounts.realm.world.body("OwnedAccessKey", "mine", spec={"ttl": 9})):
+        for body in (labelled(accounts, uid), accounts.auth.api.body("OwnedAccessKey", "mine", spec={"ttl": 9})):
             with pytest.raises(Forbidden, match="kubectl create token robot -n demo"):
-                await accounts.realm.world.submit("OwnedAccessKey", body, WriteOptions(robot, "tests"))
-        assert accounts.realm.world.names("OwnedAccessKey") == [token.key]
+                await accounts.auth.api.submit("OwnedAccessKey", body, WriteOptions(robot, "tests"))
+        assert accounts.auth.api.names("OwnedAccessKey") == [token.key]
 
 
 async def test_a_label_on_a_key_of_a_user_counts_for_nothing() -> None:
     async with with_accounts(count=1) as accounts:
         uid = (await accounts.issue(dry_run=True)).account["metadata"]["uid"]
         body = labelled(accounts, uid, user="ada")
-        made = await accounts.realm.world.submit("OwnedAccessKey", body, server_write_options())
-        assert accounts.realm.authenticate.authenticate_token(made["spec"]["key"]).name == "ada"
+        made = await accounts.auth.api.submit("OwnedAccessKey", body, server_write_options())
+        assert accounts.auth.authenticate.authenticate_token(made["spec"]["key"]).name == "ada"
         assert accounts.opens(await accounts.issue())
 
 
@@ -239,29 +240,29 @@ async def test_a_label_on_a_key_of_a_user_counts_for_nothing() -> None:
 async def test_nobody_makes_a_key_of_a_service_account_by_hand(by: User) -> None:
     async with with_accounts() as accounts:
         with pytest.raises(Forbidden, match="kubectl create token robot -n demo"):
-            await accounts.realm.key("k", by, subject=NAME)
+            await accounts.auth.key("k", by, subject=NAME)
 
 
 async def test_a_key_without_the_uid_of_the_account_opens_nothing() -> None:
     async with with_accounts() as accounts:
-        body = accounts.realm.world.body("OwnedAccessKey", "k", spec={"subject": NAME})
-        made = await accounts.realm.world.submit("OwnedAccessKey", body, server_write_options())
-        assert not accounts.realm.opens(made["spec"]["key"])
+        body = accounts.auth.api.body("OwnedAccessKey", "k", spec={"subject": NAME})
+        made = await accounts.auth.api.submit("OwnedAccessKey", body, server_write_options())
+        assert not accounts.auth.opens(made["spec"]["key"])
 
 
 @pytest.mark.parametrize("ending", ["expired", "account gone"])
 async def test_what_is_left_of_a_token_is_taken_away_in_silence(ending: str) -> None:
     async with with_accounts() as accounts:
-        realm = accounts.realm
-        controller = AccessKeyController(realm.registry, GROUP, 24.0 * HOUR, realm.activity.last_use)
-        async with at_work(realm.world, controller):
+        auth = accounts.auth
+        controller = AccessKeyController(auth.registry, GROUP, 24.0 * HOUR, auth.activity.last_use)
+        async with running_controllers(auth.api, controller):
             token = await accounts.issue(expirationSeconds=600)
             await asyncio.sleep(1)
-            assert token.key in realm.world.names("OwnedAccessKey")
+            assert token.key in auth.api.names("OwnedAccessKey")
             if ending == "account gone":
-                await realm.world.delete("ServiceAccount", "robot")
-            await until(lambda: token.key not in realm.world.names("OwnedAccessKey"), seconds=700)
-            assert realm.world.names("Event") == []
+                await auth.api.delete("ServiceAccount", "robot")
+            await eventually(lambda: token.key not in auth.api.names("OwnedAccessKey"), seconds=700)
+            assert auth.api.names("Event") == []
 
 
 def _set_labels(labels: dict[str, str], obj: Object) -> None:

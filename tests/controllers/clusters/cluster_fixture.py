@@ -14,8 +14,9 @@ from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.clusters import CLUSTERS, NotConnected, UpstreamRegistry
 from fairlead.upstream.errors import FailureNotifier, UpstreamError
 from fairlead.upstream.upstream import Request
-from tests.harness.controllers import at_work, until
-from tests.harness.registry import NAMESPACE, World
+from tests.harness.controllers import running_controllers
+from tests.harness.eventually import eventually
+from tests.harness.registry import NAMESPACE, RegistryFixture
 
 CONFIG = {"secretName": "s", "secretNamespace": NAMESPACE}
 NAMES = ClusterIdentityMapper("fairlead:")
@@ -109,30 +110,30 @@ def reach() -> Reach:
 
 
 @pytest.fixture
-async def working(world: World, reach: Reach) -> AsyncIterator[World]:
-    controller = ClusterController(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(UpstreamRegistry, reach), NAMES)
-    async with at_work(world, controller):
-        yield world
+async def working(api: RegistryFixture, reach: Reach) -> AsyncIterator[RegistryFixture]:
+    controller = ClusterController(api.registry, MANAGEMENT_GROUP, NAMESPACE, cast(UpstreamRegistry, reach), NAMES)
+    async with running_controllers(api, controller):
+        yield api
 
 
-def status(world: World, name: str = "berlin") -> Object:
-    found = world.see("Cluster", name)
+def status(api: RegistryFixture, name: str = "berlin") -> Object:
+    found = api.see("Cluster", name)
     assert found is not None
     return found.get("status") or {}
 
 
-def state(world: World, type: str, name: str = "berlin") -> tuple[str, str]:
-    found = status(world, name).get("conditions") or ()
+def state(api: RegistryFixture, type: str, name: str = "berlin") -> tuple[str, str]:
+    found = status(api, name).get("conditions") or ()
     return next(((each["status"], each["reason"]) for each in found if each["type"] == type), ("", ""))
 
 
-def events(world: World) -> list[tuple[str, str]]:
-    found = [world.of("Event").get_cached("default", name) for name in world.names("Event")]
+def events(api: RegistryFixture) -> list[tuple[str, str]]:
+    found = [api.of("Event").get_cached("default", name) for name in api.names("Event")]
     return [(each["type"], each["reason"]) for each in (orjson.loads(entry.body) for entry in found if entry)]
 
 
-async def connect(world: World, reach: Reach, name: str = "berlin", uid: str = "u-1") -> Far:
+async def connect(api: RegistryFixture, reach: Reach, name: str = "berlin", uid: str = "u-1") -> Far:
     far = reach.far[name] = Far(uid)
-    await world.create("Cluster", name, spec={"config": CONFIG})
-    await until(lambda: status(world, name).get("phase"))
+    await api.create("Cluster", name, spec={"config": CONFIG})
+    await eventually(lambda: status(api, name).get("phase"))
     return far

@@ -26,8 +26,9 @@ from fairlead.upstream.errors import Unreachable
 from fairlead.upstream.upstream import Upstream
 from tests.controllers.clusters import cluster_fixture
 from tests.controllers.clusters.cluster_fixture import NAMES, Answer
-from tests.harness.controllers import at_work, until
-from tests.harness.registry import NAMESPACE, World
+from tests.harness.controllers import running_controllers
+from tests.harness.eventually import eventually
+from tests.harness.registry import NAMESPACE, RegistryFixture
 
 GROUP, FORMER = "fairlead:service:admins", "service:admins"
 OURS = {"service.sh/managed": "fairlead"}
@@ -170,26 +171,26 @@ async def test_what_was_left_alone_stays_so() -> None:
     assert is_binding_done({"conditions": [outcome.condition]}, ClusterIdentityMapper("other:"))
 
 
-async def test_administrators_who_were_bound_by_another_name_are_renamed_once(world: World) -> None:
+async def test_administrators_who_were_bound_by_another_name_are_renamed_once(api: RegistryFixture) -> None:
     reach, path = cluster_fixture.Reach(), f"{BINDINGS_PATH}/{BINDING_NAME}"
     reach.far["berlin"] = far = cluster_fixture.Far()
     far.answers[BINDINGS_PATH] = (201, {})
 
     def controller(prefix: str) -> ClusterController:
         return ClusterController(
-            world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(UpstreamRegistry, reach), ClusterIdentityMapper(prefix)
+            api.registry, MANAGEMENT_GROUP, NAMESPACE, cast(UpstreamRegistry, reach), ClusterIdentityMapper(prefix)
         )
 
-    async with at_work(world, controller("")):
-        await world.create("Cluster", "berlin", spec={"config": cluster_fixture.CONFIG})
-        await until(lambda: cluster_fixture.state(world, "AdministratorsBound") == ("True", "Bound"))
+    async with running_controllers(api, controller("")):
+        await api.create("Cluster", "berlin", spec={"config": cluster_fixture.CONFIG})
+        await eventually(lambda: cluster_fixture.state(api, "AdministratorsBound") == ("True", "Bound"))
     far.answers[path] = (200, binding(FORMER))
     far.asked.clear()
-    async with at_work(world, controller("fairlead:")):
-        await until(lambda: cluster_fixture.status(world)["administratorsGroup"] == GROUP)
+    async with running_controllers(api, controller("fairlead:")):
+        await eventually(lambda: cluster_fixture.status(api)["administratorsGroup"] == GROUP)
         await asyncio.sleep(1_000)
     assert [target for _, target in far.asked].count(path) == 2  # a GET and a PUT
     far.asked.clear()
-    async with at_work(world, controller("fairlead:")):
+    async with running_controllers(api, controller("fairlead:")):
         await asyncio.sleep(1_000)
     assert not any(BINDINGS_PATH in target for _, target in far.asked)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fairlead.core.objects import Object
-from tests.harness.registry import World
+from tests.harness.registry import RegistryFixture
 
 
 def owner(obj: Object, *, blocking: bool = False) -> Object:
@@ -14,45 +14,47 @@ def owner(obj: Object, *, blocking: bool = False) -> Object:
 
 
 async def child(
-    world: World, name: str, *owners: Object, kind: str = "ConfigMap", blocking: bool = False, **meta: Any
+    api: RegistryFixture, name: str, *owners: Object, kind: str = "ConfigMap", blocking: bool = False, **meta: Any
 ) -> Object:
     """Creates an object that belongs to others."""
     namespace = meta.pop("namespace", "")
     references = [owner(each, blocking=blocking) for each in owners]
-    return await world.create(kind, name, namespace, metadata={"ownerReferences": references, **meta})
+    return await api.create(kind, name, namespace, metadata={"ownerReferences": references, **meta})
 
 
-async def adopt(world: World, name: str, *owners: Object, kind: str = "ConfigMap", blocking: bool = False) -> None:
+async def adopt(
+    api: RegistryFixture, name: str, *owners: Object, kind: str = "ConfigMap", blocking: bool = False
+) -> None:
     """Gives an object these owners instead of those that it has."""
     references = [owner(each, blocking=blocking) for each in owners]
-    await world.patch(kind, name, lambda obj: obj["metadata"].update(ownerReferences=references))
+    await api.patch(kind, name, lambda obj: obj["metadata"].update(ownerReferences=references))
 
 
-async def let_go(world: World, name: str, kind: str = "ConfigMap") -> None:
+async def let_go(api: RegistryFixture, name: str, kind: str = "ConfigMap") -> None:
     """Takes all finalizers off an object."""
-    await world.patch(kind, name, lambda obj: obj["metadata"].update(finalizers=[]))
+    await api.patch(kind, name, lambda obj: obj["metadata"].update(finalizers=[]))
 
 
-def finalizers(world: World, name: str, kind: str = "ConfigMap") -> list[str]:
+def finalizers(api: RegistryFixture, name: str, kind: str = "ConfigMap") -> list[str]:
     """What still holds an object."""
-    seen = world.see(kind, name)
+    seen = api.see(kind, name)
     assert seen is not None, f"{name} is gone"
     return list(seen["metadata"].get("finalizers", ()))
 
 
-def owners(world: World, name: str, kind: str = "ConfigMap") -> list[str]:
+def owners(api: RegistryFixture, name: str, kind: str = "ConfigMap") -> list[str]:
     """The names of an object's owners."""
-    seen = world.see(kind, name)
+    seen = api.see(kind, name)
     assert seen is not None, f"{name} is gone"
     return [each["name"] for each in seen["metadata"].get("ownerReferences", ())]
 
 
-def marked(world: World, name: str, kind: str = "ConfigMap") -> bool:
+def marked(api: RegistryFixture, name: str, kind: str = "ConfigMap") -> bool:
     """Whether an object is still there, with its deletion under way."""
-    seen = world.see(kind, name)
+    seen = api.see(kind, name)
     return seen is not None and "deletionTimestamp" in seen["metadata"]
 
 
-def ends(world: World) -> list[str]:
+def ends(api: RegistryFixture) -> list[str]:
     """The names of all that has been removed, in order."""
-    return [change.key[3] for changes, _ in world.store.commits for change in changes if change.value is None]
+    return [change.key[3] for changes, _ in api.store.commits for change in changes if change.value is None]

@@ -7,8 +7,9 @@ import pytest
 
 from fairlead.controllers.core.role_aggregation import RoleAggregationController, RoleSnapshot
 from fairlead.core.objects import Object
-from tests.harness.controllers import at_work, until
-from tests.harness.registry import World
+from tests.harness.controllers import running_controllers
+from tests.harness.eventually import eventually
+from tests.harness.registry import RegistryFixture
 
 
 def rule(*resources: str) -> Object:
@@ -23,117 +24,117 @@ def aggregating(*selectors: Object) -> Object:
     return {"aggregationRule": {"clusterRoleSelectors": list(selectors)}}
 
 
-async def create(world: World, name: str, labels: dict[str, str] | None = None, **fields: Any) -> Object:
-    return await world.create("ClusterRole", name, metadata={"labels": labels or {}}, **fields)
+async def create(api: RegistryFixture, name: str, labels: dict[str, str] | None = None, **fields: Any) -> Object:
+    return await api.create("ClusterRole", name, metadata={"labels": labels or {}}, **fields)
 
 
-def resources(world: World, name: str) -> list[str]:
+def resources(api: RegistryFixture, name: str) -> list[str]:
     """The resources in the rules of a role, as a short way to tell the rules apart."""
-    role = world.see("ClusterRole", name) or {}
+    role = api.see("ClusterRole", name) or {}
     return [resource for each in role.get("rules") or () for resource in each["resources"]]
 
 
-def has(world: World, name: str, *expected: str) -> Callable[[], bool]:
-    return lambda: resources(world, name) == list(expected)
+def has(api: RegistryFixture, name: str, *expected: str) -> Callable[[], bool]:
+    return lambda: resources(api, name) == list(expected)
 
 
-async def test_rules_are_gathered_in_order_of_names_each_once(world: World) -> None:
-    await create(world, "b", {"pick": "me"}, rules=[rule("two"), rule("one")])
-    await create(world, "a", {"pick": "me"}, rules=[rule("one"), rule("three")])
-    await create(world, "c", {"pick": "not"}, rules=[rule("four")])
-    await create(world, "all", **aggregating({"matchLabels": {"pick": "me"}}))
-    async with at_work(world, RoleAggregationController(world.registry)):
-        await until(has(world, "all", "one", "three", "two"))
+async def test_rules_are_gathered_in_order_of_names_each_once(api: RegistryFixture) -> None:
+    await create(api, "b", {"pick": "me"}, rules=[rule("two"), rule("one")])
+    await create(api, "a", {"pick": "me"}, rules=[rule("one"), rule("three")])
+    await create(api, "c", {"pick": "not"}, rules=[rule("four")])
+    await create(api, "all", **aggregating({"matchLabels": {"pick": "me"}}))
+    async with running_controllers(api, RoleAggregationController(api.registry)):
+        await eventually(has(api, "all", "one", "three", "two"))
 
 
-async def test_rules_follow_their_sources(world: World) -> None:
-    async with at_work(world, RoleAggregationController(world.registry)):
-        await create(world, "all", rules=[rule("stale")], **aggregating({"matchLabels": {"pick": "me"}}))
-        await until(has(world, "all"))
-        await create(world, "a", {"pick": "me"}, rules=[rule("one")])
-        await until(has(world, "all", "one"))
-        await create(world, "b", rules=[rule("two")])
-        await world.patch("ClusterRole", "b", lambda obj: obj["metadata"].update(labels={"pick": "me"}))
-        await until(has(world, "all", "one", "two"))
-        await world.patch("ClusterRole", "a", lambda obj: obj.update(rules=[rule("uno")]))
-        await until(has(world, "all", "uno", "two"))
-        await world.delete("ClusterRole", "a")
-        await until(has(world, "all", "two"))
-        await world.patch("ClusterRole", "b", lambda obj: obj["metadata"].pop("labels"))
-        await until(has(world, "all"))
-    assert (world.see("ClusterRole", "all") or {})["rules"] is None
+async def test_rules_follow_their_sources(api: RegistryFixture) -> None:
+    async with running_controllers(api, RoleAggregationController(api.registry)):
+        await create(api, "all", rules=[rule("stale")], **aggregating({"matchLabels": {"pick": "me"}}))
+        await eventually(has(api, "all"))
+        await create(api, "a", {"pick": "me"}, rules=[rule("one")])
+        await eventually(has(api, "all", "one"))
+        await create(api, "b", rules=[rule("two")])
+        await api.patch("ClusterRole", "b", lambda obj: obj["metadata"].update(labels={"pick": "me"}))
+        await eventually(has(api, "all", "one", "two"))
+        await api.patch("ClusterRole", "a", lambda obj: obj.update(rules=[rule("uno")]))
+        await eventually(has(api, "all", "uno", "two"))
+        await api.delete("ClusterRole", "a")
+        await eventually(has(api, "all", "two"))
+        await api.patch("ClusterRole", "b", lambda obj: obj["metadata"].pop("labels"))
+        await eventually(has(api, "all"))
+    assert (api.see("ClusterRole", "all") or {})["rules"] is None
 
 
-async def test_the_selectors_of_a_role_can_change_and_go(world: World) -> None:
-    await create(world, "a", {"pick": "me"}, rules=[rule("one")])
-    await create(world, "b", {"pick": "you"}, rules=[rule("two")])
-    async with at_work(world, RoleAggregationController(world.registry)):
-        await create(world, "all", **aggregating({"matchLabels": {"pick": "me"}}))
-        await until(has(world, "all", "one"))
-        await world.patch("ClusterRole", "all", lambda obj: obj.update(aggregating({"matchLabels": {"pick": "you"}})))
-        await until(has(world, "all", "two"))
-        await world.patch("ClusterRole", "all", lambda obj: obj.pop("aggregationRule"))
-        await world.patch("ClusterRole", "all", lambda obj: obj.update(rules=[rule("own")]))
-        await world.delete("ClusterRole", "b")
-        await create(world, "other", **aggregating({"matchLabels": {"pick": "me"}}))
-        await until(has(world, "other", "one"))
-        assert resources(world, "all") == ["own"]
+async def test_the_selectors_of_a_role_can_change_and_go(api: RegistryFixture) -> None:
+    await create(api, "a", {"pick": "me"}, rules=[rule("one")])
+    await create(api, "b", {"pick": "you"}, rules=[rule("two")])
+    async with running_controllers(api, RoleAggregationController(api.registry)):
+        await create(api, "all", **aggregating({"matchLabels": {"pick": "me"}}))
+        await eventually(has(api, "all", "one"))
+        await api.patch("ClusterRole", "all", lambda obj: obj.update(aggregating({"matchLabels": {"pick": "you"}})))
+        await eventually(has(api, "all", "two"))
+        await api.patch("ClusterRole", "all", lambda obj: obj.pop("aggregationRule"))
+        await api.patch("ClusterRole", "all", lambda obj: obj.update(rules=[rule("own")]))
+        await api.delete("ClusterRole", "b")
+        await create(api, "other", **aggregating({"matchLabels": {"pick": "me"}}))
+        await eventually(has(api, "other", "one"))
+        assert resources(api, "all") == ["own"]
 
 
-async def test_whoever_takes_the_selectors_away_meanwhile_keeps_the_rules_that_they_wrote(world: World) -> None:
+async def test_whoever_takes_the_selectors_away_meanwhile_keeps_the_rules_that_they_wrote(api: RegistryFixture) -> None:
     def own(role: Object) -> None:
         role.pop("aggregationRule")
         role["rules"] = [rule("own")]
 
-    await create(world, "a", {"pick": "me"}, rules=[rule("one")])
-    await create(world, "all", **aggregating({"matchLabels": {"pick": "me"}}))
-    world.store.before = [lambda: world.patch("ClusterRole", "all", own)]
-    controller = RoleAggregationController(world.registry)
-    await controller.reconcile(world.of("ClusterRole").kind.key("", "all"))
-    assert world.store.before == []
-    assert resources(world, "all") == ["own"]
+    await create(api, "a", {"pick": "me"}, rules=[rule("one")])
+    await create(api, "all", **aggregating({"matchLabels": {"pick": "me"}}))
+    api.store.before = [lambda: api.patch("ClusterRole", "all", own)]
+    controller = RoleAggregationController(api.registry)
+    await controller.reconcile(api.of("ClusterRole").kind.key("", "all"))
+    assert api.store.before == []
+    assert resources(api, "all") == ["own"]
 
 
-async def test_aggregated_roles_can_be_aggregated(world: World) -> None:
-    async with at_work(world, RoleAggregationController(world.registry)):
-        await create(world, "admin", **aggregating({"matchLabels": {"to": "admin"}}))
-        await create(world, "edit", {"to": "admin"}, **aggregating({"matchLabels": {"to": "edit"}}))
-        await create(world, "view", {"to": "edit"}, **aggregating({"matchLabels": {"to": "view"}}))
-        await create(world, "x", {"to": "view"}, rules=[rule("one")])
-        await until(has(world, "admin", "one"))
-        await world.delete("ClusterRole", "x")
-        await until(has(world, "admin"))
-        await until(has(world, "view"))
+async def test_aggregated_roles_can_be_aggregated(api: RegistryFixture) -> None:
+    async with running_controllers(api, RoleAggregationController(api.registry)):
+        await create(api, "admin", **aggregating({"matchLabels": {"to": "admin"}}))
+        await create(api, "edit", {"to": "admin"}, **aggregating({"matchLabels": {"to": "edit"}}))
+        await create(api, "view", {"to": "edit"}, **aggregating({"matchLabels": {"to": "view"}}))
+        await create(api, "x", {"to": "view"}, rules=[rule("one")])
+        await eventually(has(api, "admin", "one"))
+        await api.delete("ClusterRole", "x")
+        await eventually(has(api, "admin"))
+        await eventually(has(api, "view"))
 
 
-async def test_roles_that_choose_each_other_come_to_rest(world: World) -> None:
+async def test_roles_that_choose_each_other_come_to_rest(api: RegistryFixture) -> None:
     for name, chosen in (("a", "b"), ("b", "c"), ("c", "a")):
-        await create(world, name, {"is": name}, rules=[rule(name)], **aggregating({"matchLabels": {"is": chosen}}))
-    await create(world, "x", {"is": "a"}, rules=[rule("one")])
-    async with at_work(world, RoleAggregationController(world.registry)):
+        await create(api, name, {"is": name}, rules=[rule(name)], **aggregating({"matchLabels": {"is": chosen}}))
+    await create(api, "x", {"is": "a"}, rules=[rule("one")])
+    async with running_controllers(api, RoleAggregationController(api.registry)):
         for name in "abc":
-            await until(has(world, name, "one"))
-        await world.delete("ClusterRole", "x")
+            await eventually(has(api, name, "one"))
+        await api.delete("ClusterRole", "x")
         for name in "abc":
-            await until(has(world, name))
+            await eventually(has(api, name))
 
 
-async def test_a_role_that_is_as_it_should_be_is_not_written(world: World) -> None:
-    await create(world, "a", {"pick": "me"}, rules=[rule("one")])
-    await create(world, "all", rules=[rule("one")], **aggregating({"matchLabels": {"pick": "me"}}))
-    revision = world.view.revision
-    controller = RoleAggregationController(world.registry)
+async def test_a_role_that_is_as_it_should_be_is_not_written(api: RegistryFixture) -> None:
+    await create(api, "a", {"pick": "me"}, rules=[rule("one")])
+    await create(api, "all", rules=[rule("one")], **aggregating({"matchLabels": {"pick": "me"}}))
+    revision = api.view.revision
+    controller = RoleAggregationController(api.registry)
     for name in ("all", "a", "gone"):
-        await controller.reconcile(world.of("ClusterRole").kind.key("", name))
-    assert world.view.revision == revision
+        await controller.reconcile(api.of("ClusterRole").kind.key("", name))
+    assert api.view.revision == revision
 
 
-async def test_the_server_is_told_to_own_the_rules(world: World) -> None:
-    await create(world, "a", {"pick": "me"}, rules=[rule("one")])
-    await create(world, "all", **aggregating({"matchLabels": {"pick": "me"}}))
-    async with at_work(world, RoleAggregationController(world.registry)):
-        await until(has(world, "all", "one"))
-    owners = (world.see("ClusterRole", "all") or {})["metadata"]["managedFields"]
+async def test_the_server_is_told_to_own_the_rules(api: RegistryFixture) -> None:
+    await create(api, "a", {"pick": "me"}, rules=[rule("one")])
+    await create(api, "all", **aggregating({"matchLabels": {"pick": "me"}}))
+    async with running_controllers(api, RoleAggregationController(api.registry)):
+        await eventually(has(api, "all", "one"))
+    owners = (api.see("ClusterRole", "all") or {})["metadata"]["managedFields"]
     assert [each["manager"] for each in owners if "f:rules" in each["fieldsV1"]] == ["fairlead"]
 
 

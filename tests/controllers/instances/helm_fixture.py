@@ -13,9 +13,10 @@ from fairlead.controllers.instances.virtual_clusters import VirtualClusterContro
 from fairlead.core.objects import Object
 from fairlead.upstream.access import ClusterEndpoint
 from tests.fake_cluster.kube import Kube
-from tests.harness.controllers import at_work, until
-from tests.harness.registry import World
-from tests.harness.remote import SETTING, VOUCHED, FakeReach, encoded, told
+from tests.harness.controllers import running_controllers
+from tests.harness.eventually import eventually
+from tests.harness.registry import RegistryFixture
+from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, encoded
 
 VC = "VirtualClusterInstance"
 PLACE = "/api/v1/namespaces/demo-v-one"
@@ -70,32 +71,32 @@ class FakeHelm:
 
 
 @pytest.fixture
-def reach() -> FakeReach:
-    return FakeReach()
+def reach() -> FakeAccess:
+    return FakeAccess()
 
 
 @pytest.fixture
-def helm(reach: FakeReach) -> FakeHelm:
+def helm(reach: FakeAccess) -> FakeHelm:
     return FakeHelm(reach.kube)
 
 
 @pytest.fixture
-async def working(world: World, reach: FakeReach, helm: FakeHelm) -> AsyncIterator[World]:
-    virtual_clusters = VirtualClusterController(world.registry, SETTING, reach, helm, ("https://charts.example",))
-    async with at_work(world, InstanceTemplateController(world.registry, SETTING), virtual_clusters):
-        yield world
+async def working(api: RegistryFixture, reach: FakeAccess, helm: FakeHelm) -> AsyncIterator[RegistryFixture]:
+    virtual_clusters = VirtualClusterController(api.registry, INSTANCE_CONFIG, reach, helm, ("https://charts.example",))
+    async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG), virtual_clusters):
+        yield api
 
 
-async def virtual_cluster(world: World, **spec: Any) -> Object:
+async def virtual_cluster(api: RegistryFixture, **spec: Any) -> Object:
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, **spec}
-    return await world.create(VC, "one", spec=spec)
+    return await api.create(VC, "one", spec=spec)
 
 
-async def from_template(world: World) -> Object:
-    await world.create("VirtualClusterTemplate", "t", metadata=VOUCHED, spec={"template": RELEASE})
-    return await virtual_cluster(world, templateRef={"name": "t"})
+async def from_template(api: RegistryFixture) -> Object:
+    await api.create("VirtualClusterTemplate", "t", metadata=TRUSTED, spec={"template": RELEASE})
+    return await virtual_cluster(api, templateRef={"name": "t"})
 
 
-async def ready(world: World, reach: FakeReach) -> None:
+async def ready(api: RegistryFixture, reach: FakeAccess) -> None:
     reach.virtual_down = None
-    await until(lambda: told(world, VC, "VirtualClusterReady") == ("True", "Ready"))
+    await eventually(lambda: condition_status(api, VC, "VirtualClusterReady") == ("True", "Ready"))

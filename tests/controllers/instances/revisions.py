@@ -10,8 +10,8 @@ from fairlead.storage import contract
 from fairlead.storage.contract import Precondition, Store
 from fairlead.storage.wrapper import StoreWrapper
 from tests.fake_cluster.kube import KubeApi
-from tests.harness.registry import World
-from tests.harness.remote import FakeReach
+from tests.harness.registry import RegistryFixture
+from tests.harness.remote import FakeAccess
 
 Judge = Callable[[Object], None]
 
@@ -41,13 +41,13 @@ class Revisions(StoreWrapper):
             self.faults.append(fault)
 
 
-def record_revisions(world: World, plural: str, judge: Judge) -> Revisions:
-    made = Revisions(world.store.inner, plural, judge)
-    world.store.inner = made
+def record_revisions(api: RegistryFixture, plural: str, judge: Judge) -> Revisions:
+    made = Revisions(api.store.inner, plural, judge)
+    api.store.inner = made
     return made
 
 
-class SlowReach(FakeReach):
+class SlowReach(FakeAccess):
     """Ways on which each answer takes a moment, so that other things happen in between."""
 
     def cluster_api(self, name: str, acting_as: str = "") -> KubeApi:
@@ -55,7 +55,7 @@ class SlowReach(FakeReach):
 
 
 class SlowApi(KubeApi):
-    def __init__(self, reach: FakeReach, acting_as: str) -> None:
+    def __init__(self, reach: FakeAccess, acting_as: str) -> None:
         super().__init__(reach.kube, acting_as=acting_as)
         self._reach = reach
 

@@ -16,18 +16,18 @@ from tests.controllers.instances.helm_fixture import (
     virtual_cluster,
     working,
 )
-from tests.harness.controllers import until
-from tests.harness.registry import World
-from tests.harness.remote import VOUCHED, FakeReach, furnish, message, told
+from tests.harness.eventually import eventually
+from tests.harness.registry import RegistryFixture
+from tests.harness.remote import TRUSTED, FakeAccess, condition_message, condition_status, create_cluster
 
 __all__ = ["helm", "reach", "working"]
 
 
 @pytest.mark.parametrize(("mark", "confined"), [("true", ""), ("false", "service:deployer:demo-v-one")])
 async def test_the_chart_of_a_template_has_its_writers_rights(
-    working: World, reach: FakeReach, helm: FakeHelm, mark: str, confined: str
+    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm, mark: str, confined: str
 ) -> None:
-    await furnish(working)
+    await create_cluster(working)
     described = {"annotations": {"service.sh/trusted": mark}}
     await working.create("VirtualClusterTemplate", "t", metadata=described, spec={"template": RELEASE})
     await virtual_cluster(working, templateRef={"name": "t"})
@@ -36,10 +36,10 @@ async def test_the_chart_of_a_template_has_its_writers_rights(
 
 
 async def test_a_release_that_was_confined_once_stays_confined(
-    working: World, reach: FakeReach, helm: FakeHelm
+    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
 ) -> None:
     """Its owner may have written what helm has noted about it, and helm deletes what that names."""
-    await furnish(working)
+    await create_cluster(working)
     described = {"annotations": {"service.sh/trusted": "false"}}
     await working.create("VirtualClusterTemplate", "t", metadata=described, spec={"template": RELEASE})
     await virtual_cluster(working, templateRef={"name": "t", "version": "x.x.x"})
@@ -47,49 +47,51 @@ async def test_a_release_that_was_confined_once_stays_confined(
     changed = {"helmRelease": {"chart": CHART, "values": "c: d"}}
 
     def vouch(each: Object) -> None:
-        each["metadata"].update(VOUCHED)
+        each["metadata"].update(TRUSTED)
         each["spec"]["template"] = changed
 
     await working.patch("VirtualClusterTemplate", "t", vouch)
-    await until(lambda: len(helm.installed) == 2)
+    await eventually(lambda: len(helm.installed) == 2)
     assert helm.installed[1].impersonate_user == "service:deployer:demo-v-one"
 
 
 async def test_a_release_stays_confined_whose_chart_could_not_be_deployed(
-    working: World, reach: FakeReach, helm: FakeHelm
+    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
 ) -> None:
     """The objects of its template are there all the same, and a Secret among them may pass for a release of helm."""
-    await furnish(working)
+    await create_cluster(working)
     described = {"annotations": {"service.sh/trusted": "false"}}
     elsewhere = {"helmRelease": {"chart": {**CHART, "repo": "https://elsewhere.example"}}}
     await working.create("VirtualClusterTemplate", "mine", metadata=described, spec={"template": elsewhere})
-    await working.create("VirtualClusterTemplate", "theirs", metadata=VOUCHED, spec={"template": RELEASE})
+    await working.create("VirtualClusterTemplate", "theirs", metadata=TRUSTED, spec={"template": RELEASE})
     await virtual_cluster(working, templateRef={"name": "mine"})
-    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed"))
+    await eventually(
+        lambda: condition_status(working, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed")
+    )
     await working.patch(VC, "one", lambda each: each["spec"].update(templateRef={"name": "theirs"}))
-    await until(lambda: len(helm.installed) == 1)
+    await eventually(lambda: len(helm.installed) == 1)
     assert helm.installed[0].impersonate_user == "service:deployer:demo-v-one"
 
 
-async def test_a_chart_of_nobody_in_force_is_not_deployed(working: World, helm: FakeHelm) -> None:
-    await furnish(working)
+async def test_a_chart_of_nobody_in_force_is_not_deployed(working: RegistryFixture, helm: FakeHelm) -> None:
+    await create_cluster(working)
     await virtual_cluster(working, owner={"user": "gone"}, template=RELEASE)
-    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "OwnerNotFound"))
+    await eventually(lambda: condition_status(working, VC, "VirtualClusterDeployed") == ("False", "OwnerNotFound"))
     assert helm.installed == []
 
 
-async def test_a_template_without_a_mark_deploys_nothing_new(working: World, helm: FakeHelm) -> None:
-    await furnish(working)
+async def test_a_template_without_a_mark_deploys_nothing_new(working: RegistryFixture, helm: FakeHelm) -> None:
+    await create_cluster(working)
     await working.create("VirtualClusterTemplate", "t", spec={"template": RELEASE})
     await virtual_cluster(working, templateRef={"name": "t"})
-    await until(lambda: told(working, VC, "SpaceSynced") == ("False", "TemplateNotTrusted"))
+    await eventually(lambda: condition_status(working, VC, "SpaceSynced") == ("False", "TemplateNotTrusted"))
     assert helm.installed == []
 
 
 async def test_what_was_deployed_before_there_were_marks_goes_on(
-    working: World, reach: FakeReach, helm: FakeHelm
+    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
 ) -> None:
-    await furnish(working)
+    await create_cluster(working)
     await from_template(working)
     await ready(working, reach)
 
@@ -99,11 +101,13 @@ async def test_what_was_deployed_before_there_were_marks_goes_on(
 
     await working.patch(VC, "one", forget, server_write_options("status"))
     await working.patch("VirtualClusterTemplate", "t", lambda each: each["metadata"].pop("annotations"))
-    await until(lambda: "kubectl annotate virtualclustertemplate t" in message(working, VC, "SpaceSynced"))
+    await eventually(
+        lambda: "kubectl annotate virtualclustertemplate t" in condition_message(working, VC, "SpaceSynced")
+    )
     await ready(working, reach)
     assert len(helm.installed) == 1
     changed = {"helmRelease": {"chart": CHART, "values": "c: d"}}
     await working.patch("VirtualClusterTemplate", "t", lambda each: each["spec"].update(template=changed))
     await working.patch(VC, "one", lambda each: each["spec"]["templateRef"].update(syncOnce=True))
-    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "TemplateNotTrusted"))
+    await eventually(lambda: condition_status(working, VC, "VirtualClusterDeployed") == ("False", "TemplateNotTrusted"))
     assert len(helm.installed) == 1

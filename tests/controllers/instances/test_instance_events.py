@@ -8,34 +8,34 @@ from fairlead.core.objects import Object
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import condition, find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from tests.harness.registry import NAMESPACE, new_world
+from tests.harness.registry import NAMESPACE, open_registry
 
 
 async def test_an_event_does_not_quote_a_password_that_the_cluster_quotes() -> None:
-    async with new_world() as world:
+    async with open_registry() as api:
         spec = {"parameters": "p: <hidden>", "parameterSecrets": {"p": "canary-1"}}
-        made = await world.create("SpaceInstance", "one", spec=spec)
+        made = await api.create("SpaceInstance", "one", spec=spec)
         before: Object = {**made, "spec": spec}
         rendered = {"renderedSecrets": {"q": "canary-2"}}
         status = {**rendered, "reason": "ApplyFailed", "message": "the cluster refuses canary-1 and canary-2"}
-        await record_transition(world.registry, before, status)
-        (event,) = world.names("Event")
-        found = world.see("Event", event)
+        await record_transition(api.registry, before, status)
+        (event,) = api.names("Event")
+        found = api.see("Event", event)
         assert found is not None and found["metadata"]["namespace"] == NAMESPACE
         assert found["message"] == "the cluster refuses <hidden> and <hidden>"
 
 
 async def test_a_condition_is_stored_without_a_password_that_the_cluster_quotes() -> None:
     """It may stay after the passwords of the instance, by which it would be found in there, have become others."""
-    async with new_world() as world:
+    async with open_registry() as api:
         spec = {"parameters": "p: <hidden>", "parameterSecrets": {"p": "canary-1"}}
-        made = await world.create("SpaceInstance", "one", spec=spec)
+        made = await api.create("SpaceInstance", "one", spec=spec)
         before: Object = {**made, "spec": spec}
         setting = InstanceConfig(GROUP, "service-p-", ClusterIdentityMapper(""))
-        instances = RemoteInstanceStore(world.registry, setting, "spaceinstances", "service.sh/space")
+        instances = RemoteInstanceStore(api.registry, setting, "spaceinstances", "service.sh/space")
         told = condition("SpaceSynced", "False", "ApplyFailed", "the cluster refuses canary-1")
         await instances.write_status(before, (told,))
-        entry = world.of("SpaceInstance").get_cached(NAMESPACE, "one")
+        entry = api.of("SpaceInstance").get_cached(NAMESPACE, "one")
         assert entry is not None
         synced = find_condition(decode(entry)["status"], "SpaceSynced")
         assert synced is not None and synced["message"] == "the cluster refuses <hidden>"

@@ -11,83 +11,100 @@ from fairlead.core.objects import Object, get_path
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.errors import Unreachable
 from tests.fake_cluster.kube import Kube
-from tests.harness.controllers import at_work, until
-from tests.harness.registry import World
-from tests.harness.remote import PROJECT, SETTING, FakeReach, furnish, message, set_online, told
+from tests.harness.controllers import running_controllers
+from tests.harness.eventually import eventually
+from tests.harness.registry import RegistryFixture
+from tests.harness.remote import (
+    INSTANCE_CONFIG,
+    PROJECT,
+    FakeAccess,
+    condition_message,
+    condition_status,
+    create_cluster,
+    set_online,
+)
 
 SPACE = "SpaceInstance"
 PLACE = "/api/v1/namespaces/demo-one"
 
 
 @pytest.fixture
-async def working(world: World, reach: FakeReach) -> AsyncIterator[World]:
-    async with at_work(
-        world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+async def working(api: RegistryFixture, reach: FakeAccess) -> AsyncIterator[RegistryFixture]:
+    async with running_controllers(
+        api,
+        InstanceTemplateController(api.registry, INSTANCE_CONFIG),
+        SpaceController(api.registry, INSTANCE_CONFIG, reach),
     ):
-        await furnish(world)
-        yield world
+        await create_cluster(api)
+        yield api
 
 
-async def space(world: World, **ref: str) -> None:
+async def space(api: RegistryFixture, **ref: str) -> None:
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c", **ref}}
-    await world.create(SPACE, "one", spec=spec)
+    await api.create(SPACE, "one", spec=spec)
 
 
-async def report(world: World, **status: object) -> None:
+async def report(api: RegistryFixture, **status: object) -> None:
     """What the controller of clusters says of the cluster."""
     known: Object = {"online": True, "phase": "Initialized", **status}
-    await world.patch("Cluster", "c", lambda each: each.update(status=known), server_write_options("status"))
+    await api.patch("Cluster", "c", lambda each: each.update(status=known), server_write_options("status"))
 
 
-async def test_where_nobody_can_be_impersonated_spaces_are_kept_but_not_ready(working: World, kube: Kube) -> None:
+async def test_where_nobody_can_be_impersonated_spaces_are_kept_but_not_ready(
+    working: RegistryFixture, kube: Kube
+) -> None:
     reason = "ImpersonationForbidden"
     await report(working, reason=reason, conditions=[{"type": "Ready", "status": "False", "reason": reason}])
     await space(working)
-    await until(lambda: told(working, SPACE, "SpaceReady") == ("True", "Active"))
-    assert told(working, SPACE, "Ready") == ("False", reason)
+    await eventually(lambda: condition_status(working, SPACE, "SpaceReady") == ("True", "Active"))
+    assert condition_status(working, SPACE, "Ready") == ("False", reason)
     assert PLACE in kube.objects
     await set_online(working, True)
-    await until(lambda: told(working, SPACE, "Ready") == ("True", "Usable"))
+    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("True", "Usable"))
 
 
-async def test_another_cluster_behind_the_same_name_gets_the_namespace_at_once(working: World, kube: Kube) -> None:
+async def test_another_cluster_behind_the_same_name_gets_the_namespace_at_once(
+    working: RegistryFixture, kube: Kube
+) -> None:
     await space(working)
-    await until(lambda: told(working, SPACE, "Ready") == ("True", "Usable"))
+    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("True", "Usable"))
     await asyncio.sleep(5)
     kube.objects.clear()  # the stored kubeconfig leads to another cluster now
     await report(working, clusterUID="another")
-    await until(lambda: PLACE in kube.objects, 3)
+    await eventually(lambda: PLACE in kube.objects, 3)
 
 
-async def test_a_space_in_a_virtual_cluster_says_that_it_is_not_made(working: World, kube: Kube) -> None:
+async def test_a_space_in_a_virtual_cluster_says_that_it_is_not_made(working: RegistryFixture, kube: Kube) -> None:
     await space(working, virtualCluster="theirs")
-    await until(lambda: told(working, SPACE, "Stalled") == ("True", "SpaceInVirtualCluster"))
-    assert "without spec.clusterRef.virtualCluster" in message(working, SPACE, "Ready")
+    await eventually(lambda: condition_status(working, SPACE, "Stalled") == ("True", "SpaceInVirtualCluster"))
+    assert "without spec.clusterRef.virtualCluster" in condition_message(working, SPACE, "Ready")
     assert kube.log == []
 
 
-async def test_a_cluster_that_has_failed_keeps_its_spaces_from_being_ready(working: World, kube: Kube) -> None:
+async def test_a_cluster_that_has_failed_keeps_its_spaces_from_being_ready(
+    working: RegistryFixture, kube: Kube
+) -> None:
     await space(working)
-    await until(lambda: told(working, SPACE, "Ready") == ("True", "Usable"))
+    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("True", "Usable"))
     await report(working, phase="Failed")
-    await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterFailed"))
+    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("False", "ClusterFailed"))
     assert PLACE in kube.objects
 
 
 async def test_a_deletion_that_waits_for_a_lost_cluster_says_how_to_give_it_up(
-    working: World, reach: FakeReach
+    working: RegistryFixture, reach: FakeAccess
 ) -> None:
     await space(working)
-    await until(lambda: told(working, SPACE, "Ready") == ("True", "Usable"))
+    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("True", "Usable"))
     reach.down = Unreachable("nobody answers")
     await set_online(working, False)
-    await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterOffline"))
+    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("False", "ClusterOffline"))
     await working.delete(SPACE, "one")
-    await until(lambda: told(working, SPACE, "Ready") == ("False", "Unreachable"))
+    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("False", "Unreachable"))
     assert "service.sh/abandon=true" in get_path(working.see(SPACE, "one"), "status.message")
     reach.down = None
     await set_online(working, True)
-    await until(lambda: working.see(SPACE, "one") is None)
+    await eventually(lambda: working.see(SPACE, "one") is None)
 
 
 @pytest.mark.parametrize(
@@ -100,16 +117,16 @@ async def test_a_deletion_that_waits_for_a_lost_cluster_says_how_to_give_it_up(
     ],
 )
 async def test_what_is_stored_otherwise_than_it_was_rendered_is_not_written_for_ever(
-    world: World, template: Object
+    api: RegistryFixture, template: Object
 ) -> None:
     """The schema prunes what it does not know, also of a status."""
-    await world.create("Project", PROJECT, spec={})
+    await api.create("Project", PROJECT, spec={})
     held = {"finalizers": ["service.sh/space"]}
-    await world.create(SPACE, "one", spec={"template": template, "parameters": "x: a"}, metadata=held)
-    async with at_work(world, InstanceTemplateController(world.registry, SETTING)):
-        await until(lambda: told(world, SPACE, "TemplateResolved") == ("True", "Resolved"))
+    await api.create(SPACE, "one", spec={"template": template, "parameters": "x: a"}, metadata=held)
+    async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG)):
+        await eventually(lambda: condition_status(api, SPACE, "TemplateResolved") == ("True", "Resolved"))
         await asyncio.sleep(1)
-        revision = await world.store.revision()
-        await world.patch(SPACE, "one", lambda each: each["spec"].update(displayName="x"))
+        revision = await api.store.revision()
+        await api.patch(SPACE, "one", lambda each: each["spec"].update(displayName="x"))
         await asyncio.sleep(60)
-        assert await world.store.revision() <= revision + 3
+        assert await api.store.revision() <= revision + 3

@@ -17,10 +17,11 @@ from fairlead.registry.conditions import find_condition
 from fairlead.upstream.errors import Unreachable
 from tests.controllers.instances.helm_fixture import CHART, FakeHelm
 from tests.controllers.instances.revisions import Revisions, SlowReach, record_revisions
-from tests.harness.controllers import at_work, until
+from tests.harness.controllers import running_controllers
+from tests.harness.eventually import eventually
 from tests.harness.kstatus import is_over, kstatus
-from tests.harness.registry import World, new_world
-from tests.harness.remote import SETTING, VOUCHED, FakeReach, furnish, set_online, told
+from tests.harness.registry import RegistryFixture, open_registry
+from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, create_cluster, set_online
 
 SPACE, VC = "SpaceInstance", "VirtualClusterInstance"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -29,7 +30,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 class Truth:
     """Judges each revision of the one instance there is by what is in the cluster at that moment."""
 
-    def __init__(self, reach: FakeReach, holds: Callable[[Object, Object], None]) -> None:
+    def __init__(self, reach: FakeAccess, holds: Callable[[Object, Object], None]) -> None:
         self._reach = reach
         self._holds = holds
         self._specs: dict[int, Object] = {}
@@ -50,14 +51,14 @@ class Truth:
             self._holds(obj, self._specs[ready["observedGeneration"]])
 
 
-def holds_space(reach: FakeReach) -> Callable[[Object, Object], None]:
+def holds_space(reach: FakeAccess) -> Callable[[Object, Object], None]:
     def holds(space: Object, spec: Object) -> None:
         objects = reach.kube.objects
         namespace = objects[f"/api/v1/namespaces/{spec['clusterRef']['namespace']}"]
         assert metadata(namespace)["labels"]["service.sh/uid"] == metadata(space)["uid"]
         assert "deletionTimestamp" not in metadata(namespace)
         binding = objects[f"{RBAC}/namespaces/{name_of(namespace)}/rolebindings/service.sh:admin"]
-        assert SETTING.names.map_name(spec["owner"]["user"]) in {each["name"] for each in binding["subjects"]}
+        assert INSTANCE_CONFIG.names.map_name(spec["owner"]["user"]) in {each["name"] for each in binding["subjects"]}
         wanted = {name_of(each): each["data"] for each in parse_objects(get_path(space, "status.space.objects") or "")}
         place = f"/api/v1/namespaces/{name_of(namespace)}/configmaps/"
         there = {at.removeprefix(place): each["data"] for at, each in objects.items() if at.startswith(place)}
@@ -66,7 +67,7 @@ def holds_space(reach: FakeReach) -> Callable[[Object, Object], None]:
     return holds
 
 
-def holds_virtual_cluster(reach: FakeReach, helm: FakeHelm) -> Callable[[Object, Object], None]:
+def holds_virtual_cluster(reach: FakeAccess, helm: FakeHelm) -> Callable[[Object, Object], None]:
     def holds(instance: Object, spec: Object) -> None:
         assert f"/api/v1/namespaces/{spec['clusterRef']['namespace']}" in reach.kube.objects
         assert helm.installed[-1].values == get_path(instance, "status.virtualCluster.helmRelease.values")
@@ -85,30 +86,30 @@ def rendered_with(kind: str, number: int) -> Object:
 
 
 @asynccontextmanager
-async def followed(kind: str) -> AsyncIterator[tuple[World, FakeReach, Revisions]]:
+async def followed(kind: str) -> AsyncIterator[tuple[RegistryFixture, FakeAccess, Revisions]]:
     """A world with everything at work, in which every revision of instances of the kind is judged."""
     reach = SlowReach()
     helm = FakeHelm(reach.kube)
-    async with new_world() as world:
-        plural = world.of(kind).kind.plural
+    async with open_registry() as api:
+        plural = api.of(kind).kind.plural
         holds = holds_space(reach) if kind == SPACE else holds_virtual_cluster(reach, helm)
-        revisions = record_revisions(world, plural, Truth(reach, holds).judge)
-        await furnish(world)
+        revisions = record_revisions(api, plural, Truth(reach, holds).judge)
+        await create_cluster(api)
         reach.virtual_down = None
         controllers = (
-            InstanceTemplateController(world.registry, SETTING),
-            SpaceController(world.registry, SETTING, reach),
-            VirtualClusterController(world.registry, SETTING, reach, helm, ("https://charts.example",)),
+            InstanceTemplateController(api.registry, INSTANCE_CONFIG),
+            SpaceController(api.registry, INSTANCE_CONFIG, reach),
+            VirtualClusterController(api.registry, INSTANCE_CONFIG, reach, helm, ("https://charts.example",)),
         )
-        async with at_work(world, *controllers):
-            yield world, reach, revisions
+        async with running_controllers(api, *controllers):
+            yield api, reach, revisions
 
 
 class Life:
     """What happens to an instance: it is edited, its template changes, its cluster is lost and comes back."""
 
-    def __init__(self, world: World, reach: FakeReach, kind: str, seed: int) -> None:
-        self._world = world
+    def __init__(self, api: RegistryFixture, reach: FakeAccess, kind: str, seed: int) -> None:
+        self._world = api
         self._reach = reach
         self._kind = kind
         self._random = random.Random(seed)
@@ -116,7 +117,7 @@ class Life:
 
     async def begin(self) -> None:
         template = {"template": rendered_with(self._kind, 0)}
-        await self._world.create(self._kind.replace("Instance", "Template"), "t", metadata=VOUCHED, spec=template)
+        await self._world.create(self._kind.replace("Instance", "Template"), "t", metadata=TRUSTED, spec=template)
         spec = {
             "owner": {"user": "ada"},
             "clusterRef": {"cluster": "c"},
@@ -158,7 +159,7 @@ class Life:
 
     async def settle(self) -> None:
         await self._find_cluster()
-        await until(lambda: kstatus(self._world.see(self._kind, "one") or {}) == "Current")
+        await eventually(lambda: kstatus(self._world.see(self._kind, "one") or {}) == "Current")
 
     async def end(self) -> None:
         """It is edited while it goes."""
@@ -168,14 +169,14 @@ class Life:
             await self._edit()
             await asyncio.sleep(0.02)
         self._reach.kube.finish()
-        await until(lambda: self._world.see(self._kind, "one") is None)
+        await eventually(lambda: self._world.see(self._kind, "one") is None)
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", [SPACE, VC])
 async def test_ready_is_true_in_every_revision_that_says_so(kind: str, seed: int) -> None:
-    async with followed(kind) as (world, reach, revisions):
-        life = Life(world, reach, kind, seed)
+    async with followed(kind) as (api, reach, revisions):
+        life = Life(api, reach, kind, seed)
         await life.begin()
         await life.settle()
         await life.go_on(40)
@@ -186,14 +187,14 @@ async def test_ready_is_true_in_every_revision_that_says_so(kind: str, seed: int
     assert {"InProgress", "Current", "Terminating"} <= verdicts
 
 
-async def changed(world: World, change: Callable[[], Awaitable[object]], kind: str = SPACE) -> None:
+async def changed(api: RegistryFixture, change: Callable[[], Awaitable[object]], kind: str = SPACE) -> None:
     await change()
-    await until(lambda: kstatus(world.see(kind, "one") or {}) == "Current")
+    await eventually(lambda: kstatus(api.see(kind, "one") or {}) == "Current")
 
 
 async def test_the_first_revision_says_that_it_is_under_way() -> None:
-    async with followed(SPACE) as (world, reach, revisions):
-        await Life(world, reach, SPACE, 0).begin()
+    async with followed(SPACE) as (api, reach, revisions):
+        await Life(api, reach, SPACE, 0).begin()
         first = revisions.seen[0]
         assert (kstatus(first), is_over(first)) == ("InProgress", False)
         assert get_path(first, "status.phase") == "Pending"
@@ -202,32 +203,32 @@ async def test_the_first_revision_says_that_it_is_under_way() -> None:
 
 @pytest.mark.parametrize("kind", [SPACE, VC])
 async def test_a_lost_cluster_is_said_and_comes_back_by_itself(kind: str) -> None:
-    async with followed(kind) as (world, reach, revisions):
-        life = Life(world, reach, kind, 0)
+    async with followed(kind) as (api, reach, revisions):
+        life = Life(api, reach, kind, 0)
         await life.begin()
         await life.settle()
         before = dict(reach.kube.objects)
         reach.down = Unreachable("nobody answers")
-        await set_online(world, False)
-        await until(lambda: told(world, kind, "Ready") == ("False", "ClusterOffline"))
-        seen = world.see(kind, "one")
+        await set_online(api, False)
+        await eventually(lambda: condition_status(api, kind, "Ready") == ("False", "ClusterOffline"))
+        seen = api.see(kind, "one")
         assert (get_path(seen, "status.phase"), get_path(seen, "status.online")) == ("Pending", False)
-        assert told(world, kind, "SpaceSynced")[0] != "True"
+        assert condition_status(api, kind, "SpaceSynced")[0] != "True"
         await asyncio.sleep(600)
         assert reach.kube.objects == before
         await life.settle()
-        assert told(world, kind, "Ready") == ("True", "Usable")
+        assert condition_status(api, kind, "Ready") == ("True", "Usable")
     assert revisions.faults == []
 
 
 async def test_a_cluster_that_is_back_is_looked_at_before_anything_is_ready() -> None:
-    async with followed(SPACE) as (world, reach, revisions):
-        life = Life(world, reach, SPACE, 0)
+    async with followed(SPACE) as (api, reach, revisions):
+        life = Life(api, reach, SPACE, 0)
         await life.begin()
         await life.settle()
         await asyncio.sleep(5)  # nothing is under way any more
-        await set_online(world, False)
-        await until(lambda: told(world, SPACE, "Ready") == ("False", "ClusterOffline"))
+        await set_online(api, False)
+        await eventually(lambda: condition_status(api, SPACE, "Ready") == ("False", "ClusterOffline"))
         reach.kube.objects.clear()  # it was restored from a backup that is older
         await life.settle()
         assert "/api/v1/namespaces/demo-one" in reach.kube.objects
@@ -235,12 +236,12 @@ async def test_a_cluster_that_is_back_is_looked_at_before_anything_is_ready() ->
 
 
 async def test_a_virtual_cluster_that_does_not_answer_is_not_ready() -> None:
-    async with followed(VC) as (world, reach, revisions):
-        life = Life(world, reach, VC, 0)
+    async with followed(VC) as (api, reach, revisions):
+        life = Life(api, reach, VC, 0)
         reach.virtual_down = Unreachable("nobody answers")
         await life.begin()
-        await until(lambda: told(world, VC, "Ready") == ("False", "Unreachable"))
-        assert get_path(world.see(VC, "one"), "status.phase") == "Pending"
+        await eventually(lambda: condition_status(api, VC, "Ready") == ("False", "Unreachable"))
+        assert get_path(api.see(VC, "one"), "status.phase") == "Pending"
         reach.virtual_down = None
         await life.settle()
     assert revisions.faults == []

@@ -25,79 +25,82 @@ from tests.controllers.instances.helm_fixture import (
     virtual_cluster,
     working,
 )
-from tests.harness.controllers import at_work, until
-from tests.harness.registry import World
-from tests.harness.remote import SETTING, VOUCHED, FakeReach, furnish, told
+from tests.harness.controllers import running_controllers
+from tests.harness.eventually import eventually
+from tests.harness.registry import RegistryFixture
+from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, create_cluster
 
 __all__ = ["helm", "reach", "working"]
 
 
 async def test_a_chart_in_place_comes_from_a_listed_repository_only(
-    working: World, reach: FakeReach, helm: FakeHelm
+    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
 ) -> None:
-    await furnish(working)
+    await create_cluster(working)
     evil = {"helmRelease": {"chart": {**CHART, "repo": "https://elsewhere.example"}}}
     await virtual_cluster(working, template=evil)
-    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed"))
+    await eventually(
+        lambda: condition_status(working, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed")
+    )
     assert helm.installed == []
 
 
 async def test_a_chart_is_not_deployed_from_what_was_resolved_before_a_change(
-    world: World, reach: FakeReach, helm: FakeHelm, monkeypatch: pytest.MonkeyPatch
+    api: RegistryFixture, reach: FakeAccess, helm: FakeHelm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await furnish(world)
-    await world.create("VirtualClusterTemplate", "t", metadata=VOUCHED, spec={"template": {}})
-    await virtual_cluster(world, template=RELEASE)
-    async with at_work(world, InstanceTemplateController(world.registry, SETTING)):
-        await until(lambda: get_path(world.see(VC, "one"), "status.virtualCluster"))
-    controller = VirtualClusterController(world.registry, SETTING, reach, helm, ("https://charts.example",))
+    await create_cluster(api)
+    await api.create("VirtualClusterTemplate", "t", metadata=TRUSTED, spec={"template": {}})
+    await virtual_cluster(api, template=RELEASE)
+    async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG)):
+        await eventually(lambda: get_path(api.see(VC, "one"), "status.virtualCluster"))
+    controller = VirtualClusterController(api.registry, INSTANCE_CONFIG, reach, helm, ("https://charts.example",))
     key = GROUP, "virtualclusterinstances", "demo", "one"
-    outdated = world.see(VC, "one")
+    outdated = api.see(VC, "one")
     change = {"templateRef": {"name": "t"}, "template": None}
-    await world.patch(VC, "one", lambda each: each["spec"].update(change))
+    await api.patch(VC, "one", lambda each: each["spec"].update(change))
     monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated)
     assert await controller.reconcile(key) == DELETION_POLL_SECONDS
-    assert get_path(world.see(VC, "one"), "spec.clusterRef.namespace") == "demo-v-one"
+    assert get_path(api.see(VC, "one"), "spec.clusterRef.namespace") == "demo-v-one"
     assert (helm.installed, reach.kube.log) == ([], [])
 
 
 async def test_what_is_removed_is_confined_as_what_was_installed(
-    working: World, reach: FakeReach, helm: FakeHelm
+    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
 ) -> None:
-    await furnish(working)
+    await create_cluster(working)
     await virtual_cluster(working, template=RELEASE)
     await ready(working, reach)
     with pytest.raises(Invalid, match="delete it and create a new one"):
         change = {"templateRef": {"name": "t"}, "template": None}
         await working.patch(VC, "one", lambda each: each["spec"].update(change))
     await working.delete(VC, "one")
-    await until(lambda: working.see(VC, "one") is None)
+    await eventually(lambda: working.see(VC, "one") is None)
     assert [each.impersonate_user for each in helm.removed] == [helm.installed[0].impersonate_user]
 
 
-async def test_one_that_does_not_answer_is_asked_less_and_less(working: World, reach: FakeReach) -> None:
+async def test_one_that_does_not_answer_is_asked_less_and_less(working: RegistryFixture, reach: FakeAccess) -> None:
     await working.create(VC, "one", spec={"config": {"secretName": "theirs"}})
-    await until(lambda: told(working, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
+    await eventually(lambda: condition_status(working, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
     await asyncio.sleep(1000)
     assert reach.looks < 20
     await ready(working, reach)
 
 
-async def test_the_connections_of_a_deleted_one_are_ended(working: World, reach: FakeReach) -> None:
+async def test_the_connections_of_a_deleted_one_are_ended(working: RegistryFixture, reach: FakeAccess) -> None:
     await working.create(VC, "one", spec={"config": {"secretName": "theirs"}})
     await ready(working, reach)
     assert reach.forgotten == set()
     await working.delete(VC, "one")
-    await until(lambda: ("demo", "one") in reach.forgotten)
+    await eventually(lambda: ("demo", "one") in reach.forgotten)
 
 
-async def test_a_request_that_cannot_be_made_becomes_a_condition(working: World, reach: FakeReach) -> None:
+async def test_a_request_that_cannot_be_made_becomes_a_condition(working: RegistryFixture, reach: FakeAccess) -> None:
     async def version(namespace: str, name: str) -> Object:
         raise BadRequest("the path has a `.` step")
 
     reach.virtual_cluster_version = version  # type: ignore[method-assign]
     await working.create(VC, "one", spec={"config": {"secretName": "theirs"}})
-    await until(lambda: told(working, VC, "VirtualClusterOnline")[0] == "False")
+    await eventually(lambda: condition_status(working, VC, "VirtualClusterOnline")[0] == "False")
 
 
 @pytest.mark.parametrize("version", ["A" * 5_000, "v1\n", ["x"], {"a": "b"}, None, 7, "<b>"])
@@ -108,10 +111,10 @@ def test_a_version_is_told_only_if_it_looks_like_one(version: Any) -> None:
 
 
 async def test_a_project_with_slow_charts_leaves_turns_for_others(
-    working: World, reach: FakeReach, helm: FakeHelm
+    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
 ) -> None:
-    await furnish(working)
-    await working.create("VirtualClusterTemplate", "t", metadata=VOUCHED, spec={"template": RELEASE})
+    await create_cluster(working)
+    await working.create("VirtualClusterTemplate", "t", metadata=TRUSTED, spec={"template": RELEASE})
     going = asyncio.Event()
     begun: list[str] = []
 
@@ -125,10 +128,10 @@ async def test_a_project_with_slow_charts_leaves_turns_for_others(
         await working.create(VC, each, spec=spec)
 
     def waiting() -> int:
-        deployed = [told(working, VC, "VirtualClusterDeployed", name) for name in ("one", "two", "three")]
+        deployed = [condition_status(working, VC, "VirtualClusterDeployed", name) for name in ("one", "two", "three")]
         return deployed.count(("False", "WaitingForHelmSlot"))
 
-    await until(lambda: waiting() == 1)
+    await eventually(lambda: waiting() == 1)
     assert len(begun) == 2
     going.set()
-    await until(lambda: len(begun) == 3)
+    await eventually(lambda: len(begun) == 3)

@@ -13,8 +13,8 @@ from fairlead.controllers.runtime.leader import LEASE_NAME, LeaderElector, Lease
 from fairlead.core.objects import Object
 from fairlead.storage.contract import StoreUnavailable, Write
 from fairlead.storage.fenced import FencedStore, LeadershipLost
-from tests.harness.controllers import until
-from tests.harness.registry import NAMESPACE, World, new_world
+from tests.harness.eventually import eventually
+from tests.harness.registry import NAMESPACE, RegistryFixture, open_registry
 from tests.harness.virtual_time import LoopClock
 
 TIMING = LeaseTiming()
@@ -37,7 +37,7 @@ class Replica:
     """A world of its own on the common store, and when it has worked."""
 
     name: str
-    world: World
+    api: RegistryFixture
     leader: LeaderElector
     clock: JumpyClock
     stints: list[Stint] = field(default_factory=list)
@@ -71,10 +71,10 @@ class Replica:
 
     def cut_off(self) -> None:
         """From now on its commits never arrive."""
-        self.world.store.before = [asyncio.Event().wait] * 1_000
+        self.api.store.before = [asyncio.Event().wait] * 1_000
 
     def reconnect(self) -> None:
-        self.world.store.before = []
+        self.api.store.before = []
 
 
 @dataclass
@@ -89,17 +89,17 @@ class Group:
         return [replica.name for replica in self.replicas if replica.working]
 
     async def one_works(self) -> Replica:
-        await until(lambda: len(self.working()) == 1)
+        await eventually(lambda: len(self.working()) == 1)
         return next(replica for replica in self.replicas if replica.working)
 
     async def has_changed_hands(self, times: int) -> None:
-        await until(lambda: len(self.stints()) == times + 1)
+        await eventually(lambda: len(self.stints()) == times + 1)
 
     def others(self, replica: Replica) -> list[Replica]:
         return [each for each in self.replicas if each is not replica]
 
     def lease(self) -> Object:
-        found = self.replicas[0].world.see("Lease", LEASE_NAME)
+        found = self.replicas[0].api.see("Lease", LEASE_NAME)
         assert found is not None
         return found
 
@@ -115,12 +115,12 @@ class Group:
 @asynccontextmanager
 async def grouped(count: int) -> AsyncIterator[Group]:
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(new_world())
-        worlds = [first] + [await stack.enter_async_context(new_world(first.store.inner)) for _ in range(count - 1)]
+        first = await stack.enter_async_context(open_registry())
+        worlds = [first] + [await stack.enter_async_context(open_registry(first.store.inner)) for _ in range(count - 1)]
         replicas = []
-        for number, world in enumerate(worlds):
+        for number, api in enumerate(worlds):
             name, clock = f"r{number}", JumpyClock()
-            replicas.append(Replica(name, world, LeaderElector(world.of("Lease"), NAMESPACE, clock, name), clock))
+            replicas.append(Replica(name, api, LeaderElector(api.of("Lease"), NAMESPACE, clock, name), clock))
         group = Group(replicas)
         try:
             yield group
@@ -167,8 +167,8 @@ async def test_a_replica_that_ends_in_order_hands_over_at_once(group: Group) -> 
 async def test_a_server_that_stops_hands_over_before_its_last_requests_are_done(group: Group) -> None:
     """It ends the watches first. Nobody has cancelled anything yet."""
     leader = await group.one_works()
-    leader.world.view.end_watches()
-    await until(lambda: not leader.working)
+    leader.api.view.end_watches()
+    await eventually(lambda: not leader.working)
     successor = await group.one_works()
     assert successor.stints[-1][1] - leader.stints[-1][2] < 1
     assert leader.task is not None
@@ -179,7 +179,7 @@ async def test_work_that_takes_a_moment_to_end_is_waited_for_and_then_the_lead_h
     """Also by a server that is in a hurry, which cancels what is about to end."""
     leader = await group.one_works()
     leader.lingering = 2.0
-    leader.world.view.end_watches()
+    leader.api.view.end_watches()
     await asyncio.sleep(0.5)
     await leader.stop()
     await group.has_changed_hands(1)
@@ -191,7 +191,7 @@ async def test_a_replica_that_is_cut_off_stops_before_another_one_begins(group: 
     await asyncio.sleep(7)
     leader.cut_off()
     cut = leader.clock.monotonic()
-    await until(lambda: not leader.working)
+    await eventually(lambda: not leader.working)
     assert leader.stints[-1][2] - cut <= TIMING.renew_deadline
     successor = await group.one_works()
     assert (
@@ -210,7 +210,7 @@ async def test_a_short_trouble_of_the_store_changes_nothing(group: Group) -> Non
     async def refuse() -> None:
         raise StoreUnavailable("the disk is full")
 
-    leader.world.store.before = [refuse] * 4
+    leader.api.store.before = [refuse] * 4
     await asyncio.sleep(30)
     assert group.working() == [leader.name] and len(group.stints()) == 1
 
@@ -218,8 +218,8 @@ async def test_a_short_trouble_of_the_store_changes_nothing(group: Group) -> Non
 async def test_a_renewal_whose_answer_is_lost_is_still_a_renewal(group: Group) -> None:
     """The lease has moved, and the holder does not know where to. What it writes waits until it does."""
     leader = await group.one_works()
-    await leader.world.patch("Lease", LEASE_NAME, lambda lease: lease["spec"].update(renewTime="2026-01-02T03:04:05Z"))
-    fenced = FencedStore(leader.world.store, leader.leader.fence)
+    await leader.api.patch("Lease", LEASE_NAME, lambda lease: lease["spec"].update(renewTime="2026-01-02T03:04:05Z"))
+    fenced = FencedStore(leader.api.store, leader.leader.fence)
     asked = leader.clock.monotonic()
     await fenced.commit([Write(("", "things", "", "one"), THING, 0)])
     assert leader.clock.monotonic() - asked < 0.1
@@ -230,16 +230,16 @@ async def test_whoever_works_while_the_lease_has_gone_writes_nothing(group: Grou
     """As a process does that stood still: it has not even noticed that time has passed."""
     leader = await group.one_works()
     fence, successor = leader.leader.fence, group.others(leader)[0]
-    fenced = FencedStore(leader.world.store.inner, fence)
-    entry = successor.world.of("Lease").get_cached(NAMESPACE, LEASE_NAME)
+    fenced = FencedStore(leader.api.store.inner, fence)
+    entry = successor.api.of("Lease").get_cached(NAMESPACE, LEASE_NAME)
     assert entry is not None and fence.is_held
     # Straight into the store: nothing in between lets the sleeper's own tasks run.
     taken = entry.body.replace(leader.name.encode(), b"thief")
     stale = asyncio.create_task(fenced.commit([Write(("", "things", "", "one"), THING, 0)]))
-    revision = await leader.world.store.inner.commit([Write(fence.key, taken, entry.revision)])
+    revision = await leader.api.store.inner.commit([Write(fence.key, taken, entry.revision)])
     with pytest.raises(LeadershipLost):
         await stale
-    assert await leader.world.store.revision() == revision
+    assert await leader.api.store.revision() == revision
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
@@ -259,9 +259,9 @@ def take_away(lease: Object) -> None:
 
 async def test_whoever_takes_the_lease_by_hand_stops_the_work_for_as_long_as_it_lasts(group: Group) -> None:
     leader = await group.one_works()
-    await leader.world.patch("Lease", LEASE_NAME, take_away)
+    await leader.api.patch("Lease", LEASE_NAME, take_away)
     taken = leader.clock.monotonic()
-    await until(lambda: not leader.working)
+    await eventually(lambda: not leader.working)
     assert leader.stints[-1][2] - taken < 1
     await group.one_works()
     assert 30 <= group.stints()[-1][1] - taken < 32
@@ -269,7 +269,7 @@ async def test_whoever_takes_the_lease_by_hand_stops_the_work_for_as_long_as_it_
 
 async def test_a_lease_that_is_deleted_is_raced_for_anew(group: Group) -> None:
     leader = await group.one_works()
-    await leader.world.delete("Lease", LEASE_NAME)
+    await leader.api.delete("Lease", LEASE_NAME)
     await group.has_changed_hands(1)
     await asyncio.sleep(60)
     assert len(group.working()) == 1

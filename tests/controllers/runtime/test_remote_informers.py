@@ -20,9 +20,10 @@ from fairlead.storage.contract import Key
 from fairlead.upstream.errors import Unreachable
 from tests.fake_cluster.kube import KubeApi
 from tests.fake_cluster.kube_watch import MemoryWay
-from tests.harness.controllers import at_work, until
-from tests.harness.registry import World
-from tests.harness.remote import SETTING, FakeReach, furnish, message, told
+from tests.harness.controllers import running_controllers
+from tests.harness.eventually import eventually
+from tests.harness.registry import RegistryFixture
+from tests.harness.remote import INSTANCE_CONFIG, FakeAccess, condition_message, condition_status, create_cluster
 from tests.harness.virtual_time import LoopClock
 
 SPACE = "SpaceInstance"
@@ -125,31 +126,33 @@ async def test_a_foreign_namespace_is_not_taken_over_by_naming_it(followed: Foll
 # --- with controllers at work ----------------------------------------------------------------------------------------
 
 
-async def make_space(world: World, name: str = "one", **ref: Any) -> None:
+async def make_space(api: RegistryFixture, name: str = "one", **ref: Any) -> None:
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c", **ref}, "template": {"objects": OBJECTS}}
-    await world.create(SPACE, name, spec=spec)
+    await api.create(SPACE, name, spec=spec)
 
 
-async def test_a_space_is_repaired_at_once_whoever_else_names_its_namespace(world: World) -> None:
-    reach = FakeReach()
+async def test_a_space_is_repaired_at_once_whoever_else_names_its_namespace(api: RegistryFixture) -> None:
+    reach = FakeAccess()
     path = "/api/v1/namespaces/demo-one/configmaps/greeting"
 
     async def is_repaired() -> None:
         reach.kube.edit(path, lambda obj: obj.update(data={}))
-        await until(lambda: reach.kube.objects[path]["data"] == {"hello": "world"}, 5)
+        await eventually(lambda: reach.kube.objects[path]["data"] == {"hello": "world"}, 5)
 
-    async with at_work(
-        world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+    async with running_controllers(
+        api,
+        InstanceTemplateController(api.registry, INSTANCE_CONFIG),
+        SpaceController(api.registry, INSTANCE_CONFIG, reach),
     ):
-        await furnish(world)
-        await make_space(world)
-        await until(lambda: told(world, SPACE, "SpaceReady") == ("True", "Active"))
-        await until(lambda: len(reach.way.open) == 3)
-        await make_space(world, "two", namespace="demo-one")
-        await until(lambda: told(world, SPACE, "SpaceSynced", "two") == ("False", "NamespaceConflict"))
+        await create_cluster(api)
+        await make_space(api)
+        await eventually(lambda: condition_status(api, SPACE, "SpaceReady") == ("True", "Active"))
+        await eventually(lambda: len(reach.way.open) == 3)
+        await make_space(api, "two", namespace="demo-one")
+        await eventually(lambda: condition_status(api, SPACE, "SpaceSynced", "two") == ("False", "NamespaceConflict"))
         await is_repaired()
-        await world.delete(SPACE, "two")
-        await until(lambda: world.see(SPACE, "two") is None)
+        await api.delete(SPACE, "two")
+        await eventually(lambda: api.see(SPACE, "two") is None)
         await is_repaired()
 
 
@@ -162,33 +165,35 @@ class StuckApi(KubeApi):
         return await super().apply(path, body)
 
 
-class StuckReach(FakeReach):
+class StuckReach(FakeAccess):
     def cluster_api(self, name: str, acting_as: str = "") -> KubeApi:
         return StuckApi(self.kube, self.down, acting_as)
 
 
-async def test_a_pass_that_takes_too_long_is_ended_and_told(world: World) -> None:
+async def test_a_pass_that_takes_too_long_is_ended_and_told(api: RegistryFixture) -> None:
     reach = StuckReach()
-    async with at_work(
-        world, InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
+    async with running_controllers(
+        api,
+        InstanceTemplateController(api.registry, INSTANCE_CONFIG),
+        SpaceController(api.registry, INSTANCE_CONFIG, reach),
     ):
-        await furnish(world)
-        await make_space(world)
-        await until(lambda: told(world, SPACE, "SpaceSynced") == ("False", "TimedOut"), 2 * PASS_TIMEOUT)
-    text = message(world, SPACE, "SpaceSynced")
+        await create_cluster(api)
+        await make_space(api)
+        await eventually(lambda: condition_status(api, SPACE, "SpaceSynced") == ("False", "TimedOut"), 2 * PASS_TIMEOUT)
+    text = condition_message(api, SPACE, "SpaceSynced")
     assert 'cluster "c" took more than 180 seconds' in text and "webhooks are slow" in text
 
 
-async def test_a_timeout_within_a_pass_is_not_taken_for_its_end(world: World) -> None:
-    kept = DriftTracker(world.registry, nowhere, "mark", ("g", "p"))
+async def test_a_timeout_within_a_pass_is_not_taken_for_its_end(api: RegistryFixture) -> None:
+    kept = DriftTracker(api.registry, nowhere, "mark", ("g", "p"))
     instance = {"metadata": {"namespace": "n", "name": "one"}}
     with pytest.raises(TimeoutError):
-        async with kept.track_pass(instance, PLACE, FakeReach().cluster_api("c")):
+        async with kept.track_pass(instance, PLACE, FakeAccess().cluster_api("c")):
             raise TimeoutError
 
 
-async def test_one_cluster_leaves_workers_for_others(world: World) -> None:
-    kept = DriftTracker(world.registry, nowhere, "mark", ("g", "p"))
+async def test_one_cluster_leaves_workers_for_others(api: RegistryFixture) -> None:
+    kept = DriftTracker(api.registry, nowhere, "mark", ("g", "p"))
 
     def turn_in(cluster: str) -> Any:
         return kept.cluster_slot({"spec": {"clusterRef": {"cluster": cluster}}}, 4)
@@ -205,26 +210,26 @@ async def test_one_cluster_leaves_workers_for_others(world: World) -> None:
         assert wait == 0
 
 
-async def test_spaces_of_a_stuck_cluster_wait_for_a_turn(world: World) -> None:
+async def test_spaces_of_a_stuck_cluster_wait_for_a_turn(api: RegistryFixture) -> None:
     reach = StuckReach()
-    spaces = SpaceController(world.registry, SETTING, reach)
-    async with at_work(world, InstanceTemplateController(world.registry, SETTING), spaces):
-        await furnish(world)
+    spaces = SpaceController(api.registry, INSTANCE_CONFIG, reach)
+    async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG), spaces):
+        await create_cluster(api)
         for number in range(spaces.workers):
-            await make_space(world, f"s-{number}")
+            await make_space(api, f"s-{number}")
         await asyncio.sleep(PASS_TIMEOUT / 2)
         made = [path for path in reach.kube.objects if path.rpartition("/")[0] == NAMESPACES_PATH]
         assert len(made) == spaces.workers * 3 // 4
 
 
-async def test_changes_end_the_wait_after_a_failure_only_now_and_then(world: World) -> None:
-    await furnish(world)
-    await make_space(world)
-    space = world.see(SPACE, "one") or {}
-    instances = RemoteInstanceStore(world.registry, SETTING, SPACES, "finalizer")
+async def test_changes_end_the_wait_after_a_failure_only_now_and_then(api: RegistryFixture) -> None:
+    await create_cluster(api)
+    await make_space(api)
+    space = api.see(SPACE, "one") or {}
+    instances = RemoteInstanceStore(api.registry, INSTANCE_CONFIG, SPACES, "finalizer")
     requeued: list[float] = []
     try_again = instances.retry_on_change(lambda key, seconds: requeued.append(seconds))
-    key: Key = (SETTING.api_group, SPACES, space["metadata"]["namespace"], "one")
+    key: Key = (INSTANCE_CONFIG.api_group, SPACES, space["metadata"]["namespace"], "one")
 
     def fail() -> None:
         instances.record_failure(space, InstanceError("Odd", "it did not work", WARNING))

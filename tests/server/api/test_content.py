@@ -21,7 +21,7 @@ from fairlead.server.api.content import (
     wants_pretty,
 )
 from tests.harness.calls import call
-from tests.harness.virtual_time import virtually
+from tests.harness.virtual_time import on_virtual_time
 from tests.server.api.test_verbs import GADGETS, MERGE, WRITES, gadget, loaded, new_api
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -208,28 +208,28 @@ def test_a_scalar_is_a_body_too_and_judged_later() -> None:
 
 @pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
 @pytest.mark.parametrize("accept", ["text/html", "application/vnd.kubernetes.protobuf", "application/json;q=0"])
-@virtually
+@on_virtual_time
 async def test_a_form_that_cannot_be_answered_is_406_before_anything_is_done(
     method: str, path: str, body: Any, content_type: str, accept: str
 ) -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
-        before = api.world.view.revision
+        before = api.fixture.view.revision
         reply = await api(method, path, body, accept=accept, content_type=content_type)
         assert reply.status == 406
-        assert api.world.view.revision == before
+        assert api.fixture.view.revision == before
 
 
-@virtually
+@on_virtual_time
 async def test_includeobject_with_a_value_that_is_none_is_refused_before_anything_is_done() -> None:
     async with new_api() as api:
-        before = api.world.view.revision
+        before = api.fixture.view.revision
         reply = await api("POST", GADGETS, gadget("a"), "includeObject=All", accept=TABLE)
         assert reply.status == 400
-        assert api.world.view.revision == before
+        assert api.fixture.view.revision == before
 
 
-@virtually
+@on_virtual_time
 async def test_objects_come_in_and_go_out_as_yaml() -> None:
     async with new_api() as api:
         sent = yaml.safe_dump(gadget("a")).encode()
@@ -242,7 +242,7 @@ async def test_objects_come_in_and_go_out_as_yaml() -> None:
             assert yaml.safe_load(reply.body) == loaded(await api("GET", path))
 
 
-@virtually
+@on_virtual_time
 async def test_people_get_it_indented() -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
@@ -263,7 +263,7 @@ async def test_people_get_it_indented() -> None:
     ],
 )
 @pytest.mark.parametrize("path", [GADGETS, f"{GADGETS}/a"])
-@virtually
+@on_virtual_time
 async def test_a_table_has_rows_with_as_much_of_the_object_as_was_asked_for(
     path: str, include: str, kind: str | None
 ) -> None:
@@ -276,7 +276,7 @@ async def test_a_table_has_rows_with_as_much_of_the_object_as_was_asked_for(
         assert row.get("object", {}).get("kind") == kind
 
 
-@virtually
+@on_virtual_time
 async def test_a_table_carries_the_version_and_the_way_on() -> None:
     async with new_api() as api:
         for name in ("a", "b", "c"):
@@ -286,7 +286,7 @@ async def test_a_table_carries_the_version_and_the_way_on() -> None:
         assert plain["remainingItemCount"] == 1
 
 
-@virtually
+@on_virtual_time
 async def test_metadata_alone_is_for_one_object_or_for_a_list() -> None:
     async with new_api() as api:
         made = loaded(await api("POST", GADGETS, gadget("a")), 201)
@@ -303,7 +303,7 @@ async def test_metadata_alone_is_for_one_object_or_for_a_list() -> None:
 @pytest.mark.parametrize(
     ("method", "body", "content_type"), [("POST", gadget("b"), JSON), ("PATCH", {"spec": {"size": 2}}, MERGE)]
 )
-@virtually
+@on_virtual_time
 async def test_writes_are_answered_in_the_form_that_was_asked_for(method: str, body: Any, content_type: str) -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
@@ -312,14 +312,14 @@ async def test_writes_are_answered_in_the_form_that_was_asked_for(method: str, b
         assert orjson.loads(reply.body)["kind"] == "Table"
 
 
-@virtually
+@on_virtual_time
 async def test_metadata_alone_of_a_list_of_nothing_is_an_answer() -> None:
     """A client that asks for the form of one object at the path of a list must not bring the server to a fault."""
     async with new_api() as api:
         assert (await api("GET", GADGETS, accept=PARTIAL)).status < 500
 
 
-@virtually
+@on_virtual_time
 async def test_a_watch_is_not_answered_in_a_form_that_the_client_cannot_read() -> None:
     """Events come as JSON only, so who takes nothing but YAML gets the same 406 as elsewhere."""
     async with new_api() as api:

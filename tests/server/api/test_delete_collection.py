@@ -2,11 +2,11 @@
 
 from fairlead.server.api.verbs import DELETES_PER_YIELD
 from tests.harness.event_loop_turns import Turns
-from tests.harness.virtual_time import virtually
+from tests.harness.virtual_time import on_virtual_time
 from tests.server.api.test_verbs import GADGETS, gadget, loaded, new_api
 
 
-@virtually
+@on_virtual_time
 async def test_others_get_their_turns_while_a_collection_is_deleted() -> None:
     """A dry run writes nothing, so it waits for nothing."""
     async with new_api() as api:

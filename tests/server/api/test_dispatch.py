@@ -12,7 +12,7 @@ from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.discovery.document import Document, Variant, build_variant
 from fairlead.server.discovery.documents import platform_documents
 from fairlead.server.pipeline import Pipeline
-from tests.harness.calls import answering, call, raise_for_status
+from tests.harness.calls import always_reply, call, raise_for_status
 
 MOUNT = "/kubernetes/management"
 VERBS, HEALTH = Reply(200, b"verbs"), Reply(200, b"health")
@@ -20,11 +20,11 @@ API = Document((build_variant(b'{"kind":"APIVersions"}'), build_variant(b"kind: 
 LIKE_A_RESOURCE = "/apis/other.example/v1/things"
 ROOTS = {MANAGEMENT: {"/api": API, "/": API, LIKE_A_RESOURCE: API}, "": platform_documents("1.2.3", MOUNT)}
 ENDPOINTS = {
-    "": {("post", "/auth/x"): answering(Reply(200, b"done"))},
-    MANAGEMENT: {("get", "/numbers"): answering(Reply(200, b"42"))},
+    "": {("post", "/auth/x"): always_reply(Reply(200, b"done"))},
+    MANAGEMENT: {("get", "/numbers"): always_reply(Reply(200, b"42"))},
 }
 THROUGH = Reply(200, b"from a cluster")
-END = Dispatcher(answering(VERBS), answering(HEALTH), ROOTS, ENDPOINTS, answering(THROUGH))
+END = Dispatcher(always_reply(VERBS), always_reply(HEALTH), ROOTS, ENDPOINTS, always_reply(THROUGH))
 SERVE: Handler = Pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], END)
 
 
@@ -124,7 +124,7 @@ async def test_a_document_that_takes_long_is_made_once_and_not_on_the_event_loop
         return (build_variant(b"{}"),)
 
     roots = {MANAGEMENT: {"/openapi/v2": Document(made)}, "": platform_documents("1.2.3", MOUNT)}
-    end = Dispatcher(answering(VERBS), answering(HEALTH), roots, ENDPOINTS, answering(THROUGH))
+    end = Dispatcher(always_reply(VERBS), always_reply(HEALTH), roots, ENDPOINTS, always_reply(THROUGH))
     serve = Pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], end)
     for _ in range(3):
         assert (await serve(call(f"{MOUNT}/openapi/v2"))).body == b"{}"

@@ -18,8 +18,8 @@ from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.flow.streams import StreamLimiter
 from fairlead.server.pipeline import Pipeline
 from tests.harness.calls import call, raise_for_status
-from tests.harness.registry import World, new_world
-from tests.harness.virtual_time import virtually
+from tests.harness.registry import RegistryFixture, open_registry
+from tests.harness.virtual_time import on_virtual_time
 
 ADA = User("ada")
 SPACES = "/apis/management.service.sh/v1/namespaces/demo/spaceinstances"
@@ -32,23 +32,23 @@ def decide(user: User, target: RequestInfo) -> Decision:
 
 
 @asynccontextmanager
-async def spaces() -> AsyncIterator[tuple[World, Any]]:
+async def spaces() -> AsyncIterator[tuple[RegistryFixture, Any]]:
     def as_ada(call: Call) -> None:
         call.user = ADA
 
-    async with new_world() as world:
-        watches = WatchService(WatchLimits(1800, 100), world.clock, StreamLimiter(10, 10))
-        verbs = Verbs(world.registry, watches, Actions(Catalog(()), {}), decide)
+    async with open_registry() as api:
+        watches = WatchService(WatchLimits(1800, 100), api.clock, StreamLimiter(10, 10))
+        verbs = Verbs(api.registry, watches, Actions(Catalog(()), {}), decide)
         run = Pipeline((routing_stage(RouteConfig("")), as_ada), verbs)
         for name in ("changed", "used"):
-            await world.create("SpaceInstance", name, spec={})
+            await api.create("SpaceInstance", name, spec={})
 
         async def ask(path: str, query: str = "", accept: str = "") -> Object:
             reply = raise_for_status(await run(call(path, query, headers={"accept": accept} if accept else {})))
             found: Object = orjson.loads(reply.body)
             return found
 
-        yield world, ask
+        yield api, ask
 
 
 def rights(obj: Object) -> tuple[Any, Any]:
@@ -56,21 +56,21 @@ def rights(obj: Object) -> tuple[Any, Any]:
     return status.get("canUse"), status.get("canUpdate")
 
 
-@virtually
+@on_virtual_time
 async def test_one_object_says_what_the_asker_may_do_with_it() -> None:
     async with spaces() as (_, ask):
         assert rights(await ask(f"{SPACES}/used", "extended=true")) == (True, False)
         assert rights(await ask(f"{SPACES}/changed", "extended=true")) == (False, True)
 
 
-@virtually
+@on_virtual_time
 async def test_each_object_of_a_list_does() -> None:
     async with spaces() as (_, ask):
         listed = await ask(SPACES, "extended=true")
         assert [rights(each) for each in listed["items"]] == [(False, True), (True, False)]
 
 
-@virtually
+@on_virtual_time
 async def test_so_does_what_a_table_carries() -> None:
     async with spaces() as (_, ask):
         table = await ask(SPACES, "extended=true&includeObject=Object", TABLE)
@@ -78,22 +78,22 @@ async def test_so_does_what_a_table_carries() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "extended=false", "extended=0"])
-@virtually
+@on_virtual_time
 async def test_who_does_not_ask_is_not_told(query: str) -> None:
     async with spaces() as (_, ask):
         assert rights(await ask(f"{SPACES}/used", query)) == (None, None)
         assert [rights(each) for each in (await ask(SPACES, query))["items"]] == [(None, None)] * 2
 
 
-@virtually
+@on_virtual_time
 async def test_kinds_without_a_place_for_it_answer_as_ever() -> None:
-    async with spaces() as (world, ask):
-        await world.create("ConfigMap", "used")
+    async with spaces() as (api, ask):
+        await api.create("ConfigMap", "used")
         path = "/api/v1/namespaces/demo/configmaps/used"
         assert await ask(path, "extended=true") == await ask(path)
 
 
-@virtually
+@on_virtual_time
 async def test_nothing_of_it_is_kept() -> None:
     async with spaces() as (_, ask):
         await ask(SPACES, "extended=true")

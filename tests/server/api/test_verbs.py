@@ -19,9 +19,9 @@ from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.flow.streams import StreamLimiter
 from fairlead.server.pipeline import Pipeline
-from tests.harness.calls import ADMIN, Kept, call
-from tests.harness.registry import World, new_world
-from tests.harness.virtual_time import virtually
+from tests.harness.calls import ADMIN, FakeGuard, call
+from tests.harness.registry import RegistryFixture, open_registry
+from tests.harness.virtual_time import on_virtual_time
 
 GROUP = "/apis/management.service.sh/v1"
 GADGETS = f"{GROUP}/gadgets"
@@ -34,13 +34,15 @@ NOTHING_ASKED = Actions(Catalog(()), {})
 class Api:
     """Requests to the verbs of a world, made by one user."""
 
-    def __init__(self, world: World, user: User | None = ADMIN, watches: WatchService | None = None) -> None:
+    def __init__(
+        self, fixture: RegistryFixture, user: User | None = ADMIN, watches: WatchService | None = None
+    ) -> None:
         def as_user(call: Call) -> None:
             call.user = user
 
-        self.world = world
-        watches = watches or WatchService(WatchLimits(1800, 100), world.clock, StreamLimiter(10, 10))
-        verbs = Verbs(world.registry, watches, NOTHING_ASKED)
+        self.fixture = fixture
+        watches = watches or WatchService(WatchLimits(1800, 100), fixture.clock, StreamLimiter(10, 10))
+        verbs = Verbs(fixture.registry, watches, NOTHING_ASKED)
         self._run = Pipeline((routing_stage(RouteConfig("")), as_user), verbs)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
@@ -51,8 +53,8 @@ class Api:
 
 @asynccontextmanager
 async def new_api(user: User | None = ADMIN) -> AsyncIterator[Api]:
-    async with new_world() as world:
-        yield Api(world, user)
+    async with open_registry() as fixture:
+        yield Api(fixture, user)
 
 
 def gadget(name: str, **labels: str) -> Object:
@@ -92,7 +94,7 @@ def loaded(reply: Reply, status: int = 200) -> Any:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
-@virtually
+@on_virtual_time
 async def test_a_path_that_names_nothing_is_404(method: str, path: str) -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
@@ -120,17 +122,17 @@ async def test_a_path_that_names_nothing_is_404(method: str, path: str) -> None:
         ("GET", "/api/v1/namespaces//finalize", 404),
     ],
 )
-@virtually
+@on_virtual_time
 async def test_a_method_that_makes_no_sense_there_is_refused(method: str, path: str, code: int) -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
-        before = api.world.view.revision
+        before = api.fixture.view.revision
         reply = await api(method, path, gadget("a"))
         assert reply.status == code, reply.body
-        assert api.world.view.revision == before
+        assert api.fixture.view.revision == before
 
 
-@virtually
+@on_virtual_time
 async def test_a_namespaced_kind_can_be_listed_across_all_namespaces() -> None:
     async with new_api() as api:
         for namespace in ("demo", "default"):
@@ -151,52 +153,52 @@ WRITES = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
-@virtually
+@on_virtual_time
 async def test_a_dry_run_answers_as_if_and_stores_nothing(method: str, path: str, body: Any, content_type: str) -> None:
     async with new_api() as api:
         made = loaded(await api("POST", GADGETS, gadget("a")), 201)
         if method == "PUT":
             body = made | {"spec": {"size": 5}}
-        before = api.world.view.revision
+        before = api.fixture.view.revision
         reply = await api(method, path, body, "dryRun=All", content_type=content_type)
         assert reply.status == (201 if method == "POST" else 200), reply.body
-        assert api.world.view.revision == before
+        assert api.fixture.view.revision == before
 
 
 @pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
-@virtually
+@on_virtual_time
 async def test_an_option_that_is_none_is_refused_before_anything_is_done(
     method: str, path: str, body: Any, content_type: str
 ) -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
-        before = api.world.view.revision
+        before = api.fixture.view.revision
         assert (await api(method, path, body, "dryRun=Some", content_type=content_type)).status == 422
-        assert api.world.view.revision == before
+        assert api.fixture.view.revision == before
 
 
 @pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
-@virtually
+@on_virtual_time
 async def test_a_call_that_nobody_made_writes_nothing(method: str, path: str, body: Any, content_type: str) -> None:
     """Should a pipeline ever lack the stage that authenticates."""
     async with new_api(user=None) as api:
-        before = api.world.view.revision
+        before = api.fixture.view.revision
         assert (await api(method, path, body, content_type=content_type)).status == 401
-        assert api.world.view.revision == before
+        assert api.fixture.view.revision == before
 
 
 # --- single verbs
 
 
-@virtually
+@on_virtual_time
 async def test_create_answers_201_with_the_object_and_its_version() -> None:
     async with new_api() as api:
         made = loaded(await api("POST", GADGETS, gadget("a")), 201)
         assert made == loaded(await api("GET", f"{GADGETS}/a"))
-        assert made["metadata"]["resourceVersion"] == str(api.world.view.revision)
+        assert made["metadata"]["resourceVersion"] == str(api.fixture.view.revision)
 
 
-@virtually
+@on_virtual_time
 async def test_what_is_not_there_is_404_with_its_name() -> None:
     async with new_api() as api:
         for method, body, kind in (("GET", None, JSON), ("DELETE", None, JSON), ("PATCH", {}, MERGE)):
@@ -204,7 +206,7 @@ async def test_what_is_not_there_is_404_with_its_name() -> None:
             assert status["details"] == {"name": "nope", "group": "management.service.sh", "kind": "gadgets"}
 
 
-@virtually
+@on_virtual_time
 async def test_a_read_can_wait_for_a_version_but_not_for_ever() -> None:
     async with new_api() as api:
         made = loaded(await api("POST", GADGETS, gadget("a")), 201)
@@ -217,7 +219,7 @@ async def test_a_read_can_wait_for_a_version_but_not_for_ever() -> None:
             assert dict(reply.headers)["retry-after"] == "1"
 
 
-@virtually
+@on_virtual_time
 async def test_a_version_that_is_not_ours_is_400() -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
@@ -225,7 +227,7 @@ async def test_a_version_that_is_not_ours_is_400() -> None:
             assert (await api("GET", path, query="resourceVersion=latest")).status == 400
 
 
-@virtually
+@on_virtual_time
 async def test_update_replaces_and_a_stale_version_is_409() -> None:
     async with new_api() as api:
         made = loaded(await api("POST", GADGETS, gadget("a")), 201)
@@ -236,7 +238,7 @@ async def test_update_replaces_and_a_stale_version_is_409() -> None:
 
 @pytest.mark.parametrize("body", [None, b"", b"{", b"[]", b"null", b'"text"', b"\xff"])
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-@virtually
+@on_virtual_time
 async def test_a_body_that_is_no_object_is_400(method: str, body: Any) -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
@@ -245,7 +247,7 @@ async def test_a_body_that_is_no_object_is_400(method: str, body: Any) -> None:
 
 
 @pytest.mark.parametrize("content_type", ["", JSON, YAML, "text/plain", "application/merge-patch"])
-@virtually
+@on_virtual_time
 async def test_a_patch_must_say_which_sort_it_is(content_type: str) -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
@@ -261,7 +263,7 @@ async def test_a_patch_must_say_which_sort_it_is(content_type: str) -> None:
         ("application/json-patch+json", [{"op": "replace", "path": "/spec/size", "value": 7}]),
     ],
 )
-@virtually
+@on_virtual_time
 async def test_a_patch_changes_what_it_names(content_type: str, body: Any) -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
@@ -269,7 +271,7 @@ async def test_a_patch_changes_what_it_names(content_type: str, body: Any) -> No
         assert patched["spec"] == {"size": 7, "mode": "plain"}
 
 
-@virtually
+@on_virtual_time
 async def test_delete_says_what_it_took_away() -> None:
     async with new_api() as api:
         made = loaded(await api("POST", GADGETS, gadget("a")), 201)
@@ -279,7 +281,7 @@ async def test_delete_says_what_it_took_away() -> None:
         assert (await api("GET", f"{GADGETS}/a")).status == 404
 
 
-@virtually
+@on_virtual_time
 async def test_delete_of_what_is_held_answers_with_the_object() -> None:
     async with new_api() as api:
         body = gadget("a")
@@ -290,7 +292,7 @@ async def test_delete_of_what_is_held_answers_with_the_object() -> None:
         assert loaded(await api("GET", f"{GADGETS}/a")) == held
 
 
-@virtually
+@on_virtual_time
 async def test_a_delete_with_a_precondition_that_does_not_hold_is_409() -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
@@ -300,7 +302,7 @@ async def test_a_delete_with_a_precondition_that_does_not_hold_is_409() -> None:
         assert (await api("GET", f"{GADGETS}/a")).status == 200
 
 
-@virtually
+@on_virtual_time
 async def test_a_collection_is_deleted_as_far_as_it_is_selected() -> None:
     async with new_api() as api:
         for name, color in (("a", "red"), ("b", "blue"), ("c", "red")):
@@ -311,7 +313,7 @@ async def test_a_collection_is_deleted_as_far_as_it_is_selected() -> None:
         assert [item["metadata"]["name"] for item in left["items"]] == ["b"]
 
 
-@virtually
+@on_virtual_time
 async def test_a_collection_is_not_deleted_by_a_selector_that_cannot_be_read() -> None:
     async with new_api() as api:
         await api("POST", GADGETS, gadget("a"))
@@ -320,7 +322,7 @@ async def test_a_collection_is_not_deleted_by_a_selector_that_cannot_be_read() -
         assert (await api("GET", f"{GADGETS}/a")).status == 200
 
 
-@virtually
+@on_virtual_time
 async def test_a_collection_of_one_namespace_leaves_the_others_alone() -> None:
     async with new_api() as api:
         for namespace in ("demo", "default"):
@@ -330,7 +332,7 @@ async def test_a_collection_of_one_namespace_leaves_the_others_alone() -> None:
         assert [item["metadata"]["namespace"] for item in left["items"]] == ["default"]
 
 
-@virtually
+@on_virtual_time
 async def test_a_status_is_read_and_written_at_its_own_path() -> None:
     async with new_api() as api:
         made = loaded(await api("POST", GADGETS, gadget("a")), 201)
@@ -340,7 +342,7 @@ async def test_a_status_is_read_and_written_at_its_own_path() -> None:
         assert loaded(await api("GET", f"{GADGETS}/a/status")) == written
 
 
-@virtually
+@on_virtual_time
 async def test_a_watch_is_a_stream() -> None:
     async with new_api() as api:
         reply = await api("GET", GADGETS, query="watch=1&timeoutSeconds=1")
@@ -349,15 +351,15 @@ async def test_a_watch_is_a_stream() -> None:
         assert [chunk async for chunk in reply.stream] == []
 
 
-@virtually
+@on_virtual_time
 async def test_t39_the_watches_of_those_who_act_as_others_count_for_who_they_are() -> None:
     """Or somebody who acts as others could use up what all of those have together."""
-    async with new_world() as world:
-        watches = WatchService(WatchLimits(1800, 100), world.clock, StreamLimiter(10, 1))
+    async with open_registry() as fixture:
+        watches = WatchService(WatchLimits(1800, 100), fixture.clock, StreamLimiter(10, 1))
 
         async def watch(name: str, key: str) -> Reply:
             asker = User("eve", impersonator=User(name, key=key))
-            return await Api(world, asker, watches)("GET", GADGETS, query="watch=1")
+            return await Api(fixture, asker, watches)("GET", GADGETS, query="watch=1")
 
         first = (await watch("proxy", "one")).stream
         assert first is not None
@@ -368,7 +370,7 @@ async def test_t39_the_watches_of_those_who_act_as_others_count_for_who_they_are
         waiting.cancel()
 
 
-@virtually
+@on_virtual_time
 async def test_an_apply_that_would_create_asks_for_that_right_first() -> None:
     async with new_api() as ask:
         asked: list[str] = []
@@ -378,7 +380,7 @@ async def test_an_apply_that_would_create_asks_for_that_right_first() -> None:
                 asked.append(target.verb)
                 raise Forbidden("no right to create")
 
-            call.guard = Kept(require_says=refuse)
+            call.guard = FakeGuard(require_says=refuse)
 
         guarded = Pipeline((watchful,), ask._run)
         path = f"{GADGETS}/new"
@@ -387,4 +389,4 @@ async def test_an_apply_that_would_create_asks_for_that_right_first() -> None:
         made = call(path, "fieldManager=m", method="PATCH", headers=headers, body=body)
         assert (await guarded(made)).status == 403
         assert asked == ["create"]
-        assert ask.world.see("Gadget", "new") is None
+        assert ask.fixture.see("Gadget", "new") is None

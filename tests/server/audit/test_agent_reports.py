@@ -10,7 +10,7 @@ from fairlead.core.errors import TooManyRequests
 from fairlead.server.audit import agent_reports
 from fairlead.server.audit.agent_reports import MAX_LINE_BYTES, AgentReports, render_remote_event
 from fairlead.server.audit.log_writer import AuditLogWriter
-from tests.harness.audit import Notebook
+from tests.harness.audit import MemoryLog
 from tests.server.audit.test_intake import Turned
 
 MOMENT = "2026-01-02T03:04:05.000001Z"
@@ -25,7 +25,7 @@ EVENT: dict[str, Any] = {
 
 
 async def test_a_cluster_over_its_quota_is_told_to_come_again_and_the_others_are_not() -> None:
-    notebook, clock = Notebook(), Turned()
+    notebook, clock = MemoryLog(), Turned()
     trail = AuditLogWriter(notebook)
     reports = AgentReports(trail, clock)
     taken = 0
@@ -59,7 +59,7 @@ async def test_a_cluster_has_a_quota_in_bytes(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_what_an_agent_has_lost_is_in_the_log_as_a_number() -> None:
-    notebook = Notebook()
+    notebook = MemoryLog()
     trail = AuditLogWriter(notebook)
     with structlog.testing.capture_logs():
         AgentReports(trail, Turned()).record("oslo", {"events": [{"no": "event"}], "dropped": 41})

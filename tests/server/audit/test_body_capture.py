@@ -14,7 +14,7 @@ from fairlead.server.api.content import read_object
 from fairlead.server.audit import body_capture
 from fairlead.server.audit.body_capture import MAX_CAPTURED_BYTES, MAX_YAML_BYTES
 from fairlead.server.audit.policy import METADATA, REQUEST, REQUEST_RESPONSE, Policy, PolicyRule
-from tests.harness.audit import answers, office, place
+from tests.harness.audit import answers, open_audit, place
 
 CONFIGMAPS = place(CONFIGMAP)
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
@@ -65,7 +65,7 @@ BODIES: dict[str, tuple[str, bytes, str]] = {
 @pytest.mark.parametrize("body", BODIES)
 async def test_t_31_each_sort_of_body_is_recorded_once(body: str, level: int) -> None:
     media_type, data, remark = BODIES[body]
-    async with office(create, Policy((PolicyRule(level),))) as desk:
+    async with open_audit(create, Policy((PolicyRule(level),))) as desk:
         reply = await desk("POST", CONFIGMAPS, data, headers={"content-type": media_type})
     (event,) = desk.completed()
     assert event["responseStatus"]["code"] == reply.status
@@ -85,7 +85,7 @@ async def broken_off() -> bytes:
 @pytest.mark.parametrize("level", [METADATA, REQUEST, REQUEST_RESPONSE])
 @pytest.mark.parametrize(("read", "code"), [(too_large, 413), (broken_off, 400)])
 async def test_t_31_a_body_that_is_not_read_to_its_end_is_recorded_once(read: Read, code: int, level: int) -> None:
-    async with office(create, Policy((PolicyRule(level),))) as desk:
+    async with open_audit(create, Policy((PolicyRule(level),))) as desk:
         await desk("POST", CONFIGMAPS, BODY, read=read)
     (event,) = desk.completed()
     assert event["responseStatus"]["code"] == code
@@ -94,7 +94,7 @@ async def test_t_31_a_body_that_is_not_read_to_its_end_is_recorded_once(read: Re
 
 @pytest.mark.parametrize("level", [METADATA, REQUEST, REQUEST_RESPONSE])
 async def test_t_31_a_packed_body_is_refused_and_recorded_once(level: int) -> None:
-    async with office(create, Policy((PolicyRule(level),))) as desk:
+    async with open_audit(create, Policy((PolicyRule(level),))) as desk:
         await desk("POST", CONFIGMAPS, gzip.compress(orjson.dumps(BODY)), headers={"content-encoding": "gzip"})
     (event,) = desk.completed()
     assert event["responseStatus"]["code"] == 415
@@ -102,14 +102,14 @@ async def test_t_31_a_packed_body_is_refused_and_recorded_once(level: int) -> No
 
 
 async def test_a_body_of_unknown_length_that_nobody_read_is_noted() -> None:
-    async with office(create, Policy((PolicyRule(REQUEST),))) as desk:
+    async with open_audit(create, Policy((PolicyRule(REQUEST),))) as desk:
         headers = {"content-length": "0", "transfer-encoding": "chunked", "content-encoding": "gzip"}
         await desk("POST", CONFIGMAPS, BODY, headers=headers)
     assert desk.completed()[0]["annotations"][REQUEST_OMITTED] == "not read"
 
 
 async def test_where_there_is_no_body_nothing_is_noted() -> None:
-    async with office(answers(200, BODY), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
+    async with open_audit(answers(200, BODY), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
         await desk("GET", f"{CONFIGMAPS}/a")
     (event,) = desk.completed()
     assert "requestObject" not in event and REQUEST_OMITTED not in event["annotations"]
@@ -130,7 +130,7 @@ async def test_where_there_is_no_body_nothing_is_noted() -> None:
     ],
 )
 async def test_an_answer_that_is_not_recorded_leaves_the_reason(answer: bytes, content_type: str, remark: str) -> None:
-    async with office(answers(200, answer, content_type), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
+    async with open_audit(answers(200, answer, content_type), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
         await desk("GET", f"{CONFIGMAPS}/a")
     (event,) = desk.completed()
     assert event["annotations"].get(RESPONSE_OMITTED, "") == remark
@@ -142,7 +142,7 @@ async def test_lists_and_tables_are_recorded_without_their_managers() -> None:
     clean = {**BODY, "metadata": {"name": "a"}}
 
     async def recorded(answer: object) -> object:
-        async with office(answers(200, answer), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
+        async with open_audit(answers(200, answer), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
             await desk("GET", CONFIGMAPS)
         return desk.completed()[0]["responseObject"]
 
@@ -162,7 +162,7 @@ async def test_a_fault_of_ours_while_looking_into_a_body_does_not_lose_the_recor
     monkeypatch.setattr(body_capture, "redact_object", broken)
 
     with structlog.testing.capture_logs() as lines:
-        async with office(answers(201, BODY), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
+        async with open_audit(answers(201, BODY), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
             await desk("POST", CONFIGMAPS, BODY)
             await desk("GET", f"{CONFIGMAPS}/b")
     assert {line["audit_id"] for line in lines} == {"0000-audit"}

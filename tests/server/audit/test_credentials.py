@@ -11,7 +11,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Catalog, Kind, Sens
 from fairlead.registry.schema import obj, string
 from fairlead.server.audit.policy import COMPLETE, METADATA, NONE, REQUEST_RESPONSE, Policy, PolicyRule
 from fairlead.server.audit.redaction import CredentialRequests
-from tests.harness.audit import CATALOG, MOUNT, OK, answers, office, place
+from tests.harness.audit import CATALOG, MOUNT, OK, answers, open_audit, place
 
 MANAGEMENT = f"{MOUNT}/apis/{MANAGEMENT_GROUP}/v1"
 CANARY = "canary-c2c4a7d1-not-to-be-logged"
@@ -46,7 +46,7 @@ CREDENTIALS = [
 @pytest.mark.parametrize("policy", [NOTHING, NO_ENDINGS])
 @pytest.mark.parametrize(("method", "path", "query"), CREDENTIALS)
 async def test_t_30_every_use_of_a_credential_is_recorded(method: str, path: str, query: str, policy: Policy) -> None:
-    async with office(answers(200, {"spec": {"key": CANARY}}), policy) as desk:
+    async with open_audit(answers(200, {"spec": {"key": CANARY}}), policy) as desk:
         await desk(method, path, {"password": CANARY}, query=query)
     (event,) = desk.completed()
     assert (event["level"], event["user"]["username"]) == ("Metadata", "alice")
@@ -67,26 +67,26 @@ async def test_t_30_every_use_of_a_credential_is_recorded(method: str, path: str
     ],
 )
 async def test_everything_else_is_as_the_policy_says(method: str, path: str) -> None:
-    async with office(OK, NOTHING) as desk:
+    async with open_audit(OK, NOTHING) as desk:
         await desk(method, path)
     assert desk.events == []
 
 
 async def test_a_higher_level_stays_as_high_as_it_is() -> None:
-    async with office(OK, Policy((PolicyRule(REQUEST_RESPONSE, omit_stages=frozenset({COMPLETE})),))) as desk:
+    async with open_audit(OK, Policy((PolicyRule(REQUEST_RESPONSE, omit_stages=frozenset({COMPLETE})),))) as desk:
         await desk("GET", place(SECRET, "a"))
     assert [event["level"] for event in desk.completed()] == ["RequestResponse"]
 
 
 @pytest.mark.parametrize("code", [200, 201, 403, 404, 422, 500])
 async def test_t_30_a_refused_attempt_is_recorded_as_well(code: int) -> None:
-    async with office(answers(code, {"kind": "Status", "message": CANARY}), NOTHING) as desk:
+    async with open_audit(answers(code, {"kind": "Status", "message": CANARY}), NOTHING) as desk:
         await desk("POST", place(OWNED_ACCESS_KEY), {"spec": {"key": CANARY}})
     assert [event["responseStatus"]["code"] for event in desk.completed()] == [code]
 
 
 async def test_whoever_is_not_signed_in_is_recorded_as_well() -> None:
-    async with office(OK, NOTHING, user=None) as desk:
+    async with open_audit(OK, NOTHING, user=None) as desk:
         await desk("GET", place(SECRET, "a"))
     assert [event["responseStatus"]["code"] for event in desk.completed()] == [401]
 

@@ -17,8 +17,8 @@ from fairlead.server.audit.intake import AuditLogs, AuditQuotas, source_network
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import METADATA, Policy, PolicyRule
 from fairlead.server.audit.stage import AuditStage
-from tests.harness.audit import ALICE, BASICS, CATALOG, MOUNT, OK, Event, Notebook, build_audited, place, signed_in
-from tests.harness.calls import call, raising
+from tests.harness.audit import ALICE, BASICS, CATALOG, MOUNT, OK, Event, MemoryLog, build_audited, place, signed_in
+from tests.harness.calls import always_raise, call
 
 CONFIGMAPS, SECRETS, REVIEWS = place(CONFIGMAP), place(SECRET), place(SELF_SUBJECT_ACCESS_REVIEW)
 LOGIN = "/auth/password/login"
@@ -43,8 +43,8 @@ class Flood:
 
     logs: AuditLogs
     clock: Turned
-    people: Notebook
-    unauthenticated: Notebook
+    people: MemoryLog
+    unauthenticated: MemoryLog
     policy: Policy = BASICS
     user: User | None = ALICE
     audit: AuditStage = field(init=False)
@@ -68,7 +68,7 @@ class Flood:
 
 @asynccontextmanager
 async def flooded(policy: Policy = BASICS, *, events: int = 10_000) -> AsyncIterator[Flood]:
-    people, unauthenticated = Notebook(), Notebook()
+    people, unauthenticated = MemoryLog(), MemoryLog()
     trails = AuditLogWriter(people), AuditLogWriter(unauthenticated, events)
     flood = Flood(
         AuditLogs(*trails, trails[1], AuditQuotas(rejected_per_minute=3, reads_per_minute=5)),
@@ -85,7 +85,7 @@ async def flooded(policy: Policy = BASICS, *, events: int = 10_000) -> AsyncIter
             await trail.close()
 
 
-def parted(notebook: Notebook) -> tuple[list[Event], list[Event]]:
+def parted(notebook: MemoryLog) -> tuple[list[Event], list[Event]]:
     """The whole records, and the summaries."""
     events = notebook.events
     summaries = [event for event in events if "service.sh/summary-count" in event["annotations"]]
@@ -182,7 +182,7 @@ async def test_who_tries_passwords_is_not_hidden_by_other_requests() -> None:
         flood.user = None
         for _ in range(20):
             await flood.ask(OK, "/nowhere")
-        await flood.ask(raising(Unauthorized("wrong")), LOGIN, method="POST")
+        await flood.ask(always_raise(Unauthorized("wrong")), LOGIN, method="POST")
     whole, _ = parted(flood.unauthenticated)
     assert whole[-1]["requestURI"] == LOGIN
 
@@ -203,9 +203,9 @@ async def test_who_signs_in_is_recorded_with_people() -> None:
 async def test_refusals_of_one_user_have_a_quota(error: Exception, method: str) -> None:
     async with flooded() as flood:
         for _ in range(50):
-            await flood.ask(raising(error), method=method)
+            await flood.ask(always_raise(error), method=method)
         flood.user = User("bob")
-        await flood.ask(raising(error), method=method)
+        await flood.ask(always_raise(error), method=method)
     whole, (summary,) = parted(flood.people)
     assert [event["user"]["username"] for event in whole] == ["alice"] * 3 + ["bob"]
     assert summary["user"] == {"username": "alice"} and counted(summary) == 47
@@ -215,7 +215,7 @@ async def test_refusals_count_for_who_really_asks() -> None:
     async with flooded() as flood:
         for number in range(50):
             flood.user = User(f"user-{number}", impersonator=ALICE)
-            await flood.ask(raising(Forbidden("no")))
+            await flood.ask(always_raise(Forbidden("no")))
     whole, (summary,) = parted(flood.people)
     assert len(whole) == 3 and summary["user"] == {"username": "alice"}
 
@@ -226,7 +226,7 @@ async def test_writes_that_may_have_been_done_are_always_recorded_whole(method: 
     async with flooded() as flood:
         for _ in range(50):
             await flood.ask(OK, path, method=method)
-            await flood.ask(raising(Unavailable("nobody knows")), path, method=method)
+            await flood.ask(always_raise(Unavailable("nobody knows")), path, method=method)
     whole, summaries = parted(flood.people)
     assert len(whole) == 100 and summaries == []
 
@@ -255,9 +255,9 @@ async def test_a_write_that_only_claims_to_be_a_dry_run_is_recorded_whole(query:
 async def test_a_deletion_of_many_that_was_refused_may_have_deleted_some(error: Exception) -> None:
     async with flooded() as flood:
         for _ in range(20):
-            await flood.ask(raising(error), method="DELETE")
+            await flood.ask(always_raise(error), method="DELETE")
         for _ in range(20):
-            await flood.ask(raising(error), query="dryRun=All", method="DELETE")
+            await flood.ask(always_raise(error), query="dryRun=All", method="DELETE")
     whole, (summary,) = parted(flood.people)
     assert len(whole) == 20 + 3 and counted(summary) == 17
 
@@ -347,7 +347,7 @@ async def test_without_a_limit_everything_is_recorded_whole() -> None:
         flood.__post_init__()
         for _ in range(50):
             await flood.ask(OK)
-            await flood.ask(raising(Forbidden("no")))
+            await flood.ask(always_raise(Forbidden("no")))
     assert len(flood.people.events) == 100
 
 

@@ -13,12 +13,12 @@ from fairlead.core.errors import Unavailable
 from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.server.audit import log_writer, stage
 from fairlead.server.audit.log_writer import AuditLogWriter
-from tests.harness.audit import MOUNT, OK, Notebook, Office, office, place
+from tests.harness.audit import MOUNT, OK, AuditFixture, MemoryLog, open_audit, place
 
 CONFIGMAPS, SECRETS = place(CONFIGMAP), place(SECRET)
 
 
-class Stubborn(Notebook):
+class Stubborn(MemoryLog):
     """A sink that waits while it is held, fails while it is broken, and takes a few bytes at a time."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 async def test_what_is_added_is_written_in_order() -> None:
-    notebook = Notebook()
+    notebook = MemoryLog()
     log = AuditLogWriter(notebook)
     for number in range(1_000):
         text = b"%d\n" % number
@@ -87,7 +87,7 @@ class Words:
 
 
 async def test_what_is_gathered_is_written_in_its_turn() -> None:
-    notebook = Notebook()
+    notebook = MemoryLog()
     log = AuditLogWriter(notebook)
     for number in range(1_000):
         text = b"%d\n" % number
@@ -105,7 +105,7 @@ async def test_an_event_without_words_takes_no_other_along() -> None:
         def render(self) -> bytes:
             raise ValueError("no words")
 
-    notebook = Notebook()
+    notebook = MemoryLog()
     with structlog.testing.capture_logs():
         log = AuditLogWriter(notebook)
         for entry in (Words(b"one\n"), Speechless(), Words(b"two\n")):
@@ -116,7 +116,7 @@ async def test_an_event_without_words_takes_no_other_along() -> None:
 
 
 async def test_what_is_gathered_is_written_soon_however_little_it_is() -> None:
-    notebook = Notebook()
+    notebook = MemoryLog()
     log = AuditLogWriter(notebook)
     log.add_lazy(Words(b"one\n"))
     await until(lambda: notebook.data == b"one\n")
@@ -124,7 +124,7 @@ async def test_what_is_gathered_is_written_soon_however_little_it_is() -> None:
 
 
 async def test_what_is_gathered_in_another_thread_is_written_too() -> None:
-    notebook = Notebook()
+    notebook = MemoryLog()
     log = AuditLogWriter(notebook)
     await asyncio.gather(*(asyncio.to_thread(log.add_lazy, Words(b"line\n")) for _ in range(100)))
     await until(lambda: notebook.data == b"line\n" * 100)
@@ -133,7 +133,7 @@ async def test_what_is_gathered_in_another_thread_is_written_too() -> None:
 
 
 async def test_what_is_added_is_written_soon_and_without_being_asked() -> None:
-    notebook = Notebook()
+    notebook = MemoryLog()
     log = AuditLogWriter(notebook)
     log.add(b"one\n")
     await until(lambda: notebook.data == b"one\n")
@@ -160,7 +160,7 @@ async def test_a_line_that_is_written_in_parts_is_whole_in_the_end() -> None:
     assert sink.data == b"a line that takes a while\n"
 
 
-class Hiccup(Notebook):
+class Hiccup(MemoryLog):
     """A sink that fails after every few bytes."""
 
     def __init__(self) -> None:
@@ -295,7 +295,7 @@ async def test_when_the_queue_is_full_requests_wait_and_nothing_is_lost() -> Non
         done.append(call.path)
         return Reply(200, b"{}")
 
-    async with office(serve, sink=sink, events=3) as desk:
+    async with open_audit(serve, sink=sink, events=3) as desk:
         for number in range(3):
             await desk("GET", f"{CONFIGMAPS}/{number}")
         late = [asyncio.create_task(desk("GET", f"{CONFIGMAPS}/{number}")) for number in range(3, 10)]
@@ -309,7 +309,7 @@ async def test_when_the_queue_is_full_requests_wait_and_nothing_is_lost() -> Non
 async def test_who_has_waited_long_enough_is_sent_away_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "QUEUE_TIMEOUT_SECONDS", 0.01)
     sink = held()
-    async with office(OK, sink=sink, events=1) as desk:
+    async with open_audit(OK, sink=sink, events=1) as desk:
         assert (await desk("GET", CONFIGMAPS)).status == 200
         refused = await desk("GET", CONFIGMAPS)
         assert refused.status == 503
@@ -322,7 +322,7 @@ async def test_who_has_waited_long_enough_is_sent_away_before_anything_is_done(m
 @pytest.mark.parametrize("path", ["/readyz", "/healthz", f"{MOUNT}/livez"])
 async def test_a_full_queue_does_not_keep_anybody_from_asking_how_the_server_is(path: str) -> None:
     sink = held()
-    async with office(OK, sink=sink, events=1) as desk:
+    async with open_audit(OK, sink=sink, events=1) as desk:
         await desk("GET", CONFIGMAPS)
         assert (await desk("GET", path)).status == 200
         sink.free.set()
@@ -334,13 +334,13 @@ async def test_being_called_like_a_health_check_is_no_way_around_the_log(
 ) -> None:
     monkeypatch.setattr(stage, "QUEUE_TIMEOUT_SECONDS", 0.01)
     sink = held()
-    async with office(OK, sink=sink, events=1) as desk:
+    async with open_audit(OK, sink=sink, events=1) as desk:
         await desk("GET", CONFIGMAPS)
         assert (await desk("GET", path)).status == 503
         sink.free.set()
 
 
-async def broken(desk: Office, sink: Stubborn) -> None:
+async def broken(desk: AuditFixture, sink: Stubborn) -> None:
     sink.broken = OSError(errno.ENOSPC, "No space left on device")
     await desk("GET", CONFIGMAPS)
     await until(lambda: bool(desk.trail.failure))
@@ -366,7 +366,7 @@ async def test_what_cannot_be_recorded_is_not_done(method: str, path: str) -> No
         return Reply(200, b"{}")
 
     sink = Stubborn()
-    async with office(serve, sink=sink) as desk:
+    async with open_audit(serve, sink=sink) as desk:
         await broken(desk, sink)
         refused = await desk(method, path, {})
         assert (refused.status, done) == (503, [CONFIGMAPS])
@@ -380,7 +380,7 @@ async def test_what_cannot_be_recorded_is_not_done(method: str, path: str) -> No
 
 async def test_ordinary_reads_go_on_meanwhile_and_are_recorded_later() -> None:
     sink = Stubborn()
-    async with office(OK, sink=sink) as desk:
+    async with open_audit(OK, sink=sink) as desk:
         await broken(desk, sink)
         for _ in range(5):
             assert (await desk("GET", f"{CONFIGMAPS}/a")).status == 200

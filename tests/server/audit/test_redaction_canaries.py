@@ -22,7 +22,7 @@ from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.registry.kind import Action, Catalog, Kind, Sensitivity
 from fairlead.registry.schema import array, integer, mapping, obj, open_object, string
 from fairlead.server.audit.policy import METADATA, REQUEST, REQUEST_RESPONSE, Policy, PolicyRule
-from tests.harness.audit import MOUNT, answers, office, place
+from tests.harness.audit import MOUNT, answers, open_audit, place
 
 CANARY = "canary/5b1f+0c7e?not&to be=logged"
 KEY = "fairlead_9uQx0Jr2mVwZ8kTtY4cLbN6aHsDfGgEeRpOiUyWqMzX"
@@ -130,7 +130,7 @@ async def echo(call: Call) -> Reply:
 
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
 async def test_t_28_no_canary_in_objects_that_are_sent_and_answered(kind: Kind) -> None:
-    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         for body in infected(kind):
             for method, name in (("POST", ""), ("PUT", "a")):
                 await desk(method, place(kind, name), body)
@@ -144,7 +144,7 @@ async def test_t_28_no_canary_in_objects_that_are_sent_and_answered(kind: Kind) 
 
 async def test_t_28_what_is_a_password_by_its_format_or_its_name_needs_no_other_mention() -> None:
     body = {"kind": "Vault", "spec": {"codes": {"a": CANARY}, "title": "mine"}, "status": {"token": CANARY}}
-    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         await desk("PUT", place(VAULT, "a"), body)
     assert_no_canary(desk.notebook.data)
     assert desk.completed()[0]["requestObject"]["spec"] == {"codes": {"a": "<redacted>"}, "title": "mine"}
@@ -160,7 +160,7 @@ PATCHES = {
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("media_type", PATCHES)
 async def test_t_28_no_canary_in_patches(kind: Kind, media_type: str) -> None:
-    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         for body in infected(kind):
             await desk("PATCH", place(kind, "a"), body, headers={"content-type": media_type})
         directives = {"$patch": CANARY, "$setElementOrder/spec": [CANARY], "$retainKeys": [CANARY]}
@@ -185,7 +185,7 @@ async def test_t_28_no_canary_in_the_operations_of_a_json_patch(kind: Kind) -> N
         for value in (CANARY, {"a": CANARY}, encoded(CANARY), KEY)
     ]
     del operations[2]["op"]
-    async with office(
+    async with open_audit(
         answers(200, {"kind": kind.name}), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG
     ) as desk:
         await desk("PATCH", place(kind, "a"), operations, headers={"content-type": "application/json-patch+json"})
@@ -196,7 +196,7 @@ async def test_t_28_no_canary_in_the_operations_of_a_json_patch(kind: Kind) -> N
 
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
 async def test_t_28_no_canary_in_lists_tables_and_metadata(kind: Kind) -> None:
-    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         bodies = list(infected(kind))
         rows = [{"cells": [CANARY], "object": body} for body in bodies]
         partial = [{**body, "kind": "PartialObjectMetadata"} for body in bodies]
@@ -222,7 +222,7 @@ async def test_t_28_no_canary_in_refusals_that_quote_it(level: int) -> None:
         raise BadRequest(f"what is {CANARY}?")
 
     for serve in (invalid, malformed):
-        async with office(serve, Policy((PolicyRule(level),)), catalog=CATALOG) as desk:
+        async with open_audit(serve, Policy((PolicyRule(level),)), catalog=CATALOG) as desk:
             await desk("POST", place(VAULT), planted("spec.key", CANARY))
             await desk("POST", place(USER, "alice", "profile"), {"password": CANARY})
             await desk("POST", "/auth/password/login", {"password": CANARY})
@@ -235,7 +235,7 @@ async def test_t_28_no_canary_in_refusals_that_quote_it(level: int) -> None:
 
 async def test_t_28_no_canary_from_query_strings() -> None:
     names = ("access_token", "token", "key", "password", "code", "state", "id_token", "X-Amz-Signature", "whatever")
-    async with office(answers(200, {}), catalog=CATALOG) as desk:
+    async with open_audit(answers(200, {}), catalog=CATALOG) as desk:
         for path in (place(VAULT), "/auth/callback", f"{MOUNT}/version", "/nowhere"):
             for name in names:
                 await desk("GET", path, query=f"{name}={quote(CANARY)}&limit=5&{name}={KEY}")
@@ -249,7 +249,7 @@ async def test_t_28_no_canary_from_query_strings() -> None:
 
 
 async def test_what_may_be_selected_by_is_shown() -> None:
-    async with office(answers(200, {}), catalog=CATALOG) as desk:
+    async with open_audit(answers(200, {}), catalog=CATALOG) as desk:
         await desk("GET", place(SECRET), query="fieldSelector=type%3Da,metadata.name!%3Db&labelSelector=c+in+(d)")
         await desk("GET", place(CONFIGMAP), query="fieldSelector=whatever%3Da")
     first, second = (event["requestURI"].partition("?")[2] for event in desk.events)
@@ -258,7 +258,7 @@ async def test_what_may_be_selected_by_is_shown() -> None:
 
 
 async def test_t_28_no_key_from_paths_names_and_headers() -> None:
-    async with office(answers(404, {"kind": "Status", "message": f'"{KEY}" not found'})) as desk:
+    async with open_audit(answers(404, {"kind": "Status", "message": f'"{KEY}" not found'})) as desk:
         for path in (f"/{KEY}", f"/import/{KEY}.yaml", place(SECRET, KEY), place(SECRET, "a", KEY)):
             await desk("GET", path, headers={"user-agent": f"tool {KEY}"})
         for length in range(1_000, 1_050):  # wherever a long text is cut
@@ -282,14 +282,14 @@ async def test_t_28_no_key_from_paths_names_and_headers() -> None:
     ],
 )
 async def test_ordinary_texts_are_shown_as_they_are(text: str) -> None:
-    async with office(answers(200, {})) as desk:
+    async with open_audit(answers(200, {})) as desk:
         await desk("GET", "/version", headers={"user-agent": text})
     assert desk.events[0]["userAgent"] == text
 
 
 async def test_t_28_a_key_that_is_shown_once_is_not_shown_in_the_log() -> None:
     answer = {"kind": "Vault", "metadata": {"name": "a"}, "spec": {"key": KEY, "title": "mine"}}
-    async with office(answers(201, answer), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with open_audit(answers(201, answer), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         await desk("POST", place(VAULT), {"spec": {"title": "mine"}})
         await desk("POST", place(VAULT, "a", "rotate"), {"spec": {}})
     assert_no_canary(desk.notebook.data)
@@ -300,7 +300,7 @@ async def test_t_28_a_key_that_is_shown_once_is_not_shown_in_the_log() -> None:
 async def test_an_access_key_keeps_everything_but_its_credentials() -> None:
     spec = {"displayName": "mine", "user": "alice", "key": KEY, "ttl": 60, "scope": {"projects": [{"project": "p"}]}}
     answer = {"kind": "OwnedAccessKey", "apiVersion": OWNED_ACCESS_KEY.api_version, "metadata": {"name": "a"}}
-    async with office(answers(201, {**answer, "spec": spec}), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
+    async with open_audit(answers(201, {**answer, "spec": spec}), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
         await desk("POST", place(OWNED_ACCESS_KEY), {**answer, "spec": spec})
     (event,) = desk.completed()
     assert event["requestObject"]["spec"] == event["responseObject"]["spec"] == {**spec, "key": "<redacted>"}
@@ -309,7 +309,7 @@ async def test_an_access_key_keeps_everything_but_its_credentials() -> None:
 
 async def test_a_body_of_another_kind_than_the_path_says_is_left_out() -> None:
     body = {"apiVersion": "v1", "kind": "Secret", "stringData": {"a": CANARY}}
-    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
+    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
         await desk("POST", place(CONFIGMAP), body)
         await desk("POST", place(CONFIGMAP), {**body, "kind": "List", "items": [body]})
     assert_no_canary(desk.notebook.data)
@@ -319,7 +319,7 @@ async def test_a_body_of_another_kind_than_the_path_says_is_left_out() -> None:
 
 
 async def test_below_a_path_that_nobody_knows_nothing_is_recorded_but_that_it_was_asked_for() -> None:
-    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
+    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
         await desk("POST", place(CONFIGMAP, "a", "proxy"), {"kind": "ConfigMap", "data": {"a": CANARY}})
     assert_no_canary(desk.notebook.data)
     (event,) = desk.completed()
@@ -334,7 +334,7 @@ async def test_in_other_kinds_what_is_called_like_a_credential_is_not_shown() ->
         {"op": "add", "path": "/metadata/managedFields", "value": CANARY},
         {"op": "add", "path": "/data", "value": data},
     ]
-    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
+    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
         await desk("POST", place(CONFIGMAP), {"kind": "ConfigMap", "metadata": meta, "data": data})
         await desk("PATCH", place(CONFIGMAP, "a"), operations, headers={"content-type": "application/json-patch+json"})
     assert_no_canary(desk.notebook.data)
@@ -345,7 +345,7 @@ async def test_in_other_kinds_what_is_called_like_a_credential_is_not_shown() ->
 
 async def test_what_a_deletion_was_asked_with_is_recorded_as_far_as_it_is_known() -> None:
     options = {"kind": "DeleteOptions", "propagationPolicy": "Orphan", "preconditions": {"uid": "u"}, "more": CANARY}
-    async with office(
+    async with open_audit(
         answers(200, {"kind": "Status", "status": "Success"}), Policy((PolicyRule(REQUEST_RESPONSE),))
     ) as desk:
         await desk("DELETE", place(SECRET, "a"), options)
@@ -371,7 +371,7 @@ async def test_t_28_unknown_fields_of_kinds_without_credentials_are_not_shown_ei
     ]
     if kind.fields.get("spec", {}).get("properties"):
         bodies.append({**head, "spec": {"unknown": unknown, "oidcClientSecret": CANARY, "vault_token": CANARY}})
-    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         for body in bodies:
             await desk("PUT", place(kind, "a"), body)
             await desk("PATCH", place(kind, "a"), body, headers={"content-type": "application/merge-patch+json"})
@@ -382,7 +382,7 @@ async def test_t_28_unknown_fields_of_kinds_without_credentials_are_not_shown_ei
 @pytest.mark.parametrize("name", ["values", "objects", "manifests", "script", "parameters", "raw"])
 async def test_t_28_texts_that_are_whole_documents_are_not_shown(name: str) -> None:
     body = {"kind": "Vault", "spec": {"own": {"a": 1}, "title": "mine", name: f"a: {CANARY}"}}
-    async with office(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
         await desk("PUT", place(VAULT, "a"), body)
         await desk("PUT", place(CONFIGMAP, "a"), {"kind": "ConfigMap", "data": {name: CANARY, "other": "seen"}})
     assert_no_canary(desk.notebook.data)

@@ -26,8 +26,8 @@ from fairlead.server.audit.policy import (
     Policy,
     PolicyRule,
 )
-from tests.harness.audit import ALICE, EVERYTHING, MOUNT, OK, Office, answers, office, place
-from tests.harness.calls import call, raising
+from tests.harness.audit import ALICE, EVERYTHING, MOUNT, OK, AuditFixture, answers, open_audit, place
+from tests.harness.calls import always_raise, call
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 CONFIGMAPS = place(CONFIGMAP)
@@ -39,7 +39,7 @@ def served(**metadata: str) -> dict[str, object]:
 
 
 async def test_an_event_says_who_did_what_to_which_object_when_and_from_where() -> None:
-    async with office(OK) as desk:
+    async with open_audit(OK) as desk:
         await desk("GET", f"{CONFIGMAPS}/a", query="pretty=1")
     (event,) = desk.events
     for name in ("requestReceivedTimestamp", "stageTimestamp"):
@@ -76,7 +76,7 @@ def test_a_moment_without_a_fraction_is_written_with_one_all_the_same() -> None:
 
 
 async def test_a_group_and_a_subresource_are_named() -> None:
-    async with office(OK) as desk:
+    async with open_audit(OK) as desk:
         await desk("GET", place(PROJECT, "p", "status"))
     assert desk.events[0]["objectRef"] == {
         "resource": "projects",
@@ -88,7 +88,7 @@ async def test_a_group_and_a_subresource_are_named() -> None:
 
 
 async def test_what_is_no_resource_is_recorded_without_an_object() -> None:
-    async with office(OK) as desk:
+    async with open_audit(OK) as desk:
         await desk("GET", "/version")
     assert "objectRef" not in desk.events[0]
     assert (desk.events[0]["verb"], desk.events[0]["requestURI"]) == ("get", "/version")
@@ -97,7 +97,7 @@ async def test_what_is_no_resource_is_recorded_without_an_object() -> None:
 async def test_who_acts_as_somebody_else_is_named_first() -> None:
     extra = (("reason", ("a", "b")),)
     bob = User("bob", ("ops",), "uid-of-bob", extra=extra, impersonator=replace(ALICE, groups=()))
-    async with office(OK, user=bob) as desk:
+    async with open_audit(OK, user=bob) as desk:
         await desk("GET", CONFIGMAPS)
     (event,) = desk.events
     assert event["user"]["username"] == "alice"
@@ -112,7 +112,7 @@ async def test_who_acts_as_somebody_else_is_named_first() -> None:
 async def test_a_record_has_no_more_of_a_user_than_there_is_room_for() -> None:
     extra = tuple((f"field-{number}", ("v" * 5_000,) * 100) for number in range(100))
     many = User("n" * 5_000, tuple(f"group-{number}" for number in range(5_000)), extra=extra, impersonator=ALICE)
-    async with office(OK, user=many) as desk:
+    async with open_audit(OK, user=many) as desk:
         await desk("GET", CONFIGMAPS, headers={"user-agent": "a" * 60_000}, query=f"labelSelector={'s' * 60_000}")
     (event,) = desk.events
     groups = event["impersonatedUser"]["groups"]
@@ -123,13 +123,13 @@ async def test_a_record_has_no_more_of_a_user_than_there_is_room_for() -> None:
 
 async def test_the_policy_looks_at_who_really_asks() -> None:
     policy = Policy((PolicyRule(NONE, users=frozenset({"bob"})), PolicyRule(METADATA)))
-    async with office(OK, policy, user=User("bob", impersonator=ALICE)) as desk:
+    async with open_audit(OK, policy, user=User("bob", impersonator=ALICE)) as desk:
         await desk("GET", CONFIGMAPS)
     assert len(desk.completed()) == 1
 
 
 async def test_who_has_not_signed_in_is_recorded_too() -> None:
-    async with office(OK, user=None) as desk:
+    async with open_audit(OK, user=None) as desk:
         assert (await desk("GET", CONFIGMAPS)).status == 401
     (event,) = desk.events
     assert event["user"] == {}
@@ -139,14 +139,14 @@ async def test_who_has_not_signed_in_is_recorded_too() -> None:
 
 
 async def test_a_path_that_makes_no_sense_is_recorded_as_it_came() -> None:
-    async with office(OK) as desk:
+    async with open_audit(OK) as desk:
         assert (await desk("GET", f"{CONFIGMAPS}/a%b")).status == 400
     (event,) = desk.events
     assert (event["requestURI"], event["verb"], event["user"]) == (f"{CONFIGMAPS}/a%25b", "get", {})
 
 
 async def test_a_made_up_method_is_not_taken_into_the_log() -> None:
-    async with office(OK) as desk:
+    async with open_audit(OK) as desk:
         await desk("SECRET-OF-MINE", "/version")
     assert desk.events[0]["verb"] == "unknown"
 
@@ -156,7 +156,7 @@ async def test_addresses_of_both_kinds_lose_their_port() -> None:
         call.client = "[2001:db8::1]:4711"
         return Reply(200)
 
-    async with office(from_afar) as desk:
+    async with open_audit(from_afar) as desk:
         await desk("GET", CONFIGMAPS)
     assert desk.events[0]["sourceIPs"] == ["2001:db8::1"]
 
@@ -169,7 +169,7 @@ async def test_a_refusal_is_recorded_with_its_reason() -> None:
         call.decision = Decision(False, "no role allows it")
         raise Forbidden("you may not")
 
-    async with office(refuse) as desk:
+    async with open_audit(refuse) as desk:
         await desk("GET", CONFIGMAPS)
     (event,) = desk.events
     assert event["annotations"]["authorization.k8s.io/decision"] == "forbid"
@@ -195,14 +195,14 @@ async def test_a_list_that_is_cut_down_is_no_refusal() -> None:
         call.decision, call.object_filter = Decision(False, "may not list all"), Some()
         return Reply(200, b"{}")
 
-    async with office(cut) as desk:
+    async with open_audit(cut) as desk:
         await desk("GET", CONFIGMAPS)
     assert desk.events[0]["annotations"]["authorization.k8s.io/decision"] == "allow"
 
 
 @pytest.mark.parametrize("headers", [{}, {"accept": "application/yaml"}, {"user-agent": "curl/8"}])
 async def test_an_error_is_told_in_whatever_form_it_was_sent(headers: dict[str, str]) -> None:
-    async with office(raising(NotFound.of("configmaps", "", "a"))) as desk:
+    async with open_audit(always_raise(NotFound.of("configmaps", "", "a"))) as desk:
         await desk("GET", f"{CONFIGMAPS}/a", headers=headers)
     status = desk.events[0]["responseStatus"]
     assert (status["code"], status["reason"], status["message"]) == (404, "NotFound", 'configmaps "a" not found')
@@ -210,13 +210,13 @@ async def test_an_error_is_told_in_whatever_form_it_was_sent(headers: dict[str, 
 
 
 async def test_a_long_message_is_cut() -> None:
-    async with office(raising(NotFound("no " * 10_000))) as desk:
+    async with open_audit(always_raise(NotFound("no " * 10_000))) as desk:
         await desk("GET", CONFIGMAPS)
     assert len(desk.events[0]["responseStatus"]["message"]) < 1_100
 
 
 async def test_an_answer_that_is_no_status_is_recorded_by_its_code() -> None:
-    async with office(answers(404, b"404 page not found\n", "text/plain; charset=utf-8")) as desk:
+    async with open_audit(answers(404, b"404 page not found\n", "text/plain; charset=utf-8")) as desk:
         await desk("GET", "/nowhere")
     assert desk.events[0]["responseStatus"] == {"metadata": {}, "code": 404}
 
@@ -226,21 +226,21 @@ async def test_an_answer_that_is_no_status_is_recorded_by_its_code() -> None:
 
 async def test_a_new_object_is_named_as_the_server_has_named_it() -> None:
     body = served(uid="u-1", resourceVersion="7")
-    async with office(answers(201, body)) as desk:
+    async with open_audit(answers(201, body)) as desk:
         await desk("POST", CONFIGMAPS, BODY)
     reference = desk.events[0]["objectRef"]
     assert (reference["name"], reference["uid"], reference["resourceVersion"]) == ("a", "u-1", "7")
 
 
 async def test_an_object_that_could_not_be_made_is_named_by_the_error() -> None:
-    async with office(raising(AlreadyExists.of("configmaps", "", "a"))) as desk:
+    async with open_audit(always_raise(AlreadyExists.of("configmaps", "", "a"))) as desk:
         await desk("POST", CONFIGMAPS, BODY)
     assert desk.events[0]["objectRef"]["name"] == "a"
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b"{", b'{"metadata":[]}', b'{"metadata":{"name":1}}'])
 async def test_an_answer_without_a_name_names_nothing(answer: bytes) -> None:
-    async with office(answers(201, answer)) as desk:
+    async with open_audit(answers(201, answer)) as desk:
         await desk("POST", CONFIGMAPS, BODY)
     (event,) = desk.completed()
     assert "name" not in event["objectRef"]
@@ -253,7 +253,7 @@ async def test_an_answer_without_a_name_names_nothing(answer: bytes) -> None:
     ("level", "has"), [(METADATA, set()), (REQUEST, {"requestObject"}), (3, {"requestObject", "responseObject"})]
 )
 async def test_the_level_says_which_bodies_are_recorded(level: int, has: set[str]) -> None:
-    async with office(answers(201, served(uid="u")), Policy((PolicyRule(level),))) as desk:
+    async with open_audit(answers(201, served(uid="u")), Policy((PolicyRule(level),))) as desk:
         await desk("POST", CONFIGMAPS, BODY)
     (event,) = desk.completed()
     assert {"requestObject", "responseObject"} & event.keys() == has
@@ -264,21 +264,21 @@ async def test_the_level_says_which_bodies_are_recorded(level: int, has: set[str
 
 
 async def test_nothing_is_written_at_level_none() -> None:
-    async with office(OK, Policy((PolicyRule(NONE),))) as desk:
+    async with open_audit(OK, Policy((PolicyRule(NONE),))) as desk:
         await desk("GET", CONFIGMAPS)
     assert desk.events == []
 
 
 @pytest.mark.parametrize("mount", ["", MOUNT])
 async def test_health_checks_are_not_recorded_by_default(mount: str) -> None:
-    async with office(OK, DEFAULT_POLICY) as desk:
+    async with open_audit(OK, DEFAULT_POLICY) as desk:
         await desk("GET", f"{mount}/readyz")
         await desk("GET", f"{mount}/version")
     assert [event["requestURI"] for event in desk.events] == [f"{mount}/version"]
 
 
 async def test_what_is_no_resource_has_no_bodies_recorded() -> None:
-    async with office(answers(200, {"kind": "Thing"}), EVERYTHING) as desk:
+    async with open_audit(answers(200, {"kind": "Thing"}), EVERYTHING) as desk:
         await desk("POST", "/auth/password/login", {"username": "a", "password": "b"})
     (event,) = desk.events
     assert not {"requestObject", "responseObject"} & event.keys()
@@ -288,7 +288,7 @@ async def test_what_is_no_resource_has_no_bodies_recorded() -> None:
 
 
 async def test_a_request_is_announced_if_the_policy_asks_for_it() -> None:
-    async with office(OK, Policy((PolicyRule(METADATA),))) as desk:
+    async with open_audit(OK, Policy((PolicyRule(METADATA),))) as desk:
         await desk("GET", CONFIGMAPS)
     received, complete = desk.events
     assert (received["stage"], complete["stage"]) == ("RequestReceived", "ResponseComplete")
@@ -302,14 +302,14 @@ async def test_a_request_is_announced_if_the_policy_asks_for_it() -> None:
 async def test_a_stage_can_be_left_out(stage: str) -> None:
     policy = Policy((PolicyRule(METADATA, omit_stages=frozenset({stage})),))
     with structlog.testing.capture_logs():
-        async with office(raising(ValueError("ours")), policy) as desk:
+        async with open_audit(always_raise(ValueError("ours")), policy) as desk:
             await desk("GET", CONFIGMAPS)
     assert {event["stage"] for event in desk.events} == {"RequestReceived", COMPLETE, PANIC} - {stage}
 
 
 async def test_a_fault_of_ours_is_a_panic_and_an_end() -> None:
     with structlog.testing.capture_logs():
-        async with office(raising(ValueError("ours"))) as desk:
+        async with open_audit(always_raise(ValueError("ours"))) as desk:
             assert (await desk("GET", CONFIGMAPS)).status == 500
     assert [event["stage"] for event in desk.events] == ["Panic", "ResponseComplete"]
     assert {event["responseStatus"]["code"] for event in desk.events} == {500}
@@ -317,7 +317,7 @@ async def test_a_fault_of_ours_is_a_panic_and_an_end() -> None:
 
 
 async def test_a_request_that_is_given_up_is_recorded_and_stays_given_up() -> None:
-    async with office(raising(asyncio.CancelledError())) as desk:
+    async with open_audit(always_raise(asyncio.CancelledError())) as desk:
         with pytest.raises(asyncio.CancelledError):
             await desk("GET", CONFIGMAPS)
     (event,) = desk.completed()
@@ -327,7 +327,7 @@ async def test_a_request_that_is_given_up_is_recorded_and_stays_given_up() -> No
 
 async def test_the_answer_itself_is_left_alone() -> None:
     body = orjson.dumps(served(managedFields="mine"))
-    async with office(answers(200, body), EVERYTHING) as desk:
+    async with open_audit(answers(200, body), EVERYTHING) as desk:
         reply = await desk("GET", f"{CONFIGMAPS}/a")
     assert (reply.status, reply.body) == (200, body)
 
@@ -339,7 +339,7 @@ async def test_the_body_reaches_whoever_reads_it() -> None:
         seen.append(await call.read_body())
         return Reply(200, b"{}")
 
-    async with office(read, EVERYTHING) as desk:
+    async with open_audit(read, EVERYTHING) as desk:
         await desk("POST", CONFIGMAPS, b"the body")
     assert seen == [b"the body"]
 
@@ -348,7 +348,7 @@ async def test_the_body_reaches_whoever_reads_it() -> None:
     "error", [kind for kind in ApiError.__subclasses__() if kind.__module__.endswith("core.errors")]
 )
 async def test_every_error_is_recorded_once(error: type[ApiError]) -> None:
-    async with office(raising(error("what is wrong")), EVERYTHING) as desk:
+    async with open_audit(always_raise(error("what is wrong")), EVERYTHING) as desk:
         await desk("GET", CONFIGMAPS)
     (event,) = desk.completed()
     assert (event["responseStatus"]["code"], event["responseStatus"]["reason"]) == (error.code, error.reason)
@@ -360,10 +360,10 @@ async def test_requests_at_once_are_each_recorded_once() -> None:
         await asyncio.sleep(0)
         return Reply(200, b"{}")
 
-    async def many(desk: Office) -> None:
+    async def many(desk: AuditFixture) -> None:
         await asyncio.gather(*(desk("GET", f"{CONFIGMAPS}/c{number}") for number in range(300)))
 
-    async with office(slowly, Policy((PolicyRule(METADATA),))) as desk:
+    async with open_audit(slowly, Policy((PolicyRule(METADATA),))) as desk:
         await many(desk)
     for stage in ("RequestReceived", "ResponseComplete"):
         names = [event["objectRef"]["name"] for event in desk.events if event["stage"] == stage]

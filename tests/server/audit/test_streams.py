@@ -11,7 +11,7 @@ from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.kinds.core.config_data import CONFIGMAP
 from fairlead.server.audit.policy import METADATA, RECEIVED, STARTED, Policy, PolicyRule
 from fairlead.server.http.asgi import AsgiApp
-from tests.harness.audit import Office, office, place
+from tests.harness.audit import AuditFixture, open_audit, place
 from tests.harness.calls import read_stream
 
 CONFIGMAPS = place(CONFIGMAP)
@@ -34,15 +34,15 @@ async def endless(call: Call) -> Reply:
     return Reply(200, stream=chunks())
 
 
-def stages(desk: Office) -> list[str]:
+def stages(desk: AuditFixture) -> list[str]:
     return [event["stage"] for event in desk.events]
 
 
-async def opened(desk: Office, method: str = "GET") -> Any:
+async def opened(desk: AuditFixture, method: str = "GET") -> Any:
     return read_stream(await desk(method, CONFIGMAPS, query="watch=1"))
 
 
-async def written(desk: Office, count: int) -> None:
+async def written(desk: AuditFixture, count: int) -> None:
     """Waits until the thread has written so many events."""
     for _ in range(1_000):
         if len(desk.events) >= count:
@@ -52,7 +52,7 @@ async def written(desk: Office, count: int) -> None:
 
 
 async def test_a_stream_is_recorded_when_it_begins_and_when_it_ends() -> None:
-    async with office(watch) as desk:
+    async with open_audit(watch) as desk:
         stream = await opened(desk)
         await written(desk, 1)
         assert stages(desk) == ["ResponseStarted"]
@@ -68,7 +68,7 @@ async def test_a_stream_is_recorded_when_it_begins_and_when_it_ends() -> None:
 
 
 async def test_the_beginning_can_be_left_out() -> None:
-    async with office(watch, Policy((PolicyRule(METADATA, omit_stages=frozenset({RECEIVED, STARTED})),))) as desk:
+    async with open_audit(watch, Policy((PolicyRule(METADATA, omit_stages=frozenset({RECEIVED, STARTED})),))) as desk:
         assert [chunk async for chunk in await opened(desk)]
     assert stages(desk) == ["ResponseComplete"]
 
@@ -81,14 +81,14 @@ async def test_a_stream_that_fails_is_over() -> None:
 
         return Reply(200, stream=chunks())
 
-    async with office(failing) as desk:
+    async with open_audit(failing) as desk:
         with pytest.raises(ValueError):
             assert [chunk async for chunk in await opened(desk)]
     assert stages(desk) == BOTH
 
 
 async def test_a_reader_that_is_cancelled_ends_it() -> None:
-    async with office(endless) as desk:
+    async with open_audit(endless) as desk:
         stream = await opened(desk)
 
         async def reading() -> None:
@@ -104,14 +104,14 @@ async def test_a_reader_that_is_cancelled_ends_it() -> None:
 
 
 async def test_who_asks_for_the_head_of_a_stream_has_all_there_is() -> None:
-    async with office(endless) as desk:
+    async with open_audit(endless) as desk:
         await opened(desk, "HEAD")
         await written(desk, 1)
     assert stages(desk) == ["ResponseComplete"]
 
 
 async def test_streams_that_are_open_when_the_server_ends_are_recorded_as_over() -> None:
-    async with office(endless) as desk:
+    async with open_audit(endless) as desk:
         stream = await opened(desk)
         assert await anext(stream) == b"one\n"
     assert stages(desk) == BOTH
@@ -152,7 +152,7 @@ async def test_a_stream_ends_although_the_client_left_before_its_first_chunk() -
     async def fail_to_send(message: dict[str, Any]) -> None:
         raise ConnectionError
 
-    async with office(endless) as desk:
+    async with open_audit(endless) as desk:
         with pytest.raises(ConnectionError):
             await AsgiApp(desk.run, 1024)(SCOPE, Client().receive, fail_to_send)
         await written(desk, 2)
@@ -163,7 +163,7 @@ async def test_a_stream_ends_although_the_client_left_before_its_first_chunk() -
 async def test_through_the_front_a_stream_ends_once_without_waiting_for_anything(serve: Any) -> None:
     gc.disable()
     try:
-        async with office(serve) as desk:
+        async with open_audit(serve) as desk:
             client = Client()
             serving = asyncio.create_task(AsgiApp(desk.run, 1024)(SCOPE, client.receive, client.send))
             await asyncio.wait((serving, asyncio.create_task(client.arrived.wait())), return_when="FIRST_COMPLETED")
@@ -183,7 +183,7 @@ async def test_a_websocket_is_recorded_when_it_begins_and_when_it_is_over() -> N
 
         return Reply(101, upgrade=Upgrade("v5.channel.k8s.io", run))
 
-    async with office(going_on) as desk:
+    async with open_audit(going_on) as desk:
         reply = await desk("GET", CONFIGMAPS)
         await written(desk, 1)
         assert stages(desk) == ["ResponseStarted"]

@@ -22,7 +22,7 @@ from fairlead.server.auth.stages import (
     is_public,
 )
 from fairlead.server.pipeline import Pipeline
-from tests.harness.calls import ADMIN, answering, call, raise_for_status
+from tests.harness.calls import ADMIN, always_reply, call, raise_for_status
 
 SERVED = Reply(200, b"served")
 ALICE = User("alice", ("system:authenticated",))
@@ -58,7 +58,7 @@ def no_opinion(user: User, target: RequestInfo) -> Decision | None:
 async def ask(target: RequestInfo, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]) -> Reply:
     identify, permissions = build_identify(authenticators, NO_IMPERSONATION, NAMES), AuthorizerChain(authorizers)
     stages = (build_authentication_stage(identify, forget), AuthorizeStage(permissions, identify))
-    return await Pipeline(stages, answering(SERVED))(call(target=target))
+    return await Pipeline(stages, always_reply(SERVED))(call(target=target))
 
 
 def forget(user: User) -> None:
@@ -213,7 +213,7 @@ def _as(user: User, target: RequestInfo) -> Call:
 async def let_in_as(asked: Call, authenticator: Authenticator) -> Reply:
     """Both stages: who could not be identified is told so by the second one, after flow control."""
     identify = build_identify([authenticator], NO_IMPERSONATION, NAMES)
-    pipeline = Pipeline((build_authentication_stage(identify, forget), allowing(allow)), answering(SERVED))
+    pipeline = Pipeline((build_authentication_stage(identify, forget), allowing(allow)), always_reply(SERVED))
     return raise_for_status(await pipeline(asked))
 
 
@@ -229,7 +229,7 @@ async def test_who_could_not_be_identified_goes_on_as_nobody_and_no_further_than
         allowing(allow),
     )
     with pytest.raises(Unauthorized, match="invalid bearer token"):
-        raise_for_status(await Pipeline(stages, answering(SERVED))(asked))
+        raise_for_status(await Pipeline(stages, always_reply(SERVED))(asked))
     assert reached == [(None, "invalid bearer token")]
 
 

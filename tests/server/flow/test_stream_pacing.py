@@ -15,7 +15,7 @@ from fairlead.server.flow.fair_queue import QueueLimits, Ticket
 from fairlead.server.flow.levels import BULK, INTERACTIVE, LEVEL_CONFIGS, LevelConfig
 from fairlead.server.flow.streams import Pace, Pacer, StreamLimiter
 from tests.harness.calls import call
-from tests.harness.registry import World, new_world
+from tests.harness.registry import RegistryFixture, open_registry
 from tests.server.api.test_watch import LIMITS
 from tests.server.flow.test_control import Clock, busy
 
@@ -155,29 +155,29 @@ class _Pacer(Pacer):
         return self._pace
 
 
-async def first_chunk(world: World, pacer: Pacer, view: str, queue_after: str = "") -> bytes:
+async def first_chunk(api: RegistryFixture, pacer: Pacer, view: str, queue_after: str = "") -> bytes:
     """The first of a watch; with a name, the first after this was made."""
-    gadgets = world.of("Gadget")
+    gadgets = api.of("Gadget")
     asked = query_options.watch_query(call(), gadgets.kind)
-    watches = WatchService(LIMITS, world.clock, StreamLimiter(100, 10), pacer)
+    watches = WatchService(LIMITS, api.clock, StreamLimiter(100, 10), pacer)
     stream = await watches.open(WatchRequest(gadgets, "", asked, view), ADA)
     chunk = await anext(stream)
     if queue_after:
         waiting = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)
-        await world.create("Gadget", queue_after)
+        await api.create("Gadget", queue_after)
         chunk = await waiting
     await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
     return chunk
 
 
 async def test_a_watch_takes_a_turn_for_what_exists_and_for_each_table_it_makes() -> None:
-    async with new_world() as world:
-        await world.create("Gadget", "first")
+    async with open_registry() as api:
+        await api.create("Gadget", "first")
         for view, turns in (("", 1), ("Table", 2)):
             pace = _Counted()
-            assert b"first" in await first_chunk(world, _Pacer(pace), view)
+            assert b"first" in await first_chunk(api, _Pacer(pace), view)
             assert pace.turns == 1 and not pace.is_open
             pace = _Counted()
-            assert f"later{turns}".encode() in await first_chunk(world, _Pacer(pace), view, f"later{turns}")
+            assert f"later{turns}".encode() in await first_chunk(api, _Pacer(pace), view, f"later{turns}")
             assert pace.turns == turns and not pace.is_open

@@ -8,14 +8,14 @@ from fairlead.core.call import Reply
 from fairlead.core.errors import NotFound
 from fairlead.server.http.response import MIN_GZIP_BYTES, accepts_gzip, compress, custom_headers_stage
 from fairlead.server.pipeline import Pipeline
-from tests.harness.calls import answering, call, raising
+from tests.harness.calls import always_raise, always_reply, call
 
 LARGE = b"x" * (MIN_GZIP_BYTES + 1)
 
 
 async def send_through_compression(body: bytes, accept_encoding: str) -> Reply:
     request = call(headers={"accept-encoding": accept_encoding})
-    return await Pipeline((), answering(Reply(200, body)), (compress,))(request)
+    return await Pipeline((), always_reply(Reply(200, body)), (compress,))(request)
 
 
 async def test_a_large_response_is_compressed_for_a_client_that_accepts_it() -> None:
@@ -64,5 +64,5 @@ async def test_every_response_has_the_custom_headers_and_they_can_change() -> No
 
 async def test_error_responses_have_the_custom_headers_too() -> None:
     add_headers = custom_headers_stage(lambda: {"X-A": "b"})
-    reply = await Pipeline((), raising(NotFound("nothing here")), (add_headers,))(call("/"))
+    reply = await Pipeline((), always_raise(NotFound("nothing here")), (add_headers,))(call("/"))
     assert (reply.status, ("x-a", "b") in reply.headers) == (404, True)

@@ -11,7 +11,7 @@ from fairlead.server.http import asgi
 from fairlead.server.http.slow_clients import StallDetector
 from fairlead.server.http.unsent import ClientMemoryLimiter
 from tests.harness.calls import call
-from tests.harness.virtual_time import virtually
+from tests.harness.virtual_time import on_virtual_time
 
 
 class Client:
@@ -69,7 +69,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(monkeypatch: pytest.Monkey
     assert client.taken == []
 
 
-@virtually
+@on_virtual_time
 async def test_the_last_frames_of_streams_get_time_before_the_server_stops() -> None:
     loop, ended, sent = asyncio.get_running_loop(), asyncio.Event(), list[dict[str, Any]]()
 

@@ -19,7 +19,7 @@ from fairlead.server.http.unsent import (
     send_in_chunks,
 )
 from fairlead.server.pipeline import Pipeline
-from tests.harness.calls import answering, call, raise_for_status
+from tests.harness.calls import always_reply, call, raise_for_status
 
 LARGE = b"x" * (MAX_SMALL_BYTES + 1)
 LIMITS = MemoryLimits(connection=36_000, user=72_000, total=120_000)
@@ -36,7 +36,7 @@ def asked(user: str, client: str, method: str = "GET", length: int = 0, via: Req
 async def answered(
     bound: ClientMemoryLimiter, user: str, client: str, method: str = "GET", body: bytes = LARGE
 ) -> Reply:
-    return await serve_limited(bound, asked(user, client, method), answering(Reply(200, body)))
+    return await serve_limited(bound, asked(user, client, method), always_reply(Reply(200, body)))
 
 
 async def serve_limited(bound: ClientMemoryLimiter, request: Call, serve: Handler) -> Reply:
@@ -116,7 +116,7 @@ async def test_a_body_of_unknown_length_counts_as_much_as_it_may_be() -> None:
 
     async def reading(call: Call) -> Reply:
         with pytest.raises(TooManyRequests):
-            await serve_limited(bound, upload_in_chunks(), answering(Reply(201)))
+            await serve_limited(bound, upload_in_chunks(), always_reply(Reply(201)))
         return Reply(201)
 
     assert (await serve_limited(bound, upload_in_chunks(), reading)).status == 201

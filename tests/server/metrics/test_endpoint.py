@@ -29,7 +29,7 @@ from fairlead.server.metrics.exposition import (
 from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, process_families, request_families
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from fairlead.server.pipeline import Pipeline
-from tests.harness.calls import answering, call
+from tests.harness.calls import always_reply, call
 from tests.server.metrics.test_stage import CATALOG, CORE, ROOTS
 
 PROMETHEUS = (
@@ -46,7 +46,7 @@ def platform(phases: Iterable[str] = ()) -> PlatformMetrics:
 async def metrics() -> MetricsEndpoint:
     """Of a server that has been asked for one thing."""
     requests = RequestMetrics(LabelResolver(CATALOG))
-    await Pipeline((routing_stage(ROOTS),), answering(Reply(200, b"{}")), (requests.record,))(call(CORE))
+    await Pipeline((routing_stage(ROOTS),), always_reply(Reply(200, b"{}")), (requests.record,))(call(CORE))
     watchdog = Watchdog()
     sources = (lambda: request_families(requests), platform(["Failed"]).families, lambda: event_loop_families(watchdog))
     return MetricsEndpoint(sources)
@@ -233,7 +233,7 @@ def test_without_proc_there_is_nothing_to_tell(tmp_path: Path) -> None:
 
 
 def in_public(asked: MetricsEndpoint) -> Handler:
-    return Pipeline((routing_stage(ROOTS), asked.serve_public), answering(NOBODY))
+    return Pipeline((routing_stage(ROOTS), asked.serve_public), always_reply(NOBODY))
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/kubernetes/management/metrics"])

@@ -18,7 +18,7 @@ from fairlead.server.metrics.exposition import TEXT, render_families
 from fairlead.server.metrics.families import request_families
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from fairlead.server.pipeline import Pipeline, PipelineOptions
-from tests.harness.calls import answering, call, raising, read_stream
+from tests.harness.calls import always_raise, always_reply, call, read_stream
 
 MOUNT = "/kubernetes/management"
 ROOTS = RouteConfig(MOUNT, MANAGEMENT_GROUP, "service-p-")
@@ -56,7 +56,7 @@ def served(requests: RequestMetrics, end: Handler, clock: Callable[[], float] = 
 
 
 async def ask(requests: RequestMetrics, asked: Call, reply: Reply | None = None) -> Reply:
-    return await served(requests, answering(reply or Reply(200, b"{}")))(asked)
+    return await served(requests, always_reply(reply or Reply(200, b"{}")))(asked)
 
 
 def series(requests: RequestMetrics) -> Series:
@@ -162,7 +162,7 @@ async def test_dry_runs_are_told_apart(requests: RequestMetrics, query: str, lab
 async def test_whatever_went_wrong_is_counted_by_its_code(
     requests: RequestMetrics, error: Exception, code: str
 ) -> None:
-    await served(requests, raising(error))(call(CORE))
+    await served(requests, always_raise(error))(call(CORE))
     assert only(requests, "apiserver_request_total")["code"] == code
 
 
@@ -175,7 +175,7 @@ async def test_a_code_that_does_not_exist_shares_its_series_with_all_others(requ
 
 async def test_a_request_given_up_is_neither_counted_nor_under_way(requests: RequestMetrics) -> None:
     with pytest.raises(asyncio.CancelledError):
-        await served(requests, raising(asyncio.CancelledError()))(call(CORE))
+        await served(requests, always_raise(asyncio.CancelledError()))(call(CORE))
     assert requests.in_flight == [0, 0]
     assert not list(samples(requests, "apiserver_request_total"))
 

@@ -16,7 +16,7 @@ from fairlead.storage.view.fan_out import (
     WatchFilter,
     WatchHub,
 )
-from tests.harness.virtual_time import virtually
+from tests.harness.virtual_time import on_virtual_time
 
 
 def step(revision: int, namespace: str = "a") -> Transition[str]:
@@ -103,7 +103,7 @@ def test_what_waited_when_the_watch_ended_is_still_delivered() -> None:
 @pytest.mark.parametrize(
     "act", [lambda each: each.notify(step(1)), Watcher.overflow, Watcher.end], ids=["notify", "overflow", "end"]
 )
-@virtually
+@on_virtual_time
 async def test_a_sleeping_watcher_is_woken_by_whatever_concerns_it(act: Callable[[Watcher[str]], None]) -> None:
     loop = asyncio.get_running_loop()
     watcher: Watcher[str] = Watcher("", 5)
@@ -115,7 +115,7 @@ async def test_a_sleeping_watcher_is_woken_by_whatever_concerns_it(act: Callable
 @pytest.mark.parametrize(
     "act", [lambda each: each.notify(step(1)), Watcher.overflow, Watcher.end], ids=["notify", "overflow", "end"]
 )
-@virtually
+@on_virtual_time
 async def test_nobody_falls_asleep_over_what_is_there_already(act: Callable[[Watcher[str]], None]) -> None:
     watcher: Watcher[str] = Watcher("", 5)
     act(watcher)
@@ -123,7 +123,7 @@ async def test_nobody_falls_asleep_over_what_is_there_already(act: Callable[[Wat
     assert asyncio.get_running_loop().time() == 0
 
 
-@virtually
+@on_virtual_time
 async def test_a_sleeping_watcher_can_be_roused_though_there_is_nothing_new() -> None:
     loop = asyncio.get_running_loop()
     watcher: Watcher[str] = Watcher("", 5)
@@ -148,7 +148,7 @@ def test_a_bell_rings_for_the_first_thing_that_waits_and_for_the_end() -> None:
     assert rung == ["news", "news", "missed", "ended"]
 
 
-@virtually
+@on_virtual_time
 async def test_a_watcher_that_was_woken_can_wait_again() -> None:
     loop = asyncio.get_running_loop()
     watcher: Watcher[str] = Watcher("", 5)
@@ -158,7 +158,7 @@ async def test_a_watcher_that_was_woken_can_wait_again() -> None:
         assert (loop.time(), revisions(watcher)) == (at, [at])
 
 
-@virtually
+@on_virtual_time
 async def test_a_wait_that_is_cancelled_is_cancelled_and_not_swallowed() -> None:
     watcher: Watcher[str] = Watcher("", 5)
     waiting = asyncio.create_task(sleep(watcher))
@@ -285,7 +285,7 @@ def test_a_watcher_that_was_filed_is_found_no_more_once_it_is_removed() -> None:
 # --- rounds
 
 
-@virtually
+@on_virtual_time
 async def test_what_happens_at_once_wakes_a_watcher_once() -> None:
     watchers, (one,) = seeking(None)
     waiting = asyncio.create_task(sleep(one))
@@ -320,7 +320,7 @@ class Audience:
     [(0.0001, 0.02), (0.01, MAX_PAUSE_SECONDS)],
     ids=["as long as the round", "but not for ever"],
 )
-@virtually
+@on_virtual_time
 async def test_after_a_round_that_took_long_the_next_news_waits_for_more(seconds: float, rest: float) -> None:
     audience = Audience(200, seconds)
     await asyncio.sleep(1)
@@ -337,7 +337,7 @@ async def test_after_a_round_that_took_long_the_next_news_waits_for_more(seconds
         task.cancel()
 
 
-@virtually
+@on_virtual_time
 async def test_after_a_short_round_nobody_waits() -> None:
     audience = Audience(3, 0.0001)
     await asyncio.sleep(1)
@@ -350,7 +350,7 @@ async def test_after_a_short_round_nobody_waits() -> None:
         task.cancel()
 
 
-@virtually
+@on_virtual_time
 async def test_others_get_their_turn_in_the_middle_of_a_long_round() -> None:
     audience = Audience(10 * WAKE_BATCH_SIZE, 0.0)
     await asyncio.sleep(1)
@@ -364,7 +364,7 @@ async def test_others_get_their_turn_in_the_middle_of_a_long_round() -> None:
         task.cancel()
 
 
-@virtually
+@on_virtual_time
 async def test_an_end_and_an_overflow_do_not_wait_for_a_round() -> None:
     loop = asyncio.get_running_loop()
     watchers, each = seeking(*[None] * 2_000)

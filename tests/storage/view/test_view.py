@@ -11,11 +11,11 @@ from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view import view as module
 from fairlead.storage.view.entry import Entry, SelectorFields
 from fairlead.storage.view.view import View
-from tests.harness.virtual_time import VirtualTimeLoop, virtually
+from tests.harness.virtual_time import VirtualTimeLoop, on_virtual_time
 from tests.storage.view.views import heard, place_key, put, shown, started
 
 
-@virtually
+@on_virtual_time
 async def test_objects_are_shown_in_key_order_by_namespace_and_past_a_place() -> None:
     store = MemoryStore()
     for place in ("b/x", "a/y", "a-b/z", "a/x", "/free"):
@@ -31,7 +31,7 @@ async def test_objects_are_shown_in_key_order_by_namespace_and_past_a_place() ->
         assert view.count("g", "others") == 0
 
 
-@virtually
+@on_virtual_time
 async def test_a_view_that_has_started_shows_all_that_was_acknowledged_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOAD_PAGE", 2)
     store = MemoryStore()
@@ -45,7 +45,7 @@ async def test_a_view_that_has_started_shows_all_that_was_acknowledged_before(mo
         assert view.revision == await store.revision()
 
 
-@virtually
+@on_virtual_time
 async def test_get_answers_the_newest_entry_or_nothing() -> None:
     store = MemoryStore()
     async with started(store) as view:
@@ -58,7 +58,7 @@ async def test_get_answers_the_newest_entry_or_nothing() -> None:
         assert view.get(("g", "others", "a", "x")) is None
 
 
-@virtually
+@on_virtual_time
 async def test_a_watcher_hears_what_was_there_before_and_after_each_step() -> None:
     store = MemoryStore()
     async with started(store) as view:
@@ -69,7 +69,7 @@ async def test_a_watcher_hears_what_was_there_before_and_after_each_step() -> No
         assert heard(watcher) == [("a/x", None, b"1"), ("a/x", b"1", b"2"), ("a/x", b"2", None), ("a/x", None, b"3")]
 
 
-@virtually
+@on_virtual_time
 async def test_a_commit_of_several_keys_comes_into_view_at_once() -> None:
     store = MemoryStore()
     async with started(store) as view:
@@ -80,7 +80,7 @@ async def test_a_commit_of_several_keys_comes_into_view_at_once() -> None:
         await commit
 
 
-@virtually
+@on_virtual_time
 async def test_a_watch_can_resume_across_a_restart_as_if_nothing_had_been() -> None:
     store = MemoryStore()
     async with started(store) as view:
@@ -95,7 +95,7 @@ async def test_a_watch_can_resume_across_a_restart_as_if_nothing_had_been() -> N
         assert shown(view, at=since) == ["/x"]
 
 
-@virtually
+@on_virtual_time
 async def test_after_a_restart_the_history_begins_where_the_store_was_compacted_to() -> None:
     store = MemoryStore()
     first = await put(store, "/x", b"1")
@@ -110,7 +110,7 @@ async def test_after_a_restart_the_history_begins_where_the_store_was_compacted_
             shown(view, at=first)
 
 
-@virtually
+@on_virtual_time
 async def test_what_is_forgotten_is_refused_and_what_is_left_is_whole() -> None:
     store = MemoryStore()
     async with started(store) as view:
@@ -127,7 +127,7 @@ async def test_what_is_forgotten_is_refused_and_what_is_left_is_whole() -> None:
         view.watch("g", "things", "", view.revision, 10)
 
 
-@virtually
+@on_virtual_time
 async def test_a_view_knows_whether_it_shows_all_that_was_acknowledged() -> None:
     class Ahead(MemoryStore):
         by = 0
@@ -143,7 +143,7 @@ async def test_a_view_knows_whether_it_shows_all_that_was_acknowledged() -> None
         assert not view.is_current()
 
 
-@virtually
+@on_virtual_time
 async def test_a_view_of_a_store_that_others_write_to_never_knows_without_asking() -> None:
     class Shared(MemoryStore):
         def local_revision(self) -> None:  # type: ignore[override]  # as PostgreSQL and etcd have it
@@ -153,7 +153,7 @@ async def test_a_view_of_a_store_that_others_write_to_never_knows_without_asking
         assert not view.is_current()
 
 
-@virtually
+@on_virtual_time
 async def test_fresh_waits_for_what_somebody_else_has_committed() -> None:
     store = MemoryStore()
     async with started(store) as view:
@@ -162,7 +162,7 @@ async def test_fresh_waits_for_what_somebody_else_has_committed() -> None:
         assert shown(view) == ["/x"]
 
 
-@virtually
+@on_virtual_time
 async def test_everybody_who_waits_is_woken_when_their_own_revision_is_there_and_not_before() -> None:
     store = MemoryStore()
     async with started(store) as view:
@@ -173,7 +173,7 @@ async def test_everybody_who_waits_is_woken_when_their_own_revision_is_there_and
             await put(store, "/x")
 
 
-@virtually
+@on_virtual_time
 async def test_those_who_gave_up_waiting_are_not_kept_for_ever() -> None:
     """Anyone may ask for a version that never comes; each commit would look at all of them again."""
     store = MemoryStore()
@@ -185,7 +185,7 @@ async def test_those_who_gave_up_waiting_are_not_kept_for_ever() -> None:
         assert view._waiters._waiters == []
 
 
-@virtually
+@on_virtual_time
 async def test_a_stopping_server_ends_watches_but_not_reads() -> None:
     store = MemoryStore()
     async with started(store) as view:
@@ -241,7 +241,7 @@ async def check_past(view: View, past: dict[int, list[str]], oldest: int) -> Non
         assert replayed == set(shown(view))
 
 
-@virtually
+@on_virtual_time
 async def test_history_that_weighs_too_much_is_forgotten_from_its_oldest_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_HISTORY_BYTES", 40_000)
     store = MemoryStore()
@@ -257,7 +257,7 @@ async def test_history_that_weighs_too_much_is_forgotten_from_its_oldest_end(mon
         assert view._history_bytes == 0
 
 
-@virtually
+@on_virtual_time
 async def test_what_nobody_has_asked_for_yet_is_read_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WARM_BATCH_SIZE", 2)
     looks: list[bytes] = []

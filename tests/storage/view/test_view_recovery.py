@@ -11,7 +11,7 @@ from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view import view as module
 from fairlead.storage.view.fan_out import Watcher
 from fairlead.storage.view.view import Entry, View
-from tests.harness.virtual_time import virtually
+from tests.harness.virtual_time import on_virtual_time
 from tests.storage.view.views import finish, heard, place_key, put, shown, started
 
 
@@ -48,7 +48,7 @@ class Shaky(MemoryStore):
             breaking.cancel()
 
 
-@virtually
+@on_virtual_time
 async def test_a_store_that_is_away_for_a_while_costs_time_and_nothing_else() -> None:
     store = Shaky()
     async with started(store) as view:
@@ -85,7 +85,7 @@ async def settled() -> AsyncIterator[tuple[Shaky, View]]:
         yield store, view
 
 
-@virtually
+@on_virtual_time
 async def test_a_view_that_fell_behind_compaction_starts_over_and_tells_its_watchers() -> None:
     async with settled() as (store, view):
         watcher = view.watch("g", "things", "", view.revision, 10)
@@ -97,7 +97,7 @@ async def test_a_view_that_fell_behind_compaction_starts_over_and_tells_its_watc
             view.watch("g", "things", "", FIRST_REVISION, 10)
 
 
-@virtually
+@on_virtual_time
 async def test_those_who_wait_for_a_revision_are_woken_when_starting_over_brings_it() -> None:
     async with settled() as (store, view):
         await fall_behind(store, view)
@@ -105,7 +105,7 @@ async def test_those_who_wait_for_a_revision_are_woken_when_starting_over_brings
         assert shown(view) == ["/kept", "/new"]
 
 
-@virtually
+@on_virtual_time
 async def test_while_the_view_starts_over_nothing_seems_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOAD_PAGE", 1)
     async with settled() as (store, view):
@@ -120,7 +120,7 @@ async def test_while_the_view_starts_over_nothing_seems_to_be_gone(monkeypatch: 
         assert seen == [True, True]
 
 
-@virtually
+@on_virtual_time
 async def test_a_watch_begun_while_the_view_starts_over_misses_nothing_unnoticed() -> None:
     async with settled() as (store, view):
         begun: list[tuple[list[str], Watcher[Entry]]] = []
@@ -139,7 +139,7 @@ async def test_a_watch_begun_while_the_view_starts_over_misses_nothing_unnoticed
 
 
 @pytest.mark.parametrize("fault", ["unavailable", "compacted"])
-@virtually
+@on_virtual_time
 async def test_a_view_gets_over_trouble_while_it_starts_over(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOAD_PAGE", 1)
     async with settled() as (store, view):
@@ -157,7 +157,7 @@ async def test_a_view_gets_over_trouble_while_it_starts_over(fault: str, monkeyp
         assert "/newer" in shown(view)
 
 
-@virtually
+@on_virtual_time
 async def test_a_compaction_between_two_pages_does_not_keep_a_view_from_starting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -174,7 +174,7 @@ async def test_a_compaction_between_two_pages_does_not_keep_a_view_from_starting
         assert shown(view) == ["/x", "/y"]
 
 
-@virtually
+@on_virtual_time
 async def test_when_following_fails_for_good_those_who_wait_are_told_and_not_left_waiting() -> None:
     """A record that cannot be read is a fault of ours, or of the file. Every write would hang without a word."""
 
