@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from itertools import accumulate
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric, Sample
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
@@ -119,25 +119,30 @@ class _Families(Collector):
     def collect(self) -> Iterator[Metric]:
         for family in self._families:
             if isinstance(family, HistogramFamily):
-                yield _build_histogram(family, self._is_open_metrics)
+                metric = Metric(family.name, family.help, "histogram")
+                samples = _histogram_samples(family, self._is_open_metrics)
             else:
-                yield _build_counter_or_gauge(family)
+                metric = Metric(family.name.removesuffix("_total"), family.help, family.type)
+                samples = _samples(family)
+            # The renderers read it once. A list of all samples of a large family would take tens of megabytes.
+            metric.samples = samples  # type: ignore[assignment]
+            yield metric
 
 
-def _build_counter_or_gauge(family: Family) -> Metric:
-    build = CounterMetricFamily if family.type == COUNTER else GaugeMetricFamily
-    metric = build(family.name, family.help, labels=family.labels)
+def _samples(family: Family) -> Iterator[Sample]:
     for labels, value in family.series:
-        metric.add_metric(labels, value)
-    return metric
+        yield Sample(family.name, dict(zip(family.labels, labels, strict=True)), value)
 
 
-def _build_histogram(family: HistogramFamily, is_open_metrics: bool) -> Metric:
-    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
-    for labels, histogram in family.series:
+def _histogram_samples(family: HistogramFamily, is_open_metrics: bool) -> Iterator[Sample]:
+    name = family.name
+    for label_values, histogram in family.series:
+        labels = dict(zip(family.labels, label_values, strict=True))
         bounds = _format_bounds(tuple(histogram.bounds), is_open_metrics)
-        metric.add_metric(labels, list(zip(bounds, accumulate(histogram.counts), strict=True)), histogram.sum)
-    return metric
+        for bound, count in zip(bounds, accumulate(histogram.counts), strict=True):
+            yield Sample(f"{name}_bucket", {**labels, "le": bound}, count)
+        yield Sample(f"{name}_count", labels, sum(histogram.counts))
+        yield Sample(f"{name}_sum", labels, histogram.sum)
 
 
 @lru_cache(maxsize=16)
