@@ -12,20 +12,10 @@ service_accounts  tokens of service accounts (`kubectl create token`)
 token_issuer    issues direct tokens; signing_keys stores their keys
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from fairlead.core.call import Call
-from fairlead.core.errors import Unauthorized
 from fairlead.core.user import User
 
 Authenticator = Callable[[Call], User | None]
 """Returns the user, or None if the call has no credential of this type. Raises Unauthorized for an invalid one."""
-
-
-def authenticate(authenticators: Sequence[Authenticator], call: Call) -> User:
-    """The user of the first authenticator that recognizes a credential. Raises Unauthorized if none does."""
-    for authenticator in authenticators:
-        user = authenticator(call)
-        if user is not None:
-            return user
-    raise Unauthorized

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.authn import Authenticator, authenticate
+from fairlead.authn import Authenticator
 from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.authn.principals import TEAMS, USERS
 from fairlead.authz.name_index import in_team, is_user, owns
@@ -20,6 +20,7 @@ from fairlead.core.user import TEAM_GROUP_PREFIX, USER_GROUP_PREFIX, User
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
+from fairlead.server.auth.stages import authenticate
 from fairlead.subresources.principal_info import principal_info
 
 AUTHENTICATION_GROUP = "authentication.k8s.io"

@@ -2,10 +2,11 @@
 
 import pytest
 
-from fairlead.authn import Authenticator, authenticate
+from fairlead.authn import Authenticator
 from fairlead.core.call import Call
 from fairlead.core.errors import Unauthorized
 from fairlead.core.user import User
+from fairlead.server.auth.stages import authenticate
 from tests.harness.calls import call
 
 ALICE, BOB = User("alice"), User("bob")

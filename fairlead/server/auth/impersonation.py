@@ -44,10 +44,6 @@ def new_impersonation_cache() -> ImpersonationCache:
     return BoundedCache(IMPERSONATION_CACHE_SIZE)
 
 
-def has_impersonation_headers(headers: Headers) -> bool:
-    return headers.has_prefix(HEADER_PREFIX)
-
-
 class Impersonation:
     """Returns the impersonated user, if the requester may impersonate.
 
@@ -68,7 +64,7 @@ class Impersonation:
         self._current_cache = current_cache
 
     def __call__(self, call: Call, requester: User) -> User:
-        if not has_impersonation_headers(call.headers):
+        if not call.headers.has_prefix(HEADER_PREFIX):
             return requester
         cache = self._current_cache()
         # The entry holds the requester itself, so that its id cannot be reused while it is cached.

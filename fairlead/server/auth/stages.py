@@ -7,14 +7,14 @@ keeps a reference to the authorization stage, so that a stream can check again: 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fairlead.authn import Authenticator, authenticate
+from fairlead.authn import Authenticator
 from fairlead.authz.authorizer import FILTERED_VERBS, AuthorizerChain, forbidden_error
 from fairlead.core.call import Call, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import ApiError, Expired, Unauthorized
 from fairlead.core.user import User
 from fairlead.registry.selectors import selected_name
-from fairlead.server.auth.impersonation import Impersonation, has_impersonation_headers, requested_groups
+from fairlead.server.auth.impersonation import HEADER_PREFIX, Impersonation, requested_groups
 from fairlead.server.auth.login import LOGIN_ENDPOINT, METHODS_ENDPOINT
 from fairlead.server.discovery.health import HEALTH_PATHS
 
@@ -34,6 +34,15 @@ PUBLIC_ENDPOINTS = frozenset(
 Identify = Callable[[Call], User]
 
 
+def authenticate(authenticators: Sequence[Authenticator], call: Call) -> User:
+    """The user of the first authenticator that recognizes a credential. Raises Unauthorized if none does."""
+    for authenticator in authenticators:
+        user = authenticator(call)
+        if user is not None:
+            return user
+    raise Unauthorized
+
+
 def build_identify(
     authenticators: Sequence[Authenticator], impersonation: Impersonation, names: ClusterIdentityMapper
 ) -> Identify:
@@ -41,7 +50,7 @@ def build_identify(
 
     def identify(call: Call) -> User:
         requester = authenticate(authenticators, call)
-        if not has_impersonation_headers(call.headers):
+        if not call.headers.has_prefix(HEADER_PREFIX):
             return requester
         if call.user is None:  # so that the audit event of a rejected impersonation has the requester
             call.user = requester
@@ -133,7 +142,7 @@ def authorization_target(call: Call) -> RequestInfo:
 def is_public(call: Call) -> bool:
     """Whether the request needs no authentication. Impersonation always needs it, even on public paths."""
     target = call.target
-    if target.resource or target.gateway is not None or has_impersonation_headers(call.headers):
+    if target.resource or target.gateway is not None or call.headers.has_prefix(HEADER_PREFIX):
         return False
     if target.root == "" and (target.verb, target.path) in PUBLIC_ENDPOINTS:
         return True

@@ -183,6 +183,10 @@ class ClientCache:
         return self.metrics.setdefault((level, schema), FlowMetrics(level, schema))
 
 
+PLAIN_JSON = frozenset({"", "*/*", "application/json"})
+"""Accept headers that need no parsing."""
+
+
 class CostEstimator:
     """Estimates the cost of requests, in units."""
 
@@ -197,7 +201,8 @@ class CostEstimator:
     def estimate_read(self, call: Call) -> float:
         """The estimated cost of a get, list or watch."""
         target = call.target
-        is_yaml, is_transformed = self._read_accept(call.headers.get("accept", ""))
+        accept = call.headers.get("accept", "")
+        is_yaml, is_transformed = (False, False) if accept in PLAIN_JSON else self._read_accept(accept)
         if target.name and target.verb != "watch":
             if not is_yaml and not is_transformed:
                 return 1.0

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Se
 from fairlead.core.call import MANAGEMENT, Call, Handler, Reply
 from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.server.api.content import negotiate_media_type
-from fairlead.server.auth.impersonation import has_impersonation_headers
+from fairlead.server.auth.impersonation import HEADER_PREFIX
 from fairlead.server.metrics.exposition import CONTENT_TYPES, OPEN_METRICS, TEXT, MetricFamily, render_families
 from fairlead.server.metrics.families import process_families
 
@@ -44,7 +44,7 @@ class MetricsEndpoint:
         """The stage that serves metrics without authentication. Impersonation still requires it."""
         target = call.target
         is_metrics = target.root in ("", MANAGEMENT) and (target.verb, target.path) == ("get", METRICS_PATH)
-        if is_metrics and not has_impersonation_headers(call.headers):
+        if is_metrics and not call.headers.has_prefix(HEADER_PREFIX):
             return self(call)
         return None
 
