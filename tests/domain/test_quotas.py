@@ -1,4 +1,4 @@
-"""What quotas count: which instances are asleep, whose they are, and how limits are read."""
+"""Tests of `fairlead.domain.quotas`: sleeping instances, owners of instances, usage and limits."""
 
 from typing import Any
 
@@ -19,66 +19,71 @@ from fairlead.domain.quotas import (
 SPACES = "spaceinstances"
 
 
-def instance(phase: str = "", user: str = "", team: str = "", **annotations: str) -> Object:
+def build_instance(phase: str = "", user: str = "", team: str = "", **annotations: str) -> Object:
     owner = {name: value for name, value in (("user", user), ("team", team)) if value}
-    noted = {
+    annotations_by_key = {
         {"force": FORCE_ANNOTATION, "last": LAST_ACTIVITY_ANNOTATION, "since": SLEEPING_SINCE_ANNOTATION}[key]: text
         for key, text in annotations.items()
     }
-    return {"metadata": {"annotations": noted}, "spec": {"owner": owner}, "status": {"phase": phase}}
+    return {"metadata": {"annotations": annotations_by_key}, "spec": {"owner": owner}, "status": {"phase": phase}}
 
 
 @pytest.mark.parametrize(
     ("text", "number"),
     [("10", 10), ("0", 0), ("1.5", 1), ("500m", 0), ("2000m", 2), ("2k", 2000), ("1Ki", 1024), ("1M", 10**6)],
 )
-def test_limits_are_quantities_cut_to_whole_numbers(text: str, number: int) -> None:
+def test_limits_are_quantities_rounded_down_to_whole_numbers(text: str, number: int) -> None:
     assert parse_limit(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "ten", "-1", "1e3", "10 "])
-def test_a_limit_that_cannot_be_read_allows_nothing(text: str) -> None:
+def test_an_invalid_limit_allows_nothing(text: str) -> None:
     assert parse_limit(text) == 0
 
 
 @pytest.mark.parametrize(
-    ("obj", "sleeps"),
+    ("obj", "expected"),
     [
-        (instance(), False),
-        (instance("Ready"), False),
-        (instance("Sleeping"), True),
-        (instance("Ready", force="true"), False),
-        (instance("Ready", force="false"), False),
-        (instance("Ready", since="100"), False),
-        (instance(force="true", since="100"), False),
-        (instance("Sleeping", since="100", last="99"), True),
-        (instance("Sleeping", since="100", last="101"), False),
-        (instance("Sleeping", since="100", last="101", force="true"), True),
-        (instance("Sleeping", since="soon", last="never"), True),
+        (build_instance(), False),
+        (build_instance("Ready"), False),
+        (build_instance("Sleeping"), True),
+        (build_instance("Ready", force="true"), False),
+        (build_instance("Ready", force="false"), False),
+        (build_instance("Ready", since="100"), False),
+        (build_instance(force="true", since="100"), False),
+        (build_instance("Sleeping", since="100", last="99"), True),
+        (build_instance("Sleeping", since="100", last="101"), False),
+        (build_instance("Sleeping", since="100", last="101", force="true"), True),
+        (build_instance("Sleeping", since="soon", last="never"), True),
         ({"metadata": {"annotations": 7}}, False),
     ],
 )
-def test_an_instance_is_asleep_until_somebody_wakes_it(obj: Object, sleeps: bool) -> None:
-    assert is_sleeping(obj) is sleeps
+def test_an_instance_sleeps_until_it_is_woken_up(obj: Object, expected: bool) -> None:
+    assert is_sleeping(obj) is expected
 
 
 def test_an_owner_is_a_user_or_a_team() -> None:
-    assert quota_owner(instance(user="ada")) == ("user", "ada")
-    assert quota_owner(instance(team="core")) == ("team", "core")
-    assert quota_owner(instance()) is None
+    assert quota_owner(build_instance(user="ada")) == ("user", "ada")
+    assert quota_owner(build_instance(team="core")) == ("team", "core")
+    assert quota_owner(build_instance()) is None
     assert quota_owner({"spec": {"owner": "ada"}}) is None
 
 
-def test_what_a_team_has_is_not_counted_for_its_members() -> None:
-    objects = [instance(user="ada"), instance("Sleeping", user="ada"), instance(team="core"), instance()]
-    counted = count_usage((SPACES, each) for each in objects)
-    assert dict(counted.total) == {SPACES: 4, f"{SPACES}.active": 3}
-    assert dict(counted.by_owner["user", "ada"]) == {SPACES: 2, f"{SPACES}.active": 1}
-    assert dict(counted.by_owner["team", "core"]) == {SPACES: 1, f"{SPACES}.active": 1}
+def test_instances_of_a_team_do_not_count_for_its_members() -> None:
+    objects = [
+        build_instance(user="ada"),
+        build_instance("Sleeping", user="ada"),
+        build_instance(team="core"),
+        build_instance(),
+    ]
+    usage = count_usage((SPACES, each) for each in objects)
+    assert dict(usage.total) == {SPACES: 4, f"{SPACES}.active": 3}
+    assert dict(usage.by_owner["user", "ada"]) == {SPACES: 2, f"{SPACES}.active": 1}
+    assert dict(usage.by_owner["team", "core"]) == {SPACES: 1, f"{SPACES}.active": 1}
 
 
-def test_limits_of_other_things_are_not_ours_to_count() -> None:
+def test_limits_of_other_resources_are_ignored() -> None:
     quotas: dict[str, Any] = {"project": {SPACES: "1", f"{SPACES}.active": "2", "limits.cpu": "4", "count/pods": "9"}}
-    found = quota_limits({"spec": {"quotas": quotas}}, "project", (SPACES,))
-    assert found == {SPACES: "1", f"{SPACES}.active": "2"}
+    limits = quota_limits({"spec": {"quotas": quotas}}, "project", (SPACES,))
+    assert limits == {SPACES: "1", f"{SPACES}.active": "2"}
     assert quota_limits({"spec": {}}, "user", (SPACES,)) == {}

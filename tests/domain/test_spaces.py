@@ -1,4 +1,4 @@
-"""When the namespace of a space may be used."""
+"""Tests of `fairlead.domain.spaces`: when the namespace of a space can be used."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fairlead.core.objects import Object
 from fairlead.domain.spaces import SPACE_READY, SPACE_SYNCED, is_space_usable
 
 
-def space(*, synced: str = "", ready: str = "", namespace: str = "n", deleted: bool = False) -> Object:
+def build_space(*, synced: str = "", ready: str = "", namespace: str = "n", deleted: bool = False) -> Object:
     pairs = ((SPACE_SYNCED, synced), (SPACE_READY, ready))
     return {
         "metadata": {"name": "s", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})},
@@ -18,15 +18,15 @@ def space(*, synced: str = "", ready: str = "", namespace: str = "n", deleted: b
 @pytest.mark.parametrize(
     ("obj", "usable", "usable_if_unreachable"),
     [
-        (space(synced="True", ready="True"), True, True),
-        (space(synced="True"), True, True),
-        (space(synced="Unknown", ready="Unknown"), False, True),
-        (space(synced="False", ready="False"), False, False),
-        (space(synced="Unknown", ready="False"), False, False),
-        (space(), False, False),
-        (space(synced="True", namespace=""), False, False),
-        (space(synced="True", deleted=True), False, False),
-        (space(ready="Unknown", deleted=True), False, False),
+        (build_space(synced="True", ready="True"), True, True),
+        (build_space(synced="True"), True, True),
+        (build_space(synced="Unknown", ready="Unknown"), False, True),
+        (build_space(synced="False", ready="False"), False, False),
+        (build_space(synced="Unknown", ready="False"), False, False),
+        (build_space(), False, False),
+        (build_space(synced="True", namespace=""), False, False),
+        (build_space(synced="True", deleted=True), False, False),
+        (build_space(ready="Unknown", deleted=True), False, False),
         ({"metadata": {}, "spec": {}}, False, False),
     ],
 )

@@ -1,3 +1,5 @@
+"""Tests of `render_template` in `fairlead.domain.template_resolution`: parameters in texts and in YAML."""
+
 import json
 from collections.abc import Callable
 
@@ -20,11 +22,11 @@ from fairlead.domain.template_resolution import MAX_RENDERED_LENGTH, RenderingEr
         ("", ""),
     ],
 )
-def test_values_take_the_place_of_their_names(text: str, expected: str) -> None:
+def test_parameters_are_replaced_by_their_values(text: str, expected: str) -> None:
     assert render_template({"text": text}, {"a": "x", "image.tag": "3"}) == {"text": expected}
 
 
-def test_every_text_is_rendered_and_nothing_else() -> None:
+def test_only_strings_are_rendered() -> None:
     template = {"list": [{"a": "{{ parameters.a }}"}, 1, True, None], "{{ parameters.a }}": "key"}
     assert render_template(template, {"a": "x"}) == {"list": [{"a": "x"}, 1, True, None], "{{ parameters.a }}": "key"}
     assert template["list"] == [{"a": "{{ parameters.a }}"}, 1, True, None]
@@ -46,7 +48,7 @@ def test_a_parameter_that_is_not_defined_is_an_error_with_its_name() -> None:
         render_template({"text": "{{ parameters.b.c }}"}, {"b": "x"})
 
 
-def test_a_template_that_grows_too_much_is_given_up() -> None:
+def test_a_rendered_text_over_the_limit_is_an_error() -> None:
     with pytest.raises(RenderingError, match="more than"):
         render_template({"text": "{{ parameters.a }}" * 10_000}, {"a": "x" * (MAX_RENDERED_LENGTH // 1_000)})
 
@@ -73,12 +75,12 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-@pytest.mark.parametrize("where", ["{{ parameters.a }}", '"{{ parameters.a }}"', "{{ parameters.a | quote }}"])
-def test_a_value_adds_nothing_to_the_yaml_it_is_put_into(value: str, where: str) -> None:
-    text = render_template({"objects": OBJECT.replace("{{ parameters.a }}", where)}, {"a": value})["objects"]
-    read = list(pyyaml.safe_load_all(text))
+@pytest.mark.parametrize("placeholder", ["{{ parameters.a }}", '"{{ parameters.a }}"', "{{ parameters.a | quote }}"])
+def test_a_value_cannot_add_fields_or_documents_to_the_yaml(value: str, placeholder: str) -> None:
+    text = render_template({"objects": OBJECT.replace("{{ parameters.a }}", placeholder)}, {"a": value})["objects"]
+    documents = list(pyyaml.safe_load_all(text))
     expected = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": value}}
-    assert read == [expected]
+    assert documents == [expected]
 
 
 @pytest.mark.parametrize("value", HOSTILE)
@@ -94,32 +96,34 @@ def test_a_value_adds_nothing_to_the_yaml_it_is_put_into(value: str, where: str)
         ("a: |\n  x={{ parameters.a | quote }}", lambda value: {"a": f"x={json.dumps(value)}"}),
     ],
 )
-def test_a_value_stays_where_it_was_put(value: str, text: str, expected: Callable[[str], object]) -> None:
+def test_a_value_stays_one_scalar_in_every_yaml_context(
+    value: str, text: str, expected: Callable[[str], object]
+) -> None:
     for field in ("objects", "values", "parameters"):
-        made = render_template({"list": [{field: text}]}, {"a": value})["list"][0][field]
-        assert list(pyyaml.safe_load_all(made)) == [expected(value)]
+        rendered = render_template({"list": [{field: text}]}, {"a": value})["list"][0][field]
+        assert list(pyyaml.safe_load_all(rendered)) == [expected(value)]
 
 
 @pytest.mark.parametrize(
-    ("value", "plain"), [("3", 3), ("true", True), ("1.5", 1.5), ("", None), ("x", "x"), ("0x1F", 31), ("<<", "<<")]
+    ("value", "parsed"), [("3", 3), ("true", True), ("1.5", 1.5), ("", None), ("x", "x"), ("0x1F", 31), ("<<", "<<")]
 )
-def test_a_plain_value_is_the_number_or_word_that_it_looks_like(value: str, plain: object) -> None:
+def test_an_unquoted_value_is_parsed_as_yaml(value: str, parsed: object) -> None:
     text = "a: {{ parameters.a }}\nb: '{{ parameters.a }}'\nc: {{ parameters.a | quote }}\nd: 1{{ parameters.a }}"
-    made = pyyaml.safe_load(render_template({"values": text}, {"a": value})["values"])
-    assert (made["a"], made["b"], made["c"]) == (plain, value, value)
+    rendered = pyyaml.safe_load(render_template({"values": text}, {"a": value})["values"])
+    assert (rendered["a"], rendered["b"], rendered["c"]) == (parsed, value, value)
 
 
-def test_documents_stay_apart() -> None:
+def test_yaml_documents_stay_separate() -> None:
     text = "a: {{ parameters.a }}\n---\nb: {{ parameters.a }}\n---\n# nothing\n"
     assert render_template({"objects": text}, {"a": "x"}) == {"objects": "a: x\n---\nb: x\n"}
 
 
-def test_yaml_without_parameters_stays_as_it_was_written() -> None:
+def test_yaml_without_parameters_is_not_changed() -> None:
     text = "a:   b # {{ .Values.x }}\n"
     assert render_template({"objects": text}, {}) == {"objects": text}
 
 
-def test_a_template_that_needs_more_than_a_value_cannot_be_rendered() -> None:
+def test_a_template_with_invalid_yaml_or_duplicate_keys_cannot_be_rendered() -> None:
     with pytest.raises(RenderingError, match=r"its objects is not valid YAML .* line 1"):
         render_template({"objects": "a: b{{ parameters.a }}: c"}, {"a": "x"})
     with pytest.raises(RenderingError, match=r"parameters\.b, which it does not define"):
@@ -128,12 +132,12 @@ def test_a_template_that_needs_more_than_a_value_cannot_be_rendered() -> None:
         render_template({"objects": "{{ parameters.a }}: 1\nb: 2"}, {"a": "b"})
 
 
-def test_values_do_not_make_yaml_grow_without_bound() -> None:
+def test_rendered_yaml_over_the_limit_is_an_error() -> None:
     with pytest.raises(RenderingError, match="more than"):
         render_template({"objects": "- {{ parameters.a }}\n" * 2_000}, {"a": "x" * 1_000})
     with pytest.raises(RenderingError, match="more than"):
         render_template({"objects": "a: &a {{ parameters.a }}\nb: [" + "*a, " * 2_000 + "]"}, {"a": "x" * 1_000})
 
 
-def test_who_writes_both_may_put_in_what_he_likes() -> None:
+def test_raw_values_are_inserted_as_yaml() -> None:
     assert render_template({"objects": "a: {{ parameters.a }}"}, {"a": "[1, 2]"}, raw=True) == {"objects": "a: [1, 2]"}

@@ -1,3 +1,5 @@
+"""Tests of `fairlead.domain.template_resolution`: from an instance to its rendered template."""
+
 from typing import Any
 
 import pytest
@@ -15,15 +17,15 @@ from fairlead.domain.template_resolution import (
 )
 
 
-def template(**spec: Any) -> Object:
+def build_template(**spec: Any) -> Object:
     return {"metadata": {"name": "t"}, "spec": spec}
 
 
-def instance(parameters: str = "", **ref: Any) -> Object:
+def build_instance(parameters: str = "", **ref: Any) -> Object:
     return {"spec": {"templateRef": {"name": "t", **ref}, "parameters": parameters}}
 
 
-VERSIONED = template(
+VERSIONED = build_template(
     template={"objects": "unversioned"},
     versions=[
         {"version": "1.0.0", "template": {"objects": "one"}},
@@ -34,7 +36,7 @@ VERSIONED = template(
 
 
 @pytest.mark.parametrize(
-    ("version", "objects", "chosen"),
+    ("version", "objects", "expected_version"),
     [
         ("", "unversioned", ""),
         ("1.x.x", "ten {{ parameters.a }}", "1.10.0"),
@@ -42,70 +44,76 @@ VERSIONED = template(
         ("1.0.0", "one", "1.0.0"),
     ],
 )
-def test_the_version_says_which_definition_is_meant(version: str, objects: str, chosen: str) -> None:
-    found = find_definition(instance(version=version), VERSIONED)
-    assert (found.template["objects"], found.version) == (objects, chosen)
+def test_the_version_selects_the_definition(version: str, objects: str, expected_version: str) -> None:
+    definition = find_definition(build_instance(version=version), VERSIONED)
+    assert (definition.template["objects"], definition.version) == (objects, expected_version)
 
 
-def test_an_unversioned_template_is_its_own_newest() -> None:
-    assert find_definition(instance(version="x.x.x"), template(template={"objects": "a"})).template == {"objects": "a"}
+def test_any_version_of_an_unversioned_template_is_the_template() -> None:
+    assert find_definition(build_instance(version="x.x.x"), build_template(template={"objects": "a"})).template == {
+        "objects": "a"
+    }
 
 
 @pytest.mark.parametrize(
-    ("version", "found", "reason"),
+    ("version", "template_object", "reason"),
     [
         ("", None, "TemplateNotFound"),
         ("1.x", VERSIONED, "VersionError"),
         ("X.X.X", VERSIONED, "VersionError"),
         ("3.x.x", VERSIONED, "VersionNotFound"),
-        ("1.0.0", template(template={}), "VersionNotFound"),
-        ("", template(versions=[{"version": "1.0.0"}]), "VersionNotFound"),
+        ("1.0.0", build_template(template={}), "VersionNotFound"),
+        ("", build_template(versions=[{"version": "1.0.0"}]), "VersionNotFound"),
     ],
 )
-def test_what_cannot_be_resolved_says_why(version: str, found: Object | None, reason: str) -> None:
+def test_a_reference_that_cannot_be_resolved_is_an_error_with_a_reason(
+    version: str, template_object: Object | None, reason: str
+) -> None:
     with pytest.raises(ResolutionError) as caught:
-        find_definition(instance(version=version), found)
+        find_definition(build_instance(version=version), template_object)
     assert caught.value.reason == reason
 
 
-def test_what_is_written_in_place_needs_no_template() -> None:
+def test_an_inline_template_needs_no_template_object() -> None:
     obj = {"spec": {"template": {"objects": "{{ parameters.a }} {{ parameters.b.c }}"}, "parameters": "a: 1\nb.c: x"}}
     assert render_definition(obj, find_definition(obj, None)) == {"objects": "1 x"}
 
 
 def test_values_are_checked_and_rendered() -> None:
-    found = find_definition(instance("a: x", version="1.x.x"), VERSIONED)
-    assert render_definition(instance("a: x"), found) == {"objects": "ten x\n"}
+    definition = find_definition(build_instance("a: x", version="1.x.x"), VERSIONED)
+    assert render_definition(build_instance("a: x"), definition) == {"objects": "ten x\n"}
 
 
-def test_values_that_do_not_fit_name_their_variable() -> None:
+def test_an_error_of_a_value_names_its_variable() -> None:
     definition = TemplateDefinition({}, [{"variable": "a", "required": True}])
-    (problem,) = parameter_problems(instance(), definition)
+    (problem,) = parameter_problems(build_instance(), definition)
     assert problem.field == "spec.parameters[a]"
     with pytest.raises(ResolutionError, match=r"spec\.parameters\[a\]") as caught:
-        render_definition(instance(), definition)
+        render_definition(build_instance(), definition)
     assert caught.value.reason == "ErrorSyncingParameters"
 
 
-def test_a_template_that_uses_what_it_does_not_define_cannot_be_rendered() -> None:
+def test_a_template_with_undefined_parameters_cannot_be_rendered() -> None:
     with pytest.raises(ResolutionError) as caught:
-        render_definition(instance("a: x"), TemplateDefinition({"objects": "{{ parameters.a }}"}, []))
+        render_definition(build_instance("a: x"), TemplateDefinition({"objects": "{{ parameters.a }}"}, []))
     assert caught.value.reason == "ErrorRenderingTemplate"
 
 
-def test_a_fingerprint_tells_changes_of_the_template_from_another_wish() -> None:
-    one = fingerprint(instance(), TemplateDefinition({"objects": "a"}, []))
-    assert one == fingerprint(instance("other: value"), TemplateDefinition({"objects": "a"}, []))
-    changed = fingerprint(instance(), TemplateDefinition({"objects": "b"}, []))
-    assert changed != one
-    assert is_same_reference(one, changed)
-    assert not is_same_reference(one, fingerprint(instance(version="x.x.x"), TemplateDefinition({"objects": "a"}, [])))
+def test_a_fingerprint_distinguishes_a_changed_template_from_a_changed_reference() -> None:
+    original = fingerprint(build_instance(), TemplateDefinition({"objects": "a"}, []))
+    assert original == fingerprint(build_instance("other: value"), TemplateDefinition({"objects": "a"}, []))
+    changed = fingerprint(build_instance(), TemplateDefinition({"objects": "b"}, []))
+    assert changed != original
+    assert is_same_reference(original, changed)
+    assert not is_same_reference(
+        original, fingerprint(build_instance(version="x.x.x"), TemplateDefinition({"objects": "a"}, []))
+    )
 
 
-def test_versions_and_what_is_written_in_place_follow_by_themselves() -> None:
+def test_versioned_and_inline_templates_are_auto_synced() -> None:
     assert is_auto_synced({"spec": {"template": {"objects": "a"}}})
-    assert is_auto_synced(instance(version="1.0.0"))
-    assert not is_auto_synced(instance())
+    assert is_auto_synced(build_instance(version="1.0.0"))
+    assert not is_auto_synced(build_instance())
 
 
 # --- passwords and parameters
@@ -115,7 +123,7 @@ CHART = {"name": "c", "repo": "https://charts.example.com", "username": "ci", "p
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "changes",
     [
         {"repo": "https://{{ parameters.host }}"},
         {"repo": "https://charts.example.com{{ parameters.host }}"},
@@ -126,18 +134,18 @@ CHART = {"name": "c", "repo": "https://charts.example.com", "username": "ci", "p
         {"repo": "{{ parameters.host }}", "password": "{{ parameters.host }}{{ parameters.host }}"},
     ],
 )
-def test_parameters_do_not_say_where_a_password_of_the_template_goes(changed: Object) -> None:
-    template = {"helmRelease": {"chart": {**CHART, **changed}}}
+def test_parameters_cannot_redirect_a_password_of_the_template(changes: Object) -> None:
+    template = {"helmRelease": {"chart": {**CHART, **changes}}}
     instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "host: evil.example.com"}}
     with pytest.raises(ResolutionError) as caught:
         render_definition(instance, TemplateDefinition(template, [{"variable": "host"}]))
     assert caught.value.reason == "ErrorRenderingTemplate"
     assert "helmRelease.chart." in caught.value.message and "canary" not in caught.value.message
     with pytest.raises(ResolutionError):
-        render_definition(instance, TemplateDefinition({"spaceTemplate": {"charts": [{**CHART, **changed}]}}, None))
+        render_definition(instance, TemplateDefinition({"spaceTemplate": {"charts": [{**CHART, **changes}]}}, None))
 
 
-def test_a_password_that_is_a_parameter_itself_goes_where_parameters_say() -> None:
+def test_a_password_from_a_parameter_can_be_sent_to_an_address_from_a_parameter() -> None:
     chart = {**CHART, "repo": "https://{{ parameters.host }}", "password": "{{ parameters.pass }}"}
     instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "host: a.example.com\npass: mine"}}
     result = render_definition(
@@ -147,7 +155,7 @@ def test_a_password_that_is_a_parameter_itself_goes_where_parameters_say() -> No
 
 
 @pytest.mark.parametrize("field", ["version", "name"])
-def test_what_has_nothing_to_do_with_the_address_may_be_a_parameter(field: str) -> None:
+def test_a_field_that_is_no_address_can_be_a_parameter(field: str) -> None:
     chart = {**CHART, field: "{{ parameters.host }}"}
     instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "host: 1.2.3"}}
     assert (
@@ -156,7 +164,7 @@ def test_what_has_nothing_to_do_with_the_address_may_be_a_parameter(field: str) 
     )
 
 
-def test_parameters_do_not_say_where_the_password_of_a_project_secret_goes() -> None:
+def test_parameters_cannot_redirect_the_password_of_a_project_secret() -> None:
     reference = {"projectSecretRef": {"name": "creds", "key": "password"}}
     chart = {"name": "c", "repoURL": "https://{{ parameters.host }}", "passwordRef": reference}
     instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "host: evil.example.com"}}
@@ -167,7 +175,7 @@ def test_parameters_do_not_say_where_the_password_of_a_project_secret_goes() -> 
     assert render_definition(instance, definition)["charts"][0]["repoURL"] == "https://evil.example.com"
 
 
-def test_a_name_that_becomes_an_address_says_where_a_password_goes() -> None:
+def test_a_chart_name_that_becomes_an_address_cannot_redirect_a_password() -> None:
     chart = {**CHART, "name": "{{ parameters.name }}"}
     instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "name: oci://evil.example.com/c"}}
     with pytest.raises(ResolutionError, match=r"charts\[0\]\.name comes from parameters"):
@@ -175,7 +183,7 @@ def test_a_name_that_becomes_an_address_says_where_a_password_goes() -> None:
 
 
 @pytest.mark.parametrize("rule", [{"type": "number"}, {"options": ["a"]}, {"type": "boolean"}, {"validation": "^x$"}])
-def test_a_hidden_value_is_not_quoted_when_its_parameter_is_no_password_any_more(rule: Object) -> None:
+def test_errors_do_not_contain_a_hidden_value_whose_parameter_is_no_longer_a_password(rule: Object) -> None:
     spec = {"templateRef": {"name": "t"}, "parameters": "a: <hidden>", "parameterSecrets": {"a": "canary"}}
     (problem,) = parameter_problems({"spec": spec}, TemplateDefinition({}, [{"variable": "a", **rule}]))
     assert "canary" not in str(problem)

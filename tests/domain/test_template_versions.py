@@ -1,6 +1,8 @@
+"""Tests of template versions in `fairlead.domain.template_resolution`: versions, patterns and the newest match."""
+
 import pytest
 from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 
 from fairlead.domain.template_resolution import best_match, newest_version, parse_pattern, parse_version
 
@@ -38,7 +40,7 @@ def test_a_version_is_three_numbers(text: str, expected: object) -> None:
         ("latest", None),
     ],
 )
-def test_in_a_pattern_each_part_may_be_any(text: str, expected: object) -> None:
+def test_each_part_of_a_pattern_can_be_a_wildcard(text: str, expected: object) -> None:
     assert parse_pattern(text) == expected
 
 
@@ -53,21 +55,21 @@ def test_in_a_pattern_each_part_may_be_any(text: str, expected: object) -> None:
         ("x.2.x", "1.2.9"),
     ],
 )
-def test_the_newest_that_fits_is_chosen_by_number_and_not_by_letter(pattern: str, expected: str | None) -> None:
+def test_the_newest_matching_version_is_chosen_by_number(pattern: str, expected: str | None) -> None:
     parsed = parse_pattern(pattern)
     assert parsed is not None
     versions = ["1.2.3", "1.10.1", "1.2.9", "1.9.0", "2.0.0", "not-a-version"]
     assert best_match(parsed, versions) == expected
 
 
-def test_without_versions_there_is_no_newest() -> None:
+def test_without_versions_there_is_no_newest_version() -> None:
     assert newest_version([]) is None
     assert newest_version(["latest"]) is None
 
 
-numbers = some.tuples(*(some.integers(0, 999),) * 3)
+numbers = st.tuples(*(st.integers(0, 999),) * 3)
 
 
-@given(some.lists(numbers, min_size=1))
-def test_the_newest_is_the_largest(versions: list[tuple[int, int, int]]) -> None:
-    assert newest_version(".".join(map(str, each)) for each in versions) == ".".join(map(str, max(versions)))
+@given(st.lists(numbers, min_size=1))
+def test_the_newest_version_is_the_largest(versions: list[tuple[int, int, int]]) -> None:
+    assert newest_version(".".join(map(str, version)) for version in versions) == ".".join(map(str, max(versions)))
