@@ -1,7 +1,7 @@
-"""Calls as they come to a gateway, the far side as a connected cluster, and a client's end of a WebSocket."""
+"""Helpers for tests of the gateway: calls, a connected fake cluster, and the client side of a WebSocket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from fairlead.core.call import Call, Reply, RequestInfo
@@ -15,28 +15,30 @@ from tests.fake_cluster.server import FakeCluster
 from tests.harness.calls import FakeHeaders
 
 ANNA = User("anna", ("devs", "system:nodes", "system:authenticated"), uid="u-anna", key="k")
-STORED = "stored-credential"
-WHAT = 'cluster "c"'
-NAMES = ClusterIdentityMapper("fairlead:")
+STORED_TOKEN = "stored-credential"
+CLUSTER_TITLE = 'cluster "c"'
+IDENTITY_MAPPER = ClusterIdentityMapper("fairlead:")
 
 HeaderMap = Mapping[str, str | Sequence[str]]
 
 
-async def loopback(host: str, port: int) -> str:
+async def resolve_to_loopback(host: str, port: int) -> str:
     return "127.0.0.1"
 
 
 @asynccontextmanager
-async def connected(far: FakeCluster, limits: Limits | None = None) -> AsyncIterator[Upstream]:
-    upstream = Upstream(parse_kubeconfig(far.kubeconfig(token=STORED)), loopback, limits or Limits())
+async def connect_upstream(fake_cluster: FakeCluster, limits: Limits | None = None) -> AsyncIterator[Upstream]:
+    upstream = Upstream(
+        parse_kubeconfig(fake_cluster.kubeconfig(token=STORED_TOKEN)), resolve_to_loopback, limits or Limits()
+    )
     try:
         yield upstream
     finally:
         await upstream.close()
 
 
-def asking(
-    raw: str,
+def build_call(
+    raw_target: str,
     method: str = "GET",
     *,
     headers: HeaderMap | None = None,
@@ -51,45 +53,46 @@ def asking(
     async def read() -> bytes:
         return b"".join(body)
 
-    made = Call(method, raw.partition("?")[0], {}, FakeHeaders(headers or {}), read, raw_target=raw, stream_body=stream)
-    made.user = ANNA
+    call = Call(
+        method,
+        raw_target.partition("?")[0],
+        {},
+        FakeHeaders(headers or {}),
+        read,
+        raw_target=raw_target,
+        stream_body=stream,
+    )
+    call.user = ANNA
     if target is not None:
-        made.target = target
-    return made
+        call.target = target
+    return call
 
 
-async def through(upstream: Upstream, call: Call) -> Reply:
-    """The call's raw target is what is behind the entrance."""
+async def forward_call(upstream: Upstream, call: Call) -> Reply:
+    """The call's raw target is the path below the gateway's prefix."""
     assert call.user is not None
-    return await forward(upstream, call.user, NAMES, call, call.raw_target, WHAT)
+    return await forward(upstream, call.user, IDENTITY_MAPPER, call, call.raw_target, CLUSTER_TITLE)
 
 
-async def content(reply: Reply) -> bytes:
+async def read_body(reply: Reply) -> bytes:
     if reply.stream is None:
         return reply.body
     return b"".join([chunk async for chunk in reply.stream])
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Waits for something that happens elsewhere."""
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 - it is another thread that it happens in
-            await asyncio.sleep(0.005)
-
-
-class Client:
-    """The client's side of a WebSocket, as the server's front has it."""
+class WebSocketClient:
+    """The client side of a WebSocket, as the HTTP server presents it."""
 
     def __init__(self) -> None:
-        self.said: asyncio.Queue[bytes | str | None] = asyncio.Queue()
-        self.heard: list[bytes | str] = []
-        self.goodbye: tuple[int, str] | None = None
+        self.outgoing: asyncio.Queue[bytes | str | None] = asyncio.Queue()
+        self.received: list[bytes | str] = []
+        self.close_frame: tuple[int, str] | None = None
 
     async def receive(self) -> bytes | str | None:
-        return await self.said.get()
+        return await self.outgoing.get()
 
     async def send(self, message: bytes | str) -> None:
-        self.heard.append(message)
+        self.received.append(message)
 
     async def close(self, code: int, reason: str) -> None:
-        self.goodbye = self.goodbye or (code, reason)
+        self.close_frame = self.close_frame or (code, reason)

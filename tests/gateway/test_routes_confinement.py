@@ -1,4 +1,4 @@
-"""The gateway of a space leads to its namespace and to nothing else."""
+"""Tests of `check_in_namespace` in `fairlead.gateway.routes`: the gateway of a space is limited to its namespace."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from fairlead.gateway.routes import NamespaceScope, check_in_namespace
 
 SPACE = NamespaceScope('space "s" of project "p"', "c", "mine")
 
-INSIDE = [
+ALLOWED = [
     "GET /api/v1/namespaces/mine/pods?watch=true",
     "GET /api/v1/namespaces/mine",
     "HEAD /api/v1/namespaces/mine",
@@ -34,7 +34,7 @@ INSIDE = [
     "POST /apis/authentication.k8s.io/v1/selfsubjectreviews",
 ]
 
-OUTSIDE = [
+FORBIDDEN = [
     "GET /api/v1/pods",
     "GET /api/v1/nodes",
     "GET /api/v1/namespaces",
@@ -70,21 +70,21 @@ OUTSIDE = [
 ]
 
 
-@pytest.mark.parametrize("asked", INSIDE)
-def test_a_space_lets_its_own_namespace_and_the_documents_through(asked: str) -> None:
-    method, _, inner = asked.partition(" ")
-    check_in_namespace(method, inner, SPACE)
+@pytest.mark.parametrize("request_line", ALLOWED)
+def test_requests_in_the_namespace_and_for_discovery_are_allowed(request_line: str) -> None:
+    method, _, path = request_line.partition(" ")
+    check_in_namespace(method, path, SPACE)
 
 
-@pytest.mark.parametrize("asked", OUTSIDE)
-def test_a_space_keeps_everything_else_out(asked: str) -> None:
-    method, _, inner = asked.partition(" ")
+@pytest.mark.parametrize("request_line", FORBIDDEN)
+def test_all_other_requests_are_forbidden(request_line: str) -> None:
+    method, _, path = request_line.partition(" ")
     with pytest.raises(Forbidden, match='"kubectl -n mine", or use the gateway of the cluster'):
-        check_in_namespace(method, inner, SPACE)
+        check_in_namespace(method, path, SPACE)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"])
 @pytest.mark.parametrize("path", ["/", "/api", "/apis/apps/v1", "/version", "/openapi/v2", "/api/v1/namespaces/mine"])
-def test_what_is_not_the_spaces_can_only_be_read(method: str, path: str) -> None:
+def test_paths_outside_the_namespace_are_read_only(method: str, path: str) -> None:
     with pytest.raises(Forbidden):
         check_in_namespace(method, path, SPACE)

@@ -1,38 +1,41 @@
-"""Paths reach a cluster as they were sent, or not at all."""
+"""Tests of paths in `fairlead.gateway.routes`: a path is forwarded unchanged or rejected."""
 
 import pytest
 
 from fairlead.core.errors import BadRequest
 from fairlead.gateway.routes import decoded_path, strip_prefix
 
-ENTRANCE = "/kubernetes/cluster/c"
+GATEWAY_PREFIX = "/kubernetes/cluster/c"
 
 
 @pytest.mark.parametrize(
-    ("raw", "inner"),
+    ("raw_target", "path"),
     [
-        (ENTRANCE, "/"),
-        (f"{ENTRANCE}/", "/"),
-        (f"{ENTRANCE}?timeout=32s", "/?timeout=32s"),
-        (f"{ENTRANCE}/api/v1/pods?limit=500&labelSelector=a%2Fb%3Dc", "/api/v1/pods?limit=500&labelSelector=a%2Fb%3Dc"),
-        (f"{ENTRANCE}/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node", None),
-        (f"{ENTRANCE}/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3anode", None),
-        (f"{ENTRANCE}/api/v1/namespaces/n/services/https:web:443/proxy/", None),
-        (f"{ENTRANCE}/.well-known/openid-configuration", None),
-        (f"{ENTRANCE}/openapi/v3?hash=AB%25", None),
-        (f"{ENTRANCE}/api/v1/pods?continue=//../..", None),
+        (GATEWAY_PREFIX, "/"),
+        (f"{GATEWAY_PREFIX}/", "/"),
+        (f"{GATEWAY_PREFIX}?timeout=32s", "/?timeout=32s"),
+        (
+            f"{GATEWAY_PREFIX}/api/v1/pods?limit=500&labelSelector=a%2Fb%3Dc",
+            "/api/v1/pods?limit=500&labelSelector=a%2Fb%3Dc",
+        ),
+        (f"{GATEWAY_PREFIX}/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node", None),
+        (f"{GATEWAY_PREFIX}/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3anode", None),
+        (f"{GATEWAY_PREFIX}/api/v1/namespaces/n/services/https:web:443/proxy/", None),
+        (f"{GATEWAY_PREFIX}/.well-known/openid-configuration", None),
+        (f"{GATEWAY_PREFIX}/openapi/v3?hash=AB%25", None),
+        (f"{GATEWAY_PREFIX}/api/v1/pods?continue=//../..", None),
     ],
 )
-def test_what_is_behind_the_entrance_is_kept_byte_by_byte(raw: str, inner: str | None) -> None:
-    assert strip_prefix(raw, 3) == (raw.removeprefix(ENTRANCE) if inner is None else inner)
+def test_the_path_below_the_prefix_is_not_changed(raw_target: str, path: str | None) -> None:
+    assert strip_prefix(raw_target, 3) == (raw_target.removeprefix(GATEWAY_PREFIX) if path is None else path)
 
 
-def test_a_space_has_a_longer_entrance() -> None:
+def test_the_prefix_of_a_space_has_five_segments() -> None:
     assert strip_prefix("/kubernetes/project/p/space/s/api/v1/pods", 5) == "/api/v1/pods"
 
 
 @pytest.mark.parametrize(
-    "inner",
+    "path",
     [
         "//api",
         "/api//v1",
@@ -67,16 +70,22 @@ def test_a_space_has_a_longer_entrance() -> None:
         "/api?a#b",
     ],
 )
-def test_a_path_with_tricks_is_refused(inner: str) -> None:
+def test_an_ambiguous_path_is_rejected(path: str) -> None:
     with pytest.raises(BadRequest):
-        strip_prefix(ENTRANCE + inner, 3)
+        strip_prefix(GATEWAY_PREFIX + path, 3)
 
 
-def test_tricks_in_front_of_the_entrance_are_refused() -> None:
-    for raw in ("//kubernetes/cluster/c/api", "/kubernetes/cluster/c/../d/api", "/kubernetes/cluster%2fc/api", "*", ""):
+def test_an_ambiguous_prefix_is_rejected() -> None:
+    for raw_target in (
+        "//kubernetes/cluster/c/api",
+        "/kubernetes/cluster/c/../d/api",
+        "/kubernetes/cluster%2fc/api",
+        "*",
+        "",
+    ):
         with pytest.raises(BadRequest):
-            strip_prefix(raw, 3)
+            strip_prefix(raw_target, 3)
 
 
-def test_the_plain_path_is_decoded_once_and_has_no_query() -> None:
+def test_the_decoded_path_is_decoded_once_and_has_no_query() -> None:
     assert decoded_path("/apis/g/v1/x/system%3anode?a=%41") == "/apis/g/v1/x/system:node"

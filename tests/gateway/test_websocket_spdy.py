@@ -1,7 +1,7 @@
-"""The second question of a client whose WebSocket was refused: the cluster's own words are the answer.
+"""Tests of SPDY requests, which a client sends after a rejected WebSocket: the cluster's own error is the response.
 
-The far side answers as an API server of Kubernetes 1.35 was seen to: without an upgrade it looks up the pod and the
-container, and asks for an upgrade only where nothing else is wrong.
+The fake cluster responds like an API server of Kubernetes 1.35: without an upgrade it looks up the pod and the
+container, and demands an upgrade only if there is no other error.
 """
 
 import json
@@ -14,99 +14,105 @@ from fairlead.core.errors import ApiError, BadRequest
 from fairlead.upstream.upstream import Upstream
 from tests.fake_cluster.exchange import Answer, RecordedRequest, status_object
 from tests.fake_cluster.server import FakeCluster
-from tests.gateway.gateway_calls import asking, connected, through
+from tests.gateway.gateway_calls import build_call, connect_upstream, forward_call
 
 POD = "/api/v1/namespaces/n/pods/p"
 UPGRADE_MISSING = status_object(400, "BadRequest", "Upgrade request required")
 FORBIDDEN = 'pods "p" is forbidden: User "anna" cannot create resource "pods/exec" in API group "" in the namespace "n"'
 
 
-def answering(asked: RecordedRequest) -> Answer | None:
-    if asked.query.get("container") == "wrong":
+def respond(request: RecordedRequest) -> Answer | None:
+    if request.query.get("container") == "wrong":
         return status_object(400, "BadRequest", "container wrong is not valid for pod p")
-    return UPGRADE_MISSING if asked.path.startswith(f"{POD}/") else None
+    return UPGRADE_MISSING if request.path.startswith(f"{POD}/") else None
 
 
 @pytest.fixture
-def far() -> Iterator[FakeCluster]:
-    with FakeCluster(answering) as made:
-        yield made
+def fake_cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(respond) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-async def upstream(far: FakeCluster) -> AsyncIterator[Upstream]:
-    async with connected(far) as made:
-        yield made
+async def upstream(fake_cluster: FakeCluster) -> AsyncIterator[Upstream]:
+    async with connect_upstream(fake_cluster) as upstream:
+        yield upstream
 
 
-def spdy(subresource: str, query: str = "", *, upgrade: str = "SPDY/3.1", resource: str = "pods") -> Call:
+def build_spdy_call(subresource: str, query: str = "", *, upgrade: str = "SPDY/3.1", resource: str = "pods") -> Call:
     headers = {"upgrade": upgrade, "connection": "Upgrade", "x-stream-protocol-version": "v4.channel.k8s.io"}
     target = RequestInfo("create", f"{POD}/{subresource}", "", "", "v1", resource, subresource, "n", "p")
-    return asking(f"{POD}/{subresource}{query}", "POST", headers=headers, target=target)
+    return build_call(f"{POD}/{subresource}{query}", "POST", headers=headers, target=target)
 
 
-async def refused(upstream: Upstream, call: Call) -> ApiError:
+async def expect_error(upstream: Upstream, call: Call) -> ApiError:
     with pytest.raises(BadRequest) as caught:
-        await through(upstream, call)
+        await forward_call(upstream, call)
     return caught.value
 
 
 @pytest.mark.parametrize("subresource", ["exec", "attach", "portforward"])
-async def test_the_clusters_refusal_is_the_answer(far: FakeCluster, upstream: Upstream, subresource: str) -> None:
-    reply = await through(upstream, spdy(subresource, "?container=wrong&stdout=true"))
+async def test_the_error_of_the_cluster_is_the_response(
+    fake_cluster: FakeCluster, upstream: Upstream, subresource: str
+) -> None:
+    reply = await forward_call(upstream, build_spdy_call(subresource, "?container=wrong&stdout=true"))
     assert (reply.status, reply.content_type) == (400, "application/json")
     assert json.loads(reply.body)["message"] == "container wrong is not valid for pod p"
-    far.answer(f"{POD}/{subresource}", status_object(403, "Forbidden", FORBIDDEN))
-    reply = await through(upstream, spdy(subresource))
+    fake_cluster.answer(f"{POD}/{subresource}", status_object(403, "Forbidden", FORBIDDEN))
+    reply = await forward_call(upstream, build_spdy_call(subresource))
     assert (reply.status, json.loads(reply.body)["message"]) == (403, FORBIDDEN)
 
 
-async def test_nothing_can_be_run_by_asking(far: FakeCluster, upstream: Upstream) -> None:
-    await refused(upstream, spdy("exec", "?command=rm&command=-rf&command=%2F&container=c&stdin=true"))
-    assert far.paths() == [f"{each} {POD}/exec?container=c&stdin=true" for each in ("POST", "GET")]
-    for asked in far.seen:
-        assert asked.all("impersonate-user") == ["fairlead:anna"]
-        assert not asked.all("upgrade") and not asked.all("connection") and not asked.body
+async def test_a_spdy_request_cannot_run_a_command(fake_cluster: FakeCluster, upstream: Upstream) -> None:
+    await expect_error(upstream, build_spdy_call("exec", "?command=rm&command=-rf&command=%2F&container=c&stdin=true"))
+    assert fake_cluster.paths() == [f"{method} {POD}/exec?container=c&stdin=true" for method in ("POST", "GET")]
+    for request in fake_cluster.seen:
+        assert request.all("impersonate-user") == ["fairlead:anna"]
+        assert not request.all("upgrade") and not request.all("connection") and not request.body
 
 
 @pytest.mark.parametrize("upgrade", ["SPDY/3.1", "spdy/3.1", "h2c, SPDY/3.1"])
-async def test_who_is_not_refused_is_told_to_use_websockets(upstream: Upstream, upgrade: str) -> None:
-    error = await refused(upstream, spdy("exec", "?command=ls", upgrade=upgrade))
+async def test_a_request_without_another_error_is_rejected_with_a_hint_to_use_websockets(
+    upstream: Upstream, upgrade: str
+) -> None:
+    error = await expect_error(upstream, build_spdy_call("exec", "?command=ls", upgrade=upgrade))
     assert error.code == 400
     assert "kubectl 1.31" in error.message and "too" not in error.message
 
 
-async def test_who_may_open_no_websocket_is_told_why() -> None:
-    """With the right to create alone, kubectl gets no WebSocket, which is a GET, and turns to SPDY."""
+async def test_the_error_says_why_a_websocket_is_rejected() -> None:
+    """With the verb create alone, kubectl gets no WebSocket, which is a GET, and falls back to SPDY."""
 
-    def only_creating(asked: RecordedRequest) -> Answer | None:
+    def allow_create_only(request: RecordedRequest) -> Answer | None:
         denied = 'User "anna" cannot get resource "pods/exec"'
-        return status_object(403, "Forbidden", denied) if asked.method == "GET" else UPGRADE_MISSING
+        return status_object(403, "Forbidden", denied) if request.method == "GET" else UPGRADE_MISSING
 
-    with FakeCluster(only_creating) as far:
-        async with connected(far) as upstream:
-            error = await refused(upstream, spdy("exec"))
+    with FakeCluster(allow_create_only) as fake_cluster:
+        async with connect_upstream(fake_cluster) as upstream:
+            error = await expect_error(upstream, build_spdy_call("exec"))
     assert 'rejects a WebSocket, too: User "anna" cannot get resource "pods/exec"' in error.message
 
 
 @pytest.mark.parametrize(
     ("subresource", "resource"), [("proxy", "pods"), ("exec", "services"), ("", "pods"), ("log", "pods")]
 )
-async def test_where_asking_would_do_something_nothing_is_asked(
-    far: FakeCluster, upstream: Upstream, subresource: str, resource: str
+async def test_requests_that_could_have_an_effect_are_not_sent_to_the_cluster(
+    fake_cluster: FakeCluster, upstream: Upstream, subresource: str, resource: str
 ) -> None:
-    error = await refused(upstream, spdy(subresource, resource=resource))
+    error = await expect_error(upstream, build_spdy_call(subresource, resource=resource))
     assert "kubectl 1.31" in error.message
-    assert far.connections == 0
+    assert fake_cluster.connections == 0
 
 
-@pytest.mark.parametrize("answer", [Answer(200, b"hello"), Answer(400, b"[]"), Answer(400, b"\xff"), Answer(101, b"")])
-async def test_an_answer_that_makes_no_sense_is_no_success(
-    far: FakeCluster, upstream: Upstream, answer: Answer
+@pytest.mark.parametrize(
+    "response", [Answer(200, b"hello"), Answer(400, b"[]"), Answer(400, b"\xff"), Answer(101, b"")]
+)
+async def test_an_unexpected_response_is_not_a_success(
+    fake_cluster: FakeCluster, upstream: Upstream, response: Answer
 ) -> None:
-    far.answer(f"{POD}/exec", answer)
+    fake_cluster.answer(f"{POD}/exec", response)
     try:
-        reply = await through(upstream, spdy("exec"))
+        reply = await forward_call(upstream, build_spdy_call("exec"))
     except ApiError as error:
         assert error.code >= 400
     else:
