@@ -1,4 +1,7 @@
-"""One far side for each test, and both event loops: servers run on uvloop, which ends connections in its own way."""
+"""Fixtures for tests of the upstream package: one fake cluster per test, and the event loops to run on.
+
+Servers run on uvloop, which closes connections differently from asyncio.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -10,11 +13,11 @@ from tests.fake_cluster.server import fake_cluster
 
 __all__ = ["fake_cluster"]
 
-ON_BOTH = frozenset({"test_transport.py", "test_websocket.py", "test_responses.py"})
-Loops = Mapping[str, Callable[[], asyncio.AbstractEventLoop]]
-ONE: Loops = {"asyncio": asyncio.SelectorEventLoop}
-BOTH: Loops = {**ONE, "uvloop": uvloop.new_event_loop}
+FILES_ON_BOTH_LOOPS = frozenset({"test_transport.py", "test_websocket.py", "test_responses.py"})
+LoopFactories = Mapping[str, Callable[[], asyncio.AbstractEventLoop]]
+ASYNCIO_ONLY: LoopFactories = {"asyncio": asyncio.SelectorEventLoop}
+BOTH_LOOPS: LoopFactories = {**ASYNCIO_ONLY, "uvloop": uvloop.new_event_loop}
 
 
-def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Loops:
-    return BOTH if item.path.name in ON_BOTH else ONE
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> LoopFactories:
+    return BOTH_LOOPS if item.path.name in FILES_ON_BOTH_LOOPS else ASYNCIO_ONLY

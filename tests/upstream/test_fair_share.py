@@ -1,4 +1,4 @@
-"""Shares in a cluster: nobody gets all of it, and streams leave something for short requests."""
+"""Tests of `fairlead.upstream.fair_share`: no user gets all slots of a cluster, and streams leave some for requests."""
 
 import pytest
 
@@ -7,65 +7,65 @@ from fairlead.upstream.errors import ClusterLimitExceeded, UserLimitExceeded
 from fairlead.upstream.fair_share import UserLimits, UserSlot
 
 
-def requests(shares: UserLimits, user: str, count: int, *, is_endless: bool = False) -> list[UserSlot]:
-    return [shares.acquire_request(user, is_streaming=is_endless) for _ in range(count)]
+def acquire_requests(user_limits: UserLimits, user: str, count: int, *, is_streaming: bool = False) -> list[UserSlot]:
+    return [user_limits.acquire_request(user, is_streaming=is_streaming) for _ in range(count)]
 
 
-def test_one_user_gets_a_quarter_and_others_theirs() -> None:
-    shares = UserLimits(Limits(max_requests=256))
-    held = requests(shares, "eve", 64)
+def test_each_user_gets_a_quarter_of_the_slots() -> None:
+    user_limits = UserLimits(Limits(max_requests=256))
+    slots = acquire_requests(user_limits, "eve", 64)
     with pytest.raises(UserLimitExceeded, match="64 concurrent requests"):
-        requests(shares, "eve", 1)
-    requests(shares, "ada", 64)
-    held[0].release()
-    requests(shares, "eve", 1)
+        acquire_requests(user_limits, "eve", 1)
+    acquire_requests(user_limits, "ada", 64)
+    slots[0].release()
+    acquire_requests(user_limits, "eve", 1)
 
 
-def test_sockets_are_counted_apart() -> None:
-    shares = UserLimits(Limits(max_requests=8, max_websockets=8))
-    requests(shares, "eve", 2)
-    held = [shares.acquire_websocket("eve") for _ in range(2)]
+def test_websockets_are_counted_separately() -> None:
+    user_limits = UserLimits(Limits(max_requests=8, max_websockets=8))
+    acquire_requests(user_limits, "eve", 2)
+    slots = [user_limits.acquire_websocket("eve") for _ in range(2)]
     with pytest.raises(UserLimitExceeded, match="2 concurrent WebSockets"):
-        shares.acquire_websocket("eve")
-    held[0].release()
-    shares.acquire_websocket("eve")
+        user_limits.acquire_websocket("eve")
+    slots[0].release()
+    user_limits.acquire_websocket("eve")
 
 
-def test_streams_of_however_many_users_leave_a_quarter_for_short_requests() -> None:
-    shares = UserLimits(Limits(max_requests=16))
-    held = [share for user in "abc" for share in requests(shares, user, 4, is_endless=True)]
+def test_streams_of_any_number_of_users_leave_a_quarter_for_short_requests() -> None:
+    user_limits = UserLimits(Limits(max_requests=16))
+    slots = [slot for user in "abc" for slot in acquire_requests(user_limits, user, 4, is_streaming=True)]
     with pytest.raises(ClusterLimitExceeded, match="12 open watches"):
-        requests(shares, "d", 1, is_endless=True)
-    requests(shares, "d", 4)
-    held[0].release()
-    requests(shares, "e", 1, is_endless=True)
+        acquire_requests(user_limits, "d", 1, is_streaming=True)
+    acquire_requests(user_limits, "d", 4)
+    slots[0].release()
+    acquire_requests(user_limits, "e", 1, is_streaming=True)
 
 
-def test_what_was_refused_takes_nothing() -> None:
-    shares = UserLimits(Limits(max_requests=4))
+def test_a_rejected_request_holds_no_slot() -> None:
+    user_limits = UserLimits(Limits(max_requests=4))
     for user in "abc":
-        requests(shares, user, 1, is_endless=True)
+        acquire_requests(user_limits, user, 1, is_streaming=True)
     for _ in range(3):
         with pytest.raises(ClusterLimitExceeded):
-            requests(shares, "d", 1, is_endless=True)
-    requests(shares, "d", 1)
+            acquire_requests(user_limits, "d", 1, is_streaming=True)
+    acquire_requests(user_limits, "d", 1)
 
 
-def test_a_share_is_given_back_once_and_at_the_end_unless_it_is_kept() -> None:
-    shares = UserLimits(Limits(max_requests=8))
-    with shares.acquire_request("ada", is_streaming=False) as share:
+def test_a_slot_is_released_once_and_at_the_end_unless_it_is_transferred() -> None:
+    user_limits = UserLimits(Limits(max_requests=8))
+    with user_limits.acquire_request("ada", is_streaming=False) as slot:
         pass
-    share.release()
-    with shares.acquire_request("ada", is_streaming=True) as kept:
-        kept.transfer()
-    requests(shares, "ada", 1)
+    slot.release()
+    with user_limits.acquire_request("ada", is_streaming=True) as transferred:
+        transferred.transfer()
+    acquire_requests(user_limits, "ada", 1)
     with pytest.raises(UserLimitExceeded):
-        requests(shares, "ada", 1)
-    kept.release()
-    requests(shares, "ada", 1)
+        acquire_requests(user_limits, "ada", 1)
+    transferred.release()
+    acquire_requests(user_limits, "ada", 1)
 
 
-def test_however_small_a_limit_is_everybody_gets_something() -> None:
-    shares = UserLimits(Limits(max_requests=1, max_websockets=1))
-    requests(shares, "ada", 1, is_endless=True)
-    shares.acquire_websocket("ada")
+def test_each_user_gets_a_slot_even_with_the_smallest_limit() -> None:
+    user_limits = UserLimits(Limits(max_requests=1, max_websockets=1))
+    acquire_requests(user_limits, "ada", 1, is_streaming=True)
+    user_limits.acquire_websocket("ada")

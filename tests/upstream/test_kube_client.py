@@ -1,4 +1,4 @@
-"""Objects of a connected cluster, as controllers ask for them."""
+"""Tests of `fairlead.upstream.kube_client`: requests for objects of a connected cluster."""
 
 import json
 
@@ -8,15 +8,15 @@ from fairlead.upstream.errors import ProtocolError, TimedOut
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError
 from tests.fake_cluster.exchange import Answer, as_json, status_object
 from tests.fake_cluster.server import FakeCluster
-from tests.upstream.upstreams import reaching
+from tests.upstream.upstreams import connect_upstream
 
 PATH = "/api/v1/namespaces/n"
 
 
-async def test_each_verb_is_the_right_request(fake_cluster: FakeCluster) -> None:
+async def test_each_verb_sends_the_right_request(fake_cluster: FakeCluster) -> None:
     fake_cluster.answer(PATH, as_json({"kind": "Namespace"}))
     body = {"metadata": {"name": "n"}}
-    async with reaching(fake_cluster) as upstream:
+    async with connect_upstream(fake_cluster) as upstream:
         api = KubeClient(upstream)
         assert await api.get(PATH) == {"kind": "Namespace"}
         await api.list(PATH, labelSelector="a=b,c")
@@ -36,7 +36,7 @@ async def test_each_verb_is_the_right_request(fake_cluster: FakeCluster) -> None
         f"DELETE {PATH}",
         f"DELETE {PATH}",
     ]
-    assert [each.header("content-type") for each in fake_cluster.seen] == [
+    assert [request.header("content-type") for request in fake_cluster.seen] == [
         "",
         "",
         "application/json",
@@ -50,9 +50,9 @@ async def test_each_verb_is_the_right_request(fake_cluster: FakeCluster) -> None
     assert fake_cluster.connections == 1
 
 
-async def test_a_failure_of_the_cluster_is_told_in_its_words(fake_cluster: FakeCluster) -> None:
+async def test_an_error_of_the_cluster_keeps_its_status_reason_and_message(fake_cluster: FakeCluster) -> None:
     fake_cluster.answer(PATH, status_object(404, "NotFound", 'namespaces "n" not found'))
-    async with reaching(fake_cluster) as upstream:
+    async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(RemoteApiError) as caught:
             await KubeClient(upstream).get(PATH)
     error = caught.value
@@ -60,29 +60,29 @@ async def test_a_failure_of_the_cluster_is_told_in_its_words(fake_cluster: FakeC
 
 
 @pytest.mark.parametrize("body", [b"<html>secret</html>", b'["secret"]', b'{"message":"secret"}', b""])
-async def test_a_failure_that_is_no_status_is_not_echoed(fake_cluster: FakeCluster, body: bytes) -> None:
+async def test_an_error_body_that_is_no_status_object_is_not_repeated(fake_cluster: FakeCluster, body: bytes) -> None:
     fake_cluster.answer(PATH, Answer(500, body, "text/html"))
-    async with reaching(fake_cluster) as upstream:
+    async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(RemoteApiError) as caught:
             await KubeClient(upstream).get(PATH)
     assert caught.value.status == 500
     assert "secret" not in caught.value.message
 
 
-async def test_a_redirect_is_a_failure(fake_cluster: FakeCluster) -> None:
-    async with reaching(fake_cluster) as upstream:
+async def test_a_redirect_is_an_error(fake_cluster: FakeCluster) -> None:
+    async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(RemoteApiError):
             await KubeClient(upstream).get("/far/redirect")
 
 
-async def test_an_answer_that_is_no_object_is_broken(fake_cluster: FakeCluster) -> None:
-    async with reaching(fake_cluster) as upstream:
+async def test_a_response_that_is_no_json_object_is_a_protocol_error(fake_cluster: FakeCluster) -> None:
+    async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(ProtocolError, match="not a JSON object"):
             await KubeClient(upstream).get("/readyz")
 
 
-async def test_a_call_takes_so_long_only(fake_cluster: FakeCluster) -> None:
-    async with reaching(fake_cluster) as upstream:
+async def test_a_request_has_a_timeout(fake_cluster: FakeCluster) -> None:
+    async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(TimedOut):
             await KubeClient(upstream, seconds=0.1).get("/far/stall")
         assert upstream.in_use == 0

@@ -1,44 +1,44 @@
-"""A body that waits to be taken: in which pieces, and when its source is held up."""
+"""Tests of `fairlead.upstream.messages`: how a buffered body is split into chunks, and when its source is paused."""
 
 import asyncio
 
 from fairlead.upstream.messages import HIGH_WATER_BYTES, MAX_JOINED_BYTES, Response
 
 
-class Tap:
-    """A source that notes what it is told."""
+class RecordingSource:
+    """A source that records the calls it gets."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.calls: list[str] = []
 
     def pause(self) -> None:
-        self.heard.append("pause")
+        self.calls.append("pause")
 
     def resume(self) -> None:
-        self.heard.append("resume")
+        self.calls.append("resume")
 
     def abort(self) -> None:
-        self.heard.append("abandon")
+        self.calls.append("abort")
 
 
-def fed(response: Response, *chunks: bytes) -> Response:
+def feed(response: Response, *chunks: bytes) -> Response:
     for chunk in chunks:
         response.feed(chunk)
     return response
 
 
-def opened(tap: Tap) -> Response:
-    return Response(tap, asyncio.get_running_loop().create_future())
+def build_response(source: RecordingSource) -> Response:
+    return Response(source, asyncio.get_running_loop().create_future())
 
 
-async def test_small_chunks_are_handed_out_together() -> None:
-    response = fed(opened(Tap()), b"a", b"b", b"c")
+async def test_small_chunks_are_joined() -> None:
+    response = feed(build_response(RecordingSource()), b"a", b"b", b"c")
     assert await response.read_chunk() == b"abc"
 
 
-async def test_large_chunks_are_handed_out_as_they_came_and_in_order() -> None:
+async def test_large_chunks_are_returned_unchanged_and_in_order() -> None:
     first, second = b"1" * MAX_JOINED_BYTES, b"2" * MAX_JOINED_BYTES
-    response = fed(opened(Tap()), first, second, b"end")
+    response = feed(build_response(RecordingSource()), first, second, b"end")
     response.finish()
     assert [await response.read_chunk(), await response.read_chunk(), await response.read_chunk()] == [
         first,
@@ -48,21 +48,21 @@ async def test_large_chunks_are_handed_out_as_they_came_and_in_order() -> None:
     assert await response.read_chunk() == b""
 
 
-async def test_all_that_is_left_of_a_body_that_has_ended_comes_whole() -> None:
+async def test_the_rest_of_a_finished_body_is_returned_at_once() -> None:
     chunk = b"1" * MAX_JOINED_BYTES
-    response = fed(opened(Tap()), chunk, chunk, b"end")
+    response = feed(build_response(RecordingSource()), chunk, chunk, b"end")
     response.finish()
     assert await response.read_chunk() == chunk
     assert response.buffered_body() == chunk + b"end"
 
 
-async def test_the_source_is_held_up_until_little_enough_waits() -> None:
-    tap = Tap()
-    response = fed(opened(tap), b"1" * HIGH_WATER_BYTES)
-    assert tap.heard == []
-    fed(response, b"2" * HIGH_WATER_BYTES, b"3" * MAX_JOINED_BYTES)
-    assert tap.heard == ["pause"]
+async def test_the_source_is_paused_until_the_buffer_is_below_its_limit() -> None:
+    source = RecordingSource()
+    response = feed(build_response(source), b"1" * HIGH_WATER_BYTES)
+    assert source.calls == []
+    feed(response, b"2" * HIGH_WATER_BYTES, b"3" * MAX_JOINED_BYTES)
+    assert source.calls == ["pause"]
     await response.read_chunk()
-    assert tap.heard == ["pause"]
+    assert source.calls == ["pause"]
     await response.read_chunk()
-    assert tap.heard == ["pause", "resume"]
+    assert source.calls == ["pause", "resume"]
