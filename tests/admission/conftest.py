@@ -1,4 +1,4 @@
-"""These tests run on virtual time, in a world of their own each."""
+"""Fixtures of the admission tests: virtual time, and a new registry for each test."""
 
 from collections.abc import AsyncIterator
 
@@ -12,5 +12,5 @@ __all__ = ["pytest_asyncio_loop_factories"]
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry() as made:
-        yield made
+    async with open_registry() as fixture:
+        yield fixture

@@ -1,4 +1,4 @@
-"""The kinds whose objects are made from templates."""
+"""The instance kinds that are created from templates, with the kinds of their templates."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The Secret beside a component's key: with keys that the server makes for runners and agents, and with no others."""
+"""The Secret with a component's key: only the keys that the server creates for runners and agents get one."""
 
 from fairlead.admission.access_keys import store_component_key
 from fairlead.core.user import CONTROLLER_USER, User
@@ -9,48 +9,53 @@ from fairlead.registry.kind import MANAGEMENT_GROUP, Change
 from tests.harness.registry import RegistryFixture
 
 RULE = store_component_key(MANAGEMENT_GROUP, "demo", (RUNNER_COMPONENT, AGENT))
-FOR_A_RUNNER = {"service.sh/runner": "r"}
+RUNNER_LABELS = {"service.sh/runner": "r"}
 
 
-def making(
+def create_change(
     user: User = CONTROLLER_USER,
     labels: dict[str, str] | None = None,
     subject: str = "service:runner:r",
     *,
     dry_run: bool = False,
 ) -> Change:
-    meta = {"name": "k", "labels": FOR_A_RUNNER if labels is None else labels}
+    meta = {"name": "k", "labels": RUNNER_LABELS if labels is None else labels}
     key = {"metadata": meta, "spec": {"subject": subject}}
     return Change(
         "create", OWNED_ACCESS_KEY, user, None, key, dry_run=dry_run, one_time_fields={"spec.key": "the-value"}
     )
 
 
-async def test_an_agents_key_brings_its_secret_along(api: RegistryFixture) -> None:
-    change = making(labels={"service.sh/agent": "c"}, subject="service:agent:c")
+async def test_the_key_of_an_agent_is_stored_in_a_secret(api: RegistryFixture) -> None:
+    change = create_change(labels={"service.sh/agent": "c"}, subject="service:agent:c")
     await RULE(change, api.registry)
     (write,) = change.extra_writes
     assert (write.key, write.expected_revision) == (("", "secrets", "demo", "agent-c-key"), 0)
 
 
-async def test_a_runners_key_brings_its_secret_along(api: RegistryFixture) -> None:
-    change = making()
+async def test_the_key_of_a_runner_is_stored_in_a_secret(api: RegistryFixture) -> None:
+    change = create_change()
     await RULE(change, api.registry)
     (write,) = change.extra_writes
     assert (write.key, write.expected_revision) == (("", "secrets", "demo", "runner-r-key"), 0)
 
 
-async def test_other_keys_bring_nothing_along(api: RegistryFixture) -> None:
-    others = (making(User("ada")), making(labels={}), making(subject="ada"), making(dry_run=True))
-    for change in others:
+async def test_other_keys_get_no_secret(api: RegistryFixture) -> None:
+    changes = (
+        create_change(User("ada")),
+        create_change(labels={}),
+        create_change(subject="ada"),
+        create_change(dry_run=True),
+    )
+    for change in changes:
         await RULE(change, api.registry)
         assert change.extra_writes == []
 
 
-async def test_what_is_no_new_key_brings_nothing_along(api: RegistryFixture) -> None:
-    update = making()
+async def test_updates_and_other_kinds_get_no_secret(api: RegistryFixture) -> None:
+    update = create_change()
     update.verb = "update"
-    other = making()
+    other = create_change()
     other.kind = api.of("Gadget").kind
     for change in (update, other):
         await RULE(change, api.registry)

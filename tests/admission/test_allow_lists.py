@@ -1,4 +1,4 @@
-"""Which clusters, templates and runners a project's instances may use."""
+"""Allow lists of projects: which clusters, templates and runners their instances may use."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,38 +13,40 @@ from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.harness.registry import RegistryFixture, as_ada, open_registry
 
-KIND, HOME = "DevPodWorkspaceInstance", "service-p-p"
+KIND, PROJECT_NAMESPACE = "DevPodWorkspaceInstance", "service-p-p"
 TEMPLATE = "DevPodWorkspaceTemplate"
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry(rules=(enforce_allow_lists(GROUP, NAMESPACE_PREFIX),)) as made:
-        yield made
+    async with open_registry(rules=(enforce_allow_lists(GROUP, NAMESPACE_PREFIX),)) as fixture:
+        yield fixture
 
 
-async def made(api: RegistryFixture, name: str, **spec: Any) -> Object:
-    return await api.create(KIND, name, HOME, spec=spec)
+async def create_workspace(api: RegistryFixture, name: str, **spec: Any) -> Object:
+    return await api.create(KIND, name, PROJECT_NAMESPACE, spec=spec)
 
 
 async def test_a_project_without_lists_restricts_nothing(api: RegistryFixture) -> None:
     await api.create("Project", "p", spec={})
-    await made(api, "a", templateRef={"name": "any"}, runnerRef={"runner": "any"}, target={"cluster": {"name": "x"}})
+    await create_workspace(
+        api, "a", templateRef={"name": "any"}, runnerRef={"runner": "any"}, target={"cluster": {"name": "x"}}
+    )
 
 
-async def test_an_empty_list_allows_nothing_and_says_so(api: RegistryFixture) -> None:
+async def test_an_empty_list_allows_nothing_and_the_message_says_so(api: RegistryFixture) -> None:
     await api.create("Project", "p", spec={"allowedRunners": []})
     with pytest.raises(Forbidden, match=r'does not allow the runner "r" \(spec\.runnerRef\.runner\).*no runner at all'):
-        await made(api, "a", runnerRef={"runner": "r"})
-    await made(api, "b", runnerRef={}, templateRef={"name": "free"})
+        await create_workspace(api, "a", runnerRef={"runner": "r"})
+    await create_workspace(api, "b", runnerRef={}, templateRef={"name": "free"})
 
 
 async def test_a_runner_must_be_in_the_list(api: RegistryFixture) -> None:
     await api.create("Project", "p", spec={"allowedRunners": [{"name": "one"}, {"name": "two"}]})
-    await made(api, "a", runnerRef={"runner": "two"})
-    with pytest.raises(Forbidden) as caught:
-        await made(api, "b", runnerRef={"runner": "three"})
-    assert caught.value.message == (
+    await create_workspace(api, "a", runnerRef={"runner": "two"})
+    with pytest.raises(Forbidden) as error:
+        await create_workspace(api, "b", runnerRef={"runner": "three"})
+    assert error.value.message == (
         f'devpodworkspaceinstances.{GROUP} "b" is forbidden: project "p" does not allow the runner "three" '
         "(spec.runnerRef.runner); allowed here: one, two; choose an allowed one, or have it added to "
         "spec.allowedRunners of the project"
@@ -53,17 +55,17 @@ async def test_a_runner_must_be_in_the_list(api: RegistryFixture) -> None:
 
 async def test_a_cluster_must_be_in_the_list(api: RegistryFixture) -> None:
     await api.create("Project", "p", spec={"allowedClusters": [{"name": "berlin"}]})
-    await made(api, "a", target={"cluster": {"name": "berlin"}})
+    await create_workspace(api, "a", target={"cluster": {"name": "berlin"}})
     with pytest.raises(Forbidden, match="allowed here: berlin"):
-        await made(api, "b", target={"cluster": {"name": "oslo"}})
+        await create_workspace(api, "b", target={"cluster": {"name": "oslo"}})
 
 
-async def test_a_star_allows_all(api: RegistryFixture) -> None:
+async def test_a_wildcard_allows_all(api: RegistryFixture) -> None:
     await api.create("Project", "p", spec={"allowedRunners": [{"name": "*"}]})
-    await made(api, "a", runnerRef={"runner": "any"})
+    await create_workspace(api, "a", runnerRef={"runner": "any"})
 
 
-async def test_templates_are_told_apart_by_kind_and_group(api: RegistryFixture) -> None:
+async def test_allowed_templates_match_by_kind_and_group(api: RegistryFixture) -> None:
     entries = [
         {"kind": "SpaceTemplate", "name": "spaces"},
         {"kind": TEMPLATE, "group": "example.com", "name": "theirs"},
@@ -71,37 +73,37 @@ async def test_templates_are_told_apart_by_kind_and_group(api: RegistryFixture) 
         {"name": "of-any-kind"},
     ]
     await api.create("Project", "p", spec={"allowedTemplates": entries})
-    await made(api, "a", templateRef={"name": "ours"})
-    await made(api, "b", templateRef={"name": "of-any-kind"})
+    await create_workspace(api, "a", templateRef={"name": "ours"})
+    await create_workspace(api, "b", templateRef={"name": "of-any-kind"})
     for name in ("spaces", "theirs", "else"):
         with pytest.raises(Forbidden, match="allowed here: ours, of-any-kind"):
-            await made(api, "c", templateRef={"name": name})
+            await create_workspace(api, "c", templateRef={"name": name})
 
 
-async def test_a_change_to_what_is_not_allowed_is_refused_and_others_are_not(api: RegistryFixture) -> None:
+async def test_only_changes_to_a_reference_that_is_not_allowed_are_rejected(api: RegistryFixture) -> None:
     await api.create("Project", "p", spec={})
-    await made(api, "a", templateRef={"name": "old"})
+    await create_workspace(api, "a", templateRef={"name": "old"})
     await api.patch(
         "Project", "p", lambda obj: obj["spec"].update(allowedTemplates=[{"kind": TEMPLATE, "name": "new"}])
     )
 
-    async def change(**spec: Any) -> None:
-        def edit(old: Object) -> Object:
+    async def update_spec(**spec: Any) -> None:
+        def replace_spec(old: Object) -> Object:
             return {**old, "spec": {**old["spec"], **spec}}
 
-        await api.of(KIND).modify(HOME, "a", edit, as_ada())
+        await api.of(KIND).modify(PROJECT_NAMESPACE, "a", replace_spec, as_ada())
 
-    await change(displayName="still made from the old one")
+    await update_spec(displayName="still created from the old template")
     with pytest.raises(Forbidden, match='the template "other"'):
-        await change(templateRef={"name": "other"})
-    await change(templateRef={"name": "new"})
+        await update_spec(templateRef={"name": "other"})
+    await update_spec(templateRef={"name": "new"})
 
 
-async def test_outside_of_projects_nothing_is_asked(api: RegistryFixture) -> None:
+async def test_instances_outside_of_projects_are_not_checked(api: RegistryFixture) -> None:
     await api.create(KIND, "a", "demo", spec={"templateRef": {"name": "any"}})
 
 
-def test_a_list_that_is_not_there_is_another_thing_than_an_empty_one() -> None:
+def test_a_missing_list_differs_from_an_empty_one() -> None:
     assert allowed_names({"spec": {}}, "allowedClusters") is None
     assert allowed_names({"spec": {"allowedClusters": []}}, "allowedClusters") == []
     assert is_allowed(None, "x")
@@ -109,7 +111,7 @@ def test_a_list_that_is_not_there_is_another_thing_than_an_empty_one() -> None:
     assert is_allowed(["*"], "x")
 
 
-def test_the_default_template_is_one_by_name() -> None:
+def test_the_default_template_is_a_named_one() -> None:
     entries = [{"kind": TEMPLATE, "name": "*", "isDefault": True}, {"kind": TEMPLATE, "name": "t", "isDefault": True}]
     assert default_template({"spec": {"allowedTemplates": entries}}, TEMPLATE, GROUP) == "t"
     assert default_template({"spec": {"allowedTemplates": entries}}, "SpaceTemplate", GROUP) is None

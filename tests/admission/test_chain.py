@@ -1,4 +1,4 @@
-"""The chain of rules: each in its place, the first refusal ends it, and no rule without a registry."""
+"""The admission chain: rules run in order, the first rejection ends it, and it needs a registry."""
 
 from collections.abc import Callable
 
@@ -14,78 +14,78 @@ from tests.harness.registry import ADA, GADGET, RegistryFixture
 CHANGE = Change("create", GADGET, ADA, None, {})
 
 
-def rule(name: str, asked: list[str], act: Callable[[], None] = lambda: None) -> Rule:
-    async def note(change: Change, registry: Registry) -> None:
-        asked.append(name)
-        act()
+def recording_rule(name: str, calls: list[str], action: Callable[[], None] = lambda: None) -> Rule:
+    async def record(change: Change, registry: Registry) -> None:
+        calls.append(name)
+        action()
 
-    return note
+    return record
 
 
-def refuse() -> None:
+def reject() -> None:
     raise Forbidden("not here")
 
 
-async def test_the_rules_are_asked_in_order(api: RegistryFixture) -> None:
-    asked: list[str] = []
-    chain = AdmissionChain((rule("first", asked), rule("second", asked)))
+async def test_the_rules_run_in_order(api: RegistryFixture) -> None:
+    calls: list[str] = []
+    chain = AdmissionChain((recording_rule("first", calls), recording_rule("second", calls)))
     chain.bind_registry(api.registry)
     await chain(CHANGE)
-    assert asked == ["first", "second"]
+    assert calls == ["first", "second"]
 
 
-async def test_after_a_refusal_nobody_else_is_asked(api: RegistryFixture) -> None:
-    asked: list[str] = []
-    chain = AdmissionChain((rule("first", asked, refuse), rule("second", asked)))
+async def test_no_rule_runs_after_a_rejection(api: RegistryFixture) -> None:
+    calls: list[str] = []
+    chain = AdmissionChain((recording_rule("first", calls, reject), recording_rule("second", calls)))
     chain.bind_registry(api.registry)
     with pytest.raises(Forbidden, match="not here"):
         await chain(CHANGE)
-    assert asked == ["first"]
+    assert calls == ["first"]
 
 
-async def test_a_chain_that_was_given_no_registry_refuses_to_guess() -> None:
+async def test_a_chain_without_a_registry_raises() -> None:
     with pytest.raises(RuntimeError, match="before bind_registry"):
         await AdmissionChain(())(CHANGE)
 
 
-async def test_a_rule_is_asked_about_what_concerns_it_alone(api: RegistryFixture) -> None:
-    asked: list[str] = []
-    deletes = applies_to(lambda kind, verb: verb == "delete")(rule("deletes", asked))
-    gadgets = applies_to(lambda kind, verb: kind.plural == GADGET.plural)(rule("gadgets", asked))
-    chain = AdmissionChain((deletes, rule("everything", asked), gadgets))
+async def test_a_rule_runs_only_for_the_kinds_and_verbs_that_it_applies_to(api: RegistryFixture) -> None:
+    calls: list[str] = []
+    deletes = applies_to(lambda kind, verb: verb == "delete")(recording_rule("deletes", calls))
+    gadgets = applies_to(lambda kind, verb: kind.plural == GADGET.plural)(recording_rule("gadgets", calls))
+    chain = AdmissionChain((deletes, recording_rule("everything", calls), gadgets))
     chain.bind_registry(api.registry)
     await chain(CHANGE)
     await chain(Change("delete", GADGET, ADA, {}, None))
     await chain(Change("create", PROJECT, ADA, None, {}))
-    assert asked == ["everything", "gadgets", "deletes", "everything", "gadgets", "everything"]
+    assert calls == ["everything", "gadgets", "deletes", "everything", "gadgets", "everything"]
 
 
-async def test_a_rule_outside_of_a_chain_also_knows_what_concerns_it(api: RegistryFixture) -> None:
-    asked: list[str] = []
-    deletes = applies_to(lambda kind, verb: verb == "delete")(rule("deletes", asked))
+async def test_a_rule_outside_of_a_chain_ignores_other_changes_too(api: RegistryFixture) -> None:
+    calls: list[str] = []
+    deletes = applies_to(lambda kind, verb: verb == "delete")(recording_rule("deletes", calls))
     await deletes(CHANGE, api.registry)
-    assert asked == []
+    assert calls == []
     await deletes(Change("delete", GADGET, ADA, {}, None), api.registry)
-    assert asked == ["deletes"]
+    assert calls == ["deletes"]
 
 
-def fail() -> None:
+def raise_type_error() -> None:
     raise TypeError("unhashable type: 'dict'")
 
 
-async def test_a_rule_that_fails_on_an_invalid_object_leaves_the_answer_to_the_schema(api: RegistryFixture) -> None:
-    chain = AdmissionChain((rule("fails", [], fail),))
+async def test_a_rule_that_fails_on_an_invalid_object_yields_to_the_schema_errors(api: RegistryFixture) -> None:
+    chain = AdmissionChain((recording_rule("fails", [], raise_type_error),))
     chain.bind_registry(api.registry)
     problem = Problem.invalid("spec.name", {}, "must be a string")
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Invalid) as error:
         await chain(Change("create", GADGET, ADA, None, {}, problems=[problem]))
-    assert "spec.name" in refused.value.message
+    assert "spec.name" in error.value.message
     with pytest.raises(TypeError):
         await chain(CHANGE)
 
 
-async def test_a_refusal_comes_before_what_the_schema_says(api: RegistryFixture) -> None:
-    chain = AdmissionChain((rule("refuses", [], refuse),))
+async def test_a_rejection_takes_precedence_over_schema_errors(api: RegistryFixture) -> None:
+    chain = AdmissionChain((recording_rule("rejects", [], reject),))
     chain.bind_registry(api.registry)
     with pytest.raises(Forbidden):
         await chain(Change("create", GADGET, ADA, None, {}, problems=[Problem.invalid("spec", 1, "must be an object")]))

@@ -1,4 +1,4 @@
-"""Whose instances are, and who may make them without a template."""
+"""Instances: their default owner, and the permission to create them without a template."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import RegistryFixture, open_registry
 
 ADA, TEAM = User("ada", ("service:user:ada",)), User("service:team:core", ("service:team:core",))
-FREE = User("root", ("system:masters",))
+ADMIN = User("root", ("system:masters",))
 INSTANCES = ["SpaceInstance", "VirtualClusterInstance", "DevPodWorkspaceInstance"]
 every_kind = pytest.mark.parametrize("kind", INSTANCES)
 NAMESPACE = f"{NAMESPACE_PREFIX}web"
@@ -26,48 +26,48 @@ INLINE = {"template": {"instanceTemplate": {"metadata": {"labels": {"a": "b"}}}}
 WORKSPACE_INLINE = {"template": {"provider": {"name": "docker"}}}
 
 
-def inline(kind: str) -> Object:
+def inline_template(kind: str) -> Object:
     return WORKSPACE_INLINE if kind == "DevPodWorkspaceInstance" else INLINE
 
 
-asked: list[RequestInfo] = []
+requests: list[RequestInfo] = []
 
 
-def may(user: User, target: RequestInfo) -> Decision:
-    asked.append(target)
+def authorize(user: User, target: RequestInfo) -> Decision:
+    requests.append(target)
     return Decision(user.is_admin)
 
 
 @asynccontextmanager
-async def web(**spec: Any) -> AsyncIterator[RegistryFixture]:
-    async with open_registry(rules=(default_instance_owner(may, GROUP, NAMESPACE_PREFIX),)) as api:
+async def open_project(**spec: Any) -> AsyncIterator[RegistryFixture]:
+    async with open_registry(rules=(default_instance_owner(authorize, GROUP, NAMESPACE_PREFIX),)) as api:
         await api.submit("Project", api.body("Project", "web", spec=spec), WriteOptions(CONTROLLER_USER))
         yield api
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
-    async with web() as made:
-        yield made
+    async with open_project() as fixture:
+        yield fixture
 
 
-async def make(api: RegistryFixture, kind: str, by: User = ADA, **spec: Any) -> Object:
-    return await api.submit(kind, api.body(kind, "one", NAMESPACE, spec=spec), WriteOptions(by))
+async def create_instance(api: RegistryFixture, kind: str, user: User = ADA, **spec: Any) -> Object:
+    return await api.submit(kind, api.body(kind, "one", NAMESPACE, spec=spec), WriteOptions(user))
 
 
-async def change(api: RegistryFixture, kind: str, by: User = ADA, **spec: Any) -> Object:
+async def update_instance(api: RegistryFixture, kind: str, user: User = ADA, **spec: Any) -> Object:
     resource = api.of(kind)
 
-    def edit(old: Object) -> Object:
+    def merge_spec(old: Object) -> Object:
         return {**old, "spec": {name: value for name, value in {**old["spec"], **spec}.items() if value is not None}}
 
-    changed: Object = orjson.loads(await resource.modify(NAMESPACE, "one", edit, WriteOptions(by)))
-    return changed
+    updated: Object = orjson.loads(await resource.modify(NAMESPACE, "one", merge_spec, WriteOptions(user)))
+    return updated
 
 
 @pytest.mark.parametrize("kind", INSTANCES[:2])
 @pytest.mark.parametrize(
-    ("user", "sent", "owner"),
+    ("user", "spec", "owner"),
     [
         (ADA, {}, {"user": "ada"}),
         (ADA, {"owner": {}}, {"user": "ada"}),
@@ -75,78 +75,78 @@ async def change(api: RegistryFixture, kind: str, by: User = ADA, **spec: Any) -
         (ADA, {"owner": {"user": "bob"}}, {"user": "bob"}),
         (ADA, {"owner": {"team": "core"}}, {"team": "core"}),
         (TEAM, {}, {"team": "core"}),
-        (FREE, {}, {"user": "root"}),
+        (ADMIN, {}, {"user": "root"}),
     ],
 )
-async def test_an_instance_belongs_to_whoever_makes_it(
-    api: RegistryFixture, kind: str, user: User, sent: Object, owner: Object
+async def test_an_instance_belongs_to_its_creator_by_default(
+    api: RegistryFixture, kind: str, user: User, spec: Object, owner: Object
 ) -> None:
-    made = await make(api, kind, user, templateRef={"name": "t"}, **sent)
-    assert made["spec"]["owner"] == owner
+    created = await create_instance(api, kind, user, templateRef={"name": "t"}, **spec)
+    assert created["spec"]["owner"] == owner
 
 
-async def test_a_workspace_of_nobody_stays_so(api: RegistryFixture) -> None:
-    assert "owner" not in (await make(api, "DevPodWorkspaceInstance", templateRef={"name": "t"}))["spec"]
+async def test_a_workspace_gets_no_default_owner(api: RegistryFixture) -> None:
+    assert "owner" not in (await create_instance(api, "DevPodWorkspaceInstance", templateRef={"name": "t"}))["spec"]
 
 
 @pytest.mark.parametrize("kind", INSTANCES[:2])
 async def test_an_update_without_an_owner_keeps_it(api: RegistryFixture, kind: str) -> None:
-    await make(api, kind, templateRef={"name": "t"})
-    assert (await change(api, kind, FREE, owner=None, displayName="x"))["spec"]["owner"] == {"user": "ada"}
+    await create_instance(api, kind, templateRef={"name": "t"})
+    assert (await update_instance(api, kind, ADMIN, owner=None, displayName="x"))["spec"]["owner"] == {"user": "ada"}
 
 
 async def test_an_owner_of_the_wrong_type_is_left_to_the_schema(api: RegistryFixture) -> None:
     with pytest.raises(Invalid):
-        await make(api, "SpaceInstance", owner="ada", templateRef={"name": "t"})
+        await create_instance(api, "SpaceInstance", owner="ada", templateRef={"name": "t"})
 
 
 @every_kind
-async def test_with_a_template_no_further_right_is_needed(api: RegistryFixture, kind: str) -> None:
-    asked.clear()
-    await make(api, kind, templateRef={"name": "t"})
-    await change(api, kind, templateRef={"name": "other"})
-    assert asked == []
+async def test_an_instance_with_a_template_needs_no_further_permission(api: RegistryFixture, kind: str) -> None:
+    requests.clear()
+    await create_instance(api, kind, templateRef={"name": "t"})
+    await update_instance(api, kind, templateRef={"name": "other"})
+    assert requests == []
 
 
 @every_kind
-@pytest.mark.parametrize("written", [True, False])
-async def test_without_one_it_takes_the_right_to_create_restricted(
-    api: RegistryFixture, kind: str, written: bool
+@pytest.mark.parametrize("with_inline_template", [True, False])
+async def test_an_instance_without_a_template_requires_create_on_restricted(
+    api: RegistryFixture, kind: str, with_inline_template: bool
 ) -> None:
-    asked.clear()
-    spec = inline(kind) if written else {}
+    requests.clear()
+    spec = inline_template(kind) if with_inline_template else {}
     with pytest.raises(Forbidden, match="/restricted"):
-        await make(api, kind, **spec)
-    assert {(each.verb, each.subresource, each.namespace, each.name) for each in asked} == {
+        await create_instance(api, kind, **spec)
+    assert {(each.verb, each.subresource, each.namespace, each.name) for each in requests} == {
         ("create", "restricted", NAMESPACE, "")
     }
-    await make(api, kind, FREE, **spec)
+    await create_instance(api, kind, ADMIN, **spec)
 
 
 @every_kind
-async def test_what_was_made_so_may_stay_and_not_be_changed(api: RegistryFixture, kind: str) -> None:
-    await make(api, kind, FREE, **inline(kind), parameters="a: b")
-    await change(api, kind, displayName="still mine")
+async def test_an_inline_template_may_stay_but_not_change(api: RegistryFixture, kind: str) -> None:
+    await create_instance(api, kind, ADMIN, **inline_template(kind), parameters="a: b")
+    await update_instance(api, kind, displayName="still mine")
     with pytest.raises(Forbidden):
-        await change(api, kind, parameters="a: c")
+        await update_instance(api, kind, parameters="a: c")
     with pytest.raises(Forbidden):
-        await change(api, kind, template=None)
-    await change(api, kind, template=None, templateRef={"name": "t"})
+        await update_instance(api, kind, template=None)
+    await update_instance(api, kind, template=None, templateRef={"name": "t"})
 
 
 @every_kind
-async def test_a_template_is_not_left_without_the_right(api: RegistryFixture, kind: str) -> None:
-    await make(api, kind, templateRef={"name": "t"})
+async def test_removing_the_template_reference_requires_the_permission(api: RegistryFixture, kind: str) -> None:
+    await create_instance(api, kind, templateRef={"name": "t"})
     with pytest.raises(Forbidden):
-        await change(api, kind, templateRef=None)
+        await update_instance(api, kind, templateRef=None)
     with pytest.raises(Forbidden):
-        await change(api, kind, templateRef=None, **inline(kind))
+        await update_instance(api, kind, templateRef=None, **inline_template(kind))
 
 
 @every_kind
-async def test_a_project_that_requires_none_lets_everybody(kind: str) -> None:
-    async with web(requireTemplate={"disabled": True}) as api:
-        await make(api, kind, **inline(kind))
+async def test_a_project_can_disable_the_requirement(kind: str) -> None:
+    async with open_project(requireTemplate={"disabled": True}) as api:
+        await create_instance(api, kind, **inline_template(kind))
 
 
 async def test_outside_of_projects_a_template_is_required_too(api: RegistryFixture) -> None:
@@ -154,5 +154,5 @@ async def test_outside_of_projects_a_template_is_required_too(api: RegistryFixtu
         await api.submit("SpaceInstance", api.body("SpaceInstance", "one", spec={}), WriteOptions(ADA))
 
 
-async def test_the_server_itself_is_not_asked(api: RegistryFixture) -> None:
-    await make(api, "SpaceInstance", CONTROLLER_USER)
+async def test_the_server_is_not_checked(api: RegistryFixture) -> None:
+    await create_instance(api, "SpaceInstance", CONTROLLER_USER)

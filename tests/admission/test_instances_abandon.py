@@ -1,4 +1,4 @@
-"""Leaving something behind in a cluster takes the right to change the cluster: it counts towards no quota any more."""
+"""The abandon annotation requires permission to update the cluster: abandoned objects count towards no quota."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,48 +15,50 @@ from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import ADA, RegistryFixture, open_registry
 
 OPS = User("ops")
-MARK = {"service.sh/abandon": "true"}
-both = pytest.mark.parametrize("kind", ["SpaceInstance", "VirtualClusterInstance"])
+ABANDON = {"service.sh/abandon": "true"}
+both_kinds = pytest.mark.parametrize("kind", ["SpaceInstance", "VirtualClusterInstance"])
 
 
-def may(user: User, target: RequestInfo) -> Decision:
+def authorize(user: User, target: RequestInfo) -> Decision:
     assert (target.verb, target.resource) == ("update", "clusters")
     return Decision((user.name, target.name) == ("ops", "c"))
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry(rules=(check_abandon(may, GROUP),)) as made:
-        yield made
+    async with open_registry(rules=(check_abandon(authorize, GROUP),)) as fixture:
+        yield fixture
 
 
-async def make(api: RegistryFixture, kind: str, by: User = ADA, mark: Object | None = None, **spec: Any) -> Object:
-    described = {"annotations": mark} if mark else {}
-    return await api.submit(kind, api.body(kind, "a", metadata=described, spec=spec), WriteOptions(by))
+async def create_instance(
+    api: RegistryFixture, kind: str, user: User = ADA, annotations: Object | None = None, **spec: Any
+) -> Object:
+    metadata = {"annotations": annotations} if annotations else {}
+    return await api.submit(kind, api.body(kind, "a", metadata=metadata, spec=spec), WriteOptions(user))
 
 
-@both
-async def test_it_takes_the_right_to_change_the_cluster(api: RegistryFixture, kind: str) -> None:
-    await make(api, kind, clusterRef={"cluster": "c"})
+@both_kinds
+async def test_abandoning_requires_permission_to_update_the_cluster(api: RegistryFixture, kind: str) -> None:
+    await create_instance(api, kind, clusterRef={"cluster": "c"})
     with pytest.raises(Forbidden, match='User "ada" may not update the cluster "c"'):
-        await api.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK))
-    await api.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK), WriteOptions(OPS))
+        await api.patch(kind, "a", lambda each: each["metadata"].update(annotations=ABANDON))
+    await api.patch(kind, "a", lambda each: each["metadata"].update(annotations=ABANDON), WriteOptions(OPS))
     await api.patch(kind, "a", lambda each: each["spec"].update(displayName="x"))
 
 
-@both
+@both_kinds
 @pytest.mark.parametrize("spec", [{"clusterRef": {"cluster": "c"}}, {}, {"clusterRef": {}}])
-async def test_it_cannot_be_said_beforehand(api: RegistryFixture, kind: str, spec: Object) -> None:
-    """What is in no cluster yet may be put into one later."""
+async def test_the_annotation_cannot_be_set_on_create(api: RegistryFixture, kind: str, spec: Object) -> None:
+    """An instance without a cluster may be placed into one later."""
     with pytest.raises(Forbidden):
-        await make(api, kind, mark=MARK, **spec)
-    await make(api, kind, mark={"service.sh/abandon": "false"}, **spec)
+        await create_instance(api, kind, annotations=ABANDON, **spec)
+    await create_instance(api, kind, annotations={"service.sh/abandon": "false"}, **spec)
     with pytest.raises(Forbidden):
-        await api.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK))
+        await api.patch(kind, "a", lambda each: each["metadata"].update(annotations=ABANDON))
 
 
-async def test_what_is_imported_is_its_owners_own(api: RegistryFixture) -> None:
-    await make(api, "VirtualClusterInstance", mark=MARK, config={"secretName": "theirs"})
+async def test_an_imported_virtual_cluster_can_be_abandoned_by_its_owner(api: RegistryFixture) -> None:
+    await create_instance(api, "VirtualClusterInstance", annotations=ABANDON, config={"secretName": "theirs"})
     await api.patch("VirtualClusterInstance", "a", lambda each: each["spec"].update(displayName="x"))
 
 
@@ -67,12 +69,12 @@ async def test_what_is_imported_is_its_owners_own(api: RegistryFixture) -> None:
         {"clusterRef": {"cluster": "c"}},
         {"config": {}},
     ],
-    ids=["at once", "the cluster first", "the import first"],
+    ids=["at once", "set the cluster first", "remove the import first"],
 )
-async def test_what_was_imported_is_not_abandoned_beforehand(api: RegistryFixture, change: Object) -> None:
-    """It can be put into a cluster afterwards, and would be left behind there on its deletion."""
+async def test_an_abandoned_import_cannot_move_into_a_cluster(api: RegistryFixture, change: Object) -> None:
+    """It could be placed into a cluster later, and would be left behind there on deletion."""
     kind = "VirtualClusterInstance"
-    await make(api, kind, mark=MARK, config={"secretName": "theirs"})
+    await create_instance(api, kind, annotations=ABANDON, config={"secretName": "theirs"})
     with pytest.raises(Forbidden, match="because it leaves objects behind there"):
         await api.patch(kind, "a", lambda each: each["spec"].update(change))
     await api.patch(kind, "a", lambda each: each["metadata"].pop("annotations"))

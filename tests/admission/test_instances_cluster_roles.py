@@ -1,4 +1,4 @@
-"""Who may hand out roles of a cluster in a space, and choose the name of a namespace there."""
+"""Who may grant cluster roles in a space, and choose the name of its namespace in the cluster."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,92 +16,94 @@ from tests.harness.registry import NAMESPACE, RegistryFixture, open_registry
 
 ADA, ROOT = User("ada"), User("root", ("system:masters",))
 SPACE, VC = "SpaceInstance", "VirtualClusterInstance"
-both = pytest.mark.parametrize("kind", [SPACE, VC])
+both_kinds = pytest.mark.parametrize("kind", [SPACE, VC])
 
 
-def may(user: User, target: RequestInfo) -> Decision:
+def authorize(user: User, target: RequestInfo) -> Decision:
     assert (target.verb, target.subresource, target.namespace, target.name) == ("create", "restricted", NAMESPACE, "")
     return Decision(user.is_admin)
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry(rules=(restrict_remote_access(may, GROUP),)) as made:
-        yield made
+    async with open_registry(rules=(restrict_remote_access(authorize, GROUP),)) as fixture:
+        yield fixture
 
 
-def rules(*roles: str) -> list[Object]:
+def access_rules(*roles: str) -> list[Object]:
     return [{"users": ["eve"], "clusterRole": role} for role in roles]
 
 
-async def make(api: RegistryFixture, kind: str = SPACE, by: User = ADA, **spec: Any) -> Object:
-    return await api.submit(kind, api.body(kind, "one", spec=spec), WriteOptions(by))
+async def create_instance(api: RegistryFixture, kind: str = SPACE, user: User = ADA, **spec: Any) -> Object:
+    return await api.submit(kind, api.body(kind, "one", spec=spec), WriteOptions(user))
 
 
-async def test_a_space_gives_the_ordinary_roles_of_a_namespace(api: RegistryFixture) -> None:
-    await make(api, extraAccessRules=rules("view", "edit", "admin"))
+async def test_a_space_can_grant_the_default_namespace_roles(api: RegistryFixture) -> None:
+    await create_instance(api, extraAccessRules=access_rules("view", "edit", "admin"))
 
 
 @pytest.mark.parametrize("role", ["cluster-admin", "system:node", "Admin"])
-async def test_a_space_does_not_give_other_roles_of_the_cluster(api: RegistryFixture, role: str) -> None:
+async def test_a_space_cannot_grant_other_cluster_roles(api: RegistryFixture, role: str) -> None:
     with pytest.raises(Forbidden, match="extraAccessRules"):
-        await make(api, extraAccessRules=rules("view", role))
-    await make(api, extraAccessRules=rules("view"))
+        await create_instance(api, extraAccessRules=access_rules("view", role))
+    await create_instance(api, extraAccessRules=access_rules("view"))
     with pytest.raises(Forbidden, match="extraAccessRules"):
-        await api.patch(SPACE, "one", lambda each: each["spec"].update(extraAccessRules=rules(role)), WriteOptions(ADA))
+        await api.patch(
+            SPACE, "one", lambda each: each["spec"].update(extraAccessRules=access_rules(role)), WriteOptions(ADA)
+        )
 
 
-async def test_roles_that_a_space_gave_before_may_stay(api: RegistryFixture) -> None:
-    await make(api, by=CONTROLLER_USER, extraAccessRules=rules("cluster-admin"))
+async def test_roles_that_a_space_granted_before_may_stay(api: RegistryFixture) -> None:
+    await create_instance(api, user=CONTROLLER_USER, extraAccessRules=access_rules("cluster-admin"))
     await api.patch(SPACE, "one", lambda each: each["spec"].update(displayName="x"), WriteOptions(ADA))
 
 
-@both
-async def test_the_name_of_a_namespace_is_not_anybodys_to_choose(api: RegistryFixture, kind: str) -> None:
+@both_kinds
+async def test_ordinary_users_cannot_choose_the_namespace(api: RegistryFixture, kind: str) -> None:
     with pytest.raises(Forbidden, match="leave it out"):
-        await make(api, kind, clusterRef={"cluster": "c", "namespace": "kube-system"})
-    await make(api, kind, clusterRef={"cluster": "c"})
+        await create_instance(api, kind, clusterRef={"cluster": "c", "namespace": "kube-system"})
+    await create_instance(api, kind, clusterRef={"cluster": "c"})
     with pytest.raises(Forbidden, match="leave it out"):
         await api.patch(kind, "one", lambda each: each["spec"]["clusterRef"].update(namespace="n"), WriteOptions(ADA))
 
 
-@both
-async def test_what_the_server_has_settled_may_be_sent_back(api: RegistryFixture, kind: str) -> None:
-    await make(api, kind, clusterRef={"cluster": "c"})
-    settle = WriteOptions(CONTROLLER_USER)
-    await api.patch(kind, "one", lambda each: each["spec"]["clusterRef"].update(namespace="n"), settle)
+@both_kinds
+async def test_a_namespace_chosen_by_the_server_may_be_sent_back(api: RegistryFixture, kind: str) -> None:
+    await create_instance(api, kind, clusterRef={"cluster": "c"})
+    server_options = WriteOptions(CONTROLLER_USER)
+    await api.patch(kind, "one", lambda each: each["spec"]["clusterRef"].update(namespace="n"), server_options)
     await api.patch(kind, "one", lambda each: each["spec"].update(displayName="x"), WriteOptions(ADA))
 
 
-@both
-async def test_who_may_make_restricted_ones_may_choose_the_namespace(api: RegistryFixture, kind: str) -> None:
-    await make(api, kind, ROOT, clusterRef={"cluster": "c", "namespace": "n"})
+@both_kinds
+async def test_create_on_restricted_allows_choosing_the_namespace(api: RegistryFixture, kind: str) -> None:
+    await create_instance(api, kind, ROOT, clusterRef={"cluster": "c", "namespace": "n"})
 
 
-@pytest.mark.parametrize("by", [ADA, ROOT])
+@pytest.mark.parametrize("user", [ADA, ROOT])
 @pytest.mark.parametrize(
     "access", [{"defaultClusterRole": "cluster-admin"}, {"rules": [{"users": ["x"], "clusterRole": "cluster-admin"}]}]
 )
-async def test_a_template_in_place_gives_no_other_roles_either(api: RegistryFixture, by: User, access: Object) -> None:
-    """The controller could not tell later who has written that."""
+async def test_an_inline_template_cannot_grant_other_roles(api: RegistryFixture, user: User, access: Object) -> None:
+    """The controller could not tell later who wrote it."""
     with pytest.raises(Forbidden, match="space_roles"):
-        await make(api, by=by, template={"access": access})
+        await create_instance(api, user=user, template={"access": access})
 
 
-async def test_a_virtual_cluster_has_roles_of_its_own(api: RegistryFixture) -> None:
-    await make(api, VC, extraAccessRules=rules("cluster-admin"))
+async def test_a_virtual_cluster_can_grant_any_role(api: RegistryFixture) -> None:
+    await create_instance(api, VC, extraAccessRules=access_rules("cluster-admin"))
 
 
-async def test_the_setting_says_which_roles_are_given() -> None:
-    async with open_registry(rules=(restrict_remote_access(may, GROUP, {"view", "space-user"}),)) as api:
+async def test_the_setting_defines_the_roles_that_can_be_granted() -> None:
+    async with open_registry(rules=(restrict_remote_access(authorize, GROUP, {"view", "space-user"}),)) as api:
         with pytest.raises(Forbidden, match="use space-user, view"):
-            await make(api, extraAccessRules=rules("admin"))
-        await make(api, extraAccessRules=rules("space-user"))
+            await create_instance(api, extraAccessRules=access_rules("admin"))
+        await create_instance(api, extraAccessRules=access_rules("space-user"))
 
 
-@both
-async def test_a_status_of_ones_own_is_no_way_to_a_namespace_of_ones_choice(api: RegistryFixture, kind: str) -> None:
-    """Only what moves here from another project has one already."""
+@both_kinds
+async def test_a_status_in_a_create_does_not_allow_choosing_the_namespace(api: RegistryFixture, kind: str) -> None:
+    """Only an instance that moves from another project has a status on create."""
     body = api.body(kind, "one", spec={"clusterRef": {"cluster": "c", "namespace": "kube-system"}})
     with pytest.raises(Forbidden, match=r"clusterRef\.namespace"):
         await api.submit(kind, {**body, "status": {"serviceUID": "x"}}, WriteOptions(ADA))

@@ -1,4 +1,4 @@
-"""Nothing new in a project that is being deleted."""
+"""No instance is created in a project that is being deleted."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.harness.registry import open_registry
 KIND = "DevPodWorkspaceInstance"
 
 
-async def test_instances_are_made_in_a_living_project_only() -> None:
+async def test_instances_are_created_in_active_projects_only() -> None:
     async with open_registry(rules=(require_active_project(GROUP, NAMESPACE_PREFIX),)) as api:
         await api.create("Project", "p")
         await api.create(KIND, "a", "service-p-p")

@@ -1,4 +1,4 @@
-"""What the server keeps for itself: in no answer, and written by the server alone."""
+"""Secrets of the server: their data is in no reply, and only the server writes them."""
 
 from base64 import b64encode
 
@@ -21,51 +21,51 @@ OTHER = b64encode(b"other").decode()
 
 
 @pytest.fixture
-async def ruled(api: RegistryFixture) -> RegistryFixture:
-    """A world under the rule, with one of the server's own Secrets in it."""
+async def api_with_rule(api: RegistryFixture) -> RegistryFixture:
+    """The registry with this admission rule and one Secret of the server."""
     chain = AdmissionChain((protect_server_owned,))
     registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
     chain.bind_registry(registry)
-    made = RegistryFixture(api.store, api.view, registry, api.clock)
-    body = made.body("Secret", "own", type="service.sh/signing-keys", data={"k": CANARY})
-    assert CANARY not in str(await made.submit("Secret", body, WriteOptions(CONTROLLER_USER)))
-    return made
+    fixture = RegistryFixture(api.store, api.view, registry, api.clock)
+    body = fixture.body("Secret", "own", type="service.sh/signing-keys", data={"k": CANARY})
+    assert CANARY not in str(await fixture.submit("Secret", body, WriteOptions(CONTROLLER_USER)))
+    return fixture
 
 
-async def test_t26_no_answer_has_what_the_server_keeps_for_itself(ruled: RegistryFixture) -> None:
-    entry = ruled.of("Secret").get_cached("demo", "own")
+async def test_t26_no_reply_has_the_data_of_a_server_secret(api_with_rule: RegistryFixture) -> None:
+    entry = api_with_rule.of("Secret").get_cached("demo", "own")
     assert entry is not None and CANARY.encode() not in entry.body
-    assert (ruled.see("Secret", "own") or {})["data"] == {"k": CANARY}, "but the server has it"
+    assert (api_with_rule.see("Secret", "own") or {})["data"] == {"k": CANARY}, "the server itself reads it"
 
 
-def relabel(secret: Object) -> None:
+def set_labels(secret: Object) -> None:
     secret["metadata"]["labels"] = {"a": "b"}
 
 
-async def test_t26_a_patch_copies_nothing_out_of_it(ruled: RegistryFixture) -> None:
-    def copy(secret: Object) -> None:
+async def test_t26_a_patch_cannot_copy_the_data(api_with_rule: RegistryFixture) -> None:
+    def copy_data(secret: Object) -> None:
         secret["metadata"]["annotations"] = {"x": str(secret.get("data"))}
 
-    assert CANARY not in str(await ruled.patch("Secret", "own", copy, WriteOptions(ADMIN)))
+    assert CANARY not in str(await api_with_rule.patch("Secret", "own", copy_data, WriteOptions(ADMIN)))
 
 
 @pytest.mark.parametrize("user", [ADA, ADMIN, SCOPED])
-async def test_t45_nobody_makes_one_or_changes_what_is_in_it(ruled: RegistryFixture, user: User) -> None:
-    body = ruled.body("Secret", "new", type="service.sh/password", data={"k": OTHER})
+async def test_t45_users_cannot_create_or_change_server_secrets(api_with_rule: RegistryFixture, user: User) -> None:
+    body = api_with_rule.body("Secret", "new", type="service.sh/password", data={"k": OTHER})
     with pytest.raises(Forbidden, match="for the server's own use"):
-        await ruled.submit("Secret", body, WriteOptions(user))
+        await api_with_rule.submit("Secret", body, WriteOptions(user))
     with pytest.raises(Forbidden):
-        await ruled.patch("Secret", "own", lambda secret: secret.update(data={"k": OTHER}), WriteOptions(user))
+        await api_with_rule.patch("Secret", "own", lambda secret: secret.update(data={"k": OTHER}), WriteOptions(user))
 
 
-async def test_administrators_may_label_it_and_nobody_else(ruled: RegistryFixture) -> None:
+async def test_only_administrators_label_server_secrets(api_with_rule: RegistryFixture) -> None:
     for user in (ADA, SCOPED):
         with pytest.raises(Forbidden):
-            await ruled.patch("Secret", "own", relabel, WriteOptions(user))
-    await ruled.patch("Secret", "own", relabel, WriteOptions(ADMIN))
-    assert (ruled.see("Secret", "own") or {})["data"] == {"k": CANARY}, "what was not sent is kept"
+            await api_with_rule.patch("Secret", "own", set_labels, WriteOptions(user))
+    await api_with_rule.patch("Secret", "own", set_labels, WriteOptions(ADMIN))
+    assert (api_with_rule.see("Secret", "own") or {})["data"] == {"k": CANARY}, "data that was not sent is kept"
 
 
-async def test_other_secrets_are_their_owners(ruled: RegistryFixture) -> None:
-    body = ruled.body("Secret", "mine", type="Opaque", data={"k": CANARY})
-    assert (await ruled.submit("Secret", body, WriteOptions(ADA)))["data"] == {"k": CANARY}
+async def test_other_secrets_are_not_restricted(api_with_rule: RegistryFixture) -> None:
+    body = api_with_rule.body("Secret", "mine", type="Opaque", data={"k": CANARY})
+    assert (await api_with_rule.submit("Secret", body, WriteOptions(ADA)))["data"] == {"k": CANARY}

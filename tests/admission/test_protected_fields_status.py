@@ -1,4 +1,4 @@
-"""The status that controllers go by is theirs: nobody else can give them orders through it."""
+"""The status that controllers act on: only the server and administrators write it."""
 
 import pytest
 
@@ -19,62 +19,68 @@ ADMIN = User("root", ("system:masters",))
 
 
 @pytest.fixture
-def ruled(api: RegistryFixture) -> RegistryFixture:
+def api_with_rule(api: RegistryFixture) -> RegistryFixture:
     chain = AdmissionChain((protect_status(MANAGEMENT_GROUP),))
     registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
     chain.bind_registry(registry)
     return RegistryFixture(api.store, api.view, registry, api.clock)
 
 
-def place(kind: str) -> str:
+def namespace_of(kind: str) -> str:
     return "" if kind == "Cluster" else NAMESPACE
 
 
-def taken_over(obj: Object) -> Object:
+def with_failed_phase(obj: Object) -> Object:
     return {**deep_copy(obj), "status": {"phase": "Failed"}}
 
 
-def described(obj: Object) -> Object:
+def with_description(obj: Object) -> Object:
     return {**deep_copy(obj), "spec": {"description": "x"}}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("user", [OWNER, User("root", ("system:masters",), scope=Scope(projects=("p",)))])
-async def test_t7_nobody_tells_the_controllers_what_they_have_found(
-    ruled: RegistryFixture, kind: str, user: User
+async def test_t7_users_cannot_write_the_status_that_controllers_act_on(
+    api_with_rule: RegistryFixture, kind: str, user: User
 ) -> None:
-    await ruled.create(kind, "one", spec={})
+    await api_with_rule.create(kind, "one", spec={})
     with pytest.raises(Forbidden, match="change its spec instead"):
-        await ruled.of(kind).modify(place(kind), "one", taken_over, WriteOptions(user, subresource="status"))
-    await ruled.of(kind).modify(place(kind), "one", deep_copy, WriteOptions(user, subresource="status"))
-    await ruled.of(kind).modify(place(kind), "one", described, WriteOptions(user))
+        await api_with_rule.of(kind).modify(
+            namespace_of(kind), "one", with_failed_phase, WriteOptions(user, subresource="status")
+        )
+    await api_with_rule.of(kind).modify(namespace_of(kind), "one", deep_copy, WriteOptions(user, subresource="status"))
+    await api_with_rule.of(kind).modify(namespace_of(kind), "one", with_description, WriteOptions(user))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("user", [ADMIN, CONTROLLER_USER])
-async def test_the_server_and_administrators_do(ruled: RegistryFixture, kind: str, user: User) -> None:
-    await ruled.create(kind, "one", spec={})
-    await ruled.of(kind).modify(place(kind), "one", taken_over, WriteOptions(user, subresource="status"))
+async def test_the_server_and_administrators_write_the_status(
+    api_with_rule: RegistryFixture, kind: str, user: User
+) -> None:
+    await api_with_rule.create(kind, "one", spec={})
+    await api_with_rule.of(kind).modify(
+        namespace_of(kind), "one", with_failed_phase, WriteOptions(user, subresource="status")
+    )
 
 
-async def test_what_runners_report_of_workspaces_is_theirs(ruled: RegistryFixture) -> None:
-    await ruled.create("DevPodWorkspaceInstance", "one", spec={})
-    writing = WriteOptions(OWNER, subresource="status")
-    await ruled.of("DevPodWorkspaceInstance").modify(NAMESPACE, "one", taken_over, writing)
+async def test_the_status_of_workspaces_is_writable(api_with_rule: RegistryFixture) -> None:
+    await api_with_rule.create("DevPodWorkspaceInstance", "one", spec={})
+    options = WriteOptions(OWNER, subresource="status")
+    await api_with_rule.of("DevPodWorkspaceInstance").modify(NAMESPACE, "one", with_failed_phase, options)
 
 
-def asleep(obj: Object) -> Object:
+def with_sleeping_phase(obj: Object) -> Object:
     return {**deep_copy(obj), "status": {"phase": "Sleeping"}}
 
 
-async def test_that_a_workspace_sleeps_is_its_runners_word(ruled: RegistryFixture) -> None:
-    """What sleeps needs no room in a quota."""
-    made = await ruled.create("DevPodWorkspaceInstance", "one", spec={}, status={"phase": "Sleeping"})
-    assert (made.get("status") or {}).get("phase") != "Sleeping"
-    workspaces = ruled.of("DevPodWorkspaceInstance")
+async def test_only_its_runner_reports_that_a_workspace_sleeps(api_with_rule: RegistryFixture) -> None:
+    """A sleeping workspace does not count towards the quota of active ones."""
+    created = await api_with_rule.create("DevPodWorkspaceInstance", "one", spec={}, status={"phase": "Sleeping"})
+    assert (created.get("status") or {}).get("phase") != "Sleeping"
+    workspaces = api_with_rule.of("DevPodWorkspaceInstance")
     with pytest.raises(Forbidden, match="only its runner may report"):
-        await workspaces.modify(NAMESPACE, "one", asleep, WriteOptions(OWNER, subresource="status"))
-    await workspaces.modify(NAMESPACE, "one", taken_over, WriteOptions(OWNER, subresource="status"))
+        await workspaces.modify(NAMESPACE, "one", with_sleeping_phase, WriteOptions(OWNER, subresource="status"))
+    await workspaces.modify(NAMESPACE, "one", with_failed_phase, WriteOptions(OWNER, subresource="status"))
     runner = User("runner", ("service:runners",))
-    await workspaces.modify(NAMESPACE, "one", asleep, WriteOptions(runner, subresource="status"))
-    await workspaces.modify(NAMESPACE, "one", asleep, WriteOptions(OWNER, subresource="status"))
+    await workspaces.modify(NAMESPACE, "one", with_sleeping_phase, WriteOptions(runner, subresource="status"))
+    await workspaces.modify(NAMESPACE, "one", with_sleeping_phase, WriteOptions(OWNER, subresource="status"))

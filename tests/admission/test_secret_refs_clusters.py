@@ -1,4 +1,4 @@
-"""Clusters are given only Secrets that their writers may read (T-12)."""
+"""Secret references of clusters: the writer needs permission to read the Secret (T-12)."""
 
 from base64 import b64encode
 
@@ -19,102 +19,112 @@ CONFIG = {"secretName": "kubeconfig", "secretNamespace": "vault"}
 
 
 @pytest.fixture
-def readable() -> set[tuple[str, str]]:
-    """Namespaces and names of the Secrets that Bob may read."""
+def readable_secrets() -> set[tuple[str, str]]:
+    """Namespaces and names of the Secrets that Bob may read. Tests add to it."""
     return set()
 
 
 @pytest.fixture
-def ruled(api: RegistryFixture, readable: set[tuple[str, str]]) -> RegistryFixture:
-    def may(user: User, target: RequestInfo) -> Decision:
+def api_with_rule(api: RegistryFixture, readable_secrets: set[tuple[str, str]]) -> RegistryFixture:
+    def authorize(user: User, target: RequestInfo) -> Decision:
         assert (target.verb, target.group, target.resource) == ("get", "", "secrets")
-        return Decision((target.namespace, target.name) in readable)
+        return Decision((target.namespace, target.name) in readable_secrets)
 
-    def problems(kubeconfig: bytes) -> list[str]:
-        return [] if kubeconfig == b"good" else ["it is odd; mend it"]
+    def find_problems(kubeconfig: bytes) -> list[str]:
+        return [] if kubeconfig == b"good" else ["it is invalid; fix it"]
 
-    chain = AdmissionChain((check_cluster_secret(may, MANAGEMENT_GROUP, "service-system", problems),))
+    chain = AdmissionChain((check_cluster_secret(authorize, MANAGEMENT_GROUP, "service-system", find_problems),))
     registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
     chain.bind_registry(registry)
     return RegistryFixture(api.store, api.view, registry, api.clock)
 
 
-async def test_t12_a_secret_that_the_writer_may_not_read_is_refused(
-    ruled: RegistryFixture, readable: set[tuple[str, str]]
+async def test_t12_a_secret_that_the_writer_may_not_read_is_rejected(
+    api_with_rule: RegistryFixture, readable_secrets: set[tuple[str, str]]
 ) -> None:
-    body = ruled.body("Cluster", "c", spec={"config": CONFIG})
+    body = api_with_rule.body("Cluster", "c", spec={"config": CONFIG})
     with pytest.raises(Forbidden, match='cannot read the secret "kubeconfig" in the namespace "vault"'):
-        await ruled.submit("Cluster", body, WriteOptions(BOB))
-    readable.add(("vault", "kubeconfig"))
-    await ruled.submit("Cluster", body, WriteOptions(BOB))
+        await api_with_rule.submit("Cluster", body, WriteOptions(BOB))
+    readable_secrets.add(("vault", "kubeconfig"))
+    await api_with_rule.submit("Cluster", body, WriteOptions(BOB))
 
 
-async def test_t12_without_a_namespace_it_is_the_servers_own(
-    ruled: RegistryFixture, readable: set[tuple[str, str]]
+async def test_t12_the_default_namespace_is_the_system_namespace(
+    api_with_rule: RegistryFixture, readable_secrets: set[tuple[str, str]]
 ) -> None:
-    readable.add(("service-system", "kubeconfig"))
-    await ruled.submit(
-        "Cluster", ruled.body("Cluster", "c", spec={"config": {"secretName": "kubeconfig"}}), WriteOptions(BOB)
+    readable_secrets.add(("service-system", "kubeconfig"))
+    await api_with_rule.submit(
+        "Cluster", api_with_rule.body("Cluster", "c", spec={"config": {"secretName": "kubeconfig"}}), WriteOptions(BOB)
     )
 
 
-async def test_t12_an_update_is_asked_only_when_it_points_elsewhere(
-    ruled: RegistryFixture, readable: set[tuple[str, str]]
+async def test_t12_an_update_is_checked_only_when_the_reference_changes(
+    api_with_rule: RegistryFixture, readable_secrets: set[tuple[str, str]]
 ) -> None:
-    readable.add(("vault", "kubeconfig"))
-    await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB))
-    readable.clear()
-    await ruled.patch("Cluster", "c", lambda each: each["spec"].update(displayName="x"), WriteOptions(BOB))
+    readable_secrets.add(("vault", "kubeconfig"))
+    await api_with_rule.submit(
+        "Cluster", api_with_rule.body("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB)
+    )
+    readable_secrets.clear()
+    await api_with_rule.patch("Cluster", "c", lambda each: each["spec"].update(displayName="x"), WriteOptions(BOB))
     with pytest.raises(Forbidden):
-        await ruled.patch("Cluster", "c", lambda each: each["spec"]["config"].update(secretName="y"), WriteOptions(BOB))
+        await api_with_rule.patch(
+            "Cluster", "c", lambda each: each["spec"]["config"].update(secretName="y"), WriteOptions(BOB)
+        )
 
 
-async def warned(ruled: RegistryFixture, config: dict[str, str]) -> list[str]:
-    writing = WriteOptions(BOB)
-    body = ruled.body("Cluster", spec={"config": {"secretNamespace": NAMESPACE, **config}})
+async def create_and_return_warnings(api_with_rule: RegistryFixture, config: dict[str, str]) -> list[str]:
+    options = WriteOptions(BOB)
+    body = api_with_rule.body("Cluster", spec={"config": {"secretNamespace": NAMESPACE, **config}})
     body["metadata"]["generateName"] = "c-"
-    await ruled.submit("Cluster", body, writing)
-    return writing.warnings
+    await api_with_rule.submit("Cluster", body, options)
+    return options.warnings
 
 
-async def test_a_kubeconfig_that_cannot_be_used_is_warned_about_and_taken(
-    ruled: RegistryFixture, readable: set[tuple[str, str]]
+async def test_an_unusable_kubeconfig_is_accepted_with_a_warning(
+    api_with_rule: RegistryFixture, readable_secrets: set[tuple[str, str]]
 ) -> None:
-    readable |= {(NAMESPACE, "kubeconfig"), (NAMESPACE, "later")}
+    readable_secrets |= {(NAMESPACE, "kubeconfig"), (NAMESPACE, "later")}
     data = {"config": b64encode(b"good").decode(), "odd": b64encode(b"odd").decode()}
-    await ruled.create("Secret", "kubeconfig", data=data)
-    assert await warned(ruled, {"secretName": "kubeconfig"}) == []
-    assert await warned(ruled, {"secretName": "later"}) == []
-    [odd] = await warned(ruled, {"secretName": "kubeconfig", "key": "odd"})
-    assert odd.endswith("cannot be used: it is odd; mend it")
-    [missing] = await warned(ruled, {"secretName": "kubeconfig", "key": "no"})
-    assert 'has no key "no"' in missing
+    await api_with_rule.create("Secret", "kubeconfig", data=data)
+    assert await create_and_return_warnings(api_with_rule, {"secretName": "kubeconfig"}) == []
+    assert await create_and_return_warnings(api_with_rule, {"secretName": "later"}) == []
+    [invalid] = await create_and_return_warnings(api_with_rule, {"secretName": "kubeconfig", "key": "odd"})
+    assert invalid.endswith("cannot be used: it is invalid; fix it")
+    [missing_key] = await create_and_return_warnings(api_with_rule, {"secretName": "kubeconfig", "key": "no"})
+    assert 'has no key "no"' in missing_key
 
 
-async def test_t12_nothing_is_said_about_a_secret_that_the_writer_may_not_read(ruled: RegistryFixture) -> None:
-    await ruled.create("Secret", "kubeconfig", data={"config": b64encode(b"odd").decode()})
-    writing = WriteOptions(BOB)
-    body = ruled.body("Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": NAMESPACE}})
+async def test_t12_no_warning_discloses_a_secret_that_the_writer_may_not_read(api_with_rule: RegistryFixture) -> None:
+    await api_with_rule.create("Secret", "kubeconfig", data={"config": b64encode(b"odd").decode()})
+    options = WriteOptions(BOB)
+    body = api_with_rule.body(
+        "Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": NAMESPACE}}
+    )
     with pytest.raises(Forbidden):
-        await ruled.submit("Cluster", body, writing)
-    assert writing.warnings == []
+        await api_with_rule.submit("Cluster", body, options)
+    assert options.warnings == []
 
 
-@pytest.mark.parametrize("wrong", [{"secretNamespace": {"a": 1}}, {"secretNamespace": [0]}, {"key": ["a"]}])
+@pytest.mark.parametrize("changes", [{"secretNamespace": {"a": 1}}, {"secretNamespace": [0]}, {"key": ["a"]}])
 async def test_a_reference_of_the_wrong_type_is_invalid(
-    ruled: RegistryFixture, readable: set[tuple[str, str]], wrong: dict[str, object]
+    api_with_rule: RegistryFixture, readable_secrets: set[tuple[str, str]], changes: dict[str, object]
 ) -> None:
-    readable.add(("vault", "kubeconfig"))
-    with pytest.raises(Invalid, match=rf"spec.config.{next(iter(wrong))}"):
-        await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG | wrong}), WriteOptions(BOB))
+    readable_secrets.add(("vault", "kubeconfig"))
+    with pytest.raises(Invalid, match=rf"spec.config.{next(iter(changes))}"):
+        await api_with_rule.submit(
+            "Cluster", api_with_rule.body("Cluster", "c", spec={"config": CONFIG | changes}), WriteOptions(BOB)
+        )
 
 
 async def test_an_update_with_a_reference_of_the_wrong_type_is_invalid(
-    ruled: RegistryFixture, readable: set[tuple[str, str]]
+    api_with_rule: RegistryFixture, readable_secrets: set[tuple[str, str]]
 ) -> None:
-    readable.add(("vault", "kubeconfig"))
-    await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB))
+    readable_secrets.add(("vault", "kubeconfig"))
+    await api_with_rule.submit(
+        "Cluster", api_with_rule.body("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB)
+    )
     with pytest.raises(Invalid, match=r"spec\.config\.secretNamespace"):
-        await ruled.patch(
+        await api_with_rule.patch(
             "Cluster", "c", lambda obj: obj["spec"]["config"].update(secretNamespace=[0]), WriteOptions(BOB)
         )

@@ -1,4 +1,4 @@
-"""Virtual clusters are given only Secrets that their writers may read (T-12)."""
+"""Secret references of virtual clusters: the writer needs permission to read the Secret (T-12)."""
 
 import pytest
 
@@ -18,39 +18,45 @@ SPEC = {"config": {"secretName": "kubeconfig"}}
 
 
 @pytest.fixture
-def readable() -> set[str]:
-    """Names of the Secrets that Bob may read in the namespace of the project."""
+def readable_secrets() -> set[str]:
+    """Names of the Secrets that Bob may read in the namespace of the project. Tests add to it."""
     return set()
 
 
 @pytest.fixture
-def ruled(api: RegistryFixture, readable: set[str]) -> RegistryFixture:
-    def may(user: User, target: RequestInfo) -> Decision:
+def api_with_rule(api: RegistryFixture, readable_secrets: set[str]) -> RegistryFixture:
+    def authorize(user: User, target: RequestInfo) -> Decision:
         assert (target.verb, target.group, target.resource, target.namespace) == ("get", "", "secrets", NAMESPACE)
-        return Decision(target.name in readable)
+        return Decision(target.name in readable_secrets)
 
-    chain = AdmissionChain((check_virtual_cluster_secret(may, MANAGEMENT_GROUP),))
+    chain = AdmissionChain((check_virtual_cluster_secret(authorize, MANAGEMENT_GROUP),))
     registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
     chain.bind_registry(registry)
     return RegistryFixture(api.store, api.view, registry, api.clock)
 
 
-async def test_t12_a_secret_that_the_writer_may_not_read_is_refused(ruled: RegistryFixture, readable: set[str]) -> None:
+async def test_t12_a_secret_that_the_writer_may_not_read_is_rejected(
+    api_with_rule: RegistryFixture, readable_secrets: set[str]
+) -> None:
     with pytest.raises(Forbidden, match='cannot read the secret "kubeconfig"'):
-        await ruled.submit(VC, ruled.body(VC, "v", spec=SPEC), WriteOptions(BOB))
-    readable.add("kubeconfig")
-    await ruled.submit(VC, ruled.body(VC, "v", spec=SPEC), WriteOptions(BOB))
+        await api_with_rule.submit(VC, api_with_rule.body(VC, "v", spec=SPEC), WriteOptions(BOB))
+    readable_secrets.add("kubeconfig")
+    await api_with_rule.submit(VC, api_with_rule.body(VC, "v", spec=SPEC), WriteOptions(BOB))
 
 
-async def test_t12_an_update_is_asked_only_when_it_points_elsewhere(ruled: RegistryFixture, readable: set[str]) -> None:
-    readable.add("kubeconfig")
-    await ruled.submit(VC, ruled.body(VC, "v", spec=SPEC), WriteOptions(BOB))
-    readable.clear()
-    await ruled.patch(VC, "v", lambda each: each["spec"].update(displayName="x"), WriteOptions(BOB))
+async def test_t12_an_update_is_checked_only_when_the_reference_changes(
+    api_with_rule: RegistryFixture, readable_secrets: set[str]
+) -> None:
+    readable_secrets.add("kubeconfig")
+    await api_with_rule.submit(VC, api_with_rule.body(VC, "v", spec=SPEC), WriteOptions(BOB))
+    readable_secrets.clear()
+    await api_with_rule.patch(VC, "v", lambda each: each["spec"].update(displayName="x"), WriteOptions(BOB))
     with pytest.raises(Forbidden):
-        await ruled.patch(VC, "v", lambda each: each["spec"]["config"].update(secretName="y"), WriteOptions(BOB))
+        await api_with_rule.patch(
+            VC, "v", lambda each: each["spec"]["config"].update(secretName="y"), WriteOptions(BOB)
+        )
 
 
-async def test_the_server_and_those_without_a_secret_are_not_asked(ruled: RegistryFixture) -> None:
-    await ruled.submit(VC, ruled.body(VC, "v", spec={}), WriteOptions(BOB))
-    await ruled.submit(VC, ruled.body(VC, "w", spec=SPEC), WriteOptions(CONTROLLER_USER))
+async def test_the_server_and_specs_without_a_secret_are_not_checked(api_with_rule: RegistryFixture) -> None:
+    await api_with_rule.submit(VC, api_with_rule.body(VC, "v", spec={}), WriteOptions(BOB))
+    await api_with_rule.submit(VC, api_with_rule.body(VC, "w", spec=SPEC), WriteOptions(CONTROLLER_USER))

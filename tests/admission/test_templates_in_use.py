@@ -17,56 +17,56 @@ KINDS = {
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def sees(user: User, target: RequestInfo) -> Decision:
+def authorize(user: User, target: RequestInfo) -> Decision:
     return Decision(not target.name.startswith("secret"))
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry(rules=(prevent_deletion_while_used(sees, GROUP),)) as made:
+    async with open_registry(rules=(prevent_deletion_while_used(authorize, GROUP),)) as fixture:
         for kind in KINDS.values():
-            await made.create(kind, "t", spec={})
-        yield made
+            await fixture.create(kind, "t", spec={})
+        yield fixture
 
 
-async def use(api: RegistryFixture, kind: str, *names: str, template: str = "t") -> None:
+async def create_instances(api: RegistryFixture, kind: str, *names: str, template: str = "t") -> None:
     for name in names:
         await api.create(kind, name, spec={"templateRef": {"name": template}})
 
 
 @every_kind
-async def test_a_template_in_use_stays_and_says_who_uses_it(api: RegistryFixture, kind: str) -> None:
-    await use(api, kind, "one", "two")
-    with pytest.raises(Conflict) as caught:
+async def test_a_template_in_use_is_not_deleted_and_the_error_names_its_users(api: RegistryFixture, kind: str) -> None:
+    await create_instances(api, kind, "one", "two")
+    with pytest.raises(Conflict) as error:
         await api.delete(KINDS[kind], "t")
-    assert "demo/one, demo/two are using it" in caught.value.message
+    assert "demo/one, demo/two are using it" in error.value.message
     assert api.see(KINDS[kind], "t") is not None
 
 
 @every_kind
-async def test_a_template_that_nobody_uses_goes(api: RegistryFixture, kind: str) -> None:
-    await use(api, kind, "one", template="other")
-    await use(api, next(each for each in KINDS if each != kind), "one")
+async def test_an_unused_template_can_be_deleted(api: RegistryFixture, kind: str) -> None:
+    await create_instances(api, kind, "one", template="other")
+    await create_instances(api, next(each for each in KINDS if each != kind), "one")
     assert (await api.delete(KINDS[kind], "t")).is_removed
 
 
-async def test_ten_are_named_and_the_rest_counted(api: RegistryFixture) -> None:
-    await use(api, "SpaceInstance", *(f"s{number:02}" for number in range(13)))
-    with pytest.raises(Conflict) as caught:
+async def test_ten_instances_are_named_and_the_rest_are_counted(api: RegistryFixture) -> None:
+    await create_instances(api, "SpaceInstance", *(f"s{number:02}" for number in range(13)))
+    with pytest.raises(Conflict) as error:
         await api.delete("SpaceTemplate", "t")
-    assert "demo/s09 and 3 more are" in caught.value.message
-    assert "s10" not in caught.value.message
+    assert "demo/s09 and 3 more are" in error.value.message
+    assert "s10" not in error.value.message
 
 
-async def test_those_whom_the_asker_may_not_see_are_only_counted(api: RegistryFixture) -> None:
-    await use(api, "SpaceInstance", "secret-one")
-    with pytest.raises(Conflict) as caught:
+async def test_instances_that_the_requester_may_not_read_are_only_counted(api: RegistryFixture) -> None:
+    await create_instances(api, "SpaceInstance", "secret-one")
+    with pytest.raises(Conflict) as error:
         await api.delete("SpaceTemplate", "t")
-    assert "1 of the spaceinstances is using it" in caught.value.message
-    assert "secret-one" not in caught.value.message
+    assert "1 of the spaceinstances is using it" in error.value.message
+    assert "secret-one" not in error.value.message
 
 
-async def test_with_its_last_user_gone_it_can_go(api: RegistryFixture) -> None:
-    await use(api, "SpaceInstance", "one")
+async def test_a_template_can_be_deleted_after_its_last_instance(api: RegistryFixture) -> None:
+    await create_instances(api, "SpaceInstance", "one")
     await api.delete("SpaceInstance", "one")
     assert (await api.delete("SpaceTemplate", "t")).is_removed

@@ -1,4 +1,4 @@
-"""What instances give to their templates, where the template is there to say what may be given."""
+"""Parameters of instances are validated against the definitions in their template."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,56 +17,54 @@ DEFINITIONS = [{"variable": "size", "type": "number", "max": 3}, {"variable": "i
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry(rules=(check_parameters(GROUP),)) as made:
+    async with open_registry(rules=(check_parameters(GROUP),)) as fixture:
         for kind in TEMPLATES.values():
             versions = [{"version": "1.0.0", "parameters": []}]
             spec = {"template": {"instanceTemplate": {"metadata": {}}}, "parameters": DEFINITIONS, "versions": versions}
-            await made.create(kind, "t", spec=spec)
-        yield made
+            await fixture.create(kind, "t", spec=spec)
+        yield fixture
 
 
-async def make(api: RegistryFixture, kind: str, parameters: str, **spec: Any) -> Object:
+async def create_instance(api: RegistryFixture, kind: str, parameters: str, **spec: Any) -> Object:
     return await api.create(kind, "one", spec={"templateRef": {"name": "t"}, "parameters": parameters, **spec})
 
 
 @every_kind
-async def test_values_that_fit_are_taken(api: RegistryFixture, kind: str) -> None:
-    made = await make(api, kind, "size: 2\nimage: {tag: a}\n")
-    assert made["spec"]["parameters"] == "size: 2\nimage: {tag: a}\n"
+async def test_valid_values_are_accepted(api: RegistryFixture, kind: str) -> None:
+    created = await create_instance(api, kind, "size: 2\nimage: {tag: a}\n")
+    assert created["spec"]["parameters"] == "size: 2\nimage: {tag: a}\n"
 
 
 @every_kind
-async def test_values_that_do_not_fit_are_refused_by_the_names_of_their_variables(
-    api: RegistryFixture, kind: str
-) -> None:
-    with pytest.raises(Invalid) as caught:
-        await make(api, kind, "size: 4")
-    assert [each.field for each in caught.value.details.problems] == [
+async def test_invalid_values_are_reported_by_the_names_of_their_variables(api: RegistryFixture, kind: str) -> None:
+    with pytest.raises(Invalid) as error:
+        await create_instance(api, kind, "size: 4")
+    assert [each.field for each in error.value.details.problems] == [
         "spec.parameters[size]",
         "spec.parameters[image.tag]",
     ]
 
 
-async def test_the_version_counts(api: RegistryFixture) -> None:
-    await make(api, "SpaceInstance", "", templateRef={"name": "t", "version": "1.x.x"})
+async def test_the_definitions_of_the_referenced_version_apply(api: RegistryFixture) -> None:
+    await create_instance(api, "SpaceInstance", "", templateRef={"name": "t", "version": "1.x.x"})
 
 
 @pytest.mark.parametrize(
-    "ref", [{"name": "missing"}, {"name": "t", "version": "9.x.x"}, {"name": "t", "version": "new"}, {}]
+    "reference", [{"name": "missing"}, {"name": "t", "version": "9.x.x"}, {"name": "t", "version": "new"}, {}]
 )
-async def test_what_is_not_there_yet_refuses_nothing(api: RegistryFixture, ref: Object) -> None:
-    await make(api, "SpaceInstance", "size: enormous", templateRef=ref)
+async def test_a_missing_template_or_version_validates_nothing(api: RegistryFixture, reference: Object) -> None:
+    await create_instance(api, "SpaceInstance", "size: enormous", templateRef=reference)
 
 
-async def test_a_misspelt_parameter_is_told(api: RegistryFixture) -> None:
-    writing = as_ada()
+async def test_an_unknown_parameter_warns(api: RegistryFixture) -> None:
+    options = as_ada()
     body = api.body("SpaceInstance", "one", spec={"templateRef": {"name": "t"}, "parameters": "image.tag: a\nsiez: 1"})
-    await api.submit("SpaceInstance", body, writing)
-    assert writing.warnings == ["spec.parameters[siez] is not a parameter of the template and has no effect"]
+    await api.submit("SpaceInstance", body, options)
+    assert options.warnings == ["spec.parameters[siez] is not a parameter of the template and has no effect"]
 
 
-async def test_a_template_that_became_stricter_blocks_no_other_change(api: RegistryFixture) -> None:
-    await make(api, "SpaceInstance", "size: 2\nimage.tag: a")
+async def test_a_stricter_template_does_not_block_unrelated_changes(api: RegistryFixture) -> None:
+    await create_instance(api, "SpaceInstance", "size: 2\nimage.tag: a")
     await api.patch(
         "SpaceTemplate", "t", lambda obj: obj["spec"].update(parameters=[{"variable": "b", "required": True}])
     )
@@ -75,9 +73,9 @@ async def test_a_template_that_became_stricter_blocks_no_other_change(api: Regis
         await api.patch("SpaceInstance", "one", lambda obj: obj["spec"]["templateRef"].update(syncOnce=True))
 
 
-async def test_what_is_written_in_place_must_still_be_readable(api: RegistryFixture) -> None:
+async def test_parameters_of_an_inline_template_must_be_valid_yaml(api: RegistryFixture) -> None:
     with pytest.raises(Invalid, match=r"spec\.parameters"):
-        await make(api, "SpaceInstance", "a: [", templateRef={}, template={"objects": "x"})
+        await create_instance(api, "SpaceInstance", "a: [", templateRef={}, template={"objects": "x"})
 
 
 @pytest.mark.parametrize(
@@ -89,12 +87,10 @@ async def test_wrong_types_are_left_to_the_schema(api: RegistryFixture, spec: Ob
 
 
 @pytest.mark.parametrize("spec", [1.5, "text", ["list"], True])
-async def test_a_spec_that_is_no_object_is_left_to_the_schema_also_in_an_update(
-    api: RegistryFixture, spec: Any
-) -> None:
+async def test_a_spec_that_is_not_an_object_is_left_to_the_schema(api: RegistryFixture, spec: Any) -> None:
     with pytest.raises(Invalid):
         await api.create("SpaceInstance", "two", spec=spec)
-    await make(api, "SpaceInstance", "size: 2\nimage: {tag: a}\n")
+    await create_instance(api, "SpaceInstance", "size: 2\nimage: {tag: a}\n")
     await api.create("SpaceInstance", "plain", spec={})
     for name in ("one", "plain"):
         with pytest.raises(Invalid):

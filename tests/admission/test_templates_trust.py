@@ -1,5 +1,4 @@
-"""Which templates are an administrator's: those that one of them has made or marked, as long as nobody else changes
-what they make."""
+"""Trusted templates: created or marked by an administrator, and not changed by others since."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,51 +15,53 @@ from tests.harness.registry import ADA, RegistryFixture, open_registry
 
 ROOT = User("root", ("system:masters",))
 SCOPED = User("root", ("system:masters",), scope=Scope(projects=("*",)))
-MARK = "service.sh/trusted"
+TRUSTED = "service.sh/trusted"
 KINDS = ("SpaceTemplate", "VirtualClusterTemplate")
 
 
 @pytest.fixture
-async def ruled() -> AsyncIterator[RegistryFixture]:
+async def api_with_rule() -> AsyncIterator[RegistryFixture]:
     async with open_registry(rules=(mark_trusted_templates(GROUP),)) as api:
         yield api
 
 
-async def make(api: RegistryFixture, by: User, kind: str = "SpaceTemplate", **annotations: str) -> Object:
+async def create_template(api: RegistryFixture, user: User, kind: str = "SpaceTemplate", **annotations: str) -> Object:
     body = api.body(kind, "t", spec={"template": {}}, metadata={"annotations": annotations} if annotations else {})
-    return await api.submit(kind, body, WriteOptions(by))
+    return await api.submit(kind, body, WriteOptions(user))
 
 
-async def edit(api: RegistryFixture, by: User, **spec: Any) -> Object:
-    return await api.patch("SpaceTemplate", "t", lambda each: each["spec"].update(spec), WriteOptions(by))
+async def update_template(api: RegistryFixture, user: User, **spec: Any) -> Object:
+    return await api.patch("SpaceTemplate", "t", lambda each: each["spec"].update(spec), WriteOptions(user))
 
 
-async def mark(api: RegistryFixture, by: User, value: str | None) -> Object:
-    def put(each: Object) -> None:
-        each["metadata"]["annotations"] = {} if value is None else {MARK: value}
+async def set_trusted(api: RegistryFixture, user: User, value: str | None) -> Object:
+    def set_annotation(each: Object) -> None:
+        each["metadata"]["annotations"] = {} if value is None else {TRUSTED: value}
 
-    return await api.patch("SpaceTemplate", "t", put, WriteOptions(by))
+    return await api.patch("SpaceTemplate", "t", set_annotation, WriteOptions(user))
 
 
-def found(template: Object) -> str | None:
-    value: str | None = (template["metadata"].get("annotations") or {}).get(MARK)
+def trusted_value(template: Object) -> str | None:
+    value: str | None = (template["metadata"].get("annotations") or {}).get(TRUSTED)
     return value
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("by", "expected"), [(ROOT, "true"), (ADA, "false"), (SCOPED, "false")])
-async def test_who_makes_a_template_decides(ruled: RegistryFixture, kind: str, by: User, expected: str) -> None:
-    assert found(await make(ruled, by, kind)) == expected
+@pytest.mark.parametrize(("user", "expected"), [(ROOT, "true"), (ADA, "false"), (SCOPED, "false")])
+async def test_a_template_is_trusted_if_an_administrator_creates_it(
+    api_with_rule: RegistryFixture, kind: str, user: User, expected: str
+) -> None:
+    assert trusted_value(await create_template(api_with_rule, user, kind)) == expected
 
 
-@pytest.mark.parametrize("by", [ADA, SCOPED])
-async def test_nobody_else_gives_the_mark(ruled: RegistryFixture, by: User) -> None:
-    assert found(await make(ruled, by, **{MARK: "true"})) == "false"
-    assert found(await mark(ruled, by, "true")) == "false"
-    assert found(await mark(ruled, by, None)) == "false"
+@pytest.mark.parametrize("user", [ADA, SCOPED])
+async def test_other_users_cannot_mark_a_template_as_trusted(api_with_rule: RegistryFixture, user: User) -> None:
+    assert trusted_value(await create_template(api_with_rule, user, **{TRUSTED: "true"})) == "false"
+    assert trusted_value(await set_trusted(api_with_rule, user, "true")) == "false"
+    assert trusted_value(await set_trusted(api_with_rule, user, None)) == "false"
 
 
-@pytest.mark.parametrize("by", [ADA, SCOPED])
+@pytest.mark.parametrize("user", [ADA, SCOPED])
 @pytest.mark.parametrize(
     "change",
     [
@@ -69,34 +70,41 @@ async def test_nobody_else_gives_the_mark(ruled: RegistryFixture, by: User) -> N
         {"versions": [{"version": "1.0.0", "template": {}}]},
     ],
 )
-async def test_whoever_else_changes_a_definition_takes_the_mark_off(
-    ruled: RegistryFixture, by: User, change: Object
+async def test_a_definition_change_by_another_user_removes_the_trust(
+    api_with_rule: RegistryFixture, user: User, change: Object
 ) -> None:
-    await make(ruled, ROOT)
-    assert found(await edit(ruled, by, displayName="another")) == "true"
-    assert found(await edit(ruled, by, **change)) == "false"
-    assert found(await edit(ruled, by, template={}, parameters=[], versions=[])) == "false"
+    await create_template(api_with_rule, ROOT)
+    assert trusted_value(await update_template(api_with_rule, user, displayName="another")) == "true"
+    assert trusted_value(await update_template(api_with_rule, user, **change)) == "false"
+    assert trusted_value(await update_template(api_with_rule, user, template={}, parameters=[], versions=[])) == "false"
 
 
-async def test_others_are_warned(ruled: RegistryFixture) -> None:
-    await make(ruled, ROOT)
+async def test_a_change_that_removes_the_trust_warns(api_with_rule: RegistryFixture) -> None:
+    await create_template(api_with_rule, ROOT)
     warnings: list[str] = []
-    writing = WriteOptions(ADA, warnings=warnings)
-    await ruled.patch("SpaceTemplate", "t", lambda each: each["spec"].update(template={"objects": "x"}), writing)
+    options = WriteOptions(ADA, warnings=warnings)
+    await api_with_rule.patch(
+        "SpaceTemplate", "t", lambda each: each["spec"].update(template={"objects": "x"}), options
+    )
     assert any("is no longer trusted" in each for each in warnings)
 
 
-async def test_an_administrator_who_changes_a_template_does_not_vouch_for_the_rest(ruled: RegistryFixture) -> None:
-    await make(ruled, ADA)
-    assert found(await edit(ruled, ROOT, template={"metadata": {"labels": {"a": "b"}}})) == "false"
-    assert found(await mark(ruled, ROOT, "true")) == "true"
-    assert found(await edit(ruled, ROOT, template={})) == "true"
-    assert found(await mark(ruled, ROOT, None)) == "true"
-    assert found(await mark(ruled, ROOT, "false")) == "false"
+async def test_a_change_by_an_administrator_does_not_make_a_template_trusted(api_with_rule: RegistryFixture) -> None:
+    await create_template(api_with_rule, ADA)
+    assert (
+        trusted_value(await update_template(api_with_rule, ROOT, template={"metadata": {"labels": {"a": "b"}}}))
+        == "false"
+    )
+    assert trusted_value(await set_trusted(api_with_rule, ROOT, "true")) == "true"
+    assert trusted_value(await update_template(api_with_rule, ROOT, template={})) == "true"
+    assert trusted_value(await set_trusted(api_with_rule, ROOT, None)) == "true"
+    assert trusted_value(await set_trusted(api_with_rule, ROOT, "false")) == "false"
 
 
-async def test_a_template_from_before_there_were_marks_stays_without(ruled: RegistryFixture) -> None:
-    await ruled.submit("SpaceTemplate", ruled.body("SpaceTemplate", "t", spec={"template": {}}), server_write_options())
-    assert found(await edit(ruled, ROOT, displayName="x")) is None
-    assert found(await edit(ruled, ADA, displayName="y")) is None
-    assert found(await edit(ruled, ADA, template={"objects": "x"})) == "false"
+async def test_a_template_without_the_annotation_stays_without_it(api_with_rule: RegistryFixture) -> None:
+    await api_with_rule.submit(
+        "SpaceTemplate", api_with_rule.body("SpaceTemplate", "t", spec={"template": {}}), server_write_options()
+    )
+    assert trusted_value(await update_template(api_with_rule, ROOT, displayName="x")) is None
+    assert trusted_value(await update_template(api_with_rule, ADA, displayName="y")) is None
+    assert trusted_value(await update_template(api_with_rule, ADA, template={"objects": "x"})) == "false"

@@ -1,4 +1,4 @@
-"""Who can write Secrets cannot set passwords by that: what is kept there is for those who may set them (T-45)."""
+"""Secrets with password hashes: writing them requires permission to set the user's password (T-45)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -22,62 +22,64 @@ SCOPED_ROOT = replace(ROOT, scope=Scope(projects=("*",)))
 HASH, OTHER = {"password": "aGFzaA=="}, {"password": "b3RoZXI="}
 
 
-def may(user: User, target: RequestInfo) -> Decision:
-    """The deputy may impersonate everybody."""
+def authorize(user: User, target: RequestInfo) -> Decision:
+    """Allows the deputy to impersonate every user."""
     assert (target.verb, target.resource) == ("impersonate", "users")
     return Decision(user == DEPUTY)
 
 
 @pytest.fixture
-async def ruled(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
-    """The world under the rule, where passwords are kept in the namespace `demo` and Root is an administrator."""
-    chain = AdmissionChain((protect_password_secret(may, {"root"}.__contains__, NAMESPACE),))
+async def api_with_rule(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
+    """The registry with this admission rule. Passwords are in the namespace `demo`; root is an administrator."""
+    chain = AdmissionChain((protect_password_secret(authorize, {"root"}.__contains__, NAMESPACE),))
     registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
     chain.bind_registry(registry)
     yield RegistryFixture(api.store, api.view, registry, api.clock)
 
 
-async def keep(api: RegistryFixture, name: str, user: User, namespace: str = NAMESPACE) -> None:
+async def create_secret(api: RegistryFixture, name: str, user: User, namespace: str = NAMESPACE) -> None:
     await api.submit("Secret", api.body("Secret", name, namespace, data=HASH), WriteOptions(user))
 
 
 @pytest.mark.parametrize("user", [WRITER, SCOPED_ROOT])
-async def test_t45_nobody_puts_a_hash_in_the_place_of_a_password(ruled: RegistryFixture, user: User) -> None:
+async def test_t45_secret_writers_cannot_set_a_password_hash(api_with_rule: RegistryFixture, user: User) -> None:
     with pytest.raises(Forbidden, match='it holds the password of user "bob"'):
-        await keep(ruled, "bob-password", user)
-    await keep(ruled, "bob-password", CONTROLLER_USER)
+        await create_secret(api_with_rule, "bob-password", user)
+    await create_secret(api_with_rule, "bob-password", CONTROLLER_USER)
     with pytest.raises(Forbidden):
-        await ruled.patch("Secret", "bob-password", lambda secret: secret.update(data=OTHER), WriteOptions(user))
+        await api_with_rule.patch(
+            "Secret", "bob-password", lambda secret: secret.update(data=OTHER), WriteOptions(user)
+        )
 
 
-async def test_t45_nobody_makes_an_old_password_that_of_somebody_else(ruled: RegistryFixture) -> None:
+async def test_t45_secret_writers_cannot_assign_a_password_to_another_user(api_with_rule: RegistryFixture) -> None:
     owner = {"apiVersion": "management.service.sh/v1", "kind": "User", "name": "bob", "uid": "1"}
-    await keep(ruled, "bob-password", CONTROLLER_USER)
+    await create_secret(api_with_rule, "bob-password", CONTROLLER_USER)
 
-    def claim(secret: Object) -> None:
+    def set_owner(secret: Object) -> None:
         secret["metadata"]["ownerReferences"] = [owner]
 
     with pytest.raises(Forbidden):
-        await ruled.patch("Secret", "bob-password", claim, WriteOptions(WRITER))
+        await api_with_rule.patch("Secret", "bob-password", set_owner, WriteOptions(WRITER))
 
 
-async def test_who_may_impersonate_a_user_may_but_not_for_administrators(ruled: RegistryFixture) -> None:
-    await keep(ruled, "bob-password", DEPUTY)
+async def test_impersonate_allows_it_except_for_administrators(api_with_rule: RegistryFixture) -> None:
+    await create_secret(api_with_rule, "bob-password", DEPUTY)
     with pytest.raises(Forbidden, match='password of user "root"'):
-        await keep(ruled, "root-password", DEPUTY)
-    await keep(ruled, "root-password", ROOT)
+        await create_secret(api_with_rule, "root-password", DEPUTY)
+    await create_secret(api_with_rule, "root-password", ROOT)
 
 
-async def test_other_secrets_and_other_namespaces_are_not_concerned(ruled: RegistryFixture) -> None:
-    await ruled.create("Namespace", "elsewhere")
-    await keep(ruled, "bob-passwords", WRITER)
-    await keep(ruled, "bob-password", WRITER, "elsewhere")
+async def test_other_secrets_and_namespaces_are_not_checked(api_with_rule: RegistryFixture) -> None:
+    await api_with_rule.create("Namespace", "elsewhere")
+    await create_secret(api_with_rule, "bob-passwords", WRITER)
+    await create_secret(api_with_rule, "bob-password", WRITER, "elsewhere")
 
 
-async def test_labels_can_be_changed_and_the_whole_of_it_deleted(ruled: RegistryFixture) -> None:
-    await keep(ruled, "bob-password", CONTROLLER_USER)
-    await ruled.patch(
+async def test_labels_can_change_and_the_secret_can_be_deleted(api_with_rule: RegistryFixture) -> None:
+    await create_secret(api_with_rule, "bob-password", CONTROLLER_USER)
+    await api_with_rule.patch(
         "Secret", "bob-password", lambda secret: secret["metadata"].update(labels={"a": "b"}), WriteOptions(WRITER)
     )
-    deleted = await ruled.of("Secret").delete(NAMESPACE, "bob-password", DeleteOptions(), WriteOptions(WRITER))
+    deleted = await api_with_rule.of("Secret").delete(NAMESPACE, "bob-password", DeleteOptions(), WriteOptions(WRITER))
     assert deleted.is_removed
