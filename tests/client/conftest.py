@@ -1,4 +1,4 @@
-"""A server with canned answers, and a client of it."""
+"""A fake server with canned responses, and a client of it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,5 +23,5 @@ def fake(certificates: Certificates) -> Iterator[FakeServer]:
 
 @pytest.fixture
 def client(fake: FakeServer) -> Iterator[Client]:
-    with Client(fake.url, KEY, ca_file=Path(fake.ca_file)) as made:
-        yield made
+    with Client(fake.url, KEY, ca_file=Path(fake.ca_file)) as client:
+        yield client

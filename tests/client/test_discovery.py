@@ -1,4 +1,4 @@
-"""Resources by what people call them."""
+"""fairlead.client.discovery: resources found by their plural, kind or short name."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.harness.fake_server import FakeServer, failure
 ROOT = "/kubernetes/management"
 
 
-def described(plural: str, kind: str, scope: str = "Cluster", short: tuple[str, ...] = ()) -> dict[str, object]:
+def build_resource(plural: str, kind: str, scope: str = "Cluster", short: tuple[str, ...] = ()) -> dict[str, object]:
     return {
         "resource": plural,
         "singularResource": kind.lower(),
@@ -19,18 +19,20 @@ def described(plural: str, kind: str, scope: str = "Cluster", short: tuple[str, 
     }
 
 
-def group(name: str, *resources: dict[str, object]) -> dict[str, object]:
+def build_group(name: str, *resources: dict[str, object]) -> dict[str, object]:
     metadata = {"name": name} if name else {}
     return {"metadata": metadata, "versions": [{"version": "v1", "resources": list(resources)}]}
 
 
 @pytest.fixture
-def described_server(fake: FakeServer) -> FakeServer:
-    core = group("", described("events", "Event", "Namespaced", ("ev",)), described("namespaces", "Namespace"))
+def discovery_server(fake: FakeServer) -> FakeServer:
+    core = build_group(
+        "", build_resource("events", "Event", "Namespaced", ("ev",)), build_resource("namespaces", "Namespace")
+    )
     apis = (
-        group("events.k8s.io", described("events", "Event", "Namespaced")),
-        group("rbac.authorization.k8s.io", described("roles", "Role", "Namespaced")),
-        group("management.service.sh", described("users", "User"), described("events", "Event")),
+        build_group("events.k8s.io", build_resource("events", "Event", "Namespaced")),
+        build_group("rbac.authorization.k8s.io", build_resource("roles", "Role", "Namespaced")),
+        build_group("management.service.sh", build_resource("users", "User"), build_resource("events", "Event")),
     )
     fake.on("GET", f"{ROOT}/api", (200, {"items": [core]}))
     fake.on("GET", f"{ROOT}/apis", (200, {"items": list(apis)}))
@@ -38,7 +40,7 @@ def described_server(fake: FakeServer) -> FakeServer:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("users", "users.management.service.sh"),
         ("User", "users.management.service.sh"),
@@ -53,22 +55,22 @@ def described_server(fake: FakeServer) -> FakeServer:
     ],
 )
 def test_a_resource_is_found_by_any_of_its_names(
-    described_server: FakeServer, client: Client, text: str, found: str
+    discovery_server: FakeServer, client: Client, text: str, expected: str
 ) -> None:
-    assert str(find_resource(client, text)) == found
+    assert str(find_resource(client, text)) == expected
 
 
-def test_discovery_takes_two_requests(described_server: FakeServer, client: Client) -> None:
+def test_discovery_takes_two_requests(discovery_server: FakeServer, client: Client) -> None:
     assert find_resource(client, "roles").namespaced
-    assert [each.headers["accept"] for each in described_server.requests] == [AGGREGATED_DISCOVERY] * 2
+    assert [each.headers["accept"] for each in discovery_server.requests] == [AGGREGATED_DISCOVERY] * 2
 
 
-def test_a_resource_that_does_not_exist_is_no_question(described_server: FakeServer, client: Client) -> None:
+def test_an_unknown_resource_is_an_error(discovery_server: FakeServer, client: Client) -> None:
     with pytest.raises(ClientError, match="the server has no resource 'pods'; list them with `kubectl api-resources`"):
         find_resource(client, "pods")
 
 
-def test_who_may_not_look_around_is_taken_at_their_word(fake: FakeServer, client: Client) -> None:
+def test_without_permission_for_discovery_the_name_is_used_as_typed(fake: FakeServer, client: Client) -> None:
     fake.on("GET", f"{ROOT}/api", (403, failure(403, "Forbidden", "no")))
     assert find_resource(client, "apps") == ApiResource("management.service.sh", "apps")
     assert find_resource(client, "roles.rbac.authorization.k8s.io") == ApiResource("rbac.authorization.k8s.io", "roles")

@@ -1,4 +1,4 @@
-"""Failed connections in words. Errors of the HTTP library wrap the one that tells."""
+"""fairlead.client.errors: messages for failed connections. The HTTP library wraps the original error."""
 
 import socket
 import ssl
@@ -10,14 +10,14 @@ from fairlead.client.errors import CertificateError, Unreachable, connection_err
 URL = "https://fairlead.test"
 
 
-def wrapped(inner: Exception) -> Exception:
+def wrap_error(inner: Exception) -> Exception:
     outer = RuntimeError("outer")
     outer.__cause__ = RuntimeError("middle")
     outer.__cause__.__cause__ = inner
     return outer
 
 
-def refused_certificate(code: int) -> ssl.SSLCertVerificationError:
+def build_certificate_error(code: int) -> ssl.SSLCertVerificationError:
     error = ssl.SSLCertVerificationError("certificate verify failed")
     error.verify_code = code
     error.verify_message = "some reason"
@@ -33,8 +33,8 @@ def refused_certificate(code: int) -> ssl.SSLCertVerificationError:
         (ConnectionResetError("reset by peer"), "connection failed"),
     ],
 )
-def test_what_keeps_a_connection_from_being_made_is_named(inner: Exception, text: str) -> None:
-    error = connection_error(URL, wrapped(inner), has_custom_ca=False)
+def test_a_failed_connection_is_explained(inner: Exception, text: str) -> None:
+    error = connection_error(URL, wrap_error(inner), has_custom_ca=False)
     assert type(error) is Unreachable
     assert str(error).startswith(f"{URL}: {text}")
 
@@ -49,17 +49,17 @@ def test_what_keeps_a_connection_from_being_made_is_named(inner: Exception, text
         (23, "is invalid (some reason)"),
     ],
 )
-def test_what_is_wrong_with_a_certificate_is_named(code: int, text: str) -> None:
-    error = connection_error(URL, wrapped(refused_certificate(code)), has_custom_ca=True)
+def test_an_invalid_certificate_is_explained(code: int, text: str) -> None:
+    error = connection_error(URL, wrap_error(build_certificate_error(code)), has_custom_ca=True)
     assert isinstance(error, CertificateError)
     assert not error.unknown_authority
     assert f"the server's certificate {text}" in str(error)
 
 
 @pytest.mark.parametrize("code", [18, 19, 20, 21])
-def test_an_unknown_authority_is_what_a_ca_file_mends(code: int) -> None:
-    for own in (False, True):
-        error = connection_error(URL, wrapped(refused_certificate(code)), has_custom_ca=own)
+def test_an_unknown_ca_is_reported_with_the_ca_file_flag(code: int) -> None:
+    for has_custom_ca in (False, True):
+        error = connection_error(URL, wrap_error(build_certificate_error(code)), has_custom_ca=has_custom_ca)
         assert isinstance(error, CertificateError)
         assert error.unknown_authority
         assert "--ca-file" in str(error)

@@ -1,4 +1,4 @@
-"""Kubeconfig files: what is not ours stays, and what was before is kept."""
+"""fairlead.client.kubeconfig: entries are merged into files, other entries stay, and a backup is kept."""
 
 import base64
 import stat
@@ -35,7 +35,7 @@ current-context: other
 """
 
 
-def test_a_new_file_is_complete_and_for_its_owner_only(tmp_path: Path) -> None:
+def test_a_new_file_is_complete_and_private(tmp_path: Path) -> None:
     path = tmp_path / ".kube" / "config"
     assert merge_into_file(path, ENTRY) is None
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -58,7 +58,7 @@ def test_a_new_file_is_complete_and_for_its_owner_only(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["config"]
 
 
-def test_other_contexts_stay_as_they_were_and_the_file_before_is_kept(tmp_path: Path) -> None:
+def test_other_contexts_stay_unchanged_and_the_previous_file_is_backed_up(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(OTHER)
     path.chmod(0o644)
@@ -91,12 +91,12 @@ def test_an_entry_of_the_same_name_is_replaced_in_its_place(tmp_path: Path) -> N
     assert "namespace" not in config["contexts"][0]["context"]
 
 
-def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
+def test_an_unchanged_entry_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "config"
     merge_into_file(path, ENTRY)
     before = path.stat()
     assert merge_into_file(path, ENTRY) is None
-    after = path.stat()  # the time of the last access is another one: it was read
+    after = path.stat()  # without st_atime: the file was read
     assert (after.st_ino, after.st_mtime_ns, after.st_ctime_ns) == (
         before.st_ino,
         before.st_mtime_ns,
@@ -104,7 +104,7 @@ def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
     )
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "real").write_text(OTHER)
     (tmp_path / "config").symlink_to("real")
     merge_into_file(tmp_path / "config", ENTRY)
@@ -112,7 +112,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert b"ours" in (tmp_path / "real").read_bytes()
 
 
-def test_kubectls_lock_is_respected(tmp_path: Path) -> None:
+def test_the_lock_file_of_kubectl_is_respected(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(OTHER)
     (tmp_path / "config.lock").touch()
@@ -122,7 +122,7 @@ def test_kubectls_lock_is_respected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["- a", "text", "users: 5", "clusters: [text]", "a: [b"])
-def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_kubeconfig_is_left_unchanged(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     with pytest.raises(FileProblem, match="fix it, or specify another file"):
@@ -131,7 +131,7 @@ def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, content: str
     assert [each.name for each in tmp_path.iterdir()] == ["config"]
 
 
-def test_a_login_comes_back_out_of_the_file(tmp_path: Path) -> None:
+def test_a_login_can_be_read_back_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(OTHER)
     for login in (Login("https://a.test", "k", PEM), Login("https://b.test:8443", "k2", insecure=True)):
@@ -139,7 +139,7 @@ def test_a_login_comes_back_out_of_the_file(tmp_path: Path) -> None:
         assert login_from_kubeconfig(path) == login
 
 
-def test_an_authority_in_a_file_of_its_own_is_found_beside_the_kubeconfig(tmp_path: Path) -> None:
+def test_a_ca_file_is_found_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     authority = ensure_certificates(tmp_path / "tls").ca_file
     assert authority is not None
     cluster = {"server": "https://a.test", "certificate-authority": "tls/ca.crt"}
@@ -147,7 +147,7 @@ def test_an_authority_in_a_file_of_its_own_is_found_beside_the_kubeconfig(tmp_pa
     assert login_from_kubeconfig(tmp_path / "config").authority == authority.read_text()
 
 
-def test_a_kubeconfig_without_a_token_is_no_login(tmp_path: Path) -> None:
+def test_a_kubeconfig_without_a_token_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(OTHER)
     with pytest.raises(FileProblem, match="no server or no token; log in with an access key instead"):

@@ -1,4 +1,4 @@
-"""A context for another machine: files are read into it, and what cannot travel is refused with what to do instead."""
+"""fairlead.client.kubeconfig_export: a context becomes one self-contained kubeconfig, or is rejected with advice."""
 
 import base64
 from pathlib import Path
@@ -15,7 +15,7 @@ from fairlead.core.files import FileProblem
 SERVER = "https://berlin.example.com:6443"
 
 
-def config(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> dict[str, Any]:
+def build_kubeconfig(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         "clusters": [{"name": "c", "cluster": {"server": SERVER} | (cluster or {})}],
         "users": [{"name": "u", "user": {"token": "t-1"} if user is None else user}],
@@ -24,58 +24,61 @@ def config(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = 
     }
 
 
-def written(folder: Path, value: Any, name: str = "config") -> Path:
+def write_yaml(folder: Path, value: Any, name: str = "config") -> Path:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(yaml.safe_dump(value))
     return folder / name
 
 
-def parts(content: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The cluster and the user of what was made, which has no other."""
-    made = yaml.safe_load(content)
-    (cluster,), (user,), (context,) = made["clusters"], made["users"], made["contexts"]
-    assert made["current-context"] == context["name"]
+def parse_cluster_and_user(content: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the only cluster and the only user of a kubeconfig."""
+    kubeconfig = yaml.safe_load(content)
+    (cluster,), (user,), (context,) = kubeconfig["clusters"], kubeconfig["users"], kubeconfig["contexts"]
+    assert kubeconfig["current-context"] == context["name"]
     assert context["context"] == {"cluster": cluster["name"], "user": user["name"]}
     return cluster["cluster"], user["user"]
 
 
-def test_only_what_is_needed_of_a_context_is_taken(tmp_path: Path) -> None:
+def test_only_the_needed_fields_of_a_context_are_exported(tmp_path: Path) -> None:
     extra = {"tls-server-name": "berlin", "extensions": [{"name": "x"}], "disable-compression": True}
-    made = export_context([written(tmp_path, config(extra))], None)
-    assert (made.context, made.server) == ("one", SERVER)
-    assert parts(made.content) == ({"server": SERVER, "tls-server-name": "berlin"}, {"token": "t-1"})
-    assert "t-1" not in repr(made)
+    exported = export_context([write_yaml(tmp_path, build_kubeconfig(extra))], None)
+    assert (exported.context, exported.server) == ("one", SERVER)
+    assert parse_cluster_and_user(exported.content) == (
+        {"server": SERVER, "tls-server-name": "berlin"},
+        {"token": "t-1"},
+    )
+    assert "t-1" not in repr(exported)
 
 
 def test_files_are_read_relative_to_the_kubeconfig_that_names_them(tmp_path: Path) -> None:
     tls = ensure_certificates(tmp_path / "kube" / "tls")
     assert tls.ca_file is not None
     user = {"client-certificate": f"tls/{tls.cert_file.name}", "client-key": str(tls.key_file)}
-    path = written(tmp_path / "kube", config({"certificate-authority": f"tls/{tls.ca_file.name}"}, user))
-    cluster, made = parts(export_context([path], "one").content)
+    path = write_yaml(tmp_path / "kube", build_kubeconfig({"certificate-authority": f"tls/{tls.ca_file.name}"}, user))
+    cluster, exported_user = parse_cluster_and_user(export_context([path], "one").content)
     assert base64.b64decode(cluster["certificate-authority-data"]) == tls.ca_file.read_bytes()
-    assert base64.b64decode(made["client-certificate-data"]) == tls.cert_file.read_bytes()
-    assert base64.b64decode(made["client-key-data"]) == tls.key_file.read_bytes()
+    assert base64.b64decode(exported_user["client-certificate-data"]) == tls.cert_file.read_bytes()
+    assert base64.b64decode(exported_user["client-key-data"]) == tls.key_file.read_bytes()
 
 
-def test_a_token_in_a_file_is_read(tmp_path: Path) -> None:
+def test_a_token_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t-2\n")
-    path = written(tmp_path, config(user={"tokenFile": "token", "token": "old"}))
-    assert parts(export_context([path], None).content)[1] == {"token": "t-2"}
+    path = write_yaml(tmp_path, build_kubeconfig(user={"tokenFile": "token", "token": "old"}))
+    assert parse_cluster_and_user(export_context([path], None).content)[1] == {"token": "t-2"}
 
 
-def test_of_several_files_the_first_with_a_name_wins(tmp_path: Path) -> None:
-    first = config(user={"token": "first"})
-    second = config(user={"token": "second"}) | {"current-context": "two"}
+def test_the_first_file_that_defines_a_name_wins(tmp_path: Path) -> None:
+    first = build_kubeconfig(user={"token": "first"})
+    second = build_kubeconfig(user={"token": "second"}) | {"current-context": "two"}
     second["contexts"].append({"name": "two", "context": {"cluster": "c", "user": "v"}})
     second["users"].append({"name": "v", "user": {"token": "third"}})
-    paths = [tmp_path / "none", written(tmp_path, first, "a"), written(tmp_path, second, "b")]
-    assert parts(export_context(paths, None).content)[1] == {"token": "first"}
-    assert parts(export_context(paths, "two").content)[1] == {"token": "third"}
+    paths = [tmp_path / "none", write_yaml(tmp_path, first, "a"), write_yaml(tmp_path, second, "b")]
+    assert parse_cluster_and_user(export_context(paths, None).content)[1] == {"token": "first"}
+    assert parse_cluster_and_user(export_context(paths, "two").content)[1] == {"token": "third"}
 
 
 @pytest.mark.parametrize(
-    ("cluster", "user", "told", "needs_token"),
+    ("cluster", "user", "message", "needs_token"),
     [
         ({}, {"exec": {"command": "aws"}}, "a credential plugin (exec)", True),
         ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider", True),
@@ -91,48 +94,50 @@ def test_of_several_files_the_first_with_a_name_wins(tmp_path: Path) -> None:
         ({"server": None}, None, "with https", False),
     ],
 )
-def test_what_cannot_travel_is_refused(
-    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, told: str, needs_token: bool
+def test_a_context_that_depends_on_this_machine_is_rejected(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, message: str, needs_token: bool
 ) -> None:
     with pytest.raises(NotExportable) as caught:
-        export_context([written(tmp_path, config(cluster, user))], None)
-    assert told in str(caught.value)
+        export_context([write_yaml(tmp_path, build_kubeconfig(cluster, user))], None)
+    assert message in str(caught.value)
     assert "pw" not in str(caught.value)
     assert caught.value.needs_token is needs_token
 
 
-def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
-    path = written(tmp_path, config({"insecure-skip-tls-verify": True, "server": "x"}, {"exec": {"command": "x"}}))
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
+    path = write_yaml(
+        tmp_path, build_kubeconfig({"insecure-skip-tls-verify": True, "server": "x"}, {"exec": {"command": "x"}})
+    )
     with pytest.raises(NotExportable) as caught:
         export_context([path], None)
     assert str(caught.value).count("; ") >= 2
     assert all(word in str(caught.value) for word in ("certificate", "with https", "exec"))
 
 
-def test_a_context_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
-    path = written(tmp_path, config())
+def test_an_unknown_context_is_rejected_with_the_available_ones(tmp_path: Path) -> None:
+    path = write_yaml(tmp_path, build_kubeconfig())
     with pytest.raises(ClientError, match="no context 'two'; select one with --kube-context from one"):
         export_context([path], "two")
     with pytest.raises(ClientError, match="no current context; select one with --kube-context from one"):
-        export_context([written(tmp_path, config() | {"current-context": ""})], None)
+        export_context([write_yaml(tmp_path, build_kubeconfig() | {"current-context": ""})], None)
     with pytest.raises(ClientError, match="refers to a missing cluster or user"):
-        export_context([written(tmp_path, config() | {"users": []})], None)
+        export_context([write_yaml(tmp_path, build_kubeconfig() | {"users": []})], None)
 
 
-def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
+def test_missing_or_invalid_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileProblem, match="none: no such file; specify a kubeconfig with --kubeconfig"):
         export_context([tmp_path / "none"], None)
     with pytest.raises(
         FileProblem, match=r"ca\.pem: no such file; the kubeconfig refers to it as certificate-authority"
     ):
-        export_context([written(tmp_path, config({"certificate-authority": "ca.pem"}))], None)
+        export_context([write_yaml(tmp_path, build_kubeconfig({"certificate-authority": "ca.pem"}))], None)
     with pytest.raises(ClientError, match="certificate-authority-data is not valid base64"):
-        export_context([written(tmp_path, config({"certificate-authority-data": "?"}))], None)
+        export_context([write_yaml(tmp_path, build_kubeconfig({"certificate-authority-data": "?"}))], None)
     with pytest.raises(ClientError, match="certificate-authority contains no PEM certificate"):
-        export_context([written(tmp_path, config({"certificate-authority-data": "eA=="}))], None)
+        export_context([write_yaml(tmp_path, build_kubeconfig({"certificate-authority-data": "eA=="}))], None)
 
 
-def test_the_files_are_those_that_kubectl_reads(tmp_path: Path) -> None:
+def test_kubeconfig_paths_are_those_that_kubectl_reads(tmp_path: Path) -> None:
     assert kubeconfig_paths(tmp_path / "x", {"KUBECONFIG": "/a"}) == [tmp_path / "x"]
     assert kubeconfig_paths(None, {"KUBECONFIG": "/a::/b"}) == [Path("/a"), Path("/b")]
     assert kubeconfig_paths(None, {}) == [Path.home() / ".kube" / "config"]

@@ -1,4 +1,4 @@
-"""Whom a client trusts, and what people compare before they trust."""
+"""fairlead.client.tls: trusted certificates, and fingerprints to compare."""
 
 import ssl
 from pathlib import Path
@@ -14,29 +14,29 @@ from tests.harness.fake_server import KEY, FakeServer
 
 
 def test_the_presented_certificate_is_the_servers_own(fake: FakeServer, certificates: Certificates) -> None:
-    shown = fetch_certificate(fake.url)
+    certificate = fetch_certificate(fake.url)
     expected = x509.load_pem_x509_certificate(certificates.cert_file.read_bytes())
-    assert x509.load_pem_x509_certificate(shown.encode()) == expected
-    assert fingerprint(shown).replace(":", "").lower() == expected.fingerprint(hashes.SHA256()).hex()
+    assert x509.load_pem_x509_certificate(certificate.encode()) == expected
+    assert fingerprint(certificate).replace(":", "").lower() == expected.fingerprint(hashes.SHA256()).hex()
 
 
-def test_a_certificate_that_somebody_accepted_is_trusted_by_itself(fake: FakeServer) -> None:
+def test_an_accepted_certificate_is_trusted_without_its_ca(fake: FakeServer) -> None:
     fake.on_self()
     with Client(fake.url, KEY, authority=fetch_certificate(fake.url)) as client:
         assert client.whoami()["user"]["name"] == "alice"
 
 
-def test_names_are_checked_whoever_is_trusted(certificates: Certificates) -> None:
+def test_host_names_are_always_verified(certificates: Certificates) -> None:
     context = build_ssl_context(Path(certificates.cert_file).read_text())
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
 
 
-def test_the_certificate_of_nobody_is_told_as_unreachable() -> None:
+def test_a_refused_connection_raises_unreachable() -> None:
     with pytest.raises(Unreachable, match="connection refused"):
         fetch_certificate("https://127.0.0.1:1")
 
 
-def test_a_text_without_a_certificate_is_no_authority() -> None:
+def test_text_without_a_certificate_is_rejected_as_ca() -> None:
     with pytest.raises(ValueError, match="no PEM certificate"):
         build_ssl_context("hello")
