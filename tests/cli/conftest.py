@@ -1,4 +1,4 @@
-"""Real `fairlead` processes, started by a test and surely ended with it; and commands typed at a server of paper."""
+"""Fixtures: `fairlead` as a process that ends with its test, and the CLI in process with a fake server."""
 
 import os
 import subprocess
@@ -15,31 +15,31 @@ from tests.harness.fake_server import FakeServer, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LONGEST = 60.0
+TIMEOUT_SECONDS = 60.0
 
 Fairlead = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
 def fairlead() -> Iterator[Fairlead]:
-    """`fairlead("up", "--json", FAIRLEAD_LOG_LEVEL="debug")` starts the command; its output is there to be read."""
-    started: list[subprocess.Popen[str]] = []
+    """`fairlead("up", "--json", FAIRLEAD_LOG_LEVEL="debug")` starts the command with piped output."""
+    processes: list[subprocess.Popen[str]] = []
     timers: list[threading.Timer] = []
-    ours = {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")}
 
     def start(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
             [sys.executable, "-m", "fairlead", *arguments],
             cwd=ROOT,
-            env=ours | variables,
+            env=environment | variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        started.append(process)
-        # Whoever reads a line that never comes would wait for ever.
-        timer = threading.Timer(LONGEST, process.kill)
+        processes.append(process)
+        # Kills a process that never prints the expected line, which would block the test.
+        timer = threading.Timer(TIMEOUT_SECONDS, process.kill)
         timer.daemon = True
         timer.start()
         timers.append(timer)
@@ -48,7 +48,7 @@ def fairlead() -> Iterator[Fairlead]:
     yield start
     for timer in timers:
         timer.cancel()
-    for process in started:
+    for process in processes:
         process.kill()
         process.communicate()
 
@@ -66,13 +66,13 @@ def fake(certificates: Certificates) -> Iterator[FakeServer]:
 
 @pytest.fixture
 def cli(fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliFixture:
-    """A person without any login yet."""
+    """The CLI without a login."""
     return CliFixture(tmp_path, fake, monkeypatch)
 
 
 @pytest.fixture
 def user(cli: CliFixture) -> CliFixture:
-    """A person with a login, whom the server knows as alice."""
+    """The CLI with a login as the user alice."""
     cli.keep()
     cli.fake.on_self()
     return cli

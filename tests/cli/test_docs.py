@@ -1,4 +1,4 @@
-"""docs/cli.md is held against the commands: none is missing, and no flag is made up."""
+"""docs/cli.md has every command and every flag, and names no flag that does not exist."""
 
 import re
 from collections.abc import Iterator
@@ -11,46 +11,46 @@ from fairlead.cli import FORMER_NAMES, make_app
 from tests.cli.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-STARTING = {"up", "serve", "agent", "encryption-key", *FORMER_NAMES}
-"""Commands with pages of their own, and former names, which the page does not mention."""
+UNDOCUMENTED = {"up", "serve", "agent", "encryption-key", *FORMER_NAMES}
+"""Commands that have pages of their own, and former names; this page does not mention them."""
 
 
-def commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], TyperCommand]]:
+def iterate_commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], TyperCommand]]:
     if isinstance(command, TyperGroup):
         for name, each in command.commands.items():
-            yield from commands(each, (*path, name))
+            yield from iterate_commands(each, (*path, name))
     elif isinstance(command, TyperCommand):
         yield path, command
 
 
-ALL = dict(commands(get_command(make_app())))
-TALKING = {path: command for path, command in ALL.items() if path[0] not in STARTING}
+ALL = dict(iterate_commands(get_command(make_app())))
+DOCUMENTED = {path: command for path, command in ALL.items() if path[0] not in UNDOCUMENTED}
 
 
-def flags(command: TyperCommand) -> set[str]:
+def long_flags(command: TyperCommand) -> set[str]:
     options = (each for each in command.params if isinstance(each, TyperOption))
     return {flag for option in options for flag in (*option.opts, *option.secondary_opts) if flag.startswith("--")}
 
 
-@pytest.mark.parametrize("path", list(TALKING), ids=" ".join)
+@pytest.mark.parametrize("path", list(DOCUMENTED), ids=" ".join)
 def test_every_command_is_on_the_page(path: tuple[str, ...]) -> None:
     assert f"fairlead {' '.join(path)}" in PAGE
 
 
-def test_every_command_that_an_example_types_exists_with_its_flags() -> None:
-    typed = re.findall(r"fairlead ((?:[a-z-]+ ?)+)([^`\n]*)", PAGE)
-    seen = 0
-    for words, rest in typed:
+def test_every_command_in_an_example_exists_with_its_flags() -> None:
+    examples = re.findall(r"fairlead ((?:[a-z-]+ ?)+)([^`\n]*)", PAGE)
+    checked = 0
+    for words, rest in examples:
         names = tuple(words.split())
         path = next((names[:length] for length in (2, 1) if names[:length] in ALL), None)
         if path is None:
             continue
-        seen += 1
-        unknown = set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - flags(ALL[path]) - {"--help"}
+        checked += 1
+        unknown = set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - long_flags(ALL[path]) - {"--help"}
         assert not unknown, f"fairlead {' '.join(path)} has no {unknown}"
-    assert seen > 30
+    assert checked > 30
 
 
 def test_every_flag_is_on_the_page() -> None:
-    used = {flag for command in TALKING.values() for flag in flags(command)}
+    used = {flag for command in DOCUMENTED.values() for flag in long_flags(command)}
     assert {flag for flag in used if not re.search(rf"(?<!\S)[`(]*{flag}(?![a-z-])", PAGE)} == set()

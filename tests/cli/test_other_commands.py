@@ -1,4 +1,4 @@
-"""`fairlead team`, `vcluster`, `app`, `context`, and the names that Tab completes."""
+"""`fairlead team`, `vcluster`, `app` and `context`, and shell completion of names."""
 
 import json
 from collections.abc import Callable
@@ -9,24 +9,24 @@ from typer.main import get_command
 
 from fairlead.cli import make_app
 from fairlead.cli.ui.completion import complete_logins, complete_names
-from tests.client.test_watch import END, lines
+from tests.client.test_watch import END, build_watch_response
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, items, named
 
 TEAM = f"{M}/teams/ops"
-MOVE = f"{M}/projects/there/migratevirtualclusterinstance"
+MIGRATION = f"{M}/projects/there/migratevirtualclusterinstance"
 
 
-def team(*users: str) -> tuple[int, dict[str, object]]:
-    made = named("ops", kind="Team", spec={"users": list(users)})
-    made["metadata"]["resourceVersion"] = "5"
-    return 200, made
+def build_team_response(*users: str) -> tuple[int, dict[str, object]]:
+    team = named("ops", kind="Team", spec={"users": list(users)})
+    team["metadata"]["resourceVersion"] = "5"
+    return 200, team
 
 
-def test_a_team_is_changed_as_it_is_at_that_moment(user: CliFixture) -> None:
+def test_a_team_change_is_retried_on_conflict(user: CliFixture) -> None:
     user.fake.on("GET", f"{M}/users/bob", (200, named("bob")))
-    user.fake.on("GET", TEAM, team("ada"))
-    user.fake.on("PATCH", TEAM, (409, failure(409, "Conflict", "changed")), team())
+    user.fake.on("GET", TEAM, build_team_response("ada"))
+    user.fake.on("PATCH", TEAM, (409, failure(409, "Conflict", "changed")), build_team_response())
     assert "bob is now a member of the team ops" in user.type("team", "add", "ops", "bob").err
     change = {"metadata": {"resourceVersion": "5"}, "spec": {"users": ["ada", "bob"]}}
     assert [each.body for each in user.fake.asked("PATCH", TEAM)] == [change, change]
@@ -34,48 +34,48 @@ def test_a_team_is_changed_as_it_is_at_that_moment(user: CliFixture) -> None:
     assert user.fake.asked("PATCH", TEAM)[-1].body["spec"] == {"users": []}
 
 
-def test_a_change_of_a_team_that_changes_nothing_is_told(user: CliFixture) -> None:
+def test_a_team_change_without_effect_is_reported(user: CliFixture) -> None:
     user.fake.on("GET", f"{M}/users/ada", (200, named("ada")))
-    user.fake.on("GET", TEAM, team("ada"))
+    user.fake.on("GET", TEAM, build_team_response("ada"))
     assert "already" in user.type("team", "add", "ops", "ada").err
-    ended = user.type("team", "remove", "ops", "bob")
-    assert (ended.code, "bob is not in spec.users of the team" in ended.err) == (1, True)
+    result = user.type("team", "remove", "ops", "bob")
+    assert (result.code, "bob is not in spec.users of the team" in result.err) == (1, True)
     assert "user 'eve' does not exist" in user.type("team", "create", "new", "--member", "eve").err
     assert user.fake.asked("PATCH", TEAM) == user.fake.asked("POST", f"{M}/teams") == []
 
 
 @pytest.mark.parametrize(("flags", "query"), [((), {}), (("--dry-run",), {"dryRun": "All"})])
 def test_a_migration_names_both_projects(user: CliFixture, flags: tuple[str, ...], query: dict[str, str]) -> None:
-    user.fake.on("POST", MOVE, lambda request: (201, request.body))
-    ended = user.type("vcluster", "migrate", "v", "--from", "here", "--to", "there", *flags)
-    assert ("can be moved" if flags else "was moved") in ended.err
-    (request,) = user.fake.asked("POST", MOVE)
+    user.fake.on("POST", MIGRATION, lambda request: (201, request.body))
+    result = user.type("vcluster", "migrate", "v", "--from", "here", "--to", "there", *flags)
+    assert ("can be moved" if flags else "was moved") in result.err
+    (request,) = user.fake.asked("POST", MIGRATION)
     assert request.query == query
     assert request.body["sourceVirtualClusterInstance"] == {"name": "v", "namespace": "service-p-here"}
 
 
-def test_an_import_is_external(user: CliFixture) -> None:
-    place = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
-    user.fake.on("POST", place, lambda request: (201, request.body))
+def test_an_imported_virtual_cluster_is_external(user: CliFixture) -> None:
+    path = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
+    user.fake.on("POST", path, lambda request: (201, request.body))
     assert user.type("vcluster", "import", "v", "--project", "demo", "--cluster", "c").code == 0
-    assert user.fake.asked("POST", place)[0].body["spec"] == {"external": True, "clusterRef": {"cluster": "c"}}
+    assert user.fake.asked("POST", path)[0].body["spec"] == {"external": True, "clusterRef": {"cluster": "c"}}
 
 
 @pytest.mark.parametrize("flags", [(), ("--abandon",)])
-def test_a_virtual_cluster_is_deleted_and_waited_for(user: CliFixture, flags: tuple[str, ...]) -> None:
-    place = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
+def test_deleting_a_virtual_cluster_waits_for_it(user: CliFixture, flags: tuple[str, ...]) -> None:
+    path = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
     found = named("v", spec={"config": {"secretName": "theirs"}})
     found["metadata"] |= {"uid": "1", "namespace": "service-p-demo"}
-    user.fake.on("GET", f"{place}/v", (200, found))
-    user.fake.on("PATCH", f"{place}/v", (200, found))
-    user.fake.on("DELETE", f"{place}/v", (200, found))
-    user.fake.on("GET", place, lines(END))
+    user.fake.on("GET", f"{path}/v", (200, found))
+    user.fake.on("PATCH", f"{path}/v", (200, found))
+    user.fake.on("DELETE", f"{path}/v", (200, found))
+    user.fake.on("GET", path, build_watch_response(END))
     assert user.type("vcluster", "delete", "v", "--project", "demo", *flags).code == 2
-    assert user.fake.asked("DELETE", f"{place}/v") == user.fake.asked("PATCH", f"{place}/v") == []
-    ended = user.type("vcluster", "delete", "v", "--project", "demo", "--yes", *flags)
-    assert ended.code == 0 and "the virtual cluster v is deleted" in ended.err
-    assert ("left behind" in ended.err) is bool(flags)
-    assert len(user.fake.asked("PATCH", f"{place}/v")) == len(flags)
+    assert user.fake.asked("DELETE", f"{path}/v") == user.fake.asked("PATCH", f"{path}/v") == []
+    result = user.type("vcluster", "delete", "v", "--project", "demo", "--yes", *flags)
+    assert result.code == 0 and "the virtual cluster v is deleted" in result.err
+    assert ("left behind" in result.err) is bool(flags)
+    assert len(user.fake.asked("PATCH", f"{path}/v")) == len(flags)
 
 
 def test_an_app_is_shown_with_what_it_deploys(user: CliFixture) -> None:
@@ -85,7 +85,7 @@ def test_an_app_is_shown_with_what_it_deploys(user: CliFixture) -> None:
     assert "chart nginx 4.0.0" in out and "size: string" in out
 
 
-def test_logins_are_listed_switched_and_forgotten_without_their_keys(user: CliFixture) -> None:
+def test_contexts_are_listed_switched_and_removed_without_showing_keys(user: CliFixture) -> None:
     user.keep("other")
     user.keep("third", key="fairlead_secret")
     assert user.type("context", "use", "test").code == 0
@@ -104,27 +104,29 @@ def test_logins_are_listed_switched_and_forgotten_without_their_keys(user: CliFi
 
 
 @pytest.fixture
-def tab(user: CliFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+def complete_name(user: CliFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(user.home / "config"))
 
-    def pressed(plural: str, incomplete: str, **params: str) -> list[str]:
+    def complete(plural: str, incomplete: str, **params: str) -> list[str]:
         context = typer.Context(get_command(make_app()))
         context.params = dict(params)
         return complete_names(plural, project="project")(context, incomplete)
 
-    return pressed
+    return complete
 
 
-def test_names_are_completed_by_the_server(user: CliFixture, tab: Callable[..., list[str]]) -> None:
+def test_names_are_completed_with_those_of_the_server(
+    user: CliFixture, complete_name: Callable[..., list[str]]
+) -> None:
     user.fake.on("GET", f"{M}/projects", items(named("demo"), named("desk"), named("other")))
     user.fake.on("GET", f"{M}/namespaces/service-p-demo/spaceinstances", items(named("s")))
-    assert tab("projects", "de") == ["demo", "desk"]
-    assert tab("spaceinstances", "", project="demo") == ["s"]
+    assert complete_name("projects", "de") == ["demo", "desk"]
+    assert complete_name("spaceinstances", "", project="demo") == ["s"]
     assert complete_logins("te") == ["test"]
 
 
-def test_completion_says_nothing_when_it_fails(user: CliFixture, tab: Callable[..., list[str]]) -> None:
-    assert tab("projects", "") == []
-    assert tab("projects", "", context="unknown") == []
+def test_completion_returns_nothing_when_it_fails(user: CliFixture, complete_name: Callable[..., list[str]]) -> None:
+    assert complete_name("projects", "") == []
+    assert complete_name("projects", "", context="unknown") == []
     user.logins.write_text("- nonsense")
-    assert (tab("projects", ""), complete_logins("")) == ([], [])
+    assert (complete_name("projects", ""), complete_logins("")) == ([], [])

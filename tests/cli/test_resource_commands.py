@@ -1,4 +1,4 @@
-"""`list`, `show` and `delete`, the same for every resource that has them."""
+"""fairlead.cli.ui.resource_commands: `list`, `show` and `delete`, the same for every resource that has them."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from fairlead.cli import make_app
-from tests.client.test_watch import END, lines
+from tests.client.test_watch import END, build_watch_response
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, items, named
 
@@ -20,50 +20,52 @@ CLUSTER_SCOPED = {
     "team": "teams",
     "user": "users",
 }
-IN_PROJECTS = {
+PROJECT_SCOPED = {
     "space": "spaceinstances",
     "vcluster": "virtualclusterinstances",
     "workspace": "devpodworkspaceinstances",
 }
 PATHS = {command: f"{M}/{plural}" for command, plural in CLUSTER_SCOPED.items()} | {
-    command: f"{M}/namespaces/service-p-demo/{plural}" for command, plural in IN_PROJECTS.items()
+    command: f"{M}/namespaces/service-p-demo/{plural}" for command, plural in PROJECT_SCOPED.items()
 }
 SPEC = {"displayName": "The first", "description": "To try things"}
 
 
-def flags(command: str) -> tuple[str, ...]:
-    return ("--project", "demo") if command in IN_PROJECTS else ()
+def project_flags(command: str) -> tuple[str, ...]:
+    return ("--project", "demo") if command in PROJECT_SCOPED else ()
 
 
-def one(command: str, **fields: Any) -> dict[str, Any]:
+def build_object(command: str, **fields: Any) -> dict[str, Any]:
     found = named("one", kind="Thing", spec=SPEC, **fields)
-    found["metadata"] |= {"uid": "1"} | ({"namespace": "service-p-demo"} if command in IN_PROJECTS else {})
+    found["metadata"] |= {"uid": "1"} | ({"namespace": "service-p-demo"} if command in PROJECT_SCOPED else {})
     return found
 
 
 @pytest.mark.parametrize("command", PATHS)
 def test_one_object_is_shown_in_every_format(user: CliFixture, command: str) -> None:
-    user.fake.on("GET", f"{PATHS[command]}/one", (200, one(command)))
-    rows = dict(line.split("   ", 1) for line in user.type(command, "show", "one", *flags(command)).out.splitlines())
+    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_object(command)))
+    rows = dict(
+        line.split("   ", 1) for line in user.type(command, "show", "one", *project_flags(command)).out.splitlines()
+    )
     shown = {label.strip(): value.strip() for label, value in rows.items()}
     assert shown["name"] == "one"
     assert shown["display name"] == "The first"
     assert shown["description"] == "To try things"
-    assert user.type(command, "show", "one", *flags(command), "-o", "name").out == "thing/one\n"
-    assert json.loads(user.type(command, "show", "one", *flags(command), "-o", "json").out)["spec"] == SPEC
+    assert user.type(command, "show", "one", *project_flags(command), "-o", "name").out == "thing/one\n"
+    assert json.loads(user.type(command, "show", "one", *project_flags(command), "-o", "json").out)["spec"] == SPEC
 
 
 @pytest.mark.parametrize("command", [each for each in PATHS if each != "project"])
 def test_fields_that_are_not_set_are_not_shown(user: CliFixture, command: str) -> None:
-    user.fake.on("GET", f"{PATHS[command]}/one", (200, one(command)))
-    lines = user.type(command, "show", "one", *flags(command)).out.splitlines()
+    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_object(command)))
+    lines = user.type(command, "show", "one", *project_flags(command)).out.splitlines()
     assert [line for line in lines if line.endswith(" -")] == []
 
 
-@pytest.mark.parametrize("command", IN_PROJECTS)
+@pytest.mark.parametrize("command", PROJECT_SCOPED)
 def test_an_instance_is_shown_with_its_project_and_why_it_is_not_ready(user: CliFixture, command: str) -> None:
     status = {"phase": "Failed", "reason": "NoSuchTemplate", "message": "the template is missing"}
-    user.fake.on("GET", f"{PATHS[command]}/one", (200, one(command, status=status)))
+    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_object(command, status=status)))
     out = user.type(command, "show", "one", "--project", "demo").out
     assert [line.split()[1:] for line in out.splitlines() if line.startswith(("project", "phase", "reason"))] == [
         ["demo"],
@@ -76,55 +78,61 @@ def test_an_instance_is_shown_with_its_project_and_why_it_is_not_ready(user: Cli
 @pytest.mark.parametrize("command", PATHS)
 def test_an_object_that_does_not_exist_is_an_error(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{PATHS[command]}/one", (404, failure(404, "NotFound", "there is no such object")))
-    ended = user.type(command, "show", "one", *flags(command))
-    assert (ended.code, ended.out) == (1, "")
-    assert "there is no such object" in ended.err
+    result = user.type(command, "show", "one", *project_flags(command))
+    assert (result.code, result.out) == (1, "")
+    assert "there is no such object" in result.err
 
 
 @pytest.mark.parametrize("command", [each for each in PATHS if each != "cluster"])
-def test_a_deletion_is_waited_for_unless_it_should_not_be(user: CliFixture, command: str) -> None:
+def test_delete_waits_unless_no_wait_is_set(user: CliFixture, command: str) -> None:
     path = PATHS[command]
-    user.fake.on("GET", f"{path}/one", (200, one(command)))
-    user.fake.on("DELETE", f"{path}/one", (200, one(command)))
+    user.fake.on("GET", f"{path}/one", (200, build_object(command)))
+    user.fake.on("DELETE", f"{path}/one", (200, build_object(command)))
     user.fake.on(
-        "GET", path, lines({"type": "ADDED", "object": one(command)}, END, {"type": "DELETED", "object": one(command)})
+        "GET",
+        path,
+        build_watch_response(
+            {"type": "ADDED", "object": build_object(command)},
+            END,
+            {"type": "DELETED", "object": build_object(command)},
+        ),
     )
-    confirmed = () if command == "workspace" else ("--yes",)
-    ended = user.type(command, "delete", "one", *flags(command), *confirmed)
-    assert ended.code == 0
-    assert ended.err.startswith("waiting for one to be deleted\n")
-    assert " one is deleted" in ended.err.splitlines()[-1]
+    confirmation = () if command == "workspace" else ("--yes",)
+    result = user.type(command, "delete", "one", *project_flags(command), *confirmation)
+    assert result.code == 0
+    assert result.err.startswith("waiting for one to be deleted\n")
+    assert " one is deleted" in result.err.splitlines()[-1]
     watches = len(user.fake.asked("GET", path))
-    ended = user.type(command, "delete", "one", *flags(command), *confirmed, "--no-wait")
-    assert "is being deleted" in ended.err
+    result = user.type(command, "delete", "one", *project_flags(command), *confirmation, "--no-wait")
+    assert "is being deleted" in result.err
     assert len(user.fake.asked("GET", path)) == watches
     assert len(user.fake.asked("DELETE", f"{path}/one")) == 2
 
 
 @pytest.mark.parametrize("command", [each for each in PATHS if each not in ("cluster", "workspace")])
 def test_nothing_is_deleted_without_a_confirmation(user: CliFixture, command: str) -> None:
-    user.fake.on("GET", f"{PATHS[command]}/one", (200, one(command)))
-    assert user.type(command, "delete", "one", *flags(command)).code == 2
+    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_object(command)))
+    assert user.type(command, "delete", "one", *project_flags(command)).code == 2
     user.use_terminal()
-    ended = user.type(command, "delete", "one", *flags(command), stdin="n\n")
-    assert ended.code == 2
-    assert f"Delete the {'virtual cluster' if command == 'vcluster' else command} one" in ended.err
+    result = user.type(command, "delete", "one", *project_flags(command), stdin="n\n")
+    assert result.code == 2
+    assert f"Delete the {'virtual cluster' if command == 'vcluster' else command} one" in result.err
     assert user.fake.asked("DELETE", f"{PATHS[command]}/one") == []
 
 
-@pytest.mark.parametrize("command", IN_PROJECTS)
+@pytest.mark.parametrize("command", PROJECT_SCOPED)
 def test_instances_are_listed_in_one_project_or_in_all(user: CliFixture, command: str) -> None:
     user.fake.on("GET", PATHS[command], items())
-    user.fake.on("GET", f"{M}/{IN_PROJECTS[command]}", items(one(command)))
+    user.fake.on("GET", f"{M}/{PROJECT_SCOPED[command]}", items(build_object(command)))
     assert user.type(command, "list", "--project", "demo").err.endswith(" in demo\n")
     header, row = (line.split() for line in user.type(command, "list").out.splitlines())
     assert (header[:3], row[:3]) == (["NAME", "PROJECT", "PHASE"], ["one", "demo", "Pending"])
 
 
-def test_every_group_that_lists_objects_of_the_server_can_show_one() -> None:
+def test_every_command_group_with_list_has_show() -> None:
     app = get_command(make_app())
     assert isinstance(app, TyperGroup)
     groups = {name: each for name, each in app.commands.items() if isinstance(each, TyperGroup)}
-    listing = {name for name, each in groups.items() if "list" in each.commands and name != "context"}
-    assert listing == {*PATHS, "key"}
-    assert [name for name in sorted(listing) if "show" not in groups[name].commands] == []
+    list_groups = {name for name, each in groups.items() if "list" in each.commands and name != "context"}
+    assert list_groups == {*PATHS, "key"}
+    assert [name for name in sorted(list_groups) if "show" not in groups[name].commands] == []

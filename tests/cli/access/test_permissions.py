@@ -1,4 +1,4 @@
-"""`fairlead who-can`: everybody is asked about, and those who may are listed with the reason."""
+"""`fairlead who-can` of fairlead.cli.access.permissions: users and teams with the permission, and the reason."""
 
 import json
 from typing import Any
@@ -12,61 +12,61 @@ REVIEWS = f"{M}/subjectaccessreviews"
 
 
 @pytest.fixture
-def crowd(user: CliFixture) -> CliFixture:
-    """Users alice, bob (disabled) and cy, the team ops; alice and ops may."""
+def cli_with_users(user: CliFixture) -> CliFixture:
+    """The users alice, bob (disabled) and cy, and the team ops; alice and ops have the permission."""
     user.fake.on("GET", "/kubernetes/management/api", (403, failure(403, "Forbidden", "no discovery")))
-    people = (named("alice", spec={}), named("bob", spec={"disabled": True}), named("cy", spec={}))
-    user.fake.on("GET", f"{M}/users", items(*people))
+    users = (named("alice", spec={}), named("bob", spec={"disabled": True}), named("cy", spec={}))
+    user.fake.on("GET", f"{M}/users", items(*users))
     user.fake.on("GET", f"{M}/teams", items(named("ops", spec={"users": ["alice"]})))
 
     def review(request: Request) -> tuple[int, Any]:
-        who = request.body["spec"]["user"]
-        reason = {"alice": "owner of the object", "service:team:ops": "ClusterRole edit"}.get(who, "")
+        user_name = request.body["spec"]["user"]
+        reason = {"alice": "owner of the object", "service:team:ops": "ClusterRole edit"}.get(user_name, "")
         return 201, {"status": {"allowed": bool(reason), "reason": reason}}
 
     user.fake.on("POST", REVIEWS, review)
     return user
 
 
-def test_those_who_may_are_listed_with_the_reason(crowd: CliFixture) -> None:
-    ended = crowd.type("who-can", "delete", "apps", "x")
-    assert (ended.code, ended.err) == (0, "")
-    assert [line.split(maxsplit=2) for line in ended.out.splitlines()] == [
+def test_users_and_teams_with_the_permission_are_listed_with_the_reason(cli_with_users: CliFixture) -> None:
+    result = cli_with_users.type("who-can", "delete", "apps", "x")
+    assert (result.code, result.err) == (0, "")
+    assert [line.split(maxsplit=2) for line in result.out.splitlines()] == [
         ["KIND", "NAME", "REASON"],
         ["user", "alice", "owner of the object"],
         ["team", "ops", "ClusterRole edit"],
     ]
-    listed = json.loads(crowd.type("who-can", "delete", "apps", "x", "-o", "json").out)
+    listed = json.loads(cli_with_users.type("who-can", "delete", "apps", "x", "-o", "json").out)
     assert listed["items"][0] == {"kind": "User", "name": "alice", "reason": "owner of the object"}
 
 
-def test_the_server_puts_users_into_their_groups_and_teams_are_asked_about_as_themselves(crowd: CliFixture) -> None:
-    crowd.type("who-can", "get", "apps", "--project", "demo")
-    asked = [each.body["spec"] for each in crowd.fake.asked("POST", REVIEWS)]
+def test_reviews_of_users_have_no_groups_and_reviews_of_teams_have_the_team_group(cli_with_users: CliFixture) -> None:
+    cli_with_users.type("who-can", "get", "apps", "--project", "demo")
+    reviews = [each.body["spec"] for each in cli_with_users.fake.asked("POST", REVIEWS)]
     attributes = {"verb": "get", "group": "management.service.sh", "resource": "apps", "namespace": "service-p-demo"}
     groups = ["service:team:ops", "system:authenticated", "service:authenticated"]
-    assert asked == [
+    assert reviews == [
         {"user": "alice", "resourceAttributes": attributes},
         {"user": "cy", "resourceAttributes": attributes},
         {"user": "service:team:ops", "groups": groups, "resourceAttributes": attributes},
     ]
 
 
-def test_a_path_can_be_asked_about(crowd: CliFixture) -> None:
-    assert crowd.type("who-can", "get", "/metrics").code == 0
-    spec = crowd.fake.asked("POST", REVIEWS)[0].body["spec"]
+def test_a_non_resource_path_can_be_reviewed(cli_with_users: CliFixture) -> None:
+    assert cli_with_users.type("who-can", "get", "/metrics").code == 0
+    spec = cli_with_users.fake.asked("POST", REVIEWS)[0].body["spec"]
     assert spec["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
 
 
-def test_nobody_is_an_answer_too(crowd: CliFixture) -> None:
-    crowd.fake.on("POST", REVIEWS, (201, {"status": {"allowed": False}}))
-    ended = crowd.type("who-can", "delete", "apps", "x", "-n", "ns")
-    assert (ended.code, ended.out) == (0, "")
-    assert "no user or team may delete apps.management.service.sh x in ns" in ended.err
+def test_no_user_with_the_permission_is_reported_on_stderr(cli_with_users: CliFixture) -> None:
+    cli_with_users.fake.on("POST", REVIEWS, (201, {"status": {"allowed": False}}))
+    result = cli_with_users.type("who-can", "delete", "apps", "x", "-n", "ns")
+    assert (result.code, result.out) == (0, "")
+    assert "no user or team may delete apps.management.service.sh x in ns" in result.err
 
 
-def test_who_may_not_ask_is_told_so(crowd: CliFixture) -> None:
-    crowd.fake.on("POST", REVIEWS, (403, failure(403, "Forbidden", "you may not review access")))
-    ended = crowd.type("who-can", "get", "apps")
-    assert ended.code == 1
-    assert ended.err.startswith("fairlead: you may not review access\n")
+def test_without_permission_for_reviews_the_command_fails(cli_with_users: CliFixture) -> None:
+    cli_with_users.fake.on("POST", REVIEWS, (403, failure(403, "Forbidden", "you may not review access")))
+    result = cli_with_users.type("who-can", "get", "apps")
+    assert result.code == 1
+    assert result.err.startswith("fairlead: you may not review access\n")

@@ -1,4 +1,4 @@
-"""`fairlead user`: people and their passwords, which are never arguments."""
+"""fairlead.cli.access.user: users and their passwords, which are never arguments."""
 
 import json
 from typing import Any
@@ -19,16 +19,16 @@ def admin(user: CliFixture) -> CliFixture:
     return user
 
 
-def team(version: str, *users: str) -> tuple[int, dict[str, Any]]:
+def build_team_response(version: str, *users: str) -> tuple[int, dict[str, Any]]:
     return 200, {"metadata": {"name": "ops", "resourceVersion": version}, "spec": {"users": list(users)}}
 
 
-def test_a_user_is_made_with_a_password_from_the_terminal(admin: CliFixture) -> None:
+def test_a_user_is_created_with_a_password_from_the_terminal(admin: CliFixture) -> None:
     admin.use_terminal(PASSWORD, PASSWORD)
-    told = ("--display-name", "Bob B.", "--email", "bob@example.com", "--admin")
-    ended = admin.type("user", "create", "bob", *told)
-    assert (ended.code, ended.out) == (0, "")
-    assert "created the user bob; create a key with `fairlead key create --user bob`" in ended.err
+    flags = ("--display-name", "Bob B.", "--email", "bob@example.com", "--admin")
+    result = admin.type("user", "create", "bob", *flags)
+    assert (result.code, result.out) == (0, "")
+    assert "created the user bob; create a key with `fairlead key create --user bob`" in result.err
     assert admin.fake.asked("POST", USERS)[0].body == {
         "apiVersion": "management.service.sh/v1",
         "kind": "User",
@@ -38,41 +38,47 @@ def test_a_user_is_made_with_a_password_from_the_terminal(admin: CliFixture) -> 
     assert admin.fake.asked("POST", f"{USERS}/bob/profile")[0].body == {"password": PASSWORD}
 
 
-def test_a_password_can_be_piped_or_left_out(admin: CliFixture) -> None:
+def test_a_password_can_be_piped_or_omitted(admin: CliFixture) -> None:
     assert admin.type("user", "create", "bob", "--password-stdin", stdin=f"{PASSWORD}\n").code == 0
     assert admin.fake.asked("POST", f"{USERS}/bob/profile")[0].body == {"password": PASSWORD}
     assert admin.type("user", "create", "bob", "--no-password").code == 0
     assert len(admin.fake.asked("POST", f"{USERS}/bob/profile")) == 1
 
 
-def test_where_nobody_can_type_a_password_no_user_is_made(admin: CliFixture) -> None:
-    ended = admin.type("user", "create", "bob")
-    assert ended.code == 2
+def test_without_a_terminal_and_a_password_flag_no_user_is_created(admin: CliFixture) -> None:
+    result = admin.type("user", "create", "bob")
+    assert result.code == 2
     assert (
-        "cannot prompt for the password: stdin is not a terminal; use --password-stdin, or --no-password" in ended.err
+        "cannot prompt for the password: stdin is not a terminal; use --password-stdin, or --no-password" in result.err
     )
     assert admin.type("user", "create", "bob", "--password", PASSWORD).code == 2
     assert not admin.fake.asked("POST", USERS)
 
 
-def test_two_different_passwords_make_no_user(admin: CliFixture) -> None:
+def test_two_different_passwords_create_no_user(admin: CliFixture) -> None:
     admin.use_terminal(PASSWORD, "another")
-    ended = admin.type("user", "create", "bob")
-    assert ended.code == 2
-    assert "the two entries do not match" in ended.err
+    result = admin.type("user", "create", "bob")
+    assert result.code == 2
+    assert "the two entries do not match" in result.err
     assert not admin.fake.asked("POST", USERS)
 
 
-def test_a_refused_password_is_told_with_the_way_to_set_another(admin: CliFixture) -> None:
+def test_a_rejected_password_is_reported_with_the_command_to_set_another(admin: CliFixture) -> None:
     admin.fake.on("POST", f"{USERS}/bob/profile", (422, failure(422, "Invalid", "password: too short")))
-    ended = admin.type("user", "create", "bob", "--password-stdin", stdin="short\n")
-    assert ended.code == 1
-    assert "created the user bob, but without a password: password: too short; set one with" in ended.err
-    assert "`fairlead user passwd bob`" in ended.err
+    result = admin.type("user", "create", "bob", "--password-stdin", stdin="short\n")
+    assert result.code == 1
+    assert "created the user bob, but without a password: password: too short; set one with" in result.err
+    assert "`fairlead user passwd bob`" in result.err
 
 
-def test_a_new_user_joins_teams_without_undoing_what_others_do(admin: CliFixture) -> None:
-    admin.fake.on("GET", f"{TEAMS}/ops", team("1", "ann"), team("1", "ann"), team("2", "ann", "cy"))
+def test_adding_a_user_to_a_team_is_retried_on_conflict(admin: CliFixture) -> None:
+    admin.fake.on(
+        "GET",
+        f"{TEAMS}/ops",
+        build_team_response("1", "ann"),
+        build_team_response("1", "ann"),
+        build_team_response("2", "ann", "cy"),
+    )
     conflict = failure(409, "Conflict", "the object has been modified")
     admin.fake.on("PATCH", f"{TEAMS}/ops", (409, conflict), (200, {}))
     assert admin.type("user", "create", "bob", "--no-password", "--team", "ops").code == 0
@@ -82,10 +88,10 @@ def test_a_new_user_joins_teams_without_undoing_what_others_do(admin: CliFixture
     ]
 
 
-def test_a_team_that_does_not_exist_makes_no_user(admin: CliFixture) -> None:
-    ended = admin.type("user", "create", "bob", "--no-password", "--team", "ops")
-    assert ended.code == 1
-    assert "team 'ops' does not exist; check the name, or create it first" in ended.err
+def test_with_an_unknown_team_no_user_is_created(admin: CliFixture) -> None:
+    result = admin.type("user", "create", "bob", "--no-password", "--team", "ops")
+    assert result.code == 1
+    assert "team 'ops' does not exist; check the name, or create it first" in result.err
     assert not admin.fake.asked("POST", USERS)
 
 
@@ -101,24 +107,24 @@ def test_users_are_listed(admin: CliFixture) -> None:
 
 
 @pytest.mark.parametrize(("command", "disabled"), [("disable", True), ("enable", False)])
-def test_users_are_kept_out_and_let_in_again(admin: CliFixture, command: str, disabled: bool) -> None:
+def test_users_are_disabled_and_enabled(admin: CliFixture, command: str, disabled: bool) -> None:
     admin.fake.on("PATCH", f"{USERS}/bob", (200, {}))
     assert admin.type("user", command, "bob").code == 0
     assert admin.fake.asked("PATCH", f"{USERS}/bob")[0].body == {"spec": {"disabled": disabled}}
 
 
 @pytest.mark.parametrize("name", [(), ("alice",)])
-def test_ones_own_password_takes_the_one_until_now(user: CliFixture, name: tuple[str, ...]) -> None:
+def test_changing_the_own_password_needs_the_current_one(user: CliFixture, name: tuple[str, ...]) -> None:
     user.fake.on("POST", f"{USERS}/alice/profile", (201, {}))
     user.use_terminal("old password", PASSWORD, PASSWORD)
-    ended = user.type("user", "passwd", *name)
-    assert ended.code == 0, ended.err
+    result = user.type("user", "passwd", *name)
+    assert result.code == 0, result.err
     body = user.fake.asked("POST", f"{USERS}/alice/profile")[0].body
     assert body == {"currentPassword": "old password", "password": PASSWORD}
-    assert "the password of alice is set" in ended.err
+    assert "the password of alice is set" in result.err
 
 
-def test_who_has_no_password_yet_leaves_it_empty(user: CliFixture) -> None:
+def test_without_a_current_password_the_prompt_stays_empty(user: CliFixture) -> None:
     user.fake.on("POST", f"{USERS}/alice/profile", (201, {}))
     user.use_terminal("", PASSWORD, PASSWORD)
     assert user.type("user", "passwd").code == 0
@@ -140,6 +146,6 @@ def test_passwords_can_be_piped_in_order(user: CliFixture) -> None:
 
 def test_a_team_has_no_password(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (201, {"status": {"team": {"name": "ops"}}}))
-    ended = user.type("user", "passwd")
-    assert ended.code == 2
-    assert "you are the team ops, which has no password; set the name of a user" in ended.err
+    result = user.type("user", "passwd")
+    assert result.code == 2
+    assert "you are the team ops, which has no password; set the name of a user" in result.err

@@ -1,4 +1,4 @@
-"""`fairlead whoami`: who, with which key, for what; and what every command does without a login."""
+"""fairlead.cli.access.whoami: the user, the key and its scope; and the errors of every command without a login."""
 
 import json
 from typing import Any
@@ -9,10 +9,10 @@ from tests.harness.cli import CliFixture, parse_yaml
 from tests.harness.fake_server import KEY, SELF, M, failure, items, named
 
 
-def test_it_tells_who_and_with_which_key(user: CliFixture) -> None:
-    ended = user.type("whoami")
-    assert (ended.code, ended.err) == (0, "")
-    lines = [line.split(maxsplit=1) for line in ended.out.splitlines()]
+def test_user_groups_key_and_scope_are_shown(user: CliFixture) -> None:
+    result = user.type("whoami")
+    assert (result.code, result.err) == (0, "")
+    lines = [line.split(maxsplit=1) for line in result.out.splitlines()]
     assert lines == [
         ["server", user.fake.url],
         ["user", "alice (Alice A.)"],
@@ -23,25 +23,25 @@ def test_it_tells_who_and_with_which_key(user: CliFixture) -> None:
     ]
 
 
-def test_programs_get_the_status_itself(user: CliFixture) -> None:
+def test_json_and_yaml_have_the_status_of_the_self(user: CliFixture) -> None:
     assert json.loads(user.type("whoami", "-o", "json").out) == SELF
     assert parse_yaml(user.type("whoami", "-o", "yaml").out) == SELF
 
 
-def test_a_refused_key_from_the_environment_is_blamed_on_the_environment(user: CliFixture) -> None:
+def test_the_error_for_a_rejected_key_names_the_environment_variable(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (401, failure(401, "Unauthorized", "invalid bearer token")))
-    kept = user.type("whoami")
-    assert (kept.code, kept.err) == (1, "fairlead: invalid bearer token; log in again with `fairlead login`\n")
-    ended = user.type("whoami", FAIRLEAD_KEY="old")
-    assert (ended.code, "does not accept the key in FAIRLEAD_KEY (invalid bearer token)" in ended.err) == (1, True)
+    result = user.type("whoami")
+    assert (result.code, result.err) == (1, "fairlead: invalid bearer token; log in again with `fairlead login`\n")
+    result = user.type("whoami", FAIRLEAD_KEY="old")
+    assert (result.code, "does not accept the key in FAIRLEAD_KEY (invalid bearer token)" in result.err) == (1, True)
 
 
-def test_programs_are_not_told_who_manages_which_field(user: CliFixture) -> None:
+def test_managed_fields_are_not_printed(user: CliFixture) -> None:
     managed = named("x") | {"metadata": {"name": "x", "managedFields": [{"manager": "m"}]}}
     user.fake.on("GET", f"{M}/ownedaccesskeys/x", (200, managed))
     user.fake.on("GET", f"{M}/users", items(managed))
-    for words in (("key", "show", "x"), ("user", "list")):
-        assert "managedFields" not in user.type(*words, "-o", "yaml").out
+    for arguments in (("key", "show", "x"), ("user", "list")):
+        assert "managedFields" not in user.type(*arguments, "-o", "yaml").out
 
 
 @pytest.mark.parametrize(
@@ -81,58 +81,58 @@ def test_programs_are_not_told_who_manages_which_field(user: CliFixture) -> None
         ),
     ],
 )
-def test_a_scope_is_told_in_words(user: CliFixture, scope: dict[str, Any], lines: list[str]) -> None:
+def test_a_scope_is_described_line_by_line(user: CliFixture, scope: dict[str, Any], lines: list[str]) -> None:
     user.fake.on_self(accessKeyScope=scope)
-    told = user.type("whoami").out.splitlines()[5:]
-    assert [line.removeprefix("scope").strip() for line in told] == lines
+    output = user.type("whoami").out.splitlines()[5:]
+    assert [line.removeprefix("scope").strip() for line in output] == lines
 
 
-def test_a_team_is_told_as_one(user: CliFixture) -> None:
+def test_a_team_key_is_shown_with_its_team(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (201, {"status": {"team": {"name": "ops"}, "accessKey": "ops-key"}}))
     assert "team" in user.type("whoami").out
     assert "all permissions of ops" in user.type("whoami").out
 
 
-def test_control_characters_from_the_server_never_reach_the_terminal(user: CliFixture) -> None:
+def test_control_characters_from_the_server_are_escaped(user: CliFixture) -> None:
     user.fake.on_self(user={"name": "al\x1b]0;owned\x07ice", "displayName": "[bold]A[/bold]\r\x9b31m"})
     out = user.type("whoami").out
     assert "al\\x1b]0;owned\\x07ice ([bold]A[/bold]\\r\\x9b31m)" in out
     user.fake.on("POST", f"{M}/selves", (403, failure(403, "Forbidden", "no\x1b[2J way\nfairlead: yes")))
-    ended = user.type("whoami")
-    assert ended.err.startswith("fairlead: no\\x1b[2J way\\nfairlead: yes\n")
-    assert ended.err.count("\n") == 1
+    result = user.type("whoami")
+    assert result.err.startswith("fairlead: no\\x1b[2J way\\nfairlead: yes\n")
+    assert result.err.count("\n") == 1
 
 
-def test_without_a_login_there_is_advice(cli: CliFixture) -> None:
-    ended = cli.type("whoami")
-    assert (ended.code, ended.out) == (1, "")
-    assert ended.err == (
+def test_without_a_login_the_error_has_advice(cli: CliFixture) -> None:
+    result = cli.type("whoami")
+    assert (result.code, result.out) == (1, "")
+    assert result.err == (
         "fairlead: no login yet; log in with `fairlead login URL`, or set FAIRLEAD_URL and FAIRLEAD_KEY\n"
     )
 
 
-def test_beside_a_server_of_this_machine_the_advice_is_a_command_to_paste(cli: CliFixture) -> None:
-    own = cli.home / "share" / "fairlead" / "admin.kubeconfig"
-    own.parent.mkdir(parents=True)
-    own.touch()
-    assert f"for the server on this machine: `fairlead login --kubeconfig {own}`" in cli.type("whoami").err
-    elsewhere = cli.home / "data"
-    elsewhere.mkdir()
-    (elsewhere / "admin.kubeconfig").touch()
-    assert str(elsewhere) in cli.type("whoami", FAIRLEAD_DATA=str(elsewhere)).err
+def test_with_a_server_on_this_machine_the_advice_is_its_login_command(cli: CliFixture) -> None:
+    kubeconfig = cli.home / "share" / "fairlead" / "admin.kubeconfig"
+    kubeconfig.parent.mkdir(parents=True)
+    kubeconfig.touch()
+    assert f"for the server on this machine: `fairlead login --kubeconfig {kubeconfig}`" in cli.type("whoami").err
+    data_folder = cli.home / "data"
+    data_folder.mkdir()
+    (data_folder / "admin.kubeconfig").touch()
+    assert str(data_folder) in cli.type("whoami", FAIRLEAD_DATA=str(data_folder)).err
 
 
-def test_an_expired_key_sends_people_to_the_login(user: CliFixture) -> None:
+def test_the_error_for_an_expired_key_suggests_to_log_in_again(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (401, failure(401, "Unauthorized", "the key has expired")))
-    ended = user.type("whoami")
-    assert (ended.code, ended.err) == (1, "fairlead: the key has expired; log in again with `fairlead login`\n")
+    result = user.type("whoami")
+    assert (result.code, result.err) == (1, "fairlead: the key has expired; log in again with `fairlead login`\n")
 
 
-def test_another_login_can_be_named(user: CliFixture) -> None:
+def test_another_context_can_be_selected(user: CliFixture) -> None:
     user.keep("other", key="other-key")
     user.type("whoami", "--context", "test")
     user.type("whoami")
     assert [each.headers["authorization"] for each in user.fake.requests] == [f"Bearer {KEY}", "Bearer other-key"]
-    ended = user.type("whoami", "--context", "third")
-    assert ended.code == 1
-    assert "no login named 'third' (available: other, test)" in ended.err
+    result = user.type("whoami", "--context", "third")
+    assert result.code == 1
+    assert "no login named 'third' (available: other, test)" in result.err

@@ -1,11 +1,11 @@
-"""`fairlead project`: making, showing and deleting projects."""
+"""fairlead.cli.resources.project: projects created, shown, listed with their members, and deleted."""
 
 import json
 from typing import Any
 
 import pytest
 
-from tests.client.test_watch import END, lines
+from tests.client.test_watch import END, build_watch_response
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, named
 
@@ -17,12 +17,12 @@ DEMO = named("demo", kind="Project", spec={"displayName": "Demo", "owner": {"tea
 @pytest.fixture
 def ada(user: CliFixture) -> CliFixture:
     user.fake.on("POST", PROJECTS, lambda request: (201, request.body))
-    user.fake.on("GET", f"{PROJECTS}/demo", (200, demo()))
-    user.fake.on("DELETE", f"{PROJECTS}/demo", (200, demo()))
+    user.fake.on("GET", f"{PROJECTS}/demo", (200, build_project()))
+    user.fake.on("DELETE", f"{PROJECTS}/demo", (200, build_project()))
     return user
 
 
-def demo(uid: str = "1", waiting: str = "") -> dict[str, Any]:
+def build_project(uid: str = "1", waiting: str = "") -> dict[str, Any]:
     metadata = {**DEMO["metadata"], "uid": uid}
     if not waiting:
         ready = {"type": "Ready", "status": "True", "reason": "NamespaceReady", "message": "the namespace is there"}
@@ -32,11 +32,11 @@ def demo(uid: str = "1", waiting: str = "") -> dict[str, Any]:
     return {**DEMO, "metadata": metadata, "status": {"conditions": [ready]}}
 
 
-def test_a_project_is_made_with_what_was_said(ada: CliFixture) -> None:
+def test_create_sends_the_given_flags(ada: CliFixture) -> None:
     flags = ("--display-name", "Demo", "--description", "to try", "--owner", "Team:ops")
-    ended = ada.type("project", "create", "demo", *flags, "--member", "user:ada:service:own", "--member", "Team:*")
-    assert (ended.code, ended.out) == (0, "")
-    assert "with the namespace service-p-demo" in ended.err
+    result = ada.type("project", "create", "demo", *flags, "--member", "user:ada:service:own", "--member", "Team:*")
+    assert (result.code, result.out) == (0, "")
+    assert "with the namespace service-p-demo" in result.err
     (request,) = ada.fake.asked("POST", PROJECTS)
     assert request.body["spec"] == {
         "displayName": "Demo",
@@ -49,45 +49,51 @@ def test_a_project_is_made_with_what_was_said(ada: CliFixture) -> None:
 
 
 @pytest.mark.parametrize("flags", [("--member", "ada"), ("--member", "Robot:r2"), ("--owner", "Team:")])
-def test_a_member_that_is_none_makes_no_project(ada: CliFixture, flags: tuple[str, str]) -> None:
-    ended = ada.type("project", "create", "demo", *flags)
-    assert ended.code == 2
-    assert "use the format" in ended.err
+def test_an_invalid_member_or_owner_creates_no_project(ada: CliFixture, flags: tuple[str, str]) -> None:
+    result = ada.type("project", "create", "demo", *flags)
+    assert result.code == 2
+    assert "use the format" in result.err
     assert ada.fake.asked("POST", PROJECTS) == []
 
 
 def test_a_project_is_shown_with_its_members_and_quotas(ada: CliFixture) -> None:
     quotas = {"project": {"limit": {"spaceinstances": "5"}, "used": {"spaceinstances": "2"}}}
-    shown = demo() | {"status": {"quotas": quotas}}
-    ada.fake.on("GET", f"{PROJECTS}/demo", (200, shown))
+    project = build_project() | {"status": {"quotas": quotas}}
+    ada.fake.on("GET", f"{PROJECTS}/demo", (200, project))
     out = ada.type("project", "show", "demo").out
-    for told in ("service-p-demo", "team ops", "user ada (admin)", "team ops (viewer)", "spaceinstances: 2 of 5"):
-        assert told in out
+    for text in ("service-p-demo", "team ops", "user ada (admin)", "team ops (viewer)", "spaceinstances: 2 of 5"):
+        assert text in out
     assert ada.type("project", "show", "demo", "-o", "name").out == "project/demo\n"
 
 
 def test_members_are_listed_with_their_roles(ada: CliFixture) -> None:
-    told = {
+    members = {
         "kind": "ProjectMembers",
         "users": [{"info": {"name": "ada", "displayName": "Ada L."}}, {"info": {"name": "bob"}}],
         "teams": [{"info": {"name": "ops"}}],
     }
-    ada.fake.on("GET", f"{PROJECTS}/demo/members", (200, told))
+    ada.fake.on("GET", f"{PROJECTS}/demo/members", (200, members))
     lines = ada.type("project", "members", "demo").out.splitlines()[1:]
     assert [line.split("   ")[0].split()[0] for line in lines] == ["user", "user", "team"]
     assert "admin" in lines[0] and "Ada L." in lines[0]
     assert "through a team" in lines[1]
     assert "owner, viewer" in lines[2]
     assert ada.type("project", "members", "demo", "-o", "name").out == "user/ada\nuser/bob\nteam/ops\n"
-    assert json.loads(ada.type("project", "members", "demo", "-o", "json").out) == told
+    assert json.loads(ada.type("project", "members", "demo", "-o", "json").out) == members
 
 
-def test_a_deletion_tells_what_it_waits_for_until_the_project_is_gone(ada: CliFixture) -> None:
-    waiting = [{"type": "MODIFIED", "object": demo(waiting=f"waiting for {what}")} for what in ("1 space", "a secret")]
-    gone = {"type": "DELETED", "object": demo()}
-    ada.fake.on("GET", PROJECTS, lines({"type": "ADDED", "object": demo()}, END, *waiting, waiting[1], gone))
-    ended = ada.type("project", "delete", "demo", "--yes")
-    assert ended.err.splitlines() == [
+def test_delete_prints_what_it_waits_for_until_the_project_is_deleted(ada: CliFixture) -> None:
+    waiting = [
+        {"type": "MODIFIED", "object": build_project(waiting=f"waiting for {what}")} for what in ("1 space", "a secret")
+    ]
+    gone = {"type": "DELETED", "object": build_project()}
+    ada.fake.on(
+        "GET",
+        PROJECTS,
+        build_watch_response({"type": "ADDED", "object": build_project()}, END, *waiting, waiting[1], gone),
+    )
+    result = ada.type("project", "delete", "demo", "--yes")
+    assert result.err.splitlines() == [
         "waiting for demo to be deleted",
         "waiting for 1 space",
         "waiting for a secret",
@@ -96,26 +102,26 @@ def test_a_deletion_tells_what_it_waits_for_until_the_project_is_gone(ada: CliFi
     assert ada.fake.asked("GET", PROJECTS)[0].query["fieldSelector"] == "metadata.name=demo"
 
 
-@pytest.mark.parametrize("left", [[], [{"type": "ADDED", "object": demo(uid="another")}]])
-def test_a_project_that_is_gone_at_once_is_not_waited_for(ada: CliFixture, left: list[Any]) -> None:
-    ada.fake.on("GET", PROJECTS, lines(*left, END))
+@pytest.mark.parametrize("initial_events", [[], [{"type": "ADDED", "object": build_project(uid="another")}]])
+def test_delete_does_not_wait_for_a_project_that_no_longer_exists(ada: CliFixture, initial_events: list[Any]) -> None:
+    ada.fake.on("GET", PROJECTS, build_watch_response(*initial_events, END))
     assert "the project demo is deleted" in ada.type("project", "delete", "demo", "--yes").err
 
 
-def test_nobody_needs_to_wait(ada: CliFixture) -> None:
-    ended = ada.type("project", "delete", "demo", "--yes", "--no-wait")
-    assert "`fairlead project show demo` shows what it is waiting for" in ended.err
+def test_delete_with_no_wait_does_not_watch(ada: CliFixture) -> None:
+    result = ada.type("project", "delete", "demo", "--yes", "--no-wait")
+    assert "`fairlead project show demo` shows what it is waiting for" in result.err
     assert ada.fake.asked("GET", PROJECTS) == []
 
 
-def test_a_deletion_is_asked_about_first(ada: CliFixture) -> None:
+def test_delete_needs_a_confirmation(ada: CliFixture) -> None:
     assert ada.type("project", "delete", "demo").code == 2
     ada.use_terminal()
     assert ada.type("project", "delete", "demo", stdin="n\n").code == 2
     assert ada.fake.asked("DELETE", f"{PROJECTS}/demo") == []
 
 
-def test_a_project_that_may_not_be_deleted_stays(ada: CliFixture) -> None:
+def test_a_forbidden_deletion_is_an_error(ada: CliFixture) -> None:
     ada.fake.on("DELETE", f"{PROJECTS}/demo", (403, failure(403, "Forbidden", "not yours")))
-    ended = ada.type("project", "delete", "demo", "--yes")
-    assert (ended.code, "not yours" in ended.err) == (1, True)
+    result = ada.type("project", "delete", "demo", "--yes")
+    assert (result.code, "not yours" in result.err) == (1, True)

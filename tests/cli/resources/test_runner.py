@@ -1,4 +1,4 @@
-"""`fairlead runner`: runners and their keys."""
+"""fairlead.cli.resources.runner: runners and their access keys."""
 
 import json
 
@@ -8,22 +8,22 @@ from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, items, named
 
 RUNNERS = f"{M}/runners"
-TOLD = {"kind": "RunnerAccessKey", "accessKey": "fairlead_runner-key"}
+ACCESS_KEY = {"kind": "RunnerAccessKey", "accessKey": "fairlead_runner-key"}
 
 
 @pytest.fixture
 def admin(user: CliFixture) -> CliFixture:
     user.fake.on("POST", RUNNERS, lambda request: (201, request.body))
-    user.fake.on("GET", f"{RUNNERS}/one/accesskey", (200, TOLD))
-    user.fake.on("POST", f"{RUNNERS}/one/rotatekey", (201, TOLD))
+    user.fake.on("GET", f"{RUNNERS}/one/accesskey", (200, ACCESS_KEY))
+    user.fake.on("POST", f"{RUNNERS}/one/rotatekey", (201, ACCESS_KEY))
     return user
 
 
-def test_a_runner_is_made_with_what_was_said_and_nothing_else(admin: CliFixture) -> None:
-    told = ("--display-name", "One", "--description", "the first", "--endpoint", "one.example.com", "--unusable")
-    ended = admin.type("runner", "create", "one", *told)
-    assert (ended.code, ended.out) == (0, "")
-    assert "`fairlead runner key one` prints its access key" in ended.err
+def test_create_sends_only_the_given_flags(admin: CliFixture) -> None:
+    flags = ("--display-name", "One", "--description", "the first", "--endpoint", "one.example.com", "--unusable")
+    result = admin.type("runner", "create", "one", *flags)
+    assert (result.code, result.out) == (0, "")
+    assert "`fairlead runner key one` prints its access key" in result.err
     assert admin.type("runner", "create", "two").code == 0
     assert [each.body for each in admin.fake.asked("POST", RUNNERS)] == [
         {
@@ -53,36 +53,36 @@ def test_runners_are_listed(admin: CliFixture) -> None:
     assert len(json.loads(admin.type("runner", "list", "-o", "json").out)["items"]) == 2
 
 
-def test_without_runners_the_list_says_what_to_do(admin: CliFixture) -> None:
+def test_an_empty_list_suggests_the_create_command(admin: CliFixture) -> None:
     admin.fake.on("GET", RUNNERS, items())
     assert "`fairlead runner create`" in "".join((admin.type("runner", "list").out, admin.type("runner", "list").err))
 
 
-def test_a_key_stands_alone_on_stdout(admin: CliFixture) -> None:
+def test_the_key_is_the_only_output_on_stdout(admin: CliFixture) -> None:
     assert admin.type("runner", "key", "one").out == "fairlead_runner-key\n"
-    assert json.loads(admin.type("runner", "key", "one", "-o", "json").out) == TOLD
+    assert json.loads(admin.type("runner", "key", "one", "-o", "json").out) == ACCESS_KEY
 
 
-def test_who_may_not_read_a_key_is_told(admin: CliFixture) -> None:
+def test_a_forbidden_request_is_reported_with_its_message(admin: CliFixture) -> None:
     admin.fake.on("GET", f"{RUNNERS}/one/accesskey", (403, failure(403, "Forbidden", "not for you")))
-    ended = admin.type("runner", "key", "one")
-    assert (ended.code, ended.out) == (1, "")
-    assert "not for you" in ended.err
+    result = admin.type("runner", "key", "one")
+    assert (result.code, result.out) == (1, "")
+    assert "not for you" in result.err
 
 
-def test_an_answer_without_a_key_is_no_key(admin: CliFixture) -> None:
+def test_a_response_without_a_key_is_an_error(admin: CliFixture) -> None:
     admin.fake.on("GET", f"{RUNNERS}/one/accesskey", (200, {}))
-    ended = admin.type("runner", "key", "one")
-    assert (ended.code, ended.out) == (1, "")
-    assert "did not return a key" in ended.err
+    result = admin.type("runner", "key", "one")
+    assert (result.code, result.out) == (1, "")
+    assert "did not return a key" in result.err
 
 
 def test_a_key_is_rotated_at_once_or_with_an_overlap(admin: CliFixture) -> None:
-    ended = admin.type("runner", "rotate-key", "one")
-    assert ended.out == "fairlead_runner-key\n"
-    assert "the old key is revoked" in ended.err
-    ended = admin.type("runner", "rotate-key", "one", "--overlap", "1h")
-    assert "the old key stays valid for 1h" in ended.err
+    result = admin.type("runner", "rotate-key", "one")
+    assert result.out == "fairlead_runner-key\n"
+    assert "the old key is revoked" in result.err
+    result = admin.type("runner", "rotate-key", "one", "--overlap", "1h")
+    assert "the old key stays valid for 1h" in result.err
     assert [each.body for each in admin.fake.asked("POST", f"{RUNNERS}/one/rotatekey")] == [
         {"spec": {}},
         {"spec": {"overlapSeconds": 3600}},

@@ -1,40 +1,40 @@
-"""`fairlead workspace`: workspaces made from templates, waited for and deleted."""
+"""fairlead.cli.resources.workspace: workspaces created from templates, waited for and deleted."""
 
 from typing import Any
 
 import pytest
 
-from tests.client.test_watch import END, lines
+from tests.client.test_watch import END, build_watch_response
 from tests.harness.cli import CliFixture, parse_yaml
 from tests.harness.fake_server import M, named
 
-PLACE = f"{M}/namespaces/service-p-demo/devpodworkspaceinstances"
+WORKSPACES = f"{M}/namespaces/service-p-demo/devpodworkspaceinstances"
 CREATE = ("workspace", "create", "desk", "--project", "demo", "--template")
 
 
-def workspace(**status: Any) -> dict[str, Any]:
-    made = named("desk", kind="DevPodWorkspaceInstance", spec={"runnerRef": {"runner": "dock"}}, status=status)
-    made["metadata"] |= {"uid": "1", "namespace": "service-p-demo"}
-    return made
+def build_workspace(**status: Any) -> dict[str, Any]:
+    workspace = named("desk", kind="DevPodWorkspaceInstance", spec={"runnerRef": {"runner": "dock"}}, status=status)
+    workspace["metadata"] |= {"uid": "1", "namespace": "service-p-demo"}
+    return workspace
 
 
-def changed(**status: Any) -> dict[str, Any]:
-    return {"type": "MODIFIED", "object": workspace(**status)}
+def build_modified_event(**status: Any) -> dict[str, Any]:
+    return {"type": "MODIFIED", "object": build_workspace(**status)}
 
 
 @pytest.fixture
 def ada(user: CliFixture) -> CliFixture:
-    user.fake.on("POST", PLACE, (201, workspace()))
-    user.fake.on("GET", f"{PLACE}/desk", (200, workspace()))
-    user.fake.on("DELETE", f"{PLACE}/desk", (200, workspace()))
+    user.fake.on("POST", WORKSPACES, (201, build_workspace()))
+    user.fake.on("GET", f"{WORKSPACES}/desk", (200, build_workspace()))
+    user.fake.on("DELETE", f"{WORKSPACES}/desk", (200, build_workspace()))
     return user
 
 
-def test_a_workspace_is_made_from_a_version_with_parameters(ada: CliFixture) -> None:
+def test_create_sends_template_version_and_parameters(ada: CliFixture) -> None:
     flags = ("--parameter", "size=3", "--parameter", "url=a=b", "--runner", "dock", "--display-name", "CliFixture")
     assert ada.type(*CREATE, "python@1.2.x", *flags, "-o", "name").out == "devpodworkspaceinstance/desk\n"
     assert ada.type(*CREATE, "python").code == 0
-    first, second = (each.body["spec"] for each in ada.fake.asked("POST", PLACE))
+    first, second = (each.body["spec"] for each in ada.fake.asked("POST", WORKSPACES))
     assert parse_yaml(first.pop("parameters")) == {"size": "3", "url": "a=b"}
     assert first == {
         "displayName": "CliFixture",
@@ -44,22 +44,22 @@ def test_a_workspace_is_made_from_a_version_with_parameters(ada: CliFixture) -> 
     assert second == {"templateRef": {"name": "python"}}
 
 
-@pytest.mark.parametrize("given", [("size",), ("=3",), ("size=1", "size=2")])
-def test_a_parameter_without_a_value_makes_no_workspace(ada: CliFixture, given: tuple[str, ...]) -> None:
-    flags = [part for each in given for part in ("--parameter", each)]
-    ended = ada.type(*CREATE, "python", *flags)
-    assert ended.code == 2
-    assert ended.err.startswith("fairlead: ")
-    assert ada.fake.asked("POST", PLACE) == []
+@pytest.mark.parametrize("parameters", [("size",), ("=3",), ("size=1", "size=2")])
+def test_an_invalid_parameter_creates_no_workspace(ada: CliFixture, parameters: tuple[str, ...]) -> None:
+    flags = [part for each in parameters for part in ("--parameter", each)]
+    result = ada.type(*CREATE, "python", *flags)
+    assert result.code == 2
+    assert result.err.startswith("fairlead: ")
+    assert ada.fake.asked("POST", WORKSPACES) == []
 
 
-def test_waiting_tells_each_phase_and_ends_with_the_last(ada: CliFixture) -> None:
-    there = {"type": "ADDED", "object": workspace()}
-    pending = changed(phase="Pending", reason="Scheduling", message="looking for a runner")
-    ada.fake.on("GET", PLACE, lines(there, END, pending, changed(phase="Ready")))
-    ended = ada.type(*CREATE, "python", "--wait")
-    assert ended.code == 0
-    assert ended.err.splitlines() == [
+def test_create_with_wait_prints_each_phase_until_ready(ada: CliFixture) -> None:
+    added = {"type": "ADDED", "object": build_workspace()}
+    pending = build_modified_event(phase="Pending", reason="Scheduling", message="looking for a runner")
+    ada.fake.on("GET", WORKSPACES, build_watch_response(added, END, pending, build_modified_event(phase="Ready")))
+    result = ada.type(*CREATE, "python", "--wait")
+    assert result.code == 0
+    assert result.err.splitlines() == [
         "created the workspace desk in the project demo",
         "waiting for desk",
         "desk is Pending",
@@ -72,23 +72,31 @@ def test_waiting_tells_each_phase_and_ends_with_the_last(ada: CliFixture) -> Non
     "status",
     [{"phase": "Failed"}, {"phase": "Pending", "conditions": [{"type": "Stalled", "status": "True"}]}],
 )
-def test_what_cannot_come_up_is_a_failure_with_its_reason(ada: CliFixture, status: dict[str, Any]) -> None:
-    ada.fake.on("GET", PLACE, lines(changed(**status, reason="VersionError", message="no such version"), END))
-    ended = ada.type(*CREATE, "python", "--wait")
-    assert ended.code == 1
-    assert "VersionError: no such version" in ended.err
+def test_a_failed_or_stalled_workspace_is_an_error_with_its_reason(ada: CliFixture, status: dict[str, Any]) -> None:
+    ada.fake.on(
+        "GET",
+        WORKSPACES,
+        build_watch_response(build_modified_event(**status, reason="VersionError", message="no such version"), END),
+    )
+    result = ada.type(*CREATE, "python", "--wait")
+    assert result.code == 1
+    assert "VersionError: no such version" in result.err
 
 
-def test_a_workspace_that_is_deleted_meanwhile_is_told(ada: CliFixture) -> None:
-    ada.fake.on("GET", PLACE, lines(END))
-    ended = ada.type(*CREATE, "python", "--wait")
-    assert ended.code == 1
-    assert "was deleted while waiting" in ended.err
+def test_a_workspace_that_is_deleted_while_waiting_is_an_error(ada: CliFixture) -> None:
+    ada.fake.on("GET", WORKSPACES, build_watch_response(END))
+    result = ada.type(*CREATE, "python", "--wait")
+    assert result.code == 1
+    assert "was deleted while waiting" in result.err
 
 
-def test_a_deletion_waits_for_the_runner(ada: CliFixture) -> None:
-    ada.fake.on("GET", PLACE, lines(changed(), END, {"type": "DELETED", "object": workspace()}))
-    ended = ada.type("workspace", "delete", "desk", "--project", "demo")
-    assert "waiting for the runner dock" in ended.err
-    assert ended.err.endswith("the workspace desk is deleted\n")
+def test_delete_waits_for_the_runner(ada: CliFixture) -> None:
+    ada.fake.on(
+        "GET",
+        WORKSPACES,
+        build_watch_response(build_modified_event(), END, {"type": "DELETED", "object": build_workspace()}),
+    )
+    result = ada.type("workspace", "delete", "desk", "--project", "demo")
+    assert "waiting for the runner dock" in result.err
+    assert result.err.endswith("the workspace desk is deleted\n")
     assert "being deleted" in ada.type("workspace", "delete", "desk", "--project", "demo", "--no-wait").err

@@ -1,4 +1,4 @@
-"""`fairlead serve`, as a process: settings from everywhere, logs as data, and no secret in them."""
+"""`fairlead serve`, as a process: settings from several sources, JSON logs, and no secret in them."""
 
 import json
 import signal
@@ -16,8 +16,8 @@ from fairlead.core.crypto.certificates import ensure_certificates
 from tests.cli.conftest import Fairlead
 
 
-def until_ready(process: "subprocess.Popen[str]") -> list[dict[str, Any]]:
-    """The log lines up to the one that says that the server answers."""
+def read_log_until_ready(process: "subprocess.Popen[str]") -> list[dict[str, Any]]:
+    """Returns the log lines up to the one with the event `ready`."""
     assert process.stderr is not None
     lines: list[dict[str, Any]] = []
     for line in process.stderr:
@@ -28,19 +28,21 @@ def until_ready(process: "subprocess.Popen[str]") -> list[dict[str, Any]]:
     pytest.fail(f"never ready: {lines}")
 
 
-def test_it_logs_its_address_and_where_the_first_key_is_but_never_the_key(fairlead: Fairlead, tmp_path: Path) -> None:
+def test_the_log_has_the_url_and_the_path_of_the_first_key_but_never_the_key(
+    fairlead: Fairlead, tmp_path: Path
+) -> None:
     (tmp_path / "fairlead.yaml").write_text(f"data: {tmp_path / 'data'}\nport: 1\nlog_level: debug\n")
     process = fairlead("serve", "--config", str(tmp_path / "fairlead.yaml"), FAIRLEAD_PORT="0")
-    lines = until_ready(process)
+    lines = read_log_until_ready(process)
     kubeconfig = tmp_path / "data" / "admin.kubeconfig"
     assert lines[-1]["kubeconfig"] == str(kubeconfig)
     assert lines[-1]["first_start"] is True
     assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
     key = read_key(kubeconfig)
-    trust = ssl.create_default_context(cafile=str(tmp_path / "data" / "tls" / "ca.crt"))
+    ssl_context = ssl.create_default_context(cafile=str(tmp_path / "data" / "tls" / "ca.crt"))
     path = "/kubernetes/management/apis/management.service.sh/v1/apps"
-    answer = httpx.get(lines[-1]["url"] + path, verify=trust, headers={"Authorization": f"Bearer {key}"})
-    assert answer.status_code == 200
+    response = httpx.get(lines[-1]["url"] + path, verify=ssl_context, headers={"Authorization": f"Bearer {key}"})
+    assert response.status_code == 200
     process.send_signal(signal.SIGTERM)
     output, errors = process.communicate(timeout=20)
     assert (process.returncode, output) == (0, "")
@@ -48,18 +50,25 @@ def test_it_logs_its_address_and_where_the_first_key_is_but_never_the_key(fairle
     assert key not in json.dumps(lines) + errors
 
 
-def test_a_certificate_of_ones_own_is_served_and_its_authority_told(fairlead: Fairlead, tmp_path: Path) -> None:
-    own = ensure_certificates(tmp_path / "own", ["fairlead.test"])
-    files = ["--tls-cert", str(own.cert_file), "--tls-key", str(own.key_file), "--tls-ca", str(own.ca_file)]
+def test_a_custom_certificate_is_served_and_its_ca_is_in_the_kubeconfig(fairlead: Fairlead, tmp_path: Path) -> None:
+    certificates = ensure_certificates(tmp_path / "own", ["fairlead.test"])
+    files = [
+        "--tls-cert",
+        str(certificates.cert_file),
+        "--tls-key",
+        str(certificates.key_file),
+        "--tls-ca",
+        str(certificates.ca_file),
+    ]
     process = fairlead("serve", "--data", str(tmp_path / "data"), "--port", "0", *files)
-    url = until_ready(process)[-1]["url"]
-    trust = ssl.create_default_context(cafile=str(own.ca_file))
-    assert httpx.get(f"{url}/healthz", verify=trust).status_code == 200
+    url = read_log_until_ready(process)[-1]["url"]
+    ssl_context = ssl.create_default_context(cafile=str(certificates.ca_file))
+    assert httpx.get(f"{url}/healthz", verify=ssl_context).status_code == 200
     assert b"certificate-authority-data" in (tmp_path / "data" / "admin.kubeconfig").read_bytes()
     assert not (tmp_path / "data" / "tls").exists()
 
 
-def test_a_certificate_that_cannot_work_is_refused_at_once(fairlead: Fairlead, tmp_path: Path) -> None:
+def test_a_certificate_with_another_private_key_is_rejected_at_start(fairlead: Fairlead, tmp_path: Path) -> None:
     one, other = ensure_certificates(tmp_path / "one"), ensure_certificates(tmp_path / "other")
     files = ["--tls-cert", str(one.cert_file), "--tls-key", str(other.key_file)]
     process = fairlead("serve", "--data", str(tmp_path / "data"), "--port", "0", *files)

@@ -1,4 +1,4 @@
-"""`fairlead up`, as a process: what it prints, keeps and refuses, and how it ends."""
+"""`fairlead up`, as a process: its output, its files, startup errors, and how it stops."""
 
 import json
 import os
@@ -20,92 +20,92 @@ from tests.cli.conftest import ROOT, Fairlead
 APPS = "/kubernetes/management/apis/management.service.sh/v1/apps"
 
 
-def line_of(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """The line that says that the server is ready."""
+def read_ready_line(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """Returns the parsed line that `up --json` prints once the server is ready."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, process.communicate()[1]
-    answer: dict[str, Any] = json.loads(line)
-    return answer
+    ready: dict[str, Any] = json.loads(line)
+    return ready
 
 
-def ended(process: "subprocess.Popen[str]", number: int = signal.SIGTERM) -> tuple[int, str, str]:
-    """The exit code after a signal, with what was printed since."""
-    process.send_signal(number)
+def stop_process(process: "subprocess.Popen[str]", signal_number: int = signal.SIGTERM) -> tuple[int, str, str]:
+    """Sends a signal and returns the exit code, the remaining output and the remaining errors."""
+    process.send_signal(signal_number)
     output, errors = process.communicate(timeout=20)
     return process.returncode, output, errors
 
 
-def refused(process: "subprocess.Popen[str]") -> str:
-    """The one line with which the command gives up."""
+def expect_startup_error(process: "subprocess.Popen[str]") -> str:
+    """Returns the only line that a failing command prints."""
     output, errors = process.communicate(timeout=20)
     assert (process.returncode, output, errors.count("\n")) == (1, "", 1), errors
     return errors
 
 
-def test_the_first_start_hands_out_everything_that_a_client_needs(fairlead: Fairlead, tmp_path: Path) -> None:
+def test_the_first_start_prints_everything_that_a_client_needs(fairlead: Fairlead, tmp_path: Path) -> None:
     process = fairlead("up", "--data", str(tmp_path / "data"), "--port", "0", "--json")
-    answer = line_of(process)
-    assert set(answer) == {"url", "accessKey", "kubeconfig", "caFile"}
-    assert Path(answer["kubeconfig"]).stat().st_mode & 0o777 == 0o600
+    ready = read_ready_line(process)
+    assert set(ready) == {"url", "accessKey", "kubeconfig", "caFile"}
+    assert Path(ready["kubeconfig"]).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
-    with httpx.Client(base_url=answer["url"], verify=ssl.create_default_context(cafile=answer["caFile"])) as client:
+    with httpx.Client(base_url=ready["url"], verify=ssl.create_default_context(cafile=ready["caFile"])) as client:
         assert client.get(APPS).status_code == 401
-        assert client.get(APPS, headers={"Authorization": f"Bearer {answer['accessKey']}"}).status_code == 200
-    assert ended(process)[:2] == (0, "")
+        assert client.get(APPS, headers={"Authorization": f"Bearer {ready['accessKey']}"}).status_code == 200
+    assert stop_process(process)[:2] == (0, "")
 
 
-def test_a_data_folder_that_others_may_write_to_is_refused(fairlead: Fairlead, tmp_path: Path) -> None:
+def test_a_data_folder_that_others_may_write_to_is_rejected(fairlead: Fairlead, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     data.chmod(0o707)
-    assert f"{data}: other users may write to it; run: chmod o-w {data}" in refused(
+    assert f"{data}: other users may write to it; run: chmod o-w {data}" in expect_startup_error(
         fairlead("up", "--data", str(data), "--port", "0", "--json")
     )
     assert list(data.iterdir()) == []
 
 
-def test_a_second_start_finds_the_same_key_and_tells_the_kubeconfig_the_new_address(
+def test_a_second_start_keeps_the_key_and_writes_the_new_url_to_the_kubeconfig(
     fairlead: Fairlead, tmp_path: Path
 ) -> None:
     command = ("up", "--data", str(tmp_path), "--port", "0", "--json")
     first = fairlead(*command)
-    before = line_of(first)
-    ended(first)
+    before = read_ready_line(first)
+    stop_process(first)
     second = fairlead(*command)
-    after = line_of(second)
+    after = read_ready_line(second)
     same = ("accessKey", "kubeconfig", "caFile")
     assert [after[name] for name in same] == [before[name] for name in same]
     config = yaml.safe_load(Path(after["kubeconfig"]).read_bytes())
     assert config["clusters"][0]["cluster"]["server"] == after["url"] + "/kubernetes/management"
     with httpx.Client(base_url=after["url"], verify=ssl.create_default_context(cafile=after["caFile"])) as client:
         assert client.get(APPS, headers={"Authorization": f"Bearer {after['accessKey']}"}).status_code == 200
-    ended(second)
+    stop_process(second)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_one_signal_ends_it_cleanly(fairlead: Fairlead, tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_stops_the_server_cleanly(fairlead: Fairlead, tmp_path: Path, signal_number: int) -> None:
     process = fairlead("up", "--data", str(tmp_path), "--port", "0", "--json")
-    line_of(process)
-    code, _, errors = ended(process, number)
+    read_ready_line(process)
+    code, _, errors = stop_process(process, signal_number)
     assert code == 0
     assert "Traceback" not in errors
 
 
-def test_the_key_is_shown_once_and_never_logged(fairlead: Fairlead, tmp_path: Path) -> None:
+def test_the_key_is_printed_once_and_never_logged(fairlead: Fairlead, tmp_path: Path) -> None:
     command = ("up", "--data", str(tmp_path), "--port", "0")
     first = fairlead(*command, FAIRLEAD_LOG_LEVEL="debug")
-    shown = read_until_ready(first)
+    output = read_until_ready(first)
     key = yaml.safe_load((tmp_path / "admin.kubeconfig").read_bytes())["users"][0]["user"]["token"]
-    assert shown.count(key) == 1
-    assert "\x1b" not in shown
-    code, rest, errors = ended(first)
+    assert output.count(key) == 1
+    assert "\x1b" not in output
+    code, rest, errors = stop_process(first)
     assert code == 0
     assert key not in rest + errors
     second = fairlead(*command, FAIRLEAD_LOG_LEVEL="debug")
-    again = read_until_ready(second)
-    assert key not in again + "".join(ended(second)[1:])
-    assert str(tmp_path / "admin.kubeconfig") in again
+    second_output = read_until_ready(second)
+    assert key not in second_output + "".join(stop_process(second)[1:])
+    assert str(tmp_path / "admin.kubeconfig") in second_output
 
 
 def test_the_three_printed_commands_work(fairlead: Fairlead, tmp_path: Path, component: Callable[[str], Path]) -> None:
@@ -122,11 +122,11 @@ def test_the_three_printed_commands_work(fairlead: Fairlead, tmp_path: Path, com
     )
     assert result.returncode == 0, result.stderr
     assert "ingress-nginx" in result.stdout.splitlines()[-1]
-    ended(process)
+    stop_process(process)
 
 
 def read_until_ready(process: "subprocess.Popen[str]") -> str:
-    """Everything printed up to the last line of the greeting."""
+    """Returns the output up to the line that begins with `Ctrl-C`."""
     assert process.stdout is not None
     lines: list[str] = []
     for line in process.stdout:
@@ -136,38 +136,36 @@ def read_until_ready(process: "subprocess.Popen[str]") -> str:
     pytest.fail("".join(lines) + process.communicate()[1])
 
 
-def test_a_port_that_is_taken_is_named_and_the_first_key_is_not_lost_over_it(
-    fairlead: Fairlead, tmp_path: Path
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = str(other.getsockname()[1])
-        assert port in refused(fairlead("up", "--data", str(tmp_path), "--port", port))
+def test_a_port_in_use_is_named_and_does_not_lose_the_first_key(fairlead: Fairlead, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        assert port in expect_startup_error(fairlead("up", "--data", str(tmp_path), "--port", port))
     process = fairlead("up", "--data", str(tmp_path), "--port", "0", "--json")
-    assert line_of(process)["accessKey"]
-    ended(process)
+    assert read_ready_line(process)["accessKey"]
+    stop_process(process)
 
 
-def test_a_data_folder_in_use_is_left_to_the_server_that_has_it(fairlead: Fairlead, tmp_path: Path) -> None:
+def test_a_data_folder_in_use_by_another_server_is_rejected(fairlead: Fairlead, tmp_path: Path) -> None:
     command = ("up", "--data", str(tmp_path), "--port", "0", "--json")
     first = fairlead(*command)
-    line_of(first)
-    assert f"in use by another server (process {first.pid})" in refused(fairlead(*command))
-    assert ended(first)[0] == 0
+    read_ready_line(first)
+    assert f"in use by another server (process {first.pid})" in expect_startup_error(fairlead(*command))
+    assert stop_process(first)[0] == 0
 
 
-def test_a_data_folder_that_cannot_be_written_is_named(fairlead: Fairlead, tmp_path: Path) -> None:
+def test_a_data_folder_that_cannot_be_created_is_named(fairlead: Fairlead, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "data"
-    assert str(folder) in refused(fairlead("up", "--data", str(folder), "--port", "0"))
+    assert str(folder) in expect_startup_error(fairlead("up", "--data", str(folder), "--port", "0"))
 
 
-def test_a_database_of_a_newer_version_is_not_touched(fairlead: Fairlead, tmp_path: Path) -> None:
+def test_a_database_of_a_newer_version_is_rejected(fairlead: Fairlead, tmp_path: Path) -> None:
     command = ("up", "--data", str(tmp_path), "--port", "0", "--json")
     process = fairlead(*command)
-    line_of(process)
-    ended(process)
+    read_ready_line(process)
+    stop_process(process)
     connection = sqlite3.connect(tmp_path / "fairlead.db")
     with connection:
         connection.execute("UPDATE meta SET value = 99 WHERE name = 'schema'")
     connection.close()
-    assert "written by a newer version of Fairlead" in refused(fairlead(*command))
+    assert "written by a newer version of Fairlead" in expect_startup_error(fairlead(*command))

@@ -1,4 +1,4 @@
-"""`fairlead backup`, `restore` and `store copy`: what they say, what they refuse, and what they leave behind."""
+"""fairlead.cli.storage.backup: `backup`, `restore` and `store copy`, with their output, errors and files."""
 
 import asyncio
 import stat
@@ -20,14 +20,14 @@ from tests.harness.durable_stores import DURABLE
 KEY = ("g", "things", "", "a")
 
 
-def fairlead(*arguments: str, given: bytes | None = None, **variables: str) -> tuple[int, str]:
+def run_fairlead(*arguments: str, stdin: bytes | None = None, **variables: str) -> tuple[int, str]:
     env = {"COLUMNS": "200", "NO_COLOR": "1", **variables}
-    result = CliRunner().invoke(make_app(), arguments, input=given, env=env)
+    result = CliRunner().invoke(make_app(), arguments, input=stdin, env=env)
     return result.exit_code, result.output
 
 
-def put(folder: Path, value: bytes = b"{}", more: int = 0) -> int:
-    """One record into the store of a data folder, and some more beside it; their revision."""
+def write_record(folder: Path, value: bytes = b"{}", more: int = 0) -> int:
+    """Writes one record, and `more` others, to the store of a data folder; returns their revision."""
 
     async def write() -> int:
         store = await open_store(f"sqlite:{folder}/fairlead.db")
@@ -42,41 +42,41 @@ def put(folder: Path, value: bytes = b"{}", more: int = 0) -> int:
     return asyncio.run(write())
 
 
-def value_in(folder: Path) -> bytes | None:
-    async def look() -> bytes | None:
+def read_record(folder: Path) -> bytes | None:
+    async def read() -> bytes | None:
         store = await open_store(f"sqlite:{folder}/fairlead.db")
         found = await store.read(KEY)
         await store.close()
         return found.value if found else None
 
-    return asyncio.run(look())
+    return asyncio.run(read())
 
 
 @pytest.fixture(autouse=True)
-def logging_set_up(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """How it was asked for. Not done: the loggers of this process would keep a stream that ends with the command."""
-    asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr("fairlead.core.log.configure_logging", lambda *how: asked.append(how))
-    return asked
+def logging_configurations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Arguments of `configure_logging`, which is replaced: loggers of this process would keep a closed stream."""
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr("fairlead.core.log.configure_logging", lambda *arguments: calls.append(arguments))
+    return calls
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    put(tmp_path / "data")
+    write_record(tmp_path / "data")
     return tmp_path / "data"
 
 
 @pytest.fixture
 def backup(data: Path) -> Path:
-    """Of that folder's store."""
+    """A backup of the store in `data`."""
     path = data.parent / "it.backup"
-    assert fairlead("backup", str(path), "--data", str(data))[0] == 0
+    assert run_fairlead("backup", str(path), "--data", str(data))[0] == 0
     return path
 
 
-def test_a_backup_says_what_it_has_and_what_to_keep_beside_it(data: Path) -> None:
+def test_backup_prints_a_summary_and_what_to_store_separately(data: Path) -> None:
     path = data.parent / "it.backup"
-    code, output = fairlead("backup", str(path), "--data", str(data))
+    code, output = run_fairlead("backup", str(path), "--data", str(data))
     first, second = output.splitlines()
     assert (code, first[:-64]) == (
         0,
@@ -87,142 +87,142 @@ def test_a_backup_says_what_it_has_and_what_to_keep_beside_it(data: Path) -> Non
     assert sorted(each.name for each in data.parent.iterdir()) == ["data", "it.backup"]
 
 
-def test_the_key_file_is_called_what_it_is_called_in_the_data_folder(data: Path) -> None:
+def test_the_printed_key_file_is_the_one_in_the_data_folder(data: Path) -> None:
     (data / "seal.keys").touch()
-    output = fairlead("backup", str(data.parent / "it.backup"), "--data", str(data))[1]
+    output = run_fairlead("backup", str(data.parent / "it.backup"), "--data", str(data))[1]
     assert output.splitlines()[1].startswith("Store separately: seal.keys, and pepper.key")
 
 
-def test_the_short_form_is_the_command_that_creates(data: Path, backup: Path) -> None:
+def test_backup_without_subcommand_is_backup_create(data: Path, backup: Path) -> None:
     other = data.parent / "other.backup"
-    assert fairlead("backup", "create", "--data", str(data), str(other))[0] == 0
-    assert fairlead("backup", "--data", str(data), "--force", str(other))[0] == 0
+    assert run_fairlead("backup", "create", "--data", str(data), str(other))[0] == 0
+    assert run_fairlead("backup", "--data", str(data), "--force", str(other))[0] == 0
     assert other.read_bytes().partition(b"\n")[2][:-70] == backup.read_bytes().partition(b"\n")[2][:-70]
 
 
-def test_a_file_that_is_there_is_kept_unless_asked(data: Path, backup: Path) -> None:
+def test_an_existing_file_is_replaced_only_with_force(data: Path, backup: Path) -> None:
     content = backup.read_bytes()
-    put(data, b"newer")
-    code, output = fairlead("backup", str(backup), "--data", str(data))
+    write_record(data, b"newer")
+    code, output = run_fairlead("backup", str(backup), "--data", str(data))
     advice = "the file already exists; name another one, or use --force to replace it"
     assert (code, output, backup.read_bytes()) == (1, f"fairlead: {backup}: {advice}\n", content)
-    assert fairlead("backup", str(backup), "--data", str(data), "--force")[0] == 0
+    assert run_fairlead("backup", str(backup), "--data", str(data), "--force")[0] == 0
     assert b"newer" in backup.read_bytes()
 
 
-def test_a_backup_that_fails_leaves_the_old_one_and_no_draft(data: Path, backup: Path) -> None:
+def test_a_failed_backup_keeps_the_old_file_and_leaves_no_temporary_file(data: Path, backup: Path) -> None:
     content = backup.read_bytes()
-    code, output = fairlead("backup", str(backup), "--force", "--data", str(data.parent / "nowhere"))
+    code, output = run_fairlead("backup", str(backup), "--force", "--data", str(data.parent / "nowhere"))
     assert (code, "no such file; pass the server's folder with --data" in output) == (1, True)
     assert backup.read_bytes() == content
     assert sorted(each.name for each in data.parent.iterdir()) == ["data", "it.backup"]
 
 
-def test_verify_tells_a_sound_backup_from_a_damaged_one(backup: Path) -> None:
-    code, output = fairlead("backup", "verify", str(backup))
+def test_verify_accepts_a_valid_backup_and_rejects_a_truncated_one(backup: Path) -> None:
+    code, output = run_fairlead("backup", "verify", str(backup))
     assert (code, output.startswith(f"{backup}: valid; 1 record of a sqlite store at revision 1001, created 20")) == (
         0,
         True,
     )
     backup.write_bytes(backup.read_bytes()[:-1])
-    assert fairlead("backup", "verify", str(backup)) == (
+    assert run_fairlead("backup", "verify", str(backup)) == (
         1,
         f"fairlead: {backup}: it is truncated; use another backup\n",
     )
 
 
-def test_a_restored_store_stands_far_above_the_old_one(backup: Path) -> None:
+def test_a_restored_store_has_much_higher_revisions(backup: Path) -> None:
     new = backup.parent / "deep" / "new"
-    code, output = fairlead("restore", str(backup), "--data", str(new))
+    code, output = run_fairlead("restore", str(backup), "--data", str(new))
     begin, end = "restored 1 record of revision 1001; the store is now at revision ", "\n"
     assert (code, output[: len(begin)]) == (0, begin)
     assert int(output[len(begin) :].partition(end)[0]) > 1001 + REVISION_GAP
     assert stat.S_IMODE(new.stat().st_mode) == 0o700
-    assert value_in(new) == b"{}"
+    assert read_record(new) == b"{}"
 
 
-def test_a_backup_goes_through_a_pipe_with_nothing_else_in_it(
-    data: Path, backup: Path, logging_set_up: list[tuple[str, ...]]
+def test_a_backup_can_be_piped_and_stdout_has_nothing_else(
+    data: Path, backup: Path, logging_configurations: list[tuple[str, ...]]
 ) -> None:
     new = data.parent / "new"
-    logging_set_up.clear()
-    made = CliRunner().invoke(make_app(), ["backup", "-", "--data", str(data)])
-    # On stderr, whatever happens: that is where logging goes once it is set up.
-    assert logging_set_up == [("warning", "console")]
-    assert made.stdout_bytes.startswith(b"fairlead-backup {")
-    assert verify_file(BytesIO(made.stdout_bytes)).count == 1
-    assert made.stderr.startswith("stdout: 1 record at revision 1001, ")
-    assert fairlead("restore", "-", "--data", str(new), given=backup.read_bytes())[0] == 0
-    assert value_in(new) == b"{}"
+    logging_configurations.clear()
+    result = CliRunner().invoke(make_app(), ["backup", "-", "--data", str(data)])
+    # Configured logging writes to stderr.
+    assert logging_configurations == [("warning", "console")]
+    assert result.stdout_bytes.startswith(b"fairlead-backup {")
+    assert verify_file(BytesIO(result.stdout_bytes)).count == 1
+    assert result.stderr.startswith("stdout: 1 record at revision 1001, ")
+    assert run_fairlead("restore", "-", "--data", str(new), stdin=backup.read_bytes())[0] == 0
+    assert read_record(new) == b"{}"
 
 
-def test_a_store_that_holds_something_is_replaced_only_by_force(data: Path, backup: Path) -> None:
-    revision = put(data, b"newer")
-    code, output = fairlead("restore", str(backup), "--data", str(data))
-    what = f"the store to fill: it already contains data, at revision {revision}"
+def test_a_store_with_data_is_replaced_only_with_force(data: Path, backup: Path) -> None:
+    revision = write_record(data, b"newer")
+    code, output = run_fairlead("restore", str(backup), "--data", str(data))
+    source = f"the store to fill: it already contains data, at revision {revision}"
     assert (code, output) == (
         1,
-        f"fairlead: {what}; name an empty store, or use --force to replace its content\n",
+        f"fairlead: {source}; name an empty store, or use --force to replace its content\n",
     )
-    assert value_in(data) == b"newer"
-    assert put(data, b"newest") == revision + 1
-    assert fairlead("restore", str(backup), "--data", str(data), "--force")[0] == 0
-    assert value_in(data) == b"{}"
+    assert read_record(data) == b"newer"
+    assert write_record(data, b"newest") == revision + 1
+    assert run_fairlead("restore", str(backup), "--data", str(data), "--force")[0] == 0
+    assert read_record(data) == b"{}"
 
 
 @pytest.mark.parametrize("pipe", [False, True])
-def test_a_damaged_backup_never_becomes_a_store(data: Path, backup: Path, pipe: bool) -> None:
+def test_a_damaged_backup_is_not_restored(data: Path, backup: Path, pipe: bool) -> None:
     backup.write_bytes(backup.read_bytes().replace(b"{}", b"[]"))
-    given = backup.read_bytes() if pipe else None
-    code, output = fairlead("restore", "-" if pipe else str(backup), "--data", str(data), "--force", given=given)
-    what = "the standard input" if pipe else backup
-    assert (code, output) == (1, f"fairlead: {what}: its digest does not match its content; use another backup\n")
-    assert value_in(data) == b"{}"
+    stdin = backup.read_bytes() if pipe else None
+    code, output = run_fairlead("restore", "-" if pipe else str(backup), "--data", str(data), "--force", stdin=stdin)
+    source = "the standard input" if pipe else backup
+    assert (code, output) == (1, f"fairlead: {source}: its digest does not match its content; use another backup\n")
+    assert read_record(data) == b"{}"
 
 
-def test_a_server_does_not_start_on_what_was_not_finished(data: Path) -> None:
-    put(data, more=MAX_BATCH_RECORDS)
+def test_a_server_does_not_start_on_an_incomplete_restore(data: Path) -> None:
+    write_record(data, more=MAX_BATCH_RECORDS)
     backup, new = data.parent / "it.backup", data.parent / "new"
-    assert fairlead("backup", str(backup), "--data", str(data))[0] == 0
-    # Through a pipe, which cannot be looked at beforehand.
-    code, output = fairlead("restore", "-", "--data", str(new), given=backup.read_bytes()[:-1])
+    assert run_fairlead("backup", str(backup), "--data", str(data))[0] == 0
+    # Through a pipe, which cannot be verified beforehand.
+    code, output = run_fairlead("restore", "-", "--data", str(new), stdin=backup.read_bytes()[:-1])
     assert (code, output) == (1, "fairlead: the standard input: it is truncated; use another backup\n")
-    code, output = fairlead("serve", "--data", str(new), "--port", "0", "--audit-path", "off")
+    code, output = run_fairlead("serve", "--data", str(new), "--port", "0", "--audit-path", "off")
     assert (code, "the store is incomplete" in output) == (1, True)
-    code, output = fairlead("restore", str(backup), "--data", str(new))
+    code, output = run_fairlead("restore", str(backup), "--data", str(new))
     assert (code, "restore or copy into it did not finish; name an empty store, or use --force" in output) == (1, True)
-    assert fairlead("restore", str(backup), "--data", str(new), "--force")[0] == 0
-    assert value_in(new) == b"{}"
+    assert run_fairlead("restore", str(backup), "--data", str(new), "--force")[0] == 0
+    assert read_record(new) == b"{}"
 
 
-def test_a_store_is_copied_and_a_backup_of_memory_is_not(data: Path) -> None:
+def test_a_store_can_be_copied_but_not_to_or_from_memory(data: Path) -> None:
     target = f"sqlite:{data.parent}/fairlead.db"
-    code, output = fairlead("store", "copy", f"sqlite:{data}/fairlead.db", target)
+    code, output = run_fairlead("store", "copy", f"sqlite:{data}/fairlead.db", target)
     assert (code, output.startswith("copied 1 record of revision 1001; the store is now at revision 1000001")) == (
         0,
         True,
     )
-    assert value_in(data.parent) == b"{}"
-    code, output = fairlead("store", "copy", target, "memory:")
+    assert read_record(data.parent) == b"{}"
+    code, output = run_fairlead("store", "copy", target, "memory:")
     assert (code, "an in-memory store is lost when this command ends" in output) == (1, True)
-    code, output = fairlead("backup", "-", "--store", "memory:")
+    code, output = run_fairlead("backup", "-", "--store", "memory:")
     assert (code, "can only be read by the server that uses it" in output) == (1, True)
 
 
-@pytest.mark.parametrize("sort", DURABLE)
-async def test_a_store_that_is_copied_onto_itself_loses_nothing(sort: str, tmp_path: Path) -> None:
-    same = await DURABLE[sort](tmp_path / "store")
-    store = await open_store(same)
+@pytest.mark.parametrize("backend", DURABLE)
+async def test_copying_a_store_onto_itself_is_rejected_and_loses_nothing(backend: str, tmp_path: Path) -> None:
+    url = await DURABLE[backend](tmp_path / "store")
+    store = await open_store(url)
     await store.commit([Write(KEY, b"kept", 0)])
     await store.close()
     with pytest.raises(StartError):
-        await maintenance.copy_store(same, same, force=True, idle_seconds=0)
-    store = await open_store(same)
+        await maintenance.copy_store(url, url, force=True, idle_seconds=0)
+    store = await open_store(url)
     assert [record.value for record in (await store.scan(())).records] == [b"kept"]
     await store.close()
 
 
-async def test_a_shared_store_that_somebody_writes_to_is_not_replaced(backup: Path, tmp_path: Path) -> None:
+async def test_a_shared_store_with_active_writers_is_not_replaced(backup: Path, tmp_path: Path) -> None:
     url = await DURABLE["postgres"](tmp_path / "store")
     store = await open_store(url)
     restoring = asyncio.create_task(maintenance.restore_backup(str(backup), url, force=True, idle_seconds=1))
@@ -237,7 +237,9 @@ async def test_a_shared_store_that_somebody_writes_to_is_not_replaced(backup: Pa
     await store.close()
 
 
-def test_an_empty_store_gives_nothing_to_copy(data: Path) -> None:
-    code, output = fairlead("store", "copy", f"sqlite:{data.parent}/empty.db", f"sqlite:{data}/fairlead.db", "--force")
+def test_an_empty_store_cannot_be_copied(data: Path) -> None:
+    code, output = run_fairlead(
+        "store", "copy", f"sqlite:{data.parent}/empty.db", f"sqlite:{data}/fairlead.db", "--force"
+    )
     assert (code, "there is nothing to restore" in output) == (1, True)
-    assert value_in(data) == b"{}"
+    assert read_record(data) == b"{}"

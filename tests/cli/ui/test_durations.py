@@ -1,4 +1,4 @@
-"""Times as people write and read them."""
+"""fairlead.cli.ui.durations: durations and ages as users type and read them."""
 
 from datetime import UTC, datetime
 
@@ -14,23 +14,23 @@ from fairlead.cli.ui.durations import age, coarse_duration, format_duration, par
     ("text", "total"),
     [("30d", 2_592_000), ("12h", 43_200), ("90m", 5_400), ("45s", 45), ("1h30m", 5_400), ("1d2h3m4s", 93_784)],
 )
-def test_durations_are_read(text: str, total: int) -> None:
+def test_durations_are_parsed(text: str, total: int) -> None:
     assert parse_duration(text) == total
 
 
 @pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1.5h", "1w", "30m1h", "0s", "1 d", "9999999d", "\u0661d"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         parse_duration(text)
 
 
 @given(st.integers(min_value=1, max_value=10**9))
-def test_what_is_told_can_be_typed_again_and_is_never_too_long(total: int) -> None:
+def test_a_formatted_duration_can_be_parsed_and_is_never_longer(total: int) -> None:
     assert parse_duration(format_duration(total)) <= total
     assert parse_duration(format_duration(total)) > total * 0.95
 
 
-def test_ages_are_told_in_their_largest_unit() -> None:
+def test_ages_are_shown_in_their_largest_unit() -> None:
     now = datetime(2026, 1, 3, 12, tzinfo=UTC)
     assert age("2026-01-01T00:00:00Z", now) == "2d"
     assert age("2026-01-03T11:59:30.123456Z", now) == "29s"

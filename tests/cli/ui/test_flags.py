@@ -1,4 +1,4 @@
-"""Commands whose flags are one value."""
+"""fairlead.cli.ui.flags: commands whose flags become one dataclass."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -22,31 +22,31 @@ class Outer:
 
 
 def run(*arguments: str) -> tuple[int, list[Outer]]:
-    seen: list[Outer] = []
+    calls: list[Outer] = []
     app = typer.Typer()
 
     @app.command()
     @options_from(Outer)
-    def command(given: Outer) -> None:
-        """Say something."""
-        seen.append(given)
+    def command(options: Outer) -> None:
+        """Print a greeting."""
+        calls.append(options)
 
-    return CliRunner().invoke(app, arguments).exit_code, seen
+    return CliRunner().invoke(app, arguments).exit_code, calls
 
 
-def test_a_value_is_made_of_the_flags_also_of_those_inside() -> None:
+def test_flags_of_nested_dataclasses_are_read() -> None:
     assert run("x") == (0, [Outer("x")])
     assert run("x", "--size", "5", "--loud") == (0, [Outer("x", Inner(5), True)])
 
 
-def test_what_is_required_stays_required_and_types_are_checked() -> None:
+def test_required_arguments_stay_required_and_types_are_checked() -> None:
     assert run() == (2, [])
     assert run("x", "--size", "many") == (2, [])
 
 
-def test_the_help_is_that_of_the_function() -> None:
+def test_the_help_is_the_docstring_of_the_function() -> None:
     @options_from(Outer)
-    def command(given: Outer) -> None:
-        """Say something."""
+    def command(options: Outer) -> None:
+        """Print a greeting."""
 
-    assert command.__doc__ == "Say something."
+    assert command.__doc__ == "Print a greeting."

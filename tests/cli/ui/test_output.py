@@ -1,4 +1,4 @@
-"""Tables at a terminal: what people copy from stays in one piece."""
+"""fairlead.cli.ui.output: tables at a terminal keep values that users copy in one piece."""
 
 import re
 
@@ -10,35 +10,35 @@ HEADERS = ("NAME", "REASON")
 ROW = ("a-name-of-some-length", "one two three four five six seven eight nine ten")
 
 
-def printed(capsys: pytest.CaptureFixture[str], *rows: tuple[str, str]) -> list[str]:
+def print_rows(capsys: pytest.CaptureFixture[str], *rows: tuple[str, str]) -> list[str]:
     print_table(HEADERS, rows, "")
     text = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     return [line.rstrip() for line in text.splitlines()]
 
 
-def terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def set_terminal_width(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("COLUMNS", str(columns))
 
 
 def test_the_last_column_is_folded_to_fit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    terminal(monkeypatch, 48)
-    header, first, *rest = printed(capsys, ROW)
+    set_terminal_width(monkeypatch, 48)
+    header, first, *rest = print_rows(capsys, ROW)
     assert header.split() == ["NAME", "REASON"]
     assert first == "a-name-of-some-length   one two three four five"
     assert [line.strip() for line in rest] == ["six seven eight nine ten"]
 
 
-def test_a_terminal_that_is_too_narrow_gets_whole_lines(
+def test_a_terminal_that_is_too_narrow_gets_unwrapped_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    terminal(monkeypatch, 30)
-    assert printed(capsys, ROW)[1:] == ["   ".join(ROW)]
+    set_terminal_width(monkeypatch, 30)
+    assert print_rows(capsys, ROW)[1:] == ["   ".join(ROW)]
 
 
-def test_what_is_no_terminal_gets_whole_lines(
+def test_output_that_is_not_a_terminal_gets_unwrapped_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("TTY_COMPATIBLE", raising=False)
     monkeypatch.setenv("COLUMNS", "48")
-    assert printed(capsys, ROW)[1:] == ["   ".join(ROW)]
+    assert print_rows(capsys, ROW)[1:] == ["   ".join(ROW)]
