@@ -1,4 +1,4 @@
-"""What an agent knows: kept over restarts, trusted for a while, forgotten when the server dismisses it."""
+"""The agent's config cache: written to a file, valid for a limited time, cleared when the server rejects the agent."""
 
 import asyncio
 from pathlib import Path
@@ -14,122 +14,122 @@ from tests.harness.agent import FakeHome, configuration
 from tests.harness.clock import ManualClock
 
 
-def made(folder: Path, home: FakeHome, clock: ManualClock | None = None) -> ConfigCache:
+def build_cache(folder: Path, home: FakeHome, clock: ManualClock | None = None) -> ConfigCache:
     return ConfigCache(home, CacheOptions("berlin", folder / "agent-config.json", 3600), clock or ManualClock())
 
 
-async def test_nothing_is_known_at_first(tmp_path: Path) -> None:
-    knowledge = made(tmp_path, FakeHome())
-    knowledge.load()
-    with pytest.raises(Unavailable, match="no response yet") as starting:
-        _ = knowledge.config
-    assert starting.value.details.retry_after == 1, "it is being asked at this moment"
-    await knowledge.refresh()
-    assert knowledge.config.cluster_uid == "uid-of-berlin"
-    assert knowledge.config.spaces == {("web", "s"): SpaceState("web-s", frozenset({"uid-of-ada"}))}
-    assert knowledge.config.allowed_uids == {"uid-of-ada", "uid-of-ops"}
+async def test_there_is_no_config_before_the_first_refresh(tmp_path: Path) -> None:
+    cache = build_cache(tmp_path, FakeHome())
+    cache.load()
+    with pytest.raises(Unavailable, match="no response yet") as error:
+        _ = cache.config
+    assert error.value.details.retry_after == 1, "the first refresh is under way"
+    await cache.refresh()
+    assert cache.config.cluster_uid == "uid-of-berlin"
+    assert cache.config.spaces == {("web", "s"): SpaceState("web-s", frozenset({"uid-of-ada"}))}
+    assert cache.config.allowed_uids == {"uid-of-ada", "uid-of-ops"}
 
 
-async def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
+async def test_an_unchanged_config_is_not_parsed_again(tmp_path: Path) -> None:
     home = FakeHome()
-    knowledge = made(tmp_path, home)
-    await knowledge.refresh()
-    before = knowledge.config
-    await knowledge.refresh()
-    assert home.asked == ["", home.etag] and knowledge.config is before
+    cache = build_cache(tmp_path, home)
+    await cache.refresh()
+    before = cache.config
+    await cache.refresh()
+    assert home.asked == ["", home.etag] and cache.config is before
 
 
-async def test_another_run_takes_it_up_while_the_server_is_down(tmp_path: Path) -> None:
+async def test_a_restarted_agent_loads_the_cached_config_while_the_server_is_down(tmp_path: Path) -> None:
     home = FakeHome()
-    await made(tmp_path, home).refresh()
+    await build_cache(tmp_path, home).refresh()
     home.problem = ControlPlaneError("down")
-    later = made(tmp_path, home)
-    later.load()
-    await later.refresh()
-    assert later.config.users["uid-of-ada"].generation == 3
+    restarted = build_cache(tmp_path, home)
+    restarted.load()
+    await restarted.refresh()
+    assert restarted.config.users["uid-of-ada"].generation == 3
     assert (tmp_path / "agent-config.json").stat().st_mode & 0o777 == 0o600
 
 
-async def test_knowledge_is_not_trusted_for_ever(tmp_path: Path) -> None:
+async def test_a_cached_config_expires(tmp_path: Path) -> None:
     home, clock = FakeHome(), ManualClock()
-    knowledge = made(tmp_path, home, clock)
-    await knowledge.refresh()
+    cache = build_cache(tmp_path, home, clock)
+    await cache.refresh()
     home.problem = ControlPlaneError("down")
     clock.tick(3600)
-    await knowledge.refresh()
-    assert knowledge.config.cluster == "berlin"
+    await cache.refresh()
+    assert cache.config.cluster == "berlin"
     clock.tick(1)
-    with pytest.raises(Unavailable, match="for too long") as refused:
-        _ = knowledge.config
-    assert not refused.value.details.retry_after, "kubectl would wait for minutes instead of telling its user"
+    with pytest.raises(Unavailable, match="for too long") as error:
+        _ = cache.config
+    assert not error.value.details.retry_after, "kubectl would retry for minutes instead of reporting the error"
     home.problem = None
-    await knowledge.refresh()
-    assert knowledge.config.cluster == "berlin"
+    await cache.refresh()
+    assert cache.config.cluster == "berlin"
 
 
-async def test_an_agent_that_is_dismissed_knows_nothing_any_more(tmp_path: Path) -> None:
+async def test_a_rejected_agent_clears_its_config(tmp_path: Path) -> None:
     home = FakeHome()
-    knowledge = made(tmp_path, home)
-    await knowledge.refresh()
+    cache = build_cache(tmp_path, home)
+    await cache.refresh()
     home.problem = AgentRejected("the server responded with status 401")
-    await knowledge.refresh()
-    with pytest.raises(Unavailable, match="401") as refused:
-        _ = knowledge.config
-    assert not refused.value.details.retry_after, "kubectl would wait for minutes instead of telling its user"
-    later = made(tmp_path, home)
-    later.load()
+    await cache.refresh()
+    with pytest.raises(Unavailable, match="401") as error:
+        _ = cache.config
+    assert not error.value.details.retry_after, "kubectl would retry for minutes instead of reporting the error"
+    restarted = build_cache(tmp_path, home)
+    restarted.load()
     with pytest.raises(Unavailable):
-        _ = later.config
+        _ = restarted.config
 
 
-async def test_what_makes_no_sense_changes_nothing(tmp_path: Path) -> None:
+async def test_an_invalid_config_is_ignored(tmp_path: Path) -> None:
     home = FakeHome()
-    knowledge = made(tmp_path, home)
-    await knowledge.refresh()
-    before = knowledge.config
+    cache = build_cache(tmp_path, home)
+    await cache.refresh()
+    before = cache.config
     home.config = configuration(cluster="oslo")
-    await knowledge.refresh()
-    assert knowledge.config is before
+    await cache.refresh()
+    assert cache.config is before
     (tmp_path / "agent-config.json").write_bytes(b'{"etag": 1')
-    later = made(tmp_path, home)
-    later.load()
+    restarted = build_cache(tmp_path, home)
+    restarted.load()
     with pytest.raises(Unavailable):
-        _ = later.config
+        _ = restarted.config
 
 
-async def test_many_who_want_news_share_one_question(tmp_path: Path) -> None:
+async def test_concurrent_refreshes_share_one_request(tmp_path: Path) -> None:
     home, clock = FakeHome(), ManualClock()
-    knowledge = made(tmp_path, home, clock)
-    await asyncio.gather(*(knowledge.refresh_now() for _ in range(20)))
+    cache = build_cache(tmp_path, home, clock)
+    await asyncio.gather(*(cache.refresh_now() for _ in range(20)))
     assert len(home.asked) == 1
     clock.tick(5)
-    await knowledge.refresh_now()
+    await cache.refresh_now()
     assert len(home.asked) == 2
 
 
 @pytest.mark.parametrize(
-    "part", ["cluster", "clusterUID", "issuer", "jwks", "spaces", "identities", "apiGroup", "clusterIdentityPrefix"]
+    "field", ["cluster", "clusterUID", "issuer", "jwks", "spaces", "identities", "apiGroup", "clusterIdentityPrefix"]
 )
-def test_a_document_that_lacks_a_part_is_none(part: str) -> None:
-    config = {name: value for name, value in configuration().items() if name != part}
+def test_a_config_without_a_required_field_is_invalid(field: str) -> None:
+    config = {name: value for name, value in configuration().items() if name != field}
     with pytest.raises(InvalidAgentConfig):
         AgentConfig.parse(orjson.dumps(config), "berlin")
 
 
 @pytest.mark.parametrize("prefix", ["system:", "service:", "no-separator", "a b:"])
-def test_a_prefix_that_could_be_taken_for_something_else_is_none(prefix: str) -> None:
+def test_an_ambiguous_identity_prefix_is_invalid(prefix: str) -> None:
     with pytest.raises(InvalidAgentConfig, match="clusterIdentityPrefix must"):
         AgentConfig.parse(orjson.dumps(configuration(clusterIdentityPrefix=prefix)), "berlin")
 
 
-async def test_names_at_the_cluster_are_kept_while_the_server_is_down(tmp_path: Path) -> None:
-    home, keeping = FakeHome(configuration(clusterIdentityPrefix="corp:")), CacheOptions("berlin", tmp_path / "k", 3600)
-    await ConfigCache(home, keeping, ManualClock()).refresh()
+async def test_the_identity_prefix_is_cached_while_the_server_is_down(tmp_path: Path) -> None:
+    home, options = FakeHome(configuration(clusterIdentityPrefix="corp:")), CacheOptions("berlin", tmp_path / "k", 3600)
+    await ConfigCache(home, options, ManualClock()).refresh()
     home.problem = ControlPlaneError("down")
-    again = ConfigCache(home, keeping, ManualClock())
-    again.load()
-    await again.refresh()
-    assert again.config.cluster_names.admin_group == "corp:service:admins"
+    restarted = ConfigCache(home, options, ManualClock())
+    restarted.load()
+    await restarted.refresh()
+    assert restarted.config.cluster_names.admin_group == "corp:service:admins"
 
 
 def test_the_cache_of_an_earlier_version_is_used_in_place_until_there_is_a_current_one(tmp_path: Path) -> None:

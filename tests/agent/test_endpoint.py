@@ -1,4 +1,4 @@
-"""The direct endpoint with a real connection to a cluster: who gets in, as whom, and who does not."""
+"""The agent's direct endpoint, connected to a fake cluster: authentication, authorization and impersonation headers."""
 
 from pathlib import Path
 
@@ -11,108 +11,114 @@ from tests.fake_cluster.server import FakeCluster
 from tests.harness.agent import ADA, agent, configuration, said, scoped, without_ada
 
 PODS = "/kubernetes/cluster/api/v1/namespaces/demo/pods"
-IN_SPACE = "/kubernetes/project/web/space/s/api/v1/namespaces/web-s/pods"
+SPACE_PODS = "/kubernetes/project/web/space/s/api/v1/namespaces/web-s/pods"
 ONE_CLUSTER = {"clusters": [{"cluster": "berlin"}]}
 
 
-async def test_a_good_token_goes_through_as_its_user(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        reply = await here.ask(f"{PODS}?limit=5")
+async def test_a_valid_token_is_forwarded_as_its_user(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        reply = await endpoint.ask(f"{PODS}?limit=5")
         assert reply.status == 200, reply.body
-        (seen,) = fake_cluster.seen
-        assert (seen.method, seen.target) == ("GET", "/api/v1/namespaces/demo/pods?limit=5")
-        assert seen.header("impersonate-user") == "fairlead:ada"
-        assert seen.header("authorization") == "Bearer far-token"
-        assert GOOD not in str(seen.headers)
+        (received,) = fake_cluster.seen
+        assert (received.method, received.target) == ("GET", "/api/v1/namespaces/demo/pods?limit=5")
+        assert received.header("impersonate-user") == "fairlead:ada"
+        assert received.header("authorization") == "Bearer far-token"
+        assert GOOD not in str(received.headers)
 
 
-async def test_t41_bad_tokens_are_refused_and_the_good_one_works(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    sent = {what: token for what, token in BAD.items() if token == token.strip()}  # a header has no blanks around it
-    async with agent(tmp_path, fake_cluster) as here:
-        let_in = {what for what, token in sent.items() if (await here.ask(PODS, token)).status not in (401, 403)}
-        assert let_in == set() and len(sent) >= 50
+async def test_t41_invalid_tokens_are_rejected_and_a_valid_one_works(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    tokens = {
+        reason: token for reason, token in BAD.items() if token == token.strip()
+    }  # a header value has no surrounding whitespace
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        accepted = {
+            reason for reason, token in tokens.items() if (await endpoint.ask(PODS, token)).status not in (401, 403)
+        }
+        assert accepted == set() and len(tokens) >= 50
         assert fake_cluster.seen == []
-        assert (await here.ask(PODS)).status == 200
+        assert (await endpoint.ask(PODS)).status == 200
 
 
-async def test_without_a_token_nobody_gets_in(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        reply = await here.ask(PODS, None)
+async def test_a_request_without_a_bearer_token_gets_401(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        reply = await endpoint.ask(PODS, None)
         assert reply.status == 401 and "fairlead token create" in said(reply)["message"]
-        assert (await here.ask(PODS, None, authorization=f"Basic {GOOD}")).status == 401
+        assert (await endpoint.ask(PODS, None, authorization=f"Basic {GOOD}")).status == 401
 
 
-async def test_t13_a_token_for_another_cluster_is_refused(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        assert (await here.ask(PODS, scoped(ONE_CLUSTER))).status == 200
+async def test_t13_a_token_for_another_cluster_is_rejected(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        assert (await endpoint.ask(PODS, scoped(ONE_CLUSTER))).status == 200
         for clusters in ({"berlin": "uid-of-an-earlier-berlin"}, {}, {"oslo": "uid-of-berlin"}):
-            assert (await here.ask(PODS, scoped(ONE_CLUSTER, clusters))).status == 403
-        assert (await here.ask(PODS, scoped({"clusters": [{"cluster": "oslo"}]}))).status == 403
+            assert (await endpoint.ask(PODS, scoped(ONE_CLUSTER, clusters))).status == 403
+        assert (await endpoint.ask(PODS, scoped({"clusters": [{"cluster": "oslo"}]}))).status == 403
         rule = {"rules": [{"cluster": "berlin", "verbs": ["list"]}]}
-        assert (await here.ask(PODS, scoped(rule))).status == 200
-        assert (await here.ask(PODS, scoped(rule, {}))).status == 403
+        assert (await endpoint.ask(PODS, scoped(rule))).status == 200
+        assert (await endpoint.ask(PODS, scoped(rule, {}))).status == 403
 
 
-async def test_t13_who_may_not_use_this_cluster_gets_in_with_no_token(
+async def test_t13_a_user_without_the_verb_use_on_the_cluster_gets_403(
     tmp_path: Path, fake_cluster: FakeCluster
 ) -> None:
-    """A token without a scope is good at every agent, so whoever runs another one could bring it here."""
-    async with agent(tmp_path, fake_cluster) as here:
-        here.home.config = configuration(allowed=["uid-of-bob"])
-        await here.knowledge.refresh()
+    """A token without a scope is valid at every agent, so the operator of another agent could replay it here."""
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        endpoint.home.config = configuration(allowed=["uid-of-bob"])
+        await endpoint.knowledge.refresh()
         for token in (GOOD, scoped(ONE_CLUSTER)):
-            refused = await here.ask(PODS, token)
-            assert refused.status == 403 and 'the verb "use"' in said(refused)["message"]
-            assert here.last.decision is not None and not here.last.decision.allowed
+            reply = await endpoint.ask(PODS, token)
+            assert reply.status == 403 and 'the verb "use"' in said(reply)["message"]
+            assert endpoint.last.decision is not None and not endpoint.last.decision.allowed
         assert fake_cluster.seen == []
-        assert (await here.ask(IN_SPACE)).status == 200, "the space is another matter"
+        assert (await endpoint.ask(SPACE_PODS)).status == 200, "the space has its own permissions"
 
 
-async def test_t13_who_may_not_use_a_space_does_not_get_into_it(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
+async def test_t13_a_user_without_the_verb_use_on_the_space_gets_403(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
         (space,) = configuration()["spaces"]
-        here.home.config = configuration(spaces=[{**space, "allowed": []}])
-        await here.knowledge.refresh()
-        assert (await here.ask(IN_SPACE)).status == 403
-        assert (await here.ask(PODS)).status == 200
+        endpoint.home.config = configuration(spaces=[{**space, "allowed": []}])
+        await endpoint.knowledge.refresh()
+        assert (await endpoint.ask(SPACE_PODS)).status == 403
+        assert (await endpoint.ask(PODS)).status == 200
 
 
-async def test_t13_teams_and_administrators_without_a_user_may_use_it(
+async def test_t13_teams_and_administrators_without_a_user_object_have_access(
     tmp_path: Path, fake_cluster: FakeCluster
 ) -> None:
-    team = claiming(
+    team_token = claiming(
         sub="service:team:ops",
         groups=["service:team:ops"],
         **{"service.sh": {"uid": "uid-of-ops", "name": "ops", "kind": "Team", "gen": 0}},
     )
     private = {"uid": "", "name": "root", "kind": "ServiceAdmin", "gen": 0}
-    root = claiming(sub="root", groups=["system:masters"], **{"service.sh": private})
-    nobody = claiming(sub="root", groups=["devs"], **{"service.sh": private})
-    async with agent(tmp_path, fake_cluster) as here:
-        assert [(await here.ask(PODS, token)).status for token in (team, root, nobody)] == [200, 200, 403]
-        here.home.config = configuration(allowed=[])
-        await here.knowledge.refresh()
-        assert [(await here.ask(PODS, token)).status for token in (team, root)] == [403, 200]
+    admin_token = claiming(sub="root", groups=["system:masters"], **{"service.sh": private})
+    non_admin_token = claiming(sub="root", groups=["devs"], **{"service.sh": private})
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        assert [(await endpoint.ask(PODS, token)).status for token in (team_token, admin_token, non_admin_token)] == [
+            200,
+            200,
+            403,
+        ]
+        endpoint.home.config = configuration(allowed=[])
+        await endpoint.knowledge.refresh()
+        assert [(await endpoint.ask(PODS, token)).status for token in (team_token, admin_token)] == [403, 200]
 
 
-async def test_a_stream_of_somebody_who_may_no_longer_use_the_cluster_ends(
+async def test_an_open_stream_ends_when_its_user_loses_access_to_the_cluster(
     tmp_path: Path, fake_cluster: FakeCluster
 ) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        assert (await here.ask(PODS)).status == 200
-        here.last.recheck()
-        here.home.config = configuration(allowed=[])
-        await here.knowledge.refresh()
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        assert (await endpoint.ask(PODS)).status == 200
+        endpoint.last.recheck()
+        endpoint.home.config = configuration(allowed=[])
+        await endpoint.knowledge.refresh()
         with pytest.raises(Forbidden):
-            here.last.recheck()
+            endpoint.last.recheck()
 
 
-async def test_a_scope_that_was_stripped_leaves_a_token_that_is_refused(
-    tmp_path: Path, fake_cluster: FakeCluster
-) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        assert (await here.ask(PODS, standing_for(clusters={"berlin": "uid-of-berlin"}))).status == 200
-        assert (await here.ask(PODS, claiming(aud=["service.sh/direct-scoped"]))).status == 401
+async def test_a_scoped_token_whose_scope_was_removed_is_rejected(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        assert (await endpoint.ask(PODS, standing_for(clusters={"berlin": "uid-of-berlin"}))).status == 200
+        assert (await endpoint.ask(PODS, claiming(aud=["service.sh/direct-scoped"]))).status == 401
 
 
 @pytest.mark.parametrize(
@@ -126,41 +132,41 @@ async def test_a_scope_that_was_stripped_leaves_a_token_that_is_refused(
         ["service.sh/direct", "service.sh/direct//uid-of-berlin"],
     ],
 )
-async def test_t13_a_token_without_a_scope_is_good_at_the_clusters_that_it_is_for(
+async def test_t13_a_token_without_a_scope_is_valid_only_at_the_clusters_in_its_audience(
     tmp_path: Path, fake_cluster: FakeCluster, audiences: list[str]
 ) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        reply = await here.ask(PODS, claiming(aud=audiences))
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        reply = await endpoint.ask(PODS, claiming(aud=audiences))
         assert reply.status == 403 and 'this token is not valid for cluster "berlin"' in said(reply)["message"]
-        assert "for other clusters" in here.last.annotations["service.sh/token-rejected"]
+        assert "for other clusters" in endpoint.last.annotations["service.sh/token-rejected"]
         assert fake_cluster.seen == []
-        both = [*audiences, "service.sh/direct/uid-of-berlin"]
-        assert (await here.ask(PODS, claiming(aud=both))).status == 200
+        with_this_cluster = [*audiences, "service.sh/direct/uid-of-berlin"]
+        assert (await endpoint.ask(PODS, claiming(aud=with_this_cluster))).status == 200
 
 
-async def test_the_scope_is_asked_on_every_request(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        reads = scoped({"rules": [{"cluster": "berlin", "verbs": ["get", "list"]}]})
-        assert (await here.ask(PODS, reads)).status == 200
-        refused = await here.ask(PODS, reads, "POST")
-        assert refused.status == 403
-        assert 'User "ada" cannot create resource "pods" in API group ""' in said(refused)["message"]
-        assert 'does not allow "create" on "pods" in namespace "demo" of cluster' in said(refused)["message"]
+async def test_the_scope_of_a_token_is_checked_on_every_request(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        read_only = scoped({"rules": [{"cluster": "berlin", "verbs": ["get", "list"]}]})
+        assert (await endpoint.ask(PODS, read_only)).status == 200
+        reply = await endpoint.ask(PODS, read_only, "POST")
+        assert reply.status == 403
+        assert 'User "ada" cannot create resource "pods" in API group ""' in said(reply)["message"]
+        assert 'does not allow "create" on "pods" in namespace "demo" of cluster' in said(reply)["message"]
         review = "/kubernetes/cluster/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        assert (await here.ask("/kubernetes/cluster/apis", reads)).status == 200
-        assert (await here.ask(review, reads, "POST")).status == 200
-        assert (await here.ask(IN_SPACE, scoped(ONE_CLUSTER))).status == 403
-        assert (await here.ask(IN_SPACE, scoped({"spaces": [{"project": "web", "space": "s"}]}))).status == 200
-        assert (await here.ask(PODS, scoped({"spaces": [{"project": "web", "space": "s"}]}))).status == 403
+        assert (await endpoint.ask("/kubernetes/cluster/apis", read_only)).status == 200
+        assert (await endpoint.ask(review, read_only, "POST")).status == 200
+        assert (await endpoint.ask(SPACE_PODS, scoped(ONE_CLUSTER))).status == 403
+        assert (await endpoint.ask(SPACE_PODS, scoped({"spaces": [{"project": "web", "space": "s"}]}))).status == 200
+        assert (await endpoint.ask(PODS, scoped({"spaces": [{"project": "web", "space": "s"}]}))).status == 403
 
 
-async def test_a_space_is_its_namespace_and_nothing_else(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        assert (await here.ask(IN_SPACE)).status == 200
+async def test_a_space_gives_access_to_its_namespace_only(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        assert (await endpoint.ask(SPACE_PODS)).status == 200
         assert fake_cluster.seen[-1].target == "/api/v1/namespaces/web-s/pods"
         for path in ("/api/v1/namespaces/demo/pods", "/api/v1/pods", "/api/v1/namespaces"):
-            assert (await here.ask(f"/kubernetes/project/web/space/s{path}")).status == 403
-        assert (await here.ask("/kubernetes/project/web/space/other/version")).status == 404
+            assert (await endpoint.ask(f"/kubernetes/project/web/space/s{path}")).status == 403
+        assert (await endpoint.ask("/kubernetes/project/web/space/other/version")).status == 404
 
 
 @pytest.mark.parametrize(
@@ -175,181 +181,183 @@ async def test_a_space_is_its_namespace_and_nothing_else(tmp_path: Path, fake_cl
         ("/kubernetes/cluster/api%2fv1", 400),
     ],
 )
-async def test_what_is_not_served_here_is_said(
+async def test_a_path_that_is_not_served_gets_a_status_object(
     path: str, status: int, tmp_path: Path, fake_cluster: FakeCluster
 ) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        reply = await here.ask(path)
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        reply = await endpoint.ask(path)
         assert (reply.status, said(reply)["kind"]) == (status, "Status")
         assert fake_cluster.seen == []
 
 
 @pytest.mark.parametrize("name", ["impersonate-user", "impersonate-group", "impersonate-extra-x", "impersonate-"])
-async def test_t19_impersonation_that_cannot_be_checked_is_refused(
-    name: str, tmp_path: Path, fake_cluster: FakeCluster
-) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        reply = await here.ask(PODS, GOOD, "GET", **{name: "bob"})
+async def test_t19_impersonation_headers_are_rejected(name: str, tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        reply = await endpoint.ask(PODS, GOOD, "GET", **{name: "bob"})
         assert reply.status == 403
         assert "cannot authorize impersonation" in said(reply)["message"]
-        assert here.last.user is not None and here.last.user.name == "ada"
-        assert here.last.decision is not None and not here.last.decision.allowed
+        assert endpoint.last.user is not None and endpoint.last.user.name == "ada"
+        assert endpoint.last.decision is not None and not endpoint.last.decision.allowed
         assert fake_cluster.seen == []
 
 
-async def test_headers_of_proxies_say_nothing_about_who_asks(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
+async def test_proxy_headers_do_not_change_the_user(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
         assert (
-            await here.ask(PODS, GOOD, "GET", **{"x-remote-user": "root", "impersonate_user": "root"})
+            await endpoint.ask(PODS, GOOD, "GET", **{"x-remote-user": "root", "impersonate_user": "root"})
         ).status == 200
-        (seen,) = fake_cluster.seen
-        assert seen.header("impersonate-user") == "fairlead:ada" and "root" not in str(seen.headers)
+        (received,) = fake_cluster.seen
+        assert received.header("impersonate-user") == "fairlead:ada" and "root" not in str(received.headers)
 
 
-async def test_a_token_that_was_made_while_impersonating_says_who_asked_for_it(
+async def test_a_token_issued_during_impersonation_names_the_impersonator(
     tmp_path: Path, fake_cluster: FakeCluster
 ) -> None:
     extra = "impersonate-extra-service.sh%2fimpersonator"
-    async with agent(tmp_path, fake_cluster) as here:
-        assert (await here.ask(PODS, GOOD)).status == 200
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        assert (await endpoint.ask(PODS, GOOD)).status == 200
         assert not any("extra" in name for name, _ in fake_cluster.seen[-1].headers)
         private = {"kind": "User", "name": "ada", "uid": ADA["uid"], "gen": 3, "originalRequester": "root"}
-        assert (await here.ask(PODS, claiming(**{"service.sh": private}))).status == 200
+        assert (await endpoint.ask(PODS, claiming(**{"service.sh": private}))).status == 200
         assert fake_cluster.seen[-1].header("impersonate-user") == "fairlead:ada"
         assert [value for name, value in fake_cluster.seen[-1].headers if name == extra] == ["fairlead:root"]
 
 
-async def test_users_that_are_gone_or_have_revoked_their_tokens_are_refused(
+async def test_tokens_of_deleted_users_and_revoked_tokens_are_rejected(
     tmp_path: Path, fake_cluster: FakeCluster
 ) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        assert (await here.ask(PODS)).status == 200
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        assert (await endpoint.ask(PODS)).status == 200
         revoked = configuration(identities={"users": [{**ADA, "generation": 4}], "teams": []})
-        another = configuration(identities={"users": [{**ADA, "uid": "another-ada"}], "teams": []})
-        for config in (without_ada(), revoked, another):
-            here.home.config = config
-            await here.knowledge.refresh()
-            assert (await here.ask(PODS)).status == 401
+        recreated = configuration(identities={"users": [{**ADA, "uid": "another-ada"}], "teams": []})
+        for config in (without_ada(), revoked, recreated):
+            endpoint.home.config = config
+            await endpoint.knowledge.refresh()
+            assert (await endpoint.ask(PODS)).status == 401
 
 
-async def test_groups_that_somebody_has_left_mean_nothing(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+async def test_groups_that_the_user_has_left_are_dropped(tmp_path: Path, fake_cluster: FakeCluster) -> None:
     token = claiming(groups=["service:user:ada", "service:team:ops", "service:admins"])
-    async with agent(tmp_path, fake_cluster) as here:
-        await here.ask(PODS, token)
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        await endpoint.ask(PODS, token)
         groups = {value for name, value in fake_cluster.seen[-1].headers if name == "impersonate-group"}
         assert groups == {"fairlead:service:user:ada", "fairlead:service:team:ops", "system:authenticated"}
-        here.home.config = configuration(identities={"users": [{**ADA, "groups": []}], "teams": []})
-        await here.knowledge.refresh()
-        await here.ask(PODS, token)
+        endpoint.home.config = configuration(identities={"users": [{**ADA, "groups": []}], "teams": []})
+        await endpoint.knowledge.refresh()
+        await endpoint.ask(PODS, token)
         groups = {value for name, value in fake_cluster.seen[-1].headers if name == "impersonate-group"}
         assert groups == {"fairlead:service:user:ada", "system:authenticated"}
 
 
-async def test_the_server_says_what_names_have_in_front(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
+async def test_the_server_sets_the_identity_prefix(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
         for prefix in ("corp:", ""):
-            here.home.config = configuration(clusterIdentityPrefix=prefix)
-            await here.knowledge.refresh()
-            assert (await here.ask(PODS)).status == 200
+            endpoint.home.config = configuration(clusterIdentityPrefix=prefix)
+            await endpoint.knowledge.refresh()
+            assert (await endpoint.ask(PODS)).status == 200
             assert fake_cluster.seen[-1].header("impersonate-user") == f"{prefix}ada"
             groups = {value for name, value in fake_cluster.seen[-1].headers if name == "impersonate-group"}
             assert groups == {f"{prefix}service:user:ada", "system:authenticated"}
 
 
-async def test_administrators_come_as_the_group_that_clusters_bind(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    """Tokens of earlier versions have the groups as they are at the server."""
-    async with agent(tmp_path, fake_cluster) as here:
-        here.home.config = configuration(identities={"users": [{**ADA, "groups": ["system:masters"]}], "teams": []})
-        await here.knowledge.refresh()
+async def test_administrators_are_forwarded_as_the_group_that_clusters_bind(
+    tmp_path: Path, fake_cluster: FakeCluster
+) -> None:
+    """Tokens of earlier versions carry the groups as the server names them."""
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        endpoint.home.config = configuration(identities={"users": [{**ADA, "groups": ["system:masters"]}], "teams": []})
+        await endpoint.knowledge.refresh()
         for group in ("service:admins", "system:masters"):
-            await here.ask(PODS, claiming(groups=["service:user:ada", group, "system:nodes"]))
+            await endpoint.ask(PODS, claiming(groups=["service:user:ada", group, "system:nodes"]))
             groups = [value for name, value in fake_cluster.seen[-1].headers if name == "impersonate-group"]
             assert groups == ["fairlead:service:user:ada", "fairlead:service:admins", "system:authenticated"]
 
 
-async def test_a_team_is_known_by_its_uid(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+async def test_a_team_is_identified_by_its_uid(tmp_path: Path, fake_cluster: FakeCluster) -> None:
     ops = {"kind": "Team", "name": "ops", "uid": "uid-of-ops", "gen": 0}
     groups = ["service:team:ops", "system:authenticated", "service:admins"]
 
-    def of_team(**changes: str) -> str:
+    def build_team_token(**changes: str) -> str:
         return claiming(sub="service:team:ops", groups=groups, **{"service.sh": {**ops, **changes}})
 
-    async with agent(tmp_path, fake_cluster) as here:
-        assert (await here.ask(PODS, of_team())).status == 200
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        assert (await endpoint.ask(PODS, build_team_token())).status == 200
         assert fake_cluster.seen[-1].header("impersonate-user") == "fairlead:service:team:ops"
         assert "service:admins" not in str(fake_cluster.seen[-1].headers)
-        assert (await here.ask(PODS, of_team(uid="another"))).status == 401
-        assert (await here.ask(PODS, of_team(name="dev"))).status == 401
+        assert (await endpoint.ask(PODS, build_team_token(uid="another"))).status == 401
+        assert (await endpoint.ask(PODS, build_team_token(name="dev"))).status == 401
 
 
-async def test_somebody_new_is_asked_for_once_and_gets_in(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        here.home.config = without_ada()
-        await here.knowledge.refresh()
-        here.home.config = configuration()
-        here.clock.tick(10)
-        asked = len(here.home.asked)
-        assert (await here.ask(PODS)).status == 200
+async def test_an_unknown_user_triggers_one_refresh_of_the_config(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        endpoint.home.config = without_ada()
+        await endpoint.knowledge.refresh()
+        endpoint.home.config = configuration()
+        endpoint.clock.tick(10)
+        request_count = len(endpoint.home.asked)
+        assert (await endpoint.ask(PODS)).status == 200
         for _ in range(3):
-            assert (await here.ask(PODS, standing_for(name="eve", uid="uid-of-eve"))).status == 401
-        assert len(here.home.asked) == asked + 1
+            assert (await endpoint.ask(PODS, standing_for(name="eve", uid="uid-of-eve"))).status == 401
+        assert len(endpoint.home.asked) == request_count + 1
 
 
-async def test_open_streams_are_told_when_the_token_no_longer_holds(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        assert (await here.ask(PODS, claiming(groups=["service:user:ada", "service:team:ops"]))).status == 200
-        recheck = here.last.recheck
+async def test_an_open_stream_ends_when_its_token_is_no_longer_valid(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        assert (await endpoint.ask(PODS, claiming(groups=["service:user:ada", "service:team:ops"]))).status == 200
+        recheck = endpoint.last.recheck
         recheck()
-        here.home.config = configuration(identities={"users": [{**ADA, "groups": []}], "teams": []})
-        await here.knowledge.refresh()
+        endpoint.home.config = configuration(identities={"users": [{**ADA, "groups": []}], "teams": []})
+        await endpoint.knowledge.refresh()
         with pytest.raises(Expired):
             recheck()
-        here.home.config = without_ada()
-        await here.knowledge.refresh()
+        endpoint.home.config = without_ada()
+        await endpoint.knowledge.refresh()
         with pytest.raises(Unauthorized):
             recheck()
 
 
 async def test_a_token_expires_while_it_is_in_use(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        here.home.problem = ControlPlaneError("down")
-        assert (await here.ask(PODS)).status == 200
-        here.clock.tick(3599)
-        assert (await here.ask(PODS)).status == 200
-        here.clock.tick(61)
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        endpoint.home.problem = ControlPlaneError("down")
+        assert (await endpoint.ask(PODS)).status == 200
+        endpoint.clock.tick(3599)
+        assert (await endpoint.ask(PODS)).status == 200
+        endpoint.clock.tick(61)
         with pytest.raises((Unauthorized, Unavailable)):
-            here.last.recheck()
+            endpoint.last.recheck()
 
 
-async def test_a_good_token_works_while_the_server_is_down(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        here.home.problem = ControlPlaneError("down")
-        await here.knowledge.refresh()
-        here.clock.tick(600)
-        assert (await here.ask(PODS)).status == 200
+async def test_a_valid_token_works_while_the_server_is_down(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        endpoint.home.problem = ControlPlaneError("down")
+        await endpoint.knowledge.refresh()
+        endpoint.clock.tick(600)
+        assert (await endpoint.ask(PODS)).status == 200
 
 
-async def test_how_the_endpoint_is_can_be_asked_by_anybody(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
+async def test_health_and_version_are_served_without_authentication(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
         for path in ("/healthz", "/livez", "/readyz", "/version"):
-            assert (await here.ask(path, None)).status == 200
-        here.clock.tick(3601)
-        answer = await here.ask("/readyz", None)
-        assert answer.status == 503 and answer.body.startswith(b"[-]config failed: ")
-        assert (await here.ask("/healthz", None)).status == 200
-        assert (await here.ask(PODS)).status == 503
+            assert (await endpoint.ask(path, None)).status == 200
+        endpoint.clock.tick(3601)
+        reply = await endpoint.ask("/readyz", None)
+        assert reply.status == 503 and reply.body.startswith(b"[-]config failed: ")
+        assert (await endpoint.ask("/healthz", None)).status == 200
+        assert (await endpoint.ask(PODS)).status == 503
 
 
-async def test_why_a_token_was_refused_is_for_the_log_alone(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        reply = await here.ask(PODS, BAD["expired"])
-        assert here.last.annotations == {"service.sh/token-rejected": "it has expired"}
+async def test_the_reason_for_rejecting_a_token_is_only_in_the_audit_log(
+    tmp_path: Path, fake_cluster: FakeCluster
+) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        reply = await endpoint.ask(PODS, BAD["expired"])
+        assert endpoint.last.annotations == {"service.sh/token-rejected": "it has expired"}
         assert "expired" not in str(reply.body)
 
 
-async def test_activity_is_noted_by_token(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    async with agent(tmp_path, fake_cluster) as here:
-        await here.ask(PODS)
-        await here.ask(PODS, BAD["expired"])
-        batch = here.reports.next_batch()
+async def test_activity_is_recorded_per_token(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+    async with agent(tmp_path, fake_cluster) as endpoint:
+        await endpoint.ask(PODS)
+        await endpoint.ask(PODS, BAD["expired"])
+        batch = endpoint.reports.next_batch()
         assert batch is not None and batch.activity == {"a-token": ("ada", "2026-01-02T03:04:05Z")}

@@ -1,4 +1,4 @@
-"""The cluster next door: its credential is read again, and changed over to without breaking anything off."""
+"""The agent's connection to its local cluster: renewed credentials are used without interrupting requests."""
 
 from pathlib import Path
 
@@ -11,28 +11,28 @@ from fairlead.upstream.upstream import Request
 from tests.fake_cluster.server import FakeCluster
 
 
-async def token_seen(nearby: LocalCluster, far: FakeCluster) -> str:
-    response = await nearby().send(Request("GET", "/x"))
+async def read_sent_token(local_cluster: LocalCluster, remote: FakeCluster) -> str:
+    response = await local_cluster().send(Request("GET", "/x"))
     await response.read(1024 * 1024)
-    return far.seen[-1].header("authorization")
+    return remote.seen[-1].header("authorization")
 
 
-async def test_a_renewed_credential_is_used_from_the_next_look_on(tmp_path: Path, fake_cluster: FakeCluster) -> None:
+async def test_a_renewed_credential_is_used_after_the_next_reload(tmp_path: Path, fake_cluster: FakeCluster) -> None:
     file = tmp_path / "config"
     file.write_bytes(fake_cluster.kubeconfig(token="one"))
-    nearby = LocalCluster(kubeconfig_source(file))
-    assert await token_seen(nearby, fake_cluster) == "Bearer one"
+    local_cluster = LocalCluster(kubeconfig_source(file))
+    assert await read_sent_token(local_cluster, fake_cluster) == "Bearer one"
     file.write_bytes(fake_cluster.kubeconfig(token="two"))
-    assert await token_seen(nearby, fake_cluster) == "Bearer one"
-    await nearby.reload_credentials()
-    assert await token_seen(nearby, fake_cluster) == "Bearer two"
+    assert await read_sent_token(local_cluster, fake_cluster) == "Bearer one"
+    await local_cluster.reload_credentials()
+    assert await read_sent_token(local_cluster, fake_cluster) == "Bearer two"
     file.unlink()
-    await nearby.reload_credentials()
-    assert await token_seen(nearby, fake_cluster) == "Bearer two"
-    await nearby.close()
+    await local_cluster.reload_credentials()
+    assert await read_sent_token(local_cluster, fake_cluster) == "Bearer two"
+    await local_cluster.close()
 
 
-def test_a_kubeconfig_that_is_missing_or_no_good_is_told_at_the_start(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_kubeconfig_fails_at_startup(tmp_path: Path) -> None:
     with pytest.raises(FileProblem, match="--kubeconfig"):
         LocalCluster(kubeconfig_source(tmp_path / "none"))
     (tmp_path / "bad").write_text("kind: Config")
@@ -40,7 +40,7 @@ def test_a_kubeconfig_that_is_missing_or_no_good_is_told_at_the_start(tmp_path: 
         LocalCluster(kubeconfig_source(tmp_path / "bad"))
 
 
-def test_in_a_pod_everything_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_uses_its_service_account_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileProblem, match="not running in a pod"):
         in_cluster_source(tmp_path)()
     (tmp_path / "token").write_text("secret-token\n")
@@ -51,8 +51,8 @@ def test_in_a_pod_everything_is_there(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (access.host, access.port, access.token, access.ca_data) == ("10.0.0.1", 6443, "secret-token", "PEM")
 
 
-async def test_a_name_that_does_not_resolve_is_said_without_naming_it() -> None:
+async def test_an_error_about_a_host_that_does_not_resolve_does_not_name_it() -> None:
     assert await resolve_host("127.0.0.1", 443) == "127.0.0.1"
-    with pytest.raises(Unreachable) as refused:
+    with pytest.raises(Unreachable) as error:
         await resolve_host("nowhere.invalid", 443)
-    assert "nowhere" not in refused.value.message
+    assert "nowhere" not in error.value.message

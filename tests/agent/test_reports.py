@@ -1,4 +1,4 @@
-"""Reports: bounded, in order, told once the server listens, and nothing lost in silence."""
+"""The agent's report queue: bounded and ordered, retried while the server is down, dropped events are counted."""
 
 from fairlead.agent.control_plane import ControlPlaneError, ReportRejected
 from fairlead.agent.reports import MAX_BATCH_EVENTS, ReportQueue, TeeSink
@@ -6,65 +6,65 @@ from tests.harness.agent import FakeHome
 from tests.harness.clock import ManualClock
 
 
-def line(number: int) -> bytes:
+def build_event(number: int) -> bytes:
     return b'{"auditID":"%d"}' % number
 
 
-def told(home: FakeHome) -> list[str]:
+def list_reported_ids(home: FakeHome) -> list[str]:
     return [event["auditID"] for spec in home.reported for event in spec["events"]]
 
 
-async def test_everything_is_told_in_order_and_in_batches() -> None:
+async def test_events_are_reported_in_order_and_in_batches() -> None:
     reports, home = ReportQueue(ManualClock()), FakeHome()
     for number in range(MAX_BATCH_EVENTS + 3):
-        reports.add(line(number))
+        reports.add(build_event(number))
     reports.record_use("t", "ada")
     await reports.flush(home)
-    assert told(home) == [str(number) for number in range(MAX_BATCH_EVENTS + 3)]
+    assert list_reported_ids(home) == [str(number) for number in range(MAX_BATCH_EVENTS + 3)]
     assert [len(spec["events"]) for spec in home.reported] == [MAX_BATCH_EVENTS, 3]
     assert home.reported[0]["activity"] == [{"token": "t", "user": "ada", "lastUse": "2026-01-02T03:04:05Z"}]
     await reports.flush(home)
     assert len(home.reported) == 2
 
 
-async def test_what_could_not_be_told_is_told_later() -> None:
+async def test_a_failed_report_is_sent_again() -> None:
     reports, home = ReportQueue(ManualClock()), FakeHome()
     home.problem = ControlPlaneError("down")
-    reports.add(line(1))
+    reports.add(build_event(1))
     reports.record_use("t", "ada")
     await reports.flush(home)
-    reports.add(line(2))
+    reports.add(build_event(2))
     home.problem = None
     await reports.flush(home)
-    assert told(home) == ["1", "2"] and home.reported[0]["activity"]
+    assert list_reported_ids(home) == ["1", "2"] and home.reported[0]["activity"]
 
 
-async def test_what_does_not_fit_is_counted_and_said() -> None:
+async def test_events_over_the_limit_are_dropped_and_counted() -> None:
     reports, home = ReportQueue(ManualClock(), max_events=2), FakeHome()
     for number in range(5):
-        reports.add(line(number))
+        reports.add(build_event(number))
     await reports.flush(home)
-    assert told(home) == ["0", "1"] and home.reported[0]["dropped"] == 3
-    large = ReportQueue(ManualClock(), max_bytes=40)
+    assert list_reported_ids(home) == ["0", "1"] and home.reported[0]["dropped"] == 3
+    small_queue = ReportQueue(ManualClock(), max_bytes=40)
     for number in range(5):
-        large.add(line(number))
-    await large.flush(home)
+        small_queue.add(build_event(number))
+    await small_queue.flush(home)
     assert home.reported[-1]["dropped"] == 3
 
 
-async def test_a_report_that_is_never_taken_does_not_hold_up_others() -> None:
+async def test_a_rejected_report_does_not_block_later_ones() -> None:
     reports, home = ReportQueue(ManualClock()), FakeHome()
     home.problem = ReportRejected("the server responded with status 422")
-    reports.add(line(1))
+    reports.add(build_event(1))
     await reports.flush(home)
     home.problem = None
-    reports.add(line(2))
+    reports.add(build_event(2))
     await reports.flush(home)
-    assert told(home) == ["2"] and home.reported[0]["dropped"] == 1
+    assert list_reported_ids(home) == ["2"] and home.reported[0]["dropped"] == 1
 
 
-class Piecemeal:
-    """A sink that takes so many bytes at a time."""
+class PartialSink:
+    """A sink that accepts at most `count` bytes per write."""
 
     def __init__(self, count: int) -> None:
         self.count, self.data = count, b""
@@ -80,11 +80,11 @@ class Piecemeal:
         return None
 
 
-async def test_only_lines_that_are_in_the_log_are_told() -> None:
-    reports, home, sink = ReportQueue(ManualClock()), FakeHome(), Piecemeal(7)
-    copied, data = TeeSink(sink, reports), memoryview(line(1) + b"\n" + line(2) + b"\n")
+async def test_only_events_written_to_the_log_are_reported() -> None:
+    reports, home, sink = ReportQueue(ManualClock()), FakeHome(), PartialSink(7)
+    tee, data = TeeSink(sink, reports), memoryview(build_event(1) + b"\n" + build_event(2) + b"\n")
     while data:
-        data = data[copied.write(data) :]
-    copied.write(memoryview(line(3)[:5]))
+        data = data[tee.write(data) :]
+    tee.write(memoryview(build_event(3)[:5]))
     await reports.flush(home)
-    assert told(home) == ["1", "2"]
+    assert list_reported_ids(home) == ["1", "2"]

@@ -1,4 +1,4 @@
-"""What a server says at its start about the clusters that it connects to."""
+"""app.controllers: the warning about a missing prefix for cluster identities."""
 
 from dataclasses import replace
 
@@ -11,10 +11,10 @@ from fairlead.settings.values import OFF
 from tests.harness.registry import open_registry
 
 
-@pytest.mark.parametrize(("prefix", "warned"), [("fairlead:", 0), ("", 1), (OFF, 1)])
-async def test_a_server_without_a_prefix_for_identities_warns_of_it_when_it_starts(prefix: str, warned: int) -> None:
+@pytest.mark.parametrize(("prefix", "warning_count"), [("fairlead:", 0), ("", 1), (OFF, 1)])
+async def test_a_server_without_a_cluster_identity_prefix_logs_a_warning(prefix: str, warning_count: int) -> None:
     async with open_registry() as api:
         with capture_logs() as lines:
             build_cluster_services(replace(Settings(), cluster_identity_prefix=prefix), api.registry, 8443)
-    said = [line for line in lines if line["log_level"] == "warning" and "cluster_identity_prefix" in line["event"]]
-    assert len(said) == warned
+    warnings = [line for line in lines if line["log_level"] == "warning" and "cluster_identity_prefix" in line["event"]]
+    assert len(warnings) == warning_count

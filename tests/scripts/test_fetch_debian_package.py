@@ -1,6 +1,6 @@
-"""Programs for the tests come from Debian's archive, without a change to the machine: with a stand-in for apt-get.
+"""scripts/fetch-debian-package.sh: packages from Debian's archive for the tests, with a fake apt-get.
 
-The stand-in prints addresses as apt-get was seen to, for source files of both formats.
+The fake prints URIs as apt-get does, for source files of both formats.
 """
 
 import os
@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "fetch-debian-package.sh"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
-# Lines of `apt-get update --print-uris`: a security archive, somebody else's, and a mirror, which comes last.
-ADDRESSES = """
+# Lines of `apt-get update --print-uris`: a security archive, a third-party one, and a mirror, which comes last.
+URIS = """
 'http://mirror.example/debian-security/dists/any-security/InRelease' mirror.example_debian-security_InRelease 0
 'https://packages.example/apt/dists/stable/InRelease' packages.example_InRelease 0
 'http://mirror.example/debian/dists/any/InRelease' mirror.example_debian_InRelease 0
@@ -55,7 +55,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, component: Callable[[str], Path]) -> Machine:
     if not KEYRING.exists():
-        pytest.skip("no keyring of Debian's archive here; install debian-archive-keyring")
+        pytest.skip("Debian's archive keyring is missing; install debian-archive-keyring")
     tree = tmp_path / "tree"
     (tree / "DEBIAN").mkdir(parents=True)
     (tree / "DEBIAN" / "control").write_text(
@@ -63,28 +63,28 @@ def machine(tmp_path: Path, component: Callable[[str], Path]) -> Machine:
     )
     (tree / "usr" / "bin").mkdir(parents=True)
     (tree / "usr" / "bin" / "tool").write_text("#!/bin/sh\necho hello\n")
-    built = [str(component("dpkg-deb")), "--root-owner-group", "--build", str(tree), str(tmp_path / "tool.deb")]
-    subprocess.run(built, check=True, capture_output=True)
+    command = [str(component("dpkg-deb")), "--root-owner-group", "--build", str(tree), str(tmp_path / "tool.deb")]
+    subprocess.run(command, check=True, capture_output=True)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "apt-get").write_text(APT_GET.format(folder=tmp_path))
     (tmp_path / "bin" / "apt-get").chmod(0o755)
-    (tmp_path / "addresses").write_text(ADDRESSES.lstrip())
+    (tmp_path / "addresses").write_text(URIS.lstrip())
     return Machine(tmp_path)
 
 
-def test_a_package_is_unpacked_from_the_mirror_that_the_machine_uses(machine: Machine) -> None:
-    done = machine.fetch("tool")
-    assert done.returncode == 0, done.stderr
+def test_a_package_is_unpacked_from_the_mirror_in_the_apt_sources(machine: Machine) -> None:
+    result = machine.fetch("tool")
+    assert result.returncode == 0, result.stderr
     assert (machine.folder / "out" / "tool" / "usr" / "bin" / "tool").read_text().endswith("hello\n")
-    assert [each.name for each in (machine.folder / "out").iterdir()] == ["tool"]
+    assert [path.name for path in (machine.folder / "out").iterdir()] == ["tool"]
     assert "debian-security" not in machine.read("settings")
 
 
-def test_apt_works_on_files_of_its_own_and_signatures_are_checked(machine: Machine) -> None:
+def test_apt_uses_its_own_directories_and_checks_signatures(machine: Machine) -> None:
     machine.fetch("tool")
-    asking, *others = machine.read("calls").splitlines()
-    assert asking == "update --print-uris"
-    assert all("--config-file=" in each for each in others)
+    first_call, *other_calls = machine.read("calls").splitlines()
+    assert first_call == "update --print-uris"
+    assert all("--config-file=" in line for line in other_calls)
     settings = machine.read("settings")
     for name in ("Dir::State ", "Dir::State::lists ", "Dir::State::status ", "Dir::Cache ", "Dir::Etc::sourcelist "):
         assert f'{name}"{machine.folder}/out/fetch.' in settings
@@ -92,14 +92,14 @@ def test_apt_works_on_files_of_its_own_and_signatures_are_checked(machine: Machi
     assert f"deb [signed-by={KEYRING}] http://mirror.example/debian trixie main" in settings
 
 
-def test_a_package_that_is_not_there_is_named_and_nothing_is_left(machine: Machine) -> None:
-    done = machine.fetch("nothing")
-    assert done.returncode == 1
-    assert "Unable to locate package" in done.stderr
-    assert "no archive among this machine's apt sources gave nothing of Debian trixie" in done.stderr
+def test_a_missing_package_is_reported_and_nothing_is_left_behind(machine: Machine) -> None:
+    result = machine.fetch("nothing")
+    assert result.returncode == 1
+    assert "Unable to locate package" in result.stderr
+    assert "no archive among this machine's apt sources gave nothing of Debian trixie" in result.stderr
     assert list((machine.folder / "out").iterdir()) == []
 
 
-def test_a_machine_without_a_mirror_is_told_so(machine: Machine) -> None:
+def test_a_machine_without_a_mirror_gets_an_error(machine: Machine) -> None:
     (machine.folder / "addresses").write_text("")
     assert "no archive among this machine's apt sources" in machine.fetch("tool").stderr

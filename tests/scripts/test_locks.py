@@ -1,4 +1,4 @@
-"""What is installed is what was locked: the locks fit pyproject.toml, name no server, and have all digests."""
+"""requirements/*.lock: they match pyproject.toml, name no server, and have a digest for every file."""
 
 import re
 import subprocess
@@ -12,42 +12,44 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ROOT / "requirements"
 PIN = re.compile(r"(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[^ ;]+)(?P<marker> ;[^\\]*)? \\")
 DIGEST = re.compile(r"    --hash=sha256:[0-9a-f]{64}( \\)?")
-REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?>=(?P<least>[0-9.]+)")
+REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?>=(?P<minimum>[0-9.]+)")
 
 
-def pins(lock: str) -> dict[str, str]:
+def read_pins(lock: str) -> dict[str, str]:
     lines = (LOCKS / f"{lock}.lock").read_text().splitlines()
-    return {found["name"]: found["version"] for line in lines if (found := PIN.fullmatch(line))}
+    return {match["name"]: match["version"] for line in lines if (match := PIN.fullmatch(line))}
 
 
-def normalized(name: str) -> str:
+def normalize_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def numbers(version: str) -> tuple[int, ...]:
+def parse_version(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def wanted() -> dict[str, list[str]]:
-    """By lock: what pyproject.toml says."""
+def read_requirements() -> dict[str, list[str]]:
+    """The requirements of pyproject.toml, by lock."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     runtime = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     return {"runtime": runtime, "test": [*runtime, *project["project"]["optional-dependencies"]["test"]]}
 
 
 @pytest.mark.parametrize("lock", ["runtime", "test"])
-def test_a_lock_has_everything_that_the_project_asks_for(lock: str) -> None:
-    locked = pins(lock)
-    for requirement in wanted()[lock]:
-        found = REQUIREMENT.fullmatch(requirement)
-        assert found is not None, f"{requirement}: the test understands only name>=version"
-        name = normalized(found["name"])
+def test_a_lock_has_every_requirement_of_the_project(lock: str) -> None:
+    locked = read_pins(lock)
+    for requirement in read_requirements()[lock]:
+        match = REQUIREMENT.fullmatch(requirement)
+        assert match is not None, f"{requirement}: the test understands only name>=version"
+        name = normalize_name(match["name"])
         assert name in locked, f"{name} is not in {lock}.lock; run: make lock"
-        assert numbers(locked[name]) >= numbers(found["least"]), f"{lock}.lock has an old {name}; run: make lock"
+        assert parse_version(locked[name]) >= parse_version(match["minimum"]), (
+            f"{lock}.lock has an old {name}; run: make lock"
+        )
 
 
-def test_tests_run_with_what_the_server_runs_with() -> None:
-    runtime, test = pins("runtime"), pins("test")
+def test_the_test_lock_contains_the_runtime_lock() -> None:
+    runtime, test = read_pins("runtime"), read_pins("test")
     assert runtime.items() <= test.items()
 
 
@@ -62,27 +64,31 @@ def test_every_line_of_a_lock_is_a_version_or_a_digest(lock: str) -> None:
 
 
 def test_this_environment_has_the_locked_versions() -> None:
-    if f"{sys.version_info.major}.{sys.version_info.minor}" not in locked_for():
+    if f"{sys.version_info.major}.{sys.version_info.minor}" not in read_locked_python_versions():
         return  # another version of Python gets the newest of everything, as setup-venv.sh says
-    shown = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pip", "list", "--format", "freeze", "--disable-pip-version-check"],
         capture_output=True,
         text=True,
         check=True,
     )
-    have = {normalized(name): version for name, _, version in (line.partition("==") for line in shown.stdout.split())}
-    differs = {name for name, version in pins("test").items() if have.get(name, version) != version}
-    assert differs == set(), "run: make check, which installs what is locked"
+    installed = {
+        normalize_name(name): version for name, _, version in (line.partition("==") for line in result.stdout.split())
+    }
+    different = {name for name, version in read_pins("test").items() if installed.get(name, version) != version}
+    assert different == set(), "run: make check, which installs the locked versions"
 
 
-def locked_for() -> list[str]:
+def read_locked_python_versions() -> list[str]:
     script = (ROOT / "scripts" / "setup-venv.sh").read_text()
-    found = re.search(r'^LOCKED="([0-9. ]+)"$', script, re.MULTILINE)
-    assert found is not None
-    return found[1].split()
+    match = re.search(r'^LOCKED="([0-9. ]+)"$', script, re.MULTILINE)
+    assert match is not None
+    return match[1].split()
 
 
-def test_the_locks_are_for_every_version_that_the_project_names() -> None:
+def test_the_locks_cover_every_python_version_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = [each.rpartition(" ")[2] for each in project["classifiers"] if re.search(r":: 3\.\d+$", each)]
-    assert locked_for() == named
+    versions = [
+        classifier.rpartition(" ")[2] for classifier in project["classifiers"] if re.search(r":: 3\.\d+$", classifier)
+    ]
+    assert read_locked_python_versions() == versions

@@ -1,4 +1,4 @@
-"""Settings: where they come from, which one wins, what is refused, and that the page about them is true."""
+"""Settings: sources, precedence, validation, and the documentation page that lists them."""
 
 import re
 from pathlib import Path
@@ -11,41 +11,41 @@ from fairlead.settings import ALIASES, SETTINGS, Setting, Settings, StartError, 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
 
-def config(folder: Path, text: str) -> dict[str, str | None]:
+def write_config(folder: Path, text: str) -> dict[str, str | None]:
     path = folder / "fairlead.yaml"
     path.write_text(text)
     return {"config": str(path)}
 
 
-def complaint(*args: object, **more: object) -> str:
-    with pytest.raises(StartError) as caught:
-        load(*args, **more)  # type: ignore[arg-type]
-    return str(caught.value)
+def load_error(*args: object, **kwargs: object) -> str:
+    with pytest.raises(StartError) as error:
+        load(*args, **kwargs)  # type: ignore[arg-type]
+    return str(error.value)
 
 
-def test_without_anything_given_the_defaults_hold() -> None:
+def test_defaults_apply_when_nothing_is_set() -> None:
     assert load({}, {}) == Settings()
 
 
-def test_a_flag_wins_over_the_environment_and_that_over_the_file_and_that_over_the_default(tmp_path: Path) -> None:
-    flags = config(tmp_path, "port: 1001\nevent_ttl: 1001\nbody_limit: 2001\n")
+def test_precedence_is_flag_then_environment_then_file_then_default(tmp_path: Path) -> None:
+    flags = write_config(tmp_path, "port: 1001\nevent_ttl: 1001\nbody_limit: 2001\n")
     environment = {"FAIRLEAD_PORT": "1002", "FAIRLEAD_EVENT_TTL": "1002"}
     settings = load({**flags, "port": "1003"}, environment)
     assert (settings.port, settings.event_ttl, settings.body_limit, settings.watch_queue) == (1003, 1002, 2001, 10_000)
 
 
-def test_a_commands_own_defaults_give_way_to_whatever_the_user_says() -> None:
+def test_the_users_settings_override_the_defaults_of_a_command() -> None:
     defaults = {"log_level": "warning", "log_format": "console"}
     settings = load({}, {"FAIRLEAD_LOG_LEVEL": "debug"}, defaults)
     assert (settings.log_level, settings.log_format) == ("debug", "console")
 
 
 def test_the_file_can_be_named_in_the_environment(tmp_path: Path) -> None:
-    path = config(tmp_path, "port: 1001")["config"]
+    path = write_config(tmp_path, "port: 1001")["config"]
     assert load({}, {"FAIRLEAD_CONFIG": str(path)}).port == 1001
 
 
-def test_every_setting_can_be_given_everywhere(tmp_path: Path) -> None:
+def test_every_setting_can_be_set_in_every_source(tmp_path: Path) -> None:
     texts = {
         "data": "/srv/fairlead",
         "store": "memory:",
@@ -70,50 +70,50 @@ def test_every_setting_can_be_given_everywhere(tmp_path: Path) -> None:
         "log_level": "error",
         "log_format": "console",
     }
-    given = {name: texts.get(name, "2048") for name in SETTINGS if name != "tls_names"}
-    file = config(tmp_path, "".join(f"{name}: '{value}'\n" for name, value in given.items()))
-    by_flag = load(given, {})
-    assert by_flag == load({}, {variable(name): value for name, value in given.items()}) == load(file, {})
-    assert all(getattr(by_flag, name) != getattr(Settings(), name) for name in given)
+    values = {name: texts.get(name, "2048") for name in SETTINGS if name != "tls_names"}
+    file = write_config(tmp_path, "".join(f"{name}: '{value}'\n" for name, value in values.items()))
+    from_flags = load(values, {})
+    assert from_flags == load({}, {variable(name): value for name, value in values.items()}) == load(file, {})
+    assert all(getattr(from_flags, name) != getattr(Settings(), name) for name in values)
 
 
-@pytest.mark.parametrize(("written", "value"), [("off", "off"), ("on", "on"), ("false", "off"), ("'off'", "off")])
-def test_a_switch_means_the_same_with_and_without_quotes(tmp_path: Path, written: str, value: str) -> None:
-    assert load(config(tmp_path, f"password_login: {written}\n"), {}).password_login == value
+@pytest.mark.parametrize(("yaml_value", "value"), [("off", "off"), ("on", "on"), ("false", "off"), ("'off'", "off")])
+def test_a_switch_means_the_same_with_and_without_quotes(tmp_path: Path, yaml_value: str, value: str) -> None:
+    assert load(write_config(tmp_path, f"password_login: {yaml_value}\n"), {}).password_login == value
 
 
-def test_variables_of_the_commands_are_no_settings() -> None:
-    told = {
+def test_variables_of_the_commands_are_not_settings() -> None:
+    environment = {
         "FAIRLEAD_URL": "https://x",
         "FAIRLEAD_KEY": "k",
         "FAIRLEAD_CA_FILE": "/c",
         "FAIRLEAD_ENCRYPTION_KEYS": "a b",
     }
-    assert load({}, told) == Settings()
+    assert load({}, environment) == Settings()
 
 
-def test_a_former_name_of_such_a_variable_is_known_and_must_not_contradict_the_current_one() -> None:
+def test_a_former_name_of_a_variable_works_but_must_not_contradict_the_current_one() -> None:
     former, current = {"FAIRLEAD_SEAL_KEYS": "a b"}, {"FAIRLEAD_ENCRYPTION_KEYS": "a c"}
     assert load({}, former) == Settings()
     assert read_variable("encryption_keys", former) == ("FAIRLEAD_SEAL_KEYS", "a b")
     assert read_variable("encryption_keys", current) == ("FAIRLEAD_ENCRYPTION_KEYS", "a c")
     assert read_variable("encryption_keys", {}) == ("FAIRLEAD_ENCRYPTION_KEYS", "")
     expected = "FAIRLEAD_SEAL_KEYS is a former name of FAIRLEAD_ENCRYPTION_KEYS, and their values differ; remove it"
-    assert complaint({}, {**former, **current}) == expected
+    assert load_error({}, {**former, **current}) == expected
 
 
-def test_an_unknown_key_in_the_file_is_refused_with_the_nearest_known_one(tmp_path: Path) -> None:
-    message = complaint(config(tmp_path, "body-limit: 4096\nprot: 1\n"), {})
+def test_an_unknown_key_in_the_file_is_rejected_with_a_suggestion(tmp_path: Path) -> None:
+    message = load_error(write_config(tmp_path, "body-limit: 4096\nprot: 1\n"), {})
     assert "unknown setting body-limit; did you mean body_limit? Otherwise remove it" in message
     assert "unknown setting prot; did you mean port?" in message
 
 
-def test_an_unknown_variable_is_refused_with_the_nearest_known_one() -> None:
-    message = complaint({}, {"FAIRLEAD_PROT": "1"})
+def test_an_unknown_variable_is_rejected_with_a_suggestion() -> None:
+    message = load_error({}, {"FAIRLEAD_PROT": "1"})
     assert message == "unknown setting FAIRLEAD_PROT; did you mean FAIRLEAD_PORT? Otherwise unset it"
 
 
-def test_what_kubernetes_says_about_a_service_called_fairlead_is_no_setting() -> None:
+def test_service_link_variables_of_kubernetes_are_not_settings() -> None:
     links = {
         "FAIRLEAD_PORT": "tcp://10.0.0.1:443",
         "FAIRLEAD_SERVICE_HOST": "10.0.0.1",
@@ -129,10 +129,10 @@ def test_what_kubernetes_says_about_a_service_called_fairlead_is_no_setting() ->
 
 
 def test_a_former_name_of_a_setting_is_accepted_everywhere(tmp_path: Path) -> None:
-    given = {alias: str(8000 - number) for number, alias in enumerate(ALIASES)}
-    expected = load({ALIASES[alias]: value for alias, value in given.items()}, {})
-    file = config(tmp_path, "".join(f"{alias}: {value}\n" for alias, value in given.items()))
-    assert load(given, {}) == load({}, {variable(alias): value for alias, value in given.items()}) == expected
+    values = {alias: str(8000 - number) for number, alias in enumerate(ALIASES)}
+    expected = load({ALIASES[alias]: value for alias, value in values.items()}, {})
+    file = write_config(tmp_path, "".join(f"{alias}: {value}\n" for alias, value in values.items()))
+    assert load(values, {}) == load({}, {variable(alias): value for alias, value in values.items()}) == expected
     assert load(file, {}) == expected != Settings()
     assert not ALIASES.keys() & SETTINGS.keys()
 
@@ -140,24 +140,24 @@ def test_a_former_name_of_a_setting_is_accepted_everywhere(tmp_path: Path) -> No
 def test_both_names_of_a_setting_in_one_source_must_agree(tmp_path: Path) -> None:
     advice = "and their values differ; remove it"
     expected = f"--audit-refused is a former name of --audit-rejected, {advice}"
-    assert complaint({"audit_refused": "1", "audit_rejected": "2"}, {}) == expected
+    assert load_error({"audit_refused": "1", "audit_rejected": "2"}, {}) == expected
     environment = {"FAIRLEAD_AUDIT_REFUSED": "1", "FAIRLEAD_AUDIT_REJECTED": "2"}
     expected = f"FAIRLEAD_AUDIT_REFUSED is a former name of FAIRLEAD_AUDIT_REJECTED, {advice}"
-    assert complaint({}, environment) == expected
-    file = config(tmp_path, "audit_refused: 1\naudit_rejected: 2\n")
-    assert complaint(file, {}).endswith(f"fairlead.yaml: audit_rejected, {advice}")
+    assert load_error({}, environment) == expected
+    file = write_config(tmp_path, "audit_refused: 1\naudit_rejected: 2\n")
+    assert load_error(file, {}).endswith(f"fairlead.yaml: audit_rejected, {advice}")
     assert load({"audit_refused": "3", "audit_rejected": "3"}, {}).audit_rejected == 3
 
 
 def test_precedence_does_not_depend_on_which_name_is_used(tmp_path: Path) -> None:
-    file = config(tmp_path, "audit_rejected: 1\n")
+    file = write_config(tmp_path, "audit_rejected: 1\n")
     assert load(file, {"FAIRLEAD_AUDIT_REFUSED": "2"}).audit_rejected == 2
     assert load({**file, "audit_refused": "3"}, {"FAIRLEAD_AUDIT_REJECTED": "2"}).audit_rejected == 3
 
 
 def test_problems_with_a_former_name_are_reported_under_that_name() -> None:
-    assert complaint({}, {"FAIRLEAD_CLUSTER_SOCKETS": "x"}) == "FAIRLEAD_CLUSTER_SOCKETS: 'x' is not an integer"
-    assert "did you mean FAIRLEAD_CLUSTER_WEBSOCKETS?" in complaint({}, {"FAIRLEAD_CLUSTER_SOCKET": "x"})
+    assert load_error({}, {"FAIRLEAD_CLUSTER_SOCKETS": "x"}) == "FAIRLEAD_CLUSTER_SOCKETS: 'x' is not an integer"
+    assert "did you mean FAIRLEAD_CLUSTER_WEBSOCKETS?" in load_error({}, {"FAIRLEAD_CLUSTER_SOCKET": "x"})
 
 
 def test_every_former_name_is_listed_for_upgrades() -> None:
@@ -186,8 +186,8 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("data", "", "--data: must not be empty"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_by_the_name_it_was_given_under(name: str, value: str, expected: str) -> None:
-    assert complaint({name: value}, {}).startswith(expected)
+def test_an_invalid_value_is_rejected_under_the_name_that_was_used(name: str, value: str, expected: str) -> None:
+    assert load_error({name: value}, {}).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -204,19 +204,19 @@ def test_a_value_that_cannot_be_is_refused_by_the_name_it_was_given_under(name: 
         ("a: b: secret", "invalid YAML in line 1"),
     ],
 )
-def test_a_file_that_says_something_odd_is_refused(tmp_path: Path, line: str, expected: str) -> None:
-    message = complaint(config(tmp_path, line), {})
+def test_an_invalid_config_file_is_rejected(tmp_path: Path, line: str, expected: str) -> None:
+    message = load_error(write_config(tmp_path, line), {})
     assert expected in message
     assert "secret" not in message
 
 
-def test_every_problem_is_told_at_once() -> None:
-    message = complaint({"port": "x", "listen": "y"}, {"FAIRLEAD_EVENT_TTL": "0", "FAIRLEAD_TYPO": "1"})
+def test_all_problems_are_reported_at_once() -> None:
+    message = load_error({"port": "x", "listen": "y"}, {"FAIRLEAD_EVENT_TTL": "0", "FAIRLEAD_TYPO": "1"})
     assert len(message.splitlines()) == 4
 
 
-def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:
-    assert "none.yaml: no such file; create it, or leave out --config" in complaint(
+def test_a_missing_or_unreadable_file_is_reported(tmp_path: Path) -> None:
+    assert "none.yaml: no such file; create it, or leave out --config" in load_error(
         {"config": str(tmp_path / "none.yaml")}, {}
     )
     with pytest.raises(FileProblem, match="Is a directory; make it readable"):
@@ -224,8 +224,8 @@ def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_and_empty_values_change_nothing(tmp_path: Path) -> None:
-    assert load(config(tmp_path, "# nothing yet\n"), {}) == Settings()
-    assert load(config(tmp_path, "port:\n"), {}) == Settings()
+    assert load(write_config(tmp_path, "# nothing yet\n"), {}) == Settings()
+    assert load(write_config(tmp_path, "port:\n"), {}) == Settings()
 
 
 @pytest.mark.parametrize(
@@ -240,31 +240,33 @@ def test_an_empty_file_and_empty_values_change_nothing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(flags: dict[str, str | None], expected: str) -> None:
-    assert complaint(flags, {}).startswith(expected)
+def test_settings_that_contradict_each_other_are_rejected(flags: dict[str, str | None], expected: str) -> None:
+    assert load_error(flags, {}).startswith(expected)
 
 
-def test_names_come_as_a_list_or_with_commas(tmp_path: Path) -> None:
+def test_names_are_a_list_or_separated_by_commas(tmp_path: Path) -> None:
     expected = ("a.test", "192.0.2.7")
     assert load({"tls_names": "a.test, 192.0.2.7,"}, {}).tls_names == expected
-    assert load(config(tmp_path, "tls_names: [a.test, 192.0.2.7]"), {}).tls_names == expected
+    assert load(write_config(tmp_path, "tls_names: [a.test, 192.0.2.7]"), {}).tls_names == expected
 
 
-def test_paths_are_absolute_and_know_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_made_absolute_and_the_home_folder_is_expanded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert load({"data": "~/x"}, {}).data == load({"data": "x"}, {}).data == tmp_path / "x"
 
 
 def test_the_data_folder_follows_the_xdg_specification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setenv("HOME", "/home/ada")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert Settings().data == tmp_path / "fairlead"
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
-    assert Settings().data == Path("/home/someone/.local/share/fairlead")
+    assert Settings().data == Path("/home/ada/.local/share/fairlead")
 
 
-def test_the_store_lies_in_the_data_folder_unless_told_otherwise(tmp_path: Path) -> None:
+def test_the_store_is_in_the_data_folder_unless_set_otherwise(tmp_path: Path) -> None:
     assert Settings(data=tmp_path).store_url == f"sqlite:{tmp_path}/fairlead.db"
     assert Settings(store="memory:").store_url == "memory:"
 
@@ -279,41 +281,41 @@ def test_the_store_lies_in_the_data_folder_unless_told_otherwise(tmp_path: Path)
         (Settings(public_url="https://fairlead.example.com"), "https://fairlead.example.com"),
     ],
 )
-def test_clients_are_told_an_address_that_they_can_reach(settings: Settings, url: str) -> None:
+def test_the_base_url_has_an_address_that_clients_can_reach(settings: Settings, url: str) -> None:
     assert settings.base_url(9000) == url
 
 
-def test_the_certificate_is_made_out_to_every_name_that_clients_are_told() -> None:
+def test_the_certificate_covers_every_name_that_clients_use() -> None:
     settings = Settings(listen="192.0.2.7", public_url="https://a.test:9000", tls_names=("b.test",))
     assert settings.certificate_names == ("b.test", "a.test", "192.0.2.7")
 
 
-def accepted(setting: Setting) -> str:
-    about = setting.info
-    return f"{about.minimum} to {about.maximum}" if setting.type is int else ", ".join(about.choices)
+def format_accepted_values(setting: Setting) -> str:
+    info = setting.info
+    return f"{info.minimum} to {info.maximum}" if setting.type is int else ", ".join(info.choices)
 
 
-def test_the_page_about_settings_says_what_the_code_does() -> None:
-    documented = re.findall(r"^\| `\w+` \|.*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+def test_the_settings_page_matches_the_code() -> None:
+    rows = re.findall(r"^\| `\w+` \|.*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     expected = [
         (
             f"`{name}`",
             f"`{flag(name)}`",
             f"`{variable(name)}`",
-            f"`{each.default_text}`",
-            accepted(each),
-            each.info.help,
+            f"`{setting.default_text}`",
+            format_accepted_values(setting),
+            setting.info.help,
         )
-        for name, each in SETTINGS.items()
+        for name, setting in SETTINGS.items()
     ]
-    assert [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in documented] == expected
+    assert [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in rows] == expected
 
 
-def test_names_at_clusters_have_the_prefix_that_is_set_or_none(tmp_path: Path) -> None:
+def test_the_identity_prefix_is_the_one_that_is_set_or_empty(tmp_path: Path) -> None:
     assert Settings().identity_prefix == "fairlead:"
     assert load({"cluster_identity_prefix": ""}, {}).identity_prefix == ""
-    assert load(config(tmp_path, 'cluster_identity_prefix: ""'), {}).identity_prefix == ""
+    assert load(write_config(tmp_path, 'cluster_identity_prefix: ""'), {}).identity_prefix == ""
     assert load({}, {"FAIRLEAD_CLUSTER_IDENTITY_PREFIX": "off"}).identity_prefix == ""
-    assert load({}, {"FAIRLEAD_CLUSTER_IDENTITY_PREFIX": ""}).identity_prefix == "fairlead:"  # as good as not set
-    assert "must not begin with" in complaint({"cluster_identity_prefix": "system:"}, {})
-    assert "end with" in complaint({"cluster_identity_prefix": "corp"}, {})
+    assert load({}, {"FAIRLEAD_CLUSTER_IDENTITY_PREFIX": ""}).identity_prefix == "fairlead:"  # counts as not set
+    assert "must not begin with" in load_error({"cluster_identity_prefix": "system:"}, {})
+    assert "end with" in load_error({"cluster_identity_prefix": "corp"}, {})
