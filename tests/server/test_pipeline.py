@@ -131,7 +131,7 @@ async def test_a_request_that_waits_is_in_flight(method: str, expected: list[int
 # --- deadlines ---
 
 
-def sleeping(seconds: float) -> Handler:
+def reply_after(seconds: float) -> Handler:
     async def serve(call: Call) -> Reply:
         await asyncio.sleep(seconds)
         return OK
@@ -139,12 +139,12 @@ def sleeping(seconds: float) -> Handler:
     return serve
 
 
-async def never(call: Call) -> Reply:
+async def wait_forever(call: Call) -> Reply:
     await asyncio.Event().wait()
     return OK
 
 
-def with_timeout(seconds: float, serve: Handler, after: tuple[After, ...] = ()) -> Pipeline:
+def build_pipeline_with_timeout(seconds: float, serve: Handler, after: tuple[After, ...] = ()) -> Pipeline:
     return Pipeline((), serve, after, (), PipelineOptions(seconds, [0, 0]))
 
 
@@ -153,25 +153,25 @@ async def test_a_request_that_takes_too_long_is_cancelled_and_answered_with_504(
 
     async def serve(call: Call) -> Reply:
         try:
-            return await never(call)
+            return await wait_forever(call)
         finally:
             cancelled.set()
 
-    assert (await with_timeout(SHORT, serve)(call())).status == 504
+    assert (await build_pipeline_with_timeout(SHORT, serve)(call())).status == 504
     assert cancelled.is_set()
 
 
 async def test_a_request_in_time_is_answered() -> None:
-    assert await with_timeout(60, sleeping(0))(call()) is OK
+    assert await build_pipeline_with_timeout(60, reply_after(0))(call()) is OK
 
 
 async def test_each_request_has_its_own_deadline() -> None:
-    pipeline, begun = with_timeout(SHORT, never), asyncio.get_running_loop().time()
+    pipeline, started_at = build_pipeline_with_timeout(SHORT, wait_forever), asyncio.get_running_loop().time()
 
     async def measure_timeout(pause: float) -> float:
         await asyncio.sleep(pause)
         assert (await pipeline(call())).status == 504
-        return asyncio.get_running_loop().time() - begun
+        return asyncio.get_running_loop().time() - started_at
 
     first, second, third = await asyncio.gather(*map(measure_timeout, (0, SHORT / 2, 3 * SHORT)))
     assert SHORT * 0.9 <= first < second < third
@@ -185,14 +185,14 @@ async def test_finished_requests_do_not_keep_others_from_timing_out() -> None:
         await asyncio.sleep(next(durations))
         return OK
 
-    pipeline = with_timeout(SHORT, serve)
+    pipeline = build_pipeline_with_timeout(SHORT, serve)
     assert [(await pipeline(call())).status for _ in range(4)] == [200, 200, 200, 504]
 
 
 async def test_a_task_is_not_left_cancelled_after_a_timeout() -> None:
     task = asyncio.current_task()
     assert task is not None
-    await with_timeout(SHORT, never)(call())
+    await build_pipeline_with_timeout(SHORT, wait_forever)(call())
     assert task.cancelling() == 0
     await asyncio.sleep(0)
 
@@ -200,13 +200,13 @@ async def test_a_task_is_not_left_cancelled_after_a_timeout() -> None:
 async def test_a_handler_that_replies_in_spite_of_the_timeout_leaves_no_cancellation() -> None:
     async def serve(call: Call) -> Reply:
         try:
-            return await never(call)
+            return await wait_forever(call)
         except asyncio.CancelledError:
             return OK
 
     task = asyncio.current_task()
     assert task is not None
-    assert await with_timeout(SHORT, serve)(call()) is OK
+    assert await build_pipeline_with_timeout(SHORT, serve)(call()) is OK
     assert task.cancelling() == 0
 
 
@@ -215,14 +215,14 @@ async def test_a_response_that_is_ready_is_not_replaced_by_a_timeout() -> None:
         await asyncio.sleep(0.6)
         return reply
 
-    pipeline = with_timeout(0.5, sleeping(0), (lambda call, reply: compress_slowly(reply),))
+    pipeline = build_pipeline_with_timeout(0.5, reply_after(0), (lambda call, reply: compress_slowly(reply),))
     assert await pipeline(call()) is OK
 
 
-async def test_cancellation_is_no_timeout_and_runs_the_aborted_stages() -> None:
+async def test_cancellation_is_not_a_timeout_and_runs_the_aborted_stages() -> None:
     aborted: list[Call] = []
     trace: list[str] = []
-    pipeline = Pipeline((), never, [record_after("after", trace)], [aborted.append], PipelineOptions(60, [0, 0]))
+    pipeline = Pipeline((), wait_forever, [record_after("after", trace)], [aborted.append], PipelineOptions(60, [0, 0]))
     pending = call()
     task = asyncio.ensure_future(pipeline(pending))
     await asyncio.sleep(0)
@@ -234,9 +234,11 @@ async def test_cancellation_is_no_timeout_and_runs_the_aborted_stages() -> None:
 
 async def test_a_timeout_runs_no_aborted_stages() -> None:
     aborted: list[Call] = []
-    assert (await Pipeline((), never, (), [aborted.append], PipelineOptions(SHORT, [0, 0]))(call())).status == 504
+    assert (
+        await Pipeline((), wait_forever, (), [aborted.append], PipelineOptions(SHORT, [0, 0]))(call())
+    ).status == 504
     assert aborted == []
 
 
 async def test_errors_pass_unchanged() -> None:
-    assert (await with_timeout(60, always_raise(NotFound("not here")))(call())).status == 404
+    assert (await build_pipeline_with_timeout(60, always_raise(NotFound("not here")))(call())).status == 404

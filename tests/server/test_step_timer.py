@@ -1,4 +1,4 @@
-"""Steps of a request on the event loop: how long each takes, and that nothing is left of a request that is over."""
+"""Steps of a request on the event loop: how long each takes, and that nothing remains of a finished request."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from tests.server.http.clocks import Clocks
 OK = Reply(200, b"ok")
 
 
-def with_timeout(seconds: float, serve: Handler) -> Pipeline:
+def build_pipeline_with_timeout(seconds: float, serve: Handler) -> Pipeline:
     return Pipeline((), serve, (), (), PipelineOptions(seconds, [0, 0]))
 
 
@@ -26,24 +26,24 @@ def clocks() -> Clocks:
 
 
 @pytest.fixture
-def reported() -> list[float]:
+def slow_steps() -> list[float]:
     return []
 
 
 @pytest.fixture
-def timed(clocks: Clocks, reported: list[float]) -> Callable[[Handler], Pipeline]:
+def build_timed_pipeline(clocks: Clocks, slow_steps: list[float]) -> Callable[[Handler], Pipeline]:
     """Builds a pipeline that reports slow steps, with fake clocks."""
 
     def build(serve: Handler) -> Pipeline:
         wall, cpu = clocks.both
-        options = PipelineOptions(60, [0, 0], lambda _, seconds: reported.append(seconds), wall, cpu)
+        options = PipelineOptions(60, [0, 0], lambda _, seconds: slow_steps.append(seconds), wall, cpu)
         return Pipeline((), serve, (), (), options)
 
     return build
 
 
 async def test_each_slow_step_is_reported_on_its_own(
-    timed: Callable[[Handler], Pipeline], clocks: Clocks, reported: list[float]
+    build_timed_pipeline: Callable[[Handler], Pipeline], clocks: Clocks, slow_steps: list[float]
 ) -> None:
     async def serve(call: Call) -> Reply:
         clocks.work(0.1)
@@ -53,12 +53,12 @@ async def test_each_slow_step_is_reported_on_its_own(
         clocks.work(0.2)
         return OK
 
-    assert await timed(serve)(call()) is OK
-    assert reported == pytest.approx([0.1, 0.2])
+    assert await build_timed_pipeline(serve)(call()) is OK
+    assert slow_steps == pytest.approx([0.1, 0.2])
 
 
 async def test_a_step_that_waited_for_the_processor_counts_its_cpu_time_only(
-    timed: Callable[[Handler], Pipeline], clocks: Clocks, reported: list[float]
+    build_timed_pipeline: Callable[[Handler], Pipeline], clocks: Clocks, slow_steps: list[float]
 ) -> None:
     async def serve(call: Call) -> Reply:
         await asyncio.sleep(0)
@@ -68,36 +68,38 @@ async def test_a_step_that_waited_for_the_processor_counts_its_cpu_time_only(
         clocks.work(0.1)
         return OK
 
-    await timed(serve)(call())
-    assert reported == pytest.approx([0.1])
+    await build_timed_pipeline(serve)(call())
+    assert slow_steps == pytest.approx([0.1])
 
 
 async def test_a_step_that_fails_is_reported_as_well(
-    timed: Callable[[Handler], Pipeline], clocks: Clocks, reported: list[float]
+    build_timed_pipeline: Callable[[Handler], Pipeline], clocks: Clocks, slow_steps: list[float]
 ) -> None:
     async def serve(call: Call) -> Reply:
         await asyncio.sleep(0)
         clocks.work(0.1)
         raise LookupError
 
-    assert (await timed(serve)(call())).status == 500
-    assert reported == pytest.approx([0.1])
+    assert (await build_timed_pipeline(serve)(call())).status == 500
+    assert slow_steps == pytest.approx([0.1])
 
 
 async def test_a_request_served_in_one_step_is_reported(
-    timed: Callable[[Handler], Pipeline], clocks: Clocks, reported: list[float]
+    build_timed_pipeline: Callable[[Handler], Pipeline], clocks: Clocks, slow_steps: list[float]
 ) -> None:
     def serve(call: Call) -> Reply:
         clocks.work(0.3)
         return OK
 
-    await timed(serve)(call())
-    assert reported == pytest.approx([0.3])
-    await timed(always_reply(OK))(call())
-    assert len(reported) == 1
+    await build_timed_pipeline(serve)(call())
+    assert slow_steps == pytest.approx([0.3])
+    await build_timed_pipeline(always_reply(OK))(call())
+    assert len(slow_steps) == 1
 
 
-async def test_the_timer_knows_busy_and_elapsed_time(timed: Callable[[Handler], Pipeline], clocks: Clocks) -> None:
+async def test_the_timer_knows_busy_and_elapsed_time(
+    build_timed_pipeline: Callable[[Handler], Pipeline], clocks: Clocks
+) -> None:
     steps: list[float] = []
 
     async def serve(call: Call) -> Reply:
@@ -109,30 +111,30 @@ async def test_the_timer_knows_busy_and_elapsed_time(timed: Callable[[Handler], 
         return OK
 
     request = call()
-    await timed(serve)(request)
+    await build_timed_pipeline(serve)(request)
     assert steps == pytest.approx([0.1, 0.2])
     clocks.wall += 1.0
     assert request.step_timer.elapsed_seconds() == pytest.approx(1.3)
 
 
 async def test_a_cancelled_handler_may_go_on() -> None:
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def serve(call: Call) -> Reply:
         try:
-            begun.set()
+            started.set()
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             await asyncio.sleep(0)
         return OK
 
-    task = asyncio.ensure_future(with_timeout(60, serve)(call()))
-    await begun.wait()
+    task = asyncio.ensure_future(build_pipeline_with_timeout(60, serve)(call()))
+    await started.wait()
     task.cancel()
     assert await task is OK
 
 
-async def test_a_request_that_is_abandoned_is_closed() -> None:
+async def test_an_abandoned_request_is_closed() -> None:
     closed: list[str] = []
 
     async def serve(call: Call) -> Reply:
@@ -142,14 +144,14 @@ async def test_a_request_that_is_abandoned_is_closed() -> None:
             closed.append("closed")
         return OK
 
-    steps: Any = with_timeout(60, serve)(call())
+    steps: Any = build_pipeline_with_timeout(60, serve)(call())
     steps.send(None)
     steps.close()
     assert closed == ["closed"]
 
 
 class Content:
-    """Stands for what a request holds on to, such as the body that the HTTP server still has to read."""
+    """Stands for data that a request refers to, such as a body that the HTTP server still has to read."""
 
 
 @pytest.fixture
@@ -161,8 +163,8 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_garbage_collection")
-async def test_nothing_is_left_of_a_request_that_timed_out() -> None:
-    """The HTTP server closes the connection of an unfinished body only once nothing refers to the request."""
+async def test_a_request_that_timed_out_leaves_no_references() -> None:
+    """The HTTP server closes the connection of an incomplete body only once nothing refers to the request."""
     references: list[weakref.ref[Content]] = []
 
     async def wait_for_body(content: Content) -> Reply:
@@ -174,7 +176,7 @@ async def test_nothing_is_left_of_a_request_that_timed_out() -> None:
         references.append(weakref.ref(content))
         return wait_for_body(content)
 
-    pipeline = with_timeout(0.02, serve)
+    pipeline = build_pipeline_with_timeout(0.02, serve)
 
     async def run() -> int:
         return (await pipeline(call())).status

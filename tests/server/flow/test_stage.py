@@ -1,4 +1,4 @@
-"""The stage with real calls: what runs at once, who pays, what holds seats, and what is answered in the end."""
+"""server.flow.stage: which requests run at once, which flow is charged, which requests hold seats."""
 
 import asyncio
 import gc
@@ -16,50 +16,62 @@ from fairlead.server.flow.control import UNIT_SECONDS
 from fairlead.server.flow.levels import BULK, EXEMPT, INTERACTIVE
 from fairlead.server.flow.stage import MAX_PROBES_PER_ITERATION
 from tests.harness.calls import read_stream
-from tests.server.flow.stage_fixture import ADA, BEN, CREATE, DONE, GET, HEALTH, LIST, THROUGH, Wire, request, started
+from tests.server.flow.stage_fixture import (
+    ADA,
+    BEN,
+    CREATE,
+    DONE,
+    GATEWAY,
+    GET,
+    HEALTH,
+    LIST,
+    FlowFixture,
+    build_request,
+    start_request,
+)
 
 
-async def test_an_answer_that_is_there_at_once_stays_that_while_nothing_waits() -> None:
-    wire = Wire()
-    assert await wire.ask(request(GET)) is DONE
-    assert wire.counted(INTERACTIVE, "users") == 1
+async def test_a_request_is_served_at_once_while_nothing_is_queued() -> None:
+    fixture = FlowFixture()
+    assert await fixture.send(build_request(GET)) is DONE
+    assert fixture.count_dispatched(INTERACTIVE, "users") == 1
 
 
-async def test_what_is_refused_later_is_raised_as_it_is() -> None:
-    wire = Wire()
+async def test_an_error_of_the_handler_is_raised_unchanged() -> None:
+    fixture = FlowFixture()
 
-    def refuse(call: Call) -> Awaitable[Reply]:
+    def reject(call: Call) -> Awaitable[Reply]:
         raise Forbidden("no")
 
     with pytest.raises(Forbidden):
-        await wire.ask(request(GET), refuse)
-    wire.use_up_turn()
+        await fixture.send(build_request(GET), reject)
+    fixture.use_up_budget()
     with pytest.raises(Forbidden):
-        await wire.ask(request(GET), refuse)
+        await fixture.send(build_request(GET), reject)
 
 
-async def test_a_quiet_user_is_answered_before_a_loud_one_who_came_first() -> None:
-    wire, order = Wire(), []
+async def test_a_light_user_is_served_before_an_earlier_heavy_user() -> None:
+    fixture, order = FlowFixture(), []
 
-    def answer(call: Call) -> Awaitable[Reply]:
+    def serve(call: Call) -> Awaitable[Reply]:
         assert call.user is not None
         order.append(call.user.name)
         return DONE
 
-    wire.use_up_turn()
-    loud = [started(wire.ask(request(GET, ADA), answer)) for _ in range(300)]
-    quiet = started(wire.ask(request(GET, BEN), answer))
-    await asyncio.gather(*loud, quiet)
-    assert order.index("ben") < 60, "he waits for what fits into a turn, not for all that came before"
+    fixture.use_up_budget()
+    heavy = [start_request(fixture.send(build_request(GET, ADA), serve)) for _ in range(300)]
+    light = start_request(fixture.send(build_request(GET, BEN), serve))
+    await asyncio.gather(*heavy, light)
+    assert order.index("ben") < 60, "it waits for one iteration, not for all earlier requests"
     assert len(order) == 301
 
 
-async def test_who_had_to_wait_is_asked_again_who_he_is() -> None:
-    wire, first, second = Wire(), request(GET), request(GET)
-    await wire.ask(first)
-    wire.use_up_turn()
-    await wire.ask(second)
-    assert wire.renewed == [second]
+async def test_a_queued_request_is_authenticated_again() -> None:
+    fixture, first, second = FlowFixture(), build_request(GET), build_request(GET)
+    await fixture.send(first)
+    fixture.use_up_budget()
+    await fixture.send(second)
+    assert fixture.reauthenticated == [second]
 
 
 @pytest.mark.parametrize(
@@ -75,68 +87,73 @@ async def test_who_had_to_wait_is_asked_again_who_he_is() -> None:
         (100, 100, LIST, "application/yaml", True),
     ],
 )
-async def test_large_answers_are_bulk(rows: int, size: int, target: RequestInfo, accept: str, is_bulk: bool) -> None:
-    wire = Wire(rows, size)
-    asked = request(target, accept=accept)
-    assert (wire.stage._deps.costs.estimate_read(asked) > MIN_BULK_COST) == is_bulk
-    assert (await wire.ask(asked)) is DONE
-    assert wire.counted(BULK if is_bulk else INTERACTIVE, "users") == 1
+async def test_large_responses_are_bulk(rows: int, size: int, target: RequestInfo, accept: str, is_bulk: bool) -> None:
+    fixture = FlowFixture(rows, size)
+    request = build_request(target, accept=accept)
+    assert (fixture.stage._deps.costs.estimate_read(request) > MIN_BULK_COST) == is_bulk
+    assert (await fixture.send(request)) is DONE
+    assert fixture.count_dispatched(BULK if is_bulk else INTERACTIVE, "users") == 1
 
 
 async def test_a_limit_makes_a_list_small() -> None:
-    wire, asked = Wire(50_000), request(LIST)
-    asked.query = {"limit": ["500"]}
-    await wire.ask(asked)
-    assert wire.counted(INTERACTIVE, "users") == 1
+    fixture, request = FlowFixture(50_000), build_request(LIST)
+    request.query = {"limit": ["500"]}
+    await fixture.send(request)
+    assert fixture.count_dispatched(INTERACTIVE, "users") == 1
 
 
-async def test_one_user_has_one_large_request_at_a_time_and_others_small_ones_go_on() -> None:
-    wire, running, go = Wire(rows=100_000), [], asyncio.Event()
+async def test_a_user_has_one_large_request_at_a_time_and_small_ones_continue() -> None:
+    fixture, running, released = FlowFixture(rows=100_000), [], asyncio.Event()
 
     async def work(call: Call) -> Reply:
         running.append(call.user.name if call.user else "")
-        await go.wait()
+        await released.wait()
         return DONE
 
-    large = [started(wire.ask(request(LIST, user), work)) for user in (ADA, ADA, ADA, BEN, User("cyd"))]
+    large = [start_request(fixture.send(build_request(LIST, user), work)) for user in (ADA, ADA, ADA, BEN, User("cyd"))]
     for _ in range(5):
         await asyncio.sleep(0)
     assert running == ["ada", "ben"]
-    assert await wire.ask(request(GET, User("dan"))) is DONE
-    assert await wire.ask(request(GET, ADA)) is DONE, "the same user's small requests go on, too"
-    go.set()
+    assert await fixture.send(build_request(GET, User("dan"))) is DONE
+    assert await fixture.send(build_request(GET, ADA)) is DONE, "small requests of the same user continue, too"
+    released.set()
     await asyncio.gather(*large)
     assert len(running) == 5
-    assert wire.held(BULK) == 0
+    assert fixture.seats_in_use(BULK) == 0
 
 
-async def test_a_write_holds_seats_from_its_body_to_its_answer() -> None:
-    wire, body, go, asked = Wire(), asyncio.Event(), asyncio.Event(), request(CREATE, content_length="5")
+async def test_a_write_holds_seats_from_its_body_to_its_response() -> None:
+    fixture, body_sent, released, request = (
+        FlowFixture(),
+        asyncio.Event(),
+        asyncio.Event(),
+        build_request(CREATE, content_length="5"),
+    )
 
     async def read() -> bytes:
-        await body.wait()
+        await body_sent.wait()
         return b"12345"
 
     async def create(call: Call) -> Reply:
         await call.read_body()
-        await go.wait()
+        await released.wait()
         return DONE
 
-    asked.read_body = read
-    task = started(wire.ask(asked, create))
+    request.read_body = read
+    task = start_request(fixture.send(request, create))
     await asyncio.sleep(0)
-    assert wire.held() == 0, "who sends slowly holds nothing"
-    body.set()
+    assert fixture.seats_in_use() == 0, "a slow upload holds no seats"
+    body_sent.set()
     for _ in range(3):
         await asyncio.sleep(0)
-    assert wire.held() == 4
-    go.set()
+    assert fixture.seats_in_use() == 4
+    released.set()
     await task
-    assert wire.held() == 0
+    assert fixture.seats_in_use() == 0
 
 
-async def test_a_write_that_is_cancelled_or_fails_gives_back_its_seats() -> None:
-    wire = Wire()
+async def test_a_write_that_is_cancelled_or_fails_releases_its_seats() -> None:
+    fixture = FlowFixture()
 
     async def fail(call: Call) -> Reply:
         await call.read_body()
@@ -148,129 +165,129 @@ async def test_a_write_that_is_cancelled_or_fails_gives_back_its_seats() -> None
         return DONE
 
     with pytest.raises(Forbidden):
-        await wire.ask(request(CREATE), fail)
-    task = started(wire.ask(request(CREATE), hang))
+        await fixture.send(build_request(CREATE), fail)
+    task = start_request(fixture.send(build_request(CREATE), hang))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert wire.held() > 0
+    assert fixture.seats_in_use() > 0
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (wire.held(), wire.control.seats.in_use) == (0, 0)
+    assert (fixture.seats_in_use(), fixture.control.seats.in_use) == (0, 0)
 
 
-async def test_waiting_for_a_cluster_holds_no_seats_and_what_it_sends_is_paid_for() -> None:
-    wire, go = Wire(), asyncio.Event()
+async def test_a_gateway_request_holds_no_seats_and_is_charged_for_its_response() -> None:
+    fixture, released = FlowFixture(), asyncio.Event()
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(10):
             yield b"x" * 100_000
 
     async def forward(call: Call) -> Reply:
-        await go.wait()
+        await released.wait()
         return Reply(200, stream=chunks())
 
-    tasks = [started(wire.ask(request(THROUGH), forward)) for _ in range(200)]
+    tasks = [start_request(fixture.send(build_request(GATEWAY), forward)) for _ in range(200)]
     await asyncio.sleep(0)
-    assert wire.control.seats.in_use == 0
-    assert await wire.ask(request(GET, BEN)) is DONE
-    go.set()
+    assert fixture.control.seats.in_use == 0
+    assert await fixture.send(build_request(GET, BEN)) is DONE
+    released.set()
     reply, *_ = await asyncio.gather(*tasks)
-    flow = wire.clients.for_call(request(GET, ADA)).regular_lane.flow
+    flow = fixture.clients.for_call(build_request(GET, ADA)).regular_lane.flow
     before = flow.virtual_time
     assert len([chunk async for chunk in read_stream(reply)]) == 10
     assert flow.virtual_time - before == pytest.approx(10)
 
 
-async def test_streams_through_gateways_and_sockets_count_for_their_user() -> None:
-    wire, go = Wire(), asyncio.Event()
-    watch = replace(THROUGH, verb="watch")
+async def test_gateway_streams_and_websockets_count_toward_the_limit_of_their_user() -> None:
+    fixture, released = FlowFixture(), asyncio.Event()
+    watch = replace(GATEWAY, verb="watch")
 
     async def chunks() -> AsyncIterator[bytes]:
         yield b"{}"
-        await go.wait()
+        await released.wait()
 
-    async def talk(socket: WebSocket) -> None:
-        await go.wait()
+    async def run_websocket(socket: WebSocket) -> None:
+        await released.wait()
 
     async def forward(call: Call) -> Reply:
         if call.is_websocket:
-            return Reply(101, upgrade=Upgrade("", talk))
+            return Reply(101, upgrade=Upgrade("", run_websocket))
         return Reply(200, stream=chunks())
 
-    first, second = request(watch), request(THROUGH)
+    first, second = build_request(watch), build_request(GATEWAY)
     second.is_websocket = True
-    stream, socket = read_stream(await wire.ask(first, forward)), await wire.ask(second, forward)
+    stream, socket = read_stream(await fixture.send(first, forward)), await fixture.send(second, forward)
     assert await anext(stream) == b"{}"
     with pytest.raises(TooManyRequests, match="you have 2 watches and other streams open"):
-        await wire.ask(request(watch), forward)
+        await fixture.send(build_request(watch), forward)
     with pytest.raises(TooManyRequests):
-        await wire.ask(second, forward)
-    assert (await wire.ask(request(THROUGH))).status == 200, "a response without a stream does not count"
-    assert (await wire.ask(request(watch, BEN), forward)).status == 200
-    go.set()
+        await fixture.send(second, forward)
+    assert (await fixture.send(build_request(GATEWAY))).status == 200, "a response without a stream does not count"
+    assert (await fixture.send(build_request(watch, BEN), forward)).status == 200
+    released.set()
     for close in socket.on_close:
         close()
     assert [chunk async for chunk in stream] == []
-    assert (await wire.ask(request(watch), forward)).status == 200
+    assert (await fixture.send(build_request(watch), forward)).status == 200
 
 
-async def test_strangers_wait_for_their_401_like_everybody_else() -> None:
-    wire, order = Wire(), []
+async def test_anonymous_requests_are_queued_like_any_other_before_their_401() -> None:
+    fixture, order = FlowFixture(), []
 
-    def refuse(call: Call) -> Awaitable[Reply]:
-        order.append("stranger" if call.user is None else call.user.name)
+    def reject(call: Call) -> Awaitable[Reply]:
+        order.append("anonymous" if call.user is None else call.user.name)
         if call.user is None:
             raise Unauthorized
         return DONE
 
-    wire.use_up_turn()
-    strangers = [started(wire.ask(request(LIST, None), refuse)) for _ in range(50)]
-    ada = [started(wire.ask(request(GET, ADA), refuse)) for _ in range(10)]
+    fixture.use_up_budget()
+    anonymous = [start_request(fixture.send(build_request(LIST, None), reject)) for _ in range(50)]
+    ada = [start_request(fixture.send(build_request(GET, ADA), reject)) for _ in range(10)]
     await asyncio.gather(*ada)
-    assert order.count("stranger") < 40
-    answers = await asyncio.gather(*strangers, return_exceptions=True)
-    assert {type(answer) for answer in answers} == {Unauthorized}
+    assert order.count("anonymous") < 40
+    replies = await asyncio.gather(*anonymous, return_exceptions=True)
+    assert {type(reply) for reply in replies} == {Unauthorized}
 
 
-async def test_health_is_told_however_busy_the_server_is_but_not_for_ever_in_one_turn() -> None:
-    wire = Wire()
-    wire.use_up_turn()
-    answers = [await wire.ask(request(HEALTH, None)) for _ in range(MAX_PROBES_PER_ITERATION)]
-    assert answers == [DONE] * MAX_PROBES_PER_ITERATION
-    assert wire.counted(EXEMPT, "probes") == MAX_PROBES_PER_ITERATION
-    one_more = wire.ask(request(HEALTH, None))
-    assert isinstance(one_more.send(None), asyncio.Future), "it is queued like any other request"
-    one_more.close()
+async def test_health_checks_bypass_the_queues_up_to_a_limit_per_iteration() -> None:
+    fixture = FlowFixture()
+    fixture.use_up_budget()
+    replies = [await fixture.send(build_request(HEALTH, None)) for _ in range(MAX_PROBES_PER_ITERATION)]
+    assert replies == [DONE] * MAX_PROBES_PER_ITERATION
+    assert fixture.count_dispatched(EXEMPT, "probes") == MAX_PROBES_PER_ITERATION
+    pending = fixture.send(build_request(HEALTH, None))
+    assert isinstance(pending.send(None), asyncio.Future), "it is queued like any other request"
+    pending.close()
 
 
-async def test_what_a_request_takes_on_the_event_loop_is_charged_to_its_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    wire, time = Wire(), [0.0]
-    monkeypatch.setattr(wire.control, "now", lambda: time[0])
+async def test_time_on_the_event_loop_is_charged_to_the_flow_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixture, time = FlowFixture(), [0.0]
+    monkeypatch.setattr(fixture.control, "now", lambda: time[0])
 
-    def let_pass(seconds: float) -> None:
+    def advance(seconds: float) -> None:
         time[0] += seconds
 
     async def work(call: Call) -> Reply:
         for _ in range(4):
-            let_pass(0.010)
-            asyncio.get_running_loop().call_soon(let_pass, 5.0)  # somebody else's time, while this one waits
+            advance(0.010)
+            asyncio.get_running_loop().call_soon(advance, 5.0)  # the time of another request, while this one waits
             await asyncio.sleep(0)
         return DONE
 
-    await started(wire.ask(request(GET), work))
-    assert wire.clients.for_call(request(GET)).regular_lane.flow.virtual_time == pytest.approx(
+    await start_request(fixture.send(build_request(GET), work))
+    assert fixture.clients.for_call(build_request(GET)).regular_lane.flow.virtual_time == pytest.approx(
         4 * 0.010 / UNIT_SECONDS, rel=0.01
     )
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
-async def test_nothing_is_left_for_the_garbage_collector(is_busy: bool) -> None:
-    """Cycles are only found by looking at everything there is, which stops the event loop: a flood must make none."""
-    wire = Wire()
-    wire.clients.for_call(request(GET))
+async def test_requests_create_no_reference_cycles(is_busy: bool) -> None:
+    """Only a full collection finds cycles, and it blocks the event loop: many requests must not create any."""
+    fixture = FlowFixture()
+    fixture.clients.for_call(build_request(GET))
 
-    def refuse(call: Call) -> Awaitable[Reply]:
+    def reject(call: Call) -> Awaitable[Reply]:
         if call.deferred_error is not None:
             raise call.pop_deferred_error()
         raise Forbidden("no")
@@ -279,29 +296,31 @@ async def test_nothing_is_left_for_the_garbage_collector(is_busy: bool) -> None:
         await call.read_body()
         raise Forbidden("no")
 
-    async def ask(target: RequestInfo, user: User | None, then: Callable[[Call], Awaitable[Reply]]) -> None:
+    async def send_and_ignore_errors(
+        target: RequestInfo, user: User | None, serve: Callable[[Call], Awaitable[Reply]]
+    ) -> None:
         if is_busy:
-            wire.use_up_turn()
-        asked = request(target, user)
+            fixture.use_up_budget()
+        request = build_request(target, user)
         if user is None:
             try:
                 raise Unauthorized
             except Unauthorized as error:
-                asked.defer_error(error)
+                request.defer_error(error)
         with suppress(Forbidden, Unauthorized):
-            await wire.ask(asked, then)
+            await fixture.send(request, serve)
 
     gc.collect()
     gc.disable()
     try:
         for _ in range(3):
-            await ask(GET, ADA, refuse)
-            await ask(GET, None, refuse)
-            await ask(CREATE, ADA, refuse)
-            await ask(CREATE, ADA, create)
-        before = len([each for each in gc.get_objects() if isinstance(each, Call)])
+            await send_and_ignore_errors(GET, ADA, reject)
+            await send_and_ignore_errors(GET, None, reject)
+            await send_and_ignore_errors(CREATE, ADA, reject)
+            await send_and_ignore_errors(CREATE, ADA, create)
+        before = len([obj for obj in gc.get_objects() if isinstance(obj, Call)])
         gc.collect()
-        after = len([each for each in gc.get_objects() if isinstance(each, Call)])
+        after = len([obj for obj in gc.get_objects() if isinstance(obj, Call)])
     finally:
         gc.enable()
     assert before == after
