@@ -1,4 +1,4 @@
-"""Large answers that are handed over whole: as many as there may be, and what makes room for more of them."""
+"""server.http.memory_budgets: large responses that are sent as a whole, and when the limit on them is checked."""
 
 import socket
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ class Clock:
         return self.seconds
 
 
-async def sent(front: AsgiApp, port: int, version: str = "1.1") -> list[bytes]:
-    """The pieces of a body."""
+async def send_request(app: AsgiApp, port: int, version: str = "1.1") -> list[bytes]:
+    """The chunks of a response body."""
     messages: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -43,36 +43,38 @@ async def sent(front: AsgiApp, port: int, version: str = "1.1") -> list[bytes]:
         **{"type": "http", "http_version": version, "method": "GET", "path": "/x", "raw_path": b"/x"},
         **{"query_string": b"", "client": ("192.0.2.7", port), "headers": [(b"host", b"x")]},
     }
-    await front(scope, receive, send)
-    return [each["body"] for each in messages if each["type"] == "http.response.body"]
+    await app(scope, receive, send)
+    return [message["body"] for message in messages if message["type"] == "http.response.body"]
 
 
-def front_for(body: bytes) -> AsgiApp:
+def build_app(body: bytes) -> AsgiApp:
     async def serve(call: Call) -> Reply:
         return Reply(200, body)
 
     return AsgiApp(serve, 1024)
 
 
-async def test_the_answer_of_a_connection_is_whole_while_few_have_one_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_is_sent_whole_while_few_connections_have_an_unread_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(memory_budgets, "MAX_UNREAD_CONNECTIONS", 2)
-    front = front_for(LARGE)
+    app = build_app(LARGE)
     for port in (1, 2, 1, 2):
-        assert await sent(front, port) == [LARGE]
-    pieces = await sent(front, 3)
-    assert len(pieces) > 1
-    assert b"".join(pieces) == LARGE
-    assert await sent(front, 1) == [LARGE]
+        assert await send_request(app, port) == [LARGE]
+    chunks = await send_request(app, 3)
+    assert len(chunks) > 1
+    assert b"".join(chunks) == LARGE
+    assert await send_request(app, 1) == [LARGE]
 
 
-async def test_what_shares_its_connection_or_is_very_large_goes_in_pieces() -> None:
-    assert len(await sent(front_for(LARGE), 1, "2")) > 1
-    assert len(await sent(front_for(bytes(MAX_WHOLE_BYTES + 1)), 1)) > 1
-    assert len(await sent(front_for(bytes(MAX_WHOLE_BYTES)), 1)) == 1
+async def test_http2_responses_and_very_large_ones_are_sent_in_chunks() -> None:
+    assert len(await send_request(build_app(LARGE), 1, "2")) > 1
+    assert len(await send_request(build_app(bytes(MAX_WHOLE_BYTES + 1)), 1)) > 1
+    assert len(await send_request(build_app(bytes(MAX_WHOLE_BYTES)), 1)) == 1
 
 
-class Ends:
-    """Both ends of a connection on this machine, and what the server calls it."""
+class Connection:
+    """Both ends of a connection on this machine, and its name in the server."""
 
     def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -82,7 +84,7 @@ class Ends:
         self.server.setblocking(False)
 
     def fill(self) -> None:
-        """Sends until neither side takes any more."""
+        """Sends until all buffers are full."""
         try:
             while True:
                 self.server.send(bytes(1 << 20))
@@ -91,47 +93,51 @@ class Ends:
 
 
 @pytest.fixture
-def three() -> Iterator[tuple[Ends, Ends, Ends]]:
+def three_connections() -> Iterator[tuple[Connection, Connection, Connection]]:
     with ExitStack() as stack:
-        ends = Ends(), Ends(), Ends()
-        for each in ends:
-            stack.enter_context(each.client)
-            stack.enter_context(each.server)
-        yield ends
+        connections = Connection(), Connection(), Connection()
+        for connection in connections:
+            stack.enter_context(connection.client)
+            stack.enter_context(connection.server)
+        yield connections
 
 
-async def test_the_kernel_says_who_has_read_and_who_is_gone(three: tuple[Ends, Ends, Ends]) -> None:
-    reader, sleeper, gone = three
-    sleeper.fill()
-    gone.client.close()
-    gone.server.close()
+async def test_connections_that_have_read_or_closed_are_removed_by_asking_the_kernel(
+    three_connections: tuple[Connection, Connection, Connection],
+) -> None:
+    reader, unread, closed = three_connections
+    unread.fill()
+    closed.client.close()
+    closed.server.close()
     clock = Clock()
-    whole = WholeResponses(clock)
-    names = [each.name for each in three] + [f"192.0.2.1:{port}" for port in range(MAX_UNREAD_CONNECTIONS - 3)]
-    assert all(whole.admit(name, len(LARGE)) for name in names)
+    responses = WholeResponses(clock)
+    names = [connection.name for connection in three_connections] + [
+        f"192.0.2.1:{port}" for port in range(MAX_UNREAD_CONNECTIONS - 3)
+    ]
+    assert all(responses.admit(name, len(LARGE)) for name in names)
     clock.seconds += WRITE_SETTLE_SECONDS
-    assert not whole.admit("192.0.2.2:1", len(LARGE))
-    await _until_looked(whole)
-    assert list(whole.unread_since) == [sleeper.name]
-    assert whole.admit("192.0.2.2:1", len(LARGE))
-    assert reader.name not in whole.unread_since
+    assert not responses.admit("192.0.2.2:1", len(LARGE))
+    await wait_for_check(responses)
+    assert list(responses.unread_since) == [unread.name]
+    assert responses.admit("192.0.2.2:1", len(LARGE))
+    assert reader.name not in responses.unread_since
 
 
-async def test_the_kernel_is_not_asked_about_what_is_being_written_nor_all_the_time() -> None:
+async def test_the_kernel_is_not_asked_during_writes_or_too_often() -> None:
     clock = Clock()
-    whole = WholeResponses(clock)
-    assert all(whole.admit(f"192.0.2.1:{port}", len(LARGE)) for port in range(MAX_UNREAD_CONNECTIONS))
-    for wait in (0.0, WRITE_SETTLE_SECONDS):  # too early, and too soon afterwards
-        clock.seconds += wait
-        assert not whole.admit("192.0.2.2:1", len(LARGE))
-        await _until_looked(whole)
-        assert len(whole.unread_since) == MAX_UNREAD_CONNECTIONS
+    responses = WholeResponses(clock)
+    assert all(responses.admit(f"192.0.2.1:{port}", len(LARGE)) for port in range(MAX_UNREAD_CONNECTIONS))
+    for delay in (0.0, WRITE_SETTLE_SECONDS):  # too early, and too soon afterwards
+        clock.seconds += delay
+        assert not responses.admit("192.0.2.2:1", len(LARGE))
+        await wait_for_check(responses)
+        assert len(responses.unread_since) == MAX_UNREAD_CONNECTIONS
     clock.seconds += UNREAD_CHECK_SECONDS
-    assert not whole.admit("192.0.2.2:1", len(LARGE))
-    await _until_looked(whole)
-    assert not whole.unread_since
+    assert not responses.admit("192.0.2.2:1", len(LARGE))
+    await wait_for_check(responses)
+    assert not responses.unread_since
 
 
-async def _until_looked(whole: WholeResponses) -> None:
-    if whole._check_task is not None:
-        await whole._check_task
+async def wait_for_check(responses: WholeResponses) -> None:
+    if responses._check_task is not None:
+        await responses._check_task

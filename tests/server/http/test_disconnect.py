@@ -1,4 +1,4 @@
-"""Cutting a client's connection: that one, and no other."""
+"""server.http.disconnect: closing the connection of one client."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ from fairlead.server.http import disconnect
 from fairlead.server.http.disconnect import close_connection, close_connections
 
 Pair = tuple[socket.socket, socket.socket]
-"""The server's and the client's end."""
+"""The sockets of the server and the client."""
 
 
 def connect(host: str) -> Pair:
@@ -24,58 +24,58 @@ def connect(host: str) -> Pair:
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def pairs(request: pytest.FixtureRequest) -> Iterator[tuple[Pair, Pair]]:
-    made = connect(request.param), connect(request.param)
-    yield made
-    for end in (*made[0], *made[1]):
-        end.close()
+    sockets = connect(request.param), connect(request.param)
+    yield sockets
+    for sock in (*sockets[0], *sockets[1]):
+        sock.close()
 
 
-def address_of(client: socket.socket) -> str:
+def format_address(client: socket.socket) -> str:
     """The client as the HTTP server names it."""
     host, port, *_ = client.getsockname()
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def test_the_client_notices_and_others_do_not(pairs: tuple[Pair, Pair]) -> None:
-    (_, ended), (other, kept) = pairs
-    assert close_connections([address_of(ended)]) == 1
-    assert ended.recv(1) == b"", "the connection is at its end"
+def test_only_the_connection_of_the_client_is_closed(pairs: tuple[Pair, Pair]) -> None:
+    (_, closed), (other, open_client) = pairs
+    assert close_connections([format_address(closed)]) == 1
+    assert closed.recv(1) == b"", "the connection is closed"
     other.sendall(b"x")
-    assert kept.recv(1) == b"x"
+    assert open_client.recv(1) == b"x"
 
 
-def test_who_is_not_there_cannot_be_cut(pairs: tuple[Pair, Pair]) -> None:
-    one, other = socket.socketpair()  # leads to nobody with an address
+def test_a_client_that_is_not_connected_is_ignored(pairs: tuple[Pair, Pair]) -> None:
+    one, other = socket.socketpair()  # a socket without an address
     with one, other:
         assert close_connections(["192.0.2.1:4711", ""]) == 0
         one.sendall(b"x")
         assert other.recv(1) == b"x"
 
 
-def test_where_nobody_tells_of_descriptors_nothing_is_cut(
+def test_nothing_is_closed_on_a_system_without_a_descriptor_directory(
     pairs: tuple[Pair, Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disconnect, "DESCRIPTOR_DIRECTORY", "/nowhere")
-    assert close_connections([address_of(pairs[0][1])]) == 0
+    assert close_connections([format_address(pairs[0][1])]) == 0
 
 
-async def test_many_that_end_at_once_are_looked_for_once(
+async def test_several_connections_are_closed_with_one_lookup(
     pairs: tuple[Pair, Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = []
+    lookups = []
 
-    def counted(clients: Collection[str]) -> int:
-        looks.append(set(clients))
+    def close_and_count(clients: Collection[str]) -> int:
+        lookups.append(set(clients))
         return close_connections(clients)
 
-    monkeypatch.setattr(disconnect, "close_connections", counted)
-    addresses = [address_of(client) for _, client in pairs]
+    monkeypatch.setattr(disconnect, "close_connections", close_and_count)
+    addresses = [format_address(client) for _, client in pairs]
     for address in addresses:
         close_connection(address)
-    assert looks == [], "not in the middle of something"
+    assert lookups == [], "not before the next iteration of the event loop"
     await asyncio.sleep(0)
-    assert looks == [set(addresses)]
+    assert lookups == [set(addresses)]
     assert [client.recv(1) for _, client in pairs] == [b"", b""]
     close_connection("192.0.2.1:4711")
     await asyncio.sleep(0)
-    assert looks[1:] == [{"192.0.2.1:4711"}]
+    assert lookups[1:] == [{"192.0.2.1:4711"}]

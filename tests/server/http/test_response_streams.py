@@ -1,4 +1,4 @@
-"""A body on its way to a client: slow ones are waited for, silent ones are not."""
+"""server.http.asgi: streamed responses wait for slow clients, and disconnect clients that have stalled."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,11 +15,11 @@ from tests.harness.virtual_time import on_virtual_time
 
 
 class Client:
-    """Takes a chunk when it is let."""
+    """Accepts chunks once `room` is set."""
 
     def __init__(self) -> None:
         self.room = asyncio.Event()
-        self.taken: list[bytes] = []
+        self.received: list[bytes] = []
 
     async def receive(self) -> dict[str, Any]:
         await asyncio.Event().wait()
@@ -28,7 +28,7 @@ class Client:
     async def send(self, message: dict[str, Any]) -> None:
         if message["body"]:
             await self.room.wait()
-            self.taken.append(message["body"])
+            self.received.append(message["body"])
 
 
 async def chunks() -> AsyncIterator[bytes]:
@@ -36,61 +36,61 @@ async def chunks() -> AsyncIterator[bytes]:
     yield b"two"
 
 
-async def streamed(client: Client, monkeypatch: pytest.MonkeyPatch, answers: list[bool]) -> list[str]:
-    """Who was cut off. `answers` are what is found out about the client, look by look; then it makes room."""
-    cut = list[str]()
+async def stream_to_client(client: Client, monkeypatch: pytest.MonkeyPatch, progress: list[bool]) -> list[str]:
+    """The clients that were disconnected. `progress`: results of the progress checks; the last one makes room."""
+    disconnected = list[str]()
 
-    async def takes_enough(slow: StallDetector) -> bool:
-        if len(answers) == 1:
+    async def is_making_progress(detector: StallDetector) -> bool:
+        if len(progress) == 1:
             client.room.set()
-        return answers.pop(0)
+        return progress.pop(0)
 
     monkeypatch.setattr(asgi, "STALL_CHECK_SECONDS", 0.001)
-    monkeypatch.setattr(StallDetector, "is_making_progress", takes_enough)
-    monkeypatch.setattr(asgi, "close_connection", cut.append)
-    asked = call()
-    asked.client = "192.0.2.1:4711"
+    monkeypatch.setattr(StallDetector, "is_making_progress", is_making_progress)
+    monkeypatch.setattr(asgi, "close_connection", disconnected.append)
+    request = call()
+    request.client = "192.0.2.1:4711"
     await asyncio.wait_for(
-        asgi._send_stream(client.receive, client.send, asked, Reply(200, stream=chunks()), ClientMemoryLimiter()), 10
+        asgi._send_stream(client.receive, client.send, request, Reply(200, stream=chunks()), ClientMemoryLimiter()), 10
     )
-    return cut
+    return disconnected
 
 
-async def test_a_client_that_is_slow_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_client_gets_the_whole_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client()
-    assert await streamed(client, monkeypatch, [True] * 5) == []
-    assert client.taken == [b"one", b"two"]
+    assert await stream_to_client(client, monkeypatch, [True] * 5) == []
+    assert client.received == [b"one", b"two"]
 
 
-async def test_a_client_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client()
     client.room = asyncio.Event()
-    assert await streamed(client, monkeypatch, [True, False, False]) == ["192.0.2.1:4711"]
-    assert client.taken == []
+    assert await stream_to_client(client, monkeypatch, [True, False, False]) == ["192.0.2.1:4711"]
+    assert client.received == []
 
 
 @on_virtual_time
 async def test_the_last_frames_of_streams_get_time_before_the_server_stops() -> None:
-    loop, ended, sent = asyncio.get_running_loop(), asyncio.Event(), list[dict[str, Any]]()
+    loop, ended, messages = asyncio.get_running_loop(), asyncio.Event(), list[dict[str, Any]]()
 
     async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
+        messages.append(message)
 
-    async def until_ended() -> AsyncIterator[bytes]:
+    async def stream_until_ended() -> AsyncIterator[bytes]:
         yield b"one"
         await ended.wait()
 
-    app = asgi.AsgiApp(lambda _: Reply(200, stream=until_ended()), 1000)
-    began = loop.time()
+    app = asgi.AsgiApp(lambda _: Reply(200, stream=stream_until_ended()), 1000)
+    started_at = loop.time()
     await app.wait_for_streams(2.0)
-    assert loop.time() == began, "without streams there is nothing to wait for"
+    assert loop.time() == started_at, "without streams there is nothing to wait for"
     scope = {"type": "http", "http_version": "1.1", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b""}
     scope |= {"headers": [], "client": ("192.0.2.1", 1)}
-    serving = asyncio.create_task(app(scope, Client().receive, send))
+    task = asyncio.create_task(app(scope, Client().receive, send))
     await asyncio.sleep(0.01)
     ended.set()
-    ending = loop.time()
+    ended_at = loop.time()
     await app.wait_for_streams(2.0)
-    assert loop.time() - ending >= asgi.FLUSH_SECONDS
-    assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
-    await serving
+    assert loop.time() - ended_at >= asgi.FLUSH_SECONDS
+    assert messages[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+    await task
