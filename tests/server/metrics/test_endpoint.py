@@ -1,4 +1,4 @@
-"""/metrics: who gets it, in which format, and that those who read these formats can."""
+"""server.metrics.endpoint: access to /metrics, its formats, and that parsers can read them."""
 
 import asyncio
 import os
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import Metric
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
-from prometheus_client.parser import text_string_to_metric_families as read_text
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from fairlead.core.call import Handler, Reply
 from fairlead.server.api.routing import routing_stage
@@ -36,19 +36,23 @@ PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
     "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;q=0.4,*/*;q=0.2"
 )
-NOBODY = Reply(401)
+UNAUTHORIZED = Reply(401)
 
 
-def platform(phases: Iterable[str] = ()) -> PlatformMetrics:
+def build_platform_metrics(phases: Iterable[str] = ()) -> PlatformMetrics:
     return PlatformMetrics(lambda: phases, lambda: 1042, lambda: 7)
 
 
-async def metrics() -> MetricsEndpoint:
-    """Of a server that has been asked for one thing."""
+async def build_endpoint() -> MetricsEndpoint:
+    """The endpoint of a server that has served one request."""
     requests = RequestMetrics(LabelResolver(CATALOG))
     await Pipeline((routing_stage(ROOTS),), always_reply(Reply(200, b"{}")), (requests.record,))(call(CORE))
     watchdog = Watchdog()
-    sources = (lambda: request_families(requests), platform(["Failed"]).families, lambda: event_loop_families(watchdog))
+    sources = (
+        lambda: request_families(requests),
+        build_platform_metrics(["Failed"]).families,
+        lambda: event_loop_families(watchdog),
+    )
     return MetricsEndpoint(sources)
 
 
@@ -64,8 +68,8 @@ async def metrics() -> MetricsEndpoint:
         (PROMETHEUS, OPEN_METRICS),
     ],
 )
-async def test_the_format_is_the_one_that_is_asked_for(accept: str, media_type: str) -> None:
-    reply = await (await metrics())(call("/metrics", headers={"accept": accept}))
+async def test_the_format_follows_the_accept_header(accept: str, media_type: str) -> None:
+    reply = await (await build_endpoint())(call("/metrics", headers={"accept": accept}))
     assert reply.status == 200
     assert reply.content_type.startswith(f"{media_type}; version=")
     assert reply.body.endswith(b"# EOF\n") == (media_type == OPEN_METRICS)
@@ -96,29 +100,31 @@ NAMES = {
     "process_open_fds",
     "process_max_fds",
 }
-"""As the parsers tell them, who take `_total` off."""
+"""As the parsers return them, without the suffix `_total`."""
 
 
-async def test_both_formats_tell_the_same_to_those_who_read_them() -> None:
-    asked = await metrics()
-    text = (await asked(call("/metrics"))).body.decode()
-    opened = (await asked(call("/metrics", headers={"accept": OPEN_METRICS}))).body.decode()
-    one, other = list(read_text(text)), list(read_open(opened))
-    assert {family.name for family in one} == {family.name for family in other} == NAMES
-    assert {family.name: family.type for family in one} == {family.name: family.type for family in other}
-    assert all(family.documentation for family in (*one, *other))
-    assert _numbers(one) == _numbers(other)
+async def test_both_formats_have_the_same_content() -> None:
+    endpoint = await build_endpoint()
+    text = (await endpoint(call("/metrics"))).body.decode()
+    open_metrics = (await endpoint(call("/metrics", headers={"accept": OPEN_METRICS}))).body.decode()
+    text_families, open_metrics_families = list(parse_text(text)), list(parse_open_metrics(open_metrics))
+    assert {family.name for family in text_families} == {family.name for family in open_metrics_families} == NAMES
+    assert {family.name: family.type for family in text_families} == {
+        family.name: family.type for family in open_metrics_families
+    }
+    assert all(family.documentation for family in (*text_families, *open_metrics_families))
+    assert _read_values(text_families) == _read_values(open_metrics_families)
 
 
-async def test_only_the_metrics_that_are_named_are_given() -> None:
-    asked = call("/metrics")
-    asked.query = {"name[]": ["fairlead_view_revision", "process_open_fds", "nothing"]}
-    page = (await (await metrics())(asked)).body.decode()
-    assert {family.name for family in read_text(page)} == {"fairlead_view_revision", "process_open_fds"}
+async def test_the_name_parameter_selects_metrics() -> None:
+    request = call("/metrics")
+    request.query = {"name[]": ["fairlead_view_revision", "process_open_fds", "nothing"]}
+    page = (await (await build_endpoint())(request)).body.decode()
+    assert {family.name for family in parse_text(page)} == {"fairlead_view_revision", "process_open_fds"}
 
 
-def _numbers(families: Iterable[Metric]) -> set[tuple[object, ...]]:
-    """Series by name, labels as numbers where they are bounds; the process, which goes on meanwhile, left out."""
+def _read_values(families: Iterable[Metric]) -> set[tuple[object, ...]]:
+    """Series by name, with buckets as numbers; without the process metrics, which change all the time."""
     return {
         (sample.name, sample.value, *((name, float(text) if name == "le" else text) for name, text in labels))
         for family in families
@@ -134,8 +140,8 @@ def test_every_metric_is_in_the_documentation(name: str) -> None:
     assert f"`{name}`" in page or f"`{name}_total`" in page
 
 
-async def test_clusters_are_counted_by_phase_and_an_empty_one_has_a_word() -> None:
-    families = {family.name: family for family in platform(["", "", "Failed", "MadeUp"]).families()}
+async def test_clusters_are_counted_by_phase_and_an_empty_phase_is_pending() -> None:
+    families = {family.name: family for family in build_platform_metrics(["", "", "Failed", "MadeUp"]).families()}
     assert families["fairlead_clusters"].labels == ("phase",)
     assert list(families["fairlead_clusters"].series) == [
         (("Pending",), 2),
@@ -147,11 +153,11 @@ async def test_clusters_are_counted_by_phase_and_an_empty_one_has_a_word() -> No
     assert list(families["apiserver_audit_event_total"].series) == [((), 7)]
 
 
-def test_commits_are_counted_by_how_long_they_took() -> None:
-    about = platform()
-    about.commits.observe(0.002)
-    about.commits.observe(99)
-    page = render_families(about.families(), TEXT).decode()
+def test_commits_are_counted_by_duration() -> None:
+    platform_metrics = build_platform_metrics()
+    platform_metrics.commits.observe(0.002)
+    platform_metrics.commits.observe(99)
+    page = render_families(platform_metrics.families(), TEXT).decode()
     assert 'fairlead_store_commit_seconds_bucket{le="0.001"} 0.0\n' in page
     assert 'fairlead_store_commit_seconds_bucket{le="0.0025"} 1.0\n' in page
     assert 'fairlead_store_commit_seconds_bucket{le="10"} 1.0\n' in page
@@ -159,10 +165,10 @@ def test_commits_are_counted_by_how_long_they_took() -> None:
     assert "fairlead_store_commit_seconds_count 2.0\n" in page
 
 
-def test_what_is_handed_out_does_not_change_any_more() -> None:
-    about = platform()
-    families = list(about.families())
-    about.commits.observe(1)
+def test_collected_families_do_not_change_afterwards() -> None:
+    platform_metrics = build_platform_metrics()
+    families = list(platform_metrics.families())
+    platform_metrics.commits.observe(1)
     assert b"fairlead_store_commit_seconds_count 0.0\n" in render_families(families, TEXT)
 
 
@@ -186,21 +192,21 @@ def test_the_two_formats_differ_where_they_must() -> None:
         'h_count{x="y"} 1.0',
         'h_sum{x="y"} 1.0',
     ]
-    opened = render_families(families, OPEN_METRICS).decode().splitlines()
-    assert opened[:3] == ["# HELP a A.", "# TYPE a counter", "a_total 3.0"]
-    assert 'h_bucket{le="1.0",x="y"} 1.0' in opened
-    assert opened[-1] == "# EOF"
+    open_metrics = render_families(families, OPEN_METRICS).decode().splitlines()
+    assert open_metrics[:3] == ["# HELP a A.", "# TYPE a counter", "a_total 3.0"]
+    assert 'h_bucket{le="1.0",x="y"} 1.0' in open_metrics
+    assert open_metrics[-1] == "# EOF"
 
 
-def test_no_label_can_pretend_to_be_two() -> None:
+def test_label_values_are_escaped() -> None:
     value = 'a"} 1\nb{c="\\'
     families = [Family("g", GAUGE, "G.", ("x",), [((value,), 1)])]
-    for media_type, read in ((TEXT, read_text), (OPEN_METRICS, read_open)):
-        (family,) = read(render_families(families, media_type).decode())
+    for media_type, parse in ((TEXT, parse_text), (OPEN_METRICS, parse_open_metrics)):
+        (family,) = parse(render_families(families, media_type).decode())
         assert [sample.labels for sample in family.samples] == [{"x": value}]
 
 
-def test_histograms_with_fewer_bounds_lose_no_value() -> None:
+def test_merging_histograms_into_fewer_buckets_keeps_all_values() -> None:
     fine = Histogram((1.0, 2.0, 3.0))
     for value in (0.5, 1.0, 1.5, 2.5, 9.0):
         fine.observe(value)
@@ -208,15 +214,15 @@ def test_histograms_with_fewer_bounds_lose_no_value() -> None:
     assert (coarse.counts, coarse.sum) == ([6, 4], 29.0)
 
 
-def test_the_process_tells_how_it_is() -> None:
+def test_process_metrics_are_positive() -> None:
     values = {family.name: next(iter(family.series))[1] for family in process_families()}
     assert all(value > 0 for value in values.values())
     assert {name.removesuffix("_total") for name in values} == {name for name in NAMES if name.startswith("process_")}
 
 
-def test_the_process_is_read_by_the_fields_of_proc_whatever_the_program_is_called(tmp_path: Path) -> None:
+def test_process_metrics_are_read_from_proc_whatever_the_program_is_called(tmp_path: Path) -> None:
     ticks = os.sysconf("SC_CLK_TCK")
-    fields = [str(number) for number in range(3, 53)]  # each holds its own number, as proc(5) counts
+    fields = [str(number) for number in range(3, 53)]  # each field holds its own number in proc(5)
     (tmp_path / "self" / "fd").mkdir(parents=True)
     (tmp_path / "self" / "fd" / "0").touch()
     (tmp_path / "self" / "stat").write_text(f"1 (a) b) {' '.join(fields)}\n")
@@ -228,18 +234,18 @@ def test_the_process_is_read_by_the_fields_of_proc_whatever_the_program_is_calle
     assert values["process_cpu_seconds_total"] == (14 + 15) / ticks
 
 
-def test_without_proc_there_is_nothing_to_tell(tmp_path: Path) -> None:
+def test_without_proc_there_are_no_process_metrics(tmp_path: Path) -> None:
     assert list(process_families(tmp_path)) == []
 
 
-def in_public(asked: MetricsEndpoint) -> Handler:
-    return Pipeline((routing_stage(ROOTS), asked.serve_public), always_reply(NOBODY))
+def build_public_pipeline(endpoint: MetricsEndpoint) -> Handler:
+    return Pipeline((routing_stage(ROOTS), endpoint.serve_public), always_reply(UNAUTHORIZED))
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/kubernetes/management/metrics"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_public_metrics_ask_nobody_who_they_are(method: str, path: str) -> None:
-    reply = await in_public(await metrics())(call(path, method=method))
+async def test_public_metrics_need_no_authentication(method: str, path: str) -> None:
+    reply = await build_public_pipeline(await build_endpoint())(call(path, method=method))
     assert reply.status == 200
 
 
@@ -255,27 +261,27 @@ async def test_public_metrics_ask_nobody_who_they_are(method: str, path: str) ->
         ("GET", "/metrics", {"impersonate-user": "admin"}),
     ],
 )
-async def test_nothing_else_is_public_with_them(method: str, path: str, headers: dict[str, str]) -> None:
-    reply = await in_public(await metrics())(call(path, method=method, headers=headers))
-    assert reply is NOBODY
+async def test_public_metrics_make_no_other_path_public(method: str, path: str, headers: dict[str, str]) -> None:
+    reply = await build_public_pipeline(await build_endpoint())(call(path, method=method, headers=headers))
+    assert reply is UNAUTHORIZED
 
 
-async def test_they_are_served_at_one_path_for_one_verb() -> None:
-    asked = await metrics()
-    assert asked.endpoints() == {("get", "/metrics"): asked}
+async def test_metrics_are_served_at_one_path_for_one_verb() -> None:
+    endpoint = await build_endpoint()
+    assert endpoint.endpoints() == {("get", "/metrics"): endpoint}
 
 
-async def test_other_requests_go_on_while_the_page_is_made() -> None:
-    asked = await metrics()
+async def test_other_tasks_run_while_the_page_is_rendered() -> None:
+    endpoint = await build_endpoint()
     steps = 0
 
-    async def meanwhile() -> None:
+    async def count_steps() -> None:
         nonlocal steps
         while True:
             steps += 1
             await asyncio.sleep(0)
 
-    other = asyncio.create_task(meanwhile())
-    await asked(call("/metrics"))
-    other.cancel()
+    other_task = asyncio.create_task(count_steps())
+    await endpoint(call("/metrics"))
+    other_task.cancel()
     assert steps > 0
