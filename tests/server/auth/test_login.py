@@ -1,4 +1,4 @@
-"""Signing in and out: what it takes, what one gets, and that everybody else learns nothing."""
+"""server.auth.login: login and logout with passwords, and that failures disclose nothing."""
 
 import asyncio
 from base64 import b64encode
@@ -25,44 +25,44 @@ from fairlead.server.auth.login import MAX_BODY_BYTES, WRONG_CREDENTIALS, Creden
 from tests.harness.calls import call
 from tests.harness.login import PASSWORD, TTL, LoginFixture, header, open_login, reply_body
 
-OWN_PAGE = {"host": "fairlead.example.com", "origin": "https://fairlead.example.com"}
-SERVER = WriteOptions(CONTROLLER_USER, "tests")
+SAME_ORIGIN = {"host": "fairlead.example.com", "origin": "https://fairlead.example.com"}
+AS_SERVER = WriteOptions(CONTROLLER_USER, "tests")
 
 
 @pytest.fixture
 async def login() -> AsyncIterator[LoginFixture]:
-    async with open_login() as made:
-        await made.add_user("alice")
-        yield made
+    async with open_login() as fixture:
+        await fixture.add_user("alice")
+        yield fixture
 
 
 async def edit_user(login: LoginFixture, name: str, **spec: object) -> None:
     def edit(old: Object) -> Object:
         return {**old, "spec": {**old["spec"], **spec}}
 
-    await login.registry.resource(GROUP, USERS).modify("", name, edit, SERVER)
+    await login.registry.resource(GROUP, USERS).modify("", name, edit, AS_SERVER)
 
 
 async def edit_secret(login: LoginFixture, data: dict[str, str]) -> None:
     await login.registry.resource("", "secrets").modify(
-        "service-system", "alice-password", lambda old: {**old, "data": data}, SERVER
+        "service-system", "alice-password", lambda old: {**old, "data": data}, AS_SERVER
     )
 
 
-async def test_name_and_password_give_a_key_that_works(login: LoginFixture) -> None:
+async def test_a_login_returns_a_working_access_key(login: LoginFixture) -> None:
     reply = await login.sign_in()
-    answer = reply_body(reply)
-    assert reply.status == 200 and answer == {"user": "alice", "username": "alice", "accessKey": answer["accessKey"]}
-    assert login.keys.authenticate_token(answer["accessKey"]).name == "alice"
+    body = reply_body(reply)
+    assert reply.status == 200 and body == {"user": "alice", "username": "alice", "accessKey": body["accessKey"]}
+    assert login.keys.authenticate_token(body["accessKey"]).name == "alice"
     assert not header(reply, "set-cookie")
 
 
-async def test_the_answer_may_not_be_kept_by_anybody_on_the_way(login: LoginFixture) -> None:
+async def test_the_response_to_a_login_must_not_be_cached(login: LoginFixture) -> None:
     reply = await login.sign_in()
     assert header(reply, "cache-control") == "no-store" and reply.cacheable
 
 
-async def test_the_key_is_a_login_with_an_end_and_named_after_its_client(login: LoginFixture) -> None:
+async def test_the_key_has_the_type_login_a_ttl_and_the_name_of_the_client(login: LoginFixture) -> None:
     await login.sign_in(user_agent="Mozilla/5.0 \x00\n" + "x" * 1000)
     (name,) = login.key_names()
     key = decode(await login.registry.resource(GROUP, ACCESS_KEYS).get("", name))
@@ -73,7 +73,7 @@ async def test_the_key_is_a_login_with_an_end_and_named_after_its_client(login: 
     assert "scope" not in spec
 
 
-async def test_the_login_ends_with_its_time(login: LoginFixture) -> None:
+async def test_a_login_expires_after_its_ttl(login: LoginFixture) -> None:
     key = reply_body(await login.sign_in())["accessKey"]
     login.clock.seconds += TTL - 1
     assert login.keys.authenticate_token(key).name == "alice"
@@ -82,62 +82,64 @@ async def test_the_login_ends_with_its_time(login: LoginFixture) -> None:
         login.keys.authenticate_token(key)
 
 
-async def test_people_sign_in_by_their_user_name_which_need_not_be_the_objects(login: LoginFixture) -> None:
+async def test_users_log_in_with_their_username_not_the_name_of_the_object(login: LoginFixture) -> None:
     await login.add_user("u-17", username="bob@example.com")
     reply = await login.sign_in("bob@example.com")
     assert reply_body(reply)["user"] == "u-17" and reply_body(reply)["username"] == "bob@example.com"
     assert (await login.sign_in("u-17")).status == 401
 
 
-async def test_a_name_that_two_users_claim_lets_neither_in(login: LoginFixture) -> None:
+async def test_an_ambiguous_username_cannot_log_in(login: LoginFixture) -> None:
     await login.add_user("bob", username="alice")
     assert (await login.sign_in("alice")).status == 401
 
 
-async def test_who_has_signed_in_is_known_to_the_stages_around(login: LoginFixture) -> None:
+async def test_a_login_sets_the_user_of_the_request(login: LoginFixture) -> None:
     body = orjson.dumps({"username": "alice", "password": PASSWORD})
-    sent = {"content-type": "application/json", "content-length": str(len(body))}
-    made = call("/auth/password/login", method="POST", headers=sent, body=body)
-    await login.handle(made, RequestInfo("post", "/auth/password/login"))
-    assert made.user is not None and made.user.name == "alice" and made.user.key in login.key_names()
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    request = call("/auth/password/login", method="POST", headers=headers, body=body)
+    await login.handle(request, RequestInfo("post", "/auth/password/login"))
+    assert request.user is not None and request.user.name == "alice" and request.user.key in login.key_names()
 
 
-async def refusals(login: LoginFixture) -> dict[str, bytes]:
-    """The answers to everybody who cannot sign in, by what is wrong with them."""
+async def collect_rejections(login: LoginFixture) -> dict[str, bytes]:
+    """The responses to logins that fail, by the reason."""
     await login.add_user("disabled", disabled=True)
-    await login.add_user("without", None)
-    await login.add_user("astray")
-    await edit_user(login, "astray", passwordRef={"secretName": "alice-password", "secretNamespace": "service-system"})
-    await login.add_user("leaving")
-    await login.registry.resource(GROUP, USERS).modify("", "leaving", _held, SERVER)
-    await login.registry.resource(GROUP, USERS).delete("", "leaving", DeleteOptions(), SERVER)
-    answers = {}
-    for name in ("disabled", "without", "astray", "leaving", "unknown", "x" * 3000):
+    await login.add_user("no-password", None)
+    await login.add_user("foreign-secret")
+    await edit_user(
+        login, "foreign-secret", passwordRef={"secretName": "alice-password", "secretNamespace": "service-system"}
+    )
+    await login.add_user("deleting")
+    await login.registry.resource(GROUP, USERS).modify("", "deleting", _add_finalizer, AS_SERVER)
+    await login.registry.resource(GROUP, USERS).delete("", "deleting", DeleteOptions(), AS_SERVER)
+    bodies = {}
+    for name in ("disabled", "no-password", "foreign-secret", "deleting", "unknown", "x" * 3000):
         login.hashing.hashes = 0
         reply = await login.sign_in(name, PASSWORD)
         assert (reply.status, login.hashing.hashes) == (401, 1), name
-        answers[name] = reply.body
+        bodies[name] = reply.body
     login.hashing.hashes = 0
-    answers["alice"] = (await login.sign_in("alice", "a wrong password")).body
+    bodies["alice"] = (await login.sign_in("alice", "a wrong password")).body
     assert login.hashing.hashes == 1
-    return answers
+    return bodies
 
 
-def _held(old: Object) -> Object:
+def _add_finalizer(old: Object) -> Object:
     return {**old, "metadata": {**old["metadata"], "finalizers": ["tests/hold"]}}
 
 
-async def test_everybody_who_cannot_sign_in_gets_the_same_answer_for_the_same_work(login: LoginFixture) -> None:
+async def test_all_failed_logins_get_the_same_response_after_the_same_work(login: LoginFixture) -> None:
     """Counted, not timed: one hash each, whatever the reason."""
-    answers = await refusals(login)
-    assert len(set(answers.values())) == 1
-    status = orjson.loads(answers["alice"])
+    bodies = await collect_rejections(login)
+    assert len(set(bodies.values())) == 1
+    status = orjson.loads(bodies["alice"])
     assert (status["code"], status["message"]) == (401, WRONG_CREDENTIALS)
     assert not login.key_names()
 
 
-async def test_a_password_ref_is_followed_to_the_users_own_secret_only(login: LoginFixture) -> None:
-    """Whoever may edit users could otherwise put a hash that he knows in somebody else's place."""
+async def test_a_password_ref_may_only_refer_to_the_users_own_secret(login: LoginFixture) -> None:
+    """Otherwise, permission to edit users would be enough to replace the password of another user."""
     await login.add_user("mallory", "the password of mallory")
     for reference in (
         {"secretName": "mallory-password", "secretNamespace": "service-system"},
@@ -153,36 +155,36 @@ async def test_a_password_ref_is_followed_to_the_users_own_secret_only(login: Lo
     assert (await login.sign_in()).status == 200
 
 
-async def test_a_later_user_of_the_same_name_does_not_inherit_the_password(login: LoginFixture) -> None:
-    """The garbage collector may not have come by yet."""
-    await login.registry.resource(GROUP, USERS).delete("", "alice", DeleteOptions(), SERVER)
+async def test_a_recreated_user_does_not_inherit_the_password(login: LoginFixture) -> None:
+    """The garbage collector may not have deleted the Secret yet."""
+    await login.registry.resource(GROUP, USERS).delete("", "alice", DeleteOptions(), AS_SERVER)
     reference = {"secretName": "alice-password", "secretNamespace": "service-system", "key": "password"}
     await login.add_user("alice", None, passwordRef=reference)
     assert (await login.sign_in()).status == 401
 
 
 @pytest.mark.parametrize("data", [{}, {"password": ""}, {"password": "bm8gaGFzaA=="}, {"password": "/w=="}])
-async def test_a_secret_that_holds_no_hash_lets_nobody_in(login: LoginFixture, data: dict[str, str]) -> None:
+async def test_a_secret_without_a_valid_hash_allows_no_login(login: LoginFixture, data: dict[str, str]) -> None:
     await edit_secret(login, data)
     for password in (PASSWORD, "no hash", "x"):
         assert (await login.sign_in(password=password)).status == 401
 
 
-async def test_a_password_that_was_changed_meanwhile_gives_no_login(login: LoginFixture) -> None:
-    """The change comes right after the old password was found right, and ends only the logins that it sees."""
+async def test_a_login_fails_if_the_password_changes_meanwhile(login: LoginFixture) -> None:
+    """The password changes right after the old one was verified, which ends only the sessions that exist then."""
 
-    async def changed_then_created(user: str, agent: str) -> object:
+    async def change_password_and_create(user: str, agent: str) -> object:
         await login.passwords.set_password("alice", "another long password", CONTROLLER_USER)
         return await login.logins.create(user, agent)
 
-    late = _Substitute(login.logins, create=changed_then_created)
-    login.login = replace(login.login, sessions=late)  # type: ignore[arg-type]
+    sessions = _Substitute(login.logins, create=change_password_and_create)
+    login.login = replace(login.login, sessions=sessions)  # type: ignore[arg-type]
     assert (await login.sign_in()).status == 401
     assert not login.key_names()
 
 
 class _Substitute:
-    """An object with one of its methods replaced."""
+    """An object with some methods replaced."""
 
     def __init__(self, original: object, **methods: object) -> None:
         self.__dict__.update(methods)
@@ -192,46 +194,46 @@ class _Substitute:
         return getattr(self._original, name)
 
 
-async def test_many_logins_of_one_user_end_the_oldest(login: LoginFixture) -> None:
+async def test_the_oldest_logins_of_a_user_end_at_the_limit(login: LoginFixture) -> None:
     keys = []
     for _ in range(MAX_LOGINS + 2):
         login.clock.seconds += 1
         keys.append(reply_body(await login.sign_in())["accessKey"])
     assert len(login.key_names()) == MAX_LOGINS
-    for gone in keys[:2]:
+    for ended in keys[:2]:
         with pytest.raises(Unauthorized):
-            login.keys.authenticate_token(gone)
-    assert {login.keys.authenticate_token(left).name for left in keys[2:]} == {"alice"}
+            login.keys.authenticate_token(ended)
+    assert {login.keys.authenticate_token(active).name for active in keys[2:]} == {"alice"}
 
 
-async def test_an_outdated_hash_is_made_anew_when_its_user_signs_in(login: LoginFixture) -> None:
-    older = await PasswordHasher(replace(login.hashing._cost, memory=16)).hash(PASSWORD)
-    await edit_secret(login, {"password": b64encode(older.encode()).decode()})
-    assert b64encode(older.encode()) in login.stored()
+async def test_an_outdated_hash_is_replaced_at_login(login: LoginFixture) -> None:
+    outdated = await PasswordHasher(replace(login.hashing._cost, memory=16)).hash(PASSWORD)
+    await edit_secret(login, {"password": b64encode(outdated.encode()).decode()})
+    assert b64encode(outdated.encode()) in login.stored()
     assert (await login.sign_in()).status == 200
-    assert b64encode(older.encode()) not in login.stored()
+    assert b64encode(outdated.encode()) not in login.stored()
     assert (await login.sign_in()).status == 200
 
 
-async def test_making_a_hash_anew_does_not_undo_a_new_password(login: LoginFixture) -> None:
-    older = await PasswordHasher(replace(login.hashing._cost, memory=16)).hash(PASSWORD)
-    await edit_secret(login, {"password": b64encode(older.encode()).decode()})
+async def test_replacing_an_outdated_hash_does_not_undo_a_password_change(login: LoginFixture) -> None:
+    outdated = await PasswordHasher(replace(login.hashing._cost, memory=16)).hash(PASSWORD)
+    await edit_secret(login, {"password": b64encode(outdated.encode()).decode()})
     alice = await login.passwords.find_by_username("alice")
     assert alice is not None
     await login.passwords.set_password("alice", "another long password", CONTROLLER_USER)
-    await login.passwords.rehash_if_outdated(alice, PASSWORD, older)
+    await login.passwords.rehash_if_outdated(alice, PASSWORD, outdated)
     assert (await login.sign_in(password="another long password")).status == 200
     assert (await login.sign_in(password=PASSWORD)).status == 401
 
 
-async def test_many_who_sign_in_while_a_hash_is_made_anew_all_get_in(login: LoginFixture) -> None:
-    older = await PasswordHasher(replace(login.hashing._cost, memory=16)).hash(PASSWORD)
-    await edit_secret(login, {"password": b64encode(older.encode()).decode()})
+async def test_concurrent_logins_succeed_while_a_hash_is_replaced(login: LoginFixture) -> None:
+    outdated = await PasswordHasher(replace(login.hashing._cost, memory=16)).hash(PASSWORD)
+    await edit_secret(login, {"password": b64encode(outdated.encode()).decode()})
     replies = await asyncio.gather(*(login.sign_in() for _ in range(4)))
     assert [reply.status for reply in replies] == [200] * 4
 
 
-async def test_failures_slow_down_and_say_for_how_long(login: LoginFixture) -> None:
+async def test_failed_logins_are_throttled_with_retry_after(login: LoginFixture) -> None:
     for _ in range(USER_BACKOFF.free_failures):
         assert (await login.sign_in(password="a wrong password")).status == 401
     login.hashing.hashes = 0
@@ -242,24 +244,24 @@ async def test_failures_slow_down_and_say_for_how_long(login: LoginFixture) -> N
     assert (await login.sign_in(password="a wrong password")).status == 401
 
 
-async def test_names_that_nobody_has_slow_down_alike(login: LoginFixture) -> None:
-    async def statuses(name: str, client: str) -> list[int]:
+async def test_unknown_usernames_are_throttled_alike(login: LoginFixture) -> None:
+    async def collect_statuses(name: str, client: str) -> list[int]:
         return [
             (await login.sign_in(name, "a wrong password", client=client)).status
             for _ in range(USER_BACKOFF.free_failures + 1)
         ]
 
-    assert await statuses("alice", "198.51.100.1:1") == await statuses("nobody", "198.51.100.2:1")
+    assert await collect_statuses("alice", "198.51.100.1:1") == await collect_statuses("unknown", "198.51.100.2:1")
 
 
-async def test_many_guesses_sent_at_once_do_not_all_get_an_answer(login: LoginFixture) -> None:
-    replies = await asyncio.gather(*(login.sign_in(password=f"a wrong password {turn}") for turn in range(30)))
+async def test_concurrent_guesses_are_throttled(login: LoginFixture) -> None:
+    replies = await asyncio.gather(*(login.sign_in(password=f"a wrong password {number}") for number in range(30)))
     assert [reply.status for reply in replies].count(401) == USER_BACKOFF.free_failures
     assert login.hashing.hashes == USER_BACKOFF.free_failures
 
 
-async def test_for_browsers_the_key_comes_as_a_cookie_and_not_in_the_body(login: LoginFixture) -> None:
-    reply = await login.sign_in(query="cookie=true", **OWN_PAGE)
+async def test_with_cookie_true_the_key_is_in_a_cookie_and_not_in_the_body(login: LoginFixture) -> None:
+    reply = await login.sign_in(query="cookie=true", **SAME_ORIGIN)
     assert reply_body(reply) == {"user": "alice", "username": "alice"}
     cookie = header(reply, "set-cookie")
     assert f"Max-Age={TTL}" in cookie and "HttpOnly" in cookie and "Secure" in cookie and "SameSite=Strict" in cookie
@@ -268,13 +270,13 @@ async def test_for_browsers_the_key_comes_as_a_cookie_and_not_in_the_body(login:
 
 
 @pytest.mark.parametrize("headers", [{}, {"host": "fairlead.example.com", "origin": "https://evil.example"}])
-async def test_a_page_elsewhere_cannot_sign_its_visitor_in(login: LoginFixture, headers: dict[str, str]) -> None:
+async def test_a_cookie_login_from_another_origin_is_rejected(login: LoginFixture, headers: dict[str, str]) -> None:
     reply = await login.sign_in(query="cookie=true", **headers)
     assert reply.status == 403 and not header(reply, "set-cookie") and not login.key_names()
 
 
 @pytest.mark.parametrize("query", ["cookie=false", "cookie=0", ""])
-async def test_without_asking_for_it_there_is_no_cookie(login: LoginFixture, query: str) -> None:
+async def test_no_cookie_is_set_unless_requested(login: LoginFixture, query: str) -> None:
     reply = await login.sign_in(query=query)
     assert "accessKey" in reply_body(reply) and not header(reply, "set-cookie")
 
@@ -298,7 +300,7 @@ async def test_without_asking_for_it_there_is_no_cookie(login: LoginFixture, que
         b"[" * 1000 + b"canary",
     ],
 )
-async def test_what_is_no_login_is_refused_in_words_that_quote_nothing(login: LoginFixture, body: bytes) -> None:
+async def test_an_invalid_body_gets_400_without_quoting_it(login: LoginFixture, body: bytes) -> None:
     reply = await login.post("/auth/password/login", body)
     status = reply_body(reply)
     assert reply.status == 400 and "must be a JSON object" in status["message"]
@@ -306,39 +308,39 @@ async def test_what_is_no_login_is_refused_in_words_that_quote_nothing(login: Lo
 
 
 @pytest.mark.parametrize("content_type", ["", "text/plain", "application/x-www-form-urlencoded", "application/yaml"])
-async def test_only_json_is_taken_which_no_form_can_send(login: LoginFixture, content_type: str) -> None:
+async def test_only_json_is_accepted_which_no_html_form_can_send(login: LoginFixture, content_type: str) -> None:
     assert (await login.sign_in(content_type=content_type)).status == 415
 
 
-async def test_a_body_is_bounded_before_and_after_it_is_read(login: LoginFixture) -> None:
-    big = orjson.dumps({"username": "alice", "password": PASSWORD, "more": "x" * MAX_BODY_BYTES})
-    assert (await login.post("/auth/password/login", big)).status == 413
-    assert (await login.post("/auth/password/login", big, headers={"content-length": "10"})).status == 413
+async def test_the_size_of_a_body_is_limited_before_and_after_reading_it(login: LoginFixture) -> None:
+    large = orjson.dumps({"username": "alice", "password": PASSWORD, "more": "x" * MAX_BODY_BYTES})
+    assert (await login.post("/auth/password/login", large)).status == 413
+    assert (await login.post("/auth/password/login", large, headers={"content-length": "10"})).status == 413
     assert (await login.sign_in(content_length="9" * 5000)).status == 413
     assert (await login.sign_in(content_length="")).status == 400
     assert (await login.sign_in(content_encoding="gzip")).status == 415
 
 
-async def test_a_key_does_not_change_how_one_signs_in(login: LoginFixture) -> None:
-    assert (await login.sign_in(password="a wrong password", authorization="Bearer whatever")).status == 401
-    assert (await login.sign_in(authorization="Bearer whatever")).status == 200
+async def test_an_authorization_header_does_not_affect_a_login(login: LoginFixture) -> None:
+    assert (await login.sign_in(password="a wrong password", authorization="Bearer some-key")).status == 401
+    assert (await login.sign_in(authorization="Bearer some-key")).status == 200
 
 
-async def test_signing_in_with_passwords_can_be_turned_off(login: LoginFixture) -> None:
+async def test_password_login_can_be_disabled(login: LoginFixture) -> None:
     login.login = replace(login.login, is_enabled=lambda: False)
     reply = await login.sign_in()
     assert reply.status == 403 and "use an access key" in reply_body(reply)["message"]
     assert not login.key_names()
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-async def test_the_ways_to_sign_in_are_told_to_everybody(login: LoginFixture, enabled: bool) -> None:
-    login.login = replace(login.login, is_enabled=lambda: enabled)
+@pytest.mark.parametrize("is_enabled", [True, False])
+async def test_login_methods_are_listed_without_authentication(login: LoginFixture, is_enabled: bool) -> None:
+    login.login = replace(login.login, is_enabled=lambda: is_enabled)
     reply = await login.handle(call("/auth/methods"), RequestInfo("get", "/auth/methods"))
-    assert reply_body(reply) == {"methods": {"sso": [], "password": {"enabled": enabled}}}
+    assert reply_body(reply) == {"methods": {"sso": [], "password": {"enabled": is_enabled}}}
 
 
-async def test_signing_out_ends_the_login(login: LoginFixture) -> None:
+async def test_logout_ends_the_login(login: LoginFixture) -> None:
     key = reply_body(await login.sign_in())["accessKey"]
     reply = await login.post("/auth/logout", headers={"authorization": f"Bearer {key}"})
     assert reply.status == 200 and reply_body(reply)["message"] == "signed out"
@@ -346,50 +348,50 @@ async def test_signing_out_ends_the_login(login: LoginFixture) -> None:
         login.keys.authenticate_token(key)
 
 
-async def test_signing_out_in_a_browser_takes_the_cookie_away(login: LoginFixture) -> None:
-    cookie = header(await login.sign_in(query="cookie=true", **OWN_PAGE), "set-cookie").partition(";")[0]
+async def test_logout_in_a_browser_removes_the_cookie(login: LoginFixture) -> None:
+    cookie = header(await login.sign_in(query="cookie=true", **SAME_ORIGIN), "set-cookie").partition(";")[0]
     assert (await login.post("/auth/logout", headers={"cookie": cookie})).status == 403
-    reply = await login.post("/auth/logout", headers={"cookie": cookie, **OWN_PAGE})
+    reply = await login.post("/auth/logout", headers={"cookie": cookie, **SAME_ORIGIN})
     assert reply.status == 200 and header(reply, "set-cookie").startswith("__Host-service_access_key=; ")
     assert not login.key_names()
 
 
-async def test_signing_out_leaves_other_keys_alone(login: LoginFixture) -> None:
+async def test_logout_does_not_revoke_other_keys(login: LoginFixture) -> None:
     key = await login.add_key("alice")
     reply = await login.post("/auth/logout", headers={"authorization": f"Bearer {key}"})
     assert reply.status == 200 and "stays valid" in reply_body(reply)["message"]
     assert login.keys.authenticate_token(key).name == "alice"
 
 
-async def test_the_store_has_neither_the_password_nor_the_key(login: LoginFixture) -> None:
+async def test_the_store_contains_neither_the_password_nor_the_key(login: LoginFixture) -> None:
     key = reply_body(await login.sign_in())["accessKey"]
-    everything = login.stored()
-    assert b64encode(b"$argon2id$")[:12] in everything
+    content = login.stored()
+    assert b64encode(b"$argon2id$")[:12] in content
     for secret in (PASSWORD, key, key.removeprefix("fairlead_")):
-        assert secret.encode() not in everything and b64encode(secret.encode()).rstrip(b"=") not in everything
+        assert secret.encode() not in content and b64encode(secret.encode()).rstrip(b"=") not in content
 
 
-async def test_t29_no_password_is_in_any_log_answer_or_representation(caplog: pytest.LogCaptureFixture) -> None:
+async def test_t29_no_password_is_in_any_log_response_or_repr(caplog: pytest.LogCaptureFixture) -> None:
     canary = "canary-8f14e45f-password"
     caplog.set_level("DEBUG")
     with capture_logs() as lines:
         async with open_login() as login:
             await login.add_user("alice", canary)
-            shown = [(await login.sign_in("alice", canary)).body.decode()]
-            shown += [(await login.sign_in(name, canary)).body.decode() for name in ("alice", "nobody", canary)]
-            shown += [
+            outputs = [(await login.sign_in("alice", canary)).body.decode()]
+            outputs += [(await login.sign_in(name, canary)).body.decode() for name in ("alice", "unknown", canary)]
+            outputs += [
                 (await login.sign_in("alice", f"wrong {canary}")).body.decode()
                 for _ in range(USER_BACKOFF.free_failures + 1)
             ]
-            shown += [(await login.post("/auth/password/login", f'{{"password": "{canary}"'.encode())).body.decode()]
-            shown += [repr(Credentials(canary, canary)), repr(login.login), str(Unauthorized(WRONG_CREDENTIALS))]
+            outputs += [(await login.post("/auth/password/login", f'{{"password": "{canary}"'.encode())).body.decode()]
+            outputs += [repr(Credentials(canary, canary)), repr(login.login), str(Unauthorized(WRONG_CREDENTIALS))]
     assert {"a login failed", "a password was set"} <= {line["event"] for line in lines}
-    everything = repr(lines) + caplog.text + "".join(shown)
-    for form in (canary, quote(canary), b64encode(canary.encode()).decode().rstrip("=")):
-        assert form not in everything
+    content = repr(lines) + caplog.text + "".join(outputs)
+    for encoded in (canary, quote(canary), b64encode(canary.encode()).decode().rstrip("=")):
+        assert encoded not in content
 
 
-async def test_t29_the_value_of_a_new_login_is_in_no_log_and_no_representation(login: LoginFixture) -> None:
+async def test_t29_the_value_of_a_new_login_is_in_no_log_and_no_repr(login: LoginFixture) -> None:
     with capture_logs() as lines:
-        made = await login.logins.create("alice", "curl")
-    assert made.value not in repr(made) and made.value not in repr(lines)
+        session = await login.logins.create("alice", "curl")
+    assert session.value not in repr(session) and session.value not in repr(lines)

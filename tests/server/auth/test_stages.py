@@ -1,4 +1,4 @@
-"""Who is asking and whether they may: nothing passes without a yes to both, but for the few public paths."""
+"""server.auth.stages: every request needs authentication and authorization, except on the few public paths."""
 
 from collections.abc import Sequence
 
@@ -27,19 +27,19 @@ from tests.harness.calls import ADMIN, always_reply, call, raise_for_status
 SERVED = Reply(200, b"served")
 ALICE = User("alice", ("system:authenticated",))
 MOUNT = "/kubernetes/management"
-NAMES = ClusterIdentityMapper("fairlead:")
+IDENTITIES = ClusterIdentityMapper("fairlead:")
 APPS = RequestInfo("list", "/apis/g/v1/apps", MANAGEMENT, "g", "v1", "apps")
 
 
-def nobody(call: Call) -> User | None:
+def return_no_user(call: Call) -> User | None:
     return None
 
 
-def alice(call: Call) -> User | None:
+def return_alice(call: Call) -> User | None:
     return ALICE
 
 
-def invalid(call: Call) -> User | None:
+def raise_invalid_token(call: Call) -> User | None:
     raise Unauthorized("invalid bearer token")
 
 
@@ -55,74 +55,84 @@ def no_opinion(user: User, target: RequestInfo) -> Decision | None:
     return None
 
 
-async def ask(target: RequestInfo, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]) -> Reply:
-    identify, permissions = build_identify(authenticators, NO_IMPERSONATION, NAMES), AuthorizerChain(authorizers)
-    stages = (build_authentication_stage(identify, forget), AuthorizeStage(permissions, identify))
+async def send_request(
+    target: RequestInfo, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]
+) -> Reply:
+    identify, permissions = build_identify(authenticators, NO_IMPERSONATION, IDENTITIES), AuthorizerChain(authorizers)
+    stages = (build_authentication_stage(identify, ignore_use), AuthorizeStage(permissions, identify))
     return await Pipeline(stages, always_reply(SERVED))(call(target=target))
 
 
-def forget(user: User) -> None:
-    """Nobody wants to know when keys are used."""
+def ignore_use(user: User) -> None:
+    """Ignores the use of a key."""
 
 
-def unknown(name: str) -> User | None:
+def find_no_user(name: str) -> User | None:
     return None
 
 
-NO_IMPERSONATION = Impersonation(AuthorizerChain([]).authorize, unknown, lambda name: False)
+NO_IMPERSONATION = Impersonation(AuthorizerChain([]).authorize, find_no_user, lambda name: False)
 
 
-def allowing(*authorizers: Authorizer) -> AuthorizeStage:
-    """The second stage alone."""
-    return AuthorizeStage(AuthorizerChain(authorizers), build_identify([], NO_IMPERSONATION, NAMES))
+def build_authorize_stage(*authorizers: Authorizer) -> AuthorizeStage:
+    """The authorization stage alone."""
+    return AuthorizeStage(AuthorizerChain(authorizers), build_identify([], NO_IMPERSONATION, IDENTITIES))
 
 
-async def test_a_known_user_who_may_is_served() -> None:
-    assert await ask(APPS, [nobody, alice], [no_opinion, allow]) is SERVED
+async def test_an_authenticated_and_authorized_request_is_served() -> None:
+    assert await send_request(APPS, [return_no_user, return_alice], [no_opinion, allow]) is SERVED
 
 
-async def test_the_user_travels_with_the_call() -> None:
-    asked = call(target=APPS)
-    build_authentication_stage(build_identify([alice], NO_IMPERSONATION, NAMES), forget)(asked)
-    assert asked.user is ALICE
+async def test_the_authentication_stage_sets_the_user_of_the_call() -> None:
+    request = call(target=APPS)
+    build_authentication_stage(build_identify([return_alice], NO_IMPERSONATION, IDENTITIES), ignore_use)(request)
+    assert request.user is ALICE
 
 
 @pytest.mark.parametrize(
-    "authenticators", [[], [nobody], [nobody, nobody], [invalid], [nobody, invalid], [invalid, alice]]
+    "authenticators",
+    [
+        [],
+        [return_no_user],
+        [return_no_user, return_no_user],
+        [raise_invalid_token],
+        [return_no_user, raise_invalid_token],
+        [raise_invalid_token, return_alice],
+    ],
 )
-async def test_without_a_yes_from_an_authenticator_it_is_401(authenticators: list[Authenticator]) -> None:
-    assert (await ask(APPS, authenticators, [allow])).status == 401
+async def test_a_request_that_no_authenticator_accepts_gets_401(authenticators: list[Authenticator]) -> None:
+    assert (await send_request(APPS, authenticators, [allow])).status == 401
 
 
-async def test_that_nobody_objected_is_not_enough() -> None:
-    """The stage that authorizes does not trust the one before it to have run."""
+async def test_a_request_that_was_not_authenticated_is_rejected() -> None:
+    """The authorization stage does not rely on the authentication stage having run."""
     with pytest.raises(Unauthorized):
-        allowing(allow)(call(target=APPS))
+        build_authorize_stage(allow)(call(target=APPS))
 
 
 @pytest.mark.parametrize("authorizers", [[], [no_opinion], [no_opinion, no_opinion], [deny], [deny, allow]])
-async def test_what_nobody_allows_is_forbidden(authorizers: list[Authorizer]) -> None:
-    assert (await ask(APPS, [alice], authorizers)).status == 403
+async def test_a_request_that_no_authorizer_allows_gets_403(authorizers: list[Authorizer]) -> None:
+    assert (await send_request(APPS, [return_alice], authorizers)).status == 403
 
 
-async def test_an_earlier_yes_counts_before_a_later_no() -> None:
-    assert await ask(APPS, [alice], [allow, deny]) is SERVED
+async def test_an_earlier_allow_wins_over_a_later_deny() -> None:
+    assert await send_request(APPS, [return_alice], [allow, deny]) is SERVED
 
 
 @pytest.mark.parametrize("path", sorted(PUBLIC_PATHS))
 @pytest.mark.parametrize("mount", ["", MOUNT])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_anybody_may_read_the_public_paths(method: str, mount: str, path: str) -> None:
-    assert await ask(route(method, mount + path, {}, RouteConfig(MOUNT)), [nobody], []) is SERVED
+async def test_public_paths_can_be_read_without_authentication(method: str, mount: str, path: str) -> None:
+    assert await send_request(route(method, mount + path, {}, RouteConfig(MOUNT)), [return_no_user], []) is SERVED
 
 
 @pytest.mark.parametrize("path", sorted(PUBLIC_PATHS))
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get", "head", "TRACE", ""])
-async def test_reading_is_all_that_anybody_may_do_there(method: str, path: str) -> None:
-    assert (await ask(route(method, path, {}, RouteConfig(MOUNT)), [nobody], [])).status == 401
+async def test_public_paths_allow_reading_only(method: str, path: str) -> None:
+    assert (await send_request(route(method, path, {}, RouteConfig(MOUNT)), [return_no_user], [])).status == 401
 
 
-ALMOST = [
+ALMOST_PUBLIC_PATHS = [
     "/",
     "/version/",
     "//version",
@@ -143,22 +153,24 @@ ALMOST = [
 ]
 
 
-@pytest.mark.parametrize("path", ALMOST)
+@pytest.mark.parametrize("path", ALMOST_PUBLIC_PATHS)
 @pytest.mark.parametrize("mount", ["", MOUNT])
-async def test_almost_a_public_path_is_none(mount: str, path: str) -> None:
-    assert (await ask(route("GET", mount + path, {}, RouteConfig(MOUNT)), [nobody], [allow])).status == 401
+async def test_a_path_similar_to_a_public_path_is_not_public(mount: str, path: str) -> None:
+    assert (
+        await send_request(route("GET", mount + path, {}, RouteConfig(MOUNT)), [return_no_user], [allow])
+    ).status == 401
 
 
-def test_a_resource_is_never_public_whatever_it_is_called() -> None:
+def test_a_resource_is_never_public_whatever_its_name() -> None:
     assert not is_public(call(target=RequestInfo("get", "/version", MANAGEMENT, "", "v1", "version")))
 
 
-def test_nothing_more_is_public_than_is_known() -> None:
-    """A test to be changed with care: every path added here is open to the whole network."""
+def test_the_list_of_public_endpoints_is_complete() -> None:
+    """Change this test with care: every path added here is open to the whole network."""
     assert frozenset({"/version", "/healthz", "/livez", "/readyz"}) == PUBLIC_PATHS
-    signing_in = {("post", "/auth/password/login"), ("get", "/auth/methods")}
-    verifying = {("get", "/.well-known/openid-configuration"), ("get", "/openid/v1/jwks")}
-    assert signing_in | verifying == PUBLIC_ENDPOINTS
+    login_endpoints = {("post", "/auth/password/login"), ("get", "/auth/methods")}
+    oidc_endpoints = {("get", "/.well-known/openid-configuration"), ("get", "/openid/v1/jwks")}
+    assert login_endpoints | oidc_endpoints == PUBLIC_ENDPOINTS
 
 
 @pytest.mark.parametrize(
@@ -181,95 +193,101 @@ def test_nothing_more_is_public_than_is_known() -> None:
         (RequestInfo("get", "/metrics"), 'forbidden: User "alice" cannot get path "/metrics"'),
     ],
 )
-async def test_a_refusal_says_who_may_not_do_what_where(target: RequestInfo, message: str) -> None:
-    with pytest.raises(Forbidden) as caught:
-        allowing(no_opinion)(_as(ALICE, target))
-    assert caught.value.message == message
-    with pytest.raises(Forbidden) as caught:
-        allowing(deny)(_as(ALICE, target))
-    assert caught.value.message == f"{message}: it is forbidden"
+async def test_a_403_names_the_user_the_verb_the_resource_and_the_namespace(target: RequestInfo, message: str) -> None:
+    with pytest.raises(Forbidden) as error:
+        build_authorize_stage(no_opinion)(build_call_as(ALICE, target))
+    assert error.value.message == message
+    with pytest.raises(Forbidden) as error:
+        build_authorize_stage(deny)(build_call_as(ALICE, target))
+    assert error.value.message == f"{message}: it is forbidden"
 
 
-async def test_a_refusal_names_the_object_in_its_details() -> None:
+async def test_a_403_names_the_object_in_its_details() -> None:
     target = RequestInfo("get", "/", MANAGEMENT, "g", "v1", "apps", "", "", "one")
-    status = orjson.loads((await ask(target, [alice], [])).body)
+    status = orjson.loads((await send_request(target, [return_alice], [])).body)
     assert status["details"] == {"name": "one", "group": "g", "kind": "apps"}
 
 
 @pytest.mark.parametrize("verb", ["", "get", "create", "impersonate"])
-async def test_an_administrator_may_do_anything_and_no_one_else_does_by_that_rule(verb: str) -> None:
+async def test_the_administrators_authorizer_allows_administrators_only(verb: str) -> None:
     target = RequestInfo(verb, "/", MANAGEMENT, "g", "v1", "apps")
-    allowing(administrators)(_as(ADMIN, target))
+    build_authorize_stage(administrators)(build_call_as(ADMIN, target))
     with pytest.raises(Forbidden):
-        allowing(administrators)(_as(ALICE, target))
+        build_authorize_stage(administrators)(build_call_as(ALICE, target))
 
 
-def _as(user: User, target: RequestInfo) -> Call:
-    asked = call(target=target)
-    asked.user = user
-    return asked
+def build_call_as(user: User, target: RequestInfo) -> Call:
+    request = call(target=target)
+    request.user = user
+    return request
 
 
-async def let_in_as(asked: Call, authenticator: Authenticator) -> Reply:
-    """Both stages: who could not be identified is told so by the second one, after flow control."""
-    identify = build_identify([authenticator], NO_IMPERSONATION, NAMES)
-    pipeline = Pipeline((build_authentication_stage(identify, forget), allowing(allow)), always_reply(SERVED))
-    return raise_for_status(await pipeline(asked))
+async def send_through_both_stages(request: Call, authenticator: Authenticator) -> Reply:
+    """Both stages: the second one rejects requests that could not be authenticated, after flow control."""
+    identify = build_identify([authenticator], NO_IMPERSONATION, IDENTITIES)
+    pipeline = Pipeline(
+        (build_authentication_stage(identify, ignore_use), build_authorize_stage(allow)), always_reply(SERVED)
+    )
+    return raise_for_status(await pipeline(request))
 
 
-async def test_who_could_not_be_identified_goes_on_as_nobody_and_no_further_than_flow_control() -> None:
-    asked, reached = call(target=APPS), []
+async def test_a_request_that_failed_authentication_passes_flow_control_and_is_then_rejected() -> None:
+    request, seen_by_flow_control = call(target=APPS), []
 
     def flow_control(call: Call) -> None:
-        reached.append((call.user, str(call.deferred_error)))
+        seen_by_flow_control.append((call.user, str(call.deferred_error)))
 
     stages = (
-        build_authentication_stage(build_identify([invalid], NO_IMPERSONATION, NAMES), forget),
+        build_authentication_stage(build_identify([raise_invalid_token], NO_IMPERSONATION, IDENTITIES), ignore_use),
         flow_control,
-        allowing(allow),
+        build_authorize_stage(allow),
     )
     with pytest.raises(Unauthorized, match="invalid bearer token"):
-        raise_for_status(await Pipeline(stages, always_reply(SERVED))(asked))
-    assert reached == [(None, "invalid bearer token")]
+        raise_for_status(await Pipeline(stages, always_reply(SERVED))(request))
+    assert seen_by_flow_control == [(None, "invalid bearer token")]
 
 
-async def test_t19_a_refused_impersonation_is_still_somebodys() -> None:
-    asked = call(target=APPS, headers={"impersonate-user": "bob"})
+async def test_t19_a_rejected_impersonation_is_attributed_to_the_real_user() -> None:
+    request = call(target=APPS, headers={"impersonate-user": "bob"})
     with pytest.raises(Forbidden):
-        await let_in_as(asked, alice)
-    assert asked.user is ALICE
+        await send_through_both_stages(request, return_alice)
+    assert request.user is ALICE
 
 
-async def test_t19_a_public_path_is_not_public_to_those_who_act_as_others() -> None:
-    asked = call(target=RequestInfo("get", "/version"), headers={"impersonate-user": "bob"})
+async def test_t19_a_public_path_is_not_public_with_impersonation_headers() -> None:
+    request = call(target=RequestInfo("get", "/version"), headers={"impersonate-user": "bob"})
     with pytest.raises(Forbidden):
-        await let_in_as(asked, alice)
+        await send_through_both_stages(request, return_alice)
 
 
-BEHIND = RequestInfo(
+GATEWAY = RequestInfo(
     "list", "/api/v1/pods", "cluster", "", "v1", "pods", gateway=RequestInfo("use", "/", "cluster", name="oslo")
 )
 
 
-def identity_of(headers: dict[str, str], target: RequestInfo = BEHIND, names: ClusterIdentityMapper = NAMES) -> User:
-    anybody = Impersonation(AuthorizerChain([allow]).authorize, unknown, lambda name: False)
-    return build_identify([alice], anybody, names)(call(target=target, headers=headers))
+def identify_user(
+    headers: dict[str, str], target: RequestInfo = GATEWAY, names: ClusterIdentityMapper = IDENTITIES
+) -> User:
+    allow_all = Impersonation(AuthorizerChain([allow]).authorize, find_no_user, lambda name: False)
+    return build_identify([return_alice], allow_all, names)(call(target=target, headers=headers))
 
 
-def test_t19_behind_a_gateway_a_request_is_the_impersonated_users() -> None:
-    user = identity_of({"impersonate-user": "bob", "impersonate-group": "devs", "impersonate-extra-a": "b"})
+def test_t19_a_gateway_request_has_the_identity_of_the_impersonated_user() -> None:
+    user = identify_user({"impersonate-user": "bob", "impersonate-group": "devs", "impersonate-extra-a": "b"})
     assert (user.name, user.groups, user.extra) == ("bob", ("devs", "system:authenticated"), (("a", ("b",)),))
     assert user.impersonator is ALICE
-    assert identity_of({}) is ALICE
+    assert identify_user({}) is ALICE
 
 
-def test_t19_behind_a_gateway_impersonation_takes_the_right_to_it() -> None:
+def test_t19_impersonation_through_a_gateway_requires_permission() -> None:
     with pytest.raises(Forbidden, match='cannot impersonate resource "users"'):
-        build_identify([alice], NO_IMPERSONATION, NAMES)(call(target=BEHIND, headers={"impersonate-user": "bob"}))
+        build_identify([return_alice], NO_IMPERSONATION, IDENTITIES)(
+            call(target=GATEWAY, headers={"impersonate-user": "bob"})
+        )
 
 
 @pytest.mark.parametrize(
-    ("headers", "told"),
+    ("headers", "message"),
     [
         ({"impersonate-user": "system:serviceaccount:default:x"}, 'User "system:serviceaccount:default:x" cannot be'),
         ({"impersonate-user": "system:admin"}, "authenticate at the cluster itself"),
@@ -280,28 +298,28 @@ def test_t19_behind_a_gateway_impersonation_takes_the_right_to_it() -> None:
         ({"impersonate-user": "bob", "impersonate-extra-a": "a\tb"}, "printable ASCII"),
     ],
 )
-def test_t19_an_identity_that_would_not_arrive_whole_is_refused(headers: dict[str, str], told: str) -> None:
-    with pytest.raises(Forbidden, match=told):
-        identity_of(headers)
-    assert identity_of(headers, APPS).impersonator is ALICE  # here, where nothing has to be handed on, it may be
+def test_t19_an_identity_that_cannot_be_forwarded_unchanged_is_rejected(headers: dict[str, str], message: str) -> None:
+    with pytest.raises(Forbidden, match=message):
+        identify_user(headers)
+    assert identify_user(headers, APPS).impersonator is ALICE  # allowed where nothing is forwarded to a cluster
 
 
 @pytest.mark.parametrize("header", ["impersonate-group", "impersonate-joined-group"])
-def test_t19_without_a_prefix_nobody_becomes_a_member_of_a_group_of_the_clusters_own(header: str) -> None:
-    bare = ClusterIdentityMapper("")
-    asked = {"impersonate-user": "bob", header: "kubeadm:cluster-admins"}
-    with pytest.raises(Forbidden, match="without cluster_identity_prefix it would be the cluster's group") as caught:
-        identity_of(asked, names=bare)
-    assert 'begins with "service:", or set a prefix' in caught.value.message
-    assert "kubeadm:cluster-admins" in identity_of(asked).groups
-    assert "kubeadm:cluster-admins" in identity_of(asked, APPS, bare).groups
+def test_t19_without_a_prefix_groups_of_the_cluster_cannot_be_impersonated(header: str) -> None:
+    no_prefix = ClusterIdentityMapper("")
+    headers = {"impersonate-user": "bob", header: "kubeadm:cluster-admins"}
+    with pytest.raises(Forbidden, match="without cluster_identity_prefix it would be the cluster's group") as error:
+        identify_user(headers, names=no_prefix)
+    assert 'begins with "service:", or set a prefix' in error.value.message
+    assert "kubeadm:cluster-admins" in identify_user(headers).groups
+    assert "kubeadm:cluster-admins" in identify_user(headers, APPS, no_prefix).groups
     for group in ("service:team:web", "system:authenticated"):
-        assert group in identity_of({"impersonate-user": "bob", header: group}, names=bare).groups
+        assert group in identify_user({"impersonate-user": "bob", header: group}, names=no_prefix).groups
 
 
-def test_t19_groups_of_administrators_and_of_everybody_are_known_to_gateways() -> None:
-    anybody = Impersonation(AuthorizerChain([administrators]).authorize, unknown, lambda name: False)
+def test_t19_admin_groups_and_system_authenticated_can_be_impersonated_through_gateways() -> None:
+    admins_only = Impersonation(AuthorizerChain([administrators]).authorize, find_no_user, lambda name: False)
     for group in ("system:masters", "service:admins", "system:authenticated"):
-        asked = call(target=BEHIND, headers={"impersonate-user": "bob", "impersonate-group": group})
-        assert group in build_identify([lambda call: ADMIN], anybody, NAMES)(asked).groups
-        assert group in build_identify([lambda call: ADMIN], anybody, ClusterIdentityMapper(""))(asked).groups
+        request = call(target=GATEWAY, headers={"impersonate-user": "bob", "impersonate-group": group})
+        assert group in build_identify([lambda call: ADMIN], admins_only, IDENTITIES)(request).groups
+        assert group in build_identify([lambda call: ADMIN], admins_only, ClusterIdentityMapper(""))(request).groups
