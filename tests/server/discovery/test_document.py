@@ -1,4 +1,4 @@
-"""Finished documents: which variant a client gets, and what it may keep."""
+"""server.discovery.document: content negotiation and caching of static documents."""
 
 import pytest
 
@@ -10,11 +10,11 @@ PACKED = "application/x.packed"
 
 PLAIN = build_variant(b"{}")
 YAML = build_variant(b"a: 1\n", "application/yaml")
-LISTED = build_variant(b"[]", params=LIST)
-BYTES = build_variant(b"\x00", PACKED, alias="application/x@packed")
+AS_LIST = build_variant(b"[]", params=LIST)
+PACKED_VARIANT = build_variant(b"\x00", PACKED, alias="application/x@packed")
 
-THING = Document((LISTED, PLAIN, YAML, BYTES))
-NAMED = Document((PLAIN,), location=f"/root/thing?hash={PLAIN.hash}")
+THING = Document((AS_LIST, PLAIN, YAML, PACKED_VARIANT))
+HASHED = Document((PLAIN,), location=f"/root/thing?hash={PLAIN.hash}")
 
 
 @pytest.mark.parametrize(
@@ -35,34 +35,34 @@ NAMED = Document((PLAIN,), location=f"/root/thing?hash={PLAIN.hash}")
         ("application/x@packed", b"\x00"),
     ],
 )
-def test_a_client_gets_the_variant_that_it_likes_best(accept, body):
+def test_a_client_gets_the_variant_that_it_prefers(accept, body):
     assert build_reply(THING, accept).body == body
 
 
-def test_of_variants_that_are_liked_alike_the_first_is_sent():
+def test_of_equally_preferred_variants_the_first_is_sent():
     assert build_reply(THING, f"{PACKED}, application/json").body == b"{}"
 
 
 @pytest.mark.parametrize("accept", ["text/csv", "application/json;as=Other;g=x;v=v1", "application/json;q=0"])
-def test_an_accept_header_that_nothing_satisfies_is_refused_with_what_there_is(accept):
+def test_an_accept_header_without_a_match_gets_406_with_the_media_types(accept):
     with pytest.raises(NotAcceptable, match=r"application/json, application/yaml, application/x\.packed$"):
         build_reply(THING, accept)
 
 
-def test_a_document_that_is_not_negotiated_is_sent_whatever_is_asked():
+def test_a_document_that_is_not_negotiated_ignores_the_accept_header():
     reply = build_reply(Document((PLAIN,), is_negotiated=False), "text/csv")
     assert (reply.status, reply.body) == (200, b"{}")
     assert "Vary" not in dict(reply.headers)
 
 
-def test_the_content_type_names_the_view():
+def test_the_content_type_has_the_media_type_parameters():
     assert build_reply(THING, f"application/json;{LIST}").content_type == (
         "application/json;g=things.example.com;v=v2;as=ThingList"
     )
     assert build_reply(THING).content_type == "application/json"
 
 
-def test_an_alias_is_answered_with_the_proper_media_type():
+def test_an_alias_gets_the_canonical_media_type():
     assert build_reply(THING, "application/x@packed").content_type == PACKED
 
 
@@ -70,42 +70,42 @@ def test_a_negotiated_document_varies_by_accept():
     assert dict(build_reply(THING).headers)["Vary"] == "Accept"
 
 
-@pytest.mark.parametrize("held", [PLAIN.etag, f'"other", {PLAIN.etag}', f"W/{PLAIN.etag}", "*"])
-def test_a_client_that_has_the_content_gets_304_without_a_body(held):
-    reply = build_reply(THING, "", held)
+@pytest.mark.parametrize("if_none_match", [PLAIN.etag, f'"other", {PLAIN.etag}', f"W/{PLAIN.etag}", "*"])
+def test_a_matching_etag_gets_304_without_a_body(if_none_match):
+    reply = build_reply(THING, "", if_none_match)
     assert (reply.status, reply.body) == (304, b"")
     assert dict(reply.headers)["ETag"] == PLAIN.etag
 
 
-@pytest.mark.parametrize("held", ["", '"other"', PLAIN.hash, YAML.etag])
-def test_a_client_that_has_something_else_gets_the_content(held):
-    assert build_reply(THING, "", held).status == 200
+@pytest.mark.parametrize("if_none_match", ["", '"other"', PLAIN.hash, YAML.etag])
+def test_another_etag_gets_the_content(if_none_match):
+    assert build_reply(THING, "", if_none_match).status == 200
 
 
-def test_content_asked_for_by_its_hash_may_be_kept_for_ever():
-    kept = dict(build_reply(NAMED, query={"hash": [PLAIN.hash]}).headers)["Cache-Control"]
-    assert "immutable" in kept
-    assert "max-age=31536000" in kept
+def test_content_requested_by_its_hash_is_immutable():
+    cache_control = dict(build_reply(HASHED, query={"hash": [PLAIN.hash]}).headers)["Cache-Control"]
+    assert "immutable" in cache_control
+    assert "max-age=31536000" in cache_control
 
 
-def test_content_asked_for_by_its_path_alone_may_not_be_kept():
-    assert "Cache-Control" not in dict(build_reply(NAMED).headers)
+def test_content_requested_without_a_hash_must_not_be_cached():
+    assert "Cache-Control" not in dict(build_reply(HASHED).headers)
 
 
-def test_an_old_hash_is_redirected_to_the_new_one():
-    reply = build_reply(NAMED, query={"hash": ["OLD"]})
+def test_an_outdated_hash_is_redirected_to_the_current_one():
+    reply = build_reply(HASHED, query={"hash": ["OLD"]})
     assert reply.status == 301
     assert dict(reply.headers)["Location"] == f"/root/thing?hash={PLAIN.hash}"
 
 
-def test_a_hash_means_nothing_where_content_is_not_named_by_it():
+def test_a_hash_is_ignored_for_documents_without_a_location():
     reply = build_reply(THING, query={"hash": ["OLD"]})
     assert reply.status == 200
     assert "Cache-Control" not in dict(reply.headers)
 
 
-def test_a_path_is_found_with_and_without_a_slash_at_its_end():
-    known = {"/": THING, "/api": NAMED}
-    assert find_document(known, "/api") is find_document(known, "/api/") is NAMED
-    assert find_document(known, "/") is find_document(known, "") is THING
-    assert find_document(known, "/api//") is find_document(known, "/nope") is None
+def test_a_document_is_found_with_and_without_a_trailing_slash():
+    documents = {"/": THING, "/api": HASHED}
+    assert find_document(documents, "/api") is find_document(documents, "/api/") is HASHED
+    assert find_document(documents, "/") is find_document(documents, "") is THING
+    assert find_document(documents, "/api//") is find_document(documents, "/nope") is None
