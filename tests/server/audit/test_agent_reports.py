@@ -1,4 +1,4 @@
-"""What agents report: into a log of their own, and no more than their quota."""
+"""server.audit.agent_reports: events reported by agents are written to their own log, within a quota."""
 
 from typing import Any
 
@@ -11,39 +11,39 @@ from fairlead.server.audit import agent_reports
 from fairlead.server.audit.agent_reports import MAX_LINE_BYTES, AgentReports, render_remote_event
 from fairlead.server.audit.log_writer import AuditLogWriter
 from tests.harness.audit import MemoryLog
-from tests.server.audit.test_intake import Turned
+from tests.server.audit.test_intake import FakeClock
 
-MOMENT = "2026-01-02T03:04:05.000001Z"
+TIMESTAMP = "2026-01-02T03:04:05.000001Z"
 EVENT: dict[str, Any] = {
     "auditID": "1",
     "stage": "ResponseComplete",
     "requestURI": "/api/v1/pods",
     "verb": "list",
-    "requestReceivedTimestamp": MOMENT,
-    "stageTimestamp": MOMENT,
+    "requestReceivedTimestamp": TIMESTAMP,
+    "stageTimestamp": TIMESTAMP,
 }
 
 
-async def test_a_cluster_over_its_quota_is_told_to_come_again_and_the_others_are_not() -> None:
-    notebook, clock = MemoryLog(), Turned()
-    trail = AuditLogWriter(notebook)
-    reports = AgentReports(trail, clock)
-    taken = 0
-    with pytest.raises(TooManyRequests, match="keep the events and report them later") as refused:
+async def test_a_cluster_over_its_quota_gets_429_and_other_clusters_do_not() -> None:
+    sink, clock = MemoryLog(), FakeClock()
+    writer = AuditLogWriter(sink)
+    reports = AgentReports(writer, clock)
+    recorded = 0
+    with pytest.raises(TooManyRequests, match="keep the events and report them later") as error:
         while True:
-            taken += reports.record("oslo", {"events": [EVENT] * 500})
-    assert taken == 5_500 and 1 <= refused.value.details.retry_after <= 60
+            recorded += reports.record("oslo", {"events": [EVENT] * 500})
+    assert recorded == 5_500 and 1 <= error.value.details.retry_after <= 60
     assert reports.rejected_events == 501
     assert reports.record("paris", {"events": [EVENT]}) == 1
     clock.seconds += agent_reports.WINDOW_SECONDS
     assert reports.record("oslo", {"events": [EVENT]}) == 1
-    await trail.close()
-    assert len(notebook.events) == 5_502
+    await writer.close()
+    assert len(sink.events) == 5_502
 
 
-async def test_reports_without_events_have_a_quota_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reports_without_events_count_toward_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_reports, "MAX_CLUSTER_EVENTS", 10)
-    reports = AgentReports(None, Turned())
+    reports = AgentReports(None, FakeClock())
     with structlog.testing.capture_logs() as lines, pytest.raises(TooManyRequests):
         for _ in range(20):
             reports.record("oslo", {"dropped": 1})
@@ -52,36 +52,38 @@ async def test_reports_without_events_have_a_quota_too(monkeypatch: pytest.Monke
 
 async def test_a_cluster_has_a_quota_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_reports, "MAX_CLUSTER_BYTES", 1_000)
-    reports = AgentReports(None, Turned())
+    reports = AgentReports(None, FakeClock())
     reports.record("oslo", {"events": [EVENT] * 10})
     with pytest.raises(TooManyRequests):
         reports.record("oslo", {"events": [EVENT]})
 
 
-async def test_what_an_agent_has_lost_is_in_the_log_as_a_number() -> None:
-    notebook = MemoryLog()
-    trail = AuditLogWriter(notebook)
+async def test_the_number_of_events_dropped_by_an_agent_is_logged() -> None:
+    sink = MemoryLog()
+    writer = AuditLogWriter(sink)
     with structlog.testing.capture_logs():
-        AgentReports(trail, Turned()).record("oslo", {"events": [{"no": "event"}], "dropped": 41})
-    await trail.close()
-    (event,) = notebook.events
-    told = event["annotations"]
-    assert (told["service.sh/summary-count"], told["service.sh/agent"]) == ("42", "oslo")
+        AgentReports(writer, FakeClock()).record("oslo", {"events": [{"no": "event"}], "dropped": 41})
+    await writer.close()
+    (event,) = sink.events
+    annotations = event["annotations"]
+    assert (annotations["service.sh/summary-count"], annotations["service.sh/agent"]) == ("42", "oslo")
 
 
-async def test_the_servers_own_log_takes_few_lines_of_one_report() -> None:
+async def test_the_server_log_has_a_limited_number_of_lines_per_report() -> None:
     uses = [{"user": "u" * 100_000, "token": str(number)} for number in range(1_000)]
     with structlog.testing.capture_logs() as lines:
-        AgentReports(None, Turned()).record("oslo", {"activity": uses})
+        AgentReports(None, FakeClock()).record("oslo", {"activity": uses})
     assert len(lines) == agent_reports.MAX_LOGGED_USES + 1 and lines[-1]["more_tokens"] == 900
     assert all(len(line.get("user", "")) < 1_100 for line in lines)
 
 
-def test_an_event_that_is_too_long_is_cut_to_what_matters() -> None:
-    many = {f"key-{number}": "v" * 1_000 for number in range(1_000)}
-    user = {"username": "ada", "groups": ["g" * 1_000] * 1_000, "extra": {key: [key] * 1_000 for key in many}}
-    made = render_remote_event({**EVENT, "user": user, "annotations": many, "sourceIPs": ["192.0.2.7"] * 1_000}, "oslo")
-    assert made is not None and len(made) <= MAX_LINE_BYTES
-    event = orjson.loads(made)
+def test_an_event_that_is_too_long_is_truncated() -> None:
+    annotations = {f"key-{number}": "v" * 1_000 for number in range(1_000)}
+    user = {"username": "ada", "groups": ["g" * 1_000] * 1_000, "extra": {key: [key] * 1_000 for key in annotations}}
+    line = render_remote_event(
+        {**EVENT, "user": user, "annotations": annotations, "sourceIPs": ["192.0.2.7"] * 1_000}, "oslo"
+    )
+    assert line is not None and len(line) <= MAX_LINE_BYTES
+    event = orjson.loads(line)
     assert event["user"] == {"username": "ada"} and event["sourceIPs"] == ["192.0.2.7"]
     assert event["annotations"].keys() == {"service.sh/agent", "service.sh/truncated"}

@@ -1,4 +1,4 @@
-"""The way to the file: in order, in batches, and never less than was handed over."""
+"""server.audit.log_writer: events are written in order and in batches, and none is lost."""
 
 import asyncio
 import errno
@@ -18,30 +18,30 @@ from tests.harness.audit import MOUNT, OK, AuditFixture, MemoryLog, open_audit, 
 CONFIGMAPS, SECRETS = place(CONFIGMAP), place(SECRET)
 
 
-class Stubborn(MemoryLog):
-    """A sink that waits while it is held, fails while it is broken, and takes a few bytes at a time."""
+class FakeSink(MemoryLog):
+    """A sink that can block, fail, or accept only a few bytes per write."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.free, self.failed = threading.Event(), threading.Event()
-        self.free.set()
-        self.broken: OSError | None = None
-        self.most = 1 << 30
+        self.unblocked, self.failed = threading.Event(), threading.Event()
+        self.unblocked.set()
+        self.error: OSError | None = None
+        self.max_bytes = 1 << 30
         self.batches = 0
 
     def prepare_write(self, size: int) -> None:
         self.batches += 1
 
     def write(self, data: memoryview) -> int:
-        self.free.wait()
-        if self.broken is not None:
+        self.unblocked.wait()
+        if self.error is not None:
             self.failed.set()
-            raise self.broken
-        return super().write(data[: self.most])
+            raise self.error
+        return super().write(data[: self.max_bytes])
 
 
-class Note:
-    """An event that is finished late."""
+class LateEvent:
+    """An event that is rendered by the writer thread."""
 
     size = 10
 
@@ -54,29 +54,29 @@ class Note:
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.01)
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     for _ in range(1_000):
-        if true():
+        if condition():
             return
         await asyncio.sleep(0.01)
-    pytest.fail("it never came true")
+    pytest.fail("the condition was never met")
 
 
-async def test_what_is_added_is_written_in_order() -> None:
-    notebook = MemoryLog()
-    log = AuditLogWriter(notebook)
+async def test_events_are_written_in_order() -> None:
+    sink = MemoryLog()
+    writer = AuditLogWriter(sink)
     for number in range(1_000):
         text = b"%d\n" % number
-        log.add(Note(text) if number % 7 == 0 else text)
-    await log.close()
-    assert notebook.data == b"".join(b"%d\n" % number for number in range(1_000))
+        writer.add(LateEvent(text) if number % 7 == 0 else text)
+    await writer.close()
+    assert sink.data == b"".join(b"%d\n" % number for number in range(1_000))
 
 
-class Words:
+class LazyEvent:
     """A lazy event, rendered in a batch."""
 
     def __init__(self, text: bytes) -> None:
@@ -86,82 +86,82 @@ class Words:
         return self.text
 
 
-async def test_what_is_gathered_is_written_in_its_turn() -> None:
-    notebook = MemoryLog()
-    log = AuditLogWriter(notebook)
+async def test_lazy_events_are_written_in_order() -> None:
+    sink = MemoryLog()
+    writer = AuditLogWriter(sink)
     for number in range(1_000):
         text = b"%d\n" % number
         if number % 100 == 99:
-            log.add(text)
+            writer.add(text)
         else:
-            log.add_lazy(Words(text))
-    assert log.total_events == 1_000
-    await log.close()
-    assert notebook.data == b"".join(b"%d\n" % number for number in range(1_000))
+            writer.add_lazy(LazyEvent(text))
+    assert writer.total_events == 1_000
+    await writer.close()
+    assert sink.data == b"".join(b"%d\n" % number for number in range(1_000))
 
 
-async def test_an_event_without_words_takes_no_other_along() -> None:
-    class Speechless:
+async def test_an_event_that_cannot_be_rendered_does_not_affect_others() -> None:
+    class BrokenEvent:
         def render(self) -> bytes:
-            raise ValueError("no words")
+            raise ValueError("not renderable")
 
-    notebook = MemoryLog()
+    sink = MemoryLog()
     with structlog.testing.capture_logs():
-        log = AuditLogWriter(notebook)
-        for entry in (Words(b"one\n"), Speechless(), Words(b"two\n")):
-            log.add_lazy(entry)
-        await log.close()
-    first, unreadable, last = notebook.data.splitlines()
+        writer = AuditLogWriter(sink)
+        for entry in (LazyEvent(b"one\n"), BrokenEvent(), LazyEvent(b"two\n")):
+            writer.add_lazy(entry)
+        await writer.close()
+    first, unreadable, last = sink.data.splitlines()
     assert (first, last) == (b"one", b"two") and b"unreadable" in unreadable
 
 
-async def test_what_is_gathered_is_written_soon_however_little_it_is() -> None:
-    notebook = MemoryLog()
-    log = AuditLogWriter(notebook)
-    log.add_lazy(Words(b"one\n"))
-    await until(lambda: notebook.data == b"one\n")
-    await log.close()
+async def test_a_single_lazy_event_is_written_soon() -> None:
+    sink = MemoryLog()
+    writer = AuditLogWriter(sink)
+    writer.add_lazy(LazyEvent(b"one\n"))
+    await wait_until(lambda: sink.data == b"one\n")
+    await writer.close()
 
 
-async def test_what_is_gathered_in_another_thread_is_written_too() -> None:
-    notebook = MemoryLog()
-    log = AuditLogWriter(notebook)
-    await asyncio.gather(*(asyncio.to_thread(log.add_lazy, Words(b"line\n")) for _ in range(100)))
-    await until(lambda: notebook.data == b"line\n" * 100)
-    assert log.total_events == 100
-    await log.close()
+async def test_lazy_events_of_other_threads_are_written() -> None:
+    sink = MemoryLog()
+    writer = AuditLogWriter(sink)
+    await asyncio.gather(*(asyncio.to_thread(writer.add_lazy, LazyEvent(b"line\n")) for _ in range(100)))
+    await wait_until(lambda: sink.data == b"line\n" * 100)
+    assert writer.total_events == 100
+    await writer.close()
 
 
-async def test_what_is_added_is_written_soon_and_without_being_asked() -> None:
-    notebook = MemoryLog()
-    log = AuditLogWriter(notebook)
-    log.add(b"one\n")
-    await until(lambda: notebook.data == b"one\n")
-    log.add(b"two\n")
-    await until(lambda: notebook.data == b"one\ntwo\n")
-    await log.close()
+async def test_an_event_is_written_soon_without_a_flush() -> None:
+    sink = MemoryLog()
+    writer = AuditLogWriter(sink)
+    writer.add(b"one\n")
+    await wait_until(lambda: sink.data == b"one\n")
+    writer.add(b"two\n")
+    await wait_until(lambda: sink.data == b"one\ntwo\n")
+    await writer.close()
 
 
-async def test_events_of_a_moment_are_written_at_once() -> None:
-    sink = Stubborn()
-    log = AuditLogWriter(sink)
+async def test_simultaneous_events_are_written_in_one_batch() -> None:
+    sink = FakeSink()
+    writer = AuditLogWriter(sink)
     for number in range(500):
-        log.add(b"%d\n" % number)
-    await log.close()
+        writer.add(b"%d\n" % number)
+    await writer.close()
     assert sink.batches <= 2
 
 
-async def test_a_line_that_is_written_in_parts_is_whole_in_the_end() -> None:
-    sink = Stubborn()
-    sink.most = 3
-    log = AuditLogWriter(sink)
-    log.add(b"a line that takes a while\n")
-    await log.close()
+async def test_a_line_that_is_written_in_parts_is_complete() -> None:
+    sink = FakeSink()
+    sink.max_bytes = 3
+    writer = AuditLogWriter(sink)
+    writer.add(b"a line that takes a while\n")
+    await writer.close()
     assert sink.data == b"a line that takes a while\n"
 
 
-class Hiccup(MemoryLog):
-    """A sink that fails after every few bytes."""
+class FlakySink(MemoryLog):
+    """A sink that fails on every other write and accepts at most five bytes per write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,176 +174,176 @@ class Hiccup(MemoryLog):
         return super().write(data[:5])
 
 
-async def test_failures_in_the_middle_of_a_line_neither_lose_nor_repeat_a_byte() -> None:
-    sink = Hiccup()
+async def test_failures_within_a_line_neither_lose_nor_repeat_bytes() -> None:
+    sink = FlakySink()
     with structlog.testing.capture_logs():
-        log = AuditLogWriter(sink)
-        log.add(b"one line\n")
-        log.add(b"another line\n")
-        await until(lambda: sink.data == b"one line\nanother line\n")
-        await log.close()
+        writer = AuditLogWriter(sink)
+        writer.add(b"one line\n")
+        writer.add(b"another line\n")
+        await wait_until(lambda: sink.data == b"one line\nanother line\n")
+        await writer.close()
     assert sink.data == b"one line\nanother line\n"
 
 
-class Once(Stubborn):
-    """A sink that fails once, when it is let go."""
+class FailOnceSink(FakeSink):
+    """A sink that fails once, after it is unblocked."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.free.clear()
+        self.unblocked.clear()
         self.entered = threading.Event()
 
     def write(self, data: memoryview) -> int:
         self.entered.set()
-        self.free.wait()
+        self.unblocked.wait()
         if not self.failed.is_set():
             self.failed.set()
             raise OSError(errno.ENOSPC, "No space left on device")
         return super().write(data)
 
 
-async def test_the_end_of_the_server_is_one_more_attempt() -> None:
-    sink = Once()
+async def test_closing_the_writer_retries_a_failed_write() -> None:
+    sink = FailOnceSink()
     with structlog.testing.capture_logs():
-        log = AuditLogWriter(sink)
-        log.add(b"one line\n")
-        await until(sink.entered.is_set)
-        closing = asyncio.create_task(log.close())
+        writer = AuditLogWriter(sink)
+        writer.add(b"one line\n")
+        await wait_until(sink.entered.is_set)
+        closing = asyncio.create_task(writer.close())
         await asyncio.sleep(0)
-        log.add(b"another line\n")
-        sink.free.set()
+        writer.add(b"another line\n")
+        sink.unblocked.set()
         await closing
     assert sink.data == b"one line\nanother line\n"
 
 
-async def test_a_failure_is_told_once_and_so_is_its_end() -> None:
-    sink = Stubborn()
+async def test_a_failure_is_logged_once_and_so_is_the_recovery() -> None:
+    sink = FakeSink()
     with structlog.testing.capture_logs() as lines:
-        log = AuditLogWriter(sink)
-        await log.check_writable()
-        sink.broken = OSError(errno.ENOSPC, "No space left on device")
-        log.add(b"one\n")
-        await until(lambda: bool(log.failure))
+        writer = AuditLogWriter(sink)
+        await writer.check_writable()
+        sink.error = OSError(errno.ENOSPC, "No space left on device")
+        writer.add(b"one\n")
+        await wait_until(lambda: bool(writer.failure))
         await asyncio.sleep(0.1)
         with pytest.raises(Unavailable, match="No space left on device"):
-            await log.check_writable()
-        sink.broken = None
-        await until(lambda: not log.failure)
-        await log.check_writable()
-        await log.close()
+            await writer.check_writable()
+        sink.error = None
+        await wait_until(lambda: not writer.failure)
+        await writer.check_writable()
+        await writer.close()
     assert [line["log_level"] for line in lines] == ["error", "info"]
     assert sink.data == b"one\n"
 
 
-async def test_what_cannot_be_written_in_the_end_is_counted() -> None:
-    sink = Stubborn()
-    sink.broken = OSError(errno.EROFS, "Read-only file system")
+async def test_events_that_cannot_be_written_at_close_are_counted() -> None:
+    sink = FakeSink()
+    sink.error = OSError(errno.EROFS, "Read-only file system")
     with structlog.testing.capture_logs() as lines:
-        log = AuditLogWriter(sink)
-        log.add(b"one\n")
-        log.add(b"two\n")
-        await log.close()
+        writer = AuditLogWriter(sink)
+        writer.add(b"one\n")
+        writer.add(b"two\n")
+        await writer.close()
     assert lines[-1]["events"] == 2
 
 
-async def test_a_reader_that_takes_nothing_does_not_keep_the_server_from_ending(
+async def test_a_blocked_sink_does_not_block_shutdown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(log_writer, "CLOSE_TIMEOUT_SECONDS", 0.05)
-    sink = Stubborn()
-    sink.free.clear()
+    sink = FakeSink()
+    sink.unblocked.clear()
     with structlog.testing.capture_logs() as lines:
-        log = AuditLogWriter(sink)
-        log.add(b"one\n")
-        await log.close()
+        writer = AuditLogWriter(sink)
+        writer.add(b"one\n")
+        await writer.close()
     assert lines[-1]["events"] == 1
-    sink.free.set()
+    sink.unblocked.set()
 
 
 @pytest.mark.parametrize(("events", "size"), [(3, 1_000), (1_000, 12)])
-async def test_there_is_room_until_the_bounds_are_reached_and_again_when_all_is_written(events: int, size: int) -> None:
-    sink = Stubborn()
-    sink.free.clear()
-    log = AuditLogWriter(sink, events, size)
+async def test_there_is_space_up_to_the_limits_and_again_when_everything_is_written(events: int, size: int) -> None:
+    sink = FakeSink()
+    sink.unblocked.clear()
+    writer = AuditLogWriter(sink, events, size)
     for _ in range(3):
-        assert not log.is_full and await log.wait_for_space(0)
-        log.add(b"abc\n")
-    assert log.is_full
-    assert not await log.wait_for_space(0.01)
-    waiting = [asyncio.create_task(log.wait_for_space(60)) for _ in range(5)]
+        assert not writer.is_full and await writer.wait_for_space(0)
+        writer.add(b"abc\n")
+    assert writer.is_full
+    assert not await writer.wait_for_space(0.01)
+    waiters = [asyncio.create_task(writer.wait_for_space(60)) for _ in range(5)]
     await asyncio.sleep(0.05)
-    assert not any(task.done() for task in waiting)
-    sink.free.set()
-    assert all(await asyncio.gather(*waiting))
-    await log.close()
+    assert not any(task.done() for task in waiters)
+    sink.unblocked.set()
+    assert all(await asyncio.gather(*waiters))
+    await writer.close()
 
 
-# --- what requests notice of it
+# --- the effect on requests
 
 
-def held() -> Stubborn:
-    sink = Stubborn()
-    sink.free.clear()
+def build_blocked_sink() -> FakeSink:
+    sink = FakeSink()
+    sink.unblocked.clear()
     return sink
 
 
-async def test_when_the_queue_is_full_requests_wait_and_nothing_is_lost() -> None:
-    sink = held()
-    done = []
+async def test_requests_wait_while_the_queue_is_full_and_no_event_is_lost() -> None:
+    sink = build_blocked_sink()
+    served = []
 
     async def serve(call: Call) -> Reply:
-        done.append(call.path)
+        served.append(call.path)
         return Reply(200, b"{}")
 
-    async with open_audit(serve, sink=sink, events=3) as desk:
+    async with open_audit(serve, sink=sink, events=3) as audit:
         for number in range(3):
-            await desk("GET", f"{CONFIGMAPS}/{number}")
-        late = [asyncio.create_task(desk("GET", f"{CONFIGMAPS}/{number}")) for number in range(3, 10)]
+            await audit("GET", f"{CONFIGMAPS}/{number}")
+        queued = [asyncio.create_task(audit("GET", f"{CONFIGMAPS}/{number}")) for number in range(3, 10)]
         await asyncio.sleep(0.05)
-        assert len(done) == 3 and not any(task.done() for task in late)
-        sink.free.set()
-        assert {reply.status for reply in await asyncio.gather(*late)} == {200}
-    assert len(desk.completed()) == len(done) == 10
+        assert len(served) == 3 and not any(task.done() for task in queued)
+        sink.unblocked.set()
+        assert {reply.status for reply in await asyncio.gather(*queued)} == {200}
+    assert len(audit.completed()) == len(served) == 10
 
 
-async def test_who_has_waited_long_enough_is_sent_away_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_waited_too_long_gets_503_before_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "QUEUE_TIMEOUT_SECONDS", 0.01)
-    sink = held()
-    async with open_audit(OK, sink=sink, events=1) as desk:
-        assert (await desk("GET", CONFIGMAPS)).status == 200
-        refused = await desk("GET", CONFIGMAPS)
-        assert refused.status == 503
-        assert ("retry-after", "5") in refused.headers
-        assert b"the audit log cannot be written (the disk is too slow for the request rate)" in refused.body
-        sink.free.set()
-    assert len(desk.completed()) == 1
+    sink = build_blocked_sink()
+    async with open_audit(OK, sink=sink, events=1) as audit:
+        assert (await audit("GET", CONFIGMAPS)).status == 200
+        reply = await audit("GET", CONFIGMAPS)
+        assert reply.status == 503
+        assert ("retry-after", "5") in reply.headers
+        assert b"the audit log cannot be written (the disk is too slow for the request rate)" in reply.body
+        sink.unblocked.set()
+    assert len(audit.completed()) == 1
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/healthz", f"{MOUNT}/livez"])
-async def test_a_full_queue_does_not_keep_anybody_from_asking_how_the_server_is(path: str) -> None:
-    sink = held()
-    async with open_audit(OK, sink=sink, events=1) as desk:
-        await desk("GET", CONFIGMAPS)
-        assert (await desk("GET", path)).status == 200
-        sink.free.set()
+async def test_health_checks_are_served_while_the_queue_is_full(path: str) -> None:
+    sink = build_blocked_sink()
+    async with open_audit(OK, sink=sink, events=1) as audit:
+        await audit("GET", CONFIGMAPS)
+        assert (await audit("GET", path)).status == 200
+        sink.unblocked.set()
 
 
 @pytest.mark.parametrize("path", [f"{SECRETS}/healthz", "/x/readyz", f"{MOUNT}/api/v1/namespaces/livez"])
-async def test_being_called_like_a_health_check_is_no_way_around_the_log(
+async def test_a_path_similar_to_a_health_check_does_not_bypass_the_log(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage, "QUEUE_TIMEOUT_SECONDS", 0.01)
-    sink = held()
-    async with open_audit(OK, sink=sink, events=1) as desk:
-        await desk("GET", CONFIGMAPS)
-        assert (await desk("GET", path)).status == 503
-        sink.free.set()
+    sink = build_blocked_sink()
+    async with open_audit(OK, sink=sink, events=1) as audit:
+        await audit("GET", CONFIGMAPS)
+        assert (await audit("GET", path)).status == 503
+        sink.unblocked.set()
 
 
-async def broken(desk: AuditFixture, sink: Stubborn) -> None:
-    sink.broken = OSError(errno.ENOSPC, "No space left on device")
-    await desk("GET", CONFIGMAPS)
-    await until(lambda: bool(desk.trail.failure))
+async def break_sink(audit: AuditFixture, sink: FakeSink) -> None:
+    sink.error = OSError(errno.ENOSPC, "No space left on device")
+    await audit("GET", CONFIGMAPS)
+    await wait_until(lambda: bool(audit.trail.failure))
 
 
 @pytest.mark.parametrize(
@@ -358,31 +358,31 @@ async def broken(desk: AuditFixture, sink: Stubborn) -> None:
         ("POST", "/auth/password/login"),
     ],
 )
-async def test_what_cannot_be_recorded_is_not_done(method: str, path: str) -> None:
-    done = []
+async def test_writes_and_secret_reads_are_rejected_while_the_log_is_not_writable(method: str, path: str) -> None:
+    served = []
 
     async def serve(call: Call) -> Reply:
-        done.append(call.path)
+        served.append(call.path)
         return Reply(200, b"{}")
 
-    sink = Stubborn()
-    async with open_audit(serve, sink=sink) as desk:
-        await broken(desk, sink)
-        refused = await desk(method, path, {})
-        assert (refused.status, done) == (503, [CONFIGMAPS])
-        assert b"No space left on device" in refused.body
-        assert ("retry-after", "5") in refused.headers
-        sink.broken = None
-        await until(lambda: not desk.trail.failure)
-        assert (await desk(method, path, {})).status == 200
-    assert [event["responseStatus"]["code"] for event in desk.completed()] == [200, 503, 200]
+    sink = FakeSink()
+    async with open_audit(serve, sink=sink) as audit:
+        await break_sink(audit, sink)
+        reply = await audit(method, path, {})
+        assert (reply.status, served) == (503, [CONFIGMAPS])
+        assert b"No space left on device" in reply.body
+        assert ("retry-after", "5") in reply.headers
+        sink.error = None
+        await wait_until(lambda: not audit.trail.failure)
+        assert (await audit(method, path, {})).status == 200
+    assert [event["responseStatus"]["code"] for event in audit.completed()] == [200, 503, 200]
 
 
-async def test_ordinary_reads_go_on_meanwhile_and_are_recorded_later() -> None:
-    sink = Stubborn()
-    async with open_audit(OK, sink=sink) as desk:
-        await broken(desk, sink)
+async def test_other_reads_continue_while_the_log_is_not_writable_and_are_recorded_later() -> None:
+    sink = FakeSink()
+    async with open_audit(OK, sink=sink) as audit:
+        await break_sink(audit, sink)
         for _ in range(5):
-            assert (await desk("GET", f"{CONFIGMAPS}/a")).status == 200
-        sink.broken = None
-    assert len(desk.completed()) == 6
+            assert (await audit("GET", f"{CONFIGMAPS}/a")).status == 200
+        sink.error = None
+    assert len(audit.completed()) == 6

@@ -1,6 +1,6 @@
-"""T-28: with everything recorded that can be, no credential is in the log, wherever a client or the server put it.
+"""server.audit.redaction: at the highest audit level, no credential is in the log, wherever it was sent (T-28).
 
-What stands behind the stages answers with whatever it was sent, as a careless server might.
+The handler behind the stages echoes requests, as a careless server might.
 """
 
 import base64
@@ -51,7 +51,7 @@ VAULT = Kind(
         ),
         "status": obj("", token=string()),
     },
-    description="Has credentials in every sort of place.",
+    description="Has credentials in every type of field.",
     sensitive=("spec.key", "spec.doors.password"),
     write_only=("spec.key",),
     status_subresource=True,
@@ -62,63 +62,71 @@ CATALOG = Catalog((*KINDS, VAULT))
 SECRET_KINDS = [kind for kind in CATALOG.kinds if kind.sensitive]
 
 
-def spellings(secret: str) -> Iterator[bytes]:
+def list_encodings(secret: str) -> Iterator[bytes]:
     plain = secret.encode()
     yield plain
     yield quote(secret, safe="").encode()
     yield quote(secret).encode()
     yield plain.hex().encode()
     yield orjson.dumps(secret).strip(b'"')
-    for padding in range(3):  # base64 looks different for each place in a group of three
-        encoded = base64.b64encode(b"\0" * padding + plain)
-        yield encoded[4:-4]
-        yield encoded[4:-4].replace(b"+", b"-").replace(b"/", b"_")
+    for padding in range(3):  # base64 depends on the offset modulo three
+        shifted = base64.b64encode(b"\0" * padding + plain)
+        yield shifted[4:-4]
+        yield shifted[4:-4].replace(b"+", b"-").replace(b"/", b"_")
 
 
 def assert_no_canary(log: bytes) -> None:
     assert log
     for secret in (CANARY, KEY):
-        for spelling in spellings(secret):
-            assert spelling not in log, (spelling, log)
+        for encoding in list_encodings(secret):
+            assert encoding not in log, (encoding, log)
 
 
-def planted(path: str, value: Any) -> Object:
-    """An object with the value at a dotted path; a step may turn out to be a list."""
+def build_nested(path: str, value: Any) -> Object:
+    """An object with the value at a dotted path."""
     for step in reversed(path.split(".")):
         value = {step: value}
-    found: Object = value
-    return found
+    nested: Object = value
+    return nested
 
 
-def encoded(text: str) -> str:
+def encode_base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def infected(kind: Kind) -> Iterator[Object]:
-    """Objects of the kind with the canary in every place that could hold a credential."""
-    head = {"apiVersion": kind.api_version, "kind": kind.name}
-    for value in (CANARY, KEY, encoded(CANARY), {"a": CANARY}, [CANARY], [{"key": CANARY}], {"a": {"b": [CANARY]}}):
+def build_objects_with_canary(kind: Kind) -> Iterator[Object]:
+    """Objects of the kind with the canary in every field that could hold a credential."""
+    type_meta = {"apiVersion": kind.api_version, "kind": kind.name}
+    for value in (
+        CANARY,
+        KEY,
+        encode_base64(CANARY),
+        {"a": CANARY},
+        [CANARY],
+        [{"key": CANARY}],
+        {"a": {"b": [CANARY]}},
+    ):
         for path in kind.sensitive:
             parent, _, last = path.rpartition(".")
-            yield {**head, "metadata": {"name": "a"}, **planted(path, value)}
+            yield {**type_meta, "metadata": {"name": "a"}, **build_nested(path, value)}
             if parent:
-                yield {**head, "metadata": {"name": "a"}, **planted(parent, [{last: value}, {last: value}])}
-                yield {**head, "metadata": {"name": "a"}, **planted(parent, value)}
+                yield {**type_meta, "metadata": {"name": "a"}, **build_nested(parent, [{last: value}, {last: value}])}
+                yield {**type_meta, "metadata": {"name": "a"}, **build_nested(parent, value)}
         for name in ("spec", "status", "data", "unknown", "Spec"):
             if name not in kind.fields:
-                yield {**head, "metadata": {"name": "a"}, name: value}
-        yield {**head, "metadata": {"name": "a"}, "spec": {"unknown": value}}
-        yield {**head, "metadata": {"name": "a", "unknown": value}}
-    whole = orjson.dumps({**head, **planted(kind.sensitive[0], CANARY)}).decode()
+                yield {**type_meta, "metadata": {"name": "a"}, name: value}
+        yield {**type_meta, "metadata": {"name": "a"}, "spec": {"unknown": value}}
+        yield {**type_meta, "metadata": {"name": "a", "unknown": value}}
+    manifest = orjson.dumps({**type_meta, **build_nested(kind.sensitive[0], CANARY)}).decode()
     managed = [{"manager": CANARY, "fieldsV1": {f"f:{CANARY}": {}}}]
-    yield {**head, "metadata": {"name": "a", "managedFields": managed}}
-    nested = orjson.dumps(whole).decode()
-    for text in (whole, f"  {whole}", nested, f"password: {CANARY}", f"a\n{CANARY}", "x" * 300 + CANARY):
-        yield {**head, "metadata": {"name": "a", "annotations": {LAST_APPLIED: text, "other": text}}}
+    yield {**type_meta, "metadata": {"name": "a", "managedFields": managed}}
+    double_encoded = orjson.dumps(manifest).decode()
+    for text in (manifest, f"  {manifest}", double_encoded, f"password: {CANARY}", f"a\n{CANARY}", "x" * 300 + CANARY):
+        yield {**type_meta, "metadata": {"name": "a", "annotations": {LAST_APPLIED: text, "other": text}}}
 
 
-async def echo(call: Call) -> Reply:
-    """Answers with what it was sent, in the form that was asked for."""
+async def echo_body(call: Call) -> Reply:
+    """Replies with the body of the request, in the media type of the Accept header."""
     body = await call.read_body()
     if call.headers.get("content-type", "") == "application/yaml":
         body = orjson.dumps(yaml.decode(body)[0])
@@ -129,25 +137,25 @@ async def echo(call: Call) -> Reply:
 
 
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
-async def test_t_28_no_canary_in_objects_that_are_sent_and_answered(kind: Kind) -> None:
-    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
-        for body in infected(kind):
+async def test_t_28_no_canary_in_objects_of_requests_and_responses(kind: Kind) -> None:
+    async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
+        for body in build_objects_with_canary(kind):
             for method, name in (("POST", ""), ("PUT", "a")):
-                await desk(method, place(kind, name), body)
+                await audit(method, place(kind, name), body)
             text = yaml.encode(body)
             headers = {"content-type": "application/yaml", "accept": "application/yaml"}
-            await desk("POST", place(kind), text, headers=headers)
-    assert_no_canary(desk.notebook.data)
-    for event in desk.completed():
+            await audit("POST", place(kind), text, headers=headers)
+    assert_no_canary(audit.notebook.data)
+    for event in audit.completed():
         assert event["requestObject"]["kind"] == event["responseObject"]["kind"] == kind.name
 
 
-async def test_t_28_what_is_a_password_by_its_format_or_its_name_needs_no_other_mention() -> None:
+async def test_t_28_passwords_are_recognized_by_their_format_or_name() -> None:
     body = {"kind": "Vault", "spec": {"codes": {"a": CANARY}, "title": "mine"}, "status": {"token": CANARY}}
-    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
-        await desk("PUT", place(VAULT, "a"), body)
-    assert_no_canary(desk.notebook.data)
-    assert desk.completed()[0]["requestObject"]["spec"] == {"codes": {"a": "<redacted>"}, "title": "mine"}
+    async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
+        await audit("PUT", place(VAULT, "a"), body)
+    assert_no_canary(audit.notebook.data)
+    assert audit.completed()[0]["requestObject"]["spec"] == {"codes": {"a": "<redacted>"}, "title": "mine"}
 
 
 PATCHES = {
@@ -160,20 +168,20 @@ PATCHES = {
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("media_type", PATCHES)
 async def test_t_28_no_canary_in_patches(kind: Kind, media_type: str) -> None:
-    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
-        for body in infected(kind):
-            await desk("PATCH", place(kind, "a"), body, headers={"content-type": media_type})
+    async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
+        for body in build_objects_with_canary(kind):
+            await audit("PATCH", place(kind, "a"), body, headers={"content-type": media_type})
         directives = {"$patch": CANARY, "$setElementOrder/spec": [CANARY], "$retainKeys": [CANARY]}
-        await desk("PATCH", place(kind, "a"), {**directives, "spec": directives}, headers={"content-type": media_type})
-        await desk("PATCH", place(kind, "a"), [CANARY, {"spec": CANARY}], headers={"content-type": media_type})
-    assert_no_canary(desk.notebook.data)
-    assert all("requestObject" in event for event in desk.completed())
+        await audit("PATCH", place(kind, "a"), {**directives, "spec": directives}, headers={"content-type": media_type})
+        await audit("PATCH", place(kind, "a"), [CANARY, {"spec": CANARY}], headers={"content-type": media_type})
+    assert_no_canary(audit.notebook.data)
+    assert all("requestObject" in event for event in audit.completed())
 
 
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
 async def test_t_28_no_canary_in_the_operations_of_a_json_patch(kind: Kind) -> None:
     operations: list[Any] = [
-        {"op": "replace", "path": "", "value": planted(kind.sensitive[0], CANARY)},
+        {"op": "replace", "path": "", "value": build_nested(kind.sensitive[0], CANARY)},
         {"op": "add", "path": "/metadata/managedFields", "value": [CANARY]},
         {"op": CANARY.encode().hex(), "path": {"a": CANARY}, "from": [CANARY], CANARY: CANARY, "value": CANARY},
         {"op": "test", "path": "/metadata/name", "value": CANARY},
@@ -182,93 +190,93 @@ async def test_t_28_no_canary_in_the_operations_of_a_json_patch(kind: Kind) -> N
     operations += [
         {"op": "replace", "path": "/" + path.replace(".", "/"), "value": value}
         for path in kind.sensitive
-        for value in (CANARY, {"a": CANARY}, encoded(CANARY), KEY)
+        for value in (CANARY, {"a": CANARY}, encode_base64(CANARY), KEY)
     ]
     del operations[2]["op"]
     async with open_audit(
         answers(200, {"kind": kind.name}), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG
-    ) as desk:
-        await desk("PATCH", place(kind, "a"), operations, headers={"content-type": "application/json-patch+json"})
-    assert_no_canary(desk.notebook.data)
-    (event,) = desk.completed()
+    ) as audit:
+        await audit("PATCH", place(kind, "a"), operations, headers={"content-type": "application/json-patch+json"})
+    assert_no_canary(audit.notebook.data)
+    (event,) = audit.completed()
     assert event["requestObject"][0] == {"op": "replace", "path": "", "value": "<redacted>"}
 
 
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
 async def test_t_28_no_canary_in_lists_tables_and_metadata(kind: Kind) -> None:
-    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
-        bodies = list(infected(kind))
+    async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
+        bodies = list(build_objects_with_canary(kind))
         rows = [{"cells": [CANARY], "object": body} for body in bodies]
         partial = [{**body, "kind": "PartialObjectMetadata"} for body in bodies]
-        for answer in (
+        for content in (
             {"kind": kind.list_kind, "items": bodies},
             {"kind": "Table", "rows": rows},
             {"kind": "Table", "rows": [{"cells": [CANARY], "object": body} for body in partial]},
             {"kind": "PartialObjectMetadataList", "items": partial},
             partial[0],
         ):
-            await desk("GET", place(kind), answer)
-    assert_no_canary(desk.notebook.data)
-    assert all("responseObject" in event for event in desk.completed())
+            await audit("GET", place(kind), content)
+    assert_no_canary(audit.notebook.data)
+    assert all("responseObject" in event for event in audit.completed())
 
 
 @pytest.mark.parametrize("level", [METADATA, REQUEST, REQUEST_RESPONSE])
-async def test_t_28_no_canary_in_refusals_that_quote_it(level: int) -> None:
-    async def invalid(call: Call) -> Reply:
+async def test_t_28_no_canary_in_error_messages_that_quote_it(level: int) -> None:
+    async def raise_invalid(call: Call) -> Reply:
         await call.read_body()
         raise Invalid.of("Vault", "g", "a", [Problem.invalid("spec.key", CANARY, "is too short")])
 
-    async def malformed(call: Call) -> Reply:
-        raise BadRequest(f"what is {CANARY}?")
+    async def raise_bad_request(call: Call) -> Reply:
+        raise BadRequest(f"unexpected {CANARY}")
 
-    for serve in (invalid, malformed):
-        async with open_audit(serve, Policy((PolicyRule(level),)), catalog=CATALOG) as desk:
-            await desk("POST", place(VAULT), planted("spec.key", CANARY))
-            await desk("POST", place(USER, "alice", "profile"), {"password": CANARY})
-            await desk("POST", "/auth/password/login", {"password": CANARY})
-        assert_no_canary(desk.notebook.data)
-        assert len(desk.completed()) == 3
-        if serve is invalid:
-            causes = desk.completed()[0]["responseStatus"]["details"]["causes"]
+    for serve in (raise_invalid, raise_bad_request):
+        async with open_audit(serve, Policy((PolicyRule(level),)), catalog=CATALOG) as audit:
+            await audit("POST", place(VAULT), build_nested("spec.key", CANARY))
+            await audit("POST", place(USER, "alice", "profile"), {"password": CANARY})
+            await audit("POST", "/auth/password/login", {"password": CANARY})
+        assert_no_canary(audit.notebook.data)
+        assert len(audit.completed()) == 3
+        if serve is raise_invalid:
+            causes = audit.completed()[0]["responseStatus"]["details"]["causes"]
             assert causes == [{"reason": "FieldValueInvalid", "field": "spec.key"}]
 
 
-async def test_t_28_no_canary_from_query_strings() -> None:
-    names = ("access_token", "token", "key", "password", "code", "state", "id_token", "X-Amz-Signature", "whatever")
-    async with open_audit(answers(200, {}), catalog=CATALOG) as desk:
+async def test_t_28_no_canary_of_query_strings() -> None:
+    names = ("access_token", "token", "key", "password", "code", "state", "id_token", "X-Amz-Signature", "unknown")
+    async with open_audit(answers(200, {}), catalog=CATALOG) as audit:
         for path in (place(VAULT), "/auth/callback", f"{MOUNT}/version", "/nowhere"):
             for name in names:
-                await desk("GET", path, query=f"{name}={quote(CANARY)}&limit=5&{name}={KEY}")
-            await desk("GET", path, query=f"{KEY}&limit=5")
-            await desk("GET", path, query=f"continue={KEY}&limit=5&labelSelector=a%3D{KEY}")
-            await desk("GET", path, query=f"fieldSelector=spec.key%3D{quote(CANARY)}&limit=5")
-            await desk("GET", path, query=f"fieldSelector={quote(CANARY, safe='')}&limit=5")
-    assert_no_canary(desk.notebook.data)
-    assert all("limit=5" in event["requestURI"] for event in desk.events)
-    assert "access_token=REDACTED" in desk.events[0]["requestURI"]
+                await audit("GET", path, query=f"{name}={quote(CANARY)}&limit=5&{name}={KEY}")
+            await audit("GET", path, query=f"{KEY}&limit=5")
+            await audit("GET", path, query=f"continue={KEY}&limit=5&labelSelector=a%3D{KEY}")
+            await audit("GET", path, query=f"fieldSelector=spec.key%3D{quote(CANARY)}&limit=5")
+            await audit("GET", path, query=f"fieldSelector={quote(CANARY, safe='')}&limit=5")
+    assert_no_canary(audit.notebook.data)
+    assert all("limit=5" in event["requestURI"] for event in audit.events)
+    assert "access_token=REDACTED" in audit.events[0]["requestURI"]
 
 
-async def test_what_may_be_selected_by_is_shown() -> None:
-    async with open_audit(answers(200, {}), catalog=CATALOG) as desk:
-        await desk("GET", place(SECRET), query="fieldSelector=type%3Da,metadata.name!%3Db&labelSelector=c+in+(d)")
-        await desk("GET", place(CONFIGMAP), query="fieldSelector=whatever%3Da")
-    first, second = (event["requestURI"].partition("?")[2] for event in desk.events)
+async def test_selectors_of_known_fields_are_recorded() -> None:
+    async with open_audit(answers(200, {}), catalog=CATALOG) as audit:
+        await audit("GET", place(SECRET), query="fieldSelector=type%3Da,metadata.name!%3Db&labelSelector=c+in+(d)")
+        await audit("GET", place(CONFIGMAP), query="fieldSelector=anyfield%3Da")
+    first, second = (event["requestURI"].partition("?")[2] for event in audit.events)
     assert first == "fieldSelector=type%3Da,metadata.name%21%3Db&labelSelector=c%20in%20%28d%29"
-    assert second == "fieldSelector=whatever%3Da"
+    assert second == "fieldSelector=anyfield%3Da"
 
 
-async def test_t_28_no_key_from_paths_names_and_headers() -> None:
-    async with open_audit(answers(404, {"kind": "Status", "message": f'"{KEY}" not found'})) as desk:
+async def test_t_28_no_key_of_paths_names_and_headers() -> None:
+    async with open_audit(answers(404, {"kind": "Status", "message": f'"{KEY}" not found'})) as audit:
         for path in (f"/{KEY}", f"/import/{KEY}.yaml", place(SECRET, KEY), place(SECRET, "a", KEY)):
-            await desk("GET", path, headers={"user-agent": f"tool {KEY}"})
-        for length in range(1_000, 1_050):  # wherever a long text is cut
-            await desk("GET", f"/{'a/' * (length * 4)}{KEY}", headers={"user-agent": f"{'a ' * (length // 2)}{KEY}"})
-        await desk("GET", f"{MOUNT}/api/v1/namespaces/{KEY}/{KEY}")
-        await desk("GET", f"{MOUNT}/apis/{KEY}/{KEY}/{KEY}/{KEY}")
-    assert_no_canary(desk.notebook.data)
-    assert KEY[:20].encode() not in desk.notebook.data
-    assert desk.events[2]["objectRef"]["name"] == "REDACTED"
-    assert desk.events[2]["responseStatus"]["message"] == '"REDACTED" not found'
+            await audit("GET", path, headers={"user-agent": f"tool {KEY}"})
+        for length in range(1_000, 1_050):  # wherever a long text is truncated
+            await audit("GET", f"/{'a/' * (length * 4)}{KEY}", headers={"user-agent": f"{'a ' * (length // 2)}{KEY}"})
+        await audit("GET", f"{MOUNT}/api/v1/namespaces/{KEY}/{KEY}")
+        await audit("GET", f"{MOUNT}/apis/{KEY}/{KEY}/{KEY}/{KEY}")
+    assert_no_canary(audit.notebook.data)
+    assert KEY[:20].encode() not in audit.notebook.data
+    assert audit.events[2]["objectRef"]["name"] == "REDACTED"
+    assert audit.events[2]["responseStatus"]["message"] == '"REDACTED" not found'
 
 
 @pytest.mark.parametrize(
@@ -281,52 +289,52 @@ async def test_t_28_no_key_from_paths_names_and_headers() -> None:
         "kubectl/v1.33.1 (linux/amd64) kubernetes/7c48c2bd72b9bf5c44d21d7338cc7bea77d0ad2a",
     ],
 )
-async def test_ordinary_texts_are_shown_as_they_are(text: str) -> None:
-    async with open_audit(answers(200, {})) as desk:
-        await desk("GET", "/version", headers={"user-agent": text})
-    assert desk.events[0]["userAgent"] == text
+async def test_ordinary_text_is_recorded_unchanged(text: str) -> None:
+    async with open_audit(answers(200, {})) as audit:
+        await audit("GET", "/version", headers={"user-agent": text})
+    assert audit.events[0]["userAgent"] == text
 
 
-async def test_t_28_a_key_that_is_shown_once_is_not_shown_in_the_log() -> None:
-    answer = {"kind": "Vault", "metadata": {"name": "a"}, "spec": {"key": KEY, "title": "mine"}}
-    async with open_audit(answers(201, answer), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
-        await desk("POST", place(VAULT), {"spec": {"title": "mine"}})
-        await desk("POST", place(VAULT, "a", "rotate"), {"spec": {}})
-    assert_no_canary(desk.notebook.data)
-    for event in desk.completed():
+async def test_t_28_a_key_returned_only_once_is_not_in_the_log() -> None:
+    content = {"kind": "Vault", "metadata": {"name": "a"}, "spec": {"key": KEY, "title": "mine"}}
+    async with open_audit(answers(201, content), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
+        await audit("POST", place(VAULT), {"spec": {"title": "mine"}})
+        await audit("POST", place(VAULT, "a", "rotate"), {"spec": {}})
+    assert_no_canary(audit.notebook.data)
+    for event in audit.completed():
         assert event["responseObject"]["spec"] == {"key": "<redacted>", "title": "mine"}
 
 
-async def test_an_access_key_keeps_everything_but_its_credentials() -> None:
+async def test_only_the_credentials_of_an_access_key_are_redacted() -> None:
     spec = {"displayName": "mine", "user": "alice", "key": KEY, "ttl": 60, "scope": {"projects": [{"project": "p"}]}}
-    answer = {"kind": "OwnedAccessKey", "apiVersion": OWNED_ACCESS_KEY.api_version, "metadata": {"name": "a"}}
-    async with open_audit(answers(201, {**answer, "spec": spec}), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
-        await desk("POST", place(OWNED_ACCESS_KEY), {**answer, "spec": spec})
-    (event,) = desk.completed()
+    content = {"kind": "OwnedAccessKey", "apiVersion": OWNED_ACCESS_KEY.api_version, "metadata": {"name": "a"}}
+    async with open_audit(answers(201, {**content, "spec": spec}), Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
+        await audit("POST", place(OWNED_ACCESS_KEY), {**content, "spec": spec})
+    (event,) = audit.completed()
     assert event["requestObject"]["spec"] == event["responseObject"]["spec"] == {**spec, "key": "<redacted>"}
     assert event["objectRef"]["name"] == "a"
 
 
-async def test_a_body_of_another_kind_than_the_path_says_is_left_out() -> None:
+async def test_a_body_whose_kind_does_not_match_the_path_is_omitted() -> None:
     body = {"apiVersion": "v1", "kind": "Secret", "stringData": {"a": CANARY}}
-    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
-        await desk("POST", place(CONFIGMAP), body)
-        await desk("POST", place(CONFIGMAP), {**body, "kind": "List", "items": [body]})
-    assert_no_canary(desk.notebook.data)
-    for event in desk.completed():
+    async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
+        await audit("POST", place(CONFIGMAP), body)
+        await audit("POST", place(CONFIGMAP), {**body, "kind": "List", "items": [body]})
+    assert_no_canary(audit.notebook.data)
+    for event in audit.completed():
         assert "kind does not match the path" in event["annotations"]["service.sh/request-object-omitted"]
         assert "kind does not match the path" in event["annotations"]["service.sh/response-object-omitted"]
 
 
-async def test_below_a_path_that_nobody_knows_nothing_is_recorded_but_that_it_was_asked_for() -> None:
-    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
-        await desk("POST", place(CONFIGMAP, "a", "proxy"), {"kind": "ConfigMap", "data": {"a": CANARY}})
-    assert_no_canary(desk.notebook.data)
-    (event,) = desk.completed()
+async def test_bodies_of_unknown_subresources_are_omitted() -> None:
+    async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
+        await audit("POST", place(CONFIGMAP, "a", "proxy"), {"kind": "ConfigMap", "data": {"a": CANARY}})
+    assert_no_canary(audit.notebook.data)
+    (event,) = audit.completed()
     assert event["annotations"]["service.sh/request-object-omitted"] == "unknown kind"
 
 
-async def test_in_other_kinds_what_is_called_like_a_credential_is_not_shown() -> None:
+async def test_in_other_kinds_fields_named_like_credentials_are_redacted() -> None:
     data = {"password": CANARY, "client-secret": CANARY, "PRIVATE_KEY": CANARY, "colour": "blue"}
     meta = {"name": "a", "managedFields": [{"manager": CANARY}]}
     operations = [
@@ -334,26 +342,26 @@ async def test_in_other_kinds_what_is_called_like_a_credential_is_not_shown() ->
         {"op": "add", "path": "/metadata/managedFields", "value": CANARY},
         {"op": "add", "path": "/data", "value": data},
     ]
-    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
-        await desk("POST", place(CONFIGMAP), {"kind": "ConfigMap", "metadata": meta, "data": data})
-        await desk("PATCH", place(CONFIGMAP, "a"), operations, headers={"content-type": "application/json-patch+json"})
-    assert_no_canary(desk.notebook.data)
-    created, patched = desk.completed()
+    async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
+        await audit("POST", place(CONFIGMAP), {"kind": "ConfigMap", "metadata": meta, "data": data})
+        await audit("PATCH", place(CONFIGMAP, "a"), operations, headers={"content-type": "application/json-patch+json"})
+    assert_no_canary(audit.notebook.data)
+    created, patched = audit.completed()
     assert created["requestObject"]["data"]["colour"] == "blue"
     assert patched["requestObject"][2]["value"]["colour"] == "blue"
 
 
-async def test_what_a_deletion_was_asked_with_is_recorded_as_far_as_it_is_known() -> None:
+async def test_known_fields_of_delete_options_are_recorded() -> None:
     options = {"kind": "DeleteOptions", "propagationPolicy": "Orphan", "preconditions": {"uid": "u"}, "more": CANARY}
     async with open_audit(
         answers(200, {"kind": "Status", "status": "Success"}), Policy((PolicyRule(REQUEST_RESPONSE),))
-    ) as desk:
-        await desk("DELETE", place(SECRET, "a"), options)
-    (event,) = desk.completed()
+    ) as audit:
+        await audit("DELETE", place(SECRET, "a"), options)
+    (event,) = audit.completed()
     assert event["requestObject"] == {**options, "more": "<redacted>"}
 
 
-async def test_every_kind_with_credentials_is_asked_here() -> None:
+async def test_the_kinds_with_credentials_are_covered() -> None:
     assert {"Secret", "OwnedAccessKey", "App", "Vault"} <= {kind.name for kind in SECRET_KINDS}
 
 
@@ -361,29 +369,29 @@ PLAIN_KINDS = [kind for kind in CATALOG.kinds if not kind.sensitive and kind.per
 
 
 @pytest.mark.parametrize("kind", PLAIN_KINDS, ids=lambda kind: kind.name)
-async def test_t_28_unknown_fields_of_kinds_without_credentials_are_not_shown_either(kind: Kind) -> None:
-    head = {"apiVersion": kind.api_version, "kind": kind.name}
+async def test_t_28_unknown_fields_of_kinds_without_credentials_are_redacted(kind: Kind) -> None:
+    type_meta = {"apiVersion": kind.api_version, "kind": kind.name}
     unknown = {"issuer": CANARY, "inner": {"a": [CANARY]}}
     bodies: list[Object] = [
-        {**head, "metadata": {"name": "a", "unknown": unknown}, "unknown": unknown, "Spec": unknown},
-        {**head, "metadata": {"annotations": {"a": orjson.dumps(unknown).decode()}}},
-        {**head, "metadata": {"annotations": {LAST_APPLIED: CANARY}}},
+        {**type_meta, "metadata": {"name": "a", "unknown": unknown}, "unknown": unknown, "Spec": unknown},
+        {**type_meta, "metadata": {"annotations": {"a": orjson.dumps(unknown).decode()}}},
+        {**type_meta, "metadata": {"annotations": {LAST_APPLIED: CANARY}}},
     ]
     if kind.fields.get("spec", {}).get("properties"):
-        bodies.append({**head, "spec": {"unknown": unknown, "oidcClientSecret": CANARY, "vault_token": CANARY}})
-    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+        bodies.append({**type_meta, "spec": {"unknown": unknown, "oidcClientSecret": CANARY, "vault_token": CANARY}})
+    async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
         for body in bodies:
-            await desk("PUT", place(kind, "a"), body)
-            await desk("PATCH", place(kind, "a"), body, headers={"content-type": "application/merge-patch+json"})
-    assert_no_canary(desk.notebook.data)
-    assert all(event["requestObject"]["kind"] == kind.name for event in desk.completed())
+            await audit("PUT", place(kind, "a"), body)
+            await audit("PATCH", place(kind, "a"), body, headers={"content-type": "application/merge-patch+json"})
+    assert_no_canary(audit.notebook.data)
+    assert all(event["requestObject"]["kind"] == kind.name for event in audit.completed())
 
 
 @pytest.mark.parametrize("name", ["values", "objects", "manifests", "script", "parameters", "raw"])
-async def test_t_28_texts_that_are_whole_documents_are_not_shown(name: str) -> None:
+async def test_t_28_strings_that_contain_whole_documents_are_redacted(name: str) -> None:
     body = {"kind": "Vault", "spec": {"own": {"a": 1}, "title": "mine", name: f"a: {CANARY}"}}
-    async with open_audit(echo, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
-        await desk("PUT", place(VAULT, "a"), body)
-        await desk("PUT", place(CONFIGMAP, "a"), {"kind": "ConfigMap", "data": {name: CANARY, "other": "seen"}})
-    assert_no_canary(desk.notebook.data)
-    assert desk.completed()[1]["requestObject"]["data"]["other"] == "seen"
+    async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
+        await audit("PUT", place(VAULT, "a"), body)
+        await audit("PUT", place(CONFIGMAP, "a"), {"kind": "ConfigMap", "data": {name: CANARY, "other": "seen"}})
+    assert_no_canary(audit.notebook.data)
+    assert audit.completed()[1]["requestObject"]["data"]["other"] == "seen"

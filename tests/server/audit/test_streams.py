@@ -1,4 +1,4 @@
-"""Streams: one event when they begin and one when they are over, however they end."""
+"""server.audit.stage: a stream is recorded once when it begins and once when it ends, however it ends."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from tests.harness.audit import AuditFixture, open_audit, place
 from tests.harness.calls import read_stream
 
 CONFIGMAPS = place(CONFIGMAP)
-BOTH = ["ResponseStarted", "ResponseComplete"]
+STARTED_AND_COMPLETE = ["ResponseStarted", "ResponseComplete"]
 
 
 async def watch(call: Call) -> Reply:
@@ -26,7 +26,7 @@ async def watch(call: Call) -> Reply:
     return Reply(200, stream=chunks())
 
 
-async def endless(call: Call) -> Reply:
+async def watch_forever(call: Call) -> Reply:
     async def chunks() -> AsyncIterator[bytes]:
         yield b"one\n"
         await asyncio.sleep(3600)
@@ -34,105 +34,105 @@ async def endless(call: Call) -> Reply:
     return Reply(200, stream=chunks())
 
 
-def stages(desk: AuditFixture) -> list[str]:
-    return [event["stage"] for event in desk.events]
+def list_stages(audit: AuditFixture) -> list[str]:
+    return [event["stage"] for event in audit.events]
 
 
-async def opened(desk: AuditFixture, method: str = "GET") -> Any:
-    return read_stream(await desk(method, CONFIGMAPS, query="watch=1"))
+async def open_stream(audit: AuditFixture, method: str = "GET") -> Any:
+    return read_stream(await audit(method, CONFIGMAPS, query="watch=1"))
 
 
-async def written(desk: AuditFixture, count: int) -> None:
-    """Waits until the thread has written so many events."""
+async def wait_for_events(audit: AuditFixture, count: int) -> None:
+    """Waits until the writer thread has written that many events."""
     for _ in range(1_000):
-        if len(desk.events) >= count:
+        if len(audit.events) >= count:
             return
         await asyncio.sleep(0.01)
-    pytest.fail(f"{count} events were expected, not {desk.events}")
+    pytest.fail(f"{count} events were expected, not {audit.events}")
 
 
 async def test_a_stream_is_recorded_when_it_begins_and_when_it_ends() -> None:
-    async with open_audit(watch) as desk:
-        stream = await opened(desk)
-        await written(desk, 1)
-        assert stages(desk) == ["ResponseStarted"]
+    async with open_audit(watch) as audit:
+        stream = await open_stream(audit)
+        await wait_for_events(audit, 1)
+        assert list_stages(audit) == ["ResponseStarted"]
         assert [chunk async for chunk in stream] == [b"one\n", b"two\n"]
-        await written(desk, 2)
-        assert stages(desk) == BOTH
-    assert stages(desk) == BOTH
-    started, complete = desk.events
+        await wait_for_events(audit, 2)
+        assert list_stages(audit) == STARTED_AND_COMPLETE
+    assert list_stages(audit) == STARTED_AND_COMPLETE
+    started, complete = audit.events
     assert started["verb"] == complete["verb"] == "watch"
-    assert {event["responseStatus"]["code"] for event in desk.events} == {200}
+    assert {event["responseStatus"]["code"] for event in audit.events} == {200}
     assert started["stageTimestamp"] < complete["stageTimestamp"]
     assert started["requestReceivedTimestamp"] == complete["requestReceivedTimestamp"]
 
 
-async def test_the_beginning_can_be_left_out() -> None:
-    async with open_audit(watch, Policy((PolicyRule(METADATA, omit_stages=frozenset({RECEIVED, STARTED})),))) as desk:
-        assert [chunk async for chunk in await opened(desk)]
-    assert stages(desk) == ["ResponseComplete"]
+async def test_the_started_stage_can_be_omitted() -> None:
+    async with open_audit(watch, Policy((PolicyRule(METADATA, omit_stages=frozenset({RECEIVED, STARTED})),))) as audit:
+        assert [chunk async for chunk in await open_stream(audit)]
+    assert list_stages(audit) == ["ResponseComplete"]
 
 
-async def test_a_stream_that_fails_is_over() -> None:
-    async def failing(call: Call) -> Reply:
+async def test_a_stream_that_fails_is_complete() -> None:
+    async def watch_and_fail(call: Call) -> Reply:
         async def chunks() -> AsyncIterator[bytes]:
             yield b"one\n"
             raise ValueError
 
         return Reply(200, stream=chunks())
 
-    async with open_audit(failing) as desk:
+    async with open_audit(watch_and_fail) as audit:
         with pytest.raises(ValueError):
-            assert [chunk async for chunk in await opened(desk)]
-    assert stages(desk) == BOTH
+            assert [chunk async for chunk in await open_stream(audit)]
+    assert list_stages(audit) == STARTED_AND_COMPLETE
 
 
-async def test_a_reader_that_is_cancelled_ends_it() -> None:
-    async with open_audit(endless) as desk:
-        stream = await opened(desk)
+async def test_a_stream_whose_reader_is_cancelled_is_complete() -> None:
+    async with open_audit(watch_forever) as audit:
+        stream = await open_stream(audit)
 
-        async def reading() -> None:
+        async def read_chunks() -> None:
             async for _ in stream:
                 pass
 
-        task = asyncio.create_task(reading())
+        task = asyncio.create_task(read_chunks())
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await written(desk, 2)
-    assert stages(desk) == BOTH
+        await wait_for_events(audit, 2)
+    assert list_stages(audit) == STARTED_AND_COMPLETE
 
 
-async def test_who_asks_for_the_head_of_a_stream_has_all_there_is() -> None:
-    async with open_audit(endless) as desk:
-        await opened(desk, "HEAD")
-        await written(desk, 1)
-    assert stages(desk) == ["ResponseComplete"]
+async def test_a_head_request_for_a_stream_is_complete_at_once() -> None:
+    async with open_audit(watch_forever) as audit:
+        await open_stream(audit, "HEAD")
+        await wait_for_events(audit, 1)
+    assert list_stages(audit) == ["ResponseComplete"]
 
 
-async def test_streams_that_are_open_when_the_server_ends_are_recorded_as_over() -> None:
-    async with open_audit(endless) as desk:
-        stream = await opened(desk)
+async def test_streams_that_are_open_at_shutdown_are_recorded_as_complete() -> None:
+    async with open_audit(watch_forever) as audit:
+        stream = await open_stream(audit)
         assert await anext(stream) == b"one\n"
-    assert stages(desk) == BOTH
+    assert list_stages(audit) == STARTED_AND_COMPLETE
     await stream.aclose()
-    assert stages(desk) == BOTH
+    assert list_stages(audit) == STARTED_AND_COMPLETE
 
 
 class Client:
-    """What the HTTP server hands over, with a client that leaves when it is told to."""
+    """A fake HTTP server with a client that disconnects when `disconnects` is set."""
 
     def __init__(self) -> None:
-        self.taken: list[bytes] = []
-        self.arrived, self.leaves = asyncio.Event(), asyncio.Event()
+        self.received: list[bytes] = []
+        self.arrived, self.disconnects = asyncio.Event(), asyncio.Event()
 
     async def receive(self) -> dict[str, Any]:
-        await self.leaves.wait()
+        await self.disconnects.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: dict[str, Any]) -> None:
         if message.get("body"):
-            self.taken.append(message["body"])
+            self.received.append(message["body"])
             self.arrived.set()
 
 
@@ -148,48 +148,48 @@ SCOPE = {
 }
 
 
-async def test_a_stream_ends_although_the_client_left_before_its_first_chunk() -> None:
+async def test_a_stream_is_complete_if_the_client_disconnects_before_its_first_chunk() -> None:
     async def fail_to_send(message: dict[str, Any]) -> None:
         raise ConnectionError
 
-    async with open_audit(endless) as desk:
+    async with open_audit(watch_forever) as audit:
         with pytest.raises(ConnectionError):
-            await AsgiApp(desk.run, 1024)(SCOPE, Client().receive, fail_to_send)
-        await written(desk, 2)
-    assert stages(desk) == BOTH
+            await AsgiApp(audit.run, 1024)(SCOPE, Client().receive, fail_to_send)
+        await wait_for_events(audit, 2)
+    assert list_stages(audit) == STARTED_AND_COMPLETE
 
 
-@pytest.mark.parametrize("serve", [endless, watch])
-async def test_through_the_front_a_stream_ends_once_without_waiting_for_anything(serve: Any) -> None:
+@pytest.mark.parametrize("serve", [watch_forever, watch])
+async def test_a_stream_through_asgi_is_completed_once_without_garbage_collection(serve: Any) -> None:
     gc.disable()
     try:
-        async with open_audit(serve) as desk:
+        async with open_audit(serve) as audit:
             client = Client()
-            serving = asyncio.create_task(AsgiApp(desk.run, 1024)(SCOPE, client.receive, client.send))
-            await asyncio.wait((serving, asyncio.create_task(client.arrived.wait())), return_when="FIRST_COMPLETED")
-            client.leaves.set()
-            await serving
-            assert client.taken
-            await written(desk, 2)
-        assert stages(desk) == BOTH
+            task = asyncio.create_task(AsgiApp(audit.run, 1024)(SCOPE, client.receive, client.send))
+            await asyncio.wait((task, asyncio.create_task(client.arrived.wait())), return_when="FIRST_COMPLETED")
+            client.disconnects.set()
+            await task
+            assert client.received
+            await wait_for_events(audit, 2)
+        assert list_stages(audit) == STARTED_AND_COMPLETE
     finally:
         gc.enable()
 
 
-async def test_a_websocket_is_recorded_when_it_begins_and_when_it_is_over() -> None:
-    async def going_on(call: Call) -> Reply:
+async def test_a_websocket_is_recorded_when_it_begins_and_when_it_ends() -> None:
+    async def upgrade(call: Call) -> Reply:
         async def run(socket: WebSocket) -> None:
             return None
 
         return Reply(101, upgrade=Upgrade("v5.channel.k8s.io", run))
 
-    async with open_audit(going_on) as desk:
-        reply = await desk("GET", CONFIGMAPS)
-        await written(desk, 1)
-        assert stages(desk) == ["ResponseStarted"]
+    async with open_audit(upgrade) as audit:
+        reply = await audit("GET", CONFIGMAPS)
+        await wait_for_events(audit, 1)
+        assert list_stages(audit) == ["ResponseStarted"]
         assert reply.upgrade is not None and reply.upgrade.subprotocol == "v5.channel.k8s.io"
         for close in reply.on_close:
             close()
-        await written(desk, 2)
-    assert stages(desk) == BOTH
-    assert {event["responseStatus"]["code"] for event in desk.events} == {101}
+        await wait_for_events(audit, 2)
+    assert list_stages(audit) == STARTED_AND_COMPLETE
+    assert {event["responseStatus"]["code"] for event in audit.events} == {101}

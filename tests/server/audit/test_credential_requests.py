@@ -1,4 +1,4 @@
-"""T-30: whoever hands out, takes in or reads a credential leaves a record, whatever the policy says."""
+"""server.audit.redaction: every use of a credential is recorded, whatever the policy says (T-30)."""
 
 import pytest
 
@@ -16,8 +16,8 @@ from tests.harness.audit import CATALOG, MOUNT, OK, answers, open_audit, place
 MANAGEMENT = f"{MOUNT}/apis/{MANAGEMENT_GROUP}/v1"
 CANARY = "canary-c2c4a7d1-not-to-be-logged"
 
-NOTHING = Policy((PolicyRule(NONE),))
-NO_ENDINGS = Policy((PolicyRule(METADATA, omit_stages=frozenset({COMPLETE})),))
+RECORD_NOTHING = Policy((PolicyRule(NONE),))
+OMIT_COMPLETE = Policy((PolicyRule(METADATA, omit_stages=frozenset({COMPLETE})),))
 
 CREDENTIALS = [
     ("GET", place(SECRET, "a"), ""),
@@ -43,17 +43,17 @@ CREDENTIALS = [
 ]
 
 
-@pytest.mark.parametrize("policy", [NOTHING, NO_ENDINGS])
+@pytest.mark.parametrize("policy", [RECORD_NOTHING, OMIT_COMPLETE])
 @pytest.mark.parametrize(("method", "path", "query"), CREDENTIALS)
 async def test_t_30_every_use_of_a_credential_is_recorded(method: str, path: str, query: str, policy: Policy) -> None:
-    async with open_audit(answers(200, {"spec": {"key": CANARY}}), policy) as desk:
-        await desk(method, path, {"password": CANARY}, query=query)
-    (event,) = desk.completed()
+    async with open_audit(answers(200, {"spec": {"key": CANARY}}), policy) as audit:
+        await audit(method, path, {"password": CANARY}, query=query)
+    (event,) = audit.completed()
     assert (event["level"], event["user"]["username"]) == ("Metadata", "alice")
     assert event["user"]["extra"]["service.sh/access-key"] == ["laptop"]
     assert event["sourceIPs"] == ["192.0.2.7"]
     assert event["requestReceivedTimestamp"] and event["requestURI"].startswith(path)
-    assert CANARY not in str(desk.events)
+    assert CANARY not in str(audit.events)
 
 
 @pytest.mark.parametrize(
@@ -66,46 +66,46 @@ async def test_t_30_every_use_of_a_credential_is_recorded(method: str, path: str
         ("GET", "/version"),
     ],
 )
-async def test_everything_else_is_as_the_policy_says(method: str, path: str) -> None:
-    async with open_audit(OK, NOTHING) as desk:
-        await desk(method, path)
-    assert desk.events == []
+async def test_other_requests_follow_the_policy(method: str, path: str) -> None:
+    async with open_audit(OK, RECORD_NOTHING) as audit:
+        await audit(method, path)
+    assert audit.events == []
 
 
-async def test_a_higher_level_stays_as_high_as_it_is() -> None:
-    async with open_audit(OK, Policy((PolicyRule(REQUEST_RESPONSE, omit_stages=frozenset({COMPLETE})),))) as desk:
-        await desk("GET", place(SECRET, "a"))
-    assert [event["level"] for event in desk.completed()] == ["RequestResponse"]
+async def test_a_higher_level_of_the_policy_is_kept() -> None:
+    async with open_audit(OK, Policy((PolicyRule(REQUEST_RESPONSE, omit_stages=frozenset({COMPLETE})),))) as audit:
+        await audit("GET", place(SECRET, "a"))
+    assert [event["level"] for event in audit.completed()] == ["RequestResponse"]
 
 
 @pytest.mark.parametrize("code", [200, 201, 403, 404, 422, 500])
-async def test_t_30_a_refused_attempt_is_recorded_as_well(code: int) -> None:
-    async with open_audit(answers(code, {"kind": "Status", "message": CANARY}), NOTHING) as desk:
-        await desk("POST", place(OWNED_ACCESS_KEY), {"spec": {"key": CANARY}})
-    assert [event["responseStatus"]["code"] for event in desk.completed()] == [code]
+async def test_t_30_rejected_requests_are_recorded_as_well(code: int) -> None:
+    async with open_audit(answers(code, {"kind": "Status", "message": CANARY}), RECORD_NOTHING) as audit:
+        await audit("POST", place(OWNED_ACCESS_KEY), {"spec": {"key": CANARY}})
+    assert [event["responseStatus"]["code"] for event in audit.completed()] == [code]
 
 
-async def test_whoever_is_not_signed_in_is_recorded_as_well() -> None:
-    async with open_audit(OK, NOTHING, user=None) as desk:
-        await desk("GET", place(SECRET, "a"))
-    assert [event["responseStatus"]["code"] for event in desk.completed()] == [401]
+async def test_unauthenticated_requests_are_recorded_as_well() -> None:
+    async with open_audit(OK, RECORD_NOTHING, user=None) as audit:
+        await audit("GET", place(SECRET, "a"))
+    assert [event["responseStatus"]["code"] for event in audit.completed()] == [401]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CATALOG.kinds if kind.sensitive], ids=lambda kind: kind.name)
-def test_a_kind_that_declares_credentials_needs_no_other_mention(kind: Kind) -> None:
+def test_every_kind_with_sensitive_fields_is_matched(kind: Kind) -> None:
     credentials = CredentialRequests(CATALOG)
     for verb in ("create", "update", "patch"):
         assert credentials.matches(RequestInfo(verb, "/", "m", kind.group, kind.version, kind.plural))
-    shown = not set(kind.sensitive) <= set(kind.write_only)
+    is_readable = not set(kind.sensitive) <= set(kind.write_only)
     for verb in ("get", "list", "watch"):
-        assert credentials.matches(RequestInfo(verb, "/", "m", kind.group, kind.version, kind.plural)) is shown
+        assert credentials.matches(RequestInfo(verb, "/", "m", kind.group, kind.version, kind.plural)) is is_readable
 
 
-def test_an_action_whose_kind_has_credentials_is_about_them() -> None:
+def test_an_action_that_returns_a_kind_with_sensitive_fields_is_matched() -> None:
     spec = {"spec": obj("", secret=string())}
-    answer = Kind(
-        "Answer",
-        "answers",
+    result_kind = Kind(
+        "Result",
+        "results",
         False,
         spec,
         "",
@@ -113,10 +113,16 @@ def test_an_action_whose_kind_has_credentials_is_about_them() -> None:
         persisted=False,
         sensitivity=Sensitivity.NORMAL,
     )
-    thing = Kind(
-        "Thing", "things", False, {}, "", actions=(Action("open", ("create",), answer),), sensitivity=Sensitivity.NORMAL
+    kind = Kind(
+        "Thing",
+        "things",
+        False,
+        {},
+        "",
+        actions=(Action("open", ("create",), result_kind),),
+        sensitivity=Sensitivity.NORMAL,
     )
-    credentials = CredentialRequests(Catalog((thing,)))
-    target = RequestInfo("create", "/", "m", thing.group, "v1", "things", "open", "", "a")
+    credentials = CredentialRequests(Catalog((kind,)))
+    target = RequestInfo("create", "/", "m", kind.group, "v1", "things", "open", "", "a")
     assert credentials.matches(target)
     assert not CredentialRequests(Catalog(KINDS)).matches(target)
