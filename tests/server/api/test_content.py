@@ -1,4 +1,4 @@
-"""Representations in and out: which one is chosen, how it looks, and what is refused before anything is done."""
+"""server.api.content: content negotiation, media types of bodies, and their rendering."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from fairlead.server.api.content import (
 )
 from tests.harness.calls import call
 from tests.harness.virtual_time import on_virtual_time
-from tests.server.api.test_verbs import GADGETS, MERGE, WRITES, gadget, loaded, new_api
+from tests.server.api.test_verbs import GADGETS, MERGE, WRITES, build_gadget, load_body, open_api
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -30,7 +30,7 @@ KUBECTL = f"{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,applicatio
 
 
 @pytest.mark.parametrize(
-    ("header", "form"),
+    ("header", "representation"),
     [
         ("", Representation()),
         ("*/*", Representation()),
@@ -46,7 +46,7 @@ KUBECTL = f"{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,applicatio
             "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
             Representation(JSON, "PartialObjectMetadataList"),
         ),
-        # A view of an older version is not known here, so the next wish counts.
+        # A view of an older version is not supported, so the next media range counts.
         (f"application/json;as=Table;v=v1beta1;g=meta.k8s.io,{YAML}", Representation(YAML)),
         (f"{YAML};q=0.9,{JSON};q=0.8", Representation(YAML)),
         (f"{YAML};q=0.8,{JSON};q=0.9", Representation(JSON)),
@@ -55,8 +55,8 @@ KUBECTL = f"{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,applicatio
         (f"text/html,application/xhtml+xml,{YAML};q=0.9,*/*;q=0.8", Representation(YAML)),
     ],
 )
-def test_the_best_wish_that_can_be_granted_is_granted(header: str, form: Representation) -> None:
-    assert negotiate(header) == form
+def test_the_preferred_supported_representation_is_chosen(header: str, representation: Representation) -> None:
+    assert negotiate(header) == representation
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_best_wish_that_can_be_granted_is_granted(header: str, form: Represe
         "\x00",
     ],
 )
-def test_what_cannot_be_granted_is_refused_with_what_could_be(header: str) -> None:
+def test_an_accept_header_without_a_supported_type_gets_406_with_the_supported_ones(header: str) -> None:
     with pytest.raises(NotAcceptable, match="application/json, application/yaml"):
         negotiate(header)
 
@@ -80,11 +80,11 @@ def test_what_cannot_be_granted_is_refused_with_what_could_be(header: str) -> No
 @pytest.mark.parametrize(
     ("header", "media_type"), [("", JSON), (YAML, YAML), ("text/html", JSON), (TABLE, JSON), (f"{JSON};q=0", JSON)]
 )
-def test_an_error_is_always_told_in_some_form(header: str, media_type: str) -> None:
+def test_errors_always_have_a_media_type(header: str, media_type: str) -> None:
     assert error_media_type(header) == media_type
 
 
-def test_json_is_handed_out_as_it_is() -> None:
+def test_json_is_returned_unchanged() -> None:
     body = b'{"b":1,"a":[]}'
     assert render(body, JSON, pretty=False) is body
 
@@ -95,16 +95,16 @@ def test_pretty_json_is_the_same_value_over_several_lines() -> None:
     assert body.startswith(b'{\n  "b": 1,') and body.endswith(b"}\n")
 
 
-@pytest.mark.parametrize("pretty", [True, False])
-def test_yaml_is_the_same_value(pretty: bool) -> None:
+@pytest.mark.parametrize("is_pretty", [True, False])
+def test_yaml_is_the_same_value(is_pretty: bool) -> None:
     value = {"kind": "App", "on": "yes", "number": "012", "spec": {"empty": {}, "list": ["a", None, 1.5, "no"]}}
-    body = render(orjson.dumps(value), YAML, pretty)
+    body = render(orjson.dumps(value), YAML, is_pretty)
     assert yaml.safe_load(body) == value
     assert b"kind: App\n" in body
 
 
 @pytest.mark.parametrize(
-    ("query", "agent", "pretty"),
+    ("query", "agent", "is_pretty"),
     [
         ("", "kubectl/v1.33", False),
         ("", "", False),
@@ -120,8 +120,10 @@ def test_yaml_is_the_same_value(pretty: bool) -> None:
         ("pretty=0", "Mozilla/5.0", False),
     ],
 )
-def test_people_and_those_who_ask_get_it_pretty(query: str, agent: str, pretty: bool) -> None:
-    assert wants_pretty(call(query=query, headers={"user-agent": agent})) is pretty
+def test_browsers_and_curl_get_indented_json_as_does_the_parameter_pretty(
+    query: str, agent: str, is_pretty: bool
+) -> None:
+    assert wants_pretty(call(query=query, headers={"user-agent": agent})) is is_pretty
 
 
 @pytest.mark.parametrize(
@@ -134,31 +136,31 @@ def test_people_and_those_who_ask_get_it_pretty(query: str, agent: str, pretty: 
         (" text/x ;a=b", "text/x"),
     ],
 )
-def test_the_media_type_of_a_body_is_known_without_its_parameters(header: str, media_type: str) -> None:
+def test_the_media_type_of_a_body_has_no_parameters(header: str, media_type: str) -> None:
     assert media_type_of(call(headers={"content-type": header})) == media_type
 
 
 @pytest.mark.parametrize("content_type", ["", JSON, "application/json;charset=utf-8"])
-async def test_json_comes_in(content_type: str) -> None:
-    sent = call(headers={"content-type": content_type}, body=b'{"a":{"b":[1,"x",null]}}')
-    assert await read_object(sent, "App") == ({"a": {"b": [1, "x", None]}}, [])
+async def test_json_bodies_are_parsed(content_type: str) -> None:
+    request = call(headers={"content-type": content_type}, body=b'{"a":{"b":[1,"x",null]}}')
+    assert await read_object(request, "App") == ({"a": {"b": [1, "x", None]}}, [])
 
 
-async def test_yaml_comes_in() -> None:
-    sent = call(headers={"content-type": YAML}, body=b"a:\n  b: [1, x, null]\n")
-    assert await read_object(sent, "App") == ({"a": {"b": [1, "x", None]}}, [])
+async def test_yaml_bodies_are_parsed() -> None:
+    request = call(headers={"content-type": YAML}, body=b"a:\n  b: [1, x, null]\n")
+    assert await read_object(request, "App") == ({"a": {"b": [1, "x", None]}}, [])
 
 
 @pytest.mark.parametrize(("content_type", "body"), [(JSON, b'{"a":1,"a":2}'), (YAML, b"a: 1\na: 2\n")])
-async def test_keys_that_come_twice_are_reported_and_the_last_one_counts(content_type: str, body: bytes) -> None:
-    value, twice = await read_object(call(headers={"content-type": content_type}, body=body), "App")
-    assert (value, list(twice)) == ({"a": 2}, ["a"])
+async def test_duplicate_keys_are_reported_and_the_last_one_counts(content_type: str, body: bytes) -> None:
+    value, duplicates = await read_object(call(headers={"content-type": content_type}, body=body), "App")
+    assert (value, list(duplicates)) == ({"a": 2}, ["a"])
 
 
 @pytest.mark.parametrize(
     "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "json"]
 )
-async def test_another_format_is_refused_with_those_that_are_known(content_type: str) -> None:
+async def test_an_unsupported_media_type_is_rejected_with_the_supported_ones(content_type: str) -> None:
     with pytest.raises(UnsupportedMediaType, match="application/json, application/yaml"):
         await read_object(call(headers={"content-type": content_type}, body=b"{}"), "App")
 
@@ -179,78 +181,76 @@ async def test_another_format_is_refused_with_those_that_are_known(content_type:
         (YAML, b"[" * 10_000),
     ],
 )
-async def test_a_body_that_is_not_what_it_says_is_refused_with_the_kind_that_was_expected(
-    content_type: str, body: bytes
-) -> None:
+async def test_an_invalid_body_is_rejected_with_the_expected_kind(content_type: str, body: bytes) -> None:
     with pytest.raises(BadRequest, match=r"unrecognized \(must be of type App\): the body is not valid"):
         await read_object(call(headers={"content-type": content_type}, body=body), "App")
 
 
-async def test_a_body_that_may_be_missing_may_be_missing_in_any_format() -> None:
+async def test_an_optional_body_can_be_missing_with_any_media_type() -> None:
     assert await read_object(call(headers={"content-type": "text/plain"}), "DeleteOptions", optional=True) == (None, ())
 
 
-async def test_a_body_that_may_be_missing_must_make_sense_when_it_is_there() -> None:
+async def test_an_optional_body_must_be_valid_if_present() -> None:
     with pytest.raises(UnsupportedMediaType):
         await read_object(call(headers={"content-type": "text/plain"}, body=b"x"), "DeleteOptions", optional=True)
     with pytest.raises(BadRequest):
         await read_object(call(body=b"x"), "DeleteOptions", optional=True)
 
 
-def test_a_scalar_is_a_body_too_and_judged_later() -> None:
+def test_scalars_and_lists_are_parsed_and_validated_later() -> None:
     assert parse_json(b"null") == (None, [])
     assert parse_json(b"[]") == ([], [])
     assert parse_yaml(b"just text") == ("just text", [])
 
 
-# --- asked of the verbs
+# --- with the verbs
 
 
 @pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
 @pytest.mark.parametrize("accept", ["text/html", "application/vnd.kubernetes.protobuf", "application/json;q=0"])
 @on_virtual_time
-async def test_a_form_that_cannot_be_answered_is_406_before_anything_is_done(
+async def test_an_unsupported_accept_header_gets_406_before_anything_is_written(
     method: str, path: str, body: Any, content_type: str, accept: str
 ) -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
-        before = api.fixture.view.revision
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
+        revision = api.fixture.view.revision
         reply = await api(method, path, body, accept=accept, content_type=content_type)
         assert reply.status == 406
-        assert api.fixture.view.revision == before
+        assert api.fixture.view.revision == revision
 
 
 @on_virtual_time
-async def test_includeobject_with_a_value_that_is_none_is_refused_before_anything_is_done() -> None:
-    async with new_api() as api:
-        before = api.fixture.view.revision
-        reply = await api("POST", GADGETS, gadget("a"), "includeObject=All", accept=TABLE)
+async def test_an_invalid_include_object_gets_400_before_anything_is_written() -> None:
+    async with open_api() as api:
+        revision = api.fixture.view.revision
+        reply = await api("POST", GADGETS, build_gadget("a"), "includeObject=All", accept=TABLE)
         assert reply.status == 400
-        assert api.fixture.view.revision == before
+        assert api.fixture.view.revision == revision
 
 
 @on_virtual_time
-async def test_objects_come_in_and_go_out_as_yaml() -> None:
-    async with new_api() as api:
-        sent = yaml.safe_dump(gadget("a")).encode()
-        reply = await api("POST", GADGETS, sent, accept=YAML, content_type=YAML)
+async def test_objects_can_be_written_and_read_as_yaml() -> None:
+    async with open_api() as api:
+        body = yaml.safe_dump(build_gadget("a")).encode()
+        reply = await api("POST", GADGETS, body, accept=YAML, content_type=YAML)
         assert (reply.status, reply.content_type) == (201, YAML)
         assert yaml.safe_load(reply.body)["spec"] == {"size": 1, "mode": "plain"}
         for path in (f"{GADGETS}/a", GADGETS):
             reply = await api("GET", path, accept=YAML)
             assert reply.content_type == YAML
-            assert yaml.safe_load(reply.body) == loaded(await api("GET", path))
+            assert yaml.safe_load(reply.body) == load_body(await api("GET", path))
 
 
 @on_virtual_time
-async def test_people_get_it_indented() -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
-        plain = await api("GET", f"{GADGETS}/a")
-        pretty = await api("GET", f"{GADGETS}/a", query="pretty=true")
-        assert b"\n" not in plain.body
-        assert pretty.body.startswith(b'{\n  "')
-        assert loaded(pretty) == loaded(plain)
+async def test_pretty_indents_the_response() -> None:
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
+        default = await api("GET", f"{GADGETS}/a")
+        indented = await api("GET", f"{GADGETS}/a", query="pretty=true")
+        assert b"\n" not in default.body
+        assert indented.body.startswith(b'{\n  "')
+        assert load_body(indented) == load_body(default)
 
 
 @pytest.mark.parametrize(
@@ -264,63 +264,63 @@ async def test_people_get_it_indented() -> None:
 )
 @pytest.mark.parametrize("path", [GADGETS, f"{GADGETS}/a"])
 @on_virtual_time
-async def test_a_table_has_rows_with_as_much_of_the_object_as_was_asked_for(
+async def test_the_rows_of_a_table_have_the_object_or_its_metadata_as_requested(
     path: str, include: str, kind: str | None
 ) -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
-        answer = loaded(await api("GET", path, query=include, accept=TABLE))
-        assert (answer["kind"], answer["apiVersion"]) == ("Table", "meta.k8s.io/v1")
-        (row,) = answer["rows"]
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
+        table = load_body(await api("GET", path, query=include, accept=TABLE))
+        assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+        (row,) = table["rows"]
         assert row["cells"][0] == "a"
         assert row.get("object", {}).get("kind") == kind
 
 
 @on_virtual_time
-async def test_a_table_carries_the_version_and_the_way_on() -> None:
-    async with new_api() as api:
+async def test_a_table_has_the_resource_version_and_the_continue_token() -> None:
+    async with open_api() as api:
         for name in ("a", "b", "c"):
-            await api("POST", GADGETS, gadget(name))
-        plain = loaded(await api("GET", GADGETS, query="limit=2"))["metadata"]
-        assert loaded(await api("GET", GADGETS, query="limit=2", accept=TABLE))["metadata"] == plain
-        assert plain["remainingItemCount"] == 1
+            await api("POST", GADGETS, build_gadget(name))
+        metadata = load_body(await api("GET", GADGETS, query="limit=2"))["metadata"]
+        assert load_body(await api("GET", GADGETS, query="limit=2", accept=TABLE))["metadata"] == metadata
+        assert metadata["remainingItemCount"] == 1
 
 
 @on_virtual_time
-async def test_metadata_alone_is_for_one_object_or_for_a_list() -> None:
-    async with new_api() as api:
-        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
-        one = loaded(await api("GET", f"{GADGETS}/a", accept=PARTIAL))
-        assert one == {
+async def test_partial_metadata_is_supported_for_objects_and_lists() -> None:
+    async with open_api() as api:
+        created = load_body(await api("POST", GADGETS, build_gadget("a")), 201)
+        partial = load_body(await api("GET", f"{GADGETS}/a", accept=PARTIAL))
+        assert partial == {
             "kind": "PartialObjectMetadata",
             "apiVersion": "meta.k8s.io/v1",
-            "metadata": made["metadata"],
+            "metadata": created["metadata"],
         }
-        listed = loaded(await api("GET", GADGETS, accept=PARTIAL.replace("Metadata;", "MetadataList;")))
-        assert (listed["kind"], listed["items"]) == ("PartialObjectMetadataList", [one])
+        partial_list = load_body(await api("GET", GADGETS, accept=PARTIAL.replace("Metadata;", "MetadataList;")))
+        assert (partial_list["kind"], partial_list["items"]) == ("PartialObjectMetadataList", [partial])
 
 
 @pytest.mark.parametrize(
-    ("method", "body", "content_type"), [("POST", gadget("b"), JSON), ("PATCH", {"spec": {"size": 2}}, MERGE)]
+    ("method", "body", "content_type"), [("POST", build_gadget("b"), JSON), ("PATCH", {"spec": {"size": 2}}, MERGE)]
 )
 @on_virtual_time
-async def test_writes_are_answered_in_the_form_that_was_asked_for(method: str, body: Any, content_type: str) -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
+async def test_responses_to_writes_have_the_requested_representation(method: str, body: Any, content_type: str) -> None:
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
         path = GADGETS if method == "POST" else f"{GADGETS}/a"
         reply = await api(method, path, body, accept=TABLE, content_type=content_type)
         assert orjson.loads(reply.body)["kind"] == "Table"
 
 
 @on_virtual_time
-async def test_metadata_alone_of_a_list_of_nothing_is_an_answer() -> None:
-    """A client that asks for the form of one object at the path of a list must not bring the server to a fault."""
-    async with new_api() as api:
+async def test_partial_metadata_of_an_empty_list_is_not_an_internal_error() -> None:
+    """The client requests the view of one object at the path of a list."""
+    async with open_api() as api:
         assert (await api("GET", GADGETS, accept=PARTIAL)).status < 500
 
 
 @on_virtual_time
-async def test_a_watch_is_not_answered_in_a_form_that_the_client_cannot_read() -> None:
-    """Events come as JSON only, so who takes nothing but YAML gets the same 406 as elsewhere."""
-    async with new_api() as api:
+async def test_a_watch_that_accepts_only_yaml_gets_406() -> None:
+    """Watch events are always JSON."""
+    async with open_api() as api:
         assert (await api("GET", GADGETS, query="watch=1&timeoutSeconds=1", accept=YAML)).status == 406

@@ -1,4 +1,4 @@
-"""The Accept header: what it says, and what becomes of one that says nonsense."""
+"""server.api.content: parsing of Accept headers, and the choice of a media type."""
 
 import pytest
 
@@ -8,13 +8,13 @@ JSON, YAML = "application/json", "application/yaml"
 BOTH = (JSON, YAML)
 
 
-def test_no_header_means_anything() -> None:
+def test_a_missing_header_accepts_anything() -> None:
     assert parse_accept("") == (MediaRange("*/*"),)
 
 
-def test_parameters_ask_for_a_view() -> None:
-    (wish,) = parse_accept("application/json;as=Table;v=v1;g=meta.k8s.io")
-    assert wish == MediaRange(JSON, "Table", "meta.k8s.io", "v1", 1.0)
+def test_parameters_request_a_view() -> None:
+    (media_range,) = parse_accept("application/json;as=Table;v=v1;g=meta.k8s.io")
+    assert media_range == MediaRange(JSON, "Table", "meta.k8s.io", "v1", 1.0)
 
 
 def test_spaces_and_case_of_the_media_type_do_not_matter() -> None:
@@ -33,32 +33,32 @@ def test_spaces_and_case_of_the_media_type_do_not_matter() -> None:
         ("a/a;as=Table;v=v1;g=meta.k8s.io;q=0.2,b/b;q=0.3", ["b/b", "a/a"]),
     ],
 )
-def test_the_best_comes_first_and_equals_keep_their_order(header: str, order: list[str]) -> None:
-    assert [wish.media_type for wish in parse_accept(header)] == order
+def test_media_ranges_are_sorted_by_quality_and_the_order_is_stable(header: str, order: list[str]) -> None:
+    assert [media_range.media_type for media_range in parse_accept(header)] == order
 
 
 @pytest.mark.parametrize("quality", ["0", "0.0", "0.000", "-1", "nan", "much", ""])
-def test_a_quality_of_nothing_or_of_no_number_is_no_wish(quality: str) -> None:
+def test_a_media_range_with_zero_or_invalid_quality_is_dropped(quality: str) -> None:
     assert parse_accept(f"application/json;q={quality}") == ()
 
 
 @pytest.mark.parametrize(
     "header", ["application/json;;", "application/json;level", "application/json;=", ",application/json,"]
 )
-def test_what_cannot_be_read_is_passed_over(header: str) -> None:
-    assert [wish.media_type for wish in parse_accept(header)] == [JSON]
+def test_malformed_parameters_are_ignored(header: str) -> None:
+    assert [media_range.media_type for media_range in parse_accept(header)] == [JSON]
 
 
 @pytest.mark.parametrize(
-    ("media_type", "covered"),
+    ("media_type", "is_match"),
     [("*/*", True), ("application/*", True), (JSON, True), ("text/*", False), (YAML, False), ("*", False)],
 )
-def test_wildcards_cover_what_they_say(media_type: str, covered: bool) -> None:
-    assert MediaRange(media_type).matches(JSON) is covered
+def test_wildcards_match_media_types(media_type: str, is_match: bool) -> None:
+    assert MediaRange(media_type).matches(JSON) is is_match
 
 
 @pytest.mark.parametrize(
-    ("header", "chosen"),
+    ("header", "expected"),
     [
         ("", JSON),
         ("*/*", JSON),
@@ -75,10 +75,10 @@ def test_wildcards_cover_what_they_say(media_type: str, covered: bool) -> None:
         ("\x00,\xff", ""),
     ],
 )
-def test_the_first_offer_that_the_best_wish_covers_is_taken(header: str, chosen: str) -> None:
-    assert negotiate_media_type(header, BOTH) == chosen
+def test_the_first_offer_that_matches_the_preferred_media_range_is_chosen(header: str, expected: str) -> None:
+    assert negotiate_media_type(header, BOTH) == expected
 
 
-def test_a_header_of_thousands_of_entries_is_not_kept_in_memory_as_such() -> None:
-    """Anybody can send one, without a credential, and what is made of it is remembered."""
+def test_the_number_of_parsed_media_ranges_is_limited() -> None:
+    """Unauthenticated clients can send long headers, and the parsed result is cached."""
     assert len(parse_accept("a/b," * 15_000)) <= 100

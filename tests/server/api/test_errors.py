@@ -1,4 +1,4 @@
-"""Errors as answers: each with its code and its reason, and none of ours with more than an audit id."""
+"""server.api.errors: errors as Status responses with code and reason, and internal errors without details."""
 
 import importlib
 import pkgutil
@@ -27,7 +27,7 @@ from fairlead.registry.list import ContinueExpired
 from fairlead.server.api.errors import render_error, status_of
 from tests.harness.calls import call
 
-# Kubernetes' own words for each code that we use; it has none for 502.
+# The reasons of Kubernetes for each code; it has none for 502.
 REASONS = {
     400: {"BadRequest"},
     401: {"Unauthorized"},
@@ -49,78 +49,80 @@ REASONS = {
 }
 
 
-def everything_imported() -> None:
-    """A class is only known to its parent once its module is."""
+def import_all_modules() -> None:
+    """Imports all modules, because `__subclasses__` only knows imported classes."""
     for module in pkgutil.walk_packages(fairlead.__path__, "fairlead."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 
 
-def below(parent: type[ApiError]) -> Iterator[type[ApiError]]:
+def iterate_subclasses(parent: type[ApiError]) -> Iterator[type[ApiError]]:
     for child in parent.__subclasses__():
         yield child
-        yield from below(child)
+        yield from iterate_subclasses(child)
 
 
-everything_imported()
-KINDS_OF_ERROR = sorted(set(below(ApiError)), key=lambda each: (each.code, each.__name__))
+import_all_modules()
+ERROR_CLASSES = sorted(
+    set(iterate_subclasses(ApiError)), key=lambda error_class: (error_class.code, error_class.__name__)
+)
 
 
-async def answer(error: Exception, **given: Any) -> tuple[Reply, dict[str, Any]]:
-    reply = render_error(call("/some/path", **given), error)
+async def render_status(error: Exception, **call_options: Any) -> tuple[Reply, dict[str, Any]]:
+    reply = render_error(call("/some/path", **call_options), error)
     status: dict[str, Any] = orjson.loads(reply.body)
     return reply, status
 
 
-@pytest.mark.parametrize("kind", KINDS_OF_ERROR, ids=lambda kind: kind.__name__)
-async def test_every_error_is_answered_with_its_code_and_reason(kind: type[ApiError]) -> None:
-    reply, status = await answer(kind("what is wrong"))
-    assert reply.status == status["code"] == kind.code
-    assert status["reason"] == kind.reason
-    assert kind.reason in REASONS[kind.code]
+@pytest.mark.parametrize("error_class", ERROR_CLASSES, ids=lambda error_class: error_class.__name__)
+async def test_every_error_is_rendered_with_its_code_and_reason(error_class: type[ApiError]) -> None:
+    reply, status = await render_status(error_class("an error"))
+    assert reply.status == status["code"] == error_class.code
+    assert status["reason"] == error_class.reason
+    assert error_class.reason in REASONS[error_class.code]
     assert (status["kind"], status["apiVersion"], status["status"]) == ("Status", "v1", "Failure")
     assert status["message"]
 
 
-def test_every_code_that_is_promised_has_an_error() -> None:
-    assert {(kind.code, kind.reason) for kind in KINDS_OF_ERROR} == {
+def test_every_documented_code_has_an_error_class() -> None:
+    assert {(error_class.code, error_class.reason) for error_class in ERROR_CLASSES} == {
         (code, reason) for code, reasons in REASONS.items() for reason in reasons
     }
 
 
-def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    drawn = errors.__doc__ or ""
-    for kind in ApiError.__subclasses__():
-        assert f"── {kind.__name__} {kind.code}" in drawn
+def test_the_class_tree_in_the_docstring_is_complete() -> None:
+    docstring = errors.__doc__ or ""
+    for error_class in ApiError.__subclasses__():
+        assert f"── {error_class.__name__} {error_class.code}" in docstring
 
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
 
-@pytest.mark.parametrize("kind", KINDS_OF_ERROR, ids=lambda kind: kind.__name__)
-async def test_clients_that_ask_for_discovery_at_once_are_told_in_plain_text(kind: type[ApiError]) -> None:
-    """They read no Status there, and for some codes they have a sentence of their own and drop ours."""
-    error = kind("what is wrong")
+@pytest.mark.parametrize("error_class", ERROR_CLASSES, ids=lambda error_class: error_class.__name__)
+async def test_errors_for_aggregated_discovery_are_plain_text(error_class: type[ApiError]) -> None:
+    """Clients do not parse a Status there, and replace the message for some codes."""
+    error = error_class("an error")
     reply = render_error(call("/kubernetes/cluster/c/apis", headers={"accept": AGGREGATED}), error)
     assert (reply.content_type, reply.body.decode()) == ("text/plain; charset=utf-8", f"{error.message}\n")
-    assert reply.status == (502 if kind.code in (503, 504) else kind.code)
+    assert reply.status == (502 if error_class.code in (503, 504) else error_class.code)
 
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/apis"), ("GET", "/apis/apps/v1"), ("GET", "/")])
-async def test_everywhere_else_there_is_a_status_whatever_is_accepted(method: str, path: str) -> None:
-    asked = call(path, method=method, headers={"accept": AGGREGATED})
-    reply = render_error(asked, Unavailable("what is wrong"))
+async def test_errors_for_other_paths_are_a_status_whatever_the_accept_header(method: str, path: str) -> None:
+    request = call(path, method=method, headers={"accept": AGGREGATED})
+    reply = render_error(request, Unavailable("an error"))
     assert (reply.status, reply.content_type) == (503, "application/json")
 
 
-async def test_an_object_that_is_called_like_discovery_is_none() -> None:
-    asked = call("/kubernetes/management/api/v1/namespaces/default/configmaps/api", headers={"accept": AGGREGATED})
-    asked.target = RequestInfo("get", "/api/v1/namespaces/default/configmaps/api", resource="configmaps", name="api")
-    reply = render_error(asked, Unavailable("what is wrong"))
+async def test_an_object_named_api_is_not_discovery() -> None:
+    request = call("/kubernetes/management/api/v1/namespaces/default/configmaps/api", headers={"accept": AGGREGATED})
+    request.target = RequestInfo("get", "/api/v1/namespaces/default/configmaps/api", resource="configmaps", name="api")
+    reply = render_error(request, Unavailable("an error"))
     assert (reply.status, reply.content_type) == (503, "application/json")
 
 
-async def test_who_is_to_come_again_by_himself_gets_the_code_for_it() -> None:
+async def test_a_retryable_error_for_discovery_keeps_its_code() -> None:
     reply = render_error(
         call("/kubernetes/cluster/c/apis", headers={"accept": AGGREGATED}),
         Unavailable("busy", Details(retry_after=1)),
@@ -128,9 +130,9 @@ async def test_who_is_to_come_again_by_himself_gets_the_code_for_it() -> None:
     assert (reply.status, reply.headers) == (503, [("retry-after", "1")])
 
 
-async def test_details_and_causes_are_told() -> None:
+async def test_details_and_causes_are_rendered() -> None:
     problems = [Problem.required("spec.size"), Problem.duplicate("spec.names[1]", "x")]
-    _, status = await answer(Invalid.of("Widget", "example.com", "one", problems))
+    _, status = await render_status(Invalid.of("Widget", "example.com", "one", problems))
     assert status["message"] == (
         'Widget.example.com "one" is invalid: [spec.size: Required value, spec.names[1]: Duplicate value: "x"]'
     )
@@ -145,39 +147,39 @@ async def test_details_and_causes_are_told() -> None:
     }
 
 
-def test_details_that_say_nothing_are_left_out() -> None:
-    assert "details" not in status_of(errors.NotFound("gone"))
-    assert status_of(errors.NotFound("gone", Details(uid="u")))["details"] == {"uid": "u"}
+def test_empty_details_are_omitted() -> None:
+    assert "details" not in status_of(errors.NotFound("not found"))
+    assert status_of(errors.NotFound("not found", Details(uid="u")))["details"] == {"uid": "u"}
 
 
-def test_the_code_stands_last_as_clients_are_used_to() -> None:
+def test_the_code_is_the_last_field() -> None:
     assert list(status_of(errors.NotFound.of("widgets", "", "one")))[-1] == "code"
 
 
-@pytest.mark.parametrize("kind", [Unavailable, TooManyRequests, Timeout])
-async def test_when_to_try_again_is_told_in_the_header_and_in_the_body(kind: type[ApiError]) -> None:
-    reply, status = await answer(kind("later", Details(retry_after=7)))
+@pytest.mark.parametrize("error_class", [Unavailable, TooManyRequests, Timeout])
+async def test_retry_after_is_in_the_header_and_in_the_body(error_class: type[ApiError]) -> None:
+    reply, status = await render_status(error_class("later", Details(retry_after=7)))
     assert ("retry-after", "7") in reply.headers
     assert status["details"] == {"retryAfterSeconds": 7}
 
 
-async def test_nothing_is_said_of_trying_again_where_that_would_not_help() -> None:
-    reply, _ = await answer(errors.NotFound("gone"))
+async def test_errors_that_are_not_retryable_have_no_retry_after() -> None:
+    reply, _ = await render_status(errors.NotFound("not found"))
     assert reply.headers == []
 
 
-async def test_who_is_not_signed_in_is_told_nothing_else() -> None:
-    reply, status = await answer(Unauthorized())
+async def test_unauthorized_has_no_further_information() -> None:
+    reply, status = await render_status(Unauthorized())
     assert (reply.status, reply.headers, status["message"]) == (401, [], "Unauthorized")
 
 
-async def test_an_expired_continue_token_comes_with_another() -> None:
-    _, status = await answer(ContinueExpired("next-token"))
+async def test_an_expired_continue_token_has_a_replacement() -> None:
+    _, status = await render_status(ContinueExpired("next-token"))
     assert (status["code"], status["metadata"]) == (410, {"continue": "next-token"})
 
 
-async def test_too_slow_is_504() -> None:
-    reply, status = await answer(TimeoutError())
+async def test_a_timeout_is_504() -> None:
+    reply, status = await render_status(TimeoutError())
     assert (reply.status, status["reason"]) == (504, "Timeout")
     assert "try again" in status["message"]
 
@@ -185,14 +187,16 @@ async def test_too_slow_is_504() -> None:
 SECRET = "fairlead_a-key-that-must-not-leak"
 
 
-class Surprising(Exception):
-    """Nobody has ever heard of it."""
+class UnexpectedError(Exception):
+    """An exception that no handler knows."""
 
 
-@pytest.mark.parametrize("error", [Surprising(SECRET), ValueError(SECRET), KeyError(SECRET), RecursionError(SECRET)])
-async def test_a_fault_of_ours_is_500_with_the_audit_id_and_nothing_else(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [UnexpectedError(SECRET), ValueError(SECRET), KeyError(SECRET), RecursionError(SECRET)]
+)
+async def test_an_internal_error_is_500_with_the_audit_id_and_nothing_else(error: Exception) -> None:
     with structlog.testing.capture_logs() as lines:
-        reply, status = await answer(error)
+        reply, status = await render_status(error)
     assert (reply.status, status["code"], status["reason"]) == (500, 500, "InternalError")
     assert "0000-audit" in status["message"]
     assert SECRET.encode() not in reply.body
@@ -201,24 +205,24 @@ async def test_a_fault_of_ours_is_500_with_the_audit_id_and_nothing_else(error: 
     assert (line["log_level"], line["audit_id"], line["path"]) == ("error", "0000-audit", "/some/path")
 
 
-async def test_a_fault_of_ours_is_logged_without_the_callers_headers_and_body() -> None:
+async def test_an_internal_error_is_logged_without_the_headers_and_the_body() -> None:
     with structlog.testing.capture_logs() as lines:
-        await answer(Surprising(), headers={"authorization": f"Bearer {SECRET}"}, body=SECRET.encode())
+        await render_status(UnexpectedError(), headers={"authorization": f"Bearer {SECRET}"}, body=SECRET.encode())
     assert SECRET not in repr(lines)
 
 
-async def test_errors_are_yaml_for_those_who_want_yaml() -> None:
-    reply = render_error(call(headers={"accept": "application/yaml"}), errors.NotFound("gone"))
+async def test_errors_are_yaml_for_clients_that_accept_yaml() -> None:
+    reply = render_error(call(headers={"accept": "application/yaml"}), errors.NotFound("not found"))
     assert reply.content_type == "application/yaml"
     assert yaml.safe_load(reply.body)["code"] == 404
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;as=Table;v=v1;g=meta.k8s.io", "\x00", ""])
-async def test_errors_are_json_for_everybody_else(accept: str) -> None:
-    reply, status = await answer(errors.NotFound("gone"), headers={"accept": accept})
+async def test_errors_are_json_for_other_clients(accept: str) -> None:
+    reply, status = await render_status(errors.NotFound("not found"), headers={"accept": accept})
     assert (reply.content_type, status["code"]) == ("application/json", 404)
 
 
-async def test_errors_are_pretty_for_people() -> None:
-    reply, _ = await answer(errors.NotFound("gone"), headers={"user-agent": "curl/8.0"})
+async def test_errors_are_indented_for_curl() -> None:
+    reply, _ = await render_status(errors.NotFound("not found"), headers={"user-agent": "curl/8.0"})
     assert reply.body.startswith(b'{\n  "kind": "Status"')

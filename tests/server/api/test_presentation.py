@@ -1,4 +1,4 @@
-"""Lists are written entry by entry, and nobody can tell: they are what one encoder for all of it would have made."""
+"""server.api.presentation: lists are rendered entry by entry, with the same result as by one encoder."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -20,52 +20,58 @@ KINDS = [BY_NAME["ConfigMap"], BY_NAME["App"]]
 VIEWS = ["", "Table", "PartialObjectMetadataList"]
 
 
-def objects(kind: Kind, count: int) -> list[dict[str, Any]]:
-    odd = {"text": "a\nb: 'c'\n", "yes": "no", "list": [1, [2, {"x": []}]], "": "\u2028"}
-    made = []
+def build_objects(kind: Kind, count: int) -> list[dict[str, Any]]:
+    special_values = {"text": "a\nb: 'c'\n", "yes": "no", "list": [1, [2, {"x": []}]], "": "\u2028"}
+    objects = []
     for number in range(count):
-        about = {"name": f"n{number}", "creationTimestamp": "2026-01-30T00:00:00Z", "resourceVersion": "5"}
-        made.append({**example(kind.name), "metadata": {**about, "annotations": {"a": "\n"}}, "odd": odd})
-    return made
+        metadata = {"name": f"n{number}", "creationTimestamp": "2026-01-30T00:00:00Z", "resourceVersion": "5"}
+        objects.append(
+            {**example(kind.name), "metadata": {**metadata, "annotations": {"a": "\n"}}, "odd": special_values}
+        )
+    return objects
 
 
-def whole(kind: Kind, found: list[dict[str, Any]], view: str) -> dict[str, Any]:
+def build_list(kind: Kind, objects: list[dict[str, Any]], view: str) -> dict[str, Any]:
     """The list as one value."""
     if view == "Table":
-        return render_table(kind, found, METADATA, "Object", NOW)
+        return render_table(kind, objects, METADATA, "Object", NOW)
     if view:
-        items = [partial_object_metadata(obj) for obj in found]
+        items = [partial_object_metadata(obj) for obj in objects]
         return {"kind": view, "apiVersion": "meta.k8s.io/v1", "metadata": METADATA, "items": items}
     if kind.builtin:
-        found = [{name: each for name, each in obj.items() if name not in ("apiVersion", "kind")} for obj in found]
-    return {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": METADATA, "items": found}
+        objects = [
+            {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")} for obj in objects
+        ]
+    return {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": METADATA, "items": objects}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("count", [0, 1, 3])
-@pytest.mark.parametrize("how", ["json", "pretty", "yaml"])
-def test_a_list_is_what_one_encoder_makes_of_it(kind: Kind, view: str, count: int, how: str) -> None:
-    found = objects(kind, count)
-    form = Representation(YAML if how == "yaml" else JSON, view)
-    made = render_list(
-        [orjson.dumps(obj) for obj in found], METADATA, Presentation(kind, form, how == "pretty", "Object", NOW)
+@pytest.mark.parametrize("output_format", ["json", "pretty", "yaml"])
+def test_a_list_equals_the_output_of_one_encoder(kind: Kind, view: str, count: int, output_format: str) -> None:
+    objects = build_objects(kind, count)
+    representation = Representation(YAML if output_format == "yaml" else JSON, view)
+    result = render_list(
+        [orjson.dumps(obj) for obj in objects],
+        METADATA,
+        Presentation(kind, representation, output_format == "pretty", "Object", NOW),
     )
-    expected = whole(kind, found, view)
-    if how == "yaml":  # which may or may not say that it is over
-        assert made == yaml.encode(expected).removesuffix(b"...\n")
+    expected = build_list(kind, objects, view)
+    if output_format == "yaml":  # with or without the end-of-document marker
+        assert result == yaml.encode(expected).removesuffix(b"...\n")
     else:
-        assert made == (json.encode_pretty(expected) if how == "pretty" else orjson.dumps(expected))
-    assert (pyyaml.safe_load(made) if how == "yaml" else orjson.loads(made)) == expected
+        assert result == (json.encode_pretty(expected) if output_format == "pretty" else orjson.dumps(expected))
+    assert (pyyaml.safe_load(result) if output_format == "yaml" else orjson.loads(result)) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_an_object_is_presented_as_asked(kind: Kind) -> None:
-    (obj,) = objects(kind, 1)
+def test_an_object_is_rendered_in_the_requested_representation(kind: Kind) -> None:
+    (obj,) = build_objects(kind, 1)
     body = orjson.dumps(obj)
     assert render_object(body, Presentation(kind, Representation(YAML), False, "", NOW)) == yaml.encode(obj)
     assert render_object(body, Presentation(kind, Representation(JSON), True, "", NOW)) == json.encode_pretty(obj)
-    alone = render_object(body, Presentation(kind, Representation(JSON, "PartialObjectMetadata"), False, "", NOW))
-    assert orjson.loads(alone) == partial_object_metadata(obj)
+    partial = render_object(body, Presentation(kind, Representation(JSON, "PartialObjectMetadata"), False, "", NOW))
+    assert orjson.loads(partial) == partial_object_metadata(obj)
     rows = render_object(body, Presentation(kind, Representation(JSON, "Table"), False, "None", NOW))
     assert orjson.loads(rows) == render_table(kind, [obj], {"resourceVersion": "5"}, "None", NOW)

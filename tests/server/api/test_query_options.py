@@ -1,4 +1,4 @@
-"""Query parameters: what each one means, and how each one that makes no sense is refused."""
+"""server.api.query_options: query parameters and their validation."""
 
 from typing import Any
 
@@ -17,25 +17,25 @@ WIDGET = Kind("Widget", "widgets", True, {}, "A widget.", selectable=("spec.colo
 GADGET = Kind("Gadget", "gadgets", False, {}, "A gadget.", sensitivity=Sensitivity.NORMAL)
 
 
-def writing_call(query: str = "", verb: str = "create", agent: str = "", subresource: str = "") -> Call:
+def build_write_request(query: str = "", verb: str = "create", agent: str = "", subresource: str = "") -> Call:
     target = RequestInfo(verb, "/", resource="widgets", subresource=subresource)
     return call(query=query, headers={"user-agent": agent} if agent else {}, target=target)
 
 
-def refused(asked: Any, *arguments: Any) -> ApiError:
-    with pytest.raises(ApiError) as caught:
-        asked(*arguments)
-    return caught.value
+def expect_error(parse: Any, *arguments: Any) -> ApiError:
+    with pytest.raises(ApiError) as error:
+        parse(*arguments)
+    return error.value
 
 
-def causes(error: ApiError) -> list[tuple[str, str]]:
+def list_causes(error: ApiError) -> list[tuple[str, str]]:
     return [(problem.field, problem.reason) for problem in error.details.problems]
 
 
 # --- lists
 
 
-def test_a_list_without_parameters_wants_everything_as_it_is_now() -> None:
+def test_a_list_without_parameters_has_the_default_options() -> None:
     assert query_options.list_query(call(), WIDGET) == ListQuery(EVERYTHING, 0, "", None, False)
 
 
@@ -54,7 +54,7 @@ def test_a_list_without_parameters_wants_everything_as_it_is_now() -> None:
         ("resourceVersion=7&resourceVersionMatch=NotOlderThan", ListQuery(version=7)),
         ("resourceVersion=0&resourceVersionMatch=NotOlderThan", ListQuery(version=0)),
         ("resourceVersion=7&resourceVersionMatch=Exact", ListQuery(version=7, exact=True)),
-        # For historical reasons, a version with a limit means that very version.
+        # As in Kubernetes, a version with a limit means exactly this version.
         ("resourceVersion=7&limit=1", ListQuery(limit=1, version=7, exact=True)),
         ("resourceVersion=0&limit=1", ListQuery(limit=1, version=0)),
         ("resourceVersion=7&limit=1&resourceVersionMatch=NotOlderThan", ListQuery(limit=1, version=7)),
@@ -63,22 +63,23 @@ def test_a_list_without_parameters_wants_everything_as_it_is_now() -> None:
         ("limit=5&limit=6", ListQuery(limit=5)),
     ],
 )
-def test_the_parameters_of_a_list(query: str, expected: ListQuery) -> None:
+def test_list_parameters_are_parsed(query: str, expected: ListQuery) -> None:
     assert query_options.list_query(call(query=query), WIDGET) == expected
 
 
 @pytest.mark.parametrize("text", ["x", "1.5", "0x10", "1e3", " 1", "٣", "1" * 19, "--1"])
-def test_a_limit_that_is_no_number_is_refused(text: str) -> None:
+def test_an_invalid_limit_is_rejected(text: str) -> None:
     assert (
-        "limit must be a whole number" in refused(query_options.list_query, call(query=f"limit={text}"), WIDGET).message
+        "limit must be a whole number"
+        in expect_error(query_options.list_query, call(query=f"limit={text}"), WIDGET).message
     )
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "+1", "1.0", "٣", "1" * 20, "0x1", "null"])
-@pytest.mark.parametrize("asked", [query_options.list_query, query_options.watch_query])
-def test_a_version_that_is_not_ours_is_refused(asked: Any, text: str) -> None:
+@pytest.mark.parametrize("parse", [query_options.list_query, query_options.watch_query])
+def test_an_invalid_resource_version_is_rejected(parse: Any, text: str) -> None:
     query = f"resourceVersion={text.replace('+', '%2B')}"
-    error = refused(asked, call(query=query), WIDGET)
+    error = expect_error(parse, call(query=query), WIDGET)
     assert isinstance(error, BadRequest) and "invalid resource version" in error.message
 
 
@@ -93,37 +94,37 @@ def test_a_version_that_is_not_ours_is_refused(asked: Any, text: str) -> None:
         ("sendInitialEvents", ("sendInitialEvents", "FieldValueForbidden")),
     ],
 )
-def test_parameters_of_a_list_that_contradict_each_other_are_refused(query: str, cause: tuple[str, str]) -> None:
-    error = refused(query_options.list_query, call(query=query), WIDGET)
-    assert isinstance(error, Invalid) and causes(error) == [cause]
+def test_contradicting_list_parameters_are_rejected(query: str, cause: tuple[str, str]) -> None:
+    error = expect_error(query_options.list_query, call(query=query), WIDGET)
+    assert isinstance(error, Invalid) and list_causes(error) == [cause]
     assert error.message.startswith('ListOptions.meta.k8s.io "" is invalid: ')
 
 
 # --- selectors
 
 
-def test_selectors_choose_by_labels_and_by_fields() -> None:
-    chosen = query_options.parse_selector(call(query="labelSelector=a%3Db,!c&fieldSelector=spec.color%3Dred"), WIDGET)
-    assert chosen.matches_values({"a": "b"}, {"spec.color": "red"})
-    assert not chosen.matches_values({"a": "b"}, {"spec.color": "blue"})
-    assert not chosen.matches_values({"a": "b", "c": ""}, {"spec.color": "red"})
+def test_selectors_match_labels_and_fields() -> None:
+    selector = query_options.parse_selector(call(query="labelSelector=a%3Db,!c&fieldSelector=spec.color%3Dred"), WIDGET)
+    assert selector.matches_values({"a": "b"}, {"spec.color": "red"})
+    assert not selector.matches_values({"a": "b"}, {"spec.color": "blue"})
+    assert not selector.matches_values({"a": "b", "c": ""}, {"spec.color": "red"})
 
 
 @pytest.mark.parametrize("field", ["metadata.name", "metadata.namespace", "spec.color"])
-def test_names_and_what_the_kind_declares_can_be_selected(field: str) -> None:
+def test_names_and_selectable_fields_of_the_kind_can_be_selected(field: str) -> None:
     assert query_options.parse_selector(call(query=f"fieldSelector={field}%3Dx"), WIDGET)
 
 
 @pytest.mark.parametrize(
     ("kind", "field"), [(GADGET, "metadata.namespace"), (GADGET, "spec.color"), (WIDGET, "spec.size"), (WIDGET, "spec")]
 )
-def test_no_other_field_can_be_selected(kind: Kind, field: str) -> None:
+def test_other_fields_cannot_be_selected(kind: Kind, field: str) -> None:
     with pytest.raises(BadRequest, match=field):
         query_options.parse_selector(call(query=f"fieldSelector={field}%3Dx"), kind)
 
 
 @pytest.mark.parametrize("text", ["a in", "=", "a=b=c", "(", "a b", ",", "a,,b"])
-def test_a_label_selector_that_cannot_be_read_is_refused(text: str) -> None:
+def test_an_invalid_label_selector_is_rejected(text: str) -> None:
     with pytest.raises(BadRequest):
         query_options.parse_selector(call(query=f"labelSelector={text}"), WIDGET)
 
@@ -131,12 +132,12 @@ def test_a_label_selector_that_cannot_be_read_is_refused(text: str) -> None:
 # --- watches
 
 
-def watched(query: str) -> query_options.WatchQuery:
+def parse_watch(query: str) -> query_options.WatchQuery:
     return query_options.watch_query(call(query=query), WIDGET)
 
 
 @pytest.mark.parametrize(
-    ("query", "version", "existing", "marked"),
+    ("query", "version", "send_initial_events", "has_bookmark"),
     [
         ("", None, True, False),
         ("&resourceVersion=0", None, True, False),
@@ -148,10 +149,16 @@ def watched(query: str) -> query_options.WatchQuery:
         ("&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", None, False, False),
     ],
 )
-def test_where_a_watch_begins(query: str, version: int | None, existing: bool, marked: bool) -> None:
-    asked = watched(f"watch=1{query}")
-    assert (asked.version, asked.send_initial_events, asked.initial_events_bookmark) == (version, existing, marked)
-    assert asked.selector == EVERYTHING
+def test_the_start_of_a_watch_is_parsed(
+    query: str, version: int | None, send_initial_events: bool, has_bookmark: bool
+) -> None:
+    options = parse_watch(f"watch=1{query}")
+    assert (options.version, options.send_initial_events, options.initial_events_bookmark) == (
+        version,
+        send_initial_events,
+        has_bookmark,
+    )
+    assert options.selector == EVERYTHING
 
 
 @pytest.mark.parametrize(
@@ -165,15 +172,15 @@ def test_where_a_watch_begins(query: str, version: int | None, existing: bool, m
         ("&allowWatchBookmarks=0", False, 0),
     ],
 )
-def test_how_a_watch_goes_on(query: str, bookmarks: bool, timeout: int) -> None:
-    asked = watched(f"watch=1&resourceVersion=1234{query}")
-    assert (asked.allow_bookmarks, asked.timeout_seconds) == (bookmarks, timeout)
+def test_bookmarks_and_the_timeout_of_a_watch_are_parsed(query: str, bookmarks: bool, timeout: int) -> None:
+    options = parse_watch(f"watch=1&resourceVersion=1234{query}")
+    assert (options.allow_bookmarks, options.timeout_seconds) == (bookmarks, timeout)
 
 
-def test_a_watch_can_be_narrowed() -> None:
-    chosen = watched("watch=1&labelSelector=a%3Db&fieldSelector=metadata.name%3Done").selector
-    assert chosen.matches_values({"a": "b"}, {"metadata.name": "one"})
-    assert not chosen.matches_values({"a": "b"}, {"metadata.name": "two"})
+def test_a_watch_can_have_selectors() -> None:
+    selector = parse_watch("watch=1&labelSelector=a%3Db&fieldSelector=metadata.name%3Done").selector
+    assert selector.matches_values({"a": "b"}, {"metadata.name": "one"})
+    assert not selector.matches_values({"a": "b"}, {"metadata.name": "two"})
 
 
 @pytest.mark.parametrize(
@@ -186,31 +193,34 @@ def test_a_watch_can_be_narrowed() -> None:
         ("sendInitialEvents=true&resourceVersionMatch=Exact", ["FieldValueForbidden", "FieldValueNotSupported"]),
     ],
 )
-def test_parameters_of_a_watch_that_contradict_each_other_are_refused(query: str, reasons: list[str]) -> None:
-    error = refused(query_options.watch_query, call(query=query), WIDGET)
+def test_contradicting_watch_parameters_are_rejected(query: str, reasons: list[str]) -> None:
+    error = expect_error(query_options.watch_query, call(query=query), WIDGET)
     assert isinstance(error, Invalid)
-    assert causes(error) == [("resourceVersionMatch", reason) for reason in reasons]
+    assert list_causes(error) == [("resourceVersionMatch", reason) for reason in reasons]
 
 
 @pytest.mark.parametrize("text", ["x", "1.5", "1s", "٣"])
-def test_a_time_that_is_no_number_is_refused(text: str) -> None:
-    assert "timeoutSeconds" in refused(query_options.watch_query, call(query=f"timeoutSeconds={text}"), WIDGET).message
+def test_an_invalid_timeout_is_rejected(text: str) -> None:
+    assert (
+        "timeoutSeconds"
+        in expect_error(query_options.watch_query, call(query=f"timeoutSeconds={text}"), WIDGET).message
+    )
 
 
 # --- writes
 
 
 @pytest.mark.parametrize("verb", ["create", "update", "patch"])
-def test_a_write_without_parameters_is_for_real_and_warns(verb: str) -> None:
-    written = query_options.write_options(writing_call(verb=verb, subresource="status"), ADMIN)
-    assert (written.user, written.field_manager, written.dry_run) == (ADMIN, "unknown", False)
-    assert (written.field_validation, written.subresource, written.is_patch) == ("Warn", "status", verb == "patch")
+def test_a_write_without_parameters_has_the_default_options(verb: str) -> None:
+    options = query_options.write_options(build_write_request(verb=verb, subresource="status"), ADMIN)
+    assert (options.user, options.field_manager, options.dry_run) == (ADMIN, "unknown", False)
+    assert (options.field_validation, options.subresource, options.is_patch) == ("Warn", "status", verb == "patch")
 
 
-def test_warnings_of_a_write_reach_the_call() -> None:
-    asked = writing_call()
-    query_options.write_options(asked, ADMIN).warnings.append("careful")
-    assert asked.warnings == ["careful"]
+def test_warnings_of_a_write_are_added_to_the_call() -> None:
+    request = build_write_request()
+    query_options.write_options(request, ADMIN).warnings.append("careful")
+    assert request.warnings == ["careful"]
 
 
 @pytest.mark.parametrize(
@@ -225,18 +235,18 @@ def test_warnings_of_a_write_reach_the_call() -> None:
         (f"fieldManager={'m' * 128}", "", "m" * 128),
     ],
 )
-def test_the_manager_is_the_one_named_or_the_program_that_asks(query: str, agent: str, manager: str) -> None:
-    assert query_options.write_options(writing_call(query, agent=agent), ADMIN).field_manager == manager
+def test_the_field_manager_defaults_to_the_user_agent(query: str, agent: str, manager: str) -> None:
+    assert query_options.write_options(build_write_request(query, agent=agent), ADMIN).field_manager == manager
 
 
 @pytest.mark.parametrize("value", ["Ignore", "Warn", "Strict"])
-def test_the_three_ways_to_treat_unknown_fields(value: str) -> None:
-    assert query_options.write_options(writing_call(f"fieldValidation={value}"), ADMIN).field_validation == value
+def test_field_validation_is_parsed(value: str) -> None:
+    assert query_options.write_options(build_write_request(f"fieldValidation={value}"), ADMIN).field_validation == value
 
 
 @pytest.mark.parametrize("query", ["dryRun=All", "dryRun=All&dryRun=All"])
-def test_a_dry_run_is_one(query: str) -> None:
-    assert query_options.write_options(writing_call(query), ADMIN).dry_run
+def test_dry_run_is_parsed(query: str) -> None:
+    assert query_options.write_options(build_write_request(query), ADMIN).dry_run
 
 
 @pytest.mark.parametrize(
@@ -255,44 +265,46 @@ def test_a_dry_run_is_one(query: str) -> None:
 @pytest.mark.parametrize(
     ("verb", "kind"), [("create", "CreateOptions"), ("update", "UpdateOptions"), ("patch", "PatchOptions")]
 )
-def test_a_write_with_an_option_that_is_none_is_refused(
-    query: str, cause: tuple[str, str], verb: str, kind: str
-) -> None:
-    error = refused(query_options.write_options, writing_call(query, verb), ADMIN)
-    assert isinstance(error, Invalid) and causes(error) == [cause]
+def test_a_write_with_an_invalid_option_is_rejected(query: str, cause: tuple[str, str], verb: str, kind: str) -> None:
+    error = expect_error(query_options.write_options, build_write_request(query, verb), ADMIN)
+    assert isinstance(error, Invalid) and list_causes(error) == [cause]
     assert error.details.kind == kind
 
 
-def test_everything_wrong_with_a_write_is_told_at_once() -> None:
-    error = refused(query_options.write_options, writing_call("dryRun=x&fieldValidation=y&fieldManager=%0A"), ADMIN)
-    assert {field for field, _ in causes(error)} == {"dryRun", "fieldManager", "fieldValidation"}
+def test_all_problems_of_a_write_are_reported_at_once() -> None:
+    error = expect_error(
+        query_options.write_options, build_write_request("dryRun=x&fieldValidation=y&fieldManager=%0A"), ADMIN
+    )
+    assert {field for field, _ in list_causes(error)} == {"dryRun", "fieldManager", "fieldValidation"}
 
 
-def test_who_applies_must_say_in_whose_name() -> None:
-    asked = writing_call(verb="patch", agent="kubectl/v1.33")
+def test_apply_requires_a_field_manager() -> None:
+    request = build_write_request(verb="patch", agent="kubectl/v1.33")
     with pytest.raises(Invalid, match="fieldManager: Required value"):
-        query_options.write_options(asked, ADMIN, is_apply=True)
-    applied = query_options.write_options(writing_call("fieldManager=me", verb="patch"), ADMIN, is_apply=True)
-    assert (applied.is_apply, applied.field_manager, applied.force) == (True, "me", False)
+        query_options.write_options(request, ADMIN, is_apply=True)
+    options = query_options.write_options(build_write_request("fieldManager=me", verb="patch"), ADMIN, is_apply=True)
+    assert (options.is_apply, options.field_manager, options.force) == (True, "me", False)
 
 
 @pytest.mark.parametrize(("flag", "force"), [("force", True), ("force=true", True), ("force=false", False)])
-def test_who_applies_may_take_the_fields_of_others_by_force(flag: str, force: bool) -> None:
-    asked = writing_call(f"fieldManager=me&{flag}", verb="patch")
-    assert query_options.write_options(asked, ADMIN, is_apply=True).force is force
+def test_apply_can_force_conflicts(flag: str, force: bool) -> None:
+    request = build_write_request(f"fieldManager=me&{flag}", verb="patch")
+    assert query_options.write_options(request, ADMIN, is_apply=True).force is force
 
 
-def test_no_other_patch_knows_force() -> None:
-    error = refused(query_options.write_options, writing_call("force=true", verb="patch"), ADMIN)
-    assert causes(error) == [("force", "FieldValueForbidden")]
+def test_other_patches_reject_force() -> None:
+    error = expect_error(query_options.write_options, build_write_request("force=true", verb="patch"), ADMIN)
+    assert list_causes(error) == [("force", "FieldValueForbidden")]
 
 
 # --- deletes
 
 
-def deleted(query: str = "", body: Any = None) -> tuple[DeleteOptions, bool]:
-    how, written = query_options.delete_options(call(query=query, target=RequestInfo("delete", "/")), body, ADMIN)
-    return how, written.dry_run
+def parse_delete(query: str = "", body: Any = None) -> tuple[DeleteOptions, bool]:
+    delete_options, write_options = query_options.delete_options(
+        call(query=query, target=RequestInfo("delete", "/")), body, ADMIN
+    )
+    return delete_options, write_options.dry_run
 
 
 @pytest.mark.parametrize(
@@ -315,15 +327,13 @@ def deleted(query: str = "", body: Any = None) -> tuple[DeleteOptions, bool]:
         ("", {"preconditions": None, "propagationPolicy": None, "dryRun": None}, DeleteOptions()),
     ],
 )
-def test_the_options_of_a_delete_come_from_its_body_and_its_query(
-    query: str, body: Any, expected: DeleteOptions
-) -> None:
-    assert deleted(query, body) == (expected, False)
+def test_delete_options_are_parsed_from_the_body_and_the_query(query: str, body: Any, expected: DeleteOptions) -> None:
+    assert parse_delete(query, body) == (expected, False)
 
 
 @pytest.mark.parametrize(("query", "body"), [("dryRun=All", None), ("", {"dryRun": ["All"]})])
 def test_a_delete_can_be_a_dry_run(query: str, body: Any) -> None:
-    assert deleted(query, body)[1]
+    assert parse_delete(query, body)[1]
 
 
 @pytest.mark.parametrize(
@@ -335,9 +345,9 @@ def test_a_delete_can_be_a_dry_run(query: str, body: Any) -> None:
         ("", {"propagationPolicy": "nil"}, "propagationPolicy"),
     ],
 )
-def test_a_delete_with_an_option_that_is_none_is_refused(query: str, body: Any, field: str) -> None:
-    error = refused(deleted, query, body)
-    assert isinstance(error, Invalid) and causes(error) == [(field, "FieldValueNotSupported")]
+def test_a_delete_with_an_invalid_option_is_rejected(query: str, body: Any, field: str) -> None:
+    error = expect_error(parse_delete, query, body)
+    assert isinstance(error, Invalid) and list_causes(error) == [(field, "FieldValueNotSupported")]
     assert error.details.kind == "DeleteOptions"
 
 
@@ -363,17 +373,17 @@ def test_a_delete_with_an_option_that_is_none_is_refused(query: str, body: Any, 
         {"dryRun": [None]},
     ],
 )
-def test_a_body_that_is_no_delete_options_is_refused(body: Any) -> None:
-    assert refused(deleted, "", body).code in (400, 422)
+def test_a_body_that_is_not_delete_options_is_rejected(body: Any) -> None:
+    assert expect_error(parse_delete, "", body).code in (400, 422)
 
 
 @pytest.mark.parametrize("text", ["x", "1.5"])
-def test_a_grace_that_is_no_number_is_refused(text: str) -> None:
-    assert "gracePeriodSeconds" in refused(deleted, f"gracePeriodSeconds={text}").message
+def test_an_invalid_grace_period_is_rejected(text: str) -> None:
+    assert "gracePeriodSeconds" in expect_error(parse_delete, f"gracePeriodSeconds={text}").message
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("body", "message"),
     [
         ({"dryRun": ["All"] * 1_001}, "dryRun has too many entries; 1000 is the limit"),
         ({"preconditions": {"uid": "x" * 1_025}}, "preconditions.uid is too long; 1024 characters is the limit"),
@@ -381,7 +391,7 @@ def test_a_grace_that_is_no_number_is_refused(text: str) -> None:
         ({"kind": "x" * 100_000}, r'must be of kind DeleteOptions, not "x{1023}\.\.\.'),
     ],
 )
-def test_what_is_too_large_in_the_options_of_a_delete_is_refused_briefly(body: Any, why: str) -> None:
-    with pytest.raises(BadRequest, match=why) as caught:
-        deleted("", body)
-    assert len(caught.value.message) < 3_000
+def test_oversized_delete_options_are_rejected_with_a_short_message(body: Any, message: str) -> None:
+    with pytest.raises(BadRequest, match=message) as error:
+        parse_delete("", body)
+    assert len(error.value.message) < 3_000

@@ -1,10 +1,10 @@
-"""The route table: what every method, path and query asks for, tricks included."""
+"""server.api.routing: the target of every method, path and query, including malicious ones."""
 
 import re
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.errors import BadRequest
@@ -21,19 +21,19 @@ MOUNT = "/kubernetes/management"
 GROUP = "management.service.sh"
 
 
-def routed(method: str, path: str, **query: str) -> RequestInfo:
+def route_request(method: str, path: str, **query: str) -> RequestInfo:
     return route(method, path, {name: [value] for name, value in query.items()}, RouteConfig(MOUNT))
 
 
-def place(target: RequestInfo) -> tuple[str, str, str, str, str, str]:
-    """Everything that names a resource, in the order of a path."""
+def resource_fields(target: RequestInfo) -> tuple[str, str, str, str, str, str]:
+    """The fields that name a resource, in the order of a path."""
     return target.group, target.version, target.namespace, target.resource, target.name, target.subresource
 
 
 CORE = f"{MOUNT}/api/v1"
-NAMED = f"{MOUNT}/apis/{GROUP}/v1"
+GROUP_ROOT = f"{MOUNT}/apis/{GROUP}/v1"
 
-PLACES = [
+RESOURCE_PATHS = [
     (f"{CORE}/namespaces", ("", "v1", "", "namespaces", "", "")),
     (f"{CORE}/namespaces/", ("", "v1", "", "namespaces", "", "")),
     (f"{CORE}/namespaces/demo", ("", "v1", "demo", "namespaces", "demo", "")),
@@ -45,23 +45,22 @@ PLACES = [
     (f"{CORE}/namespaces/status/configmaps/one", ("", "v1", "status", "configmaps", "one", "")),
     (f"{CORE}/namespaces/demo/configmaps/status", ("", "v1", "demo", "configmaps", "status", "")),
     (f"{CORE}/configmaps", ("", "v1", "", "configmaps", "", "")),
-    (f"{NAMED}/apps", (GROUP, "v1", "", "apps", "", "")),
-    (f"{NAMED}/apps/one", (GROUP, "v1", "", "apps", "one", "")),
-    (f"{NAMED}/clusters/one/status", (GROUP, "v1", "", "clusters", "one", "status")),
-    (f"{NAMED}/clusters/one/proxy/deep/er", (GROUP, "v1", "", "clusters", "one", "proxy/deep/er")),
-    (f"{NAMED}/namespaces/demo/workspaces/one", (GROUP, "v1", "demo", "workspaces", "one", "")),
-    # Only the core group has namespaces of its own, so elsewhere these words are resources in a namespace.
-    (f"{NAMED}/namespaces/demo/status", (GROUP, "v1", "demo", "status", "", "")),
-    (f"{NAMED}/namespaces/demo/finalize/one", (GROUP, "v1", "demo", "finalize", "one", "")),
-    (f"{NAMED}/namespaces", (GROUP, "v1", "", "namespaces", "", "")),
-    # A namespace that is left empty is all of them, and authorized as such.
+    (f"{GROUP_ROOT}/apps", (GROUP, "v1", "", "apps", "", "")),
+    (f"{GROUP_ROOT}/apps/one", (GROUP, "v1", "", "apps", "one", "")),
+    (f"{GROUP_ROOT}/clusters/one/status", (GROUP, "v1", "", "clusters", "one", "status")),
+    (f"{GROUP_ROOT}/clusters/one/proxy/deep/er", (GROUP, "v1", "", "clusters", "one", "proxy/deep/er")),
+    (f"{GROUP_ROOT}/namespaces/demo/workspaces/one", (GROUP, "v1", "demo", "workspaces", "one", "")),
+    # Only the core group has namespaces, so in other groups these are resources in a namespace.
+    (f"{GROUP_ROOT}/namespaces/demo/status", (GROUP, "v1", "demo", "status", "", "")),
+    (f"{GROUP_ROOT}/namespaces/demo/finalize/one", (GROUP, "v1", "demo", "finalize", "one", "")),
+    (f"{GROUP_ROOT}/namespaces", (GROUP, "v1", "", "namespaces", "", "")),
 ]
 
 
-@pytest.mark.parametrize(("path", "expected"), PLACES)
-def test_a_path_names_one_place(path: str, expected: tuple[str, ...]) -> None:
-    target = routed("GET", path)
-    assert place(target) == expected
+@pytest.mark.parametrize(("path", "expected"), RESOURCE_PATHS)
+def test_a_path_names_one_resource(path: str, expected: tuple[str, ...]) -> None:
+    target = route_request("GET", path)
+    assert resource_fields(target) == expected
     assert target.root == MANAGEMENT
     assert target.is_resource
 
@@ -85,82 +84,86 @@ VERBS = [
 
 
 @pytest.mark.parametrize(("method", "rest", "verb"), VERBS)
-def test_a_method_is_one_verb(method: str, rest: str, verb: str) -> None:
-    assert routed(method, f"{NAMED}/apps{rest}").verb == verb
+def test_each_method_has_one_verb(method: str, rest: str, verb: str) -> None:
+    assert route_request(method, f"{GROUP_ROOT}/apps{rest}").verb == verb
 
 
 @pytest.mark.parametrize("method", ["get", "Get", "delete", "post", "OPTIONS", "TRACE", "CONNECT", "", "GET ", "WATCH"])
 @pytest.mark.parametrize("rest", ["", "/one"])
-def test_no_other_method_is_a_verb_on_resources(method: str, rest: str) -> None:
-    assert routed(method, f"{NAMED}/apps{rest}").verb == ""
+def test_other_methods_have_no_verb_on_resources(method: str, rest: str) -> None:
+    assert route_request(method, f"{GROUP_ROOT}/apps{rest}").verb == ""
 
 
 @pytest.mark.parametrize("path", ["/version", f"{MOUNT}/version"])
 @pytest.mark.parametrize("method", ["get", "gET", "head", ""])
-def test_methods_in_lower_case_are_no_verbs_elsewhere_either(method: str, path: str) -> None:
-    assert routed(method, path).verb == ""
+def test_lower_case_methods_have_no_verb_on_other_paths(method: str, path: str) -> None:
+    assert route_request(method, path).verb == ""
 
 
 @pytest.mark.parametrize(
     ("method", "verb"), [("GET", "get"), ("HEAD", "get"), ("POST", "post"), ("OPTIONS", "options")]
 )
-def test_elsewhere_the_verb_is_the_method(method: str, verb: str) -> None:
-    assert routed(method, "/version").verb == verb
+def test_the_verb_on_other_paths_is_the_method(method: str, verb: str) -> None:
+    assert route_request(method, "/version").verb == verb
 
 
 @pytest.mark.parametrize("flag", ["", "1", "true", "True", "yes", "no", "00", " false"])
-def test_a_list_with_any_other_flag_is_a_watch(flag: str) -> None:
-    assert routed("GET", f"{NAMED}/apps", watch=flag).verb == "watch"
+def test_a_list_with_a_true_watch_parameter_is_a_watch(flag: str) -> None:
+    assert route_request("GET", f"{GROUP_ROOT}/apps", watch=flag).verb == "watch"
 
 
 @pytest.mark.parametrize("flag", ["0", "false", "False", "FALSE"])
-def test_a_list_whose_flag_says_no_stays_a_list(flag: str) -> None:
-    assert routed("GET", f"{NAMED}/apps", watch=flag).verb == "list"
+def test_a_list_with_a_false_watch_parameter_is_a_list(flag: str) -> None:
+    assert route_request("GET", f"{GROUP_ROOT}/apps", watch=flag).verb == "list"
 
 
 @pytest.mark.parametrize(("method", "verb"), [("POST", "create"), ("DELETE", "deletecollection")])
 def test_only_lists_become_watches(method: str, verb: str) -> None:
-    assert routed(method, f"{NAMED}/apps", watch="1").verb == verb
-    assert routed("GET", f"{NAMED}/apps/one", watch="1").verb == "get"
+    assert route_request(method, f"{GROUP_ROOT}/apps", watch="1").verb == verb
+    assert route_request("GET", f"{GROUP_ROOT}/apps/one", watch="1").verb == "get"
 
 
-def test_the_first_flag_counts() -> None:
-    assert route("GET", f"{NAMED}/apps", {"watch": ["0", "1"]}, RouteConfig(MOUNT)).verb == "list"
-    assert route("GET", f"{NAMED}/apps", {"watch": ["1", "0"]}, RouteConfig(MOUNT)).verb == "watch"
+def test_the_first_watch_parameter_counts() -> None:
+    assert route("GET", f"{GROUP_ROOT}/apps", {"watch": ["0", "1"]}, RouteConfig(MOUNT)).verb == "list"
+    assert route("GET", f"{GROUP_ROOT}/apps", {"watch": ["1", "0"]}, RouteConfig(MOUNT)).verb == "watch"
 
 
-def test_a_flag_that_is_absent_is_no() -> None:
+def test_an_absent_boolean_parameter_is_false() -> None:
     assert not parse_bool_param("", present=False)
     assert parse_bool_param("")
 
 
-# The HTTP server hands paths over decoded, so %2e%2e has become .. by now, and %252e has become %2e.
-TRICKS = ["..", ".", "%2e%2e", "%", "a%2fb", "one%00", "a\x00b", "\x00"]
+# The HTTP server passes decoded paths: %2e%2e has become .., and %252e has become %2e.
+MALICIOUS_SEGMENTS = ["..", ".", "%2e%2e", "%", "a%2fb", "one%00", "a\x00b", "\x00"]
 
 
-@pytest.mark.parametrize("trick", TRICKS)
+@pytest.mark.parametrize("segment", MALICIOUS_SEGMENTS)
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_a_name_that_plays_tricks_is_refused(method: str, trick: str) -> None:
-    for path in (f"{NAMED}/apps/{trick}", f"{NAMED}/apps/{trick}/status", f"{CORE}/namespaces/demo/configmaps/{trick}"):
+def test_a_malicious_name_is_rejected(method: str, segment: str) -> None:
+    for path in (
+        f"{GROUP_ROOT}/apps/{segment}",
+        f"{GROUP_ROOT}/apps/{segment}/status",
+        f"{CORE}/namespaces/demo/configmaps/{segment}",
+    ):
         with pytest.raises(BadRequest, match="Name parameter invalid"):
-            routed(method, path)
+            route_request(method, path)
 
 
-@pytest.mark.parametrize("trick", TRICKS)
-def test_a_namespace_that_plays_tricks_is_refused(trick: str) -> None:
-    for path in (f"{CORE}/namespaces/{trick}/configmaps", f"{NAMED}/namespaces/{trick}/workspaces/one"):
+@pytest.mark.parametrize("segment", MALICIOUS_SEGMENTS)
+def test_a_malicious_namespace_is_rejected(segment: str) -> None:
+    for path in (f"{CORE}/namespaces/{segment}/configmaps", f"{GROUP_ROOT}/namespaces/{segment}/workspaces/one"):
         with pytest.raises(BadRequest, match="Name parameter invalid"):
-            routed("GET", path)
+            route_request("GET", path)
 
 
-@pytest.mark.parametrize("trick", ["..", "%2e%2e", "a\x00b"])
-def test_a_subresource_that_plays_tricks_stays_a_subresource(trick: str) -> None:
-    """It names nothing that is served. What matters is that it never becomes another resource or name."""
-    target = routed("GET", f"{NAMED}/apps/one/{trick}/clusters")
-    assert place(target) == (GROUP, "v1", "", "apps", "one", f"{trick}/clusters")
+@pytest.mark.parametrize("segment", ["..", "%2e%2e", "a\x00b"])
+def test_a_malicious_subresource_stays_a_subresource(segment: str) -> None:
+    """It is not served, and must never become another resource or name."""
+    target = route_request("GET", f"{GROUP_ROOT}/apps/one/{segment}/clusters")
+    assert resource_fields(target) == (GROUP, "v1", "", "apps", "one", f"{segment}/clusters")
 
 
-NO_RESOURCES = [
+NON_RESOURCE_PATHS = [
     (MOUNT, "/", MANAGEMENT),
     (f"{MOUNT}/", "/", MANAGEMENT),
     (f"{MOUNT}//", "//", MANAGEMENT),
@@ -188,9 +191,9 @@ NO_RESOURCES = [
 ]
 
 
-@pytest.mark.parametrize(("path", "rest", "root"), NO_RESOURCES)
-def test_everything_else_is_a_path_below_one_of_the_two_roots(path: str, rest: str, root: str) -> None:
-    assert routed("GET", path) == RequestInfo("get", rest, root)
+@pytest.mark.parametrize(("path", "rest", "root"), NON_RESOURCE_PATHS)
+def test_other_paths_are_below_one_of_the_two_roots(path: str, rest: str, root: str) -> None:
+    assert route_request("GET", path) == RequestInfo("get", rest, root)
 
 
 @pytest.mark.parametrize(
@@ -199,16 +202,16 @@ def test_everything_else_is_a_path_below_one_of_the_two_roots(path: str, rest: s
         f"{CORE}//configmaps",
         f"{CORE}/namespaces//configmaps",
         f"{CORE}/namespaces/demo/namespaces/other",
-        f"{NAMED}//apps/one",
+        f"{GROUP_ROOT}//apps/one",
         f"{MOUNT}/apis//v1/",
     ],
 )
-def test_a_resource_without_a_name_is_none(path: str) -> None:
-    assert not routed("GET", path).is_resource
+def test_a_path_with_empty_segments_is_not_a_resource(path: str) -> None:
+    assert not route_request("GET", path).is_resource
 
 
 def test_another_mount_point_moves_the_whole_api() -> None:
-    assert place(route("GET", "/here/api/v1/namespaces", {}, RouteConfig("/here")))[3] == "namespaces"
+    assert resource_fields(route("GET", "/here/api/v1/namespaces", {}, RouteConfig("/here")))[3] == "namespaces"
     assert not route("GET", f"{CORE}/namespaces", {}, RouteConfig("/here")).is_resource
 
 
@@ -216,12 +219,12 @@ ROOTS = RouteConfig(MOUNT, GROUP, "service-p-")
 CLUSTER = ("cluster", GROUP, "v1", "", "clusters", "c")
 SPACE = ("project-space", GROUP, "v1", "service-p-p", "spaceinstances", "s")
 VIRTUAL = ("project-virtualcluster", GROUP, "v1", "service-p-p", "virtualclusterinstances", "v")
-ENTRANCES = [
+GATEWAYS = [
     ("/kubernetes/cluster/c", CLUSTER),
     ("/kubernetes/project/p/space/s", SPACE),
     ("/kubernetes/project/p/virtualcluster/v", VIRTUAL),
 ]
-BEHIND = [
+GATEWAY_PATHS = [
     ("", "get", "/", ("", "", "", "", "", "")),
     ("/", "get", "/", ("", "", "", "", "", "")),
     ("/version", "get", "/version", ("", "", "", "", "", "")),
@@ -239,17 +242,24 @@ BEHIND = [
 ]
 
 
-@pytest.mark.parametrize(("start", "entrance"), ENTRANCES)
-@pytest.mark.parametrize(("rest", "verb", "path", "inner"), BEHIND)
-def test_a_gateway_is_an_entrance_and_what_is_asked_behind_it(
-    start: str, entrance: tuple[str, ...], rest: str, verb: str, path: str, inner: tuple[str, ...]
+@pytest.mark.parametrize(("prefix", "gateway_fields"), GATEWAYS)
+@pytest.mark.parametrize(("rest", "verb", "path", "fields"), GATEWAY_PATHS)
+def test_a_gateway_request_has_a_gateway_and_a_target_behind_it(
+    prefix: str, gateway_fields: tuple[str, ...], rest: str, verb: str, path: str, fields: tuple[str, ...]
 ) -> None:
-    target = route("GET", start + rest, {}, ROOTS)
-    via = target.gateway
-    assert via is not None and via.verb == "use"
-    assert (via.root, via.group, via.version, via.namespace, via.resource, via.name) == entrance
-    assert (target.verb, target.path, target.root) == (verb, path or rest, via.root)
-    assert place(target) == inner
+    target = route("GET", prefix + rest, {}, ROOTS)
+    gateway = target.gateway
+    assert gateway is not None and gateway.verb == "use"
+    assert (
+        gateway.root,
+        gateway.group,
+        gateway.version,
+        gateway.namespace,
+        gateway.resource,
+        gateway.name,
+    ) == gateway_fields
+    assert (target.verb, target.path, target.root) == (verb, path or rest, gateway.root)
+    assert resource_fields(target) == fields
 
 
 @pytest.mark.parametrize(
@@ -270,60 +280,71 @@ def test_a_gateway_is_an_entrance_and_what_is_asked_behind_it(
         "/x/kubernetes/cluster/c",
     ],
 )
-def test_half_a_way_to_a_gateway_leads_nowhere(path: str) -> None:
+def test_an_incomplete_gateway_path_is_not_a_gateway(path: str) -> None:
     target = route("GET", path, {}, ROOTS)
     assert target.gateway is None and target.root == "" and not target.is_resource
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a%b"])
-def test_an_entrance_has_no_tricky_name(name: str) -> None:
+def test_a_malicious_gateway_name_is_rejected(name: str) -> None:
     with pytest.raises(BadRequest):
         route("GET", f"/kubernetes/cluster/{name}/api", {}, ROOTS)
     with pytest.raises(BadRequest):
         route("GET", f"/kubernetes/project/p/space/{name}/api", {}, ROOTS)
 
 
-def test_the_management_api_knows_no_old_way_to_watch() -> None:
-    assert place(routed("GET", f"{NAMED}/watch/apps")) == (GROUP, "v1", "", "watch", "apps", "")
+def test_the_management_api_has_no_watch_paths() -> None:
+    assert resource_fields(route_request("GET", f"{GROUP_ROOT}/watch/apps")) == (GROUP, "v1", "", "watch", "apps", "")
 
 
-WORDS = ("namespaces", "demo", "apps", "one", "status", "finalize", "watch", "proxy")
-ODD = ("", ".", "..", "a b", "a%2Fb", "\x00", "Ü")
-segments = some.sampled_from(WORDS + ODD)
-methods = some.sampled_from(["GET", "HEAD", "POST", "PATCH", "DELETE", "BREW"])
-beginnings = some.sampled_from(
-    [CORE, NAMED, MOUNT, f"{MOUNT}/api", f"{MOUNT}x", "", "/kubernetes/cluster/c1/api/v1", "/kubernetes/cluster/c1"]
+SEGMENTS = ("namespaces", "demo", "apps", "one", "status", "finalize", "watch", "proxy")
+SPECIAL_SEGMENTS = ("", ".", "..", "a b", "a%2Fb", "\x00", "Ü")
+segments = st.sampled_from(SEGMENTS + SPECIAL_SEGMENTS)
+methods = st.sampled_from(["GET", "HEAD", "POST", "PATCH", "DELETE", "BREW"])
+prefixes = st.sampled_from(
+    [
+        CORE,
+        GROUP_ROOT,
+        MOUNT,
+        f"{MOUNT}/api",
+        f"{MOUNT}x",
+        "",
+        "/kubernetes/cluster/c1/api/v1",
+        "/kubernetes/cluster/c1",
+    ]
 )
 
 
-@given(methods, beginnings, some.lists(segments, max_size=6))
-def test_what_is_remembered_of_a_path_makes_no_difference(method: str, beginning: str, steps: list[str]) -> None:
-    path = "/".join([beginning, *steps])
+@given(methods, prefixes, st.lists(segments, max_size=6))
+def test_a_cached_route_equals_an_uncached_one(method: str, prefix: str, path_segments: list[str]) -> None:
+    path = "/".join([prefix, *path_segments])
     roots = RouteConfig(MOUNT, GROUP, "p-")
     router = Router(roots)
     try:
         expected = route(method, path, {"watch": ["1"]}, roots)
-    except BadRequest as refusal:
+    except BadRequest as error:
         for _ in range(2):
-            with pytest.raises(BadRequest, match=re.escape(str(refusal))):
+            with pytest.raises(BadRequest, match=re.escape(str(error))):
                 router(method, path, {"watch": ["1"]})
         return
     assert [router(method, path, {"watch": ["1"]}) for _ in range(2)] == [expected] * 2
 
 
-@pytest.mark.parametrize(("path", "_"), PLACES)
+@pytest.mark.parametrize(("path", "_"), RESOURCE_PATHS)
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
-@pytest.mark.parametrize("end", ["", "/", "//"])
-def test_what_is_remembered_makes_no_difference_to_any_place(path: str, _: object, method: str, end: str) -> None:
+@pytest.mark.parametrize("suffix", ["", "/", "//"])
+def test_cached_routes_of_all_resource_paths_equal_uncached_ones(
+    path: str, _: object, method: str, suffix: str
+) -> None:
     router = Router(RouteConfig(MOUNT))
-    for _again in range(2):
-        assert router(method, path + end, {}) == routed(method, path + end)
+    for _attempt in range(2):
+        assert router(method, path + suffix, {}) == route_request(method, path + suffix)
 
 
-def test_not_more_is_remembered_than_there_is_room_for() -> None:
+def test_the_route_cache_is_bounded() -> None:
     router = Router(RouteConfig(MOUNT))
-    assert router("GET", f"{NAMED}/{'a' * MAX_CACHED_PATH_LENGTH}/one", {}).name == "one"
+    assert router("GET", f"{GROUP_ROOT}/{'a' * MAX_CACHED_PATH_LENGTH}/one", {}).name == "one"
     assert not router._collections
     for number in range(COLLECTION_CACHE_SIZE * 2 + 1):
-        assert router("GET", f"{NAMED}/namespaces/n{number}/apps/one", {}).namespace == f"n{number}"
+        assert router("GET", f"{GROUP_ROOT}/namespaces/n{number}/apps/one", {}).namespace == f"n{number}"
         assert len(router._collections) <= COLLECTION_CACHE_SIZE

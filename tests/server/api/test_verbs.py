@@ -1,4 +1,4 @@
-"""The verbs as a client sees them: which paths there are, what each answers, and that a refusal leaves no trace."""
+"""server.api.verbs: paths, responses, and that a rejected request writes nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,11 +28,11 @@ GADGETS = f"{GROUP}/gadgets"
 CONFIGMAPS = "/api/v1/namespaces/demo/configmaps"
 JSON, YAML = "application/json", "application/yaml"
 MERGE = "application/merge-patch+json"
-NOTHING_ASKED = Actions(Catalog(()), {})
+NO_ACTIONS = Actions(Catalog(()), {})
 
 
-class Api:
-    """Requests to the verbs of a world, made by one user."""
+class ApiFixture:
+    """Sends requests of one user to the verbs."""
 
     def __init__(
         self, fixture: RegistryFixture, user: User | None = ADMIN, watches: WatchService | None = None
@@ -42,36 +42,36 @@ class Api:
 
         self.fixture = fixture
         watches = watches or WatchService(WatchLimits(1800, 100), fixture.clock, StreamLimiter(10, 10))
-        verbs = Verbs(fixture.registry, watches, NOTHING_ASKED)
+        verbs = Verbs(fixture.registry, watches, NO_ACTIONS)
         self._run = Pipeline((routing_stage(RouteConfig("")), as_user), verbs)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
-        sent = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self._run(call(path, query, method=method, headers=named, body=sent))
+        content = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
+        header_values = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self._run(call(path, query, method=method, headers=header_values, body=content))
 
 
 @asynccontextmanager
-async def new_api(user: User | None = ADMIN) -> AsyncIterator[Api]:
+async def open_api(user: User | None = ADMIN) -> AsyncIterator[ApiFixture]:
     async with open_registry() as fixture:
-        yield Api(fixture, user)
+        yield ApiFixture(fixture, user)
 
 
-def gadget(name: str, **labels: str) -> Object:
+def build_gadget(name: str, **labels: str) -> Object:
     metadata = {"name": name, "labels": labels} if labels else {"name": name}
     return {"apiVersion": "management.service.sh/v1", "kind": "Gadget", "metadata": metadata, "spec": {"size": 1}}
 
 
-def configmap(name: str) -> Object:
+def build_configmap(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}}
 
 
-def loaded(reply: Reply, status: int = 200) -> Any:
+def load_body(reply: Reply, status: int = 200) -> Any:
     assert reply.status == status, reply.body
     return orjson.loads(reply.body)
 
 
-# --- which paths there are
+# --- paths
 
 
 @pytest.mark.parametrize(
@@ -83,22 +83,22 @@ def loaded(reply: Reply, status: int = 200) -> Any:
         f"{GADGETS}/a/nothing",
         f"{GADGETS}/a/status/more",
         f"{CONFIGMAPS}/a/status",
-        # What lives in no namespace is not found in one, whoever asks and whatever they may do there.
+        # Cluster-scoped resources are not found in a namespace, whatever permissions the user has there.
         f"{GROUP}/namespaces/demo/gadgets",
         f"{GROUP}/namespaces/demo/gadgets/a",
         "/api/v1/namespaces/demo/namespaces",
         "/api/v1/namespaces/demo/namespaces/default",
-        # And what lives in one is not found outside.
+        # Namespaced resources are not found outside of one.
         "/api/v1/configmaps/a",
         "/api/v1/namespaces/a/finalize/more",
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
 @on_virtual_time
-async def test_a_path_that_names_nothing_is_404(method: str, path: str) -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
-        status = loaded(await api(method, path, {}), 404)
+async def test_an_unknown_path_is_404(method: str, path: str) -> None:
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
+        status = load_body(await api(method, path, {}), 404)
         assert status["message"] == "the server could not find the requested resource"
 
 
@@ -123,29 +123,29 @@ async def test_a_path_that_names_nothing_is_404(method: str, path: str) -> None:
     ],
 )
 @on_virtual_time
-async def test_a_method_that_makes_no_sense_there_is_refused(method: str, path: str, code: int) -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
-        before = api.fixture.view.revision
-        reply = await api(method, path, gadget("a"))
+async def test_an_unsupported_method_is_rejected(method: str, path: str, code: int) -> None:
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
+        revision = api.fixture.view.revision
+        reply = await api(method, path, build_gadget("a"))
         assert reply.status == code, reply.body
-        assert api.fixture.view.revision == before
+        assert api.fixture.view.revision == revision
 
 
 @on_virtual_time
 async def test_a_namespaced_kind_can_be_listed_across_all_namespaces() -> None:
-    async with new_api() as api:
+    async with open_api() as api:
         for namespace in ("demo", "default"):
-            loaded(await api("POST", f"/api/v1/namespaces/{namespace}/configmaps", configmap("a")), 201)
-        listed = loaded(await api("GET", "/api/v1/configmaps"))
-        assert [item["metadata"]["namespace"] for item in listed["items"]] == ["default", "demo"]
+            load_body(await api("POST", f"/api/v1/namespaces/{namespace}/configmaps", build_configmap("a")), 201)
+        configmaps = load_body(await api("GET", "/api/v1/configmaps"))
+        assert [item["metadata"]["namespace"] for item in configmaps["items"]] == ["default", "demo"]
 
 
-# --- a refusal leaves no trace
+# --- a rejected request writes nothing
 
 WRITES = [
-    ("POST", GADGETS, gadget("new"), JSON),
-    ("PUT", f"{GADGETS}/a", gadget("a"), JSON),
+    ("POST", GADGETS, build_gadget("new"), JSON),
+    ("PUT", f"{GADGETS}/a", build_gadget("a"), JSON),
     ("PATCH", f"{GADGETS}/a", {"spec": {"size": 9}}, MERGE),
     ("DELETE", f"{GADGETS}/a", None, JSON),
     ("DELETE", GADGETS, None, JSON),
@@ -154,104 +154,106 @@ WRITES = [
 
 @pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
 @on_virtual_time
-async def test_a_dry_run_answers_as_if_and_stores_nothing(method: str, path: str, body: Any, content_type: str) -> None:
-    async with new_api() as api:
-        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
-        if method == "PUT":
-            body = made | {"spec": {"size": 5}}
-        before = api.fixture.view.revision
-        reply = await api(method, path, body, "dryRun=All", content_type=content_type)
-        assert reply.status == (201 if method == "POST" else 200), reply.body
-        assert api.fixture.view.revision == before
-
-
-@pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
-@on_virtual_time
-async def test_an_option_that_is_none_is_refused_before_anything_is_done(
+async def test_a_dry_run_gets_the_same_response_and_stores_nothing(
     method: str, path: str, body: Any, content_type: str
 ) -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
-        before = api.fixture.view.revision
-        assert (await api(method, path, body, "dryRun=Some", content_type=content_type)).status == 422
-        assert api.fixture.view.revision == before
+    async with open_api() as api:
+        created = load_body(await api("POST", GADGETS, build_gadget("a")), 201)
+        if method == "PUT":
+            body = created | {"spec": {"size": 5}}
+        revision = api.fixture.view.revision
+        reply = await api(method, path, body, "dryRun=All", content_type=content_type)
+        assert reply.status == (201 if method == "POST" else 200), reply.body
+        assert api.fixture.view.revision == revision
 
 
 @pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
 @on_virtual_time
-async def test_a_call_that_nobody_made_writes_nothing(method: str, path: str, body: Any, content_type: str) -> None:
-    """Should a pipeline ever lack the stage that authenticates."""
-    async with new_api(user=None) as api:
-        before = api.fixture.view.revision
+async def test_an_invalid_option_is_rejected_before_anything_is_written(
+    method: str, path: str, body: Any, content_type: str
+) -> None:
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
+        revision = api.fixture.view.revision
+        assert (await api(method, path, body, "dryRun=Some", content_type=content_type)).status == 422
+        assert api.fixture.view.revision == revision
+
+
+@pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
+@on_virtual_time
+async def test_a_call_without_a_user_writes_nothing(method: str, path: str, body: Any, content_type: str) -> None:
+    """In case a pipeline lacks the authentication stage."""
+    async with open_api(user=None) as api:
+        revision = api.fixture.view.revision
         assert (await api(method, path, body, content_type=content_type)).status == 401
-        assert api.fixture.view.revision == before
+        assert api.fixture.view.revision == revision
 
 
 # --- single verbs
 
 
 @on_virtual_time
-async def test_create_answers_201_with_the_object_and_its_version() -> None:
-    async with new_api() as api:
-        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
-        assert made == loaded(await api("GET", f"{GADGETS}/a"))
-        assert made["metadata"]["resourceVersion"] == str(api.fixture.view.revision)
+async def test_create_returns_201_with_the_object_and_its_resource_version() -> None:
+    async with open_api() as api:
+        created = load_body(await api("POST", GADGETS, build_gadget("a")), 201)
+        assert created == load_body(await api("GET", f"{GADGETS}/a"))
+        assert created["metadata"]["resourceVersion"] == str(api.fixture.view.revision)
 
 
 @on_virtual_time
-async def test_what_is_not_there_is_404_with_its_name() -> None:
-    async with new_api() as api:
-        for method, body, kind in (("GET", None, JSON), ("DELETE", None, JSON), ("PATCH", {}, MERGE)):
-            status = loaded(await api(method, f"{GADGETS}/nope", body, content_type=kind), 404)
+async def test_an_object_that_does_not_exist_is_404_with_its_name() -> None:
+    async with open_api() as api:
+        for method, body, content_type in (("GET", None, JSON), ("DELETE", None, JSON), ("PATCH", {}, MERGE)):
+            status = load_body(await api(method, f"{GADGETS}/nope", body, content_type=content_type), 404)
             assert status["details"] == {"name": "nope", "group": "management.service.sh", "kind": "gadgets"}
 
 
 @on_virtual_time
-async def test_a_read_can_wait_for_a_version_but_not_for_ever() -> None:
-    async with new_api() as api:
-        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
-        version = int(made["metadata"]["resourceVersion"])
-        assert loaded(await api("GET", f"{GADGETS}/a", query=f"resourceVersion={version}")) == made
+async def test_a_read_waits_for_a_resource_version_up_to_a_timeout() -> None:
+    async with open_api() as api:
+        created = load_body(await api("POST", GADGETS, build_gadget("a")), 201)
+        version = int(created["metadata"]["resourceVersion"])
+        assert load_body(await api("GET", f"{GADGETS}/a", query=f"resourceVersion={version}")) == created
         for path, query in ((f"{GADGETS}/a", ""), (GADGETS, ""), (GADGETS, "&watch=1")):
             reply = await api("GET", path, query=f"resourceVersion={version + 1000}{query}")
-            status = loaded(reply, 504)
+            status = load_body(reply, 504)
             assert status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
             assert dict(reply.headers)["retry-after"] == "1"
 
 
 @on_virtual_time
-async def test_a_version_that_is_not_ours_is_400() -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
+async def test_an_invalid_resource_version_is_400() -> None:
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
         for path in (f"{GADGETS}/a", GADGETS):
             assert (await api("GET", path, query="resourceVersion=latest")).status == 400
 
 
 @on_virtual_time
-async def test_update_replaces_and_a_stale_version_is_409() -> None:
-    async with new_api() as api:
-        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
-        newer = loaded(await api("PUT", f"{GADGETS}/a", made | {"spec": {"size": 2}}))
-        assert newer["spec"]["size"] == 2
-        assert loaded(await api("PUT", f"{GADGETS}/a", made | {"spec": {"size": 3}}), 409)["reason"] == "Conflict"
+async def test_update_replaces_the_object_and_a_stale_resource_version_is_409() -> None:
+    async with open_api() as api:
+        created = load_body(await api("POST", GADGETS, build_gadget("a")), 201)
+        updated = load_body(await api("PUT", f"{GADGETS}/a", created | {"spec": {"size": 2}}))
+        assert updated["spec"]["size"] == 2
+        assert load_body(await api("PUT", f"{GADGETS}/a", created | {"spec": {"size": 3}}), 409)["reason"] == "Conflict"
 
 
 @pytest.mark.parametrize("body", [None, b"", b"{", b"[]", b"null", b'"text"', b"\xff"])
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 @on_virtual_time
-async def test_a_body_that_is_no_object_is_400(method: str, body: Any) -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
+async def test_a_body_that_is_not_an_object_is_400(method: str, body: Any) -> None:
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
         path = GADGETS if method == "POST" else f"{GADGETS}/a"
         assert (await api(method, path, body)).status == 400
 
 
 @pytest.mark.parametrize("content_type", ["", JSON, YAML, "text/plain", "application/merge-patch"])
 @on_virtual_time
-async def test_a_patch_must_say_which_sort_it_is(content_type: str) -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
-        status = loaded(await api("PATCH", f"{GADGETS}/a", {}, content_type=content_type), 415)
+async def test_a_patch_without_a_patch_media_type_is_415(content_type: str) -> None:
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
+        status = load_body(await api("PATCH", f"{GADGETS}/a", {}, content_type=content_type), 415)
         assert "application/merge-patch+json" in status["message"]
 
 
@@ -264,38 +266,38 @@ async def test_a_patch_must_say_which_sort_it_is(content_type: str) -> None:
     ],
 )
 @on_virtual_time
-async def test_a_patch_changes_what_it_names(content_type: str, body: Any) -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
-        patched = loaded(await api("PATCH", f"{GADGETS}/a", body, content_type=content_type))
+async def test_a_patch_changes_the_fields_that_it_names(content_type: str, body: Any) -> None:
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
+        patched = load_body(await api("PATCH", f"{GADGETS}/a", body, content_type=content_type))
         assert patched["spec"] == {"size": 7, "mode": "plain"}
 
 
 @on_virtual_time
-async def test_delete_says_what_it_took_away() -> None:
-    async with new_api() as api:
-        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
-        status = loaded(await api("DELETE", f"{GADGETS}/a"))
+async def test_delete_returns_a_status_with_the_uid_of_the_object() -> None:
+    async with open_api() as api:
+        created = load_body(await api("POST", GADGETS, build_gadget("a")), 201)
+        status = load_body(await api("DELETE", f"{GADGETS}/a"))
         assert (status["kind"], status["status"]) == ("Status", "Success")
-        assert status["details"]["uid"] == made["metadata"]["uid"]
+        assert status["details"]["uid"] == created["metadata"]["uid"]
         assert (await api("GET", f"{GADGETS}/a")).status == 404
 
 
 @on_virtual_time
-async def test_delete_of_what_is_held_answers_with_the_object() -> None:
-    async with new_api() as api:
-        body = gadget("a")
+async def test_delete_of_an_object_with_finalizers_returns_the_object() -> None:
+    async with open_api() as api:
+        body = build_gadget("a")
         body["metadata"]["finalizers"] = ["example.com/wait"]
         await api("POST", GADGETS, body)
-        held = loaded(await api("DELETE", f"{GADGETS}/a"))
-        assert held["kind"] == "Gadget" and held["metadata"]["deletionTimestamp"]
-        assert loaded(await api("GET", f"{GADGETS}/a")) == held
+        terminating = load_body(await api("DELETE", f"{GADGETS}/a"))
+        assert terminating["kind"] == "Gadget" and terminating["metadata"]["deletionTimestamp"]
+        assert load_body(await api("GET", f"{GADGETS}/a")) == terminating
 
 
 @on_virtual_time
-async def test_a_delete_with_a_precondition_that_does_not_hold_is_409() -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
+async def test_a_delete_with_a_failed_precondition_is_409() -> None:
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
         for precondition in ({"uid": "another"}, {"resourceVersion": "1"}):
             body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": precondition}
             assert (await api("DELETE", f"{GADGETS}/a", body)).status == 409
@@ -303,48 +305,48 @@ async def test_a_delete_with_a_precondition_that_does_not_hold_is_409() -> None:
 
 
 @on_virtual_time
-async def test_a_collection_is_deleted_as_far_as_it_is_selected() -> None:
-    async with new_api() as api:
+async def test_deletecollection_deletes_the_selected_objects() -> None:
+    async with open_api() as api:
         for name, color in (("a", "red"), ("b", "blue"), ("c", "red")):
-            await api("POST", GADGETS, gadget(name, color=color))
-        taken = loaded(await api("DELETE", GADGETS, query="labelSelector=color%3Dred"))
-        assert [item["metadata"]["name"] for item in taken["items"]] == ["a", "c"]
-        left = loaded(await api("GET", GADGETS))
-        assert [item["metadata"]["name"] for item in left["items"]] == ["b"]
+            await api("POST", GADGETS, build_gadget(name, color=color))
+        deleted = load_body(await api("DELETE", GADGETS, query="labelSelector=color%3Dred"))
+        assert [item["metadata"]["name"] for item in deleted["items"]] == ["a", "c"]
+        remaining = load_body(await api("GET", GADGETS))
+        assert [item["metadata"]["name"] for item in remaining["items"]] == ["b"]
 
 
 @on_virtual_time
-async def test_a_collection_is_not_deleted_by_a_selector_that_cannot_be_read() -> None:
-    async with new_api() as api:
-        await api("POST", GADGETS, gadget("a"))
+async def test_deletecollection_with_an_invalid_selector_is_rejected() -> None:
+    async with open_api() as api:
+        await api("POST", GADGETS, build_gadget("a"))
         for query in ("labelSelector=%3D", "fieldSelector=spec.unheard%3Dof", "limit=x"):
             assert (await api("DELETE", GADGETS, query=query)).status == 400
         assert (await api("GET", f"{GADGETS}/a")).status == 200
 
 
 @on_virtual_time
-async def test_a_collection_of_one_namespace_leaves_the_others_alone() -> None:
-    async with new_api() as api:
+async def test_deletecollection_in_a_namespace_leaves_other_namespaces_alone() -> None:
+    async with open_api() as api:
         for namespace in ("demo", "default"):
-            await api("POST", f"/api/v1/namespaces/{namespace}/configmaps", configmap("a"))
-        loaded(await api("DELETE", CONFIGMAPS))
-        left = loaded(await api("GET", "/api/v1/configmaps"))
-        assert [item["metadata"]["namespace"] for item in left["items"]] == ["default"]
+            await api("POST", f"/api/v1/namespaces/{namespace}/configmaps", build_configmap("a"))
+        load_body(await api("DELETE", CONFIGMAPS))
+        remaining = load_body(await api("GET", "/api/v1/configmaps"))
+        assert [item["metadata"]["namespace"] for item in remaining["items"]] == ["default"]
 
 
 @on_virtual_time
-async def test_a_status_is_read_and_written_at_its_own_path() -> None:
-    async with new_api() as api:
-        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
-        body = made | {"spec": {"size": 99}, "status": {"phase": "Ready"}}
-        written = loaded(await api("PUT", f"{GADGETS}/a/status", body))
+async def test_the_status_subresource_is_read_and_written_at_its_own_path() -> None:
+    async with open_api() as api:
+        created = load_body(await api("POST", GADGETS, build_gadget("a")), 201)
+        body = created | {"spec": {"size": 99}, "status": {"phase": "Ready"}}
+        written = load_body(await api("PUT", f"{GADGETS}/a/status", body))
         assert (written["status"], written["spec"]["size"]) == ({"phase": "Ready"}, 1)
-        assert loaded(await api("GET", f"{GADGETS}/a/status")) == written
+        assert load_body(await api("GET", f"{GADGETS}/a/status")) == written
 
 
 @on_virtual_time
 async def test_a_watch_is_a_stream() -> None:
-    async with new_api() as api:
+    async with open_api() as api:
         reply = await api("GET", GADGETS, query="watch=1&timeoutSeconds=1")
         assert (reply.status, reply.content_type) == (200, "application/json")
         assert reply.stream is not None
@@ -352,41 +354,41 @@ async def test_a_watch_is_a_stream() -> None:
 
 
 @on_virtual_time
-async def test_t39_the_watches_of_those_who_act_as_others_count_for_who_they_are() -> None:
-    """Or somebody who acts as others could use up what all of those have together."""
+async def test_t39_watches_of_impersonated_users_count_toward_the_limit_of_the_impersonator() -> None:
+    """Otherwise an impersonator could use up the limits of all the users together."""
     async with open_registry() as fixture:
         watches = WatchService(WatchLimits(1800, 100), fixture.clock, StreamLimiter(10, 1))
 
         async def watch(name: str, key: str) -> Reply:
-            asker = User("eve", impersonator=User(name, key=key))
-            return await Api(fixture, asker, watches)("GET", GADGETS, query="watch=1")
+            user = User("eve", impersonator=User(name, key=key))
+            return await ApiFixture(fixture, user, watches)("GET", GADGETS, query="watch=1")
 
         first = (await watch("proxy", "one")).stream
         assert first is not None
-        waiting = asyncio.ensure_future(anext(first))
+        pending = asyncio.ensure_future(anext(first))
         await asyncio.sleep(1)
         assert [(await watch("proxy", key)).status for key in ("one", "two")] == [429, 429]
         assert (await watch("another", "one")).status == 200
-        waiting.cancel()
+        pending.cancel()
 
 
 @on_virtual_time
-async def test_an_apply_that_would_create_asks_for_that_right_first() -> None:
-    async with new_api() as ask:
-        asked: list[str] = []
+async def test_an_apply_that_would_create_requires_permission_to_create() -> None:
+    async with open_api() as api:
+        verbs: list[str] = []
 
-        def watchful(call: Call) -> None:
-            def refuse(target: RequestInfo) -> None:
-                asked.append(target.verb)
+        def set_guard(call: Call) -> None:
+            def deny(target: RequestInfo) -> None:
+                verbs.append(target.verb)
                 raise Forbidden("no right to create")
 
-            call.guard = FakeGuard(require_says=refuse)
+            call.guard = FakeGuard(require_says=deny)
 
-        guarded = Pipeline((watchful,), ask._run)
+        guarded = Pipeline((set_guard,), api._run)
         path = f"{GADGETS}/new"
         body = orjson.dumps({"apiVersion": "management.service.sh/v1", "kind": "Gadget", "metadata": {"name": "new"}})
         headers = {"content-type": "application/apply-patch+yaml"}
-        made = call(path, "fieldManager=m", method="PATCH", headers=headers, body=body)
-        assert (await guarded(made)).status == 403
-        assert asked == ["create"]
-        assert ask.fixture.see("Gadget", "new") is None
+        request = call(path, "fieldManager=m", method="PATCH", headers=headers, body=body)
+        assert (await guarded(request)).status == 403
+        assert verbs == ["create"]
+        assert api.fixture.see("Gadget", "new") is None

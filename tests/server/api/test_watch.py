@@ -1,4 +1,4 @@
-"""Watches as streams of lines: framing, bookmarks, time limits, and an honest end. On virtual time."""
+"""server.api.watch: framing, bookmarks, timeouts and the end of watch streams. On virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,14 +19,14 @@ from tests.harness.calls import call
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.virtual_time import on_virtual_time
 
-# On virtual time nothing takes long, unless a stream runs in circles.
+# On virtual time nothing takes long, unless a stream loops forever.
 pytestmark = pytest.mark.timeout(5)
 
 LIMITS = WatchLimits(default_seconds=1800, queue_size=100)
 WATCH_LIST = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 
 
-async def opened(
+async def open_watch(
     api: RegistryFixture,
     query: str = "",
     view: str = "",
@@ -34,13 +34,13 @@ async def opened(
     resource: Resource | None = None,
 ) -> AsyncIterator[bytes]:
     resource = resource or api.of("Gadget")
-    asked = query_options.watch_query(call(query=query), resource.kind)
+    watch_query = query_options.watch_query(call(query=query), resource.kind)
     return await WatchService(limits, api.clock, StreamLimiter(100, 10)).open(
-        WatchRequest(resource, "", asked, view), User("ada")
+        WatchRequest(resource, "", watch_query, view), User("ada")
     )
 
 
-def events(chunks: list[bytes]) -> list[tuple[str, Any]]:
+def parse_events(chunks: list[bytes]) -> list[tuple[str, Any]]:
     """Type and object of each event. Chunks hold whole lines, each of them one JSON text."""
     assert all(chunk.endswith(b"\n") for chunk in chunks)
     parsed = [orjson.loads(line) for chunk in chunks for line in chunk.splitlines()]
@@ -48,18 +48,18 @@ def events(chunks: list[bytes]) -> list[tuple[str, Any]]:
     return [(event["type"], event["object"]) for event in parsed]
 
 
-def told(chunks: list[bytes]) -> list[str]:
+def describe_events(chunks: list[bytes]) -> list[str]:
     """`ADDED a` and so on; bookmarks and errors by their type alone."""
-    return [f"{type} {obj['metadata'].get('name', '')}".strip() for type, obj in events(chunks)]
+    return [f"{type} {obj['metadata'].get('name', '')}".strip() for type, obj in parse_events(chunks)]
 
 
-async def everything(stream: AsyncIterator[bytes]) -> list[bytes]:
+async def read_all(stream: AsyncIterator[bytes]) -> list[bytes]:
     return [chunk async for chunk in stream]
 
 
-async def meanwhile(api: RegistryFixture, stream: AsyncIterator[bytes], *names: str) -> list[bytes]:
-    """What the stream says until its end while gadgets are created, each a second after the other."""
-    reading = asyncio.ensure_future(everything(stream))
+async def read_while_creating(api: RegistryFixture, stream: AsyncIterator[bytes], *names: str) -> list[bytes]:
+    """All chunks of the stream, while gadgets are created, one per second."""
+    reading = asyncio.ensure_future(read_all(stream))
     for name in names:
         await asyncio.sleep(1)
         await api.create("Gadget", name)
@@ -67,108 +67,108 @@ async def meanwhile(api: RegistryFixture, stream: AsyncIterator[bytes], *names: 
 
 
 @on_virtual_time
-async def test_what_exists_comes_first_and_then_what_happens() -> None:
+async def test_initial_events_come_before_changes() -> None:
     async with open_registry() as api:
         await api.create("Gadget", "a")
-        chunks = await meanwhile(api, await opened(api, "timeoutSeconds=60"), "b", "c")
-    assert told(chunks) == ["ADDED a", "ADDED b", "ADDED c"]
+        chunks = await read_while_creating(api, await open_watch(api, "timeoutSeconds=60"), "b", "c")
+    assert describe_events(chunks) == ["ADDED a", "ADDED b", "ADDED c"]
 
 
 @on_virtual_time
-async def test_an_event_is_told_when_it_happens() -> None:
+async def test_an_event_is_sent_when_it_happens() -> None:
     async with open_registry() as api:
-        stream = await opened(api, "timeoutSeconds=60")
+        stream = await open_watch(api, "timeoutSeconds=60")
         reading = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(5)
         await api.create("Gadget", "a")
-        assert told([await reading]) == ["ADDED a"]
+        assert describe_events([await reading]) == ["ADDED a"]
         assert api.clock.monotonic() < 6
 
 
 @on_virtual_time
-async def test_who_knows_a_version_hears_only_what_came_after_it() -> None:
+async def test_a_watch_from_a_resource_version_gets_only_later_events() -> None:
     async with open_registry() as api:
-        known = (await api.create("Gadget", "a"))["metadata"]["resourceVersion"]
+        version = (await api.create("Gadget", "a"))["metadata"]["resourceVersion"]
         await api.create("Gadget", "b")
-        stream = await opened(api, f"resourceVersion={known}&timeoutSeconds=9")
-        assert told(await meanwhile(api, stream, "c")) == ["ADDED b", "ADDED c"]
+        stream = await open_watch(api, f"resourceVersion={version}&timeoutSeconds=9")
+        assert describe_events(await read_while_creating(api, stream, "c")) == ["ADDED b", "ADDED c"]
 
 
 @on_virtual_time
-async def test_every_watcher_hears_the_same() -> None:
+async def test_all_watches_get_the_same_events() -> None:
     async with open_registry() as api:
-        streams = [await opened(api, "timeoutSeconds=9") for _ in range(3)]
-        readers = [asyncio.ensure_future(everything(stream)) for stream in streams]
+        streams = [await open_watch(api, "timeoutSeconds=9") for _ in range(3)]
+        readers = [asyncio.ensure_future(read_all(stream)) for stream in streams]
         await api.create("Gadget", "a")
         await api.delete("Gadget", "a")
-        assert [told(await reader) for reader in readers] == [["ADDED a", "DELETED a"]] * 3
+        assert [describe_events(await reader) for reader in readers] == [["ADDED a", "DELETED a"]] * 3
 
 
-# --- time
+# --- timeouts
 
 
 @pytest.mark.parametrize("seconds", [1, 59, 60, 61, 7200])
 @on_virtual_time
-async def test_a_watch_ends_when_its_time_is_over(seconds: int) -> None:
+async def test_a_watch_ends_after_its_timeout(seconds: int) -> None:
     async with open_registry() as api:
-        begun = api.clock.monotonic()
-        assert await everything(await opened(api, f"timeoutSeconds={seconds}")) == []
-        assert api.clock.monotonic() - begun == pytest.approx(seconds)
+        started_at = api.clock.monotonic()
+        assert await read_all(await open_watch(api, f"timeoutSeconds={seconds}")) == []
+        assert api.clock.monotonic() - started_at == pytest.approx(seconds)
 
 
 @on_virtual_time
-async def test_a_watch_that_does_not_say_lasts_between_once_and_twice_the_minimum() -> None:
-    lengths = []
+async def test_a_watch_without_a_timeout_lasts_between_once_and_twice_the_minimum() -> None:
+    durations = []
     async with open_registry() as api:
         for _ in range(20):
-            begun = api.clock.monotonic()
-            await everything(await opened(api))
-            lengths.append(api.clock.monotonic() - begun)
-    assert all(1800 <= length <= 3601 for length in lengths)
-    assert len(set(lengths)) > 1, "clients that connected together would all come back together"
+            started_at = api.clock.monotonic()
+            await read_all(await open_watch(api))
+            durations.append(api.clock.monotonic() - started_at)
+    assert all(1800 <= duration <= 3601 for duration in durations)
+    assert len(set(durations)) > 1, "clients that connected together would all reconnect together"
 
 
 @pytest.mark.parametrize("text", ["-1", "-100000"])
 @on_virtual_time
-async def test_a_time_that_is_already_over_is_over(text: str) -> None:
+async def test_a_watch_with_a_negative_timeout_ends_after_the_initial_events(text: str) -> None:
     async with open_registry() as api:
         await api.create("Gadget", "a")
-        assert told(await everything(await opened(api, f"timeoutSeconds={text}"))) == ["ADDED a"]
+        assert describe_events(await read_all(await open_watch(api, f"timeoutSeconds={text}"))) == ["ADDED a"]
         assert api.clock.monotonic() < 1
 
 
 @on_virtual_time
-async def test_events_that_wait_when_the_time_is_over_are_still_told() -> None:
+async def test_events_that_are_queued_at_the_timeout_are_still_sent() -> None:
     async with open_registry() as api:
-        stream = await opened(api, f"resourceVersion={api.view.revision}&timeoutSeconds=1")
+        stream = await open_watch(api, f"resourceVersion={api.view.revision}&timeoutSeconds=1")
         await api.create("Gadget", "a")
         await asyncio.sleep(5)
-        assert told(await everything(stream)) == ["ADDED a"]
+        assert describe_events(await read_all(stream)) == ["ADDED a"]
 
 
 # --- bookmarks
 
 
 @on_virtual_time
-async def test_bookmarks_come_every_minute_and_at_the_end_for_those_who_asked() -> None:
+async def test_bookmarks_are_sent_every_minute_and_at_the_end_if_requested() -> None:
     async with open_registry() as api:
-        chunks = await everything(await opened(api, "allowWatchBookmarks=true&timeoutSeconds=150"))
-    assert told(chunks) == ["BOOKMARK", "BOOKMARK", "BOOKMARK"]
+        chunks = await read_all(await open_watch(api, "allowWatchBookmarks=true&timeoutSeconds=150"))
+    assert describe_events(chunks) == ["BOOKMARK", "BOOKMARK", "BOOKMARK"]
 
 
 @pytest.mark.parametrize("query", ["", "&allowWatchBookmarks=false", f"&{WATCH_LIST}"])
 @on_virtual_time
-async def test_who_did_not_ask_for_bookmarks_gets_none(query: str) -> None:
+async def test_bookmarks_are_not_sent_unless_requested(query: str) -> None:
     async with open_registry() as api:
         await api.create("Gadget", "a")
-        chunks = await everything(await opened(api, f"timeoutSeconds=150{query}"))
-    assert told(chunks) == ["ADDED a"]
+        chunks = await read_all(await open_watch(api, f"timeoutSeconds=150{query}"))
+    assert describe_events(chunks) == ["ADDED a"]
 
 
 @on_virtual_time
-async def test_a_bookmark_is_an_almost_empty_object_with_a_version() -> None:
+async def test_a_bookmark_is_an_almost_empty_object_with_a_resource_version() -> None:
     async with open_registry() as api:
-        ((_, obj),) = events(await everything(await opened(api, "allowWatchBookmarks=1&timeoutSeconds=1")))
+        ((_, obj),) = parse_events(await read_all(await open_watch(api, "allowWatchBookmarks=1&timeoutSeconds=1")))
         version = str(api.view.revision)
     assert obj == {
         "kind": "Gadget",
@@ -178,164 +178,166 @@ async def test_a_bookmark_is_an_almost_empty_object_with_a_version() -> None:
 
 
 @on_virtual_time
-async def test_a_bookmark_moves_on_with_what_happens_to_other_kinds() -> None:
+async def test_the_version_of_a_bookmark_includes_changes_of_other_kinds() -> None:
     async with open_registry() as api:
-        stream = await opened(api, "allowWatchBookmarks=1&timeoutSeconds=9")
+        stream = await open_watch(api, "allowWatchBookmarks=1&timeoutSeconds=9")
         await api.create("ConfigMap", "other")
-        ((_, obj),) = events(await everything(stream))
+        ((_, obj),) = parse_events(await read_all(stream))
         assert obj["metadata"]["resourceVersion"] == str(api.view.revision)
 
 
 @on_virtual_time
-async def test_a_bookmark_is_never_ahead_of_what_was_told() -> None:
-    """Resumed from any bookmark, nothing that comes after it in the stream is missing."""
+async def test_a_bookmark_is_never_ahead_of_the_sent_events() -> None:
+    """A watch that resumes from any bookmark misses no later event."""
     async with open_registry() as api:
-        stream = await opened(api, "allowWatchBookmarks=1&timeoutSeconds=600")
-        reading = asyncio.ensure_future(everything(stream))
+        stream = await open_watch(api, "allowWatchBookmarks=1&timeoutSeconds=600")
+        reading = asyncio.ensure_future(read_all(stream))
         for number in range(40):
             await asyncio.sleep(BOOKMARK_SECONDS / 4)
             await api.create("Gadget", f"g{number}")
-        seen = 0
-        kinds = set()
-        for type, obj in events(await reading):
+        latest = 0
+        types = set()
+        for type, obj in parse_events(await reading):
             version = int(obj["metadata"]["resourceVersion"])
-            assert version >= seen if type == "BOOKMARK" else version > seen
-            seen = version
-            kinds.add(type)
-    assert kinds == {"ADDED", "BOOKMARK"}
+            assert version >= latest if type == "BOOKMARK" else version > latest
+            latest = version
+            types.add(type)
+    assert types == {"ADDED", "BOOKMARK"}
 
 
 @on_virtual_time
-async def test_a_watcher_can_go_on_from_a_bookmark() -> None:
+async def test_a_watch_can_resume_from_a_bookmark() -> None:
     async with open_registry() as api:
         await api.create("Gadget", "a")
-        *_, (_, last) = events(await everything(await opened(api, "allowWatchBookmarks=1&timeoutSeconds=1")))
+        *_, (_, last) = parse_events(await read_all(await open_watch(api, "allowWatchBookmarks=1&timeoutSeconds=1")))
         await api.create("Gadget", "b")
         version = last["metadata"]["resourceVersion"]
-        assert told(await everything(await opened(api, f"resourceVersion={version}&timeoutSeconds=1"))) == ["ADDED b"]
+        assert describe_events(
+            await read_all(await open_watch(api, f"resourceVersion={version}&timeoutSeconds=1"))
+        ) == ["ADDED b"]
 
 
 # --- initial events
 
 
 @on_virtual_time
-async def test_the_end_of_what_exists_is_marked_for_those_who_asked() -> None:
+async def test_a_bookmark_marks_the_end_of_the_initial_events_if_requested() -> None:
     async with open_registry() as api:
         for name in ("a", "b"):
             await api.create("Gadget", name)
         version = str(api.view.revision)
-        stream = await opened(api, f"{WATCH_LIST}&allowWatchBookmarks=true&timeoutSeconds=9")
-        chunks = await meanwhile(api, stream, "c")
-        assert told(chunks) == ["ADDED a", "ADDED b", "BOOKMARK", "ADDED c", "BOOKMARK"]
-        mark, last = (obj["metadata"] for type, obj in events(chunks) if type == "BOOKMARK")
-        assert (mark["annotations"], mark["resourceVersion"]) == ({INITIAL_EVENTS_END: "true"}, version)
+        stream = await open_watch(api, f"{WATCH_LIST}&allowWatchBookmarks=true&timeoutSeconds=9")
+        chunks = await read_while_creating(api, stream, "c")
+        assert describe_events(chunks) == ["ADDED a", "ADDED b", "BOOKMARK", "ADDED c", "BOOKMARK"]
+        marker, last = (obj["metadata"] for type, obj in parse_events(chunks) if type == "BOOKMARK")
+        assert (marker["annotations"], marker["resourceVersion"]) == ({INITIAL_EVENTS_END: "true"}, version)
         assert "annotations" not in last
 
 
 @on_virtual_time
-async def test_the_mark_comes_at_once_where_nothing_exists() -> None:
+async def test_the_bookmark_after_the_initial_events_comes_at_once_if_there_are_none() -> None:
     async with open_registry() as api:
-        stream = await opened(api, f"{WATCH_LIST}&allowWatchBookmarks=true&timeoutSeconds=9")
-        (mark,) = events([await anext(stream)])
-        assert mark[1]["metadata"]["annotations"] == {INITIAL_EVENTS_END: "true"}
+        stream = await open_watch(api, f"{WATCH_LIST}&allowWatchBookmarks=true&timeoutSeconds=9")
+        (marker,) = parse_events([await anext(stream)])
+        assert marker[1]["metadata"]["annotations"] == {INITIAL_EVENTS_END: "true"}
 
 
 @on_virtual_time
-async def test_what_exists_comes_first_even_for_who_knows_a_version_if_that_is_asked_for() -> None:
+async def test_initial_events_can_be_requested_with_a_resource_version() -> None:
     async with open_registry() as api:
-        known = (await api.create("Gadget", "a"))["metadata"]["resourceVersion"]
+        version = (await api.create("Gadget", "a"))["metadata"]["resourceVersion"]
         await api.create("Gadget", "b")
-        stream = await opened(api, f"{WATCH_LIST}&resourceVersion={known}&timeoutSeconds=1")
-        assert told(await everything(stream)) == ["ADDED a", "ADDED b"]
+        stream = await open_watch(api, f"{WATCH_LIST}&resourceVersion={version}&timeoutSeconds=1")
+        assert describe_events(await read_all(stream)) == ["ADDED a", "ADDED b"]
 
 
 @on_virtual_time
-async def test_who_wants_no_initial_events_hears_only_what_is_new() -> None:
+async def test_without_initial_events_a_watch_gets_only_changes() -> None:
     async with open_registry() as api:
         await api.create("Gadget", "a")
         query = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&timeoutSeconds=9"
-        assert told(await meanwhile(api, await opened(api, query), "b")) == ["ADDED b"]
+        assert describe_events(await read_while_creating(api, await open_watch(api, query), "b")) == ["ADDED b"]
 
 
 @on_virtual_time
-async def test_initial_events_are_not_older_than_was_asked_for() -> None:
-    """A version of the future is waited for, and refused when it does not come, here as everywhere."""
+async def test_initial_events_are_not_older_than_the_requested_version() -> None:
+    """The server waits for a future version, and rejects the request if it is not reached."""
     async with open_registry() as api:
-        with pytest.raises(ApiError) as caught:
-            await opened(api, f"{WATCH_LIST}&resourceVersion={api.view.revision + 1000}")
-        assert caught.value.code == 504
+        with pytest.raises(ApiError) as error:
+            await open_watch(api, f"{WATCH_LIST}&resourceVersion={api.view.revision + 1000}")
+        assert error.value.code == 504
 
 
-# --- errors and other ends
+# --- errors and shutdown
 
 
 @on_virtual_time
-async def test_a_version_that_is_too_old_is_an_error_event_and_the_end() -> None:
+async def test_an_expired_version_is_an_error_event_and_ends_the_watch() -> None:
     async with open_registry() as api:
-        known = (await api.create("Gadget", "a"))["metadata"]["resourceVersion"]
+        version = (await api.create("Gadget", "a"))["metadata"]["resourceVersion"]
         await api.create("Gadget", "b")
         api.view.discard_before(api.view.revision)
-        ((type, status),) = events(await everything(await opened(api, f"resourceVersion={known}")))
+        ((type, status),) = parse_events(await read_all(await open_watch(api, f"resourceVersion={version}")))
     assert (type, status["kind"], status["code"], status["reason"]) == ("ERROR", "Status", 410, "Expired")
 
 
 @on_virtual_time
-async def test_a_watcher_that_cannot_keep_up_is_told_so_and_let_go() -> None:
+async def test_a_watch_that_cannot_keep_up_gets_an_error_event_and_ends() -> None:
     async with open_registry() as api:
-        stream = await opened(api, limits=WatchLimits(1800, queue_size=3))
+        stream = await open_watch(api, limits=WatchLimits(1800, queue_size=3))
         await api.create("Gadget", "a")
-        assert told([await anext(stream)]) == ["ADDED a"]
+        assert describe_events([await anext(stream)]) == ["ADDED a"]
         for number in range(10):
             await api.create("Gadget", f"g{number}")
-        ((type, status),) = events(await everything(stream))
+        ((type, status),) = parse_events(await read_all(stream))
     assert (type, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
     assert "list again" in status["message"]
 
 
 @on_virtual_time
-async def test_what_waits_is_told_in_one_piece_as_long_as_it_fits() -> None:
+async def test_queued_events_are_sent_in_one_chunk() -> None:
     async with open_registry() as api:
-        stream = await opened(api, "timeoutSeconds=9", limits=WatchLimits(1800, queue_size=3))
+        stream = await open_watch(api, "timeoutSeconds=9", limits=WatchLimits(1800, queue_size=3))
         await api.create("Gadget", "a")
         await anext(stream)
         for name in ("b", "c", "d"):
             await api.create("Gadget", name)
-        assert told([await anext(stream)]) == ["ADDED b", "ADDED c", "ADDED d"]
+        assert describe_events([await anext(stream)]) == ["ADDED b", "ADDED c", "ADDED d"]
 
 
 @on_virtual_time
-async def test_a_server_that_stops_ends_its_watches_after_what_waits() -> None:
+async def test_at_shutdown_watches_end_after_their_queued_events() -> None:
     async with open_registry() as api:
-        stream = await opened(api, f"resourceVersion={api.view.revision}")
+        stream = await open_watch(api, f"resourceVersion={api.view.revision}")
         await api.create("Gadget", "a")
         api.view.end_watches()
-        assert told(await everything(stream)) == ["ADDED a"]
+        assert describe_events(await read_all(stream)) == ["ADDED a"]
         assert api.clock.monotonic() < 1
 
 
 @on_virtual_time
-async def test_a_server_that_stops_leaves_a_last_bookmark_to_those_who_asked() -> None:
+async def test_at_shutdown_a_last_bookmark_is_sent_if_requested() -> None:
     async with open_registry() as api:
-        stream = await opened(api, "allowWatchBookmarks=1")
-        reading = asyncio.ensure_future(everything(stream))
+        stream = await open_watch(api, "allowWatchBookmarks=1")
+        reading = asyncio.ensure_future(read_all(stream))
         await asyncio.sleep(1)
         api.view.end_watches()
-        assert told(await reading) == ["BOOKMARK"]
+        assert describe_events(await reading) == ["BOOKMARK"]
 
 
 @on_virtual_time
-async def test_a_watch_that_begins_while_the_server_stops_ends_at_once() -> None:
+async def test_a_watch_that_begins_during_shutdown_ends_at_once() -> None:
     async with open_registry() as api:
         await api.create("Gadget", "a")
         api.view.end_watches()
-        assert told(await everything(await opened(api))) == ["ADDED a"]
+        assert describe_events(await read_all(await open_watch(api))) == ["ADDED a"]
 
 
 @on_virtual_time
-async def test_a_stream_that_is_closed_no_longer_listens() -> None:
+async def test_a_closed_stream_is_unsubscribed() -> None:
     async with open_registry() as api:
         kind = api.of("Gadget").kind
-        stream = await opened(api)
+        stream = await open_watch(api)
         await api.create("Gadget", "a")
         await anext(stream)
         watchers = api.view._collection(kind.group, kind.plural).watchers
@@ -345,50 +347,52 @@ async def test_a_stream_that_is_closed_no_longer_listens() -> None:
 
 
 @on_virtual_time
-async def test_a_fault_of_ours_ends_the_stream_with_an_error_and_not_as_if_all_were_well() -> None:
-    def surprise(obj: object) -> str:
-        raise ZeroDivisionError("what only the log may know")
+async def test_an_internal_error_ends_the_stream_with_an_error_event() -> None:
+    def raise_zero_division(obj: object) -> str:
+        raise ZeroDivisionError("only for the log")
 
     async with open_registry() as api:
         resource = api.of("Gadget")
-        resource.kind = replace(resource.kind, columns=(Column("Broken", surprise),))
+        resource.kind = replace(resource.kind, columns=(Column("Broken", raise_zero_division),))
         await api.create("Gadget", "a")
-        ((type, status),) = events(await everything(await opened(api, view="Table", resource=resource)))
+        ((type, status),) = parse_events(await read_all(await open_watch(api, view="Table", resource=resource)))
     assert (type, status["code"], status["reason"]) == ("ERROR", 500, "InternalError")
-    assert "only the log" not in orjson.dumps(status).decode()
+    assert "only for the log" not in orjson.dumps(status).decode()
 
 
 # --- views
 
 
 @on_virtual_time
-async def test_events_can_come_as_tables_of_one_row() -> None:
+async def test_events_can_be_tables_of_one_row() -> None:
     async with open_registry() as api:
-        made = await api.create("Gadget", "a")
-        chunks = await meanwhile(api, await opened(api, "timeoutSeconds=9", view="Table"), "b")
-    first, second = (obj for _, obj in events(chunks))
+        gadget = await api.create("Gadget", "a")
+        chunks = await read_while_creating(api, await open_watch(api, "timeoutSeconds=9", view="Table"), "b")
+    first, second = (obj for _, obj in parse_events(chunks))
     assert first["kind"] == second["kind"] == "Table"
     assert [row["cells"][0] for table in (first, second) for row in table["rows"]] == ["a", "b"]
-    assert first["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    assert first["metadata"]["resourceVersion"] == gadget["metadata"]["resourceVersion"]
     assert first["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
 
 
 @on_virtual_time
-async def test_events_can_come_as_metadata_alone() -> None:
+async def test_events_can_be_partial_metadata() -> None:
     async with open_registry() as api:
-        made = await api.create("Gadget", "a")
-        ((_, obj),) = events(await everything(await opened(api, "timeoutSeconds=1", view="PartialObjectMetadata")))
-    assert obj == {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": made["metadata"]}
+        gadget = await api.create("Gadget", "a")
+        ((_, obj),) = parse_events(
+            await read_all(await open_watch(api, "timeoutSeconds=1", view="PartialObjectMetadata"))
+        )
+    assert obj == {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": gadget["metadata"]}
 
 
 @pytest.mark.parametrize(
-    ("include", "carried"),
+    ("include", "kind"),
     [("", "PartialObjectMetadata"), ("Metadata", "PartialObjectMetadata"), ("Object", "Gadget"), ("None", None)],
 )
 @on_virtual_time
-async def test_the_rows_of_a_table_carry_along_what_was_asked_for(include: str, carried: str | None) -> None:
+async def test_the_rows_of_a_table_include_the_requested_object(include: str, kind: str | None) -> None:
     async with open_registry() as api:
         await api.create("Gadget", "a")
-        stream = await opened(api, f"timeoutSeconds=1&includeObject={include}", view="Table")
-        ((_, shown),) = events(await everything(stream))
-        assert shown["rows"][0].get("object", {}).get("kind") == carried
+        stream = await open_watch(api, f"timeoutSeconds=1&includeObject={include}", view="Table")
+        ((_, table),) = parse_events(await read_all(stream))
+        assert table["rows"][0].get("object", {}).get("kind") == kind
