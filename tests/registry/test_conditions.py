@@ -1,3 +1,5 @@
+"""registry/conditions.py: adds, replaces and removes status conditions."""
+
 import copy
 
 import pytest
@@ -15,7 +17,7 @@ from fairlead.registry.conditions import (
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
 
-def test_the_first_condition_of_a_type_comes_last_and_is_dated_now():
+def test_a_new_condition_is_appended_with_the_current_transition_time():
     status = with_condition({"phase": "Pending"}, condition("Ready", "False", "Waiting", "for a cluster"), EARLY)
     status = with_condition(status, condition("Scheduled", "True", "Chosen"), LATE)
     assert status == {
@@ -33,7 +35,7 @@ def test_the_first_condition_of_a_type_comes_last_and_is_dated_now():
     }
 
 
-def test_the_same_status_again_keeps_its_time_and_its_place():
+def test_an_unchanged_status_keeps_its_transition_time_and_position():
     status = with_conditions(
         None, (condition("Ready", "False", "Waiting"), condition("Scheduled", "True", "Chosen")), EARLY
     )
@@ -44,7 +46,7 @@ def test_the_same_status_again_keeps_its_time_and_its_place():
     assert (ready["reason"], ready["lastTransitionTime"]) == ("StillWaiting", EARLY)
 
 
-def test_another_status_is_dated_anew():
+def test_a_changed_status_gets_a_new_transition_time():
     status = with_condition({}, condition("Ready", "False", "Waiting", severity="Error"), EARLY)
     status = with_condition(status, condition("Ready", "True", "Done"), LATE)
     ready = find_condition(status, "Ready")
@@ -53,18 +55,18 @@ def test_another_status_is_dated_anew():
     assert "severity" not in ready
 
 
-def test_a_condition_says_which_generation_it_was_found_out_for():
+def test_a_condition_records_the_observed_generation():
     status = with_condition({}, condition("Ready", "True", "Done"), EARLY, generation=3)
     assert status["conditions"][0]["observedGeneration"] == 3
 
 
-def test_no_news_is_an_equal_status():
-    news = (condition("Ready", "True", "Done", "all there"),)
-    status = with_conditions({"phase": "Ready"}, news, EARLY, generation=2)
-    assert with_conditions(status, news, LATE, generation=2) == status
+def test_setting_the_same_conditions_again_returns_an_equal_status():
+    conditions = (condition("Ready", "True", "Done", "all there"),)
+    status = with_conditions({"phase": "Ready"}, conditions, EARLY, generation=2)
+    assert with_conditions(status, conditions, LATE, generation=2) == status
 
 
-def test_what_was_handed_in_stays_as_it_was():
+def test_the_status_passed_in_is_not_modified():
     status = with_condition({}, condition("Ready", "False", "Waiting"), EARLY)
     before = copy.deepcopy(status)
     with_condition(status, condition("Ready", "True", "Done"), LATE)
@@ -72,7 +74,7 @@ def test_what_was_handed_in_stays_as_it_was():
     assert status == before
 
 
-def test_conditions_can_be_taken_away():
+def test_conditions_can_be_removed():
     status = with_conditions({}, (condition("Stalled", "True", "Broken"), condition("Ready", "False", "Broken")), EARLY)
     assert [each["type"] for each in without_conditions(status, "Stalled", "Missing")["conditions"]] == ["Ready"]
     assert without_conditions({"phase": "Ready"}, "Stalled") == {"phase": "Ready"}
@@ -86,7 +88,7 @@ def test_a_status_without_conditions_has_none(status):
     assert not is_true(status, "Ready")
 
 
-def test_a_condition_holds_only_when_it_is_true():
+def test_is_true_needs_status_true():
     status = with_conditions({}, (condition("A", "True", "X"), condition("B", "Unknown", "X")), EARLY)
     assert is_true(status, "A")
     assert not is_true(status, "B")

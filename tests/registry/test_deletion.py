@@ -1,4 +1,4 @@
-"""Deletion: at once where nothing holds an object, in two steps where something does, and only on the terms given."""
+"""Deletion through the registry: immediate without finalizers, in two steps with them, and subject to preconditions."""
 
 import asyncio
 from typing import Any
@@ -23,11 +23,11 @@ from tests.harness.registry import GADGET, RegistryFixture
 NOW = "2026-01-02T03:04:05Z"
 
 
-def gadget(**meta: Any) -> Object:
+def build_gadget(**meta: Any) -> Object:
     return {"metadata": {"name": "a", "uid": "1", "resourceVersion": "7", "generation": 1, **meta}, "spec": {}}
 
 
-def finalizers(obj: Object | None) -> list[str] | None:
+def finalizers_of(obj: Object | None) -> list[str] | None:
     return None if obj is None else obj["metadata"].get("finalizers")
 
 
@@ -48,14 +48,16 @@ POLICIES: list[tuple[list[str], str, list[str] | None]] = [
 
 
 @pytest.mark.parametrize(("before", "policy", "after"), POLICIES)
-def test_the_policy_says_what_holds_the_object(before: list[str], policy: str, after: list[str] | None) -> None:
-    old = gadget(finalizers=before)
-    assert finalizers(mark_deleted(old, GADGET, DeleteOptions(propagation=policy), NOW)) == after
-    assert finalizers(old) == before, "the object that was there is left alone"
+def test_the_propagation_policy_decides_which_finalizers_are_added(
+    before: list[str], policy: str, after: list[str] | None
+) -> None:
+    old = build_gadget(finalizers=before)
+    assert finalizers_of(mark_deleted(old, GADGET, DeleteOptions(propagation=policy), NOW)) == after
+    assert finalizers_of(old) == before, "the stored object is not modified"
 
 
-def test_an_object_that_is_held_is_marked_once() -> None:
-    first = mark_deleted(gadget(finalizers=["x.io/a"]), GADGET, DeleteOptions(), NOW)
+def test_deleting_an_object_with_finalizers_again_changes_nothing() -> None:
+    first = mark_deleted(build_gadget(finalizers=["x.io/a"]), GADGET, DeleteOptions(), NOW)
     assert first is not None
     assert {
         name: first["metadata"][name] for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -67,14 +69,14 @@ def test_an_object_that_is_held_is_marked_once() -> None:
     assert mark_deleted(first, GADGET, DeleteOptions(), "2030-01-01T00:00:00Z") == first
 
 
-def test_an_object_is_finished_when_it_is_marked_and_nothing_holds_it() -> None:
-    assert not is_deletion_complete(gadget(), GADGET)
-    assert not is_deletion_complete(gadget(deletionTimestamp=NOW, finalizers=["x.io/a"]), GADGET)
-    assert is_deletion_complete(gadget(deletionTimestamp=NOW, finalizers=[]), GADGET)
-    assert is_deletion_complete(gadget(deletionTimestamp=NOW), GADGET)
+def test_deletion_is_complete_when_the_object_is_marked_and_has_no_finalizers() -> None:
+    assert not is_deletion_complete(build_gadget(), GADGET)
+    assert not is_deletion_complete(build_gadget(deletionTimestamp=NOW, finalizers=["x.io/a"]), GADGET)
+    assert is_deletion_complete(build_gadget(deletionTimestamp=NOW, finalizers=[]), GADGET)
+    assert is_deletion_complete(build_gadget(deletionTimestamp=NOW), GADGET)
 
 
-def test_a_kind_may_be_held_by_other_lists_than_the_usual_one() -> None:
+def test_a_kind_can_declare_additional_finalizer_fields() -> None:
     assert has_finalizers({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}}, NAMESPACE)
     assert has_finalizers({"metadata": {"finalizers": ["x.io/a"]}, "spec": {"finalizers": []}}, NAMESPACE)
     assert not has_finalizers({"metadata": {}, "spec": {"finalizers": []}}, NAMESPACE)
@@ -82,8 +84,8 @@ def test_a_kind_may_be_held_by_other_lists_than_the_usual_one() -> None:
 
 
 @pytest.mark.parametrize("deleting", [DeleteOptions(), DeleteOptions(uid="1"), DeleteOptions("1", "7")])
-def test_conditions_that_hold_let_the_delete_through(deleting: DeleteOptions) -> None:
-    check_preconditions(gadget(), GADGET, deleting)
+def test_preconditions_that_match_allow_the_delete(deleting: DeleteOptions) -> None:
+    check_preconditions(build_gadget(), GADGET, deleting)
 
 
 @pytest.mark.parametrize(
@@ -94,21 +96,21 @@ def test_conditions_that_hold_let_the_delete_through(deleting: DeleteOptions) ->
         (DeleteOptions("", "07"), r"the ResourceVersion in the precondition \(07\) does not match"),
     ],
 )
-def test_conditions_that_do_not_hold_refuse_it(deleting: DeleteOptions, why: str) -> None:
+def test_preconditions_that_do_not_match_reject_the_delete(deleting: DeleteOptions, why: str) -> None:
     with pytest.raises(Conflict, match=why):
-        check_preconditions(gadget(), GADGET, deleting)
+        check_preconditions(build_gadget(), GADGET, deleting)
 
 
-async def test_an_object_that_nothing_holds_goes_at_once_and_its_last_state_is_answered(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", spec={"size": 1})
+async def test_an_object_without_finalizers_is_deleted_at_once_and_returned(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a", spec={"size": 1})
     deleted = await api.delete("Gadget", "a")
-    assert (deleted.is_removed, deleted.name, deleted.uid) == (True, "a", made["metadata"]["uid"])
+    assert (deleted.is_removed, deleted.name, deleted.uid) == (True, "a", created["metadata"]["uid"])
     assert api.see("Gadget", "a") is None
     again = await api.create("Gadget", "a")
-    assert again["metadata"]["uid"] != made["metadata"]["uid"]
+    assert again["metadata"]["uid"] != created["metadata"]["uid"]
 
 
-async def test_an_object_with_finalizers_waits_until_the_last_of_them_is_taken_off(api: RegistryFixture) -> None:
+async def test_an_object_with_finalizers_is_removed_with_the_last_finalizer(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", metadata={"finalizers": ["x.io/a", "x.io/b"]})
     await asyncio.sleep(10)
     deleted = await api.delete("Gadget", "a")
@@ -127,37 +129,37 @@ async def test_an_object_with_finalizers_waits_until_the_last_of_them_is_taken_o
     assert api.see("Gadget", "a") is None
 
 
-async def test_an_object_that_is_being_deleted_can_still_change_but_not_come_back(api: RegistryFixture) -> None:
+async def test_an_object_being_deleted_can_be_updated_but_not_undeleted(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", spec={"size": 1}, metadata={"finalizers": ["x.io/a"]})
     await api.delete("Gadget", "a")
     changed = await api.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
     assert (changed["spec"]["size"], changed["metadata"]["generation"]) == (2, 3)
 
-    def revive(obj: Object) -> None:
+    def undelete(obj: Object) -> None:
         obj["metadata"].pop("deletionTimestamp")
         obj["metadata"].pop("deletionGracePeriodSeconds")
 
-    assert await api.patch("Gadget", "a", revive) == changed
+    assert await api.patch("Gadget", "a", undelete) == changed
     with pytest.raises(Invalid, match="no new finalizers can be added"):
         await api.patch("Gadget", "a", lambda obj: obj["metadata"]["finalizers"].append("x.io/b"))
 
 
-async def test_an_object_that_is_not_being_deleted_may_lose_its_finalizers_and_stays(api: RegistryFixture) -> None:
+async def test_removing_finalizers_from_an_object_not_being_deleted_keeps_it(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", metadata={"finalizers": ["x.io/a"]})
     await api.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[]))
     assert api.names("Gadget") == ["a"]
 
 
-async def test_a_foreground_delete_that_is_followed_by_a_background_one_lets_go(api: RegistryFixture) -> None:
+async def test_a_background_delete_after_a_foreground_one_removes_the_finalizer(api: RegistryFixture) -> None:
     await api.create("Gadget", "a")
     assert not (await api.delete("Gadget", "a", DeleteOptions(propagation="Foreground"))).is_removed
     assert (await api.delete("Gadget", "a", DeleteOptions(propagation="Background"))).is_removed
 
 
-async def test_a_namespace_shows_that_it_is_ending_in_its_phase(api: RegistryFixture) -> None:
+async def test_a_namespace_being_deleted_has_the_phase_terminating(api: RegistryFixture) -> None:
     deleted = await api.delete("Namespace", "demo")
-    found = api.see("Namespace", "demo")
-    assert found is not None
+    stored = api.see("Namespace", "demo")
+    assert stored is not None
     assert not deleted.is_removed
-    assert found["status"]["phase"] == "Terminating"
-    assert "deletionGracePeriodSeconds" not in found["metadata"]
+    assert stored["status"]["phase"] == "Terminating"
+    assert "deletionGracePeriodSeconds" not in stored["metadata"]

@@ -1,4 +1,4 @@
-"""Following a resource: always what the view has, without a task and without asking twice."""
+"""registry/informer.py: objects of one resource, kept current from the view on refresh."""
 
 import pytest
 
@@ -13,36 +13,38 @@ def gadgets(api: RegistryFixture) -> Informer:
     return Informer(api.view, MANAGEMENT_GROUP, "gadgets")
 
 
-async def test_what_was_there_before_is_there_at_the_first_look(api: RegistryFixture, gadgets: Informer) -> None:
-    made = await api.create("Gadget", "a")
+async def test_the_first_refresh_lists_existing_objects(api: RegistryFixture, gadgets: Informer) -> None:
+    created = await api.create("Gadget", "a")
     gadgets.refresh()
-    assert gadgets.objects == {("", "a"): made}
+    assert gadgets.objects == {("", "a"): created}
 
 
-async def test_every_change_is_taken_in_and_noticed(api: RegistryFixture, gadgets: Informer) -> None:
-    seen = [gadgets.refresh()]
-    made = await api.create("Gadget", "a", spec={"size": 1})
-    seen.append(gadgets.refresh())
-    assert gadgets.objects == {("", "a"): made}
+async def test_each_refresh_applies_changes_and_returns_a_new_generation(
+    api: RegistryFixture, gadgets: Informer
+) -> None:
+    generations = [gadgets.refresh()]
+    created = await api.create("Gadget", "a", spec={"size": 1})
+    generations.append(gadgets.refresh())
+    assert gadgets.objects == {("", "a"): created}
     changed = await api.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
     await api.create("Gadget", "b")
     await api.delete("Gadget", "b")
-    seen.append(gadgets.refresh())
+    generations.append(gadgets.refresh())
     assert gadgets.objects == {("", "a"): changed}
     await api.delete("Gadget", "a")
-    seen.append(gadgets.refresh())
+    generations.append(gadgets.refresh())
     assert gadgets.objects == {}
-    assert len(set(seen)) == 4
+    assert len(set(generations)) == 4
 
 
-async def test_while_nothing_happens_the_number_stays(api: RegistryFixture, gadgets: Informer) -> None:
+async def test_the_generation_stays_while_nothing_changes(api: RegistryFixture, gadgets: Informer) -> None:
     await api.create("Gadget", "a")
     first = gadgets.refresh()
     await api.create("ConfigMap", "elsewhere")
     assert gadgets.refresh() == first
 
 
-async def test_whoever_did_not_look_for_long_starts_over_and_misses_nothing(
+async def test_an_informer_whose_queue_overflowed_lists_again(
     api: RegistryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WATCH_QUEUE_SIZE", 2)
@@ -59,7 +61,7 @@ async def test_whoever_did_not_look_for_long_starts_over_and_misses_nothing(
     assert sorted(name for _, name in gadgets.objects) == list("abcde")
 
 
-async def test_objects_of_one_name_in_two_namespaces_are_two(api: RegistryFixture) -> None:
+async def test_objects_of_the_same_name_in_two_namespaces_are_distinct(api: RegistryFixture) -> None:
     configmaps = Informer(api.view, "", "configmaps")
     await api.create("ConfigMap", "c", "demo")
     await api.create("ConfigMap", "c", "default")
@@ -67,7 +69,7 @@ async def test_objects_of_one_name_in_two_namespaces_are_two(api: RegistryFixtur
     assert sorted(configmaps.objects) == [("default", "c"), ("demo", "c")]
 
 
-async def test_where_something_has_changed_is_told_once(api: RegistryFixture, gadgets: Informer) -> None:
+async def test_changed_keys_are_returned_once(api: RegistryFixture, gadgets: Informer) -> None:
     await api.create("Gadget", "a")
     await api.create("Gadget", "b")
     assert gadgets.pop_changed_keys() == {("", "a"), ("", "b")}
@@ -80,7 +82,7 @@ async def test_where_something_has_changed_is_told_once(api: RegistryFixture, ga
     assert gadgets.pop_changed_keys() == set()
 
 
-async def test_whoever_starts_over_is_told_of_what_was_there_and_of_what_is(
+async def test_after_an_overflow_old_and_new_keys_count_as_changed(
     api: RegistryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WATCH_QUEUE_SIZE", 2)

@@ -1,4 +1,4 @@
-"""docs/limits.md says what `registry/limits.py` says: every number, and no other."""
+"""docs/limits.md lists every limit of registry/limits.py with its number, and no others."""
 
 import re
 from pathlib import Path

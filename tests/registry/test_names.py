@@ -1,4 +1,4 @@
-"""Names, label keys and label values: what is one, what is none, and that hostile texts are refused quickly."""
+"""registry/names.py: validation of names, label keys and label values."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,9 +12,9 @@ from fairlead.registry.names import (
     qualified_name_errors,
 )
 
-Faults = Callable[[str], Iterator[str]]
+ErrorIterator = Callable[[str], Iterator[str]]
 
-FINE: list[tuple[Faults, str]] = [
+VALID: list[tuple[ErrorIterator, str]] = [
     (dns_subdomain_errors, "a"),
     (dns_subdomain_errors, "0"),
     (dns_subdomain_errors, "a.b-c.0"),
@@ -32,7 +32,7 @@ FINE: list[tuple[Faults, str]] = [
     (path_segment_errors, "..."),
 ]
 
-BAD: list[tuple[Faults, str, str]] = [
+INVALID: list[tuple[ErrorIterator, str, str]] = [
     (dns_subdomain_errors, "", "lowercase RFC 1123 subdomain"),
     (dns_subdomain_errors, "A", "lowercase RFC 1123 subdomain"),
     (dns_subdomain_errors, "a_b", "lowercase RFC 1123 subdomain"),
@@ -68,23 +68,23 @@ BAD: list[tuple[Faults, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("faults", "text"), FINE)
-def test_what_is_a_name_has_no_faults(faults: Faults, text: str) -> None:
+@pytest.mark.parametrize(("faults", "text"), VALID)
+def test_a_valid_name_has_no_errors(faults: ErrorIterator, text: str) -> None:
     assert list(faults(text)) == []
 
 
-@pytest.mark.parametrize(("faults", "text", "why"), BAD)
-def test_what_is_none_is_told_why(faults: Faults, text: str, why: str) -> None:
+@pytest.mark.parametrize(("faults", "text", "why"), INVALID)
+def test_an_invalid_name_is_rejected_with_a_reason(faults: ErrorIterator, text: str, why: str) -> None:
     assert any(why in fault for fault in faults(text))
 
 
 @pytest.mark.parametrize("faults", [dns_subdomain_errors, dns_label_errors, qualified_name_errors, label_value_errors])
 @pytest.mark.parametrize("text", ["a-" * 500_000, "a" * 1_000_000 + "!", "a." * 500_000 + "!", "a/" * 500_000])
-def test_a_text_of_a_megabyte_is_refused_without_long_thought(faults: Faults, text: str) -> None:
-    """A pattern that went back and forth over it would keep this test from ever ending."""
+def test_a_string_of_a_megabyte_is_rejected_in_linear_time(faults: ErrorIterator, text: str) -> None:
+    """With a backtracking pattern this test would never end."""
     assert list(faults(text))
 
 
-def test_every_fault_of_a_name_is_told_at_once() -> None:
+def test_all_errors_of_a_name_are_reported_together() -> None:
     assert len(list(dns_subdomain_errors("A" * 300))) == 2
     assert len(list(qualified_name_errors(f"{'A' * 300}/{'!' * 64}"))) == 4

@@ -1,4 +1,4 @@
-"""What comes in: the right kind, in the right place, and what becomes of fields that nobody declared."""
+"""registry/request_body.py: type, name and namespace of a body, and unknown or duplicate fields."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ VERSION = "management.service.sh/v1"
 
 @pytest.mark.parametrize("body", [None, [], "text", 5, True, [{"kind": "Gadget"}]])
 @pytest.mark.parametrize("kind", [GADGET, CONFIGMAP], ids=lambda kind: kind.name)
-def test_a_body_that_is_no_object_is_refused(body: Any, kind: Kind) -> None:
+def test_a_body_that_is_not_an_object_is_a_bad_request(body: Any, kind: Kind) -> None:
     with pytest.raises(BadRequest, match=f"must be of type {kind.name}"):
         check_type_meta(body, kind)
 
@@ -41,22 +41,22 @@ def test_a_body_that_is_no_object_is_refused(body: Any, kind: Kind) -> None:
         ({"kind": "Gadget", "apiVersion": ["v1"]}, "Object 'apiVersion' is missing"),
     ],
 )
-def test_a_body_that_does_not_say_what_it_is_is_told_what_to_say(body: Object, missing: str) -> None:
+def test_a_body_without_kind_and_api_version_is_rejected(body: Object, missing: str) -> None:
     with pytest.raises(BadRequest, match=missing):
         check_type_meta(body, GADGET)
 
 
-def test_core_kinds_may_leave_out_what_the_path_says_already() -> None:
+def test_core_kinds_can_omit_kind_and_api_version() -> None:
     assert check_type_meta({"data": {}}, CONFIGMAP) == {"kind": "ConfigMap", "apiVersion": "v1", "data": {}}
 
 
 @pytest.mark.parametrize("kind", [GADGET, CONFIGMAP], ids=lambda kind: kind.name)
-def test_another_api_version_is_refused(kind: Kind) -> None:
+def test_another_api_version_is_rejected(kind: Kind) -> None:
     with pytest.raises(BadRequest, match=r"the API version in the data \(v9\) does not match"):
         check_type_meta({"kind": kind.name, "apiVersion": "v9"}, kind)
 
 
-def test_another_kind_is_refused_and_named() -> None:
+def test_another_kind_is_rejected_and_named() -> None:
     with pytest.raises(BadRequest, match='it is of kind "Secret"'):
         check_type_meta({"kind": "Secret", "apiVersion": "v1"}, CONFIGMAP)
     with pytest.raises(Invalid) as caught:
@@ -66,12 +66,12 @@ def test_another_kind_is_refused_and_named() -> None:
 
 
 @pytest.mark.parametrize("metadata", [None, "x", {"name": None}, {"name": ["a"]}])
-def test_another_kind_with_broken_metadata_is_still_only_another_kind(metadata: Any) -> None:
+def test_another_kind_with_invalid_metadata_is_rejected_for_its_kind(metadata: Any) -> None:
     with pytest.raises(Invalid):
         check_type_meta({"kind": "App", "apiVersion": VERSION, "metadata": metadata}, GADGET)
 
 
-PLACES: list[tuple[Object, str, str, Object]] = [
+METADATA_CASES: list[tuple[Object, str, str, Object]] = [
     ({"name": "a"}, "demo", "", {"name": "a", "namespace": "demo"}),
     ({"name": "a", "namespace": "demo"}, "demo", "a", {"name": "a", "namespace": "demo"}),
     ({"name": "a", "namespace": ""}, "demo", "a", {"name": "a", "namespace": "demo"}),
@@ -79,16 +79,16 @@ PLACES: list[tuple[Object, str, str, Object]] = [
 ]
 
 
-@pytest.mark.parametrize(("meta", "namespace", "name", "settled"), PLACES)
-def test_what_the_body_leaves_out_is_taken_from_the_url(
-    meta: Object, namespace: str, name: str, settled: Object
+@pytest.mark.parametrize(("meta", "namespace", "name", "expected"), METADATA_CASES)
+def test_missing_name_and_namespace_are_taken_from_the_url(
+    meta: Object, namespace: str, name: str, expected: Object
 ) -> None:
     obj = {"metadata": meta}
     check_name_and_namespace(obj, CONFIGMAP, namespace, name)
-    assert obj == {"metadata": settled}
+    assert obj == {"metadata": expected}
 
 
-def test_a_namespace_means_nothing_to_a_kind_without_namespaces() -> None:
+def test_the_namespace_of_a_cluster_scoped_object_is_dropped() -> None:
     obj: Object = {"metadata": {"name": "a", "namespace": "demo"}}
     check_name_and_namespace(obj, GADGET, "", "a")
     assert obj == {"metadata": {"name": "a"}}
@@ -103,77 +103,77 @@ def test_a_namespace_means_nothing_to_a_kind_without_namespaces() -> None:
         ({"name": "a", "namespace": "other"}, "namespace of the provided object does not match"),
     ],
 )
-def test_a_body_for_another_place_than_the_urls_is_refused(meta: Object, why: str) -> None:
+def test_a_name_or_namespace_that_differs_from_the_url_is_rejected(meta: Object, why: str) -> None:
     with pytest.raises(BadRequest, match=why):
         check_name_and_namespace({"metadata": meta}, CONFIGMAP, "demo", "a")
 
 
-def strange() -> Object:
+def body_with_unknown_fields() -> Object:
     return {
         "apiVersion": VERSION,
         "kind": "Gadget",
         "metadata": {"name": "a", "nick": "b"},
         "spec": {"size": 1, "sise": 2},
-        "odd": {},
+        "unknown": {},
     }
 
 
-def shaped(obj: Object, kind: Kind = GADGET, duplicates: tuple[str, ...] = (), **options: Any) -> tuple[Any, list[str]]:
+def prune(obj: Object, kind: Kind = GADGET, duplicates: tuple[str, ...] = (), **options: Any) -> tuple[Any, list[str]]:
     writing = as_ada(**options)
     return prune_and_validate(obj, kind, Validator(kind.schema()), writing, BodyContext(duplicates)), writing.warnings
 
 
-WORDS = [
+WARNINGS = [
     'duplicate field "spec.size"',
     'unknown field "metadata.nick"',
     'unknown field "spec.sise"',
-    'unknown field "odd"',
+    'unknown field "unknown"',
 ]
 
 
 def test_unknown_and_duplicate_fields_are_dropped_with_a_warning() -> None:
-    obj = strange()
-    problems, warnings = shaped(obj, duplicates=("spec.size",))
+    obj = body_with_unknown_fields()
+    problems, warnings = prune(obj, duplicates=("spec.size",))
     assert problems == []
-    assert warnings == WORDS
+    assert warnings == WARNINGS
     assert obj["metadata"] == {"name": "a"}
     assert obj["spec"] == {"size": 1, "mode": "plain"}
-    assert "odd" not in obj
+    assert "unknown" not in obj
 
 
-def test_they_are_dropped_without_a_word_if_that_was_asked_for() -> None:
-    obj = strange()
-    assert shaped(obj, duplicates=("spec.size",), field_validation="Ignore") == ([], [])
-    assert "odd" not in obj
+def test_unknown_fields_are_dropped_silently_with_field_validation_ignore() -> None:
+    obj = body_with_unknown_fields()
+    assert prune(obj, duplicates=("spec.size",), field_validation="Ignore") == ([], [])
+    assert "unknown" not in obj
 
 
-def test_they_are_refused_all_at_once_if_that_was_asked_for() -> None:
+def test_unknown_fields_are_rejected_together_with_field_validation_strict() -> None:
     with pytest.raises(BadRequest) as caught:
-        shaped(strange(), duplicates=("spec.size",), field_validation="Strict")
-    assert f"strict decoding error: {', '.join(WORDS)}" in caught.value.message
+        prune(body_with_unknown_fields(), duplicates=("spec.size",), field_validation="Strict")
+    assert f"strict decoding error: {', '.join(WARNINGS)}" in caught.value.message
 
 
-def test_nothing_is_refused_where_nothing_is_strange() -> None:
+def test_a_valid_body_passes_strict_field_validation() -> None:
     obj = {"apiVersion": VERSION, "kind": "Gadget", "metadata": {"name": "a"}, "spec": {"size": 1}}
-    assert shaped(obj, field_validation="Strict") == ([], [])
+    assert prune(obj, field_validation="Strict") == ([], [])
 
 
-def test_a_wrong_type_is_a_problem_of_the_object_or_for_core_kinds_of_the_body() -> None:
-    problems, _ = shaped({"apiVersion": VERSION, "kind": "Gadget", "spec": {"size": "1", "on": 1}})
+def test_a_wrong_type_is_invalid_and_for_core_kinds_a_bad_request() -> None:
+    problems, _ = prune({"apiVersion": VERSION, "kind": "Gadget", "spec": {"size": "1", "on": 1}})
     assert [problem.field for problem in problems] == ["spec.size", "spec.on"]
     with pytest.raises(BadRequest, match='ConfigMap in version "v1" cannot be handled as a ConfigMap: data'):
-        shaped({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": 1}}, CONFIGMAP)
+        prune({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": 1}}, CONFIGMAP)
 
 
-def test_a_credential_that_does_not_decode_is_not_repeated_in_the_answer() -> None:
+def test_the_error_about_an_undecodable_credential_does_not_contain_it() -> None:
     secret = next(kind for kind in KINDS if kind.name == "Secret")
     with pytest.raises(BadRequest) as caught:
-        shaped({"apiVersion": "v1", "kind": "Secret", "data": {"password": "hunter2!"}}, secret)
+        prune({"apiVersion": "v1", "kind": "Secret", "data": {"password": "hunter2!"}}, secret)
     assert "data.password" in caught.value.message
     assert "hunter2!" not in caught.value.message
 
 
-def test_what_is_wrong_with_a_patched_object_is_wrong_with_the_patch() -> None:
+def test_a_wrong_type_in_a_patched_object_is_an_invalid_patch() -> None:
     error = as_patch_error(BadRequest("it does not decode"), as_ada(is_patch=True))
     assert isinstance(error, Invalid)
     assert [(each.field, each.message) for each in error.details.problems] == [
@@ -181,13 +181,13 @@ def test_what_is_wrong_with_a_patched_object_is_wrong_with_the_patch() -> None:
     ]
 
 
-def test_what_is_wrong_with_a_body_stays_a_bad_request() -> None:
+def test_a_wrong_type_in_a_body_stays_a_bad_request() -> None:
     error = BadRequest("it does not decode")
     assert as_patch_error(error, as_ada()) is error
 
 
 @pytest.mark.parametrize("validation", ["Warn", "Ignore"])
-def test_where_a_kind_takes_no_chances_an_unknown_field_is_refused(validation: str) -> None:
+def test_a_kind_with_strict_fields_rejects_unknown_fields(validation: str) -> None:
     limits = obj(spec=obj(limits=obj(most=integer()), name=string()))["properties"]
     kind = Kind(
         "Fence",

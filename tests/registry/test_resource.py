@@ -1,4 +1,4 @@
-"""What each write does to an object, whatever its kind: what is set, kept, counted, refused and left alone."""
+"""registry/resource.py: what create, update, patch and status writes set, keep, reject and ignore."""
 
 import asyncio
 from contextlib import suppress
@@ -14,27 +14,27 @@ from fairlead.storage import contract
 from tests.harness.registry import RegistryFixture, as_ada
 
 
-def version(obj: Object | None) -> str:
+def version_of(obj: Object | None) -> str:
     assert obj is not None
-    text: str = obj["metadata"]["resourceVersion"]
-    return text
+    version: str = obj["metadata"]["resourceVersion"]
+    return version
 
 
 def fields_of(caught: pytest.ExceptionInfo[Invalid]) -> list[str]:
     return [problem.field for problem in caught.value.details.problems]
 
 
-async def test_what_is_created_is_answered_and_served_alike(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", spec={"size": 1}, metadata={"labels": {"x": "y"}})
-    assert made == api.see("Gadget", "a")
-    assert made["spec"] == {"size": 1, "mode": "plain"}
-    assert made["metadata"]["generation"] == 1
-    assert made["metadata"]["labels"] == {"x": "y"}
-    assert version(made) == str(api.view.revision)
+async def test_the_created_object_is_returned_as_it_is_served(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a", spec={"size": 1}, metadata={"labels": {"x": "y"}})
+    assert created == api.see("Gadget", "a")
+    assert created["spec"] == {"size": 1, "mode": "plain"}
+    assert created["metadata"]["generation"] == 1
+    assert created["metadata"]["labels"] == {"x": "y"}
+    assert version_of(created) == str(api.view.revision)
     assert (await api.of("Gadget").get("", "a")).revision == api.view.revision
 
 
-async def test_what_is_not_there_is_not_found_by_any_verb(api: RegistryFixture) -> None:
+async def test_every_verb_on_a_missing_object_gives_not_found(api: RegistryFixture) -> None:
     for attempt in (
         api.of("Gadget").get("", "none"),
         api.patch("Gadget", "none", lambda obj: None),
@@ -44,20 +44,20 @@ async def test_what_is_not_there_is_not_found_by_any_verb(api: RegistryFixture) 
             await attempt
 
 
-async def test_a_taken_name_is_refused_and_the_object_behind_it_left_alone(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", spec={"size": 1})
+async def test_creating_an_existing_name_fails_and_keeps_the_object(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a", spec={"size": 1})
     with pytest.raises(AlreadyExists, match=r'gadgets\.management\.service\.sh "a" already exists'):
         await api.create("Gadget", "a", spec={"size": 2})
-    assert api.see("Gadget", "a") == made
+    assert api.see("Gadget", "a") == created
 
 
-async def test_a_new_object_has_no_version_yet(api: RegistryFixture) -> None:
+async def test_a_create_with_a_resource_version_is_a_bad_request(api: RegistryFixture) -> None:
     with pytest.raises(BadRequest, match="resourceVersion should not be set"):
         await api.create("Gadget", "a", metadata={"resourceVersion": "5"})
     await api.create("Gadget", "a", metadata={"resourceVersion": ""})
 
 
-async def test_all_problems_of_a_new_object_are_told_at_once(api: RegistryFixture) -> None:
+async def test_all_problems_of_a_new_object_are_reported_together(api: RegistryFixture) -> None:
     with pytest.raises(Invalid) as caught:
         await api.create("Gadget", "A", spec={"size": -1}, metadata={"labels": {"-": ""}})
     assert fields_of(caught) == ["metadata.name", "metadata.labels", "spec.size"]
@@ -67,11 +67,11 @@ async def test_all_problems_of_a_new_object_are_told_at_once(api: RegistryFixtur
     assert api.names("Gadget") == []
 
 
-async def test_a_name_can_be_left_to_the_server_and_then_is_drawn_until_it_is_free(
+async def test_generated_names_are_retried_until_one_is_free(
     api: RegistryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = iter(["job-a", "job-a", "job-b", "job-c"])
-    monkeypatch.setattr(meta_module, "generate_name", lambda prefix: next(drawn))
+    names = iter(["job-a", "job-a", "job-b", "job-c"])
+    monkeypatch.setattr(meta_module, "generate_name", lambda prefix: next(names))
     first = await api.create("Gadget", metadata={"generateName": "job-"})
     second = await api.create("Gadget", metadata={"generateName": "job-"})
     assert [each["metadata"]["name"] for each in (first, second)] == ["job-a", "job-b"]
@@ -79,7 +79,7 @@ async def test_a_name_can_be_left_to_the_server_and_then_is_drawn_until_it_is_fr
     assert second["metadata"]["generateName"] == "job-"
 
 
-async def test_when_no_free_name_can_be_drawn_the_caller_is_told(
+async def test_a_create_fails_if_no_generated_name_is_free(
     api: RegistryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(meta_module, "generate_name", lambda prefix: "job-a")
@@ -88,39 +88,41 @@ async def test_when_no_free_name_can_be_drawn_the_caller_is_told(
         await api.create("Gadget", metadata={"generateName": "job-"})
 
 
-async def test_a_given_name_is_never_replaced_by_a_drawn_one(api: RegistryFixture) -> None:
+async def test_a_given_name_takes_precedence_over_generate_name(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", metadata={"generateName": "job-"})
     with pytest.raises(AlreadyExists):
         await api.create("Gadget", "a", metadata={"generateName": "job-"})
     assert api.names("Gadget") == ["a"]
 
 
-async def test_an_update_changes_the_version_and_a_new_wish_the_generation(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", spec={"size": 1})
+async def test_an_update_changes_the_resource_version_and_a_new_spec_the_generation(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a", spec={"size": 1})
     await asyncio.sleep(100)
-    wished = await api.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
-    labelled = await api.patch("Gadget", "a", lambda obj: obj["metadata"].update(labels={"x": "y"}))
-    assert int(version(made)) < int(version(wished)) < int(version(labelled))
-    assert [each["metadata"]["generation"] for each in (made, wished, labelled)] == [1, 2, 2]
+    resized = await api.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
+    labeled = await api.patch("Gadget", "a", lambda obj: obj["metadata"].update(labels={"x": "y"}))
+    assert int(version_of(created)) < int(version_of(resized)) < int(version_of(labeled))
+    assert [each["metadata"]["generation"] for each in (created, resized, labeled)] == [1, 2, 2]
     for name in ("uid", "creationTimestamp"):
-        assert labelled["metadata"][name] == made["metadata"][name]
+        assert labeled["metadata"][name] == created["metadata"][name]
 
 
 async def test_an_update_that_changes_nothing_writes_nothing(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", spec={"size": 1}, metadata={"labels": {"x": "y"}})
+    created = await api.create("Gadget", "a", spec={"size": 1}, metadata={"labels": {"x": "y"}})
     await asyncio.sleep(100)
     revision = api.view.revision
-    assert await api.put("Gadget", made) == made
-    again = api.body("Gadget", "a", spec={"size": 1}, metadata={"labels": {"x": "y"}, "resourceVersion": version(made)})
-    assert await api.put("Gadget", again) == made
-    assert await api.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[])) == made
+    assert await api.put("Gadget", created) == created
+    again = api.body(
+        "Gadget", "a", spec={"size": 1}, metadata={"labels": {"x": "y"}, "resourceVersion": version_of(created)}
+    )
+    assert await api.put("Gadget", again) == created
+    assert await api.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[])) == created
     assert await api.store.revision() == revision
 
 
-async def test_true_is_not_one_and_one_is_not_true(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", spec={"free": {"x": 1}, "any": False})
+async def test_true_and_1_are_different_values(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a", spec={"free": {"x": 1}, "any": False})
     changed = await api.patch("Gadget", "a", lambda obj: obj["spec"].update(free={"x": True}))
-    assert version(changed) != version(made)
+    assert version_of(changed) != version_of(created)
     assert changed["spec"]["free"]["x"] is True
     again = await api.patch("Gadget", "a", lambda obj: obj["spec"].update(any=0))
     assert again["spec"]["any"] == 0
@@ -128,11 +130,11 @@ async def test_true_is_not_one_and_one_is_not_true(api: RegistryFixture) -> None
     assert [each["metadata"]["generation"] for each in (changed, again)] == [2, 3]
 
 
-async def test_an_update_with_a_stale_version_is_refused(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", spec={"size": 1})
+async def test_an_update_with_a_stale_version_gets_a_conflict(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a", spec={"size": 1})
     await api.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
     with pytest.raises(Conflict, match="the object has been modified; please apply your changes to the latest version"):
-        await api.put("Gadget", {**made, "spec": {"size": 3}})
+        await api.put("Gadget", {**created, "spec": {"size": 3}})
     for kind, name in (("Gadget", "a"), ("Namespace", "demo")):
         with pytest.raises(Conflict):
             await api.patch(kind, name, lambda obj: obj["metadata"].update(resourceVersion="no version"))
@@ -141,7 +143,7 @@ async def test_an_update_with_a_stale_version_is_refused(api: RegistryFixture) -
     assert seen["spec"]["size"] == 2
 
 
-async def test_an_update_without_a_version_is_only_taken_by_kinds_that_say_so(api: RegistryFixture) -> None:
+async def test_an_update_without_a_version_is_accepted_only_by_kinds_that_allow_it(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", spec={"size": 1})
     with pytest.raises(Invalid) as caught:
         await api.put("Gadget", api.body("Gadget", "a", spec={"size": 2}))
@@ -151,9 +153,9 @@ async def test_an_update_without_a_version_is_only_taken_by_kinds_that_say_so(ap
     assert changed["data"] == {"a": "2"}
 
 
-async def test_an_update_for_another_uid_is_refused(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", spec={"size": 1})
-    other = {**made, "metadata": {**made["metadata"], "uid": "another"}}
+async def test_an_update_with_another_uid_is_rejected(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a", spec={"size": 1})
+    other = {**created, "metadata": {**created["metadata"], "uid": "another"}}
     with pytest.raises(Conflict, match="UID in precondition: another"):
         await api.put("Gadget", other)
     with pytest.raises(Invalid) as caught:
@@ -165,7 +167,7 @@ def recolor(color: str | None, obj: Object) -> None:
     obj["spec"]["color"] = color
 
 
-async def test_an_immutable_field_can_be_set_once_and_then_stays(api: RegistryFixture) -> None:
+async def test_an_immutable_field_can_be_set_once(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", spec={})
     await api.patch("Gadget", "a", lambda obj: obj["spec"].update(color="red"))
     for color in ("blue", "", None):
@@ -174,10 +176,10 @@ async def test_an_immutable_field_can_be_set_once_and_then_stays(api: RegistryFi
         assert fields_of(caught) == ["spec.color"]
 
 
-async def test_whoever_writes_the_object_cannot_write_its_status(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", spec={"size": 1}, status={"phase": "Ready"})
-    assert not made.get("status")
-    told = await api.patch(
+async def test_a_write_of_the_object_does_not_change_the_status(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a", spec={"size": 1}, status={"phase": "Ready"})
+    assert not created.get("status")
+    updated = await api.patch(
         "Gadget", "a", lambda obj: obj.update(status={"phase": "Real"}), as_ada(subresource="status")
     )
     for edit in (
@@ -185,26 +187,28 @@ async def test_whoever_writes_the_object_cannot_write_its_status(api: RegistryFi
         lambda obj: obj.update(status={}),
         lambda obj: obj.pop("status"),
     ):
-        assert await api.patch("Gadget", "a", edit) == told
+        assert await api.patch("Gadget", "a", edit) == updated
 
 
-async def test_whoever_writes_the_status_cannot_write_anything_else(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", spec={"size": 1}, metadata={"labels": {"x": "y"}})
+async def test_a_write_of_the_status_changes_nothing_else(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a", spec={"size": 1}, metadata={"labels": {"x": "y"}})
 
-    def everything(obj: Object) -> None:
+    def edit_everything(obj: Object) -> None:
         obj["status"] = {"phase": "Ready"}
         obj["spec"] = {"size": 9}
         obj["metadata"].update(labels={"x": "z"}, finalizers=["x.io/a"], annotations={"n": "m"})
 
-    told = await api.patch("Gadget", "a", everything, as_ada(subresource="status"))
-    assert told["status"] == {"phase": "Ready"}
-    assert told["spec"] == made["spec"]
-    kept = {name: value for name, value in told["metadata"].items() if name not in ("resourceVersion", "managedFields")}
-    assert kept == {name: value for name, value in made["metadata"].items() if name in kept}
-    assert told["metadata"]["generation"] == 1
+    updated = await api.patch("Gadget", "a", edit_everything, as_ada(subresource="status"))
+    assert updated["status"] == {"phase": "Ready"}
+    assert updated["spec"] == created["spec"]
+    immutable = {
+        name: value for name, value in updated["metadata"].items() if name not in ("resourceVersion", "managedFields")
+    }
+    assert immutable == {name: value for name, value in created["metadata"].items() if name in immutable}
+    assert updated["metadata"]["generation"] == 1
 
 
-async def test_a_status_can_be_taken_away_by_whoever_writes_it(api: RegistryFixture) -> None:
+async def test_the_status_can_be_removed_through_the_subresource(api: RegistryFixture) -> None:
     await api.create("Gadget", "a")
     status = as_ada(subresource="status")
     await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "Ready"}), status)
@@ -212,21 +216,21 @@ async def test_a_status_can_be_taken_away_by_whoever_writes_it(api: RegistryFixt
     assert not cleared.get("status")
 
 
-async def test_a_wrong_status_is_refused(api: RegistryFixture) -> None:
+async def test_an_invalid_status_is_rejected(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", spec={"size": 1})
     with pytest.raises(Invalid) as caught:
         await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": 5}), as_ada(subresource="status"))
     assert fields_of(caught) == ["status.phase"]
 
 
-async def test_a_wrong_spec_beside_a_status_does_not_matter_as_it_is_not_taken(api: RegistryFixture) -> None:
+async def test_an_invalid_spec_in_a_status_write_is_ignored(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", spec={"size": 1})
     status = as_ada(subresource="status")
-    told = await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "ok"}, spec={"size": "x"}), status)
-    assert (told["status"], told["spec"]["size"]) == ({"phase": "ok"}, 1)
+    updated = await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "ok"}, spec={"size": "x"}), status)
+    assert (updated["status"], updated["spec"]["size"]) == ({"phase": "ok"}, 1)
 
 
-def move(name: str, namespace: str, obj: Object) -> None:
+def rename(name: str, namespace: str, obj: Object) -> None:
     obj["metadata"].update(name=name, namespace=namespace)
 
 
@@ -234,22 +238,22 @@ async def test_a_name_or_namespace_cannot_be_changed(api: RegistryFixture) -> No
     await api.create("ConfigMap", "c")
     for name, namespace in (("d", "demo"), ("", "demo"), ("c", "default")):
         with pytest.raises(BadRequest):
-            await api.patch("ConfigMap", "c", partial(move, name, namespace))
+            await api.patch("ConfigMap", "c", partial(rename, name, namespace))
 
 
-async def test_what_is_wrong_with_the_result_of_a_patch_is_unprocessable_and_not_bad(api: RegistryFixture) -> None:
-    made = await api.create("ConfigMap", "c")
+async def test_an_invalid_result_of_a_patch_is_422_and_not_400(api: RegistryFixture) -> None:
+    created = await api.create("ConfigMap", "c")
     for result in (
         {"data": 5},
         {"kind": "Secret"},
         {"apiVersion": "v2"},
-        {"metadata": {**made["metadata"], "labels": 5}},
+        {"metadata": {**created["metadata"], "labels": 5}},
     ):
         with pytest.raises(Invalid):
-            await api.put("ConfigMap", {**made, **result}, as_ada(is_patch=True))
+            await api.put("ConfigMap", {**created, **result}, as_ada(is_patch=True))
 
 
-async def test_a_write_says_who_manages_what(api: RegistryFixture) -> None:
+async def test_a_write_records_its_manager_in_managed_fields(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", spec={"size": 1})
     await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "x"}), as_ada(subresource="status"))
     changed = await api.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
@@ -270,27 +274,27 @@ ENTRY: Object = {
 
 
 @pytest.mark.parametrize("name", ["x" * 129, "line\nbreak"])
-async def test_a_managers_name_that_cannot_be_kept_is_refused(api: RegistryFixture, name: str) -> None:
+async def test_an_invalid_manager_name_in_managed_fields_is_rejected(api: RegistryFixture, name: str) -> None:
     with pytest.raises(Invalid) as caught:
         await api.create("Gadget", "a", metadata={"managedFields": [{**ENTRY, "manager": name}]})
     assert fields_of(caught) == ["metadata.managedFields[0].manager"]
 
 
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "2016-12-31T23:59:60Z"])
-async def test_a_managers_odd_time_is_refused_or_passed_over(api: RegistryFixture, time: str) -> None:
+async def test_an_odd_time_in_managed_fields_is_rejected_or_ignored(api: RegistryFixture, time: str) -> None:
     with suppress(BadRequest):
         await api.create("Gadget", "a", spec={"size": 1}, metadata={"managedFields": [{**ENTRY, "time": time}]})
 
 
-async def test_what_the_store_cannot_do_now_is_answered_as_unavailable(
+async def test_a_store_that_is_unavailable_gives_unavailable(
     api: RegistryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await api.create("Gadget", "a")
 
-    async def refuse(*_: Any) -> int:
+    async def fail_commit(*_: Any) -> int:
         raise contract.StoreUnavailable("the disk is full; make room")
 
-    monkeypatch.setattr(api.store, "commit", refuse)
+    monkeypatch.setattr(api.store, "commit", fail_commit)
     for attempt in (
         api.create("Gadget", "b"),
         api.patch("Gadget", "a", lambda obj: obj.update(spec={"size": 5})),
@@ -303,18 +307,18 @@ async def test_what_the_store_cannot_do_now_is_answered_as_unavailable(
     assert api.names("Gadget") == ["a"]
 
 
-async def test_warnings_of_a_kind_reach_the_writer(api: RegistryFixture) -> None:
+async def test_warnings_of_a_kind_reach_the_client(api: RegistryFixture) -> None:
     writing = as_ada()
-    made = await api.submit("Gadget", api.body("Gadget", "a", spec={"size": 101}), writing)
+    created = await api.submit("Gadget", api.body("Gadget", "a", spec={"size": 101}), writing)
     assert writing.warnings == ["spec.size is large"]
     writing = as_ada()
-    await api.put("Gadget", made, writing)
-    assert writing.warnings == ["spec.size is large"], "also when there was nothing to write"
+    await api.put("Gadget", created, writing)
+    assert writing.warnings == ["spec.size is large"], "also without a change"
 
 
-async def test_a_status_that_is_not_taken_is_not_looked_at_either(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", spec={}, status={"phase": 5})
-    assert not made.get("status")
+async def test_a_status_that_is_dropped_is_not_validated(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a", spec={}, status={"phase": 5})
+    assert not created.get("status")
     await api.patch("Gadget", "a", lambda gadget: gadget.update(status={"size": "x"}))
     with pytest.raises(Invalid):
         await api.patch("Gadget", "a", lambda gadget: gadget.update(status={"size": "x"}), as_ada(subresource="status"))

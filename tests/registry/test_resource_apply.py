@@ -1,4 +1,4 @@
-"""Applying through the registry: creating, conditions, races, subresources, and what a write without effect leaves."""
+"""registry/resource.py: server-side apply creates, updates, checks versions, retries races and writes subresources."""
 
 import asyncio
 from typing import Any
@@ -15,94 +15,94 @@ from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.registry import ADA, NAMESPACE, RegistryFixture
 
 
-def applying(manager: str = "a", **options: Any) -> WriteOptions:
+def apply_options(manager: str = "a", **options: Any) -> WriteOptions:
     return WriteOptions(ADA, manager, is_patch=True, is_apply=True, **options)
 
 
 async def apply(
-    api: RegistryFixture, kind: str, name: str, by: WriteOptions | None = None, **fields: Any
+    api: RegistryFixture, kind: str, name: str, options: WriteOptions | None = None, **fields: Any
 ) -> tuple[Object, bool]:
-    """The object after these fields of it were applied, and whether it was created."""
+    """Applies the fields; returns the object and whether it was created."""
     resource = api.of(kind)
     body = api.body(kind, name, **fields)
     namespace = body["metadata"].get("namespace", "")
-    answer, created = await resource.apply(body, namespace, name, by or applying())
-    return orjson.loads(answer), created
+    body_bytes, created = await resource.apply(body, namespace, name, options or apply_options())
+    return orjson.loads(body_bytes), created
 
 
-def owners(obj: Object) -> dict[str, list[str]]:
+def managed_paths(obj: Object) -> dict[str, list[str]]:
     return {
         entry["manager"]: sorted("/".join(path) for path in iter_paths(entry["fieldsV1"]))
         for entry in obj["metadata"].get("managedFields", [])
     }
 
 
-async def test_applying_creates_what_is_not_there_and_changes_what_is(api: RegistryFixture) -> None:
-    made, created = await apply(api, "Gadget", "a", spec={"size": 1})
+async def test_apply_creates_a_missing_object_and_updates_an_existing_one(api: RegistryFixture) -> None:
+    applied, created = await apply(api, "Gadget", "a", spec={"size": 1})
     assert created
-    assert made == api.see("Gadget", "a")
-    assert (made["metadata"]["generation"], made["spec"]) == (1, {"size": 1, "mode": "plain"})
+    assert applied == api.see("Gadget", "a")
+    assert (applied["metadata"]["generation"], applied["spec"]) == (1, {"size": 1, "mode": "plain"})
     changed, created = await apply(api, "Gadget", "a", spec={"size": 2})
     assert not created
     assert (changed["metadata"]["generation"], changed["spec"]["size"]) == (2, 2)
-    assert owners(changed) == {"a": ["f:spec/f:size"]}
+    assert managed_paths(changed) == {"a": ["f:spec/f:size"]}
 
 
-async def test_what_the_server_fills_in_belongs_to_nobody(api: RegistryFixture) -> None:
-    made, _ = await apply(api, "Namespace", "n", metadata={"labels": {"x": "1"}})
-    assert made["spec"]["finalizers"] == ["kubernetes"]
-    assert owners(made) == {"a": ["f:metadata/f:labels/f:x"]}
+async def test_fields_set_by_the_server_have_no_manager(api: RegistryFixture) -> None:
+    applied, _ = await apply(api, "Namespace", "n", metadata={"labels": {"x": "1"}})
+    assert applied["spec"]["finalizers"] == ["kubernetes"]
+    assert managed_paths(applied) == {"a": ["f:metadata/f:labels/f:x"]}
 
 
-async def test_applying_the_same_later_keeps_the_version(api: RegistryFixture) -> None:
-    made, _ = await apply(api, "Gadget", "a", spec={"size": 1})
+async def test_applying_the_same_again_keeps_the_resource_version(api: RegistryFixture) -> None:
+    applied, _ = await apply(api, "Gadget", "a", spec={"size": 1})
     await asyncio.sleep(3600)
-    assert await apply(api, "Gadget", "a", spec={"size": 1}) == (made, False)
-    assert await apply(api, "Gadget", "a", applying(force=True), spec={"size": 1}) == (made, False)
+    assert await apply(api, "Gadget", "a", spec={"size": 1}) == (applied, False)
+    assert await apply(api, "Gadget", "a", apply_options(force=True), spec={"size": 1}) == (applied, False)
 
 
-async def test_text_that_is_folded_into_a_secret_is_no_change_the_second_time(api: RegistryFixture) -> None:
-    made, _ = await apply(api, "Secret", "s", stringData={"k": "v"})
-    assert made["data"] == {"k": "dg=="}
+async def test_string_data_of_a_secret_is_no_change_the_second_time(api: RegistryFixture) -> None:
+    applied, _ = await apply(api, "Secret", "s", stringData={"k": "v"})
+    assert applied["data"] == {"k": "dg=="}
     await asyncio.sleep(3600)
-    assert await apply(api, "Secret", "s", stringData={"k": "v"}) == (made, False)
+    assert await apply(api, "Secret", "s", stringData={"k": "v"}) == (applied, False)
 
 
-async def test_labels_alone_do_not_raise_the_generation(api: RegistryFixture) -> None:
+async def test_labels_do_not_change_the_generation(api: RegistryFixture) -> None:
     await apply(api, "Gadget", "a", spec={"size": 1})
     changed, _ = await apply(api, "Gadget", "a", metadata={"labels": {"x": "1"}}, spec={"size": 1})
     assert changed["metadata"]["generation"] == 1
 
 
-async def test_a_default_comes_back_where_a_value_is_given_up(api: RegistryFixture) -> None:
+async def test_a_field_no_longer_applied_gets_its_default(api: RegistryFixture) -> None:
     await apply(api, "Gadget", "a", spec={"mode": "loud"})
     changed, _ = await apply(api, "Gadget", "a", spec={"size": 1})
     assert changed["spec"] == {"size": 1, "mode": "plain"}
 
 
-async def test_a_conflict_changes_nothing_and_force_does(api: RegistryFixture) -> None:
-    made, _ = await apply(api, "Gadget", "a", spec={"size": 1})
+async def test_a_conflict_changes_nothing_unless_forced(api: RegistryFixture) -> None:
+    applied, _ = await apply(api, "Gadget", "a", spec={"size": 1})
     with pytest.raises(Conflict, match=r'conflict with "a": \.spec\.size'):
-        await apply(api, "Gadget", "a", applying("b"), spec={"size": 2})
-    assert api.see("Gadget", "a") == made
-    changed, _ = await apply(api, "Gadget", "a", applying("b", force=True), spec={"size": 2})
-    assert owners(changed) == {"b": ["f:spec/f:size"]}
+        await apply(api, "Gadget", "a", apply_options("b"), spec={"size": 2})
+    assert api.see("Gadget", "a") == applied
+    changed, _ = await apply(api, "Gadget", "a", apply_options("b", force=True), spec={"size": 2})
+    assert managed_paths(changed) == {"b": ["f:spec/f:size"]}
 
 
 async def test_a_dry_run_creates_and_changes_nothing(api: RegistryFixture) -> None:
-    made, created = await apply(api, "Gadget", "a", applying(dry_run=True), spec={"size": 1})
+    applied, created = await apply(api, "Gadget", "a", apply_options(dry_run=True), spec={"size": 1})
     assert created
-    assert "resourceVersion" not in made["metadata"]
+    assert "resourceVersion" not in applied["metadata"]
     assert api.see("Gadget", "a") is None
-    made, _ = await apply(api, "Gadget", "a", spec={"size": 1})
-    changed, _ = await apply(api, "Gadget", "a", applying(dry_run=True), spec={"size": 2})
+    applied, _ = await apply(api, "Gadget", "a", spec={"size": 1})
+    changed, _ = await apply(api, "Gadget", "a", apply_options(dry_run=True), spec={"size": 2})
     assert changed["spec"]["size"] == 2
-    assert api.see("Gadget", "a") == made
+    assert api.see("Gadget", "a") == applied
 
 
-async def test_a_version_or_uid_that_does_not_fit_is_refused(api: RegistryFixture) -> None:
-    made, _ = await apply(api, "Gadget", "a", spec={"size": 1})
-    stale, uid = made["metadata"]["resourceVersion"], made["metadata"]["uid"]
+async def test_another_resource_version_or_uid_is_rejected(api: RegistryFixture) -> None:
+    applied, _ = await apply(api, "Gadget", "a", spec={"size": 1})
+    stale, uid = applied["metadata"]["resourceVersion"], applied["metadata"]["uid"]
     await apply(api, "Gadget", "a", metadata={"resourceVersion": stale, "uid": uid}, spec={"size": 2})
     with pytest.raises(Conflict, match="the object has been modified"):
         await apply(api, "Gadget", "a", metadata={"resourceVersion": stale}, spec={"size": 3})
@@ -112,26 +112,26 @@ async def test_a_version_or_uid_that_does_not_fit_is_refused(api: RegistryFixtur
         await apply(api, "Gadget", "b", metadata={"uid": uid})
 
 
-async def test_the_name_and_the_namespace_must_be_those_of_the_url(api: RegistryFixture) -> None:
+async def test_name_and_namespace_must_match_the_url(api: RegistryFixture) -> None:
     gadgets, maps = api.of("Gadget"), api.of("ConfigMap")
     with pytest.raises(BadRequest, match=r"\(b\) does not match the name on the URL \(a\)"):
-        await gadgets.apply(api.body("Gadget", "b"), "", "a", applying())
+        await gadgets.apply(api.body("Gadget", "b"), "", "a", apply_options())
     with pytest.raises(BadRequest, match="name must be provided"):
-        await gadgets.apply(api.body("Gadget"), "", "a", applying())
+        await gadgets.apply(api.body("Gadget"), "", "a", apply_options())
     with pytest.raises(BadRequest, match="does not match the namespace"):
-        await maps.apply(api.body("ConfigMap", "c", "default"), NAMESPACE, "c", applying())
+        await maps.apply(api.body("ConfigMap", "c", "default"), NAMESPACE, "c", apply_options())
 
 
-async def test_what_is_there_needs_no_name_in_the_configuration(api: RegistryFixture) -> None:
+async def test_a_configuration_for_an_existing_object_needs_no_name(api: RegistryFixture) -> None:
     await apply(api, "Gadget", "a", spec={"size": 1})
     body = api.body("Gadget", spec={"size": 2})
-    changed, created = await api.of("Gadget").apply(body, "", "a", applying())
+    changed, created = await api.of("Gadget").apply(body, "", "a", apply_options())
     assert (orjson.loads(changed)["spec"]["size"], created) == (2, False)
 
 
-async def test_nothing_is_created_where_there_is_no_namespace_or_one_that_ends(api: RegistryFixture) -> None:
+async def test_nothing_is_created_in_a_missing_or_terminating_namespace(api: RegistryFixture) -> None:
     with pytest.raises(NotFound, match='namespaces "none" not found'):
-        await api.of("ConfigMap").apply(api.body("ConfigMap", "c", "none"), "none", "c", applying())
+        await api.of("ConfigMap").apply(api.body("ConfigMap", "c", "none"), "none", "c", apply_options())
     await apply(api, "ConfigMap", "held", data={"k": "1"})
     await api.delete("Namespace", NAMESPACE)
     with pytest.raises(Forbidden, match="because it is being terminated"):
@@ -140,79 +140,79 @@ async def test_nothing_is_created_where_there_is_no_namespace_or_one_that_ends(a
     assert changed["data"] == {"k": "2"}
 
 
-async def test_what_the_kind_refuses_is_not_applied(api: RegistryFixture) -> None:
+async def test_an_object_that_its_kind_rejects_is_not_applied(api: RegistryFixture) -> None:
     with pytest.raises(Invalid, match="must not be negative"):
         await apply(api, "Gadget", "a", spec={"size": -1})
-    made, _ = await apply(api, "Gadget", "a", spec={"size": 1})
+    applied, _ = await apply(api, "Gadget", "a", spec={"size": 1})
     for spec in ({"size": -1}, {"size": 1.5}):
         with pytest.raises(Invalid):
             await apply(api, "Gadget", "a", spec=spec)
-    assert api.see("Gadget", "a") == made
+    assert api.see("Gadget", "a") == applied
 
 
 async def test_the_status_is_applied_through_its_subresource(api: RegistryFixture) -> None:
-    status = applying("controller", subresource="status")
+    status = apply_options("controller", subresource="status")
     with pytest.raises(NotFound):
         await apply(api, "Gadget", "a", status, status={"phase": "Ready"})
-    made, _ = await apply(api, "Gadget", "a", spec={"size": 1}, status={"phase": "Mine"})
-    assert made["status"] == {}
+    applied, _ = await apply(api, "Gadget", "a", spec={"size": 1}, status={"phase": "Mine"})
+    assert applied["status"] == {}
     labels = {"labels": {"x": "1"}}
-    told, _ = await apply(api, "Gadget", "a", status, metadata=labels, spec={"size": 5}, status={"phase": "Ready"})
-    assert (told["spec"]["size"], told["status"]) == (1, {"phase": "Ready"})
-    assert (told["metadata"]["generation"], "labels" in told["metadata"]) == (1, False)
-    assert owners(told) == {"a": ["f:spec/f:size"], "controller": ["f:status/f:phase"]}
-    told, _ = await apply(api, "Gadget", "a", status, status={"size": 1})
-    assert told["status"] == {"size": 1}
+    updated, _ = await apply(api, "Gadget", "a", status, metadata=labels, spec={"size": 5}, status={"phase": "Ready"})
+    assert (updated["spec"]["size"], updated["status"]) == (1, {"phase": "Ready"})
+    assert (updated["metadata"]["generation"], "labels" in updated["metadata"]) == (1, False)
+    assert managed_paths(updated) == {"a": ["f:spec/f:size"], "controller": ["f:status/f:phase"]}
+    updated, _ = await apply(api, "Gadget", "a", status, status={"size": 1})
+    assert updated["status"] == {"size": 1}
 
 
-async def test_who_lost_a_race_to_a_change_applies_to_what_is_there_now(api: RegistryFixture) -> None:
+async def test_an_apply_that_lost_a_race_is_retried_on_the_new_object(api: RegistryFixture) -> None:
     await apply(api, "Gadget", "a", spec={"size": 1})
-    api.store.before = [lambda: apply(api, "Gadget", "a", applying("b"), spec={"on": True})]
+    api.store.before = [lambda: apply(api, "Gadget", "a", apply_options("b"), spec={"on": True})]
     changed, _ = await apply(api, "Gadget", "a", spec={"size": 2})
     assert changed["spec"] == {"size": 2, "on": True, "mode": "plain"}
-    assert owners(changed) == {"a": ["f:spec/f:size"], "b": ["f:spec/f:on"]}
+    assert managed_paths(changed) == {"a": ["f:spec/f:size"], "b": ["f:spec/f:on"]}
 
 
-async def test_who_lost_a_race_to_a_conflicting_change_is_told(api: RegistryFixture) -> None:
+async def test_an_apply_that_lost_a_race_to_a_conflicting_change_gets_a_conflict(api: RegistryFixture) -> None:
     await apply(api, "Gadget", "a", spec={"size": 1})
-    api.store.before = [lambda: apply(api, "Gadget", "a", applying("b", force=True), spec={"size": 7})]
+    api.store.before = [lambda: apply(api, "Gadget", "a", apply_options("b", force=True), spec={"size": 7})]
     with pytest.raises(Conflict, match='conflict with "b"'):
         await apply(api, "Gadget", "a", spec={"size": 2})
 
 
-async def test_two_who_create_the_same_end_up_sharing_it(api: RegistryFixture) -> None:
-    api.store.before = [lambda: apply(api, "Gadget", "a", applying("b"), spec={"on": True})]
+async def test_two_concurrent_creates_by_apply_share_the_object(api: RegistryFixture) -> None:
+    api.store.before = [lambda: apply(api, "Gadget", "a", apply_options("b"), spec={"on": True})]
     changed, created = await apply(api, "Gadget", "a", spec={"size": 2})
     assert not created
-    assert owners(changed) == {"a": ["f:spec/f:size"], "b": ["f:spec/f:on"]}
+    assert managed_paths(changed) == {"a": ["f:spec/f:size"], "b": ["f:spec/f:on"]}
 
 
-async def test_what_was_deleted_meanwhile_is_created_again(api: RegistryFixture) -> None:
-    made, _ = await apply(api, "Gadget", "a", spec={"size": 1})
+async def test_an_object_deleted_during_the_apply_is_created_again(api: RegistryFixture) -> None:
+    applied, _ = await apply(api, "Gadget", "a", spec={"size": 1})
     api.store.before = [lambda: api.delete("Gadget", "a", DeleteOptions())]
-    again, created = await apply(api, "Gadget", "a", spec={"size": 2})
+    recreated, created = await apply(api, "Gadget", "a", spec={"size": 2})
     assert created
-    assert again["metadata"]["uid"] != made["metadata"]["uid"]
+    assert recreated["metadata"]["uid"] != applied["metadata"]["uid"]
 
 
-async def test_a_companion_that_is_there_already_is_no_reason_to_try_again(api: RegistryFixture) -> None:
-    taken = api.body("Namespace", f"{NAMESPACE_PREFIX}p")
-    await api.submit("Namespace", taken, WriteOptions(CONTROLLER_USER))
+async def test_an_existing_namespace_of_the_project_is_not_retried(api: RegistryFixture) -> None:
+    namespace = api.body("Namespace", f"{NAMESPACE_PREFIX}p")
+    await api.submit("Namespace", namespace, WriteOptions(CONTROLLER_USER))
     with pytest.raises(AlreadyExists, match=f"{NAMESPACE_PREFIX}p"):
         await apply(api, "Project", "p")
     assert api.see("Project", "p") is None
 
 
-async def test_keys_that_occur_twice_are_warned_of_or_refused(api: RegistryFixture) -> None:
+async def test_duplicate_keys_give_a_warning_or_are_rejected(api: RegistryFixture) -> None:
     body = api.body("Gadget", "a", spec={"size": 1})
-    told = applying()
-    await api.of("Gadget").apply(body, "", "a", told, ["spec.size"])
-    assert told.warnings == ['duplicate field "spec.size"']
+    options = apply_options()
+    await api.of("Gadget").apply(body, "", "a", options, ["spec.size"])
+    assert options.warnings == ['duplicate field "spec.size"']
     with pytest.raises(BadRequest, match=r'strict decoding error: duplicate field "spec\.size"'):
-        await api.of("Gadget").apply(body, "", "a", applying(field_validation="Strict"), ["spec.size"])
+        await api.of("Gadget").apply(body, "", "a", apply_options(field_validation="Strict"), ["spec.size"])
 
 
-async def test_an_object_that_waits_for_its_finalizer_goes_when_that_is_given_up(api: RegistryFixture) -> None:
+async def test_an_object_being_deleted_is_removed_when_its_finalizer_is_no_longer_applied(api: RegistryFixture) -> None:
     await apply(api, "Gadget", "a", metadata={"finalizers": ["x.io/a"]})
     await api.delete("Gadget", "a")
     assert api.see("Gadget", "a") is not None

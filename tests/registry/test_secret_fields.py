@@ -1,4 +1,4 @@
-"""Credentials in objects: sealed, left out of answers, and kept by those who never saw them."""
+"""registry/secret_fields.py: finds, redacts and strips credentials in objects."""
 
 import orjson
 
@@ -27,41 +27,43 @@ VAULT = Kind(
 KEY = ("management.service.sh", "vaults", "", "a")
 
 
-def vault(**spec: object) -> Object:
+def build_vault(**spec: object) -> Object:
     return {"apiVersion": VAULT.api_version, "kind": "Vault", "metadata": {"name": "a"}, "spec": dict(spec)}
 
 
-def test_a_value_that_names_a_secret_field_is_to_be_sealed() -> None:
+def test_an_object_with_a_sensitive_field_must_be_encrypted() -> None:
     fields = SensitiveFieldIndex(Catalog([VAULT]))
-    assert fields.may_contain(KEY, orjson.dumps(vault(password="x")))
-    assert fields.may_contain(KEY, orjson.dumps(vault(host=orjson.dumps(vault(password="x")).decode())))
-    assert not fields.may_contain(KEY, orjson.dumps(vault(host="x")))
-    assert not fields.may_contain(("", "others", "", "a"), orjson.dumps(vault(password="x")))
+    assert fields.may_contain(KEY, orjson.dumps(build_vault(password="x")))
+    assert fields.may_contain(KEY, orjson.dumps(build_vault(host=orjson.dumps(build_vault(password="x")).decode())))
+    assert not fields.may_contain(KEY, orjson.dumps(build_vault(host="x")))
+    assert not fields.may_contain(("", "others", "", "a"), orjson.dumps(build_vault(password="x")))
 
 
-def test_redacted_objects_show_where_a_secret_was_and_nothing_of_it() -> None:
-    shown = redact(vault(password="x", repos=[{"host": "h", "password": "y"}]), VAULT.sensitive)
-    assert shown["spec"] == {"password": REDACTED, "repos": [{"host": "h", "password": REDACTED}]}
+def test_redacted_objects_show_the_fields_without_values() -> None:
+    redacted = redact(build_vault(password="x", repos=[{"host": "h", "password": "y"}]), VAULT.sensitive)
+    assert redacted["spec"] == {"password": REDACTED, "repos": [{"host": "h", "password": REDACTED}]}
 
 
-def test_the_values_of_a_secret_map_are_redacted_each() -> None:
+def test_each_value_of_a_sensitive_map_is_redacted() -> None:
     assert redact({"data": {"a": "1", "b": "2"}}, ("data",)) == {"data": {"a": REDACTED, "b": REDACTED}}
 
 
-def test_answers_have_no_hidden_field_in_lists_either() -> None:
-    body = orjson.loads(response_body(VAULT, orjson.dumps(vault(password="x", repos=[{"host": "h", "password": "y"}]))))
+def test_responses_have_no_write_only_fields_in_lists_either() -> None:
+    body = orjson.loads(
+        response_body(VAULT, orjson.dumps(build_vault(password="x", repos=[{"host": "h", "password": "y"}])))
+    )
     assert body["spec"] == {"repos": [{"host": "h"}]}
 
 
-def test_what_kubectl_wrote_down_again_is_hidden_too() -> None:
-    written = vault(password="canary")
-    written["metadata"]["annotations"] = {LAST_APPLIED: orjson.dumps(vault(password="canary", host="h")).decode()}
-    assert b"canary" not in response_body(VAULT, orjson.dumps(written))
-    del written["spec"]["password"]
-    assert b"canary" not in response_body(VAULT, orjson.dumps(written))
+def test_write_only_fields_are_removed_from_the_last_applied_annotation() -> None:
+    stored = build_vault(password="canary")
+    stored["metadata"]["annotations"] = {LAST_APPLIED: orjson.dumps(build_vault(password="canary", host="h")).decode()}
+    assert b"canary" not in response_body(VAULT, orjson.dumps(stored))
+    del stored["spec"]["password"]
+    assert b"canary" not in response_body(VAULT, orjson.dumps(stored))
 
 
-def test_an_annotation_that_is_no_json_stays_as_it_is() -> None:
-    written = vault()
-    written["metadata"]["annotations"] = {LAST_APPLIED: "{"}
-    assert strip_write_only(written, VAULT)["metadata"]["annotations"] == {LAST_APPLIED: "{"}
+def test_an_annotation_that_is_not_json_is_kept() -> None:
+    stored = build_vault()
+    stored["metadata"]["annotations"] = {LAST_APPLIED: "{"}
+    assert strip_write_only(stored, VAULT)["metadata"]["annotations"] == {LAST_APPLIED: "{"}

@@ -1,4 +1,4 @@
-"""Tables: which columns, what stands in them, and ages as people say them."""
+"""registry/table.py: columns, cells and ages of tables."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
-from fairlead.registry import schema as words
+from fairlead.registry import schema as schemas
 from fairlead.registry.kind import Column, Kind, Sensitivity
 from fairlead.registry.table import format_age, partial_object_metadata, render_table, table_columns
 from fairlead.registry.validate import Validator
@@ -16,22 +16,22 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MINUTE, HOUR, DAY, YEAR = 60, 3_600, 86_400, 365 * 86_400
 
 
-def kind_with(*columns: Column, **options: Any) -> Kind:
+def build_kind(*columns: Column, **options: Any) -> Kind:
     return Kind("Thing", "things", False, {}, "A thing.", columns=columns, **options, sensitivity=Sensitivity.NORMAL)
 
 
-def obj(**fields: Any) -> Object:
+def build_object(**fields: Any) -> Object:
     return {"metadata": {"name": "a", "creationTimestamp": "2026-01-02T03:03:05Z", "labels": {"x": "y"}}, **fields}
 
 
-def cells(kind: Kind, **fields: Any) -> list[Any]:
-    found = render_table(kind, [obj(**fields)], {}, "None", NOW)
-    row: list[Any] = found["rows"][0]["cells"]
+def render_cells(kind: Kind, **fields: Any) -> list[Any]:
+    table = render_table(kind, [build_object(**fields)], {}, "None", NOW)
+    row: list[Any] = table["rows"][0]["cells"]
     return row
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("seconds", "expected"),
     [
         *((0, "0s"), (1, "1s"), (119, "119s")),
         *((120, "2m"), (121, "2m1s"), (10 * MINUTE - 1, "9m59s")),
@@ -44,41 +44,41 @@ def cells(kind: Kind, **fields: Any) -> list[Any]:
         *((8 * YEAR, "8y"), (30 * YEAR, "30y")),
     ],
 )
-def test_an_age_is_worded_as_kubectl_words_it(seconds: int, text: str) -> None:
-    then = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert format_age(then, NOW) == text
+def test_an_age_is_formatted_as_by_kubectl(seconds: int, expected: str) -> None:
+    timestamp = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert format_age(timestamp, NOW) == expected
 
 
-@pytest.mark.parametrize("moment", [None, "", 5])
-def test_the_age_of_what_has_no_date_is_unknown(moment: Any) -> None:
-    assert format_age(moment, NOW) == "<unknown>"
+@pytest.mark.parametrize("timestamp", [None, "", 5])
+def test_the_age_of_a_missing_date_is_unknown(timestamp: Any) -> None:
+    assert format_age(timestamp, NOW) == "<unknown>"
 
 
-def test_a_date_in_another_zone_or_with_fractions_is_the_same_moment() -> None:
+def test_dates_with_offsets_or_fractions_have_the_right_age() -> None:
     assert format_age("2026-01-02T05:03:05+02:00", NOW) == "60s"
     assert format_age("2026-01-02T03:03:05.999999Z", NOW) == "59s"
 
 
 @pytest.mark.parametrize(
-    "moment",
+    "timestamp",
     [
         *("2016-12-31T23:59:60Z", "0000-01-01T00:00:00Z", "2026-01-02t03:03:05z", "9999-12-31T23:59:59-23:59"),
         *("0001-01-01T00:00:00+23:59", "2026-01-02T03:03:05.123456789Z"),
     ],
 )
-def test_an_odd_date_is_refused_by_the_schema_or_has_an_age(moment: str) -> None:
-    """RFC 3339 knows leap seconds, the year 0 and small letters; one such date must not spoil a whole table."""
-    refused = Validator(words.obj("", when=words.timestamp())).validate({"when": moment}).problems
-    assert refused or format_age(moment, NOW)
+def test_an_unusual_date_is_rejected_by_the_schema_or_has_an_age(timestamp: str) -> None:
+    """RFC 3339 allows leap seconds, the year 0 and lower case; one such date must not break a whole table."""
+    problems = Validator(schemas.obj("", when=schemas.timestamp())).validate({"when": timestamp}).problems
+    assert problems or format_age(timestamp, NOW)
 
 
-def test_what_lies_in_the_future_has_no_negative_age() -> None:
+def test_a_date_in_the_future_has_no_negative_age() -> None:
     assert not format_age("2026-01-02T03:04:06Z", NOW).startswith("-")
     assert not format_age("2027-01-02T03:04:06Z", NOW).startswith("-")
 
 
-def test_name_comes_first_then_what_matters_then_age_then_what_is_wide() -> None:
-    kind = kind_with(Column("Wide", "spec.w", wide=True), Column("Phase", "status.phase"))
+def test_columns_are_name_then_normal_then_age_then_wide() -> None:
+    kind = build_kind(Column("Wide", "spec.w", wide=True), Column("Phase", "status.phase"))
     assert [column.name for column in table_columns(kind)] == ["Name", "Phase", "Age", "Wide"]
     definitions = render_table(kind, [], {}, "None", NOW)["columnDefinitions"]
     assert [each["priority"] for each in definitions] == [0, 0, 0, 1]
@@ -86,65 +86,65 @@ def test_name_comes_first_then_what_matters_then_age_then_what_is_wide() -> None
     assert all(each["description"] for each in definitions)
 
 
-def test_a_kind_may_bring_its_whole_table() -> None:
-    kind = kind_with(Column("Only", "spec.x"), explicit_columns=True)
+def test_a_kind_can_define_all_columns() -> None:
+    kind = build_kind(Column("Only", "spec.x"), explicit_columns=True)
     assert [column.name for column in table_columns(kind)] == ["Only"]
 
 
-def test_a_cell_is_the_value_at_the_path_or_what_a_function_makes_of_the_object() -> None:
-    kind = kind_with(
+def test_a_cell_is_the_value_at_a_path_or_the_result_of_a_function() -> None:
+    kind = build_kind(
         Column("Size", "spec.size", type="integer"),
         Column("Loud", lambda each: each["metadata"]["name"].upper()),
         Column("List", "spec.list"),
     )
-    assert cells(kind, spec={"size": 3, "list": ["a", "b"]}) == ["a", 3, "A", "a,b", "60s"]
+    assert render_cells(kind, spec={"size": 3, "list": ["a", "b"]}) == ["a", 3, "A", "a,b", "60s"]
 
 
-def test_what_is_missing_is_an_empty_text_or_for_other_types_null() -> None:
-    kind = kind_with(
+def test_a_missing_value_is_an_empty_string_or_null_for_other_types() -> None:
+    kind = build_kind(
         Column("Text", "spec.text"), Column("Number", "spec.n", type="integer"), Column("When", "spec.t", type="date")
     )
-    assert cells(kind) == ["a", "", None, "<unknown>", "60s"]
+    assert render_cells(kind) == ["a", "", None, "<unknown>", "60s"]
 
 
-def test_a_boolean_stands_in_a_boolean_column_as_such_and_in_a_text_column_as_text() -> None:
-    kind = kind_with(Column("On", "spec.on", type="boolean"), Column("Text", "spec.on"))
-    assert cells(kind, spec={"on": True})[1:3] == [True, "true"]
-    assert cells(kind, spec={"on": False})[1:3] == [False, "false"]
+def test_a_boolean_is_a_boolean_or_a_string_by_column_type() -> None:
+    kind = build_kind(Column("On", "spec.on", type="boolean"), Column("Text", "spec.on"))
+    assert render_cells(kind, spec={"on": True})[1:3] == [True, "true"]
+    assert render_cells(kind, spec={"on": False})[1:3] == [False, "false"]
 
 
 @pytest.mark.parametrize(
-    ("include", "carried"),
+    ("include", "kind"),
     [("None", None), ("Metadata", "PartialObjectMetadata"), ("", "PartialObjectMetadata"), ("Object", "Thing")],
 )
-def test_a_row_carries_as_much_of_its_object_as_was_asked_for(include: str, carried: str | None) -> None:
-    found = render_table(kind_with(), [obj(kind="Thing")], {}, include, NOW)["rows"][0].get("object")
-    assert (found or {}).get("kind") == carried
+def test_a_row_contains_the_object_as_include_object_says(include: str, kind: str | None) -> None:
+    table = render_table(build_kind(), [build_object(kind="Thing")], {}, include, NOW)["rows"][0].get("object")
+    assert (table or {}).get("kind") == kind
 
 
-def test_part_of_an_object_is_its_whole_metadata_and_nothing_else() -> None:
-    whole = obj(spec={"x": 1})
-    assert partial_object_metadata(whole) == {
+def test_partial_object_metadata_contains_the_metadata_only() -> None:
+    obj = build_object(spec={"x": 1})
+    assert partial_object_metadata(obj) == {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": whole["metadata"],
+        "metadata": obj["metadata"],
     }
 
 
 def test_a_table_has_a_row_for_each_object_and_the_metadata_of_the_list() -> None:
-    found = render_table(kind_with(), [obj(), obj()], {"resourceVersion": "5"}, "None", NOW)
-    assert (found["kind"], found["apiVersion"]) == ("Table", "meta.k8s.io/v1")
-    assert found["metadata"] == {"resourceVersion": "5"}
-    assert len(found["rows"]) == 2
+    table = render_table(build_kind(), [build_object(), build_object()], {"resourceVersion": "5"}, "None", NOW)
+    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert table["metadata"] == {"resourceVersion": "5"}
+    assert len(table["rows"]) == 2
 
 
-def test_ages_are_dates_to_custom_kinds_and_text_to_core_kinds() -> None:
-    custom = render_table(kind_with(), [], {}, "None", NOW)["columnDefinitions"]
-    core = render_table(kind_with(builtin=True), [], {}, "None", NOW)["columnDefinitions"]
+def test_age_is_a_date_for_custom_kinds_and_a_string_for_core_kinds() -> None:
+    custom = render_table(build_kind(), [], {}, "None", NOW)["columnDefinitions"]
+    core = render_table(build_kind(builtin=True), [], {}, "None", NOW)["columnDefinitions"]
     assert (custom[-1]["type"], core[-1]["type"]) == ("date", "string")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_every_kind_has_a_row_for_an_object_with_nothing_in_it(kind: Kind) -> None:
-    found = render_table(kind, [obj(kind=kind.name)], {}, "Object", NOW)
-    assert len(found["rows"][0]["cells"]) == len(found["columnDefinitions"]) == len(table_columns(kind))
+def test_every_kind_has_a_row_for_an_empty_object(kind: Kind) -> None:
+    table = render_table(kind, [build_object(kind=kind.name)], {}, "Object", NOW)
+    assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"]) == len(table_columns(kind))

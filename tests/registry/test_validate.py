@@ -1,7 +1,7 @@
-"""The structural schema at work: what is refused, pruned and filled in, and that both of its ways agree.
+"""registry/validate.py: rejects, prunes and defaults objects by a structural schema.
 
-Objects that are fine are answered by a compiled validator in one step, all others by a walk in Python. Nobody should be
-able to tell which of the two has looked at an object.
+Valid objects are checked by a compiled validator in one step, all others by a walk in Python. Both must agree.
+
 """
 
 from copy import deepcopy
@@ -12,37 +12,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core.objects import Object
-from fairlead.registry import schema as words
+from fairlead.registry import schema as schemas
 from fairlead.registry.schema import Schema
 from fairlead.registry.validate import ValidationResult, Validator
 
-SCHEMA = words.obj(
+SCHEMA = schemas.obj(
     "",
     required=("name",),
-    name=words.string(),
-    size=words.integer(bits=32, minimum=1),
-    big=words.integer(),
-    on=words.boolean(),
-    mode=words.enum("", "fast", "slow"),
-    data=words.string(format="byte"),
-    when=words.timestamp(),
-    maybe=words.nullable(words.string()),
-    tags=words.mapping(words.string()),
-    open=words.open_object(),
-    any=words.any_value(),
-    items=words.array(words.obj("", required=("id",), id=words.string(), n=words.integer())),
+    name=schemas.string(),
+    size=schemas.integer(bits=32, minimum=1),
+    big=schemas.integer(),
+    on=schemas.boolean(),
+    mode=schemas.enum("", "fast", "slow"),
+    data=schemas.string(format="byte"),
+    when=schemas.timestamp(),
+    maybe=schemas.nullable(schemas.string()),
+    tags=schemas.mapping(schemas.string()),
+    open=schemas.open_object(),
+    any=schemas.any_value(),
+    items=schemas.array(schemas.obj("", required=("id",), id=schemas.string(), n=schemas.integer())),
 )
 
 
-def examined(obj: Any, schema: Schema = SCHEMA) -> ValidationResult:
+def validate(obj: Any, schema: Schema = SCHEMA) -> ValidationResult:
     return Validator(schema).validate(obj)
 
 
-def complaints(obj: Any, schema: Schema = SCHEMA) -> list[tuple[str, str]]:
-    return [(problem.field, problem.reason) for problem in examined(obj, schema).problems]
+def find_problems(obj: Any, schema: Schema = SCHEMA) -> list[tuple[str, str]]:
+    return [(problem.field, problem.reason) for problem in validate(obj, schema).problems]
 
 
-FINE: list[Object] = [
+VALID: list[Object] = [
     {"name": ""},
     {"name": "x", "size": 1, "big": -(2**63), "on": False, "mode": "fast"},
     {"name": "x", "size": 2**31 - 1, "big": 2**63 - 1},
@@ -53,7 +53,7 @@ FINE: list[Object] = [
     {"name": "x", "items": [{"id": "a"}, {"id": "b", "n": 0}]},
 ]
 
-BAD: list[tuple[Object, list[tuple[str, str]]]] = [
+INVALID: list[tuple[Object, list[tuple[str, str]]]] = [
     ({}, [("name", "FieldValueRequired")]),
     ({"name": None}, [("name", "FieldValueRequired")]),
     ({"name": 5}, [("name", "FieldValueTypeInvalid")]),
@@ -83,19 +83,19 @@ BAD: list[tuple[Object, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize("obj", FINE)
-def test_an_object_that_fits_is_left_exactly_as_it_is(obj: Object) -> None:
+@pytest.mark.parametrize("obj", VALID)
+def test_a_valid_object_is_not_changed(obj: Object) -> None:
     before = deepcopy(obj)
-    findings = examined(obj)
+    findings = validate(obj)
     assert (findings.problems, findings.unknown_fields, obj) == ([], [], before)
 
 
-@pytest.mark.parametrize(("obj", "problems"), BAD)
-def test_each_problem_is_told_with_its_path_and_reason(obj: Object, problems: list[tuple[str, str]]) -> None:
-    assert sorted(complaints(obj)) == sorted(problems)
+@pytest.mark.parametrize(("obj", "problems"), INVALID)
+def test_each_problem_has_its_path_and_reason(obj: Object, problems: list[tuple[str, str]]) -> None:
+    assert sorted(find_problems(obj)) == sorted(problems)
 
 
-def test_unknown_fields_are_taken_out_at_every_level_and_named() -> None:
+def test_unknown_fields_are_removed_at_every_level_and_named() -> None:
     obj: Object = {
         "name": "x",
         "extra": {"a": 1},
@@ -103,67 +103,67 @@ def test_unknown_fields_are_taken_out_at_every_level_and_named() -> None:
         "tags": {"free": "x"},
         "open": {"a": 1},
     }
-    findings = examined(obj)
+    findings = validate(obj)
     assert sorted(findings.unknown_fields) == ["extra", "items[0].odd"]
     assert findings.problems == []
     assert obj == {"name": "x", "items": [{"id": "a"}], "tags": {"free": "x"}, "open": {"a": 1}}
 
 
 @pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
-def test_a_null_is_like_an_absent_field_unless_null_is_a_value(beside: Object) -> None:
+def test_a_null_counts_as_absent_unless_the_field_is_nullable(beside: Object) -> None:
     obj: Object = {"name": "x", "size": None, "tags": None, "items": [{"id": "a", "n": None}], "maybe": None, **beside}
-    assert examined(obj).problems == []
+    assert validate(obj).problems == []
     assert obj == {"name": "x", "items": [{"id": "a"}], "maybe": None}
 
 
 @pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
-def test_a_null_that_is_a_value_stays_also_where_it_is_all_there_is(beside: Object) -> None:
-    schema = words.obj("", required=("maybe",), maybe=words.nullable(words.string()))
+def test_a_nullable_field_keeps_null_also_as_the_only_field(beside: Object) -> None:
+    schema = schemas.obj("", required=("maybe",), maybe=schemas.nullable(schemas.string()))
     obj: Object = {"maybe": None, **beside}
-    assert examined(obj, schema).problems == []
+    assert validate(obj, schema).problems == []
     assert obj == {"maybe": None}
 
 
 @pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
-def test_a_field_that_takes_anything_is_no_exception(beside: Object) -> None:
+def test_a_field_of_any_type_drops_null_too(beside: Object) -> None:
     obj: Object = {"name": "x", "any": None, **beside}
-    assert examined(obj).problems == []
+    assert validate(obj).problems == []
     assert obj == {"name": "x"}
 
 
 @pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
-def test_a_whole_number_with_a_point_is_no_integer(beside: Object) -> None:
-    """It would be served as it came, and programs that expect an integer cannot read `1.0`."""
-    assert complaints({"name": "x", "size": 1.0, **beside}) == [("size", "FieldValueTypeInvalid")]
+def test_a_float_without_fraction_is_no_integer(beside: Object) -> None:
+    """It would be served as sent, and clients that expect an integer cannot read `1.0`."""
+    assert find_problems({"name": "x", "size": 1.0, **beside}) == [("size", "FieldValueTypeInvalid")]
 
 
-DEFAULTS = words.obj(
+DEFAULTS = schemas.obj(
     "",
-    mode=words.string(default="plain"),
-    on=words.boolean(default=False),
-    inner=words.obj("", size=words.integer(default=3)),
-    listed=words.array(words.obj("", size=words.integer(default=4))),
+    mode=schemas.string(default="plain"),
+    on=schemas.boolean(default=False),
+    inner=schemas.obj("", size=schemas.integer(default=3)),
+    listed=schemas.array(schemas.obj("", size=schemas.integer(default=4))),
 )
 
 
-def test_defaults_fill_in_what_is_absent_or_null_where_its_parent_is_there() -> None:
+def test_defaults_are_set_for_absent_or_null_fields_of_existing_parents() -> None:
     obj: Object = {"mode": None, "listed": [{}, {"size": 0}]}
-    assert examined(obj, DEFAULTS) == ValidationResult()
+    assert validate(obj, DEFAULTS) == ValidationResult()
     assert obj == {"mode": "plain", "on": False, "listed": [{"size": 4}, {"size": 0}]}
 
 
-def test_a_default_is_nobodys_shared_value() -> None:
-    schema = words.obj("", inner={**words.open_object(), "default": {"list": []}})
+def test_default_values_are_not_shared_between_objects() -> None:
+    schema = schemas.obj("", inner={**schemas.open_object(), "default": {"list": []}})
     first: Object = {}
     second: Object = {}
-    examined(first, schema)
+    validate(first, schema)
     first["inner"]["list"].append(1)
-    examined(second, schema)
+    validate(second, schema)
     assert second == {"inner": {"list": []}}
 
 
-def test_a_problem_with_a_format_is_told_after_the_walk_found_nothing_else() -> None:
-    assert complaints({"name": "x", "extra": 1, "when": "yesterday"}) == [("when", "FieldValueInvalid")]
+def test_a_format_error_is_found_beside_an_unknown_field() -> None:
+    assert find_problems({"name": "x", "extra": 1, "when": "yesterday"}) == [("when", "FieldValueInvalid")]
 
 
 SCALARS = st.one_of(
@@ -179,36 +179,36 @@ JSON = st.recursive(
 )
 LEAVES = st.sampled_from(
     [
-        words.string(),
-        words.enum("", "a", "b"),
-        words.string(format="byte"),
-        words.timestamp(),
-        words.integer(),
-        words.integer(bits=32, minimum=0),
-        words.boolean(),
-        words.open_object(),
-        words.any_value(),
-        words.nullable(words.string()),
-        words.nullable(words.integer()),
+        schemas.string(),
+        schemas.enum("", "a", "b"),
+        schemas.string(format="byte"),
+        schemas.timestamp(),
+        schemas.integer(),
+        schemas.integer(bits=32, minimum=0),
+        schemas.boolean(),
+        schemas.open_object(),
+        schemas.any_value(),
+        schemas.nullable(schemas.string()),
+        schemas.nullable(schemas.integer()),
     ]
 )
 
 
-def objects_of(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
-    """Structures of one to three fields, some of them required."""
+def object_schemas(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
+    """Objects of one to three fields, some of them required."""
     fields = st.dictionaries(st.sampled_from("abc"), inner, min_size=1, max_size=3)
     return st.builds(
-        lambda fields, required: words.obj("", required=tuple(sorted(required & fields.keys())), **fields),
+        lambda fields, required: schemas.obj("", required=tuple(sorted(required & fields.keys())), **fields),
         fields,
         st.sets(st.sampled_from("abc")),
     )
 
 
-def nested(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
-    return st.one_of(LEAVES, objects_of(inner), inner.map(words.array), inner.map(words.mapping))
+def nested_schemas(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
+    return st.one_of(LEAVES, object_schemas(inner), inner.map(schemas.array), inner.map(schemas.mapping))
 
 
-SCHEMAS = objects_of(nested(nested(LEAVES)))
+SCHEMAS = object_schemas(nested_schemas(nested_schemas(LEAVES)))
 
 
 def _is_object(value: Any) -> bool:
@@ -216,20 +216,22 @@ def _is_object(value: Any) -> bool:
 
 
 @st.composite
-def fitting(draw: st.DrawFn, schema: Schema) -> Any:
-    """A value that mostly fits a schema, so that the verdict often hangs on a single place."""
+def mostly_valid(draw: st.DrawFn, schema: Schema) -> Any:
+    """A value that mostly matches the schema, so that a single field often decides."""
     if draw(st.integers(0, 9)) == 9:
         return draw(JSON)
     match schema.get("type"):
         case "object" if "additionalProperties" in schema:
-            return draw(st.dictionaries(st.sampled_from("ab"), fitting(schema["additionalProperties"]), max_size=2))
+            return draw(
+                st.dictionaries(st.sampled_from("ab"), mostly_valid(schema["additionalProperties"]), max_size=2)
+            )
         case "object" if "properties" in schema:
             fields = schema["properties"].items()
-            return {name: draw(fitting(each)) for name, each in fields if draw(st.integers(0, 5)) < 5}
+            return {name: draw(mostly_valid(each)) for name, each in fields if draw(st.integers(0, 5)) < 5}
         case "object":
             return draw(st.dictionaries(st.sampled_from("ab"), SCALARS, max_size=2))
         case "array":
-            return draw(st.lists(fitting(schema["items"]), max_size=2))
+            return draw(st.lists(mostly_valid(schema["items"]), max_size=2))
         case "boolean":
             return draw(st.booleans())
         case "integer":
@@ -239,38 +241,38 @@ def fitting(draw: st.DrawFn, schema: Schema) -> Any:
     return draw(JSON)
 
 
-CASES = SCHEMAS.flatmap(lambda schema: st.tuples(st.just(schema), fitting(schema).filter(_is_object)))
+CASES = SCHEMAS.flatmap(lambda schema: st.tuples(st.just(schema), mostly_valid(schema).filter(_is_object)))
 
 
 @settings(max_examples=120, deadline=None)
 @given(CASES)
-def test_an_unknown_field_beside_it_changes_nothing_about_the_verdict(case: tuple[Schema, Object]) -> None:
-    """The field makes the object take the other way: through the walk instead of the compiled validator alone."""
+def test_an_unknown_field_does_not_change_the_result(case: tuple[Schema, Object]) -> None:
+    """The unknown field forces the walk in Python instead of the compiled validator."""
     schema, obj = case
-    alone, beside = deepcopy(obj), {**deepcopy(obj), "unknown": 1}
-    first, second = examined(alone, schema), examined(beside, schema)
+    without_unknown, with_unknown = deepcopy(obj), {**deepcopy(obj), "unknown": 1}
+    first, second = validate(without_unknown, schema), validate(with_unknown, schema)
     assert bool(first.problems) is bool(second.problems)
     assert set(second.unknown_fields) == {*first.unknown_fields, "unknown"}
     if not first.problems:
-        assert alone == beside
+        assert without_unknown == with_unknown
 
 
 @settings(max_examples=60, deadline=None)
 @given(CASES)
-def test_what_was_accepted_once_is_accepted_again_and_not_changed_any_more(case: tuple[Schema, Object]) -> None:
+def test_validating_an_accepted_object_again_changes_nothing(case: tuple[Schema, Object]) -> None:
     schema, obj = case
-    if examined(obj, schema).problems:
+    if validate(obj, schema).problems:
         return
     before = deepcopy(obj)
-    assert (examined(obj, schema), obj) == (ValidationResult(), before)
+    assert (validate(obj, schema), obj) == (ValidationResult(), before)
 
 
 @settings(max_examples=60, deadline=None)
 @given(CASES)
-def test_an_accepted_object_has_the_types_that_its_schema_promises(case: tuple[Schema, Object]) -> None:
+def test_an_accepted_object_has_the_types_of_its_schema(case: tuple[Schema, Object]) -> None:
     schema, obj = case
-    if not examined(obj, schema).problems:
-        assert keeps_promise(obj, schema)
+    if not validate(obj, schema).problems:
+        assert has_schema_types(obj, schema)
 
 
 TYPES: dict[str, tuple[type, ...]] = {
@@ -282,19 +284,19 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def keeps_promise(value: Any, schema: Schema) -> bool:
-    """The same question asked in the plainest way, by type alone."""
+def has_schema_types(value: Any, schema: Schema) -> bool:
+    """Compares types only, as a reference implementation."""
     if "type" not in schema or (value is None and schema.get("nullable")):
         return True
     if type(value) not in TYPES[schema["type"]]:
         return False
     if schema["type"] == "array":
-        return all(keeps_promise(each, schema["items"]) for each in value)
+        return all(has_schema_types(each, schema["items"]) for each in value)
     if schema["type"] != "object" or schema.get("x-kubernetes-preserve-unknown-fields"):
         return True
     if "additionalProperties" in schema:
-        return all(keeps_promise(each, schema["additionalProperties"]) for each in value.values())
+        return all(has_schema_types(each, schema["additionalProperties"]) for each in value.values())
     fields = schema["properties"]
     return set(schema.get("required", ())) <= value.keys() <= fields.keys() and all(
-        keeps_promise(each, fields[name]) for name, each in value.items()
+        has_schema_types(each, fields[name]) for name, each in value.items()
     )

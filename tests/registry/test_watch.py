@@ -1,4 +1,4 @@
-"""What a watch delivers: each step from the point of view of its selection, in order, and an honest end."""
+"""registry/watch.py: which events a watch with a selector sends, in which order, and how it ends."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,104 +15,104 @@ from tests.harness.registry import RegistryFixture, as_ada, open_registry
 ON = Selector(parse_labels("on=yes"))
 
 
-def feed_of(
-    api: RegistryFixture, selection: Selector = EVERYTHING, queue: int = 100, kind: str = "Gadget"
+def build_watch(
+    api: RegistryFixture, selector: Selector = EVERYTHING, queue: int = 100, kind: str = "Gadget"
 ) -> WatchSession:
     declared = api.of(kind).kind
-    return WatchSession(api.view, declared, "demo" if declared.namespaced else "", selection, queue)
+    return WatchSession(api.view, declared, "demo" if declared.namespaced else "", selector, queue)
 
 
-async def begun(api: RegistryFixture, selection: Selector = EVERYTHING, queue: int = 100) -> WatchSession:
-    feed = feed_of(api, selection, queue)
-    await feed.start(api.view.revision)
-    return feed
+async def start_watch(api: RegistryFixture, selector: Selector = EVERYTHING, queue: int = 100) -> WatchSession:
+    watch = build_watch(api, selector, queue)
+    await watch.start(api.view.revision)
+    return watch
 
 
-async def added(feed: WatchSession) -> list[Object]:
-    return [orjson.loads(body) async for bodies in feed.initial_objects() for body in bodies]
+async def read_initial_objects(watch: WatchSession) -> list[Object]:
+    return [orjson.loads(body) async for bodies in watch.initial_objects() for body in bodies]
 
 
-def taken(feed: WatchSession) -> list[tuple[str, Object]]:
-    return [(event.type, orjson.loads(event.body)) for event in feed.poll()]
+def poll_objects(watch: WatchSession) -> list[tuple[str, Object]]:
+    return [(event.type, orjson.loads(event.body)) for event in watch.poll()]
 
 
-def types(feed: WatchSession) -> list[str]:
-    return [f"{event.type} {orjson.loads(event.body)['metadata']['name']}" for event in feed.poll()]
+def poll_names(watch: WatchSession) -> list[str]:
+    return [f"{event.type} {orjson.loads(event.body)['metadata']['name']}" for event in watch.poll()]
 
 
-async def label(api: RegistryFixture, name: str, value: str | None) -> Object:
+async def set_label(api: RegistryFixture, name: str, value: str | None) -> Object:
     return await api.patch("Gadget", name, lambda obj: obj["metadata"].update(labels={"on": value} if value else {}))
 
 
-async def test_each_step_is_an_event_with_the_object_after_it(api: RegistryFixture) -> None:
-    feed = await begun(api)
-    made = await api.create("Gadget", "a", spec={"size": 1})
+async def test_each_write_is_an_event_with_the_new_object(api: RegistryFixture) -> None:
+    watch = await start_watch(api)
+    created = await api.create("Gadget", "a", spec={"size": 1})
     changed = await api.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
     await api.delete("Gadget", "a")
-    events = taken(feed)
-    assert events[:2] == [("ADDED", made), ("MODIFIED", changed)]
+    events = poll_objects(watch)
+    assert events[:2] == [("ADDED", created), ("MODIFIED", changed)]
     assert [kind for kind, _ in events] == ["ADDED", "MODIFIED", "DELETED"]
-    assert taken(feed) == []
+    assert poll_objects(watch) == []
 
 
-async def test_the_last_event_shows_the_last_state_under_the_version_of_the_end(api: RegistryFixture) -> None:
-    """Whoever resumes from the version of the last event they saw must not be told of the end again."""
-    made = await api.create("Gadget", "a", spec={"size": 1})
-    feed = await begun(api)
+async def test_a_deleted_event_has_the_last_state_and_the_revision_of_the_deletion(api: RegistryFixture) -> None:
+    """A watch resumed from that version does not get the deletion again."""
+    created = await api.create("Gadget", "a", spec={"size": 1})
+    watch = await start_watch(api)
     await api.delete("Gadget", "a")
-    ((_, last),) = taken(feed)
-    assert last["metadata"].pop("resourceVersion") == str(api.view.revision)
-    made["metadata"].pop("resourceVersion")
-    assert last == made
-    resumed = feed_of(api)
+    ((_, deleted),) = poll_objects(watch)
+    assert deleted["metadata"].pop("resourceVersion") == str(api.view.revision)
+    created["metadata"].pop("resourceVersion")
+    assert deleted == created
+    resumed = build_watch(api)
     await resumed.start(api.view.revision)
-    assert taken(resumed) == []
+    assert poll_objects(resumed) == []
 
 
-async def test_an_object_comes_and_goes_with_what_the_selection_asks_for(api: RegistryFixture) -> None:
-    feed = await begun(api, ON)
+async def test_an_object_is_added_and_deleted_as_it_starts_and_stops_matching(api: RegistryFixture) -> None:
+    watch = await start_watch(api, ON)
     await api.create("Gadget", "a")
-    await label(api, "a", "no")
-    await label(api, "a", "yes")
+    await set_label(api, "a", "no")
+    await set_label(api, "a", "yes")
     await api.patch("Gadget", "a", lambda obj: obj.update(spec={"size": 5}))
-    await label(api, "a", "no")
-    await label(api, "a", "yes")
-    await label(api, "a", None)
+    await set_label(api, "a", "no")
+    await set_label(api, "a", "yes")
+    await set_label(api, "a", None)
     await api.delete("Gadget", "a")
-    assert types(feed) == ["ADDED a", "MODIFIED a", "DELETED a", "ADDED a", "DELETED a"]
+    assert poll_names(watch) == ["ADDED a", "MODIFIED a", "DELETED a", "ADDED a", "DELETED a"]
 
 
-async def test_an_object_that_ceases_to_match_is_shown_as_it_last_matched(api: RegistryFixture) -> None:
+async def test_an_object_that_stops_matching_is_sent_as_it_last_matched(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", metadata={"labels": {"on": "yes"}})
-    feed = await begun(api, ON)
-    changed = await label(api, "a", "no")
-    ((kind, gone),) = taken(feed)
+    watch = await start_watch(api, ON)
+    changed = await set_label(api, "a", "no")
+    ((kind, deleted),) = poll_objects(watch)
     assert kind == "DELETED"
-    assert gone["metadata"]["labels"] == {"on": "yes"}
-    assert gone["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
+    assert deleted["metadata"]["labels"] == {"on": "yes"}
+    assert deleted["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
 
 
-async def test_a_selection_by_fields_follows_the_fields(api: RegistryFixture) -> None:
-    selection = Selector((), parse_fields("status.phase=Ready", ("status.phase",)))
-    feed = await begun(api, selection)
+async def test_a_field_selector_follows_changes_of_the_field(api: RegistryFixture) -> None:
+    selector = Selector((), parse_fields("status.phase=Ready", ("status.phase",)))
+    watch = await start_watch(api, selector)
     await api.create("Gadget", "a")
     status = as_ada(subresource="status")
     await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "Ready"}), status)
     await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "Failed"}), status)
-    assert types(feed) == ["ADDED a", "DELETED a"]
+    assert poll_names(watch) == ["ADDED a", "DELETED a"]
 
 
-async def test_watchers_with_different_selections_each_see_their_own_side_of_a_step(api: RegistryFixture) -> None:
+async def test_watches_with_different_selectors_get_different_events_for_a_change(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", metadata={"labels": {"on": "yes"}})
-    feeds = [await begun(api, Selector(parse_labels(text))) for text in ("", "on=yes", "on=no", "on", "!on")]
-    await label(api, "a", "no")
-    assert [types(feed) for feed in feeds] == [["MODIFIED a"], ["DELETED a"], ["ADDED a"], ["MODIFIED a"], []]
+    watches = [await start_watch(api, Selector(parse_labels(text))) for text in ("", "on=yes", "on=no", "on", "!on")]
+    await set_label(api, "a", "no")
+    assert [poll_names(watch) for watch in watches] == [["MODIFIED a"], ["DELETED a"], ["ADDED a"], ["MODIFIED a"], []]
 
 
-async def test_an_event_is_encoded_once_for_all_who_hear_it(api: RegistryFixture) -> None:
-    feeds = [await begun(api) for _ in range(3)]
+async def test_an_event_is_encoded_once_for_all_watches(api: RegistryFixture) -> None:
+    watches = [await start_watch(api) for _ in range(3)]
     await api.create("Gadget", "a")
-    first, second, third = (next(iter(feed.poll())) for feed in feeds)
+    first, second, third = (next(iter(watch.poll())) for watch in watches)
     assert first is second is third
     assert first.line == encode_event("ADDED", first.body)
     assert orjson.loads(first.line) == {"type": "ADDED", "object": orjson.loads(first.body)}
@@ -120,142 +120,142 @@ async def test_an_event_is_encoded_once_for_all_who_hear_it(api: RegistryFixture
     assert first.line.count(b"\n") == 1
 
 
-async def test_a_watch_of_a_namespace_hears_only_of_that_one(api: RegistryFixture) -> None:
-    feed = feed_of(api, kind="ConfigMap")
-    await feed.start(api.view.revision)
+async def test_a_watch_of_a_namespace_gets_only_its_events(api: RegistryFixture) -> None:
+    watch = build_watch(api, kind="ConfigMap")
+    await watch.start(api.view.revision)
     await api.create("ConfigMap", "a", "default")
     await api.create("ConfigMap", "b", "demo")
     await api.create("Secret", "c", "demo")
-    assert types(feed) == ["ADDED b"]
+    assert poll_names(watch) == ["ADDED b"]
 
 
-async def test_a_watch_begins_after_the_version_that_it_names(api: RegistryFixture) -> None:
+async def test_a_watch_starts_after_its_resource_version(api: RegistryFixture) -> None:
     await api.create("Gadget", "a")
     since = api.view.revision
     await api.create("Gadget", "b")
     await api.delete("Gadget", "a")
-    feed = feed_of(api)
-    await feed.start(since)
+    watch = build_watch(api)
+    await watch.start(since)
     await api.create("Gadget", "c")
-    assert types(feed) == ["ADDED b", "DELETED a", "ADDED c"]
+    assert poll_names(watch) == ["ADDED b", "DELETED a", "ADDED c"]
 
 
-async def test_a_watch_can_begin_with_what_exists_and_misses_nothing_after_it(api: RegistryFixture) -> None:
+async def test_a_watch_can_start_with_the_existing_objects_and_misses_no_later_event(api: RegistryFixture) -> None:
     await api.create("Gadget", "b", metadata={"labels": {"on": "yes"}})
     await api.create("Gadget", "a")
-    feed, chosen = feed_of(api), feed_of(api, ON)
-    assert [each["metadata"]["name"] for each in await added(feed)] == ["a", "b"]
-    assert len(await added(chosen)) == 1
+    watch, filtered = build_watch(api), build_watch(api, ON)
+    assert [each["metadata"]["name"] for each in await read_initial_objects(watch)] == ["a", "b"]
+    assert len(await read_initial_objects(filtered)) == 1
     await api.delete("Gadget", "b")
-    assert types(feed) == ["DELETED b"]
-    assert types(chosen) == ["DELETED b"]
+    assert poll_names(watch) == ["DELETED b"]
+    assert poll_names(filtered) == ["DELETED b"]
 
 
-async def test_a_version_that_is_too_long_ago_is_expired(api: RegistryFixture) -> None:
+async def test_a_compacted_resource_version_is_expired(api: RegistryFixture) -> None:
     since = api.view.revision
     await api.create("Gadget", "a")
     api.view.discard_before(api.view.revision)
     with pytest.raises(Expired, match=f"too old resource version: {since} \\({api.view.revision}\\)"):
-        await feed_of(api).start(since)
+        await build_watch(api).start(since)
 
 
 async def test_a_watch_resumes_across_a_restart_of_the_server(api: RegistryFixture) -> None:
-    made = await api.create("Gadget", "a", metadata={"labels": {"on": "yes"}})
+    created = await api.create("Gadget", "a", metadata={"labels": {"on": "yes"}})
     since = api.view.revision
-    await label(api, "a", "no")
+    await set_label(api, "a", "no")
     await api.create("Gadget", "b")
     async with open_registry(api.store.inner) as restarted:
-        feed = feed_of(restarted, ON)
-        await feed.start(since)
-        ((kind, gone),) = taken(feed)
-        assert (kind, gone["metadata"]["uid"]) == ("DELETED", made["metadata"]["uid"])
+        watch = build_watch(restarted, ON)
+        await watch.start(since)
+        ((kind, deleted),) = poll_objects(watch)
+        assert (kind, deleted["metadata"]["uid"]) == ("DELETED", created["metadata"]["uid"])
 
 
-async def test_a_slow_watch_ends_with_an_error_and_never_with_a_gap(api: RegistryFixture) -> None:
-    feed = await begun(api, queue=3)
+async def test_a_slow_watch_ends_with_expired_and_never_skips_events(api: RegistryFixture) -> None:
+    watch = await start_watch(api, queue=3)
     for name in "abcd":
         await api.create("Gadget", name)
     with pytest.raises(Expired, match="list again"):
-        list(feed.poll())
+        list(watch.poll())
     await api.create("Gadget", "e")
     with pytest.raises(Expired):
-        list(feed.poll())
+        list(watch.poll())
 
 
-async def test_what_others_do_elsewhere_does_not_fill_the_queue(api: RegistryFixture) -> None:
-    feed = feed_of(api, queue=1, kind="ConfigMap")
-    await feed.start(api.view.revision)
+async def test_writes_to_other_resources_do_not_fill_the_queue(api: RegistryFixture) -> None:
+    watch = build_watch(api, queue=1, kind="ConfigMap")
+    await watch.start(api.view.revision)
     for number in range(5):
         await api.create("Gadget", f"g{number}")
         await api.create("ConfigMap", f"c{number}", "default")
     await api.create("ConfigMap", "mine")
-    assert types(feed) == ["ADDED mine"]
+    assert poll_names(watch) == ["ADDED mine"]
 
 
-async def test_a_bookmark_is_never_ahead_of_what_was_delivered(api: RegistryFixture) -> None:
-    """At every turn of the loop: what comes after the position told must still come from a watch begun there."""
-    feed = await begun(api)
-    heard: list[str] = []
+async def test_a_bookmark_is_never_ahead_of_the_delivered_events(api: RegistryFixture) -> None:
+    """At every turn of the event loop: a watch resumed at the bookmark gets exactly the remaining events."""
+    watch = await start_watch(api)
+    events: list[str] = []
     positions: list[tuple[int, int]] = []
 
     async def follow() -> None:
         while True:
-            heard.extend(types(feed))
-            positions.append((feed.current_revision(), len(heard)))
-            await feed.wait_for_events()
+            events.extend(poll_names(watch))
+            positions.append((watch.current_revision(), len(events)))
+            await watch.wait_for_events()
 
-    following = asyncio.create_task(follow())
+    follower = asyncio.create_task(follow())
     for number in range(10):
         await asyncio.gather(api.create("Gadget", f"g{number}"), api.create("ConfigMap", f"c{number}"))
     await asyncio.sleep(1)
-    following.cancel()
-    assert len(heard) == 10
+    follower.cancel()
+    assert len(events) == 10
     assert len(positions) > 5
     for position, count in positions:
-        resumed = feed_of(api)
+        resumed = build_watch(api)
         await resumed.start(position)
-        assert heard[:count] + types(resumed) == heard
+        assert events[:count] + poll_names(resumed) == events
         resumed.close()
 
 
-async def test_a_position_moves_on_with_what_others_write(api: RegistryFixture) -> None:
-    """So that a quiet watch can be resumed although its own resource has been compacted long since."""
-    feed = await begun(api)
-    before = feed.current_revision()
+async def test_the_current_revision_advances_with_writes_to_other_resources(api: RegistryFixture) -> None:
+    """So that an idle watch can be resumed although its own resource was compacted."""
+    watch = await start_watch(api)
+    before = watch.current_revision()
     await api.create("ConfigMap", "c")
-    assert taken(feed) == []
-    assert feed.current_revision() == api.view.revision > before
+    assert poll_objects(watch) == []
+    assert watch.current_revision() == api.view.revision > before
 
 
-async def test_a_feed_that_is_closed_hears_nothing_more(api: RegistryFixture) -> None:
-    feed = await begun(api)
-    feed.close()
-    feed.close()
+async def test_a_closed_watch_gets_no_more_events(api: RegistryFixture) -> None:
+    watch = await start_watch(api)
+    watch.close()
+    watch.close()
     await api.create("Gadget", "a")
-    assert types(feed) == []
+    assert poll_names(watch) == []
 
 
-async def test_a_feed_that_was_never_started_can_be_closed_but_not_asked(api: RegistryFixture) -> None:
-    feed = feed_of(api)
-    feed.close()
+async def test_a_watch_that_was_not_started_can_be_closed_but_not_polled(api: RegistryFixture) -> None:
+    watch = build_watch(api)
+    watch.close()
     with pytest.raises(RuntimeError, match="has not been started"):
-        list(feed.poll())
+        list(watch.poll())
 
 
-async def test_a_stopping_server_ends_the_watch_after_what_still_waits(api: RegistryFixture) -> None:
-    feed = await begun(api)
+async def test_a_stopping_server_ends_the_watch_after_pending_events(api: RegistryFixture) -> None:
+    watch = await start_watch(api)
     await api.create("Gadget", "a")
     api.view.end_watches()
-    await feed.wait_for_events()
-    assert feed.is_ended
-    assert types(feed) == ["ADDED a"]
+    await watch.wait_for_events()
+    assert watch.is_ended
+    assert poll_names(watch) == ["ADDED a"]
 
 
-async def test_random_histories_replayed_from_anywhere_lead_to_what_is_there(api: RegistryFixture) -> None:
-    """Informers do nothing else: a list at some version, then every event after it."""
+async def test_a_watch_from_any_revision_leads_to_the_current_state(api: RegistryFixture) -> None:
+    """As informers do: a list at some version, then every event after it."""
     snapshots: list[tuple[int, dict[str, str]]] = []
 
-    def state(api: RegistryFixture) -> dict[str, str]:
+    def matching_revisions(api: RegistryFixture) -> dict[str, str]:
         entries = api.view.entries("management.service.sh", "gadgets")
         return {entry.key[3]: str(entry.revision) for entry in entries if ON.matches_values(entry.labels, entry.fields)}
 
@@ -266,22 +266,22 @@ async def test_random_histories_replayed_from_anywhere_lead_to_what_is_there(api
         elif api.see("Gadget", name) is None:
             await api.create("Gadget", name, metadata={"labels": {"on": action}})
         else:
-            await label(api, name, action)
-        snapshots.append((api.view.revision, state(api)))
+            await set_label(api, name, action)
+        snapshots.append((api.view.revision, matching_revisions(api)))
     for since, known in snapshots:
-        feed = feed_of(api, ON)
-        await feed.start(since)
-        for kind, obj in taken(feed):
+        watch = build_watch(api, ON)
+        await watch.start(since)
+        for kind, obj in poll_objects(watch):
             name = obj["metadata"]["name"]
             assert (name in known) is (kind != "ADDED")
             if kind == "DELETED":
                 known.pop(name)
             else:
                 known[name] = obj["metadata"]["resourceVersion"]
-        assert known == state(api)
+        assert known == matching_revisions(api)
 
 
-SELECTIONS = {
+SELECTORS = {
     f"{labels};{fields}": Selector(parse_labels(labels), parse_fields(fields, ("metadata.name", "spec.color")))
     for labels, fields in (
         ("on=yes", ""),
@@ -300,12 +300,12 @@ SELECTIONS = {
 }
 
 
-@pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS)
-async def test_whatever_is_selected_live_events_lead_to_what_is_there(
-    api: RegistryFixture, selection: Selector
+@pytest.mark.parametrize("selector", SELECTORS.values(), ids=SELECTORS)
+async def test_live_events_lead_to_the_current_state_for_every_selector(
+    api: RegistryFixture, selector: Selector
 ) -> None:
-    """However a watcher is found, it hears of all that concerns it, and each object comes before it goes."""
-    feed = await begun(api, selection)
+    """However the watch is indexed, it gets all events that concern it, and ADDED comes before DELETED."""
+    watch = await start_watch(api, selector)
     known: dict[str, str] = {}
     for number, (name, action) in enumerate(_actions()):
         if action == "delete":
@@ -315,20 +315,20 @@ async def test_whatever_is_selected_live_events_lead_to_what_is_there(
             spec = {"color": "red" if number % 2 else "blue"}
             await api.create("Gadget", name, metadata={"labels": {"on": action}}, spec=spec)
         else:
-            await label(api, name, action if number % 4 else None)
-        for kind, obj in taken(feed):
-            told = obj["metadata"]["name"]
-            assert (told in known) is (kind != "ADDED")
+            await set_label(api, name, action if number % 4 else None)
+        for kind, obj in poll_objects(watch):
+            changed_name = obj["metadata"]["name"]
+            assert (changed_name in known) is (kind != "ADDED")
             if kind == "DELETED":
-                known.pop(told)
+                known.pop(changed_name)
             else:
-                known[told] = obj["metadata"]["resourceVersion"]
+                known[changed_name] = obj["metadata"]["resourceVersion"]
         entries = api.view.entries("management.service.sh", "gadgets")
-        assert known == {entry.key[3]: str(entry.revision) for entry in entries if selection.matches(entry)}
+        assert known == {entry.key[3]: str(entry.revision) for entry in entries if selector.matches(entry)}
 
 
-class Seeing:
-    """Sees everything, though its permissions may be told to have changed."""
+class AllVisible:
+    """Allows everything; its generation can be changed."""
 
     def __init__(self) -> None:
         self.changes = 0
@@ -340,22 +340,22 @@ class Seeing:
         return self.changes
 
 
-async def test_permissions_that_change_nothing_do_not_end_a_watch_that_selects(api: RegistryFixture) -> None:
-    """It has to know of all objects that can be seen, those that it does not select among them."""
-    sieve = Seeing()
-    feed = WatchSession(api.view, api.of("Gadget").kind, "", ON, 100, sieve)
-    await feed.start(api.view.revision)
+async def test_a_permission_change_without_effect_does_not_end_a_watch_with_a_selector(api: RegistryFixture) -> None:
+    """The watch tracks all visible objects, including those that its selector does not match."""
+    visibility = AllVisible()
+    watch = WatchSession(api.view, api.of("Gadget").kind, "", ON, 100, visibility)
+    await watch.start(api.view.revision)
     await api.create("Gadget", "a", metadata={"labels": {"on": "no"}})
-    sieve.changes += 1
-    assert types(feed) == []
-    assert feed.is_visibility_check_due
-    await feed.check_visibility()
-    await label(api, "a", "yes")
-    assert types(feed) == ["ADDED a"]
+    visibility.changes += 1
+    assert poll_names(watch) == []
+    assert watch.is_visibility_check_due
+    await watch.check_visibility()
+    await set_label(api, "a", "yes")
+    assert poll_names(watch) == ["ADDED a"]
 
 
 def _actions() -> Iterator[tuple[str, str]]:
-    """A fixed walk through every order of three actions on two objects."""
+    """Yields every order of three actions on two objects."""
     actions = ("yes", "no", "delete")
     for first in actions:
         for second in actions:

@@ -1,4 +1,4 @@
-"""Who applies what, and what becomes of it: conversations as a kube-apiserver holds them, without a store."""
+"""registry/patching/apply.py: server-side apply and field ownership, compared with kube-apiserver."""
 
 from copy import deepcopy
 from typing import Any
@@ -38,40 +38,38 @@ KIND = Kind(
     status_subresource=True,
     sensitivity=Sensitivity.NORMAL,
 )
-SHAPES = build_merge_schemas(KIND)
-APPLYING = ApplyEngine.for_kind(KIND, SHAPES)
+SCHEMAS = build_merge_schemas(KIND)
+ENGINE = ApplyEngine.for_kind(KIND, SCHEMAS)
 
 
-def moment(second: int) -> str:
+def timestamp(second: int) -> str:
     return f"2025-01-01T00:00:{second:02}Z"
 
 
-def config(meta: Object | None = None, **parts: Any) -> Object:
+def build_config(meta: Object | None = None, **parts: Any) -> Object:
     return {"apiVersion": "example.io/v1", "kind": "Gadget", "metadata": {"name": "a", **(meta or {})}, **parts}
 
 
-def applied(
-    live: Object | None, *, by: str, at: int = 1, force: bool = False, subresource: str = "", **parts: Any
+def apply(
+    live: Object | None, *, manager: str, at: int = 1, force: bool = False, subresource: str = "", **parts: Any
 ) -> Object:
-    """The object after somebody applied these parts of it."""
-    wanted = APPLYING.check_config(config(**parts))
-    writer = FieldManager(by, "example.io/v1", moment(at), subresource, APPLY)
-    new = (
-        APPLYING.build_new(wanted, writer) if live is None else APPLYING.apply_config(live, wanted, writer, force=force)
-    )
+    """Applies these parts and returns the new object."""
+    wanted = ENGINE.check_config(build_config(**parts))
+    writer = FieldManager(manager, "example.io/v1", timestamp(at), subresource, APPLY)
+    new = ENGINE.build_new(wanted, writer) if live is None else ENGINE.apply_config(live, wanted, writer, force=force)
     record_apply(live, new, writer)
     return new
 
 
-def updated(live: Object | None, *, by: str, at: int = 1, **parts: Any) -> Object:
-    """The object after somebody replaced these parts of it, or made it of them."""
-    new = deepcopy({**(live or config()), **parts})
-    record_update(live, new, SHAPES.by_subresource[""], FieldManager(by, "example.io/v1", moment(at)))
+def update(live: Object | None, *, manager: str, at: int = 1, **parts: Any) -> Object:
+    """Replaces these parts, or creates the object with them, and returns the new object."""
+    new = deepcopy({**(live or build_config()), **parts})
+    record_update(live, new, SCHEMAS.by_subresource[""], FieldManager(manager, "example.io/v1", timestamp(at)))
     return new
 
 
-def owned(obj: Object) -> dict[tuple[str, str], list[str]]:
-    """Manager and operation -> the paths it owns."""
+def owned_paths(obj: Object) -> dict[tuple[str, str], list[str]]:
+    """Returns the owned paths by manager and operation."""
     entries = obj["metadata"].get("managedFields", [])
     return {
         (entry["manager"], entry["operation"]): sorted("/".join(path) for path in iter_paths(entry["fieldsV1"]))
@@ -79,21 +77,21 @@ def owned(obj: Object) -> dict[tuple[str, str], list[str]]:
     }
 
 
-def refused(live: Object | None, **asked: Any) -> Conflict:
+def expect_conflict(live: Object | None, **options: Any) -> Conflict:
     with pytest.raises(Conflict) as caught:
-        applied(live, **asked)
+        apply(live, **options)
     return caught.value
 
 
-def test_who_applies_owns_the_fields_that_were_named_and_no_structures_around_them():
-    obj = applied(None, by="a", meta={"labels": {"x": "1"}}, spec={"displayName": "one", "chart": {"name": "n"}})
+def test_a_manager_owns_the_applied_fields_and_not_their_parents():
+    obj = apply(None, manager="a", meta={"labels": {"x": "1"}}, spec={"displayName": "one", "chart": {"name": "n"}})
     assert obj["spec"] == {"displayName": "one", "chart": {"name": "n"}}
     assert obj["metadata"]["managedFields"] == [
         {
             "manager": "a",
             "operation": "Apply",
             "apiVersion": "example.io/v1",
-            "time": moment(1),
+            "time": timestamp(1),
             "fieldsType": "FieldsV1",
             "fieldsV1": {
                 "f:metadata": {"f:labels": {"f:x": {}}},
@@ -104,15 +102,15 @@ def test_who_applies_owns_the_fields_that_were_named_and_no_structures_around_th
 
 
 def test_two_managers_share_an_object():
-    obj = applied(applied(None, by="a", spec={"displayName": "one"}), by="b", data={"k": "1"})
+    obj = apply(apply(None, manager="a", spec={"displayName": "one"}), manager="b", data={"k": "1"})
     assert (obj["spec"], obj["data"]) == ({"displayName": "one"}, {"k": "1"})
-    assert owned(obj) == {("a", "Apply"): ["f:spec/f:displayName"], ("b", "Apply"): ["f:data/f:k"]}
+    assert owned_paths(obj) == {("a", "Apply"): ["f:spec/f:displayName"], ("b", "Apply"): ["f:data/f:k"]}
 
 
-def test_another_value_for_what_others_own_is_a_conflict_that_names_all_of_them():
-    obj = applied(None, by="a", data={"k": "1", "l": "1"})
-    obj = updated(applied(obj, by="b", data={"k": "1"}), by="writer", data={"k": "1", "l": "1", "m": "1"})
-    error = refused(obj, by="c", data={"k": "2", "l": "2", "m": "2", "n": "2"})
+def test_changing_fields_of_other_managers_is_a_conflict_that_names_all_of_them():
+    obj = apply(None, manager="a", data={"k": "1", "l": "1"})
+    obj = update(apply(obj, manager="b", data={"k": "1"}), manager="writer", data={"k": "1", "l": "1", "m": "1"})
+    error = expect_conflict(obj, manager="c", data={"k": "2", "l": "2", "m": "2", "n": "2"})
     assert [(problem.field, problem.reason, problem.message) for problem in error.details.problems] == [
         (".data.k", "FieldManagerConflict", 'conflict with "a"'),
         (".data.l", "FieldManagerConflict", 'conflict with "a"'),
@@ -125,114 +123,119 @@ def test_another_value_for_what_others_own_is_a_conflict_that_names_all_of_them(
     )
 
 
-def test_a_single_conflict_is_told_in_one_line():
-    obj = applied(None, by="a", spec={"ports": [{"port": 1, "name": "x"}]})
-    error = refused(obj, by="b", spec={"ports": [{"port": 1, "name": "y"}]})
+def test_a_single_conflict_is_reported_in_one_line():
+    obj = apply(None, manager="a", spec={"ports": [{"port": 1, "name": "x"}]})
+    error = expect_conflict(obj, manager="b", spec={"ports": [{"port": 1, "name": "y"}]})
     assert error.message == 'Apply failed with 1 conflict: conflict with "a": .spec.ports[port=1].name'
 
 
-def test_force_takes_the_fields_over_and_leaves_the_rest_to_their_owner():
-    obj = applied(None, by="a", spec={"displayName": "one", "icon": "i"})
-    obj = applied(obj, by="b", force=True, spec={"displayName": "two"})
+def test_force_takes_over_the_fields_and_leaves_the_rest_to_their_owner():
+    obj = apply(None, manager="a", spec={"displayName": "one", "icon": "i"})
+    obj = apply(obj, manager="b", force=True, spec={"displayName": "two"})
     assert obj["spec"] == {"displayName": "two", "icon": "i"}
-    assert owned(obj) == {("a", "Apply"): ["f:spec/f:icon"], ("b", "Apply"): ["f:spec/f:displayName"]}
+    assert owned_paths(obj) == {("a", "Apply"): ["f:spec/f:icon"], ("b", "Apply"): ["f:spec/f:displayName"]}
 
 
-def test_equal_values_are_owned_together_and_go_with_the_last_owner():
-    obj = applied(applied(None, by="a", data={"k": "1", "l": "1"}), by="b", data={"k": "1"})
-    assert owned(obj) == {("a", "Apply"): ["f:data/f:k", "f:data/f:l"], ("b", "Apply"): ["f:data/f:k"]}
-    obj = applied(obj, by="a", data={"l": "1"})
+def test_equal_values_are_owned_together_and_removed_with_the_last_owner():
+    obj = apply(apply(None, manager="a", data={"k": "1", "l": "1"}), manager="b", data={"k": "1"})
+    assert owned_paths(obj) == {("a", "Apply"): ["f:data/f:k", "f:data/f:l"], ("b", "Apply"): ["f:data/f:k"]}
+    obj = apply(obj, manager="a", data={"l": "1"})
     assert obj["data"] == {"k": "1", "l": "1"}
-    assert applied(obj, by="b")["data"] == {"l": "1"}
+    assert apply(obj, manager="b")["data"] == {"l": "1"}
 
 
-def test_a_field_left_out_goes_with_the_structures_that_held_nothing_else():
-    obj = applied(None, by="a", spec={"displayName": "one", "chart": {"name": "n", "values": {"k": "1"}}})
-    assert applied(obj, by="a", spec={"displayName": "one"})["spec"] == {"displayName": "one"}
+def test_a_field_no_longer_applied_is_removed_with_its_empty_parents():
+    obj = apply(None, manager="a", spec={"displayName": "one", "chart": {"name": "n", "values": {"k": "1"}}})
+    assert apply(obj, manager="a", spec={"displayName": "one"})["spec"] == {"displayName": "one"}
 
 
-def test_a_field_left_out_stays_while_an_updater_owns_it():
-    obj = updated(applied(None, by="a", data={"k": "1"}), by="w", data={"k": "2"})
-    obj = applied(obj, by="a", force=True, data={"k": "2", "l": "1"})
-    assert owned(obj)["w", "Update"] == ["f:data/f:k"]
-    obj = applied(obj, by="a", data={})
+def test_a_field_no_longer_applied_stays_while_an_updater_owns_it():
+    obj = update(apply(None, manager="a", data={"k": "1"}), manager="w", data={"k": "2"})
+    obj = apply(obj, manager="a", force=True, data={"k": "2", "l": "1"})
+    assert owned_paths(obj)["w", "Update"] == ["f:data/f:k"]
+    obj = apply(obj, manager="a", data={})
     assert obj["data"] == {"k": "2"}
 
 
-def test_what_nobody_owns_stays_in_a_structure_that_stays_and_goes_with_one_that_goes():
-    obj = applied(None, by="a", spec={"extra": {"mine": 1}})
-    obj["spec"]["extra"]["nobodys"] = 2
-    assert applied(obj, by="a", spec={"extra": {}})["spec"] == {"extra": {"nobodys": 2}}
-    assert applied(obj, by="a", spec={"extra": {"more": 3}})["spec"] == {"extra": {"nobodys": 2, "more": 3}}
-    assert applied(obj, by="a", spec={"icon": "i"})["spec"] == {"icon": "i"}
+def test_unowned_fields_stay_unless_their_parent_is_removed():
+    obj = apply(None, manager="a", spec={"extra": {"mine": 1}})
+    obj["spec"]["extra"]["unowned"] = 2
+    assert apply(obj, manager="a", spec={"extra": {}})["spec"] == {"extra": {"unowned": 2}}
+    assert apply(obj, manager="a", spec={"extra": {"more": 3}})["spec"] == {"extra": {"unowned": 2, "more": 3}}
+    assert apply(obj, manager="a", spec={"icon": "i"})["spec"] == {"icon": "i"}
 
 
-def test_a_structure_that_others_put_something_into_stays_for_them():
-    obj = applied(applied(None, by="a", spec={"chart": {"name": "n"}}), by="b", spec={"chart": {"values": {"k": "1"}}})
-    assert applied(obj, by="a", spec={"icon": "i"})["spec"] == {"chart": {"values": {"k": "1"}}, "icon": "i"}
+def test_an_object_with_fields_of_other_managers_stays():
+    obj = apply(
+        apply(None, manager="a", spec={"chart": {"name": "n"}}), manager="b", spec={"chart": {"values": {"k": "1"}}}
+    )
+    assert apply(obj, manager="a", spec={"icon": "i"})["spec"] == {"chart": {"values": {"k": "1"}}, "icon": "i"}
 
 
-def test_an_emptied_structure_that_is_still_wanted_stays_empty():
-    obj = applied(None, by="a", spec={"displayName": "one"}, data={"k": "1"})
-    obj = applied(obj, by="a", spec={}, data={"k": "1"})
+def test_an_empty_object_that_is_still_applied_stays():
+    obj = apply(None, manager="a", spec={"displayName": "one"}, data={"k": "1"})
+    obj = apply(obj, manager="a", spec={}, data={"k": "1"})
     assert obj["spec"] == {}
-    assert owned(obj) == {("a", "Apply"): ["f:data/f:k", "f:spec"]}
+    assert owned_paths(obj) == {("a", "Apply"): ["f:data/f:k", "f:spec"]}
 
 
-def test_giving_up_everything_takes_the_entry_away_but_not_the_object():
-    obj = applied(None, by="a", meta={"labels": {"x": "1"}, "finalizers": ["x.io/a"]}, data={"k": "1"})
+def test_applying_nothing_removes_the_managed_fields_entry_but_not_the_object():
+    obj = apply(None, manager="a", meta={"labels": {"x": "1"}, "finalizers": ["x.io/a"]}, data={"k": "1"})
     obj["metadata"]["uid"] = "u"
-    assert applied(obj, by="a") == config({"uid": "u"})
+    assert apply(obj, manager="a") == build_config({"uid": "u"})
 
 
-def test_lists_by_keys_are_owned_and_given_up_entry_by_entry():
-    obj = applied(None, by="a", spec={"ports": [{"port": 1, "name": "x"}, {"port": 2}]})
-    obj = applied(obj, by="b", spec={"ports": [{"port": 3}, {"port": 2, "name": "two"}]})
+def test_list_maps_are_owned_and_removed_item_by_item():
+    obj = apply(None, manager="a", spec={"ports": [{"port": 1, "name": "x"}, {"port": 2}]})
+    obj = apply(obj, manager="b", spec={"ports": [{"port": 3}, {"port": 2, "name": "two"}]})
     assert obj["spec"]["ports"] == [{"port": 1, "name": "x"}, {"port": 3}, {"port": 2, "name": "two"}]
-    obj = applied(obj, by="a", spec={"ports": [{"port": 1}]})
+    obj = apply(obj, manager="a", spec={"ports": [{"port": 1}]})
     assert obj["spec"]["ports"] == [{"port": 1}, {"port": 3}, {"port": 2, "name": "two"}]
 
 
-def test_lists_without_keys_are_owned_as_one():
-    obj = applied(None, by="a", spec={"users": ["x"]})
-    assert refused(obj, by="b", spec={"users": ["y"]}).details.problems[0].field == ".spec.users"
-    assert applied(obj, by="b", force=True, spec={"users": ["y"]})["spec"]["users"] == ["y"]
+def test_atomic_lists_are_owned_as_one():
+    obj = apply(None, manager="a", spec={"users": ["x"]})
+    assert expect_conflict(obj, manager="b", spec={"users": ["y"]}).details.problems[0].field == ".spec.users"
+    assert apply(obj, manager="b", force=True, spec={"users": ["y"]})["spec"]["users"] == ["y"]
 
 
-def test_an_update_takes_what_it_changes_and_the_next_apply_conflicts_also_under_the_same_name():
-    obj = updated(applied(None, by="a", data={"k": "1"}), by="a", data={"k": "2", "l": "2"})
-    assert owned(obj) == {("a", "Update"): ["f:data/f:k", "f:data/f:l"]}
-    assert refused(obj, by="a", data={"k": "1"}).details.problems[0].message == 'conflict with "a" using example.io/v1'
-    obj = applied(obj, by="a", force=True, data={"k": "1"})
-    assert owned(obj) == {("a", "Apply"): ["f:data/f:k"], ("a", "Update"): ["f:data/f:l"]}
+def test_an_update_owns_what_it_changes_and_the_next_apply_conflicts():
+    obj = update(apply(None, manager="a", data={"k": "1"}), manager="a", data={"k": "2", "l": "2"})
+    assert owned_paths(obj) == {("a", "Update"): ["f:data/f:k", "f:data/f:l"]}
+    assert (
+        expect_conflict(obj, manager="a", data={"k": "1"}).details.problems[0].message
+        == 'conflict with "a" using example.io/v1'
+    )
+    obj = apply(obj, manager="a", force=True, data={"k": "1"})
+    assert owned_paths(obj) == {("a", "Apply"): ["f:data/f:k"], ("a", "Update"): ["f:data/f:l"]}
 
 
-def test_what_was_there_before_anybody_was_recorded_belongs_to_a_manager_of_its_own():
-    obj = config(data={"k": "1"}, status={"phase": "x"})
-    assert refused(obj, by="a", data={"k": "2"}).message.endswith(
+def test_fields_without_managed_fields_belong_to_the_before_first_apply_manager():
+    obj = build_config(data={"k": "1"}, status={"phase": "x"})
+    assert expect_conflict(obj, manager="a", data={"k": "2"}).message.endswith(
         f'conflict with "{BEFORE_FIRST_APPLY}" using example.io/v1: .data.k'
     )
-    obj = applied(obj, by="a", data={"k": "1", "l": "2"})
-    assert owned(obj) == {
+    obj = apply(obj, manager="a", data={"k": "1", "l": "2"})
+    assert owned_paths(obj) == {
         ("a", "Apply"): ["f:data/f:k", "f:data/f:l"],
         (BEFORE_FIRST_APPLY, "Update"): ["f:data", "f:data/f:k"],
     }
 
 
-def test_the_time_is_that_of_the_last_change_of_the_object_or_of_the_claims():
-    first = applied(None, by="a", at=1, data={"k": "1"})
-    assert applied(first, by="a", at=2, data={"k": "1"}) == first
-    shared = applied(first, by="b", at=3, data={"k": "1"})
-    assert [entry["time"] for entry in shared["metadata"]["managedFields"]] == [moment(1), moment(3)]
-    changed = applied(first, by="a", at=4, data={"k": "2"})
-    assert [entry["time"] for entry in changed["metadata"]["managedFields"]] == [moment(4)]
+def test_the_time_is_that_of_the_last_change_of_object_or_ownership():
+    first = apply(None, manager="a", at=1, data={"k": "1"})
+    assert apply(first, manager="a", at=2, data={"k": "1"}) == first
+    shared = apply(first, manager="b", at=3, data={"k": "1"})
+    assert [entry["time"] for entry in shared["metadata"]["managedFields"]] == [timestamp(1), timestamp(3)]
+    changed = apply(first, manager="a", at=4, data={"k": "2"})
+    assert [entry["time"] for entry in changed["metadata"]["managedFields"]] == [timestamp(4)]
 
 
-def test_a_status_that_a_controller_owns_is_applied_through_its_subresource_alone():
-    obj = applied(None, by="a", spec={"icon": "i"}, status={"phase": "no"})
-    assert owned(obj) == {("a", "Apply"): ["f:spec/f:icon"]}
+def test_the_status_is_applied_through_its_subresource_only():
+    obj = apply(None, manager="a", spec={"icon": "i"}, status={"phase": "no"})
+    assert owned_paths(obj) == {("a", "Apply"): ["f:spec/f:icon"]}
     obj = {**obj, "status": {}}
-    obj = applied(obj, by="a", subresource="status", spec={"icon": "j"}, status={"phase": "Ready"})
+    obj = apply(obj, manager="a", subresource="status", spec={"icon": "j"}, status={"phase": "Ready"})
     entries = obj["metadata"]["managedFields"]
     assert [(entry.get("subresource"), entry["fieldsV1"]) for entry in entries] == [
         (None, {"f:spec": {"f:icon": {}}}),
@@ -241,53 +244,56 @@ def test_a_status_that_a_controller_owns_is_applied_through_its_subresource_alon
 
 
 def test_conflicts_name_the_subresource_of_the_owner():
-    obj = applied(config(), by="a", subresource="status", status={"phase": "x"})
-    error = refused(obj, by="b", subresource="status", status={"phase": "y"})
+    obj = apply(build_config(), manager="a", subresource="status", status={"phase": "x"})
+    error = expect_conflict(obj, manager="b", subresource="status", status={"phase": "y"})
     assert error.details.problems[0].message == 'conflict with "a" with subresource "status"'
 
 
-def test_conditions_on_the_version_are_left_to_the_registry():
-    live = applied(None, by="a", data={"k": "1"})
+def test_the_resource_version_is_left_to_the_registry_to_check():
+    live = apply(None, manager="a", data={"k": "1"})
     live["metadata"].update(uid="u", resourceVersion="5", creationTimestamp="t")
-    asked = applied(live, by="a", meta={"resourceVersion": "4", "uid": "v", "creationTimestamp": None})
-    assert asked["metadata"] == {"name": "a", "uid": "v", "resourceVersion": "4", "creationTimestamp": "t"}
+    result = apply(live, manager="a", meta={"resourceVersion": "4", "uid": "v", "creationTimestamp": None})
+    assert result["metadata"] == {"name": "a", "uid": "v", "resourceVersion": "4", "creationTimestamp": "t"}
     for nothing in ("", None):
-        asked = applied(live, by="a", meta={"resourceVersion": nothing, "uid": nothing})
-        assert (asked["metadata"]["uid"], asked["metadata"]["resourceVersion"]) == ("u", "5")
+        result = apply(live, manager="a", meta={"resourceVersion": nothing, "uid": nothing})
+        assert (result["metadata"]["uid"], result["metadata"]["resourceVersion"]) == ("u", "5")
 
 
-def test_what_is_created_has_no_version_to_fit_and_no_uid():
-    assert "resourceVersion" not in applied(None, by="a", meta={"resourceVersion": "4"})["metadata"]
-    assert "uid mismatch: the provided object specified uid u" in refused(None, by="a", meta={"uid": "u"}).message
+def test_a_new_object_has_no_resource_version_and_no_uid():
+    assert "resourceVersion" not in apply(None, manager="a", meta={"resourceVersion": "4"})["metadata"]
+    assert (
+        "uid mismatch: the provided object specified uid u"
+        in expect_conflict(None, manager="a", meta={"uid": "u"}).message
+    )
 
 
-WRONG: list[tuple[str, Any, str]] = [
+INVALID: list[tuple[str, Any, str]] = [
     ("no object", [], "the body must be an object"),
     ("nothing", None, "invalid object type: /, Kind=; expected example.io/v1, Kind=Gadget"),
     ("no kind", {"apiVersion": "example.io/v1"}, "invalid object type: example.io/v1, Kind=;"),
     ("no version", {"kind": "Gadget"}, "invalid object type: /, Kind=Gadget;"),
-    ("another version", {**config(), "apiVersion": "v1"}, "invalid object type: /v1, Kind=Gadget;"),
-    ("no version at all", {**config(), "apiVersion": "a/b/c"}, "invalid object type: /, Kind=Gadget;"),
-    ("another kind", {**config(), "kind": 5}, "invalid object type: example.io/v1, Kind=;"),
-    ("a record", config({"managedFields": []}), "metadata.managedFields must be nil"),
-    ("metadata of a wrong type", {**config(), "metadata": []}, ".metadata: expected map, got []"),
-    ("a name of a wrong type", config({"name": 5}), ".metadata.name: expected string, got 5"),
-    ("an unknown field", config(spec={"x": 1}), "(/a; example.io/v1, Kind=Gadget): .spec.x: field not declared"),
+    ("another version", {**build_config(), "apiVersion": "v1"}, "invalid object type: /v1, Kind=Gadget;"),
+    ("no version at all", {**build_config(), "apiVersion": "a/b/c"}, "invalid object type: /, Kind=Gadget;"),
+    ("another kind", {**build_config(), "kind": 5}, "invalid object type: example.io/v1, Kind=;"),
+    ("managed fields", build_config({"managedFields": []}), "metadata.managedFields must be nil"),
+    ("metadata of a wrong type", {**build_config(), "metadata": []}, ".metadata: expected map, got []"),
+    ("a name of a wrong type", build_config({"name": 5}), ".metadata.name: expected string, got 5"),
+    ("an unknown field", build_config(spec={"x": 1}), "(/a; example.io/v1, Kind=Gadget): .spec.x: field not declared"),
 ]
 
 
-@pytest.mark.parametrize(("what", "body", "message"), WRONG, ids=[row[0] for row in WRONG])
-def test_a_configuration_is_refused_that_is_or_has(what: str, body: Any, message: str) -> None:
+@pytest.mark.parametrize(("what", "body", "message"), INVALID, ids=[row[0] for row in INVALID])
+def test_an_invalid_configuration_is_rejected(what: str, body: Any, message: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        APPLYING.check_config(body)
+        ENGINE.check_config(body)
     assert message in caught.value.message
 
 
-def test_neither_the_live_object_nor_the_configuration_is_changed():
-    live = applied(None, by="a", spec={"ports": [{"port": 1}], "extra": {"a": {"b": 1}}}, data={"k": "1"})
-    wanted = config(spec={"ports": [{"port": 2}], "extra": {"a": {"c": 1}}})
+def test_the_live_object_and_the_configuration_are_not_modified():
+    live = apply(None, manager="a", spec={"ports": [{"port": 1}], "extra": {"a": {"b": 1}}}, data={"k": "1"})
+    wanted = build_config(spec={"ports": [{"port": 2}], "extra": {"a": {"c": 1}}})
     before = deepcopy((live, wanted))
-    new = APPLYING.apply_config(live, wanted, FieldManager("a", "example.io/v1", moment(1), "", APPLY), force=True)
+    new = ENGINE.apply_config(live, wanted, FieldManager("a", "example.io/v1", timestamp(1), "", APPLY), force=True)
     new["spec"]["extra"]["a"]["d"] = new["spec"]["ports"][0]["x"] = 1
     assert (live, wanted) == before
 
@@ -296,7 +302,7 @@ states = st.dictionaries(st.sampled_from("abc"), st.sampled_from("12"), max_size
 
 
 @given(st.lists(st.tuples(st.sampled_from("xyz"), states, st.booleans()), min_size=1, max_size=8))
-def test_of_any_conversation_everybody_has_what_they_applied_last_or_lost_to_force(writes):
+def test_after_any_sequence_each_manager_has_its_last_values_unless_forced_away(writes):
     obj: Object | None = None
     claims: dict[str, dict[str, str]] = {}
     for who, data, force in writes:
@@ -304,9 +310,9 @@ def test_of_any_conversation_everybody_has_what_they_applied_last_or_lost_to_for
         contested = [key for key in data for claim in others.values() if claim.get(key, data[key]) != data[key]]
         if contested and not force:
             assert obj is not None
-            refused(obj, by=who, data=data)
+            expect_conflict(obj, manager=who, data=data)
             continue
-        obj = applied(obj, by=who, force=force, data=data)
+        obj = apply(obj, manager=who, force=force, data=data)
         for claim in others.values():
             for key in contested:
                 claim.pop(key, None)
@@ -314,12 +320,12 @@ def test_of_any_conversation_everybody_has_what_they_applied_last_or_lost_to_for
         wanted = {key: value for claim in claims.values() for key, value in claim.items()}
         assert (obj.get("data") or {}) == wanted
         expected = {(name, "Apply"): sorted(f"f:data/f:{key}" for key in claim) for name, claim in claims.items()}
-        found = {key: [path for path in fields if path != "f:data"] for key, fields in owned(obj).items()}
+        found = {key: [path for path in fields if path != "f:data"] for key, fields in owned_paths(obj).items()}
         assert {key: fields for key, fields in found.items() if fields} == {k: v for k, v in expected.items() if v}
 
 
 @given(states, states, states)
 def test_applying_the_same_again_changes_nothing(made, mine, again):
-    obj = updated(None, by="w", data=made)
-    first = applied(obj, by="a", at=2, force=True, data=mine, spec={"extra": again})
-    assert applied(first, by="a", at=3, data=mine, spec={"extra": again}) == first
+    obj = update(None, manager="w", data=made)
+    first = apply(obj, manager="a", at=2, force=True, data=mine, spec={"extra": again})
+    assert apply(first, manager="a", at=3, data=mine, spec={"extra": again}) == first

@@ -1,4 +1,4 @@
-"""Sets of fields: their algebra against plain sets of paths, and what objects of every shape turn into."""
+"""registry/patching/field_set.py: set operations compared with plain sets of paths, and field sets of objects."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ SCHEMA = words.obj(
     ),
     status=words.open_object(),
 )
-SHAPE = build_merge_schema(SCHEMA)
+MERGE_SCHEMA = build_merge_schema(SCHEMA)
 
 
 def port_key(port: Any) -> tuple[int, str]:
@@ -81,20 +81,20 @@ objects = st.fixed_dictionaries(
 path_sets = st.sets(st.lists(names.map(lambda name: "f:" + name), min_size=1, max_size=3).map(tuple), max_size=6)
 
 
-def built(wanted: set[tuple[str, ...]]) -> FieldSet:
-    """The set of these paths, made in the dullest way."""
-    made: FieldSet = {}
-    for path in wanted:
-        here = made
+def build_set(paths: set[tuple[str, ...]]) -> FieldSet:
+    """Builds the field set of the paths step by step."""
+    result: FieldSet = {}
+    for path in paths:
+        node = result
         for step in path:
-            here = here.setdefault(step, {})
-        here[SELF] = {}
-    return plain(made)
+            node = node.setdefault(step, {})
+        node[SELF] = {}
+    return strip_self(result)
 
 
-def plain(fields: FieldSet) -> FieldSet:
+def strip_self(fields: FieldSet) -> FieldSet:
     return {
-        step: {} if below.keys() <= {SELF} else {**plain(below), **({SELF: {}} if SELF in below else {})}
+        step: {} if below.keys() <= {SELF} else {**strip_self(below), **({SELF: {}} if SELF in below else {})}
         for step, below in fields.items()
         if step != SELF
     }
@@ -102,63 +102,63 @@ def plain(fields: FieldSet) -> FieldSet:
 
 @given(path_sets, path_sets)
 def test_sets_behave_like_sets_of_paths(one, other):
-    assert union(built(one), built(other)) == built(one | other)
-    assert difference(built(one), built(other)) == built(one - other)
-    assert intersection(built(one), built(other)) == built(one & other)
+    assert union(build_set(one), build_set(other)) == build_set(one | other)
+    assert difference(build_set(one), build_set(other)) == build_set(one - other)
+    assert intersection(build_set(one), build_set(other)) == build_set(one & other)
 
 
 @given(path_sets)
 def test_the_paths_of_a_set_are_those_it_was_built_from(one):
-    assert set(iter_paths(built(one))) == one
-    assert len(list(iter_paths(built(one)))) == len(one)
+    assert set(iter_paths(build_set(one))) == one
+    assert len(list(iter_paths(build_set(one)))) == len(one)
 
 
 @given(path_sets, path_sets)
-def test_operations_leave_their_arguments_alone(one, other):
-    first, second = built(one), built(other)
+def test_operations_do_not_modify_their_arguments(one, other):
+    first, second = build_set(one), build_set(other)
     for operation in (union, difference, intersection):
         operation(first, second)
-    assert (first, second) == (built(one), built(other))
+    assert (first, second) == (build_set(one), build_set(other))
 
 
 @given(path_sets, path_sets)
-def test_a_difference_that_takes_nothing_is_the_set_itself(one, other):
-    fields = built(one)
-    assert (difference(fields, built(other)) is fields) == (not one & other)
+def test_a_difference_without_common_fields_is_the_set_itself(one, other):
+    fields = build_set(one)
+    assert (difference(fields, build_set(other)) is fields) == (not one & other)
 
 
 @given(path_sets)
-def test_a_set_that_is_in_order_is_read_back_as_it_is(one):
-    assert parse_field_set(built(one)) == built(one)
+def test_a_normalized_set_is_parsed_unchanged(one):
+    assert parse_field_set(build_set(one)) == build_set(one)
 
 
 @given(objects, objects)
-def test_changes_lead_from_the_fields_before_to_the_fields_after(old, new):
-    taken, removed = compare_objects(old, new, SHAPE)
-    assert union(difference(all_fields(old, SHAPE), removed), taken) == all_fields(new, SHAPE)
-    assert intersection(removed, all_fields(new, SHAPE)) == {}
-    assert difference(removed, all_fields(old, SHAPE)) == {}
+def test_changes_lead_from_the_old_fields_to_the_new_fields(old, new):
+    taken, removed = compare_objects(old, new, MERGE_SCHEMA)
+    assert union(difference(all_fields(old, MERGE_SCHEMA), removed), taken) == all_fields(new, MERGE_SCHEMA)
+    assert intersection(removed, all_fields(new, MERGE_SCHEMA)) == {}
+    assert difference(removed, all_fields(old, MERGE_SCHEMA)) == {}
 
 
 @given(objects)
 def test_an_object_compared_with_itself_has_no_changes(obj):
-    assert compare_objects(obj, obj, SHAPE) == ({}, {})
+    assert compare_objects(obj, obj, MERGE_SCHEMA) == ({}, {})
 
 
 @given(objects)
-def test_on_a_blank_page_everything_is_new(obj):
-    assert compare_objects({}, obj, SHAPE) == (all_fields(obj, SHAPE), {})
-    assert compare_objects(obj, {}, SHAPE) == ({}, all_fields(obj, SHAPE))
+def test_compared_with_an_empty_object_everything_is_new(obj):
+    assert compare_objects({}, obj, MERGE_SCHEMA) == (all_fields(obj, MERGE_SCHEMA), {})
+    assert compare_objects(obj, {}, MERGE_SCHEMA) == ({}, all_fields(obj, MERGE_SCHEMA))
 
 
 @given(objects)
-def test_who_applies_claims_no_more_than_there_is(obj):
-    assert difference(applied_fields(obj, SHAPE), all_fields(obj, SHAPE)) == {}
+def test_applied_fields_are_a_subset_of_all_fields(obj):
+    assert difference(applied_fields(obj, MERGE_SCHEMA), all_fields(obj, MERGE_SCHEMA)) == {}
 
 
 @given(free_objects, free_objects)
-def test_a_change_is_seen_exactly_when_there_is_one(old, new):
-    assert (compare_objects(old, new, SHAPE) == ({}, {})) == is_equal_json(old, new)
+def test_a_change_is_found_exactly_if_there_is_one(old, new):
+    assert (compare_objects(old, new, MERGE_SCHEMA) == ({}, {})) == is_equal_json(old, new)
 
 
 FIELDS: list[tuple[str, Any, Any]] = [
@@ -193,25 +193,25 @@ FIELDS: list[tuple[str, Any, Any]] = [
     ),
     ("any value, here a scalar", {"any": 5}, {"f:any": {}}),
     ("any value, here an object", {"any": {"a": 1}}, {"f:any": {".": {}, "f:a": {}}}),
-    ("a field that nobody declared", {"new": {"a": 1}}, {"f:new": {".": {}, "f:a": {}}}),
+    ("an undeclared field", {"new": {"a": 1}}, {"f:new": {".": {}, "f:a": {}}}),
 ]
 
 
 @pytest.mark.parametrize(("what", "spec", "expected"), FIELDS, ids=[row[0] for row in FIELDS])
 def test_fields_of(what, spec, expected):
-    assert all_fields({"spec": spec}, SHAPE) == {"f:spec": {".": {}, **expected}}
+    assert all_fields({"spec": spec}, MERGE_SCHEMA) == {"f:spec": {".": {}, **expected}}
 
 
-def test_what_the_server_or_the_url_says_is_nobodys():
+def test_fields_set_by_server_or_url_have_no_owner():
     meta = {
         **dict.fromkeys(("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "selfLink"), "x"),
         "generation": 1,
         "managedFields": [{}],
     }
-    assert all_fields({"apiVersion": "v1", "kind": "App", "metadata": meta}, SHAPE) == {}
+    assert all_fields({"apiVersion": "v1", "kind": "App", "metadata": meta}, MERGE_SCHEMA) == {}
 
 
-def test_metadata_is_owned_key_by_key_and_entry_by_entry_but_not_as_such():
+def test_metadata_is_owned_by_key_and_list_item_but_not_as_a_whole():
     meta = {
         "generateName": "a-",
         "labels": {"run": "1"},
@@ -219,7 +219,7 @@ def test_metadata_is_owned_key_by_key_and_entry_by_entry_but_not_as_such():
         "finalizers": ["x.io/a"],
         "ownerReferences": [{"uid": "u1", "name": "n", "controller": True}],
     }
-    assert all_fields({"metadata": meta}, SHAPE) == {
+    assert all_fields({"metadata": meta}, MERGE_SCHEMA) == {
         "f:metadata": {
             "f:generateName": {},
             "f:labels": {".": {}, "f:run": {}},
@@ -230,7 +230,7 @@ def test_metadata_is_owned_key_by_key_and_entry_by_entry_but_not_as_such():
     }
 
 
-def test_fields_left_out_of_a_shape_are_nobodys():
+def test_fields_excluded_from_the_schema_have_no_owner():
     shape = build_merge_schema(SCHEMA, without=("status", "spec.chart.version"))
     old = {"spec": {"chart": {"name": "a", "version": "1"}}, "status": {"a": 1}}
     new = {"spec": {"chart": {"name": "b", "version": "2"}}}
@@ -243,7 +243,7 @@ CHANGES: list[tuple[str, Any, Any, Any, Any]] = [
     ("true is not 1", {"any": 1}, {"any": True}, {"f:any": {}}, {}),
     ("true is not 1 inside a list", {"users": [1]}, {"users": [True]}, {"f:users": {}}, {}),
     (
-        "a key added, one gone",
+        "a key added, one removed",
         {"tags": {"a": "1"}},
         {"tags": {"b": "1"}},
         {"f:tags": {"f:b": {}}},
@@ -293,17 +293,17 @@ CHANGES: list[tuple[str, Any, Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("what", "old", "new", "taken", "removed"), CHANGES, ids=[row[0] for row in CHANGES])
 def test_changes_when(what, old, new, taken, removed):
-    found = compare_objects({"spec": old}, {"spec": new}, SHAPE)
+    found = compare_objects({"spec": old}, {"spec": new}, MERGE_SCHEMA)
     assert found == ({"f:spec": taken} if taken else {}, {"f:spec": removed} if removed else {})
 
 
-def test_who_applies_claims_values_and_not_the_declared_structures_around_them():
+def test_applied_fields_are_values_and_not_the_declared_objects_around_them():
     obj = {
         "metadata": {"name": "x", "labels": {"a": "1"}, "finalizers": ["f"]},
         "spec": {"chart": {"name": "n"}, "whole": {"a": "x"}, "groups": [], "ports": [{"port": 1, "protocol": "TCP"}]},
         "status": {"deep": {"a": 1}, "empty": {}},
     }
-    assert applied_fields(obj, SHAPE) == {
+    assert applied_fields(obj, MERGE_SCHEMA) == {
         "f:metadata": {"f:labels": {"f:a": {}}, "f:finalizers": {'v:"f"': {}}},
         "f:spec": {
             "f:chart": {"f:name": {}},
@@ -314,12 +314,12 @@ def test_who_applies_claims_values_and_not_the_declared_structures_around_them()
     }
 
 
-def test_the_structures_around_applied_values_can_be_put_back():
+def test_the_objects_around_applied_values_can_be_added_again():
     obj = {"spec": {"chart": {"name": "n"}, "ports": [{"port": 1}], "tags": {"a": "1"}}, "status": {"a": {"b": 1}}}
-    assert add_parents(applied_fields(obj, SHAPE), SHAPE) == all_fields(obj, SHAPE)
+    assert add_parents(applied_fields(obj, MERGE_SCHEMA), MERGE_SCHEMA) == all_fields(obj, MERGE_SCHEMA)
 
 
-def test_sets_from_outside_get_the_one_form():
+def test_client_supplied_sets_are_normalized():
     sent: FieldSet = {
         ".": {},
         "f:a": {".": {}},
@@ -334,16 +334,16 @@ def test_sets_from_outside_get_the_one_form():
 @pytest.mark.parametrize(
     "wrong", [None, [], {"f:a": None}, {"x": {}}, {"k:[1]": {}}, {"k:{": {}}, {"v:": {}}, {"i:x": {}}]
 )
-def test_what_is_no_set_is_refused(wrong):
+def test_an_invalid_set_is_rejected(wrong):
     with pytest.raises(ValueError):
         parse_field_set(wrong)
 
 
-def test_paths_are_shown_as_messages_spell_them():
+def test_paths_are_formatted_as_in_error_messages():
     path = ("f:metadata", "f:ownerReferences", 'k:{"port":1,"uid":"u"}', 'v:"x"', "i:3", "f:a.b")
     assert format_field_path(path) == '.metadata.ownerReferences[port=1,uid="u"][="x"][3].a.b'
 
 
-def test_metadata_as_such_is_not_put_back():
-    fields = applied_fields({"metadata": {"labels": {"a": "1"}}}, SHAPE)
-    assert add_parents(fields, SHAPE) == {"f:metadata": {"f:labels": {".": {}, "f:a": {}}}}
+def test_metadata_as_a_whole_is_not_added_again():
+    fields = applied_fields({"metadata": {"labels": {"a": "1"}}}, MERGE_SCHEMA)
+    assert add_parents(fields, MERGE_SCHEMA) == {"f:metadata": {"f:labels": {".": {}, "f:a": {}}}}

@@ -1,4 +1,4 @@
-"""JSON patch: the rules of RFC 6902 and its pointers, by example and as laws, and limits on what a patch may cost."""
+"""registry/patching/json_patch.py: JSON patch by RFC 6902, and limits on its cost."""
 
 from copy import deepcopy
 from typing import Any
@@ -22,19 +22,19 @@ values = st.recursive(
 documents = st.dictionaries(names, values, max_size=3)
 
 
-def pointers(value: Any, here: str = "") -> list[str]:
-    """Every pointer into a value, but the one to the whole of it."""
+def list_pointers(value: Any, prefix: str = "") -> list[str]:
+    """Returns every JSON pointer into a value except the empty one."""
     if isinstance(value, dict):
         inside = [(name.replace("~", "~0").replace("/", "~1"), each) for name, each in value.items()]
     else:
         inside = [(str(index), each) for index, each in enumerate(value)] if isinstance(value, list) else []
     found = []
     for token, each in inside:
-        found += [f"{here}/{token}", *pointers(each, f"{here}/{token}")]
+        found += [f"{prefix}/{token}", *list_pointers(each, f"{prefix}/{token}")]
     return found
 
 
-def at(value: Any, pointer: str) -> Any:
+def resolve(value: Any, pointer: str) -> Any:
     for token in pointer.split("/")[1:]:
         value = value[int(token)] if isinstance(value, list) else value[token.replace("~1", "/").replace("~0", "~")]
     return value
@@ -43,7 +43,7 @@ def at(value: Any, pointer: str) -> Any:
 @st.composite
 def documents_and_pointers(draw: st.DrawFn) -> tuple[Any, str]:
     document = draw(documents)
-    found = pointers(document)
+    found = list_pointers(document)
     assume(found)
     return document, draw(st.sampled_from(found))
 
@@ -76,7 +76,7 @@ def documents_and_pointers(draw: st.DrawFn) -> tuple[Any, str]:
         ({"a": 1}, {"op": "add", "path": "/b", "value": 2, "note": "ignored"}, {"a": 1, "b": 2}),
     ],
 )
-def test_an_operation(document, operation, expected):
+def test_applying_an_operation(document, operation, expected):
     assert apply(document, [operation]) == expected
 
 
@@ -84,19 +84,19 @@ def test_an_operation(document, operation, expected):
     ("value", "tested"),
     [(1, 1), (1, 1.0), ("x", "x"), (None, None), ([1, {"b": 2}], [1, {"b": 2}]), ({"x": 1, "y": 2}, {"y": 2, "x": 1})],
 )
-def test_a_test_that_holds(value, tested):
+def test_a_test_operation_that_matches(value, tested):
     assert apply({"a": value}, [{"op": "test", "path": "/a", "value": tested}]) == {"a": value}
 
 
 @pytest.mark.parametrize(
     ("value", "tested"), [(1, 2), (1, "1"), (1, True), (0, False), ([1, 2], [2, 1]), ({"x": 1}, {}), ([True], [1])]
 )
-def test_a_test_that_fails(value, tested):
+def test_a_test_operation_that_does_not_match(value, tested):
     with pytest.raises(Invalid, match="read the object again"):
         apply({"a": value}, [{"op": "test", "path": "/a", "value": tested}])
 
 
-def test_a_test_for_null_holds_where_a_field_is_missing_but_not_where_its_parent_is():
+def test_a_test_for_null_matches_a_missing_field_but_not_a_missing_parent():
     assert apply({"a": {}}, [{"op": "test", "path": "/a/b", "value": None}]) == {"a": {}}
     with pytest.raises(Invalid):
         apply({"a": {}}, [{"op": "test", "path": "/a/b/c", "value": None}])
@@ -142,7 +142,7 @@ def test_a_test_for_null_holds_where_a_field_is_missing_but_not_where_its_parent
         {"op": "replace", "path": "", "value": [1]},
     ],
 )
-def test_an_operation_that_cannot_be_carried_out(operation):
+def test_an_operation_that_cannot_be_applied(operation):
     document = {"spec": {"icon": "i"}, "list": [1, 2]}
     with pytest.raises(Invalid) as caught:
         apply(document, [{"op": "add", "path": "/spec/before", "value": 1}, operation])
@@ -151,13 +151,13 @@ def test_an_operation_that_cannot_be_carried_out(operation):
     assert document == {"spec": {"icon": "i"}, "list": [1, 2]}
 
 
-def test_the_message_says_which_operation_it_was():
+def test_the_error_names_the_failed_operation():
     operations = [{"op": "add", "path": "/a", "value": 1}, {"op": "remove", "path": "/b"}]
     with pytest.raises(Invalid, match=r"operation 1 \(remove /b\): there is no 'b'"):
         apply({}, operations)
 
 
-def test_the_message_stays_short_however_long_the_path():
+def test_the_error_is_short_for_a_long_path():
     with pytest.raises(Invalid) as caught:
         apply({}, [{"op": "remove", "path": "/" + "x" * 100_000}])
     assert len(caught.value.message) < 500
@@ -166,30 +166,30 @@ def test_the_message_stays_short_however_long_the_path():
 @pytest.mark.parametrize(
     "body", [{"op": "add"}, ["x"], [None], "x", None, 5, [{"op": 1}], [{"op": "add", "path": 1}], [{"from": None}]]
 )
-def test_a_body_that_is_no_list_of_operations_is_not_a_patch(body):
+def test_a_body_that_is_not_a_list_of_operations_is_rejected(body):
     with pytest.raises(BadRequest, match="error decoding patch"):
         apply({}, body)
 
 
-def test_no_operations_change_nothing():
+def test_an_empty_patch_changes_nothing():
     assert apply({"a": 1}, []) == {"a": 1}
 
 
-def test_too_many_operations_are_too_large():
+def test_too_many_operations_are_rejected():
     operations = [{"op": "test", "path": "", "value": {}}] * 10_001
     with pytest.raises(TooLarge, match="The allowed maximum operations in a JSON patch is 10000, got 10001"):
         apply({}, operations)
     assert apply({}, operations[1:]) == {}
 
 
-def test_copies_of_copies_are_too_large():
+def test_copies_of_copies_are_rejected_when_too_large():
     operations: list[dict] = [{"op": "add", "path": "/a", "value": {"x": "y" * 100}}]
     operations += [{"op": "copy", "from": "/a", "path": f"/a/c{number}"} for number in range(40)]
     with pytest.raises(TooLarge, match="copy less"):
         apply({}, operations)
 
 
-def test_shifting_a_long_list_again_and_again_is_too_large(monkeypatch):
+def test_repeated_shifts_of_a_long_list_are_rejected(monkeypatch):
     monkeypatch.setattr(json_patch, "MAX_SHIFTED_ENTRIES", 1000)
     at_the_end = [{"op": "add", "path": "/a/-", "value": 0}] * 1000
     assert len(apply({"a": []}, at_the_end)["a"]) == 1000
@@ -207,7 +207,7 @@ def test_shifting_a_long_list_again_and_again_is_too_large(monkeypatch):
         {"op": "test", "path": "", "value": 1},
     ],
 )
-def test_moves_that_nest_ever_deeper_are_refused(last):
+def test_moves_that_nest_too_deeply_are_rejected(last):
     operations: list[dict] = [{"op": "add", "path": "/x", "value": {}}]
     for _ in range(2000):
         operations += [{"op": "add", "path": "/y", "value": {}}, {"op": "move", "from": "/x", "path": "/y/x"}]
@@ -218,7 +218,7 @@ def test_moves_that_nest_ever_deeper_are_refused(last):
         apply({}, operations)
 
 
-def test_copies_that_nest_ever_deeper_are_refused():
+def test_copies_that_nest_too_deeply_are_rejected():
     nested: Any = 1
     for _ in range(150):
         nested = {"x": nested}
@@ -227,7 +227,7 @@ def test_copies_that_nest_ever_deeper_are_refused():
         apply({"a": nested}, grow)
 
 
-def test_a_patch_may_nest_as_deep_as_a_body_may_and_no_deeper():
+def test_a_patch_can_nest_as_deeply_as_a_body_and_no_deeper():
     nested: Any = 1
     for _ in range(MAX_DEPTH - 2):
         nested = [nested]
@@ -237,21 +237,21 @@ def test_a_patch_may_nest_as_deep_as_a_body_may_and_no_deeper():
 
 
 @given(documents_and_pointers())
-def test_every_value_passes_the_test_for_itself(pair):
+def test_every_value_matches_a_test_for_itself(pair):
     document, pointer = pair
-    assert apply(document, [{"op": "test", "path": pointer, "value": at(document, pointer)}]) == document
+    assert apply(document, [{"op": "test", "path": pointer, "value": resolve(document, pointer)}]) == document
 
 
 @given(documents_and_pointers(), values)
-def test_what_is_replaced_is_there_afterwards(pair, value):
+def test_a_replaced_value_can_be_read_back(pair, value):
     document, pointer = pair
-    assert is_equal_json(at(apply(document, [{"op": "replace", "path": pointer, "value": value}]), pointer), value)
+    assert is_equal_json(resolve(apply(document, [{"op": "replace", "path": pointer, "value": value}]), pointer), value)
 
 
 @given(documents_and_pointers(), values)
-def test_what_is_added_can_be_removed_again(pair, value):
+def test_an_added_value_can_be_removed(pair, value):
     document, pointer = pair
-    parent = at(document, pointer.rpartition("/")[0])
+    parent = resolve(document, pointer.rpartition("/")[0])
     back = [{"op": "add", "path": pointer, "value": value}, {"op": "remove", "path": pointer}]
     if isinstance(parent, list):
         assert apply(document, back) == document
@@ -260,7 +260,7 @@ def test_what_is_added_can_be_removed_again(pair, value):
 
 
 @given(documents_and_pointers(), values)
-def test_moving_there_and_back_changes_nothing(pair, value):
+def test_moving_a_value_and_back_changes_nothing(pair, value):
     document, pointer = pair
     document = {"document": document, "aside": value}
     there = {"op": "move", "from": "/document" + pointer, "path": "/new"}
@@ -271,13 +271,13 @@ def test_moving_there_and_back_changes_nothing(pair, value):
 def test_a_copy_is_equal_and_independent(pair):
     document, pointer = pair
     copied = apply({"document": document}, [{"op": "copy", "from": "/document" + pointer, "path": "/new"}])
-    assert is_equal_json(copied["new"], at(document, pointer))
+    assert is_equal_json(copied["new"], resolve(document, pointer))
     emptied = apply(copied, [{"op": "replace", "path": "/document" + pointer, "value": "gone"}])
-    assert is_equal_json(emptied["new"], at(document, pointer))
+    assert is_equal_json(emptied["new"], resolve(document, pointer))
 
 
 @given(documents, values)
-def test_neither_the_document_nor_the_patch_is_touched(document, value):
+def test_document_and_patch_are_not_modified(document, value):
     operations = [
         {"op": "add", "path": "/new", "value": {"inner": value}},
         {"op": "add", "path": "/new/more", "value": 1},

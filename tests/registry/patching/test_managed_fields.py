@@ -1,4 +1,4 @@
-"""Who owns which field after creates, updates and patches: conversations as a kube-apiserver holds them."""
+"""registry/patching/managed_fields.py: field ownership after creates, updates and patches, as in kube-apiserver."""
 
 from copy import deepcopy
 from typing import Any
@@ -25,46 +25,48 @@ SCHEMA = words.obj(
     data=words.mapping(words.string()),
     status=words.open_object(),
 )
-SHAPE = build_merge_schema(SCHEMA)
+MERGE_SCHEMA = build_merge_schema(SCHEMA)
 LABELS = {"run": "1"}
 LABEL_FIELDS = ["f:metadata/f:labels", "f:metadata/f:labels/f:run"]
 
 
-def made(spec: Object | None = None, *, by: str = "maker", at: int = 0, **rest: Any) -> Object:
+def create(spec: Object | None = None, *, manager: str = "maker", at: int = 0, **rest: Any) -> Object:
     obj: Object = {"kind": "App", "metadata": {"name": "a", "uid": "u", "labels": dict(LABELS)}, **rest}
     if spec is not None:
         obj["spec"] = spec
-    record_update(None, obj, SHAPE, FieldManager(by, VERSION, moment(at)))
+    record_update(None, obj, MERGE_SCHEMA, FieldManager(manager, VERSION, timestamp(at)))
     return obj
 
 
-def after(old: Object, *, by: str, at: int = 1, subresource: str = "", managed: Any = ..., **parts: Any) -> Object:
-    """The object after somebody replaced these parts of it; `managed` are the entries that the body carried."""
+def update(
+    old: Object, *, manager: str, at: int = 1, subresource: str = "", managed: Any = ..., **parts: Any
+) -> Object:
+    """Replaces these parts; `managed` is the managedFields list of the request body."""
     new = deepcopy({**old, **parts})
     if managed is not ...:
         new["metadata"]["managedFields"] = managed
-    record_update(old, new, SHAPE, FieldManager(by, VERSION, moment(at), subresource))
+    record_update(old, new, MERGE_SCHEMA, FieldManager(manager, VERSION, timestamp(at), subresource))
     return new
 
 
-def moment(second: int) -> str:
+def timestamp(second: int) -> str:
     return f"2025-01-01T00:00:{second:02}Z"
 
 
-def owned(obj: Object) -> dict[str, list[str]]:
-    """Manager -> the paths it owns."""
+def owned_paths(obj: Object) -> dict[str, list[str]]:
+    """Returns the owned paths by manager."""
     entries = obj["metadata"].get("managedFields", [])
     return {entry["manager"]: sorted("/".join(path) for path in iter_paths(entry["fieldsV1"])) for entry in entries}
 
 
-def test_the_creator_owns_everything_but_what_the_server_sets():
-    obj = made({"displayName": "one"})
+def test_the_creator_owns_all_fields_not_set_by_the_server():
+    obj = create({"displayName": "one"})
     assert obj["metadata"]["managedFields"] == [
         {
             "manager": "maker",
             "operation": "Update",
             "apiVersion": VERSION,
-            "time": moment(0),
+            "time": timestamp(0),
             "fieldsType": "FieldsV1",
             "fieldsV1": {
                 "f:metadata": {"f:labels": {".": {}, "f:run": {}}},
@@ -74,66 +76,68 @@ def test_the_creator_owns_everything_but_what_the_server_sets():
     ]
 
 
-def test_an_update_takes_what_it_changes_and_nothing_else():
-    obj = after(made({"displayName": "one", "icon": "i"}), by="editor", spec={"displayName": "two", "icon": "i"})
-    assert owned(obj) == {"maker": [*LABEL_FIELDS, "f:spec", "f:spec/f:icon"], "editor": ["f:spec/f:displayName"]}
+def test_an_update_owns_exactly_the_fields_it_changes():
+    obj = update(
+        create({"displayName": "one", "icon": "i"}), manager="editor", spec={"displayName": "two", "icon": "i"}
+    )
+    assert owned_paths(obj) == {"maker": [*LABEL_FIELDS, "f:spec", "f:spec/f:icon"], "editor": ["f:spec/f:displayName"]}
 
 
-def test_the_last_field_taken_leaves_the_structure_to_its_owner():
-    obj = after(made({"displayName": "one"}), by="editor", spec={"displayName": "two"})
+def test_the_parent_object_stays_with_its_owner_when_its_last_field_is_taken():
+    obj = update(create({"displayName": "one"}), manager="editor", spec={"displayName": "two"})
     assert obj["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"] == {}
 
 
-def test_a_field_that_goes_leaves_every_entry():
-    obj = after(made({"displayName": "one", "icon": "i"}), by="editor", spec={"displayName": "one"})
-    assert owned(obj) == {"maker": [*LABEL_FIELDS, "f:spec", "f:spec/f:displayName"]}
+def test_a_removed_field_leaves_every_entry():
+    obj = update(create({"displayName": "one", "icon": "i"}), manager="editor", spec={"displayName": "one"})
+    assert owned_paths(obj) == {"maker": [*LABEL_FIELDS, "f:spec", "f:spec/f:displayName"]}
 
 
-def test_an_entry_without_fields_goes():
-    first = after(made({"displayName": "one"}), by="editor", spec={"displayName": "two"})
-    assert set(owned(after(first, by="third", spec={"displayName": "three"}))) == {"maker", "third"}
+def test_an_entry_without_fields_is_removed():
+    first = update(create({"displayName": "one"}), manager="editor", spec={"displayName": "two"})
+    assert set(owned_paths(update(first, manager="third", spec={"displayName": "three"}))) == {"maker", "third"}
 
 
-def test_a_manager_that_writes_again_keeps_one_entry():
-    first = after(made({"displayName": "one"}), by="editor", at=1, spec={"displayName": "two"})
-    second = after(first, by="editor", at=2, spec={"displayName": "two", "icon": "i"})
-    assert owned(second)["editor"] == ["f:spec/f:displayName", "f:spec/f:icon"]
-    assert [entry["time"] for entry in second["metadata"]["managedFields"]] == [moment(0), moment(2)]
+def test_a_manager_that_writes_again_has_one_entry():
+    first = update(create({"displayName": "one"}), manager="editor", at=1, spec={"displayName": "two"})
+    second = update(first, manager="editor", at=2, spec={"displayName": "two", "icon": "i"})
+    assert owned_paths(second)["editor"] == ["f:spec/f:displayName", "f:spec/f:icon"]
+    assert [entry["time"] for entry in second["metadata"]["managedFields"]] == [timestamp(0), timestamp(2)]
 
 
-def test_the_time_moves_with_the_managers_own_changes_only():
-    first = after(
-        made({"displayName": "one", "icon": "i"}), by="editor", at=1, spec={"displayName": "two", "icon": "i"}
+def test_the_time_changes_only_with_the_managers_own_changes():
+    first = update(
+        create({"displayName": "one", "icon": "i"}), manager="editor", at=1, spec={"displayName": "two", "icon": "i"}
     )
-    assert first["metadata"]["managedFields"][0]["time"] == moment(0)
-    removed = after(first, by="maker", at=2, spec={"displayName": "two"})
+    assert first["metadata"]["managedFields"][0]["time"] == timestamp(0)
+    removed = update(first, manager="maker", at=2, spec={"displayName": "two"})
     assert {entry["manager"]: entry["time"] for entry in removed["metadata"]["managedFields"]} == {
-        "maker": moment(2),
-        "editor": moment(1),
+        "maker": timestamp(2),
+        "editor": timestamp(1),
     }
 
 
-def test_a_write_without_effect_keeps_the_very_entries():
-    old = made({"displayName": "one"})
-    new = after(old, by="editor", at=9)
+def test_a_write_without_changes_keeps_the_entries():
+    old = create({"displayName": "one"})
+    new = update(old, manager="editor", at=9)
     assert new["metadata"]["managedFields"] is old["metadata"]["managedFields"]
 
 
-def test_a_body_without_entries_keeps_the_stored_ones():
-    old = made({"displayName": "one"})
+def test_a_body_without_managed_fields_keeps_the_stored_ones():
+    old = create({"displayName": "one"})
     for nothing in (None, ...):
-        new = after(old, by="editor", managed=nothing)
+        new = update(old, manager="editor", managed=nothing)
         assert new["metadata"]["managedFields"] is old["metadata"]["managedFields"]
 
 
 @pytest.mark.parametrize("empty", [[], [{}]])
-def test_an_empty_record_in_the_body_clears_it_and_the_object_stays_untracked(empty):
-    cleared = after(made({"displayName": "one"}), by="cleaner", managed=empty, spec={"displayName": "two"})
+def test_empty_managed_fields_in_the_body_clear_them_and_stop_tracking(empty):
+    cleared = update(create({"displayName": "one"}), manager="cleaner", managed=empty, spec={"displayName": "two"})
     assert "managedFields" not in cleared["metadata"]
-    assert "managedFields" not in after(cleared, by="editor", spec={"displayName": "three"})["metadata"]
+    assert "managedFields" not in update(cleared, manager="editor", spec={"displayName": "three"})["metadata"]
 
 
-def test_entries_in_the_body_replace_the_stored_ones():
+def test_managed_fields_in_the_body_replace_the_stored_ones():
     sent = {
         "manager": "other",
         "operation": "Apply",
@@ -142,18 +146,18 @@ def test_entries_in_the_body_replace_the_stored_ones():
         "fieldsType": "FieldsV1",
         "fieldsV1": {"f:spec": {".": {}, "f:displayName": {".": {}}}},
     }
-    new = after(made({"displayName": "one"}), by="editor", managed=[sent])
-    stored = {**sent, "time": moment(0), "fieldsV1": {"f:spec": {".": {}, "f:displayName": {}}}}
+    new = update(create({"displayName": "one"}), manager="editor", managed=[sent])
+    stored = {**sent, "time": timestamp(0), "fieldsV1": {"f:spec": {".": {}, "f:displayName": {}}}}
     assert new["metadata"]["managedFields"] == [stored]
 
 
-def test_entries_in_the_body_without_fields_are_dropped_and_the_write_is_still_tracked():
+def test_entries_without_fields_in_the_body_are_dropped_and_the_write_is_tracked():
     sent = {"manager": "x", "operation": "Update", "apiVersion": VERSION, "fieldsType": "FieldsV1"}
-    new = after(made({"displayName": "one"}), by="editor", managed=[sent], spec={"displayName": "two"})
-    assert owned(new) == {"editor": ["f:spec/f:displayName"]}
+    new = update(create({"displayName": "one"}), manager="editor", managed=[sent], spec={"displayName": "two"})
+    assert owned_paths(new) == {"editor": ["f:spec/f:displayName"]}
 
 
-def entry(**changes: Any) -> Object:
+def build_entry(**changes: Any) -> Object:
     sound = {"manager": "x", "operation": "Update", "apiVersion": VERSION, "fieldsType": "FieldsV1", "fieldsV1": {}}
     return {**sound, **changes}
 
@@ -161,103 +165,108 @@ def entry(**changes: Any) -> Object:
 @pytest.mark.parametrize(
     "wrong",
     [
-        entry(operation="Create"),
-        entry(operation=None),
-        entry(apiVersion=""),
-        entry(fieldsType=""),
-        entry(fieldsType="FieldsV2"),
-        entry(fieldsV1={"nonsense": {}}),
-        entry(time="yesterday"),
+        build_entry(operation="Create"),
+        build_entry(operation=None),
+        build_entry(apiVersion=""),
+        build_entry(fieldsType=""),
+        build_entry(fieldsType="FieldsV2"),
+        build_entry(fieldsV1={"nonsense": {}}),
+        build_entry(time="yesterday"),
     ],
 )
-def test_entries_that_make_no_sense_are_passed_over(wrong):
-    old = made({"displayName": "one"})
-    new = after(old, by="editor", managed=[entry(fieldsV1={"f:spec": {}}), wrong])
+def test_invalid_entries_are_ignored(wrong):
+    old = create({"displayName": "one"})
+    new = update(old, manager="editor", managed=[build_entry(fieldsV1={"f:spec": {}}), wrong])
     assert new["metadata"]["managedFields"] is old["metadata"]["managedFields"]
 
 
-def test_a_subresource_has_entries_of_its_own_and_ignores_those_in_the_body():
-    old = made({"displayName": "one"})
-    new = after(old, by="maker", subresource="status", managed=[{}], status={"phase": "Ready"})
+def test_a_subresource_has_its_own_entries_and_ignores_those_in_the_body():
+    old = create({"displayName": "one"})
+    new = update(old, manager="maker", subresource="status", managed=[{}], status={"phase": "Ready"})
     first, second = new["metadata"]["managedFields"]
     assert first == old["metadata"]["managedFields"][0]
     assert (second["manager"], second["subresource"]) == ("maker", "status")
     assert second["fieldsV1"] == {"f:status": {".": {}, "f:phase": {}}}
 
 
-def test_where_a_controller_owns_the_status_its_creator_does_not():
+def test_the_creator_does_not_own_a_status_written_by_a_controller():
     obj: Object = {"metadata": {}, "spec": {}, "status": {"phase": "Ready"}}
-    record_update(None, obj, build_merge_schema(SCHEMA, without=("status",)), FieldManager("maker", VERSION, moment(0)))
-    assert owned(obj) == {"maker": ["f:spec"]}
+    record_update(
+        None, obj, build_merge_schema(SCHEMA, without=("status",)), FieldManager("maker", VERSION, timestamp(0))
+    )
+    assert owned_paths(obj) == {"maker": ["f:spec"]}
 
 
-def test_an_object_without_any_field_to_own_has_no_record():
+def test_an_object_without_owned_fields_has_no_managed_fields():
     obj: Object = {"kind": "App", "metadata": {"name": "a"}}
-    record_update(None, obj, SHAPE, FieldManager("maker", VERSION, moment(0)))
+    record_update(None, obj, MERGE_SCHEMA, FieldManager("maker", VERSION, timestamp(0)))
     assert "managedFields" not in obj["metadata"]
 
 
-def test_what_was_applied_comes_before_what_was_updated_and_each_from_the_oldest_on():
+def test_apply_entries_come_before_update_entries_each_from_the_oldest():
     sent = [
-        entry(manager="b", time=moment(2), fieldsV1={"f:data": {"f:b": {}}}),
-        entry(manager="c", time=moment(1), fieldsV1={"f:data": {"f:c": {}}}),
-        entry(manager="a", time=moment(2), fieldsV1={"f:data": {"f:a": {}}}),
-        entry(manager="z", time=moment(9), operation="Apply", fieldsV1={"f:data": {"f:z": {}}}),
+        build_entry(manager="b", time=timestamp(2), fieldsV1={"f:data": {"f:b": {}}}),
+        build_entry(manager="c", time=timestamp(1), fieldsV1={"f:data": {"f:c": {}}}),
+        build_entry(manager="a", time=timestamp(2), fieldsV1={"f:data": {"f:a": {}}}),
+        build_entry(manager="z", time=timestamp(9), operation="Apply", fieldsV1={"f:data": {"f:z": {}}}),
     ]
-    new = after(made({"displayName": "one"}), by="editor", managed=sent)
+    new = update(create({"displayName": "one"}), manager="editor", managed=sent)
     assert [each["manager"] for each in new["metadata"]["managedFields"]] == ["z", "c", "a", "b"]
 
 
-def many(count: int) -> Object:
-    """An object to which so many managers have added a key each."""
-    obj = made(data={"k0": "1"}, by="m00")
+def create_with_managers(count: int) -> Object:
+    """Creates an object and has this many managers add one key each."""
+    obj = create(data={"k0": "1"}, manager="m00")
     for number in range(1, count):
-        obj = after(obj, by=f"m{number:02}", at=number, data={**obj["data"], f"k{number}": "1"})
+        obj = update(obj, manager=f"m{number:02}", at=number, data={**obj["data"], f"k{number}": "1"})
     return obj
 
 
-def test_of_too_many_updaters_the_oldest_are_thrown_together():
-    entries = many(MAX_UPDATE_ENTRIES + 3)["metadata"]["managedFields"]
+def test_the_oldest_of_too_many_update_entries_are_merged():
+    entries = create_with_managers(MAX_UPDATE_ENTRIES + 3)["metadata"]["managedFields"]
     assert [each["manager"] for each in entries] == [
         ANCIENT_MANAGER,
         *(f"m{n:02}" for n in range(4, MAX_UPDATE_ENTRIES + 3)),
     ]
-    assert entries[0]["time"] == moment(3)
+    assert entries[0]["time"] == timestamp(3)
     assert set(entries[0]["fieldsV1"]["f:data"]) == {".", "f:k0", "f:k1", "f:k2", "f:k3"}
 
 
-def test_ten_updaters_are_not_too_many():
-    assert len(many(MAX_UPDATE_ENTRIES)["metadata"]["managedFields"]) == MAX_UPDATE_ENTRIES
-    assert ANCIENT_MANAGER not in owned(many(MAX_UPDATE_ENTRIES))
+def test_ten_update_entries_are_not_merged():
+    assert len(create_with_managers(MAX_UPDATE_ENTRIES)["metadata"]["managedFields"]) == MAX_UPDATE_ENTRIES
+    assert ANCIENT_MANAGER not in owned_paths(create_with_managers(MAX_UPDATE_ENTRIES))
 
 
-def test_updates_within_one_second_lose_nothing_when_thrown_together():
-    obj = made(data={"k0": "1"}, by="aaa")
+def test_merging_update_entries_of_one_second_loses_nothing():
+    obj = create(data={"k0": "1"}, manager="aaa")
     for number in range(1, 25):
-        obj = after(obj, by=f"{'b' * number}", at=0, data={**obj["data"], f"k{number}": "1"})
+        obj = update(obj, manager=f"{'b' * number}", at=0, data={**obj["data"], f"k{number}": "1"})
     assert len(obj["metadata"]["managedFields"]) == MAX_UPDATE_ENTRIES
-    everything = [path for fields in owned(obj).values() for path in fields]
+    everything = [path for fields in owned_paths(obj).values() for path in fields]
     assert sorted(everything) == sorted([*LABEL_FIELDS, "f:data", *(f"f:data/f:k{n}" for n in range(25))])
 
 
-def test_a_client_that_claims_the_ancient_name_for_a_subresource_loses_nothing():
+def test_a_client_that_uses_the_name_of_merged_entries_for_a_subresource_loses_nothing():
     sent = [
-        entry(manager=f"m{n}", time=moment(n), fieldsV1={"f:data": {f"f:k{n}": {}}}) for n in range(MAX_UPDATE_ENTRIES)
+        build_entry(manager=f"m{n}", time=timestamp(n), fieldsV1={"f:data": {f"f:k{n}": {}}})
+        for n in range(MAX_UPDATE_ENTRIES)
     ]
-    sent += [entry(manager=ANCIENT_MANAGER, subresource="status", time=moment(0), fieldsV1={"f:data": {"f:s": {}}})]
-    sent += [entry(manager=ANCIENT_MANAGER, time=moment(0), fieldsV1={"f:data": {"f:t": {}}})]
-    new = after(made({"displayName": "one"}), by="editor", managed=sent)
+    sent += [
+        build_entry(manager=ANCIENT_MANAGER, subresource="status", time=timestamp(0), fieldsV1={"f:data": {"f:s": {}}})
+    ]
+    sent += [build_entry(manager=ANCIENT_MANAGER, time=timestamp(0), fieldsV1={"f:data": {"f:t": {}}})]
+    new = update(create({"displayName": "one"}), manager="editor", managed=sent)
     entries = new["metadata"]["managedFields"]
     assert len(entries) == MAX_UPDATE_ENTRIES
     assert set(entries[0]["fieldsV1"]["f:data"]) == {"f:s", "f:t", "f:k0"}
 
 
-def test_what_was_applied_does_not_count_as_an_update():
+def test_apply_entries_do_not_count_as_update_entries():
     applied = [
-        entry(manager=f"a{n}", operation="Apply", fieldsV1={"f:data": {f"f:k{n}": {}}})
+        build_entry(manager=f"a{n}", operation="Apply", fieldsV1={"f:data": {f"f:k{n}": {}}})
         for n in range(MAX_UPDATE_ENTRIES + 1)
     ]
-    new = after(made({"displayName": "one"}), by="editor", managed=applied)
+    new = update(create({"displayName": "one"}), manager="editor", managed=applied)
     assert len(new["metadata"]["managedFields"]) == MAX_UPDATE_ENTRIES + 1
 
 
@@ -265,26 +274,31 @@ states = st.dictionaries(st.sampled_from("abc"), st.sampled_from("12"), max_size
 
 
 @given(st.lists(st.tuples(st.sampled_from("xyz"), states), min_size=1, max_size=6))
-def test_each_field_has_exactly_one_owner_and_that_is_who_last_changed_it(writes):
+def test_each_field_has_one_owner_the_last_manager_to_change_it(writes):
     (creator, data), *later = writes
-    obj = made(by=creator, data=data)
+    obj = create(manager=creator, data=data)
     owners = dict.fromkeys(data, creator)
     for second, (writer, wanted) in enumerate(later, 1):
         owners = {key: owners[key] if obj["data"].get(key) == wanted[key] else writer for key in wanted}
-        obj = after(obj, by=writer, at=second, data=wanted)
-    found = {path: who for who, fields in owned(obj).items() for path in fields if path.startswith("f:data/")}
+        obj = update(obj, manager=writer, at=second, data=wanted)
+    found = {path: who for who, fields in owned_paths(obj).items() for path in fields if path.startswith("f:data/")}
     assert found == {f"f:data/f:{key}": who for key, who in owners.items()}
 
 
-def test_the_old_object_is_left_alone():
-    old = made({"displayName": "one"})
+def test_the_old_object_is_not_modified():
+    old = create({"displayName": "one"})
     before = deepcopy(old)
-    after(old, by="editor", spec={"icon": "i"})
+    update(old, manager="editor", spec={"icon": "i"})
     assert old == before
 
 
-def test_names_that_are_too_long_to_keep_are_problems():
-    entries = [entry(), entry(manager="x" * 129), entry(manager="a\nb"), entry(subresource="s" * 257)]
+def test_manager_names_that_are_too_long_are_rejected():
+    entries = [
+        build_entry(),
+        build_entry(manager="x" * 129),
+        build_entry(manager="a\nb"),
+        build_entry(subresource="s" * 257),
+    ]
     found = list(managed_fields_problems({"metadata": {"managedFields": entries}}))
     assert [problem.field for problem in found] == [
         "metadata.managedFields[1].manager",

@@ -1,4 +1,4 @@
-"""JSON merge patch: the rules of RFC 7386, by example and as laws."""
+"""registry/patching/merge_patches.py: JSON merge patch by RFC 7386."""
 
 from copy import deepcopy
 
@@ -53,18 +53,18 @@ def test_an_empty_patch_changes_nothing(document):
 
 
 @given(documents, patches)
-def test_a_patch_applied_twice_is_applied_once(document, patch):
+def test_applying_a_patch_twice_is_like_applying_it_once(document, patch):
     once = apply_merge_patch(document, patch)
     assert apply_merge_patch(once, patch) == once
 
 
 @given(documents)
-def test_a_document_without_nulls_is_a_patch_that_makes_it(document):
+def test_a_document_without_nulls_is_a_patch_that_creates_it(document):
     assert apply_merge_patch({}, document) == document
 
 
 @given(documents, patches)
-def test_names_the_patch_does_not_mention_stay(document, patch):
+def test_fields_that_the_patch_does_not_mention_stay(document, patch):
     result = apply_merge_patch(document, patch)
     assert {name: value for name, value in result.items() if name not in patch} == {
         name: value for name, value in document.items() if name not in patch
@@ -73,16 +73,16 @@ def test_names_the_patch_does_not_mention_stay(document, patch):
 
 
 @given(documents, patches)
-def test_the_result_can_be_changed_without_harm(document, patch):
+def test_changing_the_result_does_not_change_document_or_patch(document, patch):
     before = deepcopy((document, patch))
-    spoil(apply_merge_patch(document, patch))
+    modify_all(apply_merge_patch(document, patch))
     assert (document, patch) == before
 
 
-def spoil(value):
-    """Changes every object and list within a value."""
+def modify_all(value):
+    """Modifies every object and list inside a value."""
     for inner in list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, list) else ():
-        spoil(inner)
+        modify_all(inner)
     if isinstance(value, dict):
         value["spoilt"] = True
     elif isinstance(value, list):
@@ -90,12 +90,12 @@ def spoil(value):
 
 
 @pytest.mark.parametrize(("patch", "what"), [([], "a list"), (None, "null"), ("x", "a single value"), (5, "a single")])
-def test_a_patch_that_is_no_object_is_refused(patch, what):
+def test_a_patch_that_is_not_an_object_is_rejected(patch, what):
     with pytest.raises(BadRequest, match=f"error decoding patch: the body is {what}"):
         apply_merge_patch({}, patch)
 
 
-def test_a_patch_that_nests_too_deep_is_refused():
+def test_a_patch_that_nests_too_deeply_is_rejected():
     patch: dict = {}
     for _ in range(300):
         patch = {"a": patch}

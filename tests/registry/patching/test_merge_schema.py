@@ -1,4 +1,4 @@
-"""What a shape remembers of names must not show: everything is as if each value were looked at for the first time."""
+"""registry/patching/merge_schema.py: cached plans for sets of field names do not change any result."""
 
 from typing import Any
 from unittest.mock import patch
@@ -24,7 +24,7 @@ SPEC = words.obj(
     free=words.open_object(),
 )
 SCHEMA = {"type": "object", "properties": {"spec": SPEC, "status": words.open_object()}}
-SHAPE = build_merge_schema(SCHEMA, ("status",))
+MERGE_SCHEMA = build_merge_schema(SCHEMA, ("status",))
 
 leaves = st.sampled_from([0, 1, 1.0, True, False, None, "x", "y", ""])
 names = st.sampled_from(["a", "b", "c", "inner", "map", "list", "set", "free", "made up"])
@@ -43,45 +43,45 @@ objects = st.fixed_dictionaries(
 )
 
 
-def _outcome(old: Object, new: Object) -> list[Any]:
+def _compute_all(old: Object, new: Object) -> list[Any]:
     return [
-        all_fields(new, SHAPE),
-        applied_fields(new, SHAPE),
-        compare_objects(old, new, SHAPE),
-        compare_objects(old, old, SHAPE),
-        merge_config(old, new, SHAPE),
+        all_fields(new, MERGE_SCHEMA),
+        applied_fields(new, MERGE_SCHEMA),
+        compare_objects(old, new, MERGE_SCHEMA),
+        compare_objects(old, old, MERGE_SCHEMA),
+        merge_config(old, new, MERGE_SCHEMA),
     ]
 
 
 @given(objects, objects)
-def test_what_is_remembered_of_names_changes_no_set_and_no_merge_nor_their_order(old: Object, new: Object) -> None:
-    remembered = orjson.dumps([_outcome(old, new), _outcome(old, new)])
+def test_cached_plans_change_no_set_no_merge_and_no_order(old: Object, new: Object) -> None:
+    remembered = orjson.dumps([_compute_all(old, new), _compute_all(old, new)])
     with patch.object(MergeSchema, "field_plan", lambda self, value: None):
-        assert remembered == orjson.dumps([_outcome(old, new), _outcome(old, new)])
+        assert remembered == orjson.dumps([_compute_all(old, new), _compute_all(old, new)])
 
 
 @given(objects)
-def test_sets_made_from_what_is_remembered_are_apart(obj: Object) -> None:
-    before = orjson.dumps(all_fields(obj, SHAPE))
-    all_fields(obj, SHAPE)["f:kind"] = {"f:more": {}}
-    assert orjson.dumps(all_fields(obj, SHAPE)) == before
+def test_sets_built_from_cached_plans_are_independent(obj: Object) -> None:
+    before = orjson.dumps(all_fields(obj, MERGE_SCHEMA))
+    all_fields(obj, MERGE_SCHEMA)["f:kind"] = {"f:more": {}}
+    assert orjson.dumps(all_fields(obj, MERGE_SCHEMA)) == before
 
 
-def test_names_that_anybody_may_make_up_are_not_remembered() -> None:
+def test_client_chosen_names_are_not_cached() -> None:
     shape = build_merge_schema(SCHEMA)
     assert shape.fields["spec"].field_plan({"a": 1, "made up": 2}) is None
     assert shape.fields["status"].field_plan({"a": 1}) is None
     assert not shape.fields["spec"]._plans
 
 
-def test_a_schema_with_unowned_fields_does_not_share_plans_with_the_one_it_was_made_from() -> None:
+def test_a_schema_with_unowned_fields_does_not_share_plans_with_its_original() -> None:
     meta = {"labels": {"a": "1"}, "finalizers": ["x"]}
     without_labels = build_merge_schema(SCHEMA, ["metadata.labels"]).fields["metadata"]
     plans = [each.field_plan(meta) for each in (without_labels, build_merge_schema(SCHEMA).fields["metadata"])]
     assert [[name for name, _, _ in plan.owned] for plan in plans if plan] == [["finalizers"], ["labels", "finalizers"]]
 
 
-def test_no_more_than_some_choices_of_names_are_remembered() -> None:
+def test_the_number_of_cached_plans_is_limited() -> None:
     fields = [f"f{number}" for number in range(PLAN_CACHE_SIZE + 10)]
     shape = build_merge_schema({"type": "object", "properties": dict.fromkeys(fields, words.string())})
     for name in fields:

@@ -1,4 +1,4 @@
-"""Strategic merge patches: what merges, in which order, and what the directives do."""
+"""registry/patching/merge_patches.py: strategic merge patches, their order and their directives."""
 
 from copy import deepcopy
 from typing import Any
@@ -35,13 +35,13 @@ SCHEMA = words.obj(
     ),
     data=words.mapping(words.string()),
 )
-SHAPE = build_merge_schema(SCHEMA)
+MERGE_SCHEMA = build_merge_schema(SCHEMA)
 UID = "u1"
 
 
-def spec(before: Any, patch: Any) -> Any:
-    """The spec after a patch of it."""
-    return apply_strategic_merge_patch({"spec": before}, {"spec": patch}, SHAPE)["spec"]
+def patch_spec(old: Any, patch: Any) -> Any:
+    """Applies the patch to the spec and returns it."""
+    return apply_strategic_merge_patch({"spec": old}, {"spec": patch}, MERGE_SCHEMA)["spec"]
 
 
 PATCHES: list[tuple[str, Any, Any, Any]] = [
@@ -158,10 +158,10 @@ PATCHES: list[tuple[str, Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("what", "before", "patch", "after"), PATCHES, ids=[row[0] for row in PATCHES])
 def test_patching(what: str, before: Any, patch: Any, after: Any) -> None:
-    assert spec(before, patch) == after
+    assert patch_spec(before, patch) == after
 
 
-def test_metadata_of_every_kind_merges_by_what_it_is():
+def test_metadata_fields_are_merged_by_their_list_type():
     obj = {
         "metadata": {
             "labels": {"a": "1", "b": "1"},
@@ -176,16 +176,16 @@ def test_metadata_of_every_kind_merges_by_what_it_is():
             "ownerReferences": [{"uid": UID, "controller": True}],
         }
     }
-    assert apply_strategic_merge_patch(obj, patch, SHAPE)["metadata"] == {
+    assert apply_strategic_merge_patch(obj, patch, MERGE_SCHEMA)["metadata"] == {
         "labels": {"b": "1", "c": "1"},
         "finalizers": ["x.io/b", "x.io/a"],
         "ownerReferences": [{"uid": UID, "name": "n", "controller": True}],
     }
 
 
-WRONG: list[tuple[str, Any, Any, str]] = [
+INVALID: list[tuple[str, Any, Any, str]] = [
     ("an unknown directive", {"chart": {}}, {"chart": {"$patch": "nope"}}, 'unknown patch type: "nope"'),
-    ("an odd directive", {"chart": {}}, {"chart": {"$patch": ["x"]}}, "unknown patch type"),
+    ("a directive of a wrong type", {"chart": {}}, {"chart": {"$patch": ["x"]}}, "unknown patch type"),
     ("an unknown directive in something new", {}, {"chart": {"$patch": "nope"}}, "unknown patch type"),
     ("an unknown directive in an entry", {"ports": []}, {"ports": [{"port": 1, "$patch": "x"}]}, "unknown patch type"),
     ("no key", {"ports": [{"port": 1}]}, {"ports": [{"name": "x"}]}, "does not have its merge key, port"),
@@ -201,17 +201,17 @@ WRONG: list[tuple[str, Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "before", "patch", "message"), WRONG, ids=[row[0] for row in WRONG])
-def test_refused(what: str, before: Any, patch: Any, message: str) -> None:
+@pytest.mark.parametrize(("what", "before", "patch", "message"), INVALID, ids=[row[0] for row in INVALID])
+def test_an_invalid_patch_is_rejected(what: str, before: Any, patch: Any, message: str) -> None:
     with pytest.raises(BadRequest, match="invalid strategic merge patch") as caught:
-        spec(before, patch)
+        patch_spec(before, patch)
     assert message in caught.value.message
 
 
 @pytest.mark.parametrize("body", [None, [], "x", 5])
-def test_a_body_that_is_no_object_is_refused(body: Any) -> None:
+def test_a_body_that_is_not_an_object_is_rejected(body: Any) -> None:
     with pytest.raises(BadRequest, match="error decoding patch"):
-        apply_strategic_merge_patch({}, body, SHAPE)
+        apply_strategic_merge_patch({}, body, MERGE_SCHEMA)
 
 
 names = st.sampled_from("abcdef")
@@ -224,40 +224,42 @@ values = st.recursive(
 free = st.dictionaries(names, values, max_size=3)
 
 
-def cleaned(value: Any) -> Any:
-    """Without nulls inside lists, which the two sorts of patches see differently."""
+def remove_nulls_in_lists(value: Any) -> Any:
+    """Removes nulls inside lists, which merge and strategic merge patches treat differently."""
     if isinstance(value, list):
-        return [cleaned(each) for each in value if not isinstance(each, dict | list)]
-    return {name: cleaned(each) for name, each in value.items()} if isinstance(value, dict) else value
+        return [remove_nulls_in_lists(each) for each in value if not isinstance(each, dict | list)]
+    return {name: remove_nulls_in_lists(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
-@given(free, free.map(cleaned))
-def test_where_no_list_has_keys_it_is_a_merge_patch(before, patch):
+@given(free, free.map(remove_nulls_in_lists))
+def test_without_keyed_lists_it_equals_a_merge_patch(before, patch):
     document, changes = {"spec": {"extra": before}}, {"spec": {"extra": patch}}
-    assert is_equal_json(apply_strategic_merge_patch(document, changes, SHAPE), apply_merge_patch(document, changes))
+    assert is_equal_json(
+        apply_strategic_merge_patch(document, changes, MERGE_SCHEMA), apply_merge_patch(document, changes)
+    )
 
 
 @given(free, free)
-def test_nobodys_values_are_shared_or_changed(before, patch):
+def test_patch_and_document_are_neither_shared_nor_modified(before, patch):
     document, changes = {"spec": {"extra": before}}, {"spec": {"extra": patch}}
-    kept = deepcopy((document, changes))
-    apply_strategic_merge_patch(document, changes, SHAPE)["spec"]["extra"]["new"] = 1
-    assert (document, changes) == kept
+    copies = deepcopy((document, changes))
+    apply_strategic_merge_patch(document, changes, MERGE_SCHEMA)["spec"]["extra"]["new"] = 1
+    assert (document, changes) == copies
 
 
 @given(subsets, subsets, subsets)
-def test_whatever_is_patched_a_set_has_everything_once_and_both_keep_their_order(before, patch, gone):
-    gone = [each for each in gone if each not in patch]
-    found = spec({"groups": before}, {"groups": patch, "$deleteFromPrimitiveList/groups": gone})["groups"]
-    kept = [each for each in before if each not in gone]
-    assert sorted(found) == sorted({*kept, *patch})
+def test_a_patched_set_has_unique_items_in_both_orders(before, patch, deleted):
+    deleted = [each for each in deleted if each not in patch]
+    found = patch_spec({"groups": before}, {"groups": patch, "$deleteFromPrimitiveList/groups": deleted})["groups"]
+    remaining = [each for each in before if each not in deleted]
+    assert sorted(found) == sorted({*remaining, *patch})
     assert [each for each in found if each in patch] == patch
-    assert [each for each in found if each not in patch] == [each for each in kept if each not in patch]
+    assert [each for each in found if each not in patch] == [each for each in remaining if each not in patch]
 
 
 @given(subsets, subsets, st.data())
-def test_a_wanted_order_is_kept(before, order, data):
+def test_set_element_order_is_respected(before, order, data):
     patch = [each for each in order if data.draw(st.booleans())]
-    found = spec({"groups": before}, {"groups": patch, "$setElementOrder/groups": order})["groups"]
+    found = patch_spec({"groups": before}, {"groups": patch, "$setElementOrder/groups": order})["groups"]
     assert [each for each in found if each in order] == [each for each in order if each in {*before, *patch}]
     assert [each for each in found if each not in order] == [each for each in before if each not in order]

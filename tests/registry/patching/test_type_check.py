@@ -1,4 +1,4 @@
-"""What can be merged at all, and in which words the rest is refused."""
+"""registry/patching/type_check.py: which configurations can be merged, and the errors for all others."""
 
 from typing import Any
 
@@ -24,10 +24,10 @@ SCHEMA = words.obj(
     any=words.any_value(),
 )
 
-FINE: list[tuple[str, Any]] = [
+VALID: list[tuple[str, Any]] = [
     ("nothing", {}),
     ("parts without what a whole needs", {"inner": {}}),
-    ("values that only the whole is asked for", {"inner": {"b": "z"}}),
+    ("values that only a full validation checks", {"inner": {"b": "z"}}),
     ("nulls", dict.fromkeys(("text", "number", "inner", "users", "free"))),
     ("numbers with a point", {"number": 1.5}),
     ("free content", {"free": {"a": [{"b": None}]}, "any": [1, "x"]}),
@@ -35,12 +35,12 @@ FINE: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "config"), FINE, ids=[row[0] for row in FINE])
-def test_nothing_is_wrong_with(what: str, config: Any) -> None:
+@pytest.mark.parametrize(("what", "config"), VALID, ids=[row[0] for row in VALID])
+def test_a_valid_configuration_has_no_errors(what: str, config: Any) -> None:
     assert type_errors(config, SCHEMA) == ""
 
 
-WRONG: list[tuple[str, Any, str]] = [
+INVALID: list[tuple[str, Any, str]] = [
     ("an unknown field", {"inner": {"c": 1}}, ".inner.c: field not declared in schema"),
     ("a number for a text", {"text": 7}, ".text: expected string, got 7"),
     ("true for a number", {"number": True}, ".number: expected numeric (int or float), got true"),
@@ -69,19 +69,19 @@ WRONG: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "config", "message"), WRONG, ids=[row[0] for row in WRONG])
-def test_refused(what: str, config: Any, message: str) -> None:
+@pytest.mark.parametrize(("what", "config", "message"), INVALID, ids=[row[0] for row in INVALID])
+def test_an_invalid_configuration_is_rejected(what: str, config: Any, message: str) -> None:
     assert type_errors(config, SCHEMA) == message
 
 
-def test_several_faults_are_told_together_but_not_without_end():
+def test_several_errors_are_reported_together_up_to_a_limit():
     assert type_errors({"text": 1, "x": 1}, SCHEMA) == (
         "errors:\n  .text: expected string, got 1\n  .x: field not declared in schema"
     )
     assert len(type_errors({f"x{number}": 1 for number in range(1000)}, SCHEMA).splitlines()) == 11
 
 
-def test_a_long_value_is_not_repeated():
+def test_a_long_value_is_not_quoted_in_full():
     assert len(type_errors({"number": "x" * 1000}, SCHEMA)) < 120
 
 
@@ -94,17 +94,19 @@ values = st.recursive(
     max_leaves=6,
 )
 configs = st.dictionaries(st.sampled_from([*SCHEMA["properties"], "other"]), values, max_size=4)
-FITS = FastTypeCheck(SCHEMA)
+FAST_CHECK = FastTypeCheck(SCHEMA)
 
 
 @given(configs)
-def test_what_surely_fits_has_no_faults(config: dict[str, Any]) -> None:
-    assert not FITS(config) or type_errors(config, SCHEMA) == ""
+def test_a_configuration_that_passes_the_fast_check_has_no_errors(config: dict[str, Any]) -> None:
+    assert not FAST_CHECK(config) or type_errors(config, SCHEMA) == ""
 
 
-def test_ordinary_configurations_are_told_to_fit_without_a_walk() -> None:
-    assert FITS({"text": "x", "number": 1, "tags": {"a": "b"}, "inner": {"b": "z"}, "users": ["a", "a"], "any": 1})
-    assert FITS({"groups": ["a"], "ports": [{"port": 1, "protocol": "TCP"}], "free": {"a": {"b": 1}}})
+def test_ordinary_configurations_pass_the_fast_check() -> None:
+    assert FAST_CHECK(
+        {"text": "x", "number": 1, "tags": {"a": "b"}, "inner": {"b": "z"}, "users": ["a", "a"], "any": 1}
+    )
+    assert FAST_CHECK({"groups": ["a"], "ports": [{"port": 1, "protocol": "TCP"}], "free": {"a": {"b": 1}}})
 
 
 @pytest.mark.parametrize(
@@ -119,6 +121,6 @@ def test_ordinary_configurations_are_told_to_fit_without_a_walk() -> None:
         {"ports": [{"port": 1, "protocol": "TCP", "other": 1}]},
     ],
 )
-def test_nothing_faulty_is_told_to_fit(config: dict[str, Any]) -> None:
+def test_no_invalid_configuration_passes_the_fast_check(config: dict[str, Any]) -> None:
     assert type_errors(config, SCHEMA)
-    assert not FITS(config)
+    assert not FAST_CHECK(config)

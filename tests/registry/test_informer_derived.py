@@ -1,4 +1,4 @@
-"""Values that are computed from objects of the view: current on every read, built only when something has changed."""
+"""Derived values computed from cached objects: current on every read, rebuilt only after a change."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ class Revision:
     revision: int = 0
 
 
-class Names:
-    """Derives the names of all gadgets, and counts how often."""
+class GadgetNames:
+    """Derives the names of all gadgets and counts the builds."""
 
     def __init__(self, api: RegistryFixture) -> None:
         self.gadgets, self.builds = Informer(api.view, MANAGEMENT_GROUP, "gadgets"), 0
@@ -27,7 +27,7 @@ class Names:
 
 
 async def test_a_change_is_visible_at_the_next_read(api: RegistryFixture) -> None:
-    names = Names(api)
+    names = GadgetNames(api)
     assert names.derived.get() == []
     await api.create("Gadget", "a")
     await api.create("Gadget", "b")
@@ -36,8 +36,8 @@ async def test_a_change_is_visible_at_the_next_read(api: RegistryFixture) -> Non
     assert names.derived.get() == ["b"]
 
 
-async def test_it_is_built_once_per_change_and_not_for_changes_of_other_resources(api: RegistryFixture) -> None:
-    names = Names(api)
+async def test_it_is_rebuilt_once_per_change_and_not_for_other_resources(api: RegistryFixture) -> None:
+    names = GadgetNames(api)
     await api.create("Gadget", "a")
     first = names.derived.get()
     await api.create("ConfigMap", "elsewhere")

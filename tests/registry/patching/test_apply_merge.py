@@ -1,4 +1,4 @@
-"""Merging a configuration into an object, and taking fields out of one."""
+"""registry/patching/apply.py: merging a configuration into an object, and removing fields from one."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ SCHEMA = words.obj(
     ports=words.array_map(("port",), words.obj("", port=words.integer(), name=words.string(), on=words.boolean())),
     extra=words.open_object(),
 )
-SHAPE = build_merge_schema(SCHEMA)
+MERGE_SCHEMA = build_merge_schema(SCHEMA)
 
 MERGED: list[tuple[str, Any, Any, Any]] = [
     ("a value", {"name": "x"}, {"name": "y"}, {"name": "y"}),
@@ -64,7 +64,7 @@ MERGED: list[tuple[str, Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("what", "live", "config", "expected"), MERGED, ids=[row[0] for row in MERGED])
 def test_merging(what: str, live: Any, config: Any, expected: Any) -> None:
-    assert merge_config(live, config, SHAPE) == expected
+    assert merge_config(live, config, MERGE_SCHEMA) == expected
 
 
 REMOVED: list[tuple[str, Any, Any, Any]] = [
@@ -92,8 +92,8 @@ REMOVED: list[tuple[str, Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("what", "value", "fields", "expected"), REMOVED, ids=[row[0] for row in REMOVED])
-def test_taking_out(what: str, value: Any, fields: Any, expected: Any) -> None:
-    assert remove_fields(value, fields, SHAPE) == expected
+def test_removing_fields(what: str, value: Any, fields: Any, expected: Any) -> None:
+    assert remove_fields(value, fields, MERGE_SCHEMA) == expected
 
 
 def port_number(port: Any) -> int:
@@ -121,32 +121,35 @@ objects = st.fixed_dictionaries(
 
 
 @given(objects, objects)
-def test_what_is_wanted_is_in_what_comes_out_and_the_rest_as_it_was(live, config):
-    result = merge_config(live, config, SHAPE)
-    assert difference(all_fields(live, SHAPE), all_fields(result, SHAPE)) in ({}, _replaced(live, config))
-    assert difference(all_fields(config, SHAPE), all_fields(result, SHAPE)) == {}
-    assert is_equal_json(merge_config(result, config, SHAPE), result)
+def test_the_result_contains_the_configuration_and_keeps_the_rest(live, config):
+    result = merge_config(live, config, MERGE_SCHEMA)
+    assert difference(all_fields(live, MERGE_SCHEMA), all_fields(result, MERGE_SCHEMA)) in (
+        {},
+        _find_replaced(live, config),
+    )
+    assert difference(all_fields(config, MERGE_SCHEMA), all_fields(result, MERGE_SCHEMA)) == {}
+    assert is_equal_json(merge_config(result, config, MERGE_SCHEMA), result)
 
 
-def _replaced(live: Any, config: Any) -> Any:
-    """Objects in free content that gave way to a plain value."""
-    gone: dict[str, Any] = {
+def _find_replaced(live: Any, config: Any) -> Any:
+    """Returns the objects in free-form fields that a scalar replaced."""
+    replaced: dict[str, Any] = {
         f"f:{name}": {f"f:{key}": {} for key in was}
         for name, was in live.get("extra", {}).items()
         if isinstance(was, dict) and was and not isinstance(config.get("extra", {}).get(name, {}), dict)
     }
-    return {"f:extra": gone} if gone else {}
+    return {"f:extra": replaced} if replaced else {}
 
 
 @given(objects, objects)
-def test_entries_come_in_the_order_that_is_wanted_and_the_others_in_the_order_they_had(live, config):
+def test_list_items_keep_the_order_of_the_configuration_then_the_live_order(live, config):
     before, wanted = live.get("groups", []), config.get("groups", [])
-    found = merge_config(live, config, SHAPE).get("groups", [])
+    found = merge_config(live, config, MERGE_SCHEMA).get("groups", [])
     assert [each for each in found if each in wanted] == wanted
     assert [each for each in found if each not in wanted] == [each for each in before if each not in wanted]
 
 
 @given(objects)
-def test_without_all_that_was_applied_there_is_nothing_left_to_apply(obj):
-    rest = remove_fields(obj, applied_fields(obj, SHAPE), SHAPE)
-    assert difference(applied_fields(rest, SHAPE), {f"f:{name}": {} for name in rest}) == {}
+def test_removing_all_applied_fields_leaves_nothing_applied(obj):
+    rest = remove_fields(obj, applied_fields(obj, MERGE_SCHEMA), MERGE_SCHEMA)
+    assert difference(applied_fields(rest, MERGE_SCHEMA), {f"f:{name}": {} for name in rest}) == {}

@@ -1,4 +1,4 @@
-"""What selectors look at, read without building the rest: the same as if everything had been built."""
+"""registry/selectors.py: SelectorFieldReader reads labels and fields without decoding the whole object."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ VALUES: st.SearchStrategy[Any] = st.one_of(
 )
 
 
-def text(value: Any) -> str:
+def to_text(value: Any) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -33,7 +33,7 @@ def text(value: Any) -> str:
     status=VALUES,
     labels=st.one_of(st.none(), st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3)),
 )
-def test_fields_are_what_stands_at_their_paths_and_nothing_where_nothing_does(
+def test_fields_are_the_values_at_their_paths_or_empty(
     owner: Any, peer: Any, status: Any, labels: dict[str, str] | None
 ) -> None:
     obj: Object = {
@@ -41,22 +41,22 @@ def test_fields_are_what_stands_at_their_paths_and_nothing_where_nothing_does(
         "spec": {"owner": owner, "networkPeer": peer, "rest": {"owner": 1}},
         "status": status,
     }
-    found, fields = SelectorFieldReader(CLUSTER).read(orjson.dumps(obj))
-    assert found == (labels or {})
-    assert fields == {path: text(get_path(obj, path)) for path in CLUSTER.selectable}
+    read_labels, fields = SelectorFieldReader(CLUSTER).read(orjson.dumps(obj))
+    assert read_labels == (labels or {})
+    assert fields == {path: to_text(get_path(obj, path)) for path in CLUSTER.selectable}
 
 
-def test_what_is_missing_reads_as_nothing() -> None:
+def test_missing_labels_and_fields_are_empty() -> None:
     assert SelectorFieldReader(APP).read(b"{}") == ({}, dict.fromkeys(APP.selectable, ""))
     assert SelectorFieldReader(None).read(b'{"metadata":{"labels":{"a":"b"}}}') == ({"a": "b"}, {})
     assert SelectorFieldReader(None).read(b'{"spec":{"labels":{"a":"b"}}}') == ({}, {})
 
 
 def test_objects_with_the_same_labels_and_fields_share_them() -> None:
-    glimpse = SelectorFieldReader(APP)
-    ones = [
-        glimpse.read(b'{"metadata":{"name":"%d","labels":{"a":"b"}},"spec":{"owner":{"user":"u"}}}' % number)
+    reader = SelectorFieldReader(APP)
+    results = [
+        reader.read(b'{"metadata":{"name":"%d","labels":{"a":"b"}},"spec":{"owner":{"user":"u"}}}' % number)
         for number in range(2)
     ]
-    assert ones[0][0] is ones[1][0]
-    assert ones[0][1] is ones[1][1]
+    assert results[0][0] is results[1][0]
+    assert results[0][1] is results[1][1]

@@ -1,4 +1,4 @@
-"""Metadata: what the server sets and keeps, what it refuses, and the names that it makes up."""
+"""registry/object_metadata.py: fields set by the server, validation of metadata, and generated names."""
 
 import re
 from typing import Any
@@ -28,11 +28,11 @@ NOW = "2026-01-02T03:04:05Z"
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "1"}
 
 
-def complaints(meta: Object, kind: Kind = GADGET) -> list[tuple[str, str]]:
+def find_problems(meta: Object, kind: Kind = GADGET) -> list[tuple[str, str]]:
     return [(problem.field, problem.reason) for problem in problems({"metadata": meta}, kind)]
 
 
-def test_what_only_the_server_sets_is_set_whatever_the_body_said() -> None:
+def test_server_set_fields_override_the_body_on_create() -> None:
     obj: Object = {
         "metadata": {
             "name": "a",
@@ -52,13 +52,13 @@ def test_what_only_the_server_sets_is_set_whatever_the_body_said() -> None:
     assert obj["metadata"] == {"name": "a", "creationTimestamp": NOW, "generation": 1}
 
 
-def test_a_kind_that_does_not_count_generations_has_none() -> None:
+def test_a_kind_without_generations_has_none() -> None:
     obj: Object = {"metadata": {"name": "a", "generation": 7}}
     init_metadata(obj, NOW, NAMESPACE)
     assert "generation" not in obj["metadata"]
 
 
-def test_an_update_cannot_touch_what_only_the_server_sets() -> None:
+def test_an_update_cannot_change_server_set_fields() -> None:
     old = {"metadata": {"name": "a", "uid": "1", "creationTimestamp": NOW, "generation": 2, "resourceVersion": "9"}}
     new: Object = {
         "metadata": {
@@ -75,7 +75,7 @@ def test_an_update_cannot_touch_what_only_the_server_sets() -> None:
     assert new == old
 
 
-def test_metadata_that_is_missing_or_null_is_empty() -> None:
+def test_missing_or_null_metadata_is_empty() -> None:
     for body in ({}, {"metadata": None}):
         obj: Object = dict(body)
         assert check_types(obj, GADGET) == []
@@ -92,12 +92,12 @@ def test_metadata_that_is_missing_or_null_is_empty() -> None:
         *({"generation": 2**63}, {"generation": 1.5}, {"ownerReferences": [{**OWNER, "controller": "true"}]}),
     ],
 )
-def test_metadata_of_the_wrong_type_is_refused_outright(meta: Any) -> None:
+def test_metadata_of_the_wrong_type_is_a_bad_request(meta: Any) -> None:
     with pytest.raises(BadRequest, match='Gadget in version "v1" cannot be handled as a Gadget: metadata'):
         check_types({"metadata": meta}, GADGET)
 
 
-def test_unknown_metadata_is_dropped_and_named() -> None:
+def test_unknown_metadata_fields_are_dropped_and_named() -> None:
     obj: Object = {
         "metadata": {
             "name": "a",
@@ -110,25 +110,25 @@ def test_unknown_metadata_is_dropped_and_named() -> None:
     assert obj["metadata"] == {"name": "a", "ownerReferences": [OWNER]}
 
 
-def test_a_label_or_annotation_of_null_is_an_empty_text() -> None:
+def test_a_null_label_or_annotation_is_an_empty_string() -> None:
     obj: Object = {"metadata": {"labels": {"a": None, "b": "c"}, "annotations": {"a": None}}}
     check_types(obj, GADGET)
     assert obj["metadata"] == {"labels": {"a": "", "b": "c"}, "annotations": {"a": ""}}
 
 
-def test_a_made_up_name_is_the_prefix_and_five_letters_that_spell_nothing() -> None:
+def test_a_generated_name_is_the_prefix_and_five_characters() -> None:
     names = {generate_name("job-") for _ in range(200)}
     assert len(names) > 190
     assert all(re.fullmatch(r"job-[b-df-hj-np-tv-xz2-9]{5}", name) for name in names)
 
 
-def test_a_made_up_name_fits_into_a_dns_label_however_long_its_prefix_is() -> None:
+def test_a_generated_name_fits_into_a_dns_label_for_any_prefix() -> None:
     name = generate_name("a" * 300)
     assert len(name) == 63
     assert name.startswith("a" * 58)
 
 
-FINE: list[Object] = [
+VALID: list[Object] = [
     {"name": "a.b"},
     {"name": "a-x7", "generateName": "a-"},
     {"name": "a", "labels": {"example.com/a": "", "b": "C_d"}},
@@ -138,7 +138,7 @@ FINE: list[Object] = [
     {"name": "a", "ownerReferences": [{**OWNER, "controller": True}, {**OWNER, "uid": "2", "controller": False}]},
 ]
 
-BAD: list[tuple[Object, tuple[str, str]]] = [
+INVALID: list[tuple[Object, tuple[str, str]]] = [
     ({}, ("metadata.name", "FieldValueRequired")),
     ({"name": ""}, ("metadata.name", "FieldValueRequired")),
     ({"name": "A"}, ("metadata.name", "FieldValueInvalid")),
@@ -166,66 +166,66 @@ BAD: list[tuple[Object, tuple[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize("meta", FINE)
-def test_metadata_that_keeps_the_rules_is_fine(meta: Object) -> None:
-    assert complaints(meta) == []
+@pytest.mark.parametrize("meta", VALID)
+def test_valid_metadata_has_no_problems(meta: Object) -> None:
+    assert find_problems(meta) == []
 
 
-@pytest.mark.parametrize(("meta", "problem"), BAD)
-def test_metadata_that_breaks_a_rule_is_told_where(meta: Object, problem: tuple[str, str]) -> None:
-    assert problem in complaints(meta)
+@pytest.mark.parametrize(("meta", "problem"), INVALID)
+def test_invalid_metadata_is_reported_with_its_field(meta: Object, problem: tuple[str, str]) -> None:
+    assert problem in find_problems(meta)
 
 
-def test_a_kind_may_insist_on_names_without_dots() -> None:
-    assert complaints({"name": "a.b"}, NAMESPACE) == [("metadata.name", "FieldValueInvalid")]
-    assert complaints({"name": "a" * 64}, NAMESPACE) == [("metadata.name", "FieldValueInvalid")]
-    assert complaints({"name": "a" * 64}) == []
+def test_a_kind_can_require_names_without_dots() -> None:
+    assert find_problems({"name": "a.b"}, NAMESPACE) == [("metadata.name", "FieldValueInvalid")]
+    assert find_problems({"name": "a" * 64}, NAMESPACE) == [("metadata.name", "FieldValueInvalid")]
+    assert find_problems({"name": "a" * 64}) == []
 
 
-def test_every_problem_is_told_at_once() -> None:
-    found = complaints({"name": "A", "labels": {"-": "x y"}, "finalizers": ["!"], "ownerReferences": [{}]})
+def test_all_problems_are_reported_together() -> None:
+    found = find_problems({"name": "A", "labels": {"-": "x y"}, "finalizers": ["!"], "ownerReferences": [{}]})
     assert {field for field, _ in found} >= {"metadata.name", "metadata.labels", "metadata.finalizers"}
     assert len(found) == 8
 
 
-def test_what_is_being_deleted_gets_no_new_finalizers_but_may_lose_them() -> None:
-    def after(finalizers: list[str], deleting: bool) -> list[str]:
+def test_an_object_being_deleted_can_lose_finalizers_but_not_get_new_ones() -> None:
+    def update_finalizers(finalizers: list[str], deleting: bool) -> list[str]:
         old: Object = {"metadata": {"finalizers": ["x.io/a", "x.io/b"]}}
         if deleting:
             old["metadata"]["deletionTimestamp"] = NOW
         return [str(each) for each in update_problems(old, {"metadata": {"finalizers": finalizers}})]
 
-    assert after(["x.io/b"], True) == []
-    assert after(["x.io/b", "x.io/a"], True) == []
-    assert after(["x.io/c"], False) == []
-    assert after(["x.io/a", "x.io/c"], True) == [
+    assert update_finalizers(["x.io/b"], True) == []
+    assert update_finalizers(["x.io/b", "x.io/a"], True) == []
+    assert update_finalizers(["x.io/c"], False) == []
+    assert update_finalizers(["x.io/a", "x.io/c"], True) == [
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, "
         'found new finalizers []string{"x.io/c"}'
     ]
 
 
-def test_an_object_cannot_be_told_both_to_orphan_and_to_take_along_its_dependants() -> None:
-    assert complaints({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}) == [
+def test_the_orphan_and_foreground_finalizers_exclude_each_other() -> None:
+    assert find_problems({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}) == [
         ("metadata.finalizers", "FieldValueInvalid")
     ]
 
 
 def test_a_uid_is_a_random_uuid() -> None:
-    made = [UUID(new_uid()) for _ in range(100)]
-    assert len(set(made)) == len(made)
-    assert all((each.version, each.variant) == (4, UUID(int=2 << 62).variant) for each in made)
+    uids = [UUID(new_uid()) for _ in range(100)]
+    assert len(set(uids)) == len(uids)
+    assert all((each.version, each.variant) == (4, UUID(int=2 << 62).variant) for each in uids)
     assert all(str(UUID(text)) == text for text in (new_uid(), new_uid()))
 
 
 @pytest.mark.parametrize("sent", [True, 1.0, 2, "1"])
-def test_what_the_server_sets_stays_in_its_very_form(sent: Any) -> None:
+def test_server_set_fields_keep_their_json_types(sent: Any) -> None:
     old: Object = {"metadata": {"name": "a", "resourceVersion": "5", "uid": "u", "generation": 1}}
     new: Object = {"metadata": {"name": "a", "uid": "u", "generation": sent}}
     preserve_server_fields(old, new)
     assert repr(new["metadata"]["generation"]) == "1"
 
 
-def test_a_label_that_was_refused_once_is_refused_again_and_a_good_one_passes_again() -> None:
+def test_label_validation_is_the_same_on_repeated_values() -> None:
     for _ in range(3):
         assert not list(label_problems({"a": "b"}, "metadata.labels"))
         assert len(list(label_problems({"a": "-b"}, "metadata.labels"))) == 1

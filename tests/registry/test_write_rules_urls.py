@@ -1,4 +1,4 @@
-"""Addresses in objects: nobody's name and password in them, and icons that are pictures, in every kind."""
+"""registry/write_rules.py: URLs in objects contain no credentials, and icons are images."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from fairlead.registry.write_options import WriteOptions
 from fairlead.registry.write_rules import UrlField, find_url_fields, url_problems
 from tests.harness.registry import ADA, RegistryFixture
 
-WITH_USERS = [
+URLS_WITH_CREDENTIALS = [
     "https://user:canary@charts.example.com",
     "https://canary@charts.example.com/path",
     "HTTPS://user:canary@charts.example.com",
@@ -30,7 +30,7 @@ WITH_USERS = [
     "https://{{ parameters.user }}:canary@charts.example.com",
     "ssh://git@example.com/canary",
 ]
-WITHOUT = [
+URLS_WITHOUT_CREDENTIALS = [
     "",
     "https://charts.example.com",
     "https://charts.example.com:8443/a@b/c?d=e@f#g@h",
@@ -38,7 +38,7 @@ WITHOUT = [
     "https://{{ parameters.host }}/charts",
     "charts",
 ]
-NO_ICONS = [
+INVALID_ICONS = [
     "javascript:alert(1)",
     "JavaScript:alert(1)",
     "java\tscript:alert(1)",
@@ -62,7 +62,7 @@ NO_ICONS = [
     "example.com:8080/icon.png",
     "https://user:canary@example.com/icon.png",
 ]
-ICONS = [
+VALID_ICONS = [
     "",
     "i",
     "icon.png",
@@ -76,66 +76,66 @@ ICONS = [
 ]
 
 
-@pytest.mark.parametrize("text", WITH_USERS)
-def test_an_address_with_somebody_in_it_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", URLS_WITH_CREDENTIALS)
+def test_a_url_with_credentials_is_rejected(text: str) -> None:
     assert "fields for credentials" in (check_no_credentials(text) or "")
 
 
-@pytest.mark.parametrize("text", WITHOUT)
-def test_an_address_with_nobody_in_it_is_taken(text: str) -> None:
+@pytest.mark.parametrize("text", URLS_WITHOUT_CREDENTIALS)
+def test_a_url_without_credentials_is_accepted(text: str) -> None:
     assert check_no_credentials(text) is None
 
 
-@pytest.mark.parametrize("text", NO_ICONS)
-def test_what_is_no_picture_is_no_icon(text: str) -> None:
+@pytest.mark.parametrize("text", INVALID_ICONS)
+def test_a_url_that_is_not_an_image_is_rejected_as_icon(text: str) -> None:
     assert check_icon(text)
 
 
-@pytest.mark.parametrize("text", ICONS)
-def test_pictures_and_texts_without_a_scheme_are_icons(text: str) -> None:
+@pytest.mark.parametrize("text", VALID_ICONS)
+def test_images_and_strings_without_a_scheme_are_accepted_as_icons(text: str) -> None:
     assert check_icon(text) is None
 
 
-LINKS = [(kind, link) for kind in KINDS if kind.persisted for link in find_url_fields(kind)]
+URL_FIELDS = [(kind, field) for kind in KINDS if kind.persisted for field in find_url_fields(kind)]
 
 
-def test_every_address_of_every_kind_is_known() -> None:
-    found = {f"{kind.name} {'.'.join(link.steps)}" for kind, link in LINKS}
+def test_the_url_fields_of_all_kinds_are_found() -> None:
+    found = {f"{kind.name} {'.'.join(field.steps)}" for kind, field in URL_FIELDS}
     assert {"App spec.icon", "User spec.icon", "App spec.config.chart.repoURL", "App spec.helm.repoUrl"} <= found
     assert "VirtualClusterTemplate spec.versions.template.helmRelease.chart.repo" in found
     assert "Runner spec.endpoint" in found and "OwnedAccessKey spec.oidcProvider.redirectUri" in found
 
 
-def holding(kind: Kind, link: UrlField, text: str) -> Object:
+def build_object(kind: Kind, field: UrlField, text: str) -> Object:
     schema: dict[str, Any] = {"properties": dict(kind.fields)}
     lists = []
-    for step in link.steps:
+    for step in field.steps:
         schema = schema["properties"][step]
         lists.append("items" in schema)
         schema = schema.get("items", schema)
     value: Any = text
-    for step, is_list in zip(reversed(link.steps), reversed(lists), strict=True):
+    for step, is_list in zip(reversed(field.steps), reversed(lists), strict=True):
         value = {step: [value] if is_list else value}
     found: Object = value
     return found
 
 
 @pytest.mark.parametrize(
-    ("kind", "link"), LINKS, ids=lambda each: each.name if isinstance(each, Kind) else ".".join(each.steps)
+    ("kind", "field"), URL_FIELDS, ids=lambda each: each.name if isinstance(each, Kind) else ".".join(each.steps)
 )
-def test_in_each_field_of_each_kind_addresses_are_checked(kind: Kind, link: UrlField) -> None:
-    bad = holding(kind, link, "https://user:canary@example.com")
+def test_urls_are_checked_in_each_field_of_each_kind(kind: Kind, field: UrlField) -> None:
+    obj = build_object(kind, field, "https://user:canary@example.com")
 
-    def problems(user: User, old: Object | None) -> list[str]:
-        return [str(each) for each in url_problems(find_url_fields(kind), Change("update", kind, user, old, bad))]
+    def find_problems(user: User, old: Object | None) -> list[str]:
+        return [str(each) for each in url_problems(find_url_fields(kind), Change("update", kind, user, old, obj))]
 
-    (problem,) = problems(ADA, {})
+    (problem,) = find_problems(ADA, {})
     assert "must not contain a user or password" in problem and "canary" not in problem
-    assert problems(ADA, bad) == [], "what was stored before may stay"
-    assert problems(CONTROLLER_USER, {}) == []
+    assert find_problems(ADA, obj) == [], "a stored value may stay"
+    assert find_problems(CONTROLLER_USER, {}) == []
 
 
-async def test_an_app_with_a_password_in_its_address_is_refused_by_the_field(api: RegistryFixture) -> None:
+async def test_an_app_with_a_password_in_a_url_is_rejected_with_the_field(api: RegistryFixture) -> None:
     charts = {"chart": {"name": "a", "repoURL": "https://u:canary@charts.example.com"}}
     with pytest.raises(Invalid) as caught:
         await api.create("App", "a", spec={"icon": "javascript:alert(1)", "versions": [charts]})
@@ -143,7 +143,7 @@ async def test_an_app_with_a_password_in_its_address_is_refused_by_the_field(api
     assert "canary" not in caught.value.message
 
 
-async def test_an_app_from_before_can_still_be_changed(api: RegistryFixture) -> None:
+async def test_an_app_with_a_stored_invalid_url_can_still_be_changed(api: RegistryFixture) -> None:
     await api.submit("App", api.body("App", "a", spec={"icon": "ftp://old"}), WriteOptions(CONTROLLER_USER, "tests"))
     await api.patch("App", "a", lambda app: app["spec"].update(displayName="A"))
     with pytest.raises(Invalid):

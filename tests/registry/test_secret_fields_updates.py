@@ -1,4 +1,4 @@
-"""Hidden fields over an update: kept for what they were given for, and for nothing else."""
+"""registry/secret_fields.py: updates keep write-only fields only for the host they were set for."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from fairlead.core.objects import Object, get_path
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.patching import json_patch
-from fairlead.registry.patching.merge_patches import apply_merge_patch as merged
+from fairlead.registry.patching.merge_patches import apply_merge_patch
 from fairlead.registry.schema import Schema, array, boolean, obj, string
 from fairlead.registry.secret_fields import restore_write_only
 from fairlead.registry.write_options import WriteOptions
@@ -37,25 +37,25 @@ VAULT = Kind(
 )
 
 
-def vault(**spec: object) -> Object:
+def build_vault(**spec: object) -> Object:
     return {"apiVersion": VAULT.api_version, "kind": "Vault", "metadata": {"name": "a"}, "spec": dict(spec)}
 
 
-def kept(old: Object, new: Object) -> tuple[Object, list[Problem]]:
-    problems = restore_write_only(vault(**old), changed := vault(**new), VAULT)
+def restore_fields(old: Object, new: Object) -> tuple[Object, list[Problem]]:
+    problems = restore_write_only(build_vault(**old), changed := build_vault(**new), VAULT)
     return changed["spec"], problems
 
 
-def test_an_update_that_does_not_mention_a_hidden_field_keeps_it() -> None:
-    assert kept({"password": "x", "host": "h"}, {"host": "h", "note": "n"}) == (
+def test_an_update_without_a_write_only_field_keeps_it() -> None:
+    assert restore_fields({"password": "x", "host": "h"}, {"host": "h", "note": "n"}) == (
         {"password": "x", "host": "h", "note": "n"},
         [],
     )
 
 
-def test_an_update_with_another_value_takes_that_one() -> None:
+def test_an_update_with_another_value_replaces_it() -> None:
     for value in ("", "y", None):
-        assert kept({"password": "x", "host": "h"}, {"host": "evil", "password": value})[1] == []
+        assert restore_fields({"password": "x", "host": "h"}, {"host": "evil", "password": value})[1] == []
 
 
 @pytest.mark.parametrize(
@@ -74,78 +74,91 @@ def test_an_update_with_another_value_takes_that_one() -> None:
         ("", "https://evil.example.com"),
     ],
 )
-def test_a_password_is_sent_again_when_its_host_changes_however_that_is_written(old: str, new: str | None) -> None:
-    spec, (problem,) = kept({"password": "canary", "host": old}, {"host": new})
+def test_a_changed_host_requires_the_password_again_for_any_spelling(old: str, new: str | None) -> None:
+    spec, (problem,) = restore_fields({"password": "canary", "host": old}, {"host": new})
     assert "password" not in spec
     assert (problem.field, problem.reason) == ("spec.password", "FieldValueRequired")
     assert "must be sent again because spec.host changed" in problem.message and "canary" not in problem.message
 
 
-def test_a_field_that_appears_or_goes_binds_as_well_and_an_empty_one_is_none() -> None:
-    assert kept({"password": "x"}, {"insecure": True})[1]
-    assert kept({"password": "x", "insecure": True}, {})[1]
-    assert kept({"password": "x", "insecure": False, "host": ""}, {})[1] == []
+def test_an_added_or_removed_sibling_requires_it_again_and_empty_counts_as_absent() -> None:
+    assert restore_fields({"password": "x"}, {"insecure": True})[1]
+    assert restore_fields({"password": "x", "insecure": True}, {})[1]
+    assert restore_fields({"password": "x", "insecure": False, "host": ""}, {})[1] == []
 
 
-def test_a_reference_takes_the_place_of_a_password() -> None:
-    assert kept({"password": "x", "host": "a"}, {"host": "b", "passwordRef": {"name": "r"}}) == (
+def test_a_secret_reference_replaces_a_password() -> None:
+    assert restore_fields({"password": "x", "host": "a"}, {"host": "b", "passwordRef": {"name": "r"}}) == (
         {"host": "b", "passwordRef": {"name": "r"}},
         [],
     )
 
 
-def test_a_password_does_not_wander_to_another_entry_of_a_list() -> None:
+def test_a_password_does_not_move_to_another_list_item() -> None:
     old = [{"host": "a", "password": "x"}, {"host": "b", "password": "y"}]
-    spec, problems = kept({"repos": old}, {"repos": [{"host": "b"}, {"host": "evil"}, {"host": "a"}]})
+    spec, problems = restore_fields({"repos": old}, {"repos": [{"host": "b"}, {"host": "evil"}, {"host": "a"}]})
     assert [each.get("password") for each in spec["repos"]] == ["y", None, "x"] and problems == []
 
 
-def test_an_entry_of_the_same_name_with_another_host_needs_its_password_again() -> None:
+def test_a_list_item_of_the_same_name_with_another_host_needs_its_password_again() -> None:
     old = [{"name": "one", "host": "a", "password": "x"}, {"name": "two", "host": "a", "password": "y"}]
-    spec, (problem,) = kept({"repos": old}, {"repos": [{"name": "two", "host": "evil"}, {"name": "one", "host": "a"}]})
+    spec, (problem,) = restore_fields(
+        {"repos": old}, {"repos": [{"name": "two", "host": "evil"}, {"name": "one", "host": "a"}]}
+    )
     assert [each.get("password") for each in spec["repos"]] == [None, "x"]
     assert problem.field == "spec.repos[0].password" and "spec.repos[0].host changed" in problem.message
 
 
-def test_an_entry_that_is_renamed_in_place_keeps_its_password_for_the_same_host_only() -> None:
+def test_a_renamed_list_item_keeps_its_password_for_the_same_host_only() -> None:
     old = [{"name": "one", "host": "a", "password": "x"}]
-    assert kept({"repos": old}, {"repos": [{"name": "new", "host": "a"}]})[0]["repos"][0]["password"] == "x"
-    assert kept({"repos": old}, {"repos": [{"name": "new", "host": "b"}]}) == (
+    assert restore_fields({"repos": old}, {"repos": [{"name": "new", "host": "a"}]})[0]["repos"][0]["password"] == "x"
+    assert restore_fields({"repos": old}, {"repos": [{"name": "new", "host": "b"}]}) == (
         {"repos": [{"name": "new", "host": "b"}]},
         [],
     )
 
 
-def test_entries_with_versions_are_told_apart_by_them() -> None:
+def test_list_items_with_versions_are_matched_by_version() -> None:
     old = [{"version": each, "chart": {"host": "h", "password": each}} for each in ("1.0.0", "1.1.0")]
     new: list[Object] = [{"version": "1.1.0", "chart": {"host": "h"}}, {"version": "1.0.0", "chart": {"host": "evil"}}]
-    spec, (problem,) = kept({"versions": old}, {"versions": new})
+    spec, (problem,) = restore_fields({"versions": old}, {"versions": new})
     assert [each["chart"].get("password") for each in spec["versions"]] == ["1.1.0", None]
     assert problem.field == "spec.versions[1].chart.password"
 
 
-def test_a_spec_that_went_away_takes_its_secrets_along() -> None:
+def test_a_removed_spec_loses_its_passwords() -> None:
     new: Object = {"metadata": {"name": "a"}}
-    assert restore_write_only(vault(password="x"), new, VAULT) == []
+    assert restore_write_only(build_vault(password="x"), new, VAULT) == []
     assert get_path(new, "spec.password") is None
 
 
-def test_long_lists_are_paired_in_one_pass() -> None:
+def test_long_lists_are_matched_in_linear_time() -> None:
     old = [{"name": f"n{each}", "host": "a", "password": str(each)} for each in range(5_000)]
     new: list[Object] = [{"name": f"n{each}", "host": "a"} for each in reversed(range(5_000))]
-    spec, problems = kept({"repos": old}, {"repos": new})
+    spec, problems = restore_fields({"repos": old}, {"repos": new})
     assert problems == [] and all(each["password"] == each["name"][1:] for each in spec["repos"])
 
 
-# --- every kind: the table of all hidden fields
+# --- every write-only field of every kind
 
 
-HIDDEN = [(kind, path) for kind in KINDS if kind.persisted for path in kind.write_only]
-ADDRESSES = ("repo", "url", "host", "server", "username", "insecure", "connector", "issuer", "address", "endpoint")
+WRITE_ONLY_FIELDS = [(kind, path) for kind in KINDS if kind.persisted for path in kind.write_only]
+ADDRESS_PREFIXES = (
+    "repo",
+    "url",
+    "host",
+    "server",
+    "username",
+    "insecure",
+    "connector",
+    "issuer",
+    "address",
+    "endpoint",
+)
 
 
-def structure(kind: Kind, path: str) -> Schema:
-    """The schema of the structure that a field stands in."""
+def parent_schema(kind: Kind, path: str) -> Schema:
+    """Returns the schema of the object that contains the field."""
     schema: Schema = {"properties": dict(kind.fields)}
     for step in path.split(".")[:-1]:
         schema = schema["properties"][step]
@@ -153,8 +166,8 @@ def structure(kind: Kind, path: str) -> Schema:
     return schema
 
 
-def nested(kind: Kind, path: str, leaf: Object) -> Object:
-    """An object with nothing but the leaf at the place of a field."""
+def build_object(kind: Kind, path: str, leaf: Object) -> Object:
+    """Returns an object with only the leaf at the parent of the field."""
     steps = path.split(".")[:-1]
     schema: Schema = {"properties": dict(kind.fields)}
     lists = []
@@ -175,34 +188,40 @@ def found(value: Any, path: str) -> Any:
     return value
 
 
-def siblings(kind: Kind, path: str) -> Iterator[str]:
+def sibling_fields(kind: Kind, path: str) -> Iterator[str]:
     parent, _, name = path.rpartition(".")
-    beside = {each.rpartition(".")[2] for each in kind.write_only if each.rpartition(".")[0] == parent}
-    return (each for each in structure(kind, path).get("properties", {}) if each not in beside and each != f"{name}Ref")
+    hidden = {each.rpartition(".")[2] for each in kind.write_only if each.rpartition(".")[0] == parent}
+    return (
+        each for each in parent_schema(kind, path).get("properties", {}) if each not in hidden and each != f"{name}Ref"
+    )
 
 
-@pytest.mark.parametrize(("kind", "path"), HIDDEN, ids=lambda each: each if isinstance(each, str) else each.name)
-def test_each_hidden_field_of_each_kind_is_bound_to_what_it_authenticates_to(kind: Kind, path: str) -> None:
-    name, free = path.rpartition(".")[2], kind.safe_siblings.get(path, ())
-    for sibling in siblings(kind, path):
-        old = nested(kind, path, {name: "canary", sibling: "old"})
-        new = nested(kind, path, {sibling: "new"})
+@pytest.mark.parametrize(
+    ("kind", "path"), WRITE_ONLY_FIELDS, ids=lambda each: each if isinstance(each, str) else each.name
+)
+def test_each_write_only_field_of_each_kind_depends_on_its_siblings(kind: Kind, path: str) -> None:
+    name, safe = path.rpartition(".")[2], kind.safe_siblings.get(path, ())
+    for sibling in sibling_fields(kind, path):
+        old = build_object(kind, path, {name: "canary", sibling: "old"})
+        new = build_object(kind, path, {sibling: "new"})
         problems = restore_write_only(old, new, kind)
         is_carried = b"canary" in orjson.dumps(new)
-        assert is_carried == (sibling in free), sibling
+        assert is_carried == (sibling in safe), sibling
         assert is_carried or path.count(".") > 1 or [each.field for each in problems] == [path]
         assert b"canary" not in orjson.dumps([each.message for each in problems])
 
 
-@pytest.mark.parametrize(("kind", "path"), HIDDEN, ids=lambda each: each if isinstance(each, str) else each.name)
-def test_nothing_that_looks_like_an_address_is_unbound(kind: Kind, path: str) -> None:
-    if path == "spec.key":  # a digest, which opens nothing
+@pytest.mark.parametrize(
+    ("kind", "path"), WRITE_ONLY_FIELDS, ids=lambda each: each if isinstance(each, str) else each.name
+)
+def test_no_address_field_is_a_safe_sibling(kind: Kind, path: str) -> None:
+    if path == "spec.key":  # a hash, which gives no access
         return
     for name in kind.safe_siblings.get(path, ()):
-        assert not any(name.lower().startswith(word) for word in ADDRESSES)
+        assert not any(name.lower().startswith(word) for word in ADDRESS_PREFIXES)
 
 
-# --- every way to write
+# --- every kind of write
 
 
 CHART = {"name": "app", "repoURL": "https://charts.example.com", "username": "ci", "password": "canary"}
@@ -214,71 +233,71 @@ async def app(api: RegistryFixture) -> RegistryFixture:
     return api
 
 
-async def attempt(api: RegistryFixture, edit: Any) -> None:
+async def modify_app(api: RegistryFixture, edit: Any) -> None:
     await api.of("App").modify("", "a", edit, WriteOptions(ADA, "tests", is_patch=True))
 
 
-EVIL = "https://evil.example.com"
-PATCH = [{"op": "replace", "path": "/spec/config/chart/repoURL", "value": EVIL}]
+OTHER_HOST = "https://evil.example.com"
+PATCH = [{"op": "replace", "path": "/spec/config/chart/repoURL", "value": OTHER_HOST}]
 
 
 @pytest.mark.parametrize(
     "edit",
     [
-        lambda old: {**old, "spec": {"config": {"chart": {"name": "app", "repoURL": EVIL, "username": "ci"}}}},
-        lambda old: merged(old, {"spec": {"config": {"chart": {"repoURL": EVIL}}}}),
-        lambda old: merged(old, {"spec": {"config": {"chart": {"insecureSkipTlsVerify": True}}}}),
-        lambda old: merged(old, {"spec": {"config": {"chart": {"username": None}}}}),
+        lambda old: {**old, "spec": {"config": {"chart": {"name": "app", "repoURL": OTHER_HOST, "username": "ci"}}}},
+        lambda old: apply_merge_patch(old, {"spec": {"config": {"chart": {"repoURL": OTHER_HOST}}}}),
+        lambda old: apply_merge_patch(old, {"spec": {"config": {"chart": {"insecureSkipTlsVerify": True}}}}),
+        lambda old: apply_merge_patch(old, {"spec": {"config": {"chart": {"username": None}}}}),
         lambda old: json_patch.apply(old, PATCH),
     ],
     ids=["put", "merge", "insecure", "username", "json patch"],
 )
-async def test_no_way_to_write_takes_a_password_to_another_host(app: RegistryFixture, edit: Any) -> None:
+async def test_no_write_keeps_a_password_for_another_host(app: RegistryFixture, edit: Any) -> None:
     with pytest.raises(Invalid) as caught:
-        await attempt(app, edit)
+        await modify_app(app, edit)
     assert [each.field for each in caught.value.details.problems] == ["spec.config.chart.password"]
     stored = app.see("App", "a")
     assert get_path(stored, "spec.config.chart.password") == "canary"
     assert get_path(stored, "spec.config.chart.repoURL") == CHART["repoURL"]
 
 
-async def test_an_apply_takes_no_password_to_another_host(app: RegistryFixture) -> None:
-    config = app.body("App", "a", spec={"config": {"chart": {"repoURL": EVIL}}})
-    writing = WriteOptions(ADA, "thief", is_apply=True, is_patch=True, force=True)
+async def test_an_apply_keeps_no_password_for_another_host(app: RegistryFixture) -> None:
+    config = app.body("App", "a", spec={"config": {"chart": {"repoURL": OTHER_HOST}}})
+    writing = WriteOptions(ADA, "attacker", is_apply=True, is_patch=True, force=True)
     with pytest.raises(Invalid, match="must be sent again"):
         await app.of("App").apply(config, "", "a", writing)
 
 
-async def test_in_two_steps_there_is_nothing_left_to_take(app: RegistryFixture) -> None:
-    await attempt(app, lambda old: {**old, "spec": {"config": {}}})
-    await attempt(app, lambda old: {**old, "spec": {"config": {"chart": {"repoURL": EVIL}}}})
+async def test_removing_and_adding_the_chart_loses_the_password(app: RegistryFixture) -> None:
+    await modify_app(app, lambda old: {**old, "spec": {"config": {}}})
+    await modify_app(app, lambda old: {**old, "spec": {"config": {"chart": {"repoURL": OTHER_HOST}}}})
     assert get_path(app.see("App", "a"), "spec.config.chart.password") is None
 
 
 @pytest.mark.parametrize("before", ["app", "oci://registry.example.com/app"])
 @pytest.mark.parametrize("name", ["oci://evil.example.com/app", " oci://evil.example.com/app", "evil.example.com/app"])
-async def test_a_chart_that_is_named_by_an_address_is_another_host(
-    api: RegistryFixture, before: str, name: str
-) -> None:
-    """Without a repository, and for some tools even with one, the name alone says where a chart is fetched from."""
+async def test_a_chart_named_by_a_url_counts_as_another_host(api: RegistryFixture, before: str, name: str) -> None:
+    """Without a repository, and for some tools even with one, the chart name is the download URL."""
     repo = {} if "/" in before else {"repoURL": CHART["repoURL"]}
     chart = {"name": before, "username": "ci", "password": "canary", **repo}
     await api.create("App", "a", spec={"config": {"chart": chart}})
     with pytest.raises(Invalid, match=r"because spec\.config\.chart\.name changed"):
-        await attempt(api, lambda old: merged(old, {"spec": {"config": {"chart": {"name": name}}}}))
+        await modify_app(api, lambda old: apply_merge_patch(old, {"spec": {"config": {"chart": {"name": name}}}}))
     assert get_path(api.see("App", "a"), "spec.config.chart.name") == before
 
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"values": "image: registry/app"}, {"values": "a: b\nc: /"}])
-async def test_another_chart_of_the_repository_keeps_the_password(api: RegistryFixture, change: Object) -> None:
+async def test_another_chart_of_the_same_repository_keeps_the_password(api: RegistryFixture, change: Object) -> None:
     await api.create("SpaceTemplate", "a", spec={"template": {"charts": [CHART]}})
     chart = {name: value for name, value in CHART.items() if name != "password"}
     changed = {"spec": {"template": {"charts": [{**chart, **change}]}}}
-    await api.of("SpaceTemplate").modify("", "a", lambda old: merged(old, changed), WriteOptions(ADA, "tests"))
+    await api.of("SpaceTemplate").modify(
+        "", "a", lambda old: apply_merge_patch(old, changed), WriteOptions(ADA, "tests")
+    )
     charts = get_path(api.see("SpaceTemplate", "a"), "spec.template.charts")
     assert [each["password"] for each in charts] == ["canary"]
 
 
 async def test_another_version_of_the_chart_keeps_the_password(app: RegistryFixture) -> None:
-    await attempt(app, lambda old: merged(old, {"spec": {"config": {"chart": {"version": "2.0.0"}}}}))
+    await modify_app(app, lambda old: apply_merge_patch(old, {"spec": {"config": {"chart": {"version": "2.0.0"}}}}))
     assert get_path(app.see("App", "a"), "spec.config.chart.password") == "canary"
