@@ -1,4 +1,4 @@
-"""The stores that have to keep the contract. A new one is a line in STORES, and every question is asked of it."""
+"""Stores that must fulfil the contract. Add a new one to STORES, and all contract tests run on it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -13,29 +13,29 @@ from tests.harness.etcd_server import open_etcd
 from tests.harness.postgres_server import open_postgres
 
 
-async def open_sealed(folder: Path) -> Store:
-    """Over a store in memory; about half of the values are taken for credentials."""
-    keyring = Keyring([EncryptionKey("tests", bytes(32))], "the tests")
+async def open_encrypted(folder: Path) -> Store:
+    """Opens an encrypted memory store; about half of the values count as credentials."""
+    keyring = Keyring([EncryptionKey("tests", bytes(32))], "tests")
     return EncryptedStore(await open_store("memory:"), keyring, lambda key, value: sum(value) % 2 == 0)
 
 
 STORES: dict[str, Callable[[Path], Awaitable[Store]]] = {
     "memory": lambda folder: open_store("memory:"),
     "sqlite": lambda folder: open_store(f"sqlite:{folder}/store.db"),
-    "sealed": open_sealed,
+    "encrypted": open_encrypted,
     "postgres": open_postgres,
     "etcd": open_etcd,
 }
 
 
 @pytest.fixture(params=STORES)
-def open_one(request: pytest.FixtureRequest) -> Callable[[Path], Awaitable[Store]]:
-    """Opens a store of each sort in the folder that it is given."""
+def open_store_in(request: pytest.FixtureRequest) -> Callable[[Path], Awaitable[Store]]:
+    """Opens a store of each kind in the given folder."""
     return STORES[request.param]
 
 
 @pytest.fixture
-async def store(open_one: Callable[[Path], Awaitable[Store]], tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await open_one(tmp_path)
-    yield opened
-    await opened.close()
+async def store(open_store_in: Callable[[Path], Awaitable[Store]], tmp_path: Path) -> AsyncIterator[Store]:
+    store = await open_store_in(tmp_path)
+    yield store
+    await store.close()

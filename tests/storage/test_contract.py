@@ -1,4 +1,4 @@
-"""What every store promises about commits, reads, scans and compaction. Watches are in `test_contract_watch.py`."""
+"""storage/contract.py: commits, reads, scans and compaction of every store. Watches: `test_contract_watch.py`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,29 +23,29 @@ A, B, C = ("things", "a"), ("things", "b"), ("things", "c")
 
 
 async def put(store: Store, key: Key, value: bytes = b"x") -> int:
-    """Writes a key, whatever it held."""
+    """Writes a key regardless of its current value."""
     record = await store.read(key)
     return await store.commit([Write(key, value, record.revision if record else 0)])
 
 
-async def drop(store: Store, key: Key) -> int:
+async def delete(store: Store, key: Key) -> int:
     record = await store.read(key)
     assert record is not None
     return await store.commit([Write(key, None, record.revision)])
 
 
-def keys(page: Page) -> list[Key]:
+def keys_of(page: Page) -> list[Key]:
     return [record.key for record in page.records]
 
 
-async def test_an_empty_store_stands_at_the_first_revision(store: Store) -> None:
+async def test_an_empty_store_is_at_the_first_revision(store: Store) -> None:
     assert await store.revision() == FIRST_REVISION
     assert await store.oldest() == FIRST_REVISION
     assert await store.scan(()) == Page([], FIRST_REVISION, has_more=False)
     assert await store.scan((), at=FIRST_REVISION) == Page([], FIRST_REVISION, has_more=False)
 
 
-async def test_what_was_before_the_first_revision_is_compacted(store: Store) -> None:
+async def test_revisions_before_the_first_are_compacted(store: Store) -> None:
     with pytest.raises(Compacted) as caught:
         await store.scan((), at=1)
     assert (caught.value.requested, caught.value.oldest) == (1, FIRST_REVISION)
@@ -74,7 +74,7 @@ async def test_every_commit_gets_a_greater_revision(store: Store) -> None:
     assert FIRST_REVISION < first < second < third
 
 
-async def test_creating_a_key_that_exists_is_refused(store: Store) -> None:
+async def test_creating_an_existing_key_is_a_conflict(store: Store) -> None:
     actual = await put(store, A, b"old")
     with pytest.raises(RevisionConflict) as caught:
         await store.commit([Write(A, b"new", 0)])
@@ -83,7 +83,7 @@ async def test_creating_a_key_that_exists_is_refused(store: Store) -> None:
     assert await store.revision() == actual
 
 
-async def test_updating_with_a_stale_revision_is_refused(store: Store) -> None:
+async def test_updating_with_a_stale_revision_is_a_conflict(store: Store) -> None:
     stale = await put(store, A)
     actual = await put(store, A)
     with pytest.raises(RevisionConflict) as caught:
@@ -91,14 +91,14 @@ async def test_updating_with_a_stale_revision_is_refused(store: Store) -> None:
     assert (caught.value.expected, caught.value.actual) == (stale, actual)
 
 
-async def test_updating_or_deleting_a_missing_key_is_refused(store: Store) -> None:
+async def test_updating_or_deleting_a_missing_key_is_a_conflict(store: Store) -> None:
     for value in (b"new", None):
         with pytest.raises(RevisionConflict) as caught:
             await store.commit([Write(A, value, 1234)])
         assert (caught.value.expected, caught.value.actual) == (1234, 0)
 
 
-async def test_deleting_with_a_stale_revision_is_refused(store: Store) -> None:
+async def test_deleting_with_a_stale_revision_is_a_conflict(store: Store) -> None:
     stale = await put(store, A)
     await put(store, A, b"kept")
     with pytest.raises(RevisionConflict):
@@ -110,7 +110,7 @@ async def test_deleting_with_a_stale_revision_is_refused(store: Store) -> None:
 
 async def test_a_deleted_key_is_absent_and_can_be_created_again(store: Store) -> None:
     created = await put(store, A)
-    deleted = await drop(store, A)
+    deleted = await delete(store, A)
     assert await store.read(A) is None
     with pytest.raises(RevisionConflict):
         await store.commit([Write(A, b"x", deleted)])
@@ -120,25 +120,25 @@ async def test_a_deleted_key_is_absent_and_can_be_created_again(store: Store) ->
     assert await store.read(A) == Record(A, b"again", again)
 
 
-async def test_a_check_that_holds_lets_the_commit_pass(store: Store) -> None:
-    there = await put(store, A)
-    revision = await store.commit([Write(B, b"x", 0)], [Precondition(A, there), Precondition(C, 0)])
+async def test_a_precondition_that_matches_allows_the_commit(store: Store) -> None:
+    revision_of_a = await put(store, A)
+    revision = await store.commit([Write(B, b"x", 0)], [Precondition(A, revision_of_a), Precondition(C, 0)])
     assert await store.read(B) == Record(B, b"x", revision)
     record = await store.read(A)
     assert record is not None
-    assert record.revision == there, "a check does not write"
+    assert record.revision == revision_of_a, "a precondition does not write"
 
 
 @pytest.mark.parametrize("expected", [0, 1, 999_999])
-async def test_a_check_that_does_not_hold_refuses_the_whole_commit(store: Store, expected: int) -> None:
-    there = await put(store, A)
+async def test_a_precondition_that_does_not_match_rejects_the_whole_commit(store: Store, expected: int) -> None:
+    revision_of_a = await put(store, A)
     with pytest.raises(RevisionConflict) as caught:
         await store.commit([Write(B, b"x", 0)], [Precondition(A, expected)])
-    assert (caught.value.key, caught.value.expected, caught.value.actual) == (A, expected, there)
+    assert (caught.value.key, caught.value.expected, caught.value.actual) == (A, expected, revision_of_a)
     assert await store.read(B) is None
 
 
-async def test_the_first_change_that_does_not_hold_is_named_before_any_check(store: Store) -> None:
+async def test_a_conflicting_write_is_reported_before_a_precondition(store: Store) -> None:
     await put(store, A)
     await put(store, B)
     with pytest.raises(RevisionConflict) as caught:
@@ -146,7 +146,7 @@ async def test_the_first_change_that_does_not_hold_is_named_before_any_check(sto
     assert caught.value.key == B
 
 
-async def test_the_changes_of_a_commit_share_one_revision(store: Store) -> None:
+async def test_all_writes_of_a_commit_have_the_same_revision(store: Store) -> None:
     old = await put(store, A)
     revision = await store.commit([Write(B, b"b", 0), Write(A, None, old), Write(C, b"c", 0)])
     page = await store.scan(())
@@ -154,11 +154,11 @@ async def test_the_changes_of_a_commit_share_one_revision(store: Store) -> None:
     assert page.revision == revision
 
 
-async def test_a_commit_that_conflicts_in_one_key_changes_none(store: Store) -> None:
+async def test_a_conflict_in_one_key_rejects_the_whole_commit(store: Store) -> None:
     revision = await put(store, C)
     with pytest.raises(RevisionConflict):
         await store.commit([Write(A, b"x", 0), Write(B, b"x", 0), Write(C, b"x", 0)])
-    assert keys(await store.scan(())) == [C]
+    assert keys_of(await store.scan(())) == [C]
     assert await store.revision() == revision
 
 
@@ -194,13 +194,13 @@ async def test_only_one_of_many_concurrent_writers_wins(store: Store) -> None:
 
 
 async def test_concurrent_commits_get_distinct_revisions(store: Store) -> None:
-    """In which order is up to the store: whoever wants one after the other waits for the one."""
+    """The store may choose the order: a caller that needs one waits for each commit."""
     revisions = await asyncio.gather(*[store.commit([Write(("k", str(n)), b"x", 0)]) for n in range(200)])
     assert len(set(revisions)) == len(revisions)
     assert await store.revision() == max(revisions)
 
 
-async def test_a_cancelled_caller_does_not_disturb_the_others(store: Store) -> None:
+async def test_a_cancelled_commit_does_not_affect_others(store: Store) -> None:
     tasks = [asyncio.create_task(store.commit([Write(("k", str(n)), b"x", 0)])) for n in range(20)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
@@ -210,58 +210,58 @@ async def test_a_cancelled_caller_does_not_disturb_the_others(store: Store) -> N
     assert await store.commit([Write(("last",), b"x", 0)]) == await store.revision()
 
 
-async def test_scans_come_in_key_order_part_by_part(store: Store) -> None:
+async def test_scans_are_sorted_by_the_parts_of_keys(store: Store) -> None:
     unordered = [("b",), ("a", "b"), ("a",), ("a\x00",), ("a", ""), ("a!",), ("ab",), ("é",), ("", "z"), ("a", "\x00")]
     for key in unordered:
         await put(store, key)
-    assert keys(await store.scan(())) == sorted(unordered)
+    assert keys_of(await store.scan(())) == sorted(unordered)
 
 
-async def test_a_prefix_matches_whole_parts_only(store: Store) -> None:
+async def test_a_prefix_matches_whole_parts_of_keys_only(store: Store) -> None:
     inside = [("a",), ("a", ""), ("a", "\x00"), ("a", "b"), ("a", "b", "c"), ("a", "\U0010ffff")]
     outside = [(), ("",), ("ab",), ("a\x00",), ("a\x00", "b"), ("a\x00b",), ("A",), ("b", "a")]
     for key in inside + outside:
         await put(store, key)
-    assert keys(await store.scan(("a",))) == sorted(inside)
-    assert keys(await store.scan(("a", "b"))) == [("a", "b"), ("a", "b", "c")]
-    assert keys(await store.scan(("a\x00",))) == [("a\x00",), ("a\x00", "b")]
-    assert keys(await store.scan(("",))) == [("",)]
+    assert keys_of(await store.scan(("a",))) == sorted(inside)
+    assert keys_of(await store.scan(("a", "b"))) == [("a", "b"), ("a", "b", "c")]
+    assert keys_of(await store.scan(("a\x00",))) == [("a\x00",), ("a\x00", "b")]
+    assert keys_of(await store.scan(("",))) == [("",)]
 
 
-async def test_a_scan_goes_on_after_a_key_be_it_there_or_not(store: Store) -> None:
+async def test_a_scan_continues_after_a_key_whether_it_exists_or_not(store: Store) -> None:
     for name in "abde":
         await put(store, ("p", name))
-    assert keys(await store.scan(("p",), after=("p", "b"))) == [("p", "d"), ("p", "e")]
-    assert keys(await store.scan(("p",), after=("p", "c"))) == [("p", "d"), ("p", "e")]
-    assert keys(await store.scan(("p",), after=("a",)))[0] == ("p", "a")
-    assert keys(await store.scan(("p",), after=("z",))) == []
+    assert keys_of(await store.scan(("p",), after=("p", "b"))) == [("p", "d"), ("p", "e")]
+    assert keys_of(await store.scan(("p",), after=("p", "c"))) == [("p", "d"), ("p", "e")]
+    assert keys_of(await store.scan(("p",), after=("a",)))[0] == ("p", "a")
+    assert keys_of(await store.scan(("p",), after=("z",))) == []
 
 
-async def test_a_limit_cuts_the_page_and_tells_whether_there_is_more(store: Store) -> None:
+async def test_a_limit_truncates_the_page_and_sets_has_more(store: Store) -> None:
     for name in "abcd":
         await put(store, ("p", name))
     await put(store, ("q", "not of the prefix"))
     page = await store.scan(("p",), limit=3)
     assert (len(page.records), page.has_more) == (3, True)
     page = await store.scan(("p",), after=("p", "c"), limit=3)
-    assert (keys(page), page.has_more) == ([("p", "d")], False)
+    assert (keys_of(page), page.has_more) == ([("p", "d")], False)
     assert not (await store.scan(("p",), limit=4)).has_more
     assert not (await store.scan(("p",))).has_more
 
 
-async def test_deleted_records_do_not_count_toward_a_limit(store: Store) -> None:
+async def test_deleted_records_do_not_count_toward_the_limit(store: Store) -> None:
     for name in "abc":
         await put(store, ("p", name))
-    await drop(store, ("p", "b"))
+    await delete(store, ("p", "b"))
     page = await store.scan(("p",), limit=2)
-    assert (keys(page), page.has_more) == ([("p", "a"), ("p", "c")], False)
+    assert (keys_of(page), page.has_more) == ([("p", "a"), ("p", "c")], False)
 
 
 async def test_a_scan_at_an_old_revision_shows_the_old_state(store: Store) -> None:
     first = await put(store, A, b"1")
     second = await put(store, B, b"2")
     third = await put(store, A, b"3")
-    fourth = await drop(store, B)
+    fourth = await delete(store, B)
     assert list((await store.scan((), at=FIRST_REVISION)).records) == []
     assert list((await store.scan((), at=first)).records) == [Record(A, b"1", first)]
     assert list((await store.scan((), at=second)).records) == [Record(A, b"1", first), Record(B, b"2", second)]
@@ -270,13 +270,13 @@ async def test_a_scan_at_an_old_revision_shows_the_old_state(store: Store) -> No
     assert (await store.scan((), at=second)).revision == second
 
 
-async def test_a_scan_at_a_future_revision_shows_now_and_says_so(store: Store) -> None:
+async def test_a_scan_at_a_future_revision_returns_the_current_revision(store: Store) -> None:
     revision = await put(store, A)
     page = await store.scan((), at=revision + 1_000)
-    assert (keys(page), page.revision) == ([A], revision)
+    assert (keys_of(page), page.revision) == ([A], revision)
 
 
-async def test_pages_are_one_snapshot_while_others_write(store: Store) -> None:
+async def test_pages_are_one_snapshot_despite_concurrent_writes(store: Store) -> None:
     before = [("p", f"{number:03}") for number in range(0, 100, 2)]
     for key in before:
         await put(store, key, b"before")
@@ -285,7 +285,7 @@ async def test_pages_are_one_snapshot_while_others_write(store: Store) -> None:
         for number in range(100):
             key = ("p", f"{number:03}")
             if number % 4 == 0:
-                await drop(store, key)
+                await delete(store, key)
             else:
                 await put(store, key, b"after")
 
@@ -301,10 +301,10 @@ async def test_pages_are_one_snapshot_while_others_write(store: Store) -> None:
     assert {record.value for record in records} == {b"before"}
 
 
-async def test_compaction_takes_older_states_and_keeps_the_state_it_is_given(store: Store) -> None:
+async def test_compaction_removes_older_states_and_keeps_the_given_one(store: Store) -> None:
     first = await put(store, A, b"1")
     await put(store, B, b"gone later")
-    await drop(store, B)
+    await delete(store, B)
     second = await put(store, A, b"2")
     third = await put(store, A, b"3")
     await store.compact(second)
@@ -318,7 +318,7 @@ async def test_compaction_takes_older_states_and_keeps_the_state_it_is_given(sto
     assert await store.read(A) == Record(A, b"3", third)
 
 
-async def test_compaction_keeps_what_was_written_long_before_and_never_since(store: Store) -> None:
+async def test_compaction_keeps_old_records_that_are_still_current(store: Store) -> None:
     old = await put(store, B, b"old")
     for _ in range(20):
         newest = await put(store, A)
@@ -327,17 +327,17 @@ async def test_compaction_keeps_what_was_written_long_before_and_never_since(sto
     assert await store.commit([Write(B, b"new", old)]) > newest
 
 
-async def test_a_deletion_that_was_compacted_away_stays_a_deletion(store: Store) -> None:
+async def test_a_compacted_deletion_stays_deleted(store: Store) -> None:
     await put(store, A)
-    deleted = await drop(store, A)
+    deleted = await delete(store, A)
     await store.compact(deleted)
     assert await store.read(A) is None
-    assert keys(await store.scan((), at=deleted)) == []
+    assert keys_of(await store.scan((), at=deleted)) == []
     assert await store.revision() == deleted
     assert await store.commit([Write(A, b"again", 0)]) > deleted
 
 
-async def test_compaction_never_goes_backwards_nor_beyond_now(store: Store) -> None:
+async def test_compaction_never_moves_backwards_or_beyond_the_current_revision(store: Store) -> None:
     for _ in range(5):
         newest = await put(store, A)
     await store.compact(newest - 1)
@@ -348,7 +348,7 @@ async def test_compaction_never_goes_backwards_nor_beyond_now(store: Store) -> N
     assert await put(store, A) == newest + 1
 
 
-async def test_scans_see_every_record_while_history_is_forgotten_under_them(store: Store) -> None:
+async def test_scans_see_every_record_during_concurrent_compaction(store: Store) -> None:
     expected = [("k", f"{number:02}") for number in range(20)]
     for key in expected:
         await put(store, key)
@@ -360,25 +360,25 @@ async def test_scans_see_every_record_while_history_is_forgotten_under_them(stor
 
     writer = asyncio.create_task(rewrite())
     while not writer.done():
-        assert keys(await store.scan(())) == expected
+        assert keys_of(await store.scan(())) == expected
         assert await store.read(expected[7]) is not None
     await writer
 
 
-async def test_check_is_content_while_all_is_well(store: Store) -> None:
+async def test_check_writable_passes_on_a_working_store(store: Store) -> None:
     await store.check_writable()
 
 
-async def test_a_closed_store_finishes_what_was_under_way_and_refuses_the_rest(
-    open_one: Callable[[Path], Awaitable[Store]], tmp_path: Path
+async def test_a_closed_store_finishes_pending_commits_and_rejects_new_ones(
+    open_store_in: Callable[[Path], Awaitable[Store]], tmp_path: Path
 ) -> None:
-    store = await open_one(tmp_path)
+    store = await open_store_in(tmp_path)
     under_way = [asyncio.create_task(store.commit([Write(("k", str(n)), b"x", 0)])) for n in range(50)]
     await asyncio.sleep(0)
     await asyncio.gather(store.close(), store.close())
     assert len(set(await asyncio.gather(*under_way))) == 50
     commit = store.commit([Write(A, b"x", 0)])
-    for refused in (
+    for operation in (
         store.read(A),
         store.scan(()),
         commit,
@@ -387,5 +387,5 @@ async def test_a_closed_store_finishes_what_was_under_way_and_refuses_the_rest(
         store.check_writable(),
     ):
         with pytest.raises(StoreUnavailable):
-            await refused
+            await operation
     await store.close()

@@ -1,4 +1,4 @@
-"""What every store promises about watches: ordered, unique, complete, whole commits; replayed first and live then."""
+"""storage/contract.py: watches of every store are ordered, unique and complete, and never split a commit."""
 
 import asyncio
 import random
@@ -14,8 +14,8 @@ A, B = ("things", "a"), ("things", "b")
 Watch = AsyncIterator[Sequence[Event]]
 
 
-async def gather(watch: Watch, count: int) -> list[Event]:
-    """The next events, as many as are asked for or a few more."""
+async def read_events(watch: Watch, count: int) -> list[Event]:
+    """Returns at least the next `count` events."""
     events: list[Event] = []
     async with asyncio.timeout(30):
         while len(events) < count:
@@ -25,8 +25,8 @@ async def gather(watch: Watch, count: int) -> list[Event]:
     return events
 
 
-async def until_revision(watch: Watch, revision: int) -> list[Sequence[Event]]:
-    """The batches up to the one that reaches a revision."""
+async def read_batches_until(watch: Watch, revision: int) -> list[Sequence[Event]]:
+    """Returns the batches up to the one that reaches the revision."""
     batches: list[Sequence[Event]] = []
     async with asyncio.timeout(30):
         while not batches or batches[-1][-1].revision < revision:
@@ -34,59 +34,59 @@ async def until_revision(watch: Watch, revision: int) -> list[Sequence[Event]]:
     return batches
 
 
-async def test_a_watch_replays_what_happened_since(store: Store) -> None:
+async def test_a_watch_replays_events_after_its_revision(store: Store) -> None:
     first = await store.commit([Write(A, b"1", 0)])
     second = await store.commit([Write(A, b"2", first), Write(B, b"b", 0)])
     third = await store.commit([Write(A, None, second)])
-    everything = [Event(A, b"1", first), Event(A, b"2", second), Event(B, b"b", second), Event(A, None, third)]
-    assert await gather(store.watch((), FIRST_REVISION), 4) == everything
-    assert await gather(store.watch((), first), 3) == everything[1:]
-    assert await gather(store.watch((), second), 1) == everything[3:]
+    all_events = [Event(A, b"1", first), Event(A, b"2", second), Event(B, b"b", second), Event(A, None, third)]
+    assert await read_events(store.watch((), FIRST_REVISION), 4) == all_events
+    assert await read_events(store.watch((), first), 3) == all_events[1:]
+    assert await read_events(store.watch((), second), 1) == all_events[3:]
 
 
-async def test_a_watch_goes_on_live_after_the_replay(store: Store) -> None:
+async def test_a_watch_continues_live_after_the_replay(store: Store) -> None:
     first = await store.commit([Write(A, b"1", 0)])
     watch = store.watch((), FIRST_REVISION)
-    assert await gather(watch, 1) == [Event(A, b"1", first)]
-    waiting = asyncio.create_task(gather(watch, 2))
+    assert await read_events(watch, 1) == [Event(A, b"1", first)]
+    pending = asyncio.create_task(read_events(watch, 2))
     await asyncio.sleep(0)
     second = await store.commit([Write(A, b"2", first), Write(B, b"b", 0)])
-    assert await waiting == [Event(A, b"2", second), Event(B, b"b", second)]
+    assert await pending == [Event(A, b"2", second), Event(B, b"b", second)]
 
 
-async def test_a_commit_is_with_the_watchers_before_its_caller_hears_of_it(store: Store) -> None:
+async def test_events_are_delivered_before_the_commit_returns(store: Store) -> None:
     watch = store.watch((), FIRST_REVISION)
-    heard = asyncio.create_task(gather(watch, 1))
+    events_task = asyncio.create_task(read_events(watch, 1))
     await asyncio.sleep(0.01)
     revision = await store.commit([Write(A, b"1", 0)])
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert heard.done()
-    assert heard.result() == [Event(A, b"1", revision)]
+    assert events_task.done()
+    assert events_task.result() == [Event(A, b"1", revision)]
 
 
 @pytest.mark.parametrize("live", [False, True])
-async def test_a_watch_hears_of_its_prefix_only(store: Store, live: bool) -> None:
+async def test_a_watch_gets_events_of_its_prefix_only(store: Store, live: bool) -> None:
     keys: list[Key] = [("a",), ("a", "b"), ("ab",), ("a\x00",), ("a\x00", "b"), ("b", "a"), ("a", "last")]
     watch = store.watch(("a",), FIRST_REVISION)
-    heard = asyncio.create_task(gather(watch, 3))
+    pending_events = asyncio.create_task(read_events(watch, 3))
     if live:
         await asyncio.sleep(0.01)
     for key in keys:
         await store.commit([Write(key, b"x", 0)])
-    assert [event.key for event in await heard] == [("a",), ("a", "b"), ("a", "last")]
+    assert [event.key for event in await pending_events] == [("a",), ("a", "b"), ("a", "last")]
 
 
-async def test_a_watch_from_the_future_waits_for_it(store: Store) -> None:
+async def test_a_watch_from_a_future_revision_waits_for_it(store: Store) -> None:
     watch = store.watch((), FIRST_REVISION + 2)
-    heard = asyncio.create_task(gather(watch, 1))
+    pending_events = asyncio.create_task(read_events(watch, 1))
     await asyncio.sleep(0.01)
     for number in range(3):
         last = await store.commit([Write(("k", str(number)), b"x", 0)])
-    assert await heard == [Event(("k", "2"), b"x", last)]
+    assert await pending_events == [Event(("k", "2"), b"x", last)]
 
 
-async def test_a_watch_from_before_compaction_is_refused(store: Store) -> None:
+async def test_a_watch_from_a_compacted_revision_is_rejected(store: Store) -> None:
     first = await store.commit([Write(A, b"1", 0)])
     second = await store.commit([Write(A, b"2", first)])
     third = await store.commit([Write(A, b"3", second)])
@@ -96,57 +96,57 @@ async def test_a_watch_from_before_compaction_is_refused(store: Store) -> None:
     assert (caught.value.requested, caught.value.oldest) == (first, second)
     with pytest.raises(Compacted):
         await anext(store.watch((), 0))
-    assert await gather(store.watch((), second), 1) == [Event(A, b"3", third)]
+    assert await read_events(store.watch((), second), 1) == [Event(A, b"3", third)]
 
 
-async def test_a_deletion_after_the_compacted_revision_is_still_heard_of(store: Store) -> None:
+async def test_a_deletion_after_the_compacted_revision_is_still_delivered(store: Store) -> None:
     created = await store.commit([Write(A, b"1", 0)])
     deleted = await store.commit([Write(A, None, created)])
     await store.compact(created)
-    assert await gather(store.watch((), created), 1) == [Event(A, None, deleted)]
+    assert await read_events(store.watch((), created), 1) == [Event(A, None, deleted)]
 
 
-async def test_a_watcher_that_keeps_up_is_not_disturbed_by_compaction(store: Store) -> None:
+async def test_a_current_watch_is_not_affected_by_compaction(store: Store) -> None:
     revision = await store.commit([Write(A, b"0", 0)])
     watch = store.watch((), FIRST_REVISION)
-    events = await gather(watch, 1)
+    events = await read_events(watch, 1)
     for number in range(1, 20):
         revision = await store.commit([Write(A, b"%d" % number, revision)])
         await store.compact(revision)
-        events += await gather(watch, 1)
+        events += await read_events(watch, 1)
     assert [event.value for event in events] == [b"%d" % number for number in range(20)]
 
 
-async def test_a_quiet_watcher_is_not_too_old_because_others_were_busy(store: Store) -> None:
+async def test_an_idle_watch_does_not_expire_because_of_other_keys(store: Store) -> None:
     watch = store.watch(("quiet",), FIRST_REVISION)
-    heard = asyncio.create_task(gather(watch, 1))
+    pending_events = asyncio.create_task(read_events(watch, 1))
     await asyncio.sleep(0.01)
     revision = 0
     for _ in range(20):
         revision = await store.commit([Write(A, b"busy", revision)])
     await store.compact(revision)
     last = await store.commit([Write(("quiet",), b"x", 0)])
-    assert await heard == [Event(("quiet",), b"x", last)]
+    assert await pending_events == [Event(("quiet",), b"x", last)]
 
 
-async def test_a_watcher_far_behind_misses_nothing(store: Store) -> None:
-    """More than the store holds for one watcher in memory."""
+async def test_a_watch_far_behind_misses_nothing(store: Store) -> None:
+    """More than the store queues in memory for one watch."""
     revision = await store.commit([Write(A, b"first", 0)])
     watch = store.watch((), FIRST_REVISION)
-    await gather(watch, 1)
+    await read_events(watch, 1)
     big = random.Random(1).randbytes(1024 * 1024)
     for _ in range(20):
         revision = await store.commit([Write(A, big, revision)])
     last = await store.commit([Write(B, b"last", 0)])
-    events = [event for batch in await until_revision(watch, last) for event in batch]
+    events = [event for batch in await read_batches_until(watch, last) for event in batch]
     assert [event.revision for event in events] == list(range(revision - 19, last + 1))
     assert all(event.value == big for event in events[:-1])
 
 
-async def test_a_watcher_far_behind_is_told_when_compaction_has_overtaken_it(store: Store) -> None:
+async def test_a_watch_far_behind_raises_compacted_when_overtaken(store: Store) -> None:
     revision = await store.commit([Write(A, b"first", 0)])
     watch = store.watch((), FIRST_REVISION)
-    await gather(watch, 1)
+    await read_events(watch, 1)
     for _ in range(20):
         revision = await store.commit([Write(A, bytes(1024 * 1024), revision)])
     await store.compact(revision)
@@ -154,21 +154,23 @@ async def test_a_watcher_far_behind_is_told_when_compaction_has_overtaken_it(sto
         await anext(watch)
 
 
-async def test_closing_the_store_ends_its_watches(open_one: Callable[[Path], Awaitable[Store]], tmp_path: Path) -> None:
-    store = await open_one(tmp_path)
-    heard: list[Event] = []
+async def test_closing_the_store_ends_its_watches(
+    open_store_in: Callable[[Path], Awaitable[Store]], tmp_path: Path
+) -> None:
+    store = await open_store_in(tmp_path)
+    events: list[Event] = []
 
-    async def listen() -> None:
+    async def read_all() -> None:
         async for batch in store.watch((), FIRST_REVISION):
-            heard.extend(batch)
+            events.extend(batch)
 
-    listeners = [asyncio.create_task(listen()) for _ in range(3)]
+    listeners = [asyncio.create_task(read_all()) for _ in range(3)]
     await asyncio.sleep(0.01)
     await store.commit([Write(A, b"x", 0)])
     await store.close()
     async with asyncio.timeout(10):
         await asyncio.gather(*listeners)
-    assert len(heard) == 3
+    assert len(events) == 3
     assert [batch async for batch in store.watch((), FIRST_REVISION)] == []
 
 
@@ -176,7 +178,7 @@ WRITERS, COMMITS, KEYS = 12, 40, 5
 
 
 async def write(store: Store, writer: int, log: list[Event]) -> None:
-    """Creates, updates and deletes keys of its own, one to three at a time, and notes what was acknowledged."""
+    """Creates, updates and deletes its own keys, one to three per commit, and logs acknowledged events."""
     rng = random.Random(writer)
     held: dict[Key, int] = {}
     for number in range(COMMITS):
@@ -196,16 +198,16 @@ async def write(store: Store, writer: int, log: list[Event]) -> None:
                 held[change.key] = revision
 
 
-async def test_watchers_that_start_anywhere_see_the_same_history_under_concurrent_writers(store: Store) -> None:
+async def test_watches_from_any_revision_see_the_same_history_under_concurrent_writes(store: Store) -> None:
     log: list[Event] = []
     started: list[tuple[Key, int, Watch]] = []
-    heard: list[asyncio.Task[list[Sequence[Event]]]] = []
+    tasks: list[asyncio.Task[list[Sequence[Event]]]] = []
     last: Key = ("w", "last")
 
     def start(prefix: Key, since: int) -> None:
         watch = store.watch(prefix, since)
         started.append((prefix, since, watch))
-        heard.append(asyncio.create_task(until_event(watch, last if not prefix[1:] else (*prefix, "last"))))
+        tasks.append(asyncio.create_task(read_batches_until_key(watch, last if not prefix[1:] else (*prefix, "last"))))
 
     writers = [asyncio.create_task(write(store, number, log)) for number in range(WRITERS)]
     start((), FIRST_REVISION)
@@ -219,12 +221,14 @@ async def test_watchers_that_start_anywhere_see_the_same_history_under_concurren
     ends = [Write((*prefix, "last"), b"end", 0) for prefix in (("w", "1"), ("w",))]
     revision = await store.commit(ends)
     log += [Event(end.key, end.value, revision) for end in ends]
-    for (prefix, since, _), task in zip(started, heard, strict=True):
+    for (prefix, since, _), task in zip(started, tasks, strict=True):
         batches = await task
-        judge(batches, [event for event in log if event.revision > since and event.key[: len(prefix)] == prefix])
+        check_batches(
+            batches, [event for event in log if event.revision > since and event.key[: len(prefix)] == prefix]
+        )
 
 
-async def until_event(watch: Watch, key: Key) -> list[Sequence[Event]]:
+async def read_batches_until_key(watch: Watch, key: Key) -> list[Sequence[Event]]:
     batches: list[Sequence[Event]] = []
     async with asyncio.timeout(30):
         async for batch in watch:
@@ -234,8 +238,8 @@ async def until_event(watch: Watch, key: Key) -> list[Sequence[Event]]:
     return batches
 
 
-def judge(batches: list[Sequence[Event]], expected: list[Event]) -> None:
-    """Ordered, unique, complete; and no commit is torn between two batches."""
+def check_batches(batches: list[Sequence[Event]], expected: list[Event]) -> None:
+    """Checks that the events are ordered, unique and complete, and that no commit is split over two batches."""
     events = [event for batch in batches for event in batch]
     assert events == sorted(expected, key=lambda event: event.revision)
     for earlier, later in pairwise(batches):

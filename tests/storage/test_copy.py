@@ -1,4 +1,4 @@
-"""Filling a store: all or visibly unfinished, far above the old revisions, and never over what is there unasked."""
+"""storage/copy.py: restores are complete or marked unfinished, use higher revisions, and replace nothing unasked."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -23,23 +23,23 @@ from fairlead.storage.memory import MemoryStore
 from fairlead.storage.open import open_for_restore, open_store
 from tests.harness.durable_stores import DURABLE
 
-SORTS = pytest.mark.parametrize("sort", DURABLE)
-SOME: dict[Key, bytes] = {("g", "things", "", f"{number:04}"): b"%d" % number for number in range(950)}
+EACH_BACKEND = pytest.mark.parametrize("backend", DURABLE)
+RECORDS: dict[Key, bytes] = {("g", "things", "", f"{number:04}"): b"%d" % number for number in range(950)}
 
 
-async def given(records: dict[Key, bytes], then: Exception | None = None) -> AsyncGenerator[tuple[Key, bytes]]:
+async def iter_records(records: dict[Key, bytes], error: Exception | None = None) -> AsyncGenerator[tuple[Key, bytes]]:
     for key, value in records.items():
         yield key, value
-    if then is not None:
-        raise then
+    if error is not None:
+        raise error
 
 
 async def contents(store: Store) -> dict[Key, bytes]:
     return {record.key: record.value for record in (await store.scan(())).records}
 
 
-class Counting(MemoryStore):
-    """Keeps the sizes of the commits that it was given."""
+class RecordingStore(MemoryStore):
+    """Records its commits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,31 +50,31 @@ class Counting(MemoryStore):
         return await super().commit(changes, checks)
 
 
-@SORTS
-async def test_a_filled_store_holds_everything_above_all_old_revisions_and_no_history(
-    sort: str, tmp_path: Path
+@EACH_BACKEND
+async def test_a_restored_store_has_all_records_at_higher_revisions_and_no_history(
+    backend: str, tmp_path: Path
 ) -> None:
-    url = await DURABLE[sort](tmp_path / "store")
+    url = await DURABLE[backend](tmp_path / "store")
     first = first_revision_after(5_000)
     store = await open_for_restore(url, first)
-    filled = await restore_records(store, given(SOME))
+    summary = await restore_records(store, iter_records(RECORDS))
     await store.close()
     store = await open_store(url)
     page = await store.scan(())
-    assert {record.key: record.value for record in page.records} == SOME
+    assert {record.key: record.value for record in page.records} == RECORDS
     assert all(record.revision > 5_000 + REVISION_GAP for record in page.records)
-    assert (filled.count, filled.revision) == (950, page.revision)
-    assert await store.oldest() == filled.revision
-    for old in (5_000, first, filled.revision - 1):
+    assert (summary.count, summary.revision) == (950, page.revision)
+    assert await store.oldest() == summary.revision
+    for old in (5_000, first, summary.revision - 1):
         with pytest.raises(Compacted):
             await anext(aiter(store.watch((), old)))
-    assert await store.commit([Write(("new",), b"x", 0)]) > filled.revision
+    assert await store.commit([Write(("new",), b"x", 0)]) > summary.revision
     await store.close()
 
 
-@SORTS
-async def test_a_store_that_stands_lower_is_raised_and_goes_on_from_there(sort: str, tmp_path: Path) -> None:
-    url = await DURABLE[sort](tmp_path / "store")
+@EACH_BACKEND
+async def test_the_revision_of_an_existing_store_is_raised(backend: str, tmp_path: Path) -> None:
+    url = await DURABLE[backend](tmp_path / "store")
     store = await open_store(url)
     revision = 0
     for number in range(5):
@@ -88,35 +88,35 @@ async def test_a_store_that_stands_lower_is_raised_and_goes_on_from_there(sort: 
             await anext(aiter(store.watch((), revision)))
         await store.close()
     store = await open_store(url)
-    found = await store.read(("a",))
-    assert found is not None
-    newest = await store.commit([Write(("a",), b"5", found.revision)])
+    record = await store.read(("a",))
+    assert record is not None
+    newest = await store.commit([Write(("a",), b"5", record.revision)])
     assert 9_000 < newest < 9_100
     await store.compact(newest)
     assert await contents(store) == {("a",): b"5"}
     await store.close()
 
 
-@SORTS
-async def test_a_store_that_holds_something_is_left_as_it_is_unless_asked(sort: str, tmp_path: Path) -> None:
-    url = await DURABLE[sort](tmp_path / "store")
+@EACH_BACKEND
+async def test_a_store_with_records_is_not_replaced_unless_requested(backend: str, tmp_path: Path) -> None:
+    url = await DURABLE[backend](tmp_path / "store")
     store = await open_store(url)
-    there: dict[Key, bytes] = {("g", "things", "", "0001"): b"old", ("z",): b"older"}
-    revision = await store.commit([Write(key, value, 0) for key, value in there.items()])
+    existing: dict[Key, bytes] = {("g", "things", "", "0001"): b"old", ("z",): b"older"}
+    revision = await store.commit([Write(key, value, 0) for key, value in existing.items()])
     with pytest.raises(StoreNotEmpty, match=f"at revision {revision}"):
-        await restore_records(store, given(SOME))
-    assert (await contents(store), await store.revision()) == (there, revision)
-    await restore_records(store, given(SOME), replace=True)
-    assert await contents(store) == SOME
+        await restore_records(store, iter_records(RECORDS))
+    assert (await contents(store), await store.revision()) == (existing, revision)
+    await restore_records(store, iter_records(RECORDS), replace=True)
+    assert await contents(store) == RECORDS
     await store.close()
 
 
-@SORTS
-async def test_what_was_not_finished_is_no_store_until_it_is(sort: str, tmp_path: Path) -> None:
-    url = await DURABLE[sort](tmp_path / "store")
+@EACH_BACKEND
+async def test_an_unfinished_restore_cannot_be_opened_until_it_is_repeated(backend: str, tmp_path: Path) -> None:
+    url = await DURABLE[backend](tmp_path / "store")
     store = await open_for_restore(url)
     with pytest.raises(RuntimeError):
-        await restore_records(store, given(SOME, RuntimeError()))
+        await restore_records(store, iter_records(RECORDS, RuntimeError()))
     await store.close()
     with pytest.raises(StoreUnavailable, match="the store is incomplete"):
         await open_store(url)
@@ -124,57 +124,57 @@ async def test_what_was_not_finished_is_no_store_until_it_is(sort: str, tmp_path
     with pytest.raises(StoreNotEmpty, match="did not finish"):
         await check_empty(store)
     with pytest.raises(StoreNotEmpty, match="did not finish"):
-        await restore_records(store, given(SOME))
-    await restore_records(store, given(SOME), replace=True)
+        await restore_records(store, iter_records(RECORDS))
+    await restore_records(store, iter_records(RECORDS), replace=True)
     await store.close()
     store = await open_store(url)
-    assert await contents(store) == SOME
+    assert await contents(store) == RECORDS
     await store.close()
 
 
 @pytest.mark.parametrize("failure", [RuntimeError(), None])
-async def test_a_store_is_left_as_it_is_where_nothing_comes(failure: Exception | None) -> None:
+async def test_a_store_is_not_changed_by_an_empty_or_failing_source(failure: Exception | None) -> None:
     store = MemoryStore()
     await store.commit([Write(("z",), b"there", 0)])
     with pytest.raises(StoreUnavailable if failure is None else RuntimeError):
-        await restore_records(store, given({}, failure), replace=True)
+        await restore_records(store, iter_records({}, failure), replace=True)
     assert await contents(store) == {("z",): b"there"}
 
 
-async def test_a_store_that_holds_only_a_part_stays_marked_where_nothing_comes() -> None:
+async def test_an_incomplete_store_stays_marked_when_the_source_fails() -> None:
     store = MemoryStore()
-    for records in (SOME, {}):
+    for records in (RECORDS, {}):
         with pytest.raises(RuntimeError):
-            await restore_records(store, given(records, RuntimeError()), replace=True)
+            await restore_records(store, iter_records(records, RuntimeError()), replace=True)
         assert await store.read(UNFINISHED_KEY) is not None
 
 
-async def test_commits_are_no_larger_than_every_store_takes() -> None:
-    store = Counting()
+async def test_batches_fit_the_limits_of_every_store() -> None:
+    store = RecordingStore()
     large: dict[Key, bytes] = {("z", str(number)): bytes(MAX_BATCH_BYTES // 2) for number in range(5)}
-    await restore_records(store, given(SOME | large | {("zz",): bytes(2 * MAX_BATCH_BYTES)}))
-    filling = [commit for commit in store.commits if commit[0].key != UNFINISHED_KEY]
-    assert max(len(commit) for commit in filling) == MAX_BATCH_RECORDS
-    weights = [sum(len(change.value or b"") for change in commit) for commit in filling]
-    assert sorted(weights)[-2:] == [MAX_BATCH_BYTES, 2 * MAX_BATCH_BYTES]
+    await restore_records(store, iter_records(RECORDS | large | {("zz",): bytes(2 * MAX_BATCH_BYTES)}))
+    batches = [commit for commit in store.commits if commit[0].key != UNFINISHED_KEY]
+    assert max(len(commit) for commit in batches) == MAX_BATCH_RECORDS
+    sizes = [sum(len(change.value or b"") for change in commit) for commit in batches]
+    assert sorted(sizes)[-2:] == [MAX_BATCH_BYTES, 2 * MAX_BATCH_BYTES]
 
 
-async def test_somebody_else_who_writes_meanwhile_is_noticed() -> None:
+async def test_concurrent_writes_to_the_target_are_detected() -> None:
     store = MemoryStore()
 
-    async def disturbed(key: Key) -> AsyncGenerator[tuple[Key, bytes]]:
-        for pair in SOME.items():
+    async def write_concurrently(key: Key) -> AsyncGenerator[tuple[Key, bytes]]:
+        for pair in RECORDS.items():
             yield pair
-        await store.commit([Write(key, b"theirs", 0)])
-        yield ("z", "b"), b"ours"
+        await store.commit([Write(key, b"other", 0)])
+        yield ("z", "b"), b"own"
 
     for key in (("z", "b"), ("z", "c")):
         with pytest.raises(StoreUnavailable, match="stop all servers"):
-            await restore_records(store, disturbed(key), replace=True)
+            await restore_records(store, write_concurrently(key), replace=True)
     assert await store.read(UNFINISHED_KEY) is not None
 
 
-async def test_a_source_that_is_written_to_meanwhile_is_refused() -> None:
+async def test_concurrent_writes_to_the_source_are_detected() -> None:
     source = MemoryStore()
     await source.commit([Write(("a",), b"1", 0), Write(("b",), b"2", 0)])
     records = frozen_records(source, await take_snapshot(source))
@@ -185,7 +185,7 @@ async def test_a_source_that_is_written_to_meanwhile_is_refused() -> None:
         await anext(records)
 
 
-async def test_a_source_whose_history_is_forgotten_meanwhile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compaction_of_the_source_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.storage.copy.PAGE_SIZE", 1)
     source = MemoryStore()
     await source.commit([Write(("a",), b"1", 0), Write(("b",), b"2", 0)])
@@ -196,12 +196,14 @@ async def test_a_source_whose_history_is_forgotten_meanwhile_says_so(monkeypatch
         await anext(records)
 
 
-async def test_two_who_fill_a_store_at_once_do_not_mix(tmp_path: Path) -> None:
+async def test_two_concurrent_restores_do_not_mix(tmp_path: Path) -> None:
     store = await open_for_restore(f"sqlite:{tmp_path}/store.db")
-    other = dict.fromkeys(SOME, b"other")
+    other = dict.fromkeys(RECORDS, b"other")
     results = await asyncio.gather(
-        restore_records(store, given(SOME)), restore_records(store, given(other)), return_exceptions=True
+        restore_records(store, iter_records(RECORDS)),
+        restore_records(store, iter_records(other)),
+        return_exceptions=True,
     )
     assert sorted(isinstance(result, (StoreUnavailable, StoreNotEmpty)) for result in results) == [False, True]
-    assert await contents(store) in (SOME, other)
+    assert await contents(store) in (RECORDS, other)
     await store.close()

@@ -1,4 +1,4 @@
-"""A fence lets nobody write who has lost the lease, whether he knows it or not, and gets out of the holder's way."""
+"""storage/fenced.py: rejects writes of a server that lost its lease, and lets the lease holder write."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,8 +13,8 @@ LEASE: Key = ("coordination.k8s.io", "leases", "system", "lead")
 THING: Key = ("", "things", "", "one")
 
 
-class Setting:
-    """A store, the lease in it, and the fenced store of somebody who holds it."""
+class FenceSetup:
+    """A store with a lease, and the fenced store of the lease holder."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
@@ -23,105 +23,105 @@ class Setting:
         self.lease = 0
 
     async def renew(self, holder: bytes = b"us") -> int:
-        """Moves the lease in the store; the fence is told by whoever calls."""
+        """Renews the lease in the store; the caller updates the fence."""
         self.lease = await self.store.commit([Write(LEASE, holder, self.lease)])
         return self.lease
 
-    async def thing(self) -> bytes | None:
+    async def read_thing(self) -> bytes | None:
         record = await self.store.read(THING)
         return record.value if record is not None else None
 
 
 @pytest.fixture
-async def setting() -> AsyncIterator[Setting]:
-    made = Setting()
-    made.fence.update(await made.renew())
-    yield made
-    await made.store.close()
+async def setup() -> AsyncIterator[FenceSetup]:
+    setup = FenceSetup()
+    setup.fence.update(await setup.renew())
+    yield setup
+    await setup.store.close()
 
 
-async def test_the_holder_writes(setting: Setting) -> None:
-    revision = await setting.fenced.commit([Write(THING, b"1", 0)])
-    assert await setting.thing() == b"1"
-    assert await setting.fenced.revision() == revision
+async def test_the_lease_holder_can_write(setup: FenceSetup) -> None:
+    revision = await setup.fenced.commit([Write(THING, b"1", 0)])
+    assert await setup.read_thing() == b"1"
+    assert await setup.fenced.revision() == revision
 
 
-async def test_whoever_never_had_the_lease_writes_and_forgets_nothing(setting: Setting) -> None:
-    never = FencedStore(setting.store, Fence(LEASE))
+async def test_a_server_that_never_had_the_lease_cannot_write_or_compact(setup: FenceSetup) -> None:
+    unleased = FencedStore(setup.store, Fence(LEASE))
     with pytest.raises(LeadershipLost):
-        await never.commit([Write(THING, b"1", 0)])
+        await unleased.commit([Write(THING, b"1", 0)])
     with pytest.raises(LeadershipLost):
-        await never.compact(await setting.store.revision())
+        await unleased.compact(await setup.store.revision())
     with pytest.raises(LeadershipLost):
-        await never.purge_deleted()
-    assert await setting.thing() is None and await setting.store.oldest() < await setting.store.revision()
+        await unleased.purge_deleted()
+    assert await setup.read_thing() is None and await setup.store.oldest() < await setup.store.revision()
 
 
-async def test_a_sleeper_who_wakes_up_writes_nothing_and_learns_why(setting: Setting) -> None:
-    """He still believes that he leads. His renewal finds out, and then so does everybody who waits for it."""
-    await setting.renew(b"another")
-    writing = asyncio.create_task(setting.fenced.commit([Write(THING, b"stale", 0)]))
-    await setting.fence.renewal_requested.wait()
+async def test_a_paused_server_that_lost_the_lease_cannot_write(setup: FenceSetup) -> None:
+    """It still believes to be the leader. Its renewal fails, and so do all writes that wait for it."""
+    await setup.renew(b"another")
+    writing = asyncio.create_task(setup.fenced.commit([Write(THING, b"stale", 0)]))
+    await setup.fence.renewal_requested.wait()
     assert not writing.done()
-    setting.fence.release()
+    setup.fence.release()
     with pytest.raises(LeadershipLost, match="no longer the leader"):
         await writing
-    assert await setting.thing() is None
+    assert await setup.read_thing() is None
 
 
-def test_a_lost_lead_is_something_that_passes() -> None:
-    """So that it becomes an answer that controllers know how to live with."""
+def test_a_lost_lease_counts_as_store_unavailable() -> None:
+    """So that controllers retry."""
     assert issubclass(LeadershipLost, StoreUnavailable)
 
 
-async def test_a_commit_that_crosses_our_own_renewal_is_made_once_the_renewal_is_known(setting: Setting) -> None:
-    renewed = await setting.renew()
-    writing = asyncio.create_task(setting.fenced.commit([Write(THING, b"1", 0)]))
-    await setting.fence.renewal_requested.wait()
-    setting.fence.update(renewed)
+async def test_a_commit_during_a_renewal_is_retried_after_the_renewal(setup: FenceSetup) -> None:
+    renewed = await setup.renew()
+    writing = asyncio.create_task(setup.fenced.commit([Write(THING, b"1", 0)]))
+    await setup.fence.renewal_requested.wait()
+    setup.fence.update(renewed)
     revision = await writing
-    assert await setting.thing() == b"1"
-    assert revision == renewed + 1 == await setting.store.revision()
+    assert await setup.read_thing() == b"1"
+    assert revision == renewed + 1 == await setup.store.revision()
 
 
-async def test_a_renewal_that_is_known_already_is_not_asked_for_again(setting: Setting) -> None:
-    before = setting.fence.revision
-    setting.fence.update(await setting.renew())
-    await setting.fence.wait_newer(before)
-    assert not setting.fence.renewal_requested.is_set()
+async def test_a_known_renewal_is_not_requested_again(setup: FenceSetup) -> None:
+    before = setup.fence.revision
+    setup.fence.update(await setup.renew())
+    await setup.fence.wait_newer(before)
+    assert not setup.fence.renewal_requested.is_set()
 
 
-async def test_a_renewal_settles_all_doubts(setting: Setting) -> None:
-    renewed = await setting.renew()
-    writing = [asyncio.create_task(setting.fenced.commit([Write((*THING[:3], str(n)), b"", 0)])) for n in range(20)]
-    await setting.fence.renewal_requested.wait()
-    setting.fence.update(renewed)
+async def test_a_renewal_releases_all_waiting_commits(setup: FenceSetup) -> None:
+    renewed = await setup.renew()
+    writing = [asyncio.create_task(setup.fenced.commit([Write((*THING[:3], str(n)), b"", 0)])) for n in range(20)]
+    await setup.fence.renewal_requested.wait()
+    setup.fence.update(renewed)
     assert len(set(await asyncio.gather(*writing))) == 20
-    assert not setting.fence.renewal_requested.is_set()
+    assert not setup.fence.renewal_requested.is_set()
 
 
-async def test_other_conflicts_are_the_callers(setting: Setting) -> None:
+async def test_conflicts_on_other_keys_are_raised_to_the_caller(setup: FenceSetup) -> None:
     with pytest.raises(RevisionConflict) as caught:
-        await setting.fenced.commit([Write(THING, b"1", 7)])
+        await setup.fenced.commit([Write(THING, b"1", 7)])
     assert caught.value.key == THING
-    assert not setting.fence.renewal_requested.is_set()
+    assert not setup.fence.renewal_requested.is_set()
 
 
-async def test_the_lease_itself_is_written_where_the_holder_has_it_and_nowhere_else(setting: Setting) -> None:
-    ours = setting.fence.revision
+async def test_the_lease_can_only_be_written_at_the_revision_of_the_holder(setup: FenceSetup) -> None:
+    own_revision = setup.fence.revision
     with pytest.raises(RevisionConflict):
-        await setting.fenced.commit([Write(LEASE, b"", ours - 1)])
-    await setting.renew(b"another")
+        await setup.fenced.commit([Write(LEASE, b"", own_revision - 1)])
+    await setup.renew(b"another")
     with pytest.raises(RevisionConflict):
-        await setting.fenced.commit([Write(LEASE, None, setting.lease)])
-    assert (await setting.store.read(LEASE)) is not None
+        await setup.fenced.commit([Write(LEASE, None, setup.lease)])
+    assert (await setup.store.read(LEASE)) is not None
 
 
-async def test_reads_are_anybodys(setting: Setting) -> None:
-    setting.fence.release()
-    assert (await setting.fenced.read(LEASE)) is not None
-    assert len((await setting.fenced.scan(())).records) == 1
-    assert await setting.fenced.oldest() == await setting.store.oldest()
-    await setting.fenced.check_writable()
-    batch = await anext(setting.fenced.watch((), await setting.store.oldest()))
+async def test_reads_need_no_lease(setup: FenceSetup) -> None:
+    setup.fence.release()
+    assert (await setup.fenced.read(LEASE)) is not None
+    assert len((await setup.fenced.scan(())).records) == 1
+    assert await setup.fenced.oldest() == await setup.store.oldest()
+    await setup.fenced.check_writable()
+    batch = await anext(setup.fenced.watch((), await setup.store.oldest()))
     assert [event.key for event in batch] == [LEASE]

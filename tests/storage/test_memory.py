@@ -1,10 +1,10 @@
-"""What the contract cannot see of MemoryStore: that it really forgets."""
+"""storage/memory.py: compaction frees memory."""
 
 from fairlead.storage.contract import Write
 from fairlead.storage.memory import MemoryStore
 
 
-async def test_compaction_leaves_one_version_of_a_living_key_and_nothing_of_a_deleted_one() -> None:
+async def test_compaction_keeps_one_version_of_a_live_key_and_none_of_a_deleted_one() -> None:
     store = MemoryStore()
     living = deleted = 0
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""A store's address."""
+"""storage/open.py: store URLs."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from fairlead.storage.open import SCHEMES, is_shared, open_store
 from fairlead.storage.sqlite import SqliteStore
 
 
-async def test_memory_is_an_address() -> None:
+async def test_memory_is_a_valid_url() -> None:
     store = await open_store("memory:")
     assert isinstance(store, MemoryStore)
     await store.close()
 
 
 @pytest.mark.parametrize("form", ["sqlite:{}/x.db", "sqlite://{}/x.db"])
-async def test_an_absolute_path_is_an_address(form: str, tmp_path: Path) -> None:
+async def test_an_absolute_path_is_a_valid_url(form: str, tmp_path: Path) -> None:
     store = await open_store(form.format(tmp_path))
     assert isinstance(store, SqliteStore)
     await store.commit([Write(("k",), b"x", 0)])
@@ -25,7 +25,7 @@ async def test_an_absolute_path_is_an_address(form: str, tmp_path: Path) -> None
     assert (tmp_path / "x.db").exists()
 
 
-async def test_a_relative_path_is_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_relative_path_is_a_valid_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = await open_store("sqlite:x.db")
     await store.close()
@@ -33,7 +33,7 @@ async def test_a_relative_path_is_an_address(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("url", ["", "memory", "sqlite", "/var/lib/x.db", "mongodb://host", "Memory:", ":"])
-async def test_any_other_address_is_refused_with_the_forms_that_are_known(url: str) -> None:
+async def test_an_unknown_scheme_is_rejected_with_the_known_ones(url: str) -> None:
     with pytest.raises(ValueError) as caught:
         await open_store(url)
     for form in (scheme.url_format for scheme in SCHEMES.values()):
@@ -41,7 +41,7 @@ async def test_any_other_address_is_refused_with_the_forms_that_are_known(url: s
 
 
 @pytest.mark.parametrize("url", ["memory:x", "sqlite:", "sqlite::memory:"])
-async def test_a_wrong_rest_of_an_address_is_refused_with_the_right_form(url: str) -> None:
+async def test_an_invalid_url_is_rejected_with_the_correct_form(url: str) -> None:
     with pytest.raises(ValueError) as caught:
         await open_store(url)
     assert SCHEMES[url.partition(":")[0]].url_format in str(caught.value)
@@ -57,5 +57,5 @@ async def test_a_wrong_rest_of_an_address_is_refused_with_the_right_form(url: st
         ("etcd://h", True),
     ],
 )
-def test_some_stores_can_be_open_in_several_servers(url: str, shared: bool) -> None:
+def test_some_stores_can_be_shared_by_several_servers(url: str, shared: bool) -> None:
     assert is_shared(url) is shared

@@ -1,7 +1,4 @@
-"""etcd's messages: fields of later versions are passed over.
-
-And what a watch says, put together again: whole transactions out of fragments.
-"""
+"""storage/etcd/messages.py and history.py: unknown fields are skipped, and fragments become whole transactions."""
 
 from collections.abc import AsyncIterator
 
@@ -10,33 +7,42 @@ from fairlead.storage.etcd.history import iter_transactions
 from fairlead.storage.etcd.messages import KeyValue, WatchEvent, WatchResponse
 
 
-def test_fields_of_later_versions_are_passed_over() -> None:
+def test_unknown_fields_are_skipped() -> None:
     unknown = b"\x99\x06" + bytes(8) + b"\x9d\x06" + bytes(4) + b"\xa2\x06\x02xy" + b"\xa8\x06\x07"
     encoded = unknown + encode_bytes(1, b"k") + unknown + encode_int(3, 7) + encode_bytes(5, b"v") + unknown
     assert KeyValue.parse(encoded) == KeyValue(b"k", b"v", 0, 7)
     assert WatchResponse.parse(unknown).events == []
 
 
-def notice(*revisions: int, at: int = 0, fragment: bool = False, created: bool = False) -> WatchResponse:
-    happenings = [WatchEvent(KeyValue(b"k", b"v", 1, revision), deleted=False) for revision in revisions]
-    return WatchResponse(at, created, False, 0, "", fragment, happenings)
+def build_response(*revisions: int, at: int = 0, fragment: bool = False, created: bool = False) -> WatchResponse:
+    events = [WatchEvent(KeyValue(b"k", b"v", 1, revision), deleted=False) for revision in revisions]
+    return WatchResponse(at, created, False, 0, "", fragment, events)
 
 
-async def said(*notices: WatchResponse) -> AsyncIterator[WatchResponse]:
-    for each in notices:
+async def stream(*responses: WatchResponse) -> AsyncIterator[WatchResponse]:
+    for each in responses:
         yield each
 
 
-async def test_transactions_are_whole_though_messages_tear_them() -> None:
-    notices = [notice(created=True), notice(5, 6, fragment=True), notice(6, 6, fragment=True), notice(6, 8), notice(9)]
-    found = [(revision, len(happenings)) async for revision, happenings in iter_transactions(said(*notices))]
+async def test_fragmented_transactions_are_reassembled() -> None:
+    responses = [
+        build_response(created=True),
+        build_response(5, 6, fragment=True),
+        build_response(6, 6, fragment=True),
+        build_response(6, 8),
+        build_response(9),
+    ]
+    found = [(revision, len(events)) async for revision, events in iter_transactions(stream(*responses))]
     assert found == [(5, 1), (6, 4), (8, 1), (9, 1)]
 
 
-async def test_a_transaction_that_breaks_off_is_not_told_of() -> None:
-    notices = [notice(5, 6, fragment=True), notice(6, fragment=True)]
-    assert [revision async for revision, _ in iter_transactions(said(*notices))] == [5]
+async def test_an_incomplete_transaction_is_not_returned() -> None:
+    responses = [build_response(5, 6, fragment=True), build_response(6, fragment=True)]
+    assert [revision async for revision, _ in iter_transactions(stream(*responses))] == [5]
 
 
-async def test_word_of_progress_says_how_far_the_watch_has_come() -> None:
-    assert [each async for each in iter_transactions(said(notice(at=7), notice(at=9)))] == [(7, ()), (9, ())]
+async def test_progress_notifications_report_the_revision() -> None:
+    assert [each async for each in iter_transactions(stream(build_response(at=7), build_response(at=9)))] == [
+        (7, ()),
+        (9, ()),
+    ]

@@ -1,4 +1,4 @@
-"""The etcd store when the connection breaks, members die, and history disappears: nothing lost, nothing twice."""
+"""storage/etcd: outages of connections and members, and restored backups, lose or repeat no commit."""
 
 import asyncio
 import shutil
@@ -39,7 +39,7 @@ async def cluster(tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def prefix() -> str:
-    return f"etcd-trouble/{next(NUMBERS)}"
+    return f"etcd-outages/{next(NUMBERS)}"
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def proxy(cluster: Cluster) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 async def store(proxy: Proxy, prefix: str) -> AsyncIterator[EtcdStore]:
-    """Behind the proxy."""
+    """A store that connects through the proxy."""
     store = await EtcdStore.open(parse_address(f"//127.0.0.1:{proxy.port}/{prefix}", {}))
     yield store
     proxy.requests.set()
@@ -62,27 +62,27 @@ async def store(proxy: Proxy, prefix: str) -> AsyncIterator[EtcdStore]:
 
 @pytest.fixture
 async def direct(cluster: Cluster, prefix: str, store: EtcdStore) -> AsyncIterator[EtcdStore]:
-    """Another server on the same store, whose connection is never cut."""
+    """A second store on the same data whose connection is never cut."""
     direct = await cluster.open(prefix)
     yield direct
     await direct.close()
 
 
-class Listener:
-    """Notes every event from the beginning on."""
+class EventRecorder:
+    """Records every event from the first revision on."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.batches: list[Sequence[Event]] = []
         self._more = asyncio.Event()
-        self._task = asyncio.create_task(self._listen())
+        self._task = asyncio.create_task(self._record())
 
-    async def _listen(self) -> None:
+    async def _record(self) -> None:
         async for batch in self._store.watch((), FIRST_REVISION):
             self.batches.append(batch)
             self._more.set()
 
-    async def until(self, revision: int) -> list[Event]:
+    async def wait_for_revision(self, revision: int) -> list[Event]:
         async with asyncio.timeout(30):
             while not self.batches or self.batches[-1][-1].revision < revision:
                 self._more.clear()
@@ -93,7 +93,7 @@ class Listener:
         return [event for batch in self.batches for event in batch]
 
 
-async def until_read(store: Store, value: bytes) -> Record:
+async def wait_for_value(store: Store, value: bytes) -> Record:
     for _ in range(2_000):
         if (record := await store.read(A)) is not None and record.value == value:
             return record
@@ -101,13 +101,13 @@ async def until_read(store: Store, value: bytes) -> Record:
     raise AssertionError("it was never written")
 
 
-async def test_a_commit_whose_answer_was_lost_is_found_and_not_made_twice(
+async def test_a_commit_whose_reply_was_lost_is_found_and_not_repeated(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
     first = await store.commit([Write(A, b"1", 0)])
     proxy.answers.clear()
     commit = asyncio.create_task(store.commit([Write(A, b"2", first)]))
-    written = await until_read(direct, b"2")
+    written = await wait_for_value(direct, b"2")
     proxy.cut()
     proxy.answers.set()
     assert await commit == written.revision
@@ -115,7 +115,9 @@ async def test_a_commit_whose_answer_was_lost_is_found_and_not_made_twice(
     await store.check_writable()
 
 
-async def test_a_commit_that_never_arrived_is_made_once(proxy: Proxy, store: EtcdStore, direct: EtcdStore) -> None:
+async def test_a_commit_that_did_not_arrive_is_sent_again_once(
+    proxy: Proxy, store: EtcdStore, direct: EtcdStore
+) -> None:
     first = await store.commit([Write(A, b"1", 0)])
     proxy.requests.clear()
     commit = asyncio.create_task(store.commit([Write(A, b"2", first)]))
@@ -126,19 +128,19 @@ async def test_a_commit_that_never_arrived_is_made_once(proxy: Proxy, store: Etc
     revision = await commit
     assert await direct.read(A) == Record(A, b"2", revision)
     revisions = {revision, *await asyncio.gather(*others)}
-    events = await Listener(direct).until(max(revisions))
+    events = await EventRecorder(direct).wait_for_revision(max(revisions))
     assert {event.revision for event in events} == {first, *revisions}
     assert len(events) == 22
 
 
-async def test_a_commit_that_lost_to_another_while_its_answer_was_lost_is_a_conflict(
+async def test_a_commit_that_lost_to_another_while_disconnected_is_a_conflict(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
     first = await store.commit([Write(A, b"1", 0)])
     proxy.requests.clear()
-    commit = asyncio.create_task(store.commit([Write(A, b"mine", first)]))
+    commit = asyncio.create_task(store.commit([Write(A, b"own", first)]))
     await asyncio.sleep(0.05)
-    winner = await direct.commit([Write(A, b"theirs", first)])
+    winner = await direct.commit([Write(A, b"other", first)])
     proxy.cut()
     proxy.requests.set()
     with pytest.raises(RevisionConflict) as caught:
@@ -146,20 +148,20 @@ async def test_a_commit_that_lost_to_another_while_its_answer_was_lost_is_a_conf
     assert (caught.value.expected, caught.value.actual) == (first, winner)
 
 
-async def test_a_commit_that_arrives_after_it_was_given_up_changes_nothing(
+async def test_a_commit_that_arrives_after_it_was_given_up_has_no_effect(
     store: EtcdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a request can that was on its way between two members when the connection broke."""
+    """For example a request between two members when the connection broke."""
     late: list[bytes] = []
     call = EtcdClient.call
 
-    async def lose_the_first(client: EtcdClient, method: str, request: bytes, seconds: float = 5.0) -> bytes:
+    async def lose_first_request(client: EtcdClient, method: str, request: bytes, seconds: float = 5.0) -> bytes:
         if method == TXN and not late:
             late.append(request)
             raise UnknownOutcome("cut")
         return await call(client, method, request, seconds)
 
-    monkeypatch.setattr(EtcdClient, "call", lose_the_first)
+    monkeypatch.setattr(EtcdClient, "call", lose_first_request)
     created = await store.commit([Write(A, b"1", 0)])
     deleted = await store.commit([Write(A, None, created)])
     outcome = TxnResponse.parse(await call(store._client, TXN, late[0]))
@@ -168,13 +170,13 @@ async def test_a_commit_that_arrives_after_it_was_given_up_changes_nothing(
     assert await store.revision() == deleted
 
 
-async def test_a_commit_that_cannot_be_found_out_about_says_so(
+async def test_a_commit_with_an_unknown_outcome_reports_so(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.storage.etcd.writer.RETRY_TIMEOUT", 0.5)
     proxy.answers.clear()
     commit = asyncio.create_task(store.commit([Write(A, b"1", 0)]))
-    await until_read(direct, b"1")
+    await wait_for_value(direct, b"1")
     port = proxy.port
     await proxy.stop()
     with pytest.raises(StoreUnavailable, match="unknown whether the write was committed"):
@@ -186,21 +188,21 @@ async def test_a_commit_that_cannot_be_found_out_about_says_so(
     assert await store.commit([Write(B, b"2", 0)]) == await direct.revision()
 
 
-async def test_a_watch_goes_on_through_many_cuts_without_gaps_or_doubles(
+async def test_a_watch_survives_many_disconnects_without_gaps_or_duplicates(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
-    listener = Listener(store)
+    recorder = EventRecorder(store)
     revisions: list[int] = []
     for number in range(60):
         writer = store if number % 2 else direct
         revisions.append(await writer.commit([Write(("k", str(number), part), b"x", 0) for part in "ab"]))
         if number % 10 == 5:
             proxy.cut()
-    events = await listener.until(revisions[-1])
+    events = await recorder.wait_for_revision(revisions[-1])
     assert [event.revision for event in events] == [revision for revision in revisions for _ in "ab"]
 
 
-async def test_a_watcher_that_was_cut_off_during_a_compaction_is_told(
+async def test_a_watch_that_missed_compacted_events_raises_compacted(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
     revision = await store.commit([Write(A, b"1", 0)])
@@ -221,7 +223,7 @@ async def test_a_watcher_that_was_cut_off_during_a_compaction_is_told(
         assert await anext(store.watch((), revision)) == [Event(A, b"3", last)]
 
 
-async def test_a_watcher_that_was_cut_off_and_missed_nothing_is_not_disturbed_by_a_compaction(
+async def test_a_disconnected_watch_that_missed_nothing_survives_a_compaction(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore, cluster: Cluster, prefix: str
 ) -> None:
     revision = await store.commit([Write(A, b"1", 0)])
@@ -231,8 +233,8 @@ async def test_a_watcher_that_was_cut_off_and_missed_nothing_is_not_disturbed_by
     await proxy.stop()
     neighbour = await cluster.open(f"{prefix}-neighbour")
     for number in range(5):
-        theirs = await neighbour.commit([Write(("k", str(number)), b"x", 0)])
-    await neighbour.compact(theirs)
+        other_revision = await neighbour.commit([Write(("k", str(number)), b"x", 0)])
+    await neighbour.compact(other_revision)
     await neighbour.close()
     proxy.port = port
     await proxy.start()
@@ -241,14 +243,14 @@ async def test_a_watcher_that_was_cut_off_and_missed_nothing_is_not_disturbed_by
         assert await anext(watch) == [Event(A, b"2", last)]
 
 
-async def test_an_etcd_that_is_not_there_is_unavailable_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_etcd_is_reported_as_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EtcdClient.call_idempotent, "__defaults__", (0.5,))
     [port] = free_ports(1)
     with pytest.raises(StoreUnavailable, match=f"etcd at 127.0.0.1:{port} cannot be reached"):
         await EtcdStore.open(parse_address(f"//127.0.0.1:{port}", {}))
 
 
-async def test_a_member_that_is_not_there_is_passed_over(cluster: Cluster, prefix: str) -> None:
+async def test_an_unreachable_member_is_skipped(cluster: Cluster, prefix: str) -> None:
     [port] = free_ports(1)
     address = parse_address(f"//127.0.0.1:{port},{cluster.members[0].endpoint}/{prefix}", {})
     store = await EtcdStore.open(address)
@@ -256,17 +258,19 @@ async def test_a_member_that_is_not_there_is_passed_over(cluster: Cluster, prefi
     await store.close()
 
 
-async def test_a_watch_that_is_given_up_before_its_connection_stands_ends() -> None:
-    """Left to gRPC it would wait for ever, and this server would hear of nothing any more, however well etcd does."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = EtcdClient(parse_address(f"//127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{free_ports(1)[0]}/x", {}))
+async def test_a_watch_cancelled_before_it_is_connected_ends() -> None:
+    """gRPC alone would wait forever, and the server would get no more events."""
+    with socket.create_server(("127.0.0.1", 0)) as unresponsive:
+        client = EtcdClient(
+            parse_address(f"//127.0.0.1:{unresponsive.getsockname()[1]},127.0.0.1:{free_ports(1)[0]}/x", {})
+        )
 
         async def follow() -> None:
             async for _ in client.watch(watch_request(b"a", b"b", 1)):
                 pass
 
         following = asyncio.create_task(follow())
-        await asyncio.to_thread(silent.accept)
+        await asyncio.to_thread(unresponsive.accept)
         client.fail_over(0)
         with pytest.raises(UnknownOutcome, match="given up"):
             async with asyncio.timeout(20):
@@ -277,28 +281,28 @@ async def test_a_watch_that_is_given_up_before_its_connection_stands_ends() -> N
 async def test_a_restart_of_etcd_loses_nothing(tmp_path: Path) -> None:
     async with running_etcd(tmp_path) as cluster:
         store = await cluster.open()
-        listener = Listener(store)
+        recorder = EventRecorder(store)
         acknowledged = {}
         for number in range(30):
             if number % 10 == 5:
                 cluster.members[0].kill()
                 cluster.members[0].start()
             acknowledged[await store.commit([Write(("k", str(number)), b"x", 0)])] = str(number)
-        events = await listener.until(max(acknowledged))
+        events = await recorder.wait_for_revision(max(acknowledged))
         assert {event.revision: event.key[1] for event in events} == acknowledged
         assert len(events) == 30
         await store.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-async def test_the_others_go_on_when_a_member_fails(
+async def test_commits_continue_when_a_member_fails(
     tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each member in turn, so also the leader, and the one that the store talks to."""
+    """Stops each member in turn, so also the leader and the member the store is connected to."""
     monkeypatch.setattr(EtcdClient.call, "__defaults__", (0.5,))
     async with running_etcd(tmp_path, 3) as cluster:
         stores = [await cluster.open(), await cluster.open(members=cluster.members[::-1])]
-        listeners = [Listener(store) for store in stores]
+        recorders = [EventRecorder(store) for store in stores]
         writers = [asyncio.create_task(count_up(store, str(key))) for key, store in enumerate(stores)]
         for member in cluster.members:
             await asyncio.sleep(0.3)
@@ -313,20 +317,20 @@ async def test_the_others_go_on_when_a_member_fails(
             writer.cancel()
         await asyncio.gather(*writers, return_exceptions=True)
         last = await stores[0].commit([Write(("end",), b"", 0)])
-        for listener in listeners:
-            judge_counting(await listener.until(last), len(stores))
+        for recorder in recorders:
+            check_counts(await recorder.wait_for_revision(last), len(stores))
         for store in stores:
             await store.close()
 
 
 async def count_up(store: Store, name: str) -> None:
-    """Each commit counts on from the one before: a lost, doubled or invented one shows."""
+    """Increments a counter, so that lost, repeated or invented commits are found."""
     revision = 0
     for number in count(1):
         revision = await store.commit([Write(("count", name), str(number).encode(), revision)])
 
 
-def judge_counting(events: list[Event], writers: int) -> None:
+def check_counts(events: list[Event], writers: int) -> None:
     assert len({event.revision for event in events}) == len(events)
     for name in range(writers):
         counted = [int(event.value or b"0") for event in events if event.key == ("count", str(name))]
@@ -334,7 +338,7 @@ def judge_counting(events: list[Event], writers: int) -> None:
         assert len(counted) > 3
 
 
-async def test_an_etcd_restored_from_an_older_backup_is_not_followed(tmp_path: Path) -> None:
+async def test_an_etcd_restored_from_an_older_backup_is_rejected(tmp_path: Path) -> None:
     async with running_etcd(tmp_path) as cluster:
         [member] = cluster.members
         store = await cluster.open()
@@ -350,7 +354,7 @@ async def test_an_etcd_restored_from_an_older_backup_is_not_followed(tmp_path: P
         shutil.move(tmp_path / "backup", member.folder / "data")
         member.start()
         await cluster.ready()
-        # As far as before by its numbers, and yet another history.
+        # The same revisions, but a different history.
         other = await cluster.open()
         for number in range(3):
             await other.commit([Write(("other", str(number)), b"x", 0)])

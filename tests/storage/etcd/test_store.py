@@ -1,4 +1,4 @@
-"""What is etcd's own about the etcd store: its neighbours, several servers, its limits. The contract is elsewhere."""
+"""storage/etcd/store.py: shared etcd clusters, several servers, and limits of etcd. The contract has its own tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -38,7 +38,7 @@ Watch = AsyncIterator[Sequence[Event]]
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> Cluster:
-    """The shared server, running."""
+    """The shared etcd, running."""
     await (await open_etcd(tmp_path)).close()
     return shared()
 
@@ -49,21 +49,21 @@ def prefix() -> str:
 
 
 @pytest.fixture
-async def stranger(cluster: Cluster) -> AsyncIterator[EtcdClient]:
-    """Somebody else who uses the same etcd."""
+async def other_client(cluster: Cluster) -> AsyncIterator[EtcdClient]:
+    """A client of another program in the same etcd."""
     client = EtcdClient(parse_address(cluster.url(), {}))
     yield client
     await client.close()
 
 
-async def write_elsewhere(stranger: EtcdClient, times: int = 3) -> int:
-    """etcd's revision after it."""
+async def write_other_keys(other_client: EtcdClient, times: int = 3) -> int:
+    """Writes keys outside the prefix and returns etcd's revision."""
     for _ in range(times):
-        await stranger.call_idempotent(TXN, txn_request([], [op_put(b"/others/key", b"x")]))
-    return RangeResponse.parse(await stranger.call_idempotent(RANGE, range_request(b"/others/key"))).revision
+        await other_client.call_idempotent(TXN, txn_request([], [op_put(b"/others/key", b"x")]))
+    return RangeResponse.parse(await other_client.call_idempotent(RANGE, range_request(b"/others/key"))).revision
 
 
-async def gather(watch: Watch, count: int) -> list[Event]:
+async def read_events(watch: Watch, count: int) -> list[Event]:
     events: list[Event] = []
     async with asyncio.timeout(30):
         while len(events) < count:
@@ -72,19 +72,19 @@ async def gather(watch: Watch, count: int) -> list[Event]:
 
 
 async def test_two_servers_see_the_commits_of_each_other(cluster: Cluster, prefix: str) -> None:
-    one, other = await cluster.open(prefix), await cluster.open(prefix)
-    heard = asyncio.create_task(gather(other.watch((), FIRST_REVISION), 2))
-    first = await one.commit([Write(A, b"1", 0)])
-    assert await other.revision() == first
-    assert await other.read(A) == Record(A, b"1", first)
-    second = await other.commit([Write(A, b"2", first)])
-    assert await heard == [Event(A, b"1", first), Event(A, b"2", second)]
-    assert await gather(one.watch((), first), 1) == [Event(A, b"2", second)]
-    await one.close()
-    await other.close()
+    first_store, second_store = await cluster.open(prefix), await cluster.open(prefix)
+    events = asyncio.create_task(read_events(second_store.watch((), FIRST_REVISION), 2))
+    first = await first_store.commit([Write(A, b"1", 0)])
+    assert await second_store.revision() == first
+    assert await second_store.read(A) == Record(A, b"1", first)
+    second = await second_store.commit([Write(A, b"2", first)])
+    assert await events == [Event(A, b"1", first), Event(A, b"2", second)]
+    assert await read_events(first_store.watch((), first), 1) == [Event(A, b"2", second)]
+    await first_store.close()
+    await second_store.close()
 
 
-async def test_of_writers_at_several_servers_one_wins_each_round(cluster: Cluster, prefix: str) -> None:
+async def test_of_concurrent_writers_on_several_servers_one_wins_each_round(cluster: Cluster, prefix: str) -> None:
     stores = [await cluster.open(prefix) for _ in range(3)]
     start = 0
     for round in range(10):
@@ -99,7 +99,7 @@ async def test_of_writers_at_several_servers_one_wins_each_round(cluster: Cluste
         await store.close()
 
 
-async def test_a_store_goes_on_where_it_was_when_it_is_opened_again(cluster: Cluster, prefix: str) -> None:
+async def test_a_reopened_store_continues_at_its_revision(cluster: Cluster, prefix: str) -> None:
     store = await cluster.open(prefix)
     first = await store.commit([Write(A, b"1", 0)])
     second = await store.commit([Write(A, b"2", first)])
@@ -107,11 +107,11 @@ async def test_a_store_goes_on_where_it_was_when_it_is_opened_again(cluster: Clu
     await store.close()
     store = await cluster.open(prefix)
     assert (await store.revision(), await store.oldest()) == (second, first)
-    assert await gather(store.watch((), first), 1) == [Event(A, b"2", second)]
+    assert await read_events(store.watch((), first), 1) == [Event(A, b"2", second)]
     await store.close()
 
 
-async def test_a_store_can_begin_where_another_one_ended(cluster: Cluster, prefix: str) -> None:
+async def test_a_store_can_start_at_a_given_revision(cluster: Cluster, prefix: str) -> None:
     address = parse_address(cluster.url(prefix), {})
     for _ in range(2):
         store = await EtcdStore.open(address, first=5_000_000)
@@ -122,33 +122,33 @@ async def test_a_store_can_begin_where_another_one_ended(cluster: Cluster, prefi
     await store.close()
 
 
-async def test_what_others_write_to_the_same_etcd_does_not_show(
-    cluster: Cluster, prefix: str, stranger: EtcdClient
+async def test_writes_of_other_programs_are_not_visible(
+    cluster: Cluster, prefix: str, other_client: EtcdClient
 ) -> None:
     store, neighbour = await cluster.open(prefix), await cluster.open(f"{prefix}-longer")
     watch = store.watch((), FIRST_REVISION)
-    heard = asyncio.create_task(gather(watch, 2))
+    pending_events = asyncio.create_task(read_events(watch, 2))
     first = await store.commit([Write(A, b"1", 0)])
-    await write_elsewhere(stranger)
-    await neighbour.commit([Write(A, b"not ours", 0)])
+    await write_other_keys(other_client)
+    await neighbour.commit([Write(A, b"other", 0)])
     assert await store.revision() == first
     page = await store.scan(())
     assert (list(page.records), page.revision) == ([Record(A, b"1", first)], first)
     assert (await store.scan((), at=first + 2)).revision == first
     second = await store.commit([Write(B, b"2", 0)], [Precondition(A, first)])
     assert second > first + 3
-    assert await heard == [Event(A, b"1", first), Event(B, b"2", second)]
+    assert await pending_events == [Event(A, b"1", first), Event(B, b"2", second)]
     await store.close()
     await neighbour.close()
 
 
-async def test_what_others_compact_beyond_our_newest_commit_takes_nothing_that_we_need(
-    cluster: Cluster, prefix: str, stranger: EtcdClient
+async def test_a_compaction_by_another_program_removes_nothing_that_is_needed(
+    cluster: Cluster, prefix: str, other_client: EtcdClient
 ) -> None:
     store = await cluster.open(prefix)
     first = await store.commit([Write(A, b"1", 0)])
     second = await store.commit([Write(B, b"2", 0)])
-    await stranger.call_idempotent(COMPACT, compaction_request(await write_elsewhere(stranger)))
+    await other_client.call_idempotent(COMPACT, compaction_request(await write_other_keys(other_client)))
     assert (await store.oldest(), await store.revision()) == (second, second)
     with pytest.raises(Compacted) as caught:
         await store.scan((), at=first)
@@ -156,30 +156,30 @@ async def test_what_others_compact_beyond_our_newest_commit_takes_nothing_that_w
     page = await store.scan((), at=second)
     assert (list(page.records), page.revision) == ([Record(A, b"1", first), Record(B, b"2", second)], second)
     with pytest.raises(Compacted):
-        await gather(store.watch((), first), 1)
-    heard = asyncio.create_task(gather(store.watch((), second), 1))
+        await read_events(store.watch((), first), 1)
+    pending_events = asyncio.create_task(read_events(store.watch((), second), 1))
     third = await store.commit([Write(A, None, first)])
-    assert await heard == [Event(A, None, third)]
-    assert await gather(store.watch((), second), 1) == [Event(A, None, third)]
+    assert await pending_events == [Event(A, None, third)]
+    assert await read_events(store.watch((), second), 1) == [Event(A, None, third)]
     await store.close()
 
 
-async def test_a_server_that_starts_after_others_compacted_reads_everything(
-    cluster: Cluster, prefix: str, stranger: EtcdClient
+async def test_a_server_started_after_a_foreign_compaction_reads_everything(
+    cluster: Cluster, prefix: str, other_client: EtcdClient
 ) -> None:
     store = await cluster.open(prefix)
     first = await store.commit([Write(A, b"1", 0)])
     await store.close()
-    await stranger.call_idempotent(COMPACT, compaction_request(await write_elsewhere(stranger)))
+    await other_client.call_idempotent(COMPACT, compaction_request(await write_other_keys(other_client)))
     store = await cluster.open(prefix)
     assert (await store.oldest(), await store.revision()) == (first, first)
-    heard = asyncio.create_task(gather(store.watch((), first), 1))
+    pending_events = asyncio.create_task(read_events(store.watch((), first), 1))
     second = await store.commit([Write(B, b"2", 0)])
-    assert await heard == [Event(B, b"2", second)]
+    assert await pending_events == [Event(B, b"2", second)]
     await store.close()
 
 
-async def test_many_records_come_in_one_snapshot_though_etcd_is_asked_in_chunks(
+async def test_many_records_are_read_in_chunks_of_one_snapshot(
     cluster: Cluster, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.storage.etcd.store.CHUNK_RECORDS", 10)
@@ -199,8 +199,8 @@ async def test_many_records_come_in_one_snapshot_though_etcd_is_asked_in_chunks(
     await store.close()
 
 
-async def test_a_large_commit_reaches_its_watchers_whole(cluster: Cluster, prefix: str) -> None:
-    """Large enough for etcd to tear it into fragments."""
+async def test_a_large_commit_is_one_batch_of_a_watch(cluster: Cluster, prefix: str) -> None:
+    """Large enough for etcd to split it into fragments."""
     store = await cluster.open(prefix)
     changes = [Write(("k", f"{number:02}"), bytes(14_000), 0) for number in range(100)]
     revision = await store.commit(changes)
@@ -212,7 +212,7 @@ async def test_a_large_commit_reaches_its_watchers_whole(cluster: Cluster, prefi
     await store.close()
 
 
-async def test_a_commit_with_more_keys_than_etcd_takes_says_how_to_allow_it(cluster: Cluster, prefix: str) -> None:
+async def test_a_commit_with_too_many_keys_for_etcd_explains_the_limit(cluster: Cluster, prefix: str) -> None:
     store = await cluster.open(prefix)
     assert await store.commit([Write(("k", str(number)), b"x", 0) for number in range(126)]) == FIRST_REVISION + 1
     with pytest.raises(StoreUnavailable, match="--max-txn-ops"):
@@ -222,7 +222,7 @@ async def test_a_commit_with_more_keys_than_etcd_takes_says_how_to_allow_it(clus
     await store.close()
 
 
-async def test_a_value_larger_than_etcd_takes_says_how_to_allow_it(cluster: Cluster, prefix: str) -> None:
+async def test_a_value_too_large_for_etcd_explains_the_limit(cluster: Cluster, prefix: str) -> None:
     store = await cluster.open(prefix)
     for size in (1_600_000, 3_000_000):
         with pytest.raises(StoreUnavailable, match="--max-request-bytes"):
@@ -231,39 +231,39 @@ async def test_a_value_larger_than_etcd_takes_says_how_to_allow_it(cluster: Clus
     await store.close()
 
 
-async def test_a_prefix_that_was_deleted_under_the_server_is_not_written_to(
-    cluster: Cluster, prefix: str, stranger: EtcdClient
+async def test_a_prefix_deleted_under_a_running_server_is_not_written_to(
+    cluster: Cluster, prefix: str, other_client: EtcdClient
 ) -> None:
     store = await cluster.open(prefix)
     first = await store.commit([Write(A, b"1", 0)])
     for key in ("head", "format"):
-        await stranger.call_idempotent(TXN, txn_request([], [op_delete(f"/{prefix}/{key}".encode())]))
+        await other_client.call_idempotent(TXN, txn_request([], [op_delete(f"/{prefix}/{key}".encode())]))
     for attempt in (store.commit([Write(A, b"2", first)]), store.revision(), store.scan(())):
         with pytest.raises(StoreUnavailable, match="deleted"):
             await attempt
     await store.close()
 
 
-async def test_a_prefix_of_some_other_program_is_left_alone(
-    cluster: Cluster, prefix: str, stranger: EtcdClient
+async def test_a_prefix_with_keys_of_another_program_is_rejected(
+    cluster: Cluster, prefix: str, other_client: EtcdClient
 ) -> None:
-    await stranger.call_idempotent(TXN, txn_request([], [op_put(f"/{prefix}/format".encode(), b"theirs")]))
+    await other_client.call_idempotent(TXN, txn_request([], [op_put(f"/{prefix}/format".encode(), b"other")]))
     with pytest.raises(StoreUnavailable, match="another program"):
         await cluster.open(prefix)
 
 
-async def test_a_store_of_a_newer_version_is_left_alone(cluster: Cluster, prefix: str, stranger: EtcdClient) -> None:
+async def test_a_store_of_a_newer_version_is_rejected(cluster: Cluster, prefix: str, other_client: EtcdClient) -> None:
     value = b'{"version":2,"first":1000}'
-    await stranger.call_idempotent(TXN, txn_request([], [op_put(f"/{prefix}/format".encode(), value)]))
+    await other_client.call_idempotent(TXN, txn_request([], [op_put(f"/{prefix}/format".encode(), value)]))
     with pytest.raises(StoreUnavailable, match="newer version"):
         await cluster.open(prefix)
 
 
-async def test_an_etcd_out_of_room_refuses_writes_in_words_and_recovers(tmp_path: Path) -> None:
+async def test_a_full_etcd_rejects_writes_with_an_explanation_and_recovers(tmp_path: Path) -> None:
     async with running_etcd(tmp_path, extra=["--quota-backend-bytes=200000"]) as full:
         store: Store = await full.open()
         with pytest.raises(StoreUnavailable, match="quota"):
-            for number in range(2_000):  # etcd looks at its size now and then only
+            for number in range(2_000):  # etcd checks its size only periodically
                 await store.commit([Write(("k", str(number)), bytes(20_000), 0)])
         with pytest.raises(StoreUnavailable, match="quota"):
             await store.check_writable()

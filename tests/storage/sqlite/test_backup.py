@@ -1,4 +1,4 @@
-"""The backup that `docs/storage.md` tells people to take, while the server writes."""
+"""The SQLite backup of `docs/storage.md`, taken while the server writes."""
 
 import asyncio
 import sqlite3
@@ -14,13 +14,13 @@ def back_up(path: Path, copy: Path) -> None:
         connection.execute(f"VACUUM INTO '{copy}'")
 
 
-async def test_a_backup_taken_under_load_is_one_moment_of_the_history(tmp_path: Path) -> None:
+async def test_a_backup_under_load_is_a_consistent_snapshot(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
-    enough = asyncio.Event()
+    stop = asyncio.Event()
 
     async def write(writer: int) -> None:
         revision, number = 0, 0
-        while not enough.is_set():
+        while not stop.is_set():
             number += 1
             changes = [Write(("last", str(writer)), b"%d" % number, revision)]
             revision = await store.commit([*changes, Write(("all", str(writer), str(number)), bytes(500), 0)])
@@ -30,13 +30,13 @@ async def test_a_backup_taken_under_load_is_one_moment_of_the_history(tmp_path: 
     for copy in copies:
         await asyncio.sleep(0.02)
         await asyncio.to_thread(back_up, tmp_path / "store.db", copy)
-    enough.set()
+    stop.set()
     await asyncio.gather(*writers)
     for copy in copies:
         restored = await SqliteStore.open(copy)
-        then = await store.scan((), at=await restored.revision())
-        assert len(then.records) > 0
-        assert await restored.scan(()) == then
-        assert await restored.commit([Write(("new",), b"x", 0)]) > then.revision
+        snapshot = await store.scan((), at=await restored.revision())
+        assert len(snapshot.records) > 0
+        assert await restored.scan(()) == snapshot
+        assert await restored.commit([Write(("new",), b"x", 0)]) > snapshot.revision
         await restored.close()
     await store.close()

@@ -1,8 +1,9 @@
-"""Real trouble, not simulated: full disks, limits, files that cannot be written, files that are not ours.
+"""storage/sqlite: full disks, file size limits, read-only files, and files of other programs.
 
-As root nothing is read-only by its mode, so there the immutable flag of the file system is used, and a small disk is
-a tmpfs that only root may mount. Where a machine permits neither, those tests are skipped and say why; the limit on
-file sizes works everywhere, so a failing disk is met on every machine.
+Root ignores file modes, so as root the tests use the immutable flag of the file system. The small disk is a tmpfs,
+which only root can mount. Where neither is possible these tests are skipped with the reason; the file size limit works
+everywhere, so every machine tests a failing disk.
+
 """
 
 import asyncio
@@ -23,8 +24,8 @@ from fairlead.storage.sqlite import SqliteStore, database
 A, B = ("a",), ("b",)
 
 
-def run(*command: str) -> str:
-    """The empty string, or why it did not work."""
+def run_command(*command: str) -> str:
+    """Returns an empty string, or the reason for the failure."""
     if shutil.which(command[0]) is None:
         return f"{command[0]} is not installed"
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -32,28 +33,28 @@ def run(*command: str) -> str:
 
 
 @pytest.fixture
-def freeze() -> Iterator[Callable[[Path], Callable[[], None]]]:
-    """Makes a file or folder really unwritable for this user; returns what undoes it."""
-    frozen: dict[Path, int] = {}
+def make_read_only() -> Iterator[Callable[[Path], Callable[[], None]]]:
+    """Makes a file or folder unwritable for this user; returns a function that undoes it."""
+    modes: dict[Path, int] = {}
 
-    def thaw(path: Path) -> None:
-        mode = frozen.pop(path, None)
+    def restore(path: Path) -> None:
+        mode = modes.pop(path, None)
         if mode is not None:
-            run("chattr", "-i", str(path))
+            run_command("chattr", "-i", str(path))
             path.chmod(mode)
 
-    def make(path: Path) -> Callable[[], None]:
-        frozen[path] = path.stat().st_mode
+    def protect(path: Path) -> Callable[[], None]:
+        modes[path] = path.stat().st_mode
         if os.geteuid() == 0:
-            if problem := run("chattr", "+i", str(path)):
-                pytest.skip(f"root writes whatever the mode says, and the immutable flag is refused: {problem}")
+            if problem := run_command("chattr", "+i", str(path)):
+                pytest.skip(f"root ignores file modes, and the immutable flag cannot be set: {problem}")
         else:
             path.chmod(0o555)
-        return lambda: thaw(path)
+        return lambda: restore(path)
 
-    yield make
-    for path in list(frozen):
-        thaw(path)
+    yield protect
+    for path in list(modes):
+        restore(path)
 
 
 @pytest.fixture
@@ -61,10 +62,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of two megabytes."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if problem := run("mount", "-t", "tmpfs", "-o", "size=2m", "fairlead-test", str(folder)):
+    if problem := run_command("mount", "-t", "tmpfs", "-o", "size=2m", "fairlead-test", str(folder)):
         pytest.skip(f"a small file system cannot be mounted: {problem}")
     yield folder
-    assert run("umount", str(folder)) == ""
+    assert run_command("umount", str(folder)) == ""
 
 
 @contextmanager
@@ -77,23 +78,23 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def still_answers(store: SqliteStore, revision: int) -> None:
-    """Reads and watches go on while nothing can be written, and nothing half-written shows."""
+async def check_reads(store: SqliteStore, revision: int) -> None:
+    """Reads and watches still work, and no partial commit is visible."""
     assert await store.revision() == revision
     assert await store.read(A) == Record(A, b"good", revision)
     assert [record.key for record in (await store.scan(())).records] == [A]
     assert list(await anext(store.watch((), FIRST_REVISION))) == [Event(A, b"good", revision)]
 
 
-async def recovers(store: SqliteStore, revision: int) -> None:
-    """By itself: nothing is opened again."""
+async def check_recovery(store: SqliteStore, revision: int) -> None:
+    """Writes work again without reopening the store."""
     await store.check_writable()
     later = await store.commit([Write(A, b"better", revision), Write(B, bytes(100_000), 0)])
     assert later > revision
     assert await store.read(A) == Record(A, b"better", later)
 
 
-async def survives(path: Path, keys: int) -> None:
+async def check_reopen(path: Path, keys: int) -> None:
     store = await SqliteStore.open(path)
     assert len((await store.scan(())).records) == keys
     await store.close()
@@ -101,7 +102,7 @@ async def survives(path: Path, keys: int) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-async def test_a_full_disk_refuses_commits_and_nothing_else_until_there_is_space(small_disk: Path) -> None:
+async def test_a_full_disk_rejects_only_commits_until_there_is_space(small_disk: Path) -> None:
     path = small_disk / "store.db"
     store = await SqliteStore.open(path)
     good = await store.commit([Write(A, b"good", 0)])
@@ -111,7 +112,7 @@ async def test_a_full_disk_refuses_commits_and_nothing_else_until_there_is_space
             rest.write(bytes(4096))
     await store.check_writable()
     for _ in range(3):
-        # The second key would still conflict if the first one had been half-written.
+        # The second key would conflict if part of the first commit had been written.
         changes = [Write(("new", str(number)), bytes(20_000), 0) for number in range(10)]
         with pytest.raises(StoreUnavailable, match="disk is full; free some space"):
             await store.commit(changes)
@@ -119,24 +120,22 @@ async def test_a_full_disk_refuses_commits_and_nothing_else_until_there_is_space
         await store.check_writable()
     with pytest.raises(StoreUnavailable):
         await store.compact(good)
-    await still_answers(store, good)
+    await check_reads(store, good)
     filler.unlink()
-    await recovers(store, good)
+    await check_recovery(store, good)
     await store.compact(await store.revision())
     await store.close()
-    await survives(path, keys=2)
+    await check_reopen(path, keys=2)
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    opened = await SqliteStore.open(tmp_path / "store.db")
-    yield opened
-    await opened.close()
+    store = await SqliteStore.open(tmp_path / "store.db")
+    yield store
+    await store.close()
 
 
-async def test_a_failing_disk_refuses_commits_and_nothing_else_until_it_is_well(
-    store: SqliteStore, tmp_path: Path
-) -> None:
+async def test_a_failing_disk_rejects_only_commits_until_it_recovers(store: SqliteStore, tmp_path: Path) -> None:
     good = await store.commit([Write(A, b"good", 0)])
     watch = store.watch((), FIRST_REVISION)
     assert len(await anext(watch)) == 1
@@ -146,36 +145,36 @@ async def test_a_failing_disk_refuses_commits_and_nothing_else_until_it_is_well(
             return_exceptions=True,
         )
         assert {type(result) for result in results} == {StoreUnavailable}, (
-            "not Conflict: the first of them did not happen"
+            "not RevisionConflict: the first of them was not committed"
         )
         with pytest.raises(StoreUnavailable, match="disk reports an error"):
             await store.check_writable()
-        await still_answers(store, good)
-    await recovers(store, good)
-    assert [event.key for event in await anext(watch)] == [A, B], "the watch has heard of what happened only"
+        await check_reads(store, good)
+    await check_recovery(store, good)
+    assert [event.key for event in await anext(watch)] == [A, B], "the watch got committed events only"
     await store.close()
-    await survives(tmp_path / "store.db", keys=2)
+    await check_reopen(tmp_path / "store.db", keys=2)
 
 
-async def test_a_file_that_becomes_read_only_while_it_is_open_refuses_commits_only(
-    store: SqliteStore, tmp_path: Path, freeze: Callable[[Path], Callable[[], None]]
+async def test_an_open_file_that_becomes_read_only_rejects_only_commits(
+    store: SqliteStore, tmp_path: Path, make_read_only: Callable[[Path], Callable[[], None]]
 ) -> None:
     if os.geteuid() != 0:
-        pytest.skip("the mode of a file that is already open counts no more, and the immutable flag is root's")
+        pytest.skip("the mode of an open file has no effect, and only root can set the immutable flag")
     good = await store.commit([Write(A, b"good", 0)])
-    thaw = freeze(tmp_path / "store.db-wal")
+    restore = make_read_only(tmp_path / "store.db-wal")
     with pytest.raises(StoreUnavailable, match=r"store\.db: the "):
         await store.commit([Write(B, b"x", 0)])
     with pytest.raises(StoreUnavailable):
         await store.check_writable()
-    await still_answers(store, good)
-    thaw()
-    await recovers(store, good)
+    await check_reads(store, good)
+    restore()
+    await check_recovery(store, good)
     await store.close()
-    await survives(tmp_path / "store.db", keys=2)
+    await check_reopen(tmp_path / "store.db", keys=2)
 
 
-async def test_a_database_that_somebody_else_holds_refuses_commits_until_it_is_let_go(
+async def test_a_database_locked_by_another_program_rejects_commits_until_unlocked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.05)
@@ -187,16 +186,16 @@ async def test_a_database_that_somebody_else_holds_refuses_commits_until_it_is_l
             await store.commit([Write(B, b"x", 0)])
         with pytest.raises(StoreUnavailable):
             await store.check_writable()
-        await still_answers(store, good)
+        await check_reads(store, good)
         other.execute("ROLLBACK")
-        await recovers(store, good)
+        await check_recovery(store, good)
         other.execute("BEGIN IMMEDIATE")
-        await store.check_writable()  # all was well the last time, so it does not try
+        await store.check_writable()  # the last write succeeded, so no write is tried
         other.execute("ROLLBACK")
     await store.close()
 
 
-async def test_compaction_that_failed_goes_on_when_it_is_asked_again(store: SqliteStore, tmp_path: Path) -> None:
+async def test_a_failed_compaction_can_be_repeated(store: SqliteStore, tmp_path: Path) -> None:
     revision = 0
     for _ in range(100):
         revision = await store.commit([Write(A, b"good", revision)])
@@ -211,8 +210,8 @@ async def test_compaction_that_failed_goes_on_when_it_is_asked_again(store: Sqli
         assert connection.execute("SELECT count(*) FROM log").fetchone() == (1,)
 
 
-async def refusal(path: Path) -> str:
-    """What opening says; and that it leaves nothing locked behind."""
+async def expect_open_error(path: Path) -> str:
+    """Returns the error of opening the file; checks that no lock is left behind."""
     messages = []
     for _ in range(2):
         with pytest.raises(StoreUnavailable) as caught:
@@ -222,63 +221,63 @@ async def refusal(path: Path) -> str:
     return messages[0]
 
 
-async def test_a_read_only_file_is_refused_at_once(
-    tmp_path: Path, freeze: Callable[[Path], Callable[[], None]]
+async def test_a_read_only_file_is_rejected_at_the_start(
+    tmp_path: Path, make_read_only: Callable[[Path], Callable[[], None]]
 ) -> None:
     path = tmp_path / "store.db"
     await (await SqliteStore.open(path)).close()
-    freeze(path)
-    message = await refusal(path)
+    make_read_only(path)
+    message = await expect_open_error(path)
     assert str(path) in message
     assert "writable" in message
 
 
-async def test_a_read_only_folder_is_refused_at_once(
-    tmp_path: Path, freeze: Callable[[Path], Callable[[], None]]
+async def test_a_read_only_folder_is_rejected_at_the_start(
+    tmp_path: Path, make_read_only: Callable[[Path], Callable[[], None]]
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    freeze(folder)
-    assert "its folder writable" in await refusal(folder / "store.db")
+    make_read_only(folder)
+    assert "its folder writable" in await expect_open_error(folder / "store.db")
 
 
-async def test_a_missing_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    message = await refusal(tmp_path / "missing" / "store.db")
+async def test_a_missing_folder_is_rejected_with_advice(tmp_path: Path) -> None:
+    message = await expect_open_error(tmp_path / "missing" / "store.db")
     assert f"{tmp_path}/missing/store.db: the folder does not exist; create it" in message
 
 
-async def test_a_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
+async def test_a_folder_instead_of_a_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "store.db").mkdir()
-    assert "cannot be opened for writing (Is a directory)" in await refusal(tmp_path / "store.db")
+    assert "cannot be opened for writing (Is a directory)" in await expect_open_error(tmp_path / "store.db")
 
 
-async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_rejected_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.write_text("shopping list\n" * 1_000)
-    assert f"{path}: this is not a database; use another path" in await refusal(path)
+    assert f"{path}: this is not a database; use another path" in await expect_open_error(path)
     assert path.read_text() == "shopping list\n" * 1_000
 
 
-async def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_database_of_another_program_is_rejected_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE shopping (item TEXT)")
     before = path.read_bytes()
-    assert "another program's database" in await refusal(path)
+    assert "another program's database" in await expect_open_error(path)
     assert path.read_bytes() == before
 
 
-async def test_a_file_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_file_of_a_newer_version_is_rejected_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await (await SqliteStore.open(path)).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE meta SET value = 99 WHERE name = 'schema'")
     before = path.read_bytes()
-    assert "newer version of Fairlead (schema 99, this one knows 1)" in await refusal(path)
+    assert "newer version of Fairlead (schema 99, this one knows 1)" in await expect_open_error(path)
     assert path.read_bytes() == before
 
 
-async def test_a_damaged_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_rejected_with_advice(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = await SqliteStore.open(path)
     await store.commit([Write(("k", str(number)), bytes(700), 0) for number in range(200)])
@@ -286,4 +285,4 @@ async def test_a_damaged_file_is_refused_with_what_to_do(tmp_path: Path) -> None
     with path.open("r+b") as damaged:
         damaged.seek(4096)
         damaged.write(b"\xaa" * (os.stat(path).st_size - 4096))
-    assert "restore the file from a backup" in await refusal(path)
+    assert "restore the file from a backup" in await expect_open_error(path)

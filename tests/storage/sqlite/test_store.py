@@ -1,6 +1,7 @@
-"""What SqliteStore promises beyond the contract: crashes, restarts, one process at a time, a file that stays small.
+"""storage/sqlite/store.py: crashes, restarts, one process at a time, and file size. The contract has its own tests.
 
-What happens when the disk or the file is in trouble is in `test_failures.py`.
+Failures of disk and file are in `test_failures.py`.
+
 """
 
 import asyncio
@@ -35,7 +36,7 @@ CHILD = Path(__file__).with_name("child_process.py")
 
 
 @contextmanager
-def child(path: Path, mode: str) -> Iterator["subprocess.Popen[bytes]"]:
+def running_child(path: Path, mode: str) -> Iterator["subprocess.Popen[bytes]"]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     arguments = [sys.executable, str(CHILD), str(path), mode]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment) as process:
@@ -48,20 +49,20 @@ def child(path: Path, mode: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def kill_while_writing(path: Path, mode: str, seconds: float) -> list[tuple[int, int, int]]:
-    """What the child was told is safe before it was killed: (task, count, revision)."""
-    with child(path, mode) as process:
-        # The pipe is emptied only afterwards; when it is full the child just waits, and is killed waiting.
+    """Returns the commits acknowledged to the child before it was killed: (task, count, revision)."""
+    with running_child(path, mode) as process:
+        # The pipe is read afterwards only; when it is full the child blocks and is killed in that state.
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(seconds)
         process.kill()
         assert process.stdout is not None
         lines = process.stdout.read().decode().split("\n")
-    # The last piece is either empty or a line that was cut in the middle.
+    # The last piece is empty or an incomplete line.
     acknowledged = [line.split() for line in lines[:-1]]
     return [(int(task), int(count), int(revision)) for task, count, revision in acknowledged]
 
 
-async def history(store: SqliteStore, since: int) -> list[Event]:
+async def read_history(store: SqliteStore, since: int) -> list[Event]:
     events: list[Event] = []
     newest = await store.revision()
     while newest > since and (not events or events[-1].revision < newest):
@@ -77,50 +78,52 @@ async def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Pa
     path = tmp_path / "store.db"
     rng = random.Random(mode)
     newest = FIRST_REVISION
-    seen = 0
+    total = 0
     for _ in range(5):
         acknowledged = await asyncio.to_thread(kill_while_writing, path, mode, rng.uniform(0.02, 0.3))
-        seen += len(acknowledged)
-        assert all(revision > newest for _, _, revision in acknowledged), "revisions go on where they were"
+        total += len(acknowledged)
+        assert all(revision > newest for _, _, revision in acknowledged), (
+            "revisions continue after those before the crash"
+        )
         store = await SqliteStore.open(path)
         newest = await store.revision()
-        events = await history(store, await store.oldest())
+        events = await read_history(store, await store.oldest())
         assert [event.revision for event in events] == sorted(event.revision for event in events)
         assert len({(event.key, event.revision) for event in events}) == len(events)
-        told = {(event.key, event.revision): event.value for event in events}
+        values = {(event.key, event.revision): event.value for event in events}
         oldest = await store.oldest()
         for task, count, revision in acknowledged:
             if revision > oldest:
-                assert told[("count", str(task), "one"), revision] == b"%d %s" % (count, bytes(500))
+                assert values[("count", str(task), "one"), revision] == b"%d %s" % (count, bytes(500))
         for task, count, revision in {task: (task, count, revision) for task, count, revision in acknowledged}.values():
             one, two = await store.read(("count", str(task), "one")), await store.read(("count", str(task), "two"))
-            assert one and two and one.revision == two.revision >= revision, "both keys of a commit or none"
+            assert one and two and one.revision == two.revision >= revision, "both keys of a commit or neither"
             assert int(one.value.split()[0]) >= count
         await store.close()
         with closing(sqlite3.connect(path)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    assert seen > 0
+    assert total > 0
 
 
-async def test_everything_is_there_after_closing_and_opening(tmp_path: Path) -> None:
+async def test_all_data_is_there_after_closing_and_opening(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     first = await store.commit([Write(("a",), b"1", 0), Write(("b",), b"1", 0)])
     second = await store.commit([Write(("a",), b"2", first), Write(("b",), None, first)])
     await store.close()
-    assert sorted(os.listdir(tmp_path)) == ["store.db", "store.db.lock"], "the log is moved into the file"
+    assert sorted(os.listdir(tmp_path)) == ["store.db", "store.db.lock"], "the write-ahead log is merged into the file"
     store = await SqliteStore.open(tmp_path / "store.db")
     assert await store.revision() == second
     assert await store.oldest() == FIRST_REVISION
     assert await store.read(("a",)) == Record(("a",), b"2", second)
     assert len((await store.scan((), at=first)).records) == 2
-    assert len(await history(store, FIRST_REVISION)) == 4
+    assert len(await read_history(store, FIRST_REVISION)) == 4
     with pytest.raises(RevisionConflict):
         await store.commit([Write(("b",), b"3", first)])
     assert await store.commit([Write(("b",), b"3", 0), Write(("a",), b"3", second)]) > second
     await store.close()
 
 
-async def test_revisions_go_on_although_the_newest_record_was_compacted_away(tmp_path: Path) -> None:
+async def test_revisions_continue_although_the_newest_record_was_compacted(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     created = await store.commit([Write(("a",), b"1", 0)])
     deleted = await store.commit([Write(("a",), None, created)])
@@ -134,14 +137,14 @@ async def test_revisions_go_on_although_the_newest_record_was_compacted_away(tmp
     await store.close()
 
 
-async def test_a_sweep_that_was_interrupted_is_finished_by_the_next_compaction(tmp_path: Path) -> None:
+async def test_an_interrupted_compaction_is_finished_by_the_next_one(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     revision = 0
     for _ in range(200):
         revision = await store.commit([Write(("a",), b"x", revision)])
     await store.close()
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
-        # What a crash leaves right after a compaction was decided on and before anything was deleted.
+        # The state after a crash between recording a compaction and deleting rows.
         connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (revision,))
     store = await SqliteStore.open(tmp_path / "store.db")
     assert await store.oldest() == revision
@@ -163,8 +166,8 @@ async def test_closing_does_not_wait_for_a_long_compaction(tmp_path: Path, monke
 
 
 @contextmanager
-def held_up(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[threading.Event]:
-    """Queries of one sort begin, and then wait for an event before they look at anything."""
+def delayed_query(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[threading.Event]:
+    """Makes a query function wait for the event before it runs."""
     query, go = getattr(sqlite_store, name), threading.Event()
 
     def wait(*arguments: object) -> object:
@@ -185,12 +188,12 @@ async def rewrite_and_compact(store: SqliteStore, revision: int) -> int:
     return newest
 
 
-async def test_reads_of_now_are_asked_again_when_compaction_overtakes_them(
+async def test_current_reads_are_repeated_when_overtaken_by_compaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     revision = await store.commit([Write(("a",), b"old", 0), Write(("b",), b"old", 0)])
-    with held_up(monkeypatch, "scan_records") as go_scan, held_up(monkeypatch, "read_record") as go_read:
+    with delayed_query(monkeypatch, "scan_records") as go_scan, delayed_query(monkeypatch, "read_record") as go_read:
         scan, read = asyncio.create_task(store.scan(())), asyncio.create_task(store.read(("a",)))
         await asyncio.sleep(0)
         newest = await rewrite_and_compact(store, revision)
@@ -202,12 +205,12 @@ async def test_reads_of_now_are_asked_again_when_compaction_overtakes_them(
     await store.close()
 
 
-async def test_a_scan_of_the_past_is_refused_when_compaction_overtakes_it(
+async def test_a_scan_at_an_old_revision_raises_compacted_when_overtaken_by_compaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     revision = await store.commit([Write(("a",), b"old", 0), Write(("b",), b"old", 0)])
-    with held_up(monkeypatch, "scan_records") as go:
+    with delayed_query(monkeypatch, "scan_records") as go:
         scan = asyncio.create_task(store.scan((), at=revision))
         await asyncio.sleep(0)
         await rewrite_and_compact(store, revision)
@@ -217,12 +220,12 @@ async def test_a_scan_of_the_past_is_refused_when_compaction_overtakes_it(
     await store.close()
 
 
-async def test_a_replay_is_refused_when_compaction_overtakes_it(
+async def test_a_replay_raises_compacted_when_overtaken_by_compaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     revision = await store.commit([Write(("a",), b"old", 0), Write(("b",), b"old", 0)])
-    with held_up(monkeypatch, "replay_events") as go:
+    with delayed_query(monkeypatch, "replay_events") as go:
         replay = asyncio.ensure_future(anext(store.watch((), FIRST_REVISION)))
         await asyncio.sleep(0)
         await rewrite_and_compact(store, revision)
@@ -232,7 +235,7 @@ async def test_a_replay_is_refused_when_compaction_overtakes_it(
     await store.close()
 
 
-async def test_a_watch_that_replays_while_the_store_is_closing_hears_everything_and_ends(
+async def test_a_watch_that_replays_while_the_store_closes_gets_all_events_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_feed, "CHUNK_BYTES", 100)
@@ -240,7 +243,7 @@ async def test_a_watch_that_replays_while_the_store_is_closing_hears_everything_
     for number in range(20):
         await store.commit([Write(("k", str(number)), b"x", 0)])
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
-        # The writer waits for somebody else with a last commit, and closing the store waits for the writer.
+        # The writer waits for another connection with a last commit, and close() waits for the writer.
         other.execute("BEGIN IMMEDIATE")
         last = asyncio.create_task(store.commit([Write(("last",), b"x", 0)]))
         await asyncio.sleep(0)
@@ -254,9 +257,9 @@ async def test_a_watch_that_replays_while_the_store_is_closing_hears_everything_
     assert revisions == list(range(FIRST_REVISION + 1, await last + 1))
 
 
-async def test_a_second_process_is_refused_and_told_who_has_the_file(tmp_path: Path) -> None:
+async def test_a_second_process_is_rejected_with_the_pid_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    with child(path, "hold") as holder:
+    with running_child(path, "hold") as holder:
         with pytest.raises(StoreUnavailable) as caught:
             await SqliteStore.open(path)
         assert str(path) in str(caught.value)
@@ -265,7 +268,7 @@ async def test_a_second_process_is_refused_and_told_who_has_the_file(tmp_path: P
     await store.close()
 
 
-async def test_a_second_store_in_the_same_process_is_refused_by_whatever_name(tmp_path: Path) -> None:
+async def test_a_second_store_in_the_same_process_is_rejected_also_by_symlink(tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "store.db")
     store = await SqliteStore.open(tmp_path / "store.db")
     for name in ("store.db", "link.db"):
@@ -275,7 +278,7 @@ async def test_a_second_store_in_the_same_process_is_refused_by_whatever_name(tm
     await store.close()
 
 
-async def test_the_files_are_for_their_owner_only(tmp_path: Path) -> None:
+async def test_the_files_are_accessible_to_their_owner_only(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     await store.commit([Write(("a",), b"x", 0)])
     modes = {name: stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in os.listdir(tmp_path)}
@@ -283,8 +286,8 @@ async def test_the_files_are_for_their_owner_only(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_the_log_is_written_to_the_disk_before_a_commit_is_acknowledged(tmp_path: Path) -> None:
-    """That the system then keeps it through a power cut is beyond a test; that we ask it to is not."""
+async def test_the_write_ahead_log_is_synced_before_a_commit_is_acknowledged(tmp_path: Path) -> None:
+    """A test cannot cut the power, but it can check the settings."""
     store = await SqliteStore.open(tmp_path / "store.db")
     connection = store._database.connection
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -295,40 +298,42 @@ async def test_the_log_is_written_to_the_disk_before_a_commit_is_acknowledged(tm
 
 async def test_compaction_bounds_the_table_and_the_file(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
-    held = dict.fromkeys([("k", str(number)) for number in range(50)], 0)
+    revisions = dict.fromkeys([("k", str(number)) for number in range(50)], 0)
     sizes: list[int] = []
     for _ in range(20):
         for _ in range(10):
-            revision = await store.commit([Write(key, bytes(700), old) for key, old in held.items()])
-            held = dict.fromkeys(held, revision)
+            revision = await store.commit([Write(key, bytes(700), old) for key, old in revisions.items()])
+            revisions = dict.fromkeys(revisions, revision)
         await store.compact(revision)
         with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
             assert connection.execute("SELECT count(*) FROM log").fetchone() == (50,)
             sizes.append(connection.execute("PRAGMA page_count").fetchone()[0])
-    assert max(sizes[2:]) <= sizes[1] * 1.1, f"space is used again: {sizes}"
+    assert max(sizes[2:]) <= sizes[1] * 1.1, f"space is reused: {sizes}"
     await store.close()
 
 
-async def test_a_file_that_became_much_too_large_shrinks_again(tmp_path: Path) -> None:
+async def test_a_file_that_grew_too_large_shrinks_again(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     keys = [("k", str(number)) for number in range(30)]
     revision = await store.commit([Write(key, os.urandom(1024 * 1024), 0) for key in keys])
     revision = await store.commit([Write(key, None, revision) for key in keys])
     await store.compact(revision)
     await store.close()
-    spare = (writer.MIN_FREE_PAGES + writer.VACUUM_PAGES) * 4096
-    assert os.stat(tmp_path / "store.db").st_size < 2 * spare < 30 * 1024 * 1024
+    free_bytes = (writer.MIN_FREE_PAGES + writer.VACUUM_PAGES) * 4096
+    assert os.stat(tmp_path / "store.db").st_size < 2 * free_bytes < 30 * 1024 * 1024
 
 
-async def test_a_bug_in_the_writer_leaves_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_exception_in_the_writer_fails_all_pending_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
 
-    def broken(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    died: list[type[BaseException]] = []
-    monkeypatch.setattr(threading, "excepthook", lambda death: died.append(death.exc_type))
-    monkeypatch.setattr(writer.CommitBatch, "add", broken)
+    errors: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: errors.append(arguments.exc_type))
+    monkeypatch.setattr(writer.CommitBatch, "add", fail)
     results = await asyncio.gather(
         *[store.commit([Write(("k", str(number)), b"x", 0)]) for number in range(5)], return_exceptions=True
     )
@@ -336,4 +341,4 @@ async def test_a_bug_in_the_writer_leaves_nobody_waiting(tmp_path: Path, monkeyp
     with pytest.raises(StoreUnavailable, match="restart the server"):
         await store.check_writable()
     await store.close()
-    assert died == [ZeroDivisionError], "it is not hidden either"
+    assert errors == [ZeroDivisionError], "the exception is reported, too"

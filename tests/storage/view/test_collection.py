@@ -1,4 +1,4 @@
-"""The objects of one resource: what an index finds is always what looking at each would find, now and in the past."""
+"""storage/view/collection.py: index lookups find the same entries as a full scan, now and at old revisions."""
 
 import pytest
 from hypothesis import given, settings
@@ -14,31 +14,33 @@ from fairlead.storage.view.sorted_chunks import JoinedBytesCache
 LOW, HIGH = ("g", "things", "", ""), ("g", "things\x00", "", "")
 
 
-def key(name: str) -> Key:
+def key_for(name: str) -> Key:
     return ("g", "things", "", name)
 
 
-def entry(name: str, revision: int = 1, **labels: str) -> Entry:
-    return Entry(key(name), revision, b"{}", labels, {"spec.x": labels.get("x", "")})
+def build_entry(name: str, revision: int = 1, **labels: str) -> Entry:
+    return Entry(key_for(name), revision, b"{}", labels, {"spec.x": labels.get("x", "")})
 
 
 def write(collection: Collection, revision: int, name: str, new: Entry | None) -> None:
-    """As the view does it."""
-    previous = collection.entries.get(key(name))
+    """Applies a change as the view does."""
+    previous = collection.entries.get(key_for(name))
     if new is None:
-        collection.remove(key(name))
+        collection.remove(key_for(name))
     else:
         collection.put(new)
-    collection.history.append(Transition(key(name), revision, previous, new))
+    collection.history.append(Transition(key_for(name), revision, previous, new))
 
 
-def meets(found: Entry, wanted: IndexQuery) -> bool:
+def matches(found: Entry, wanted: IndexQuery) -> bool:
     value = (found.labels if wanted.source == "labels" else found.selectable).get(wanted.name)
     return value is not None and (wanted.values is None or value in wanted.values)
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from([f"{number:02d}" for number in range(30)]), st.sampled_from(["", "1", "2", "3", "gone"])),
+    st.tuples(
+        st.sampled_from([f"{number:02d}" for number in range(30)]), st.sampled_from(["", "1", "2", "3", "deleted"])
+    ),
     min_size=1,
     max_size=60,
 )
@@ -53,54 +55,56 @@ WANTED = (
 
 @settings(max_examples=100, deadline=None)
 @given(steps=STEPS, early=st.booleans(), back=st.integers(0, 60), limit=st.integers(0, 5), low=st.integers(0, 30))
-def test_indexes_and_old_snapshots_agree_with_looking_at_everything(
+def test_index_lookups_and_old_snapshots_agree_with_a_full_scan(
     steps: list[tuple[str, str]], early: bool, back: int, limit: int, low: int
 ) -> None:
     collection, past = Collection(JoinedBytesCache()), [dict[str, Entry]()]
-    if early:  # indexes that are kept up from the start, or built in the end
+    if early:  # indexes built at the start and updated, or built at the end
         for each in WANTED:
             collection.index_scan(LOW, HIGH, [each], None)
     for revision, (name, label) in enumerate(steps, 1):
         now = dict(past[-1])
         now.pop(name, None)
-        if label != "gone":
-            now[name] = entry(name, revision, **({"x": label} if label else {}))
+        if label != "deleted":
+            now[name] = build_entry(name, revision, **({"x": label} if label else {}))
         write(collection, revision, name, now.get(name))
         past.append(now)
     then = max(0, len(steps) - back)
-    start = key(f"{low:02d}")
+    start = key_for(f"{low:02d}")
     for at, stood in ((None, past[-1]), (then, past[then])):
-        expected = [stood[name] for name in sorted(stood) if key(name) >= start]
+        expected = [stood[name] for name in sorted(stood) if key_for(name) >= start]
         for wanted in WANTED:
             found = collection.index_scan(start, HIGH, [wanted], at)
-            assert [each for each in found if meets(each, wanted)] == [each for each in expected if meets(each, wanted)]
+            assert [each for each in found if matches(each, wanted)] == [
+                each for each in expected if matches(each, wanted)
+            ]
     cut = expected[:limit] if limit else expected
     assert collection.at_revision(start, HIGH, limit, then) == (cut, len(expected) - len(cut))
 
 
-def test_the_most_telling_condition_narrows() -> None:
-    everything = [entry(f"{number:03d}", team="a", tier=str(number % 50)) for number in range(100)]
+def test_the_most_selective_condition_is_used() -> None:
+    everything = [build_entry(f"{number:03d}", team="a", tier=str(number % 50)) for number in range(100)]
     collection = Collection(JoinedBytesCache(), everything)
     common, rare = IndexQuery("labels", "team", frozenset({"a"})), IndexQuery("labels", "tier", frozenset({"7"}))
     for conditions in ([common, rare], [rare, common]):
         assert [each.key[3] for each in collection.index_scan(LOW, HIGH, conditions, None)] == ["007", "057"]
 
 
-def test_names_that_nobody_asks_for_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_index_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "MAX_INDEXED_NAMES", 2)
     index = Index(lambda each: each.labels)
-    one = entry("a", x="1", y="1", z="1")
+    one = build_entry("a", x="1", y="1", z="1")
     index.lookup("x", None, [one])
     index.lookup("y", None, [one])
     index.lookup("x", None, [one])
     index.lookup("z", None, [one])
-    assert index.lookup("x", None, []) == [{one.key}], "asked for twice, so it stayed"
-    assert index.lookup("y", None, []) == [], "built anew, from nothing"
+    assert index.lookup("x", None, []) == [{one.key}], "used twice, so it was kept"
+    assert index.lookup("y", None, []) == [], "built again, from no entries"
 
 
-def test_values_that_no_object_has_any_more_are_not_kept() -> None:
+def test_values_without_objects_are_removed() -> None:
     index = Index(lambda each: each.labels)
-    one, other = entry("a", x="1"), entry("a", x="2")
+    one, other = build_entry("a", x="1"), build_entry("a", x="2")
     index.lookup("x", None, [one])
     index.update(one.key, one, other)
     assert index.lookup("x", None, []) == [{one.key}]

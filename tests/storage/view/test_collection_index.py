@@ -1,4 +1,4 @@
-"""Which objects have a label, found out among many of them while they change."""
+"""storage/view/collection.py: building an index over many entries while they change."""
 
 import asyncio
 from operator import attrgetter
@@ -10,19 +10,19 @@ from fairlead.storage.view.entry import Entry
 MANY = 3 * MAX_ENTRIES_PER_STEP
 
 
-def entry(number: int, value: str | None) -> Entry:
+def build_entry(number: int, value: str | None) -> Entry:
     key: Key = ("", "things", "", f"t{number:06}")
     return Entry(key, 1, b"{}", {"on": value} if value is not None else {}, {})
 
 
-def test_among_few_objects_it_is_built_at_once() -> None:
-    entries = {each.key: each for each in (entry(number, str(number % 2)) for number in range(10))}
+def test_an_index_of_few_entries_is_built_at_once() -> None:
+    entries = {each.key: each for each in (build_entry(number, str(number % 2)) for number in range(10))}
     found = Index(attrgetter("labels")).lookup("on", {"1"}, entries.values())
     assert found is not None and [len(each) for each in found] == [5]
 
 
-async def test_among_many_it_is_unknown_until_it_was_built() -> None:
-    entries = {each.key: each for each in (entry(number, str(number % 2)) for number in range(MANY))}
+async def test_an_index_of_many_entries_is_unavailable_until_built() -> None:
+    entries = {each.key: each for each in (build_entry(number, str(number % 2)) for number in range(MANY))}
     index = Index(attrgetter("labels"))
     assert index.lookup("on", {"1"}, entries.values()) is None
     await index.build("on", entries)
@@ -30,20 +30,20 @@ async def test_among_many_it_is_unknown_until_it_was_built() -> None:
     assert found is not None and [len(each) for each in found] == [MANY // 2]
 
 
-async def test_what_changes_while_it_is_built_is_taken_note_of() -> None:
-    entries = {each.key: each for each in (entry(number, "a") for number in range(MANY))}
+async def test_changes_during_the_build_are_applied() -> None:
+    entries = {each.key: each for each in (build_entry(number, "a") for number in range(MANY))}
     index = Index(attrgetter("labels"))
     building = asyncio.create_task(index.build("on", entries))
-    await asyncio.sleep(0)  # the first of them have been looked at
+    await asyncio.sleep(0)  # the first entries are indexed
 
     def change(number: int, value: str | None) -> None:
-        after = entry(number, value)
+        after = build_entry(number, value)
         index.update(after.key, entries.get(after.key), after)
         entries[after.key] = after
 
     def remove(number: int) -> None:
-        gone = entries.pop(entry(number, None).key)
-        index.update(gone.key, gone, None)
+        removed = entries.pop(build_entry(number, None).key)
+        index.update(removed.key, removed, None)
 
     for early, late in ((0, MANY - 1), (2, MANY - 3)):
         change(early, "b")
@@ -59,8 +59,8 @@ async def test_what_changes_while_it_is_built_is_taken_note_of() -> None:
     assert others == {key for key, each in entries.items() if each.labels["on"] == "b"}
 
 
-async def test_who_asks_while_it_is_built_goes_without_and_one_that_is_given_up_leaves_nothing() -> None:
-    entries = {each.key: each for each in (entry(number, "a") for number in range(MANY))}
+async def test_a_lookup_during_the_build_gets_none_and_a_cancelled_build_leaves_nothing() -> None:
+    entries = {each.key: each for each in (build_entry(number, "a") for number in range(MANY))}
     index = Index(attrgetter("labels"))
     building = asyncio.create_task(index.build("on", entries))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Labels and fields of an entry: given with it, or read when somebody first asks."""
+"""storage/view/entry.py: labels and fields are given, or read on first use."""
 
 import gc
 from collections.abc import Mapping
@@ -10,37 +10,37 @@ LABELS: Mapping[str, str] = {"team": "red"}
 FIELDS: Mapping[str, str] = {"spec.x": "1"}
 
 
-def test_what_was_given_is_not_looked_for() -> None:
+def test_given_labels_are_not_read() -> None:
     entry = Entry(KEY, 7, b"{}", LABELS, {})
     assert (entry.labels, entry.selectable) == (LABELS, {})
 
 
-def test_an_entry_is_looked_at_once_and_only_when_asked() -> None:
-    looked: list[bytes] = []
+def test_fields_are_read_once_and_on_first_use_only() -> None:
+    bodies: list[bytes] = []
 
-    def look(body: bytes) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        looked.append(body)
+    def read_fields(body: bytes) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        bodies.append(body)
         return LABELS, FIELDS
 
-    entry = Entry(KEY, 7, b"served", None, None, b"", look)
-    assert looked == []
+    entry = Entry(KEY, 7, b"served", None, None, b"", read_fields)
+    assert bodies == []
     assert entry.fields == {"metadata.name": "a", "metadata.namespace": "ns", "spec.x": "1"}
     assert (entry.labels, entry.selectable) == (LABELS, FIELDS)
-    assert looked == [b"served"]
+    assert bodies == [b"served"]
 
 
-def test_hidden_fields_are_looked_at_as_well() -> None:
+def test_fields_are_read_from_the_full_body() -> None:
     entry = Entry(KEY, 7, b"served", None, None, b"whole", lambda body: ({"read": body.decode()}, {}))
     assert entry.labels == {"read": "whole"}
 
 
-def test_the_garbage_collector_has_nothing_to_do_with_entries() -> None:
+def test_entries_are_not_tracked_by_the_garbage_collector() -> None:
     entry = Entry(KEY, 7, b"{}", None, None, b"", lambda body: (LABELS, {}))
     assert entry.labels == LABELS
     assert not gc.is_tracked(entry)
 
 
-def test_another_form_keeps_everything_else() -> None:
+def test_with_body_keeps_everything_else() -> None:
     entry = Entry(KEY, 7, b"served", None, None, b"whole", lambda body: ({"read": body.decode()}, {}))
     other = entry.with_body(b"other")
     assert (other.key, other.revision, other.body, other.full_body) == (KEY, 7, b"other", b"whole")

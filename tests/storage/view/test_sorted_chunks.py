@@ -1,4 +1,4 @@
-"""Objects in order, in runs: against a plain sorted list, whatever is put, dropped and cut out of it."""
+"""storage/view/sorted_chunks.py: sorted chunks compared with a plain sorted list under puts, deletes and slices."""
 
 from collections.abc import Sequence
 
@@ -14,24 +14,24 @@ from fairlead.storage.view.view import Entry
 LOW, HIGH = ("g", "things", "", ""), ("g", "things\x00", "", "")
 
 
-def key(name: str) -> Key:
+def key_for(name: str) -> Key:
     return ("g", "things", "", name)
 
 
-def entry(name: str, body: bytes = b"") -> Entry:
-    return Entry(key(name), 1, body or name.encode(), {}, {})
+def build_entry(name: str, body: bytes = b"") -> Entry:
+    return Entry(key_for(name), 1, body or name.encode(), {}, {})
 
 
 def join(entries: Sequence[Entry]) -> bytes:
     return b",".join([each.body for each in entries])
 
 
-def together(runs: ChunkedSortedList, low: Key = LOW, high: Key = HIGH, limit: int = 0) -> bytes:
-    return b",".join(runs.slice(low, high, limit).iter_joined(join))
+def join_slice(chunks: ChunkedSortedList, low: Key = LOW, high: Key = HIGH, limit: int = 0) -> bytes:
+    return b",".join(chunks.slice(low, high, limit).iter_joined(join))
 
 
 @pytest.fixture(autouse=True)
-def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CHUNK_ENTRIES", 4)
 
 
@@ -41,43 +41,43 @@ STEPS = st.lists(st.tuples(NAMES, st.booleans(), st.booleans()), max_size=80)
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(first=st.sets(NAMES), steps=STEPS, low=NAMES, high=NAMES, limit=st.integers(0, 12))
-def test_runs_are_like_a_sorted_list_at_every_step(
+def test_chunks_behave_like_a_sorted_list(
     first: set[str], steps: list[tuple[str, bool, bool]], low: str, high: str, limit: int
 ) -> None:
-    there = {name: name.encode() for name in first}
-    runs = ChunkedSortedList(JoinedBytesCache(), [entry(name) for name in sorted(first)])
-    for number, (name, gone, looked_at) in enumerate(steps):
-        if gone and name in there:
-            del there[name]
-            runs.remove(key(name))
-        elif not gone:
-            there[name] = f"{name}-{number}".encode()
-            runs.put(entry(name, there[name]))
-        if looked_at:
-            assert together(runs) == b",".join([there[each] for each in sorted(there)])
-    within = [name for name in sorted(there) if low <= name < high]
+    expected = {name: name.encode() for name in first}
+    chunks = ChunkedSortedList(JoinedBytesCache(), [build_entry(name) for name in sorted(first)])
+    for number, (name, deleted, check) in enumerate(steps):
+        if deleted and name in expected:
+            del expected[name]
+            chunks.remove(key_for(name))
+        elif not deleted:
+            expected[name] = f"{name}-{number}".encode()
+            chunks.put(build_entry(name, expected[name]))
+        if check:
+            assert join_slice(chunks) == b",".join([expected[each] for each in sorted(expected)])
+    within = [name for name in sorted(expected) if low <= name < high]
     cut = within[:limit] if limit else within
-    found = runs.slice(key(low), key(high), limit)
+    found = chunks.slice(key_for(low), key_for(high), limit)
     assert [each.key[3] for each in found] == cut
     assert len(found) == len(cut)
     assert not cut or found.last.key[3] == cut[-1]
-    assert runs.count(key(low), key(high)) == len(within)
-    assert together(runs, key(low), key(high), limit) == b",".join([there[each] for each in cut])
+    assert chunks.count(key_for(low), key_for(high)) == len(within)
+    assert join_slice(chunks, key_for(low), key_for(high), limit) == b",".join([expected[each] for each in cut])
 
 
-def test_a_stretch_shows_what_was_there_when_it_was_cut() -> None:
-    runs = ChunkedSortedList(JoinedBytesCache(), [entry(name) for name in "abcdefgh"])
-    before = runs.slice(LOW, HIGH)
-    runs.put(entry("b", b"B"))
-    runs.put(entry("bb"))
-    runs.remove(key("g"))
-    runs.put(entry("i"))
+def test_a_slice_shows_the_state_when_it_was_taken() -> None:
+    chunks = ChunkedSortedList(JoinedBytesCache(), [build_entry(name) for name in "abcdefgh"])
+    before = chunks.slice(LOW, HIGH)
+    chunks.put(build_entry("b", b"B"))
+    chunks.put(build_entry("bb"))
+    chunks.remove(key_for("g"))
+    chunks.put(build_entry("i"))
     assert b",".join(before.iter_joined(join)) == b"a,b,c,d,e,f,g,h"
     assert [each.body for each in before] == [each.encode() for each in "abcdefgh"]
-    assert together(runs) == b"a,B,bb,c,d,e,f,h,i"
+    assert join_slice(chunks) == b"a,B,bb,c,d,e,f,h,i"
 
 
-def counting() -> tuple[list[int], Join]:
+def counting_join() -> tuple[list[int], Join]:
     lengths: list[int] = []
 
     def counted(entries: Sequence[Entry]) -> bytes:
@@ -87,71 +87,71 @@ def counting() -> tuple[list[int], Join]:
     return lengths, counted
 
 
-def test_only_runs_with_changes_are_joined_again() -> None:
-    runs = ChunkedSortedList(JoinedBytesCache(), [entry(name) for name in "abcdefghijkl"])
-    lengths, counted = counting()
-    list(runs.slice(LOW, HIGH).iter_joined(counted))
+def test_only_changed_chunks_are_joined_again() -> None:
+    chunks = ChunkedSortedList(JoinedBytesCache(), [build_entry(name) for name in "abcdefghijkl"])
+    lengths, counted = counting_join()
+    list(chunks.slice(LOW, HIGH).iter_joined(counted))
     assert lengths == [4, 4, 4]
-    runs.put(entry("f", b"F"))
-    list(runs.slice(LOW, HIGH).iter_joined(counted))
+    chunks.put(build_entry("f", b"F"))
+    list(chunks.slice(LOW, HIGH).iter_joined(counted))
     assert lengths == [4, 4, 4, 4]
 
 
-def test_what_is_kept_joined_is_bounded_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_joined_bytes_is_limited_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "JOINED_CACHE_BYTES", 15)
-    kept = JoinedBytesCache()
-    runs = ChunkedSortedList(kept, [entry(name) for name in "abcdefghijkl"])
-    assert together(runs) == b"a,b,c,d,e,f,g,h,i,j,k,l"
-    lengths, counted = counting()
-    list(runs.slice(key("e"), HIGH).iter_joined(counted))
+    cache = JoinedBytesCache()
+    chunks = ChunkedSortedList(cache, [build_entry(name) for name in "abcdefghijkl"])
+    assert join_slice(chunks) == b"a,b,c,d,e,f,g,h,i,j,k,l"
+    lengths, counted = counting_join()
+    list(chunks.slice(key_for("e"), HIGH).iter_joined(counted))
     assert lengths == []
-    list(runs.slice(LOW, key("e")).iter_joined(counted))
+    list(chunks.slice(LOW, key_for("e")).iter_joined(counted))
     assert lengths == [4]
-    assert kept.size <= 15
+    assert cache.size <= 15
 
 
-def test_bytes_of_runs_that_have_been_replaced_are_not_kept() -> None:
-    kept = JoinedBytesCache()
-    runs = ChunkedSortedList(kept, [entry(name) for name in "abcd"])
-    before = runs.slice(LOW, HIGH)
+def test_joined_bytes_of_replaced_chunks_are_dropped() -> None:
+    cache = JoinedBytesCache()
+    chunks = ChunkedSortedList(cache, [build_entry(name) for name in "abcd"])
+    before = chunks.slice(LOW, HIGH)
     list(before.iter_joined(join))
-    assert kept.size == 7
-    runs.put(entry("a", b"A"))
-    assert kept.size == 0
+    assert cache.size == 7
+    chunks.put(build_entry("a", b"A"))
+    assert cache.size == 0
     assert list(before.iter_joined(join)) == [b"a,b,c,d"]
-    assert kept.size == 0
+    assert cache.size == 0
 
 
-def test_large_objects_are_joined_some_at_a_time_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One run has up to 256 objects, and each may have a megabyte: nothing may copy all of it in one go."""
+def test_large_objects_are_joined_in_parts_and_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk has up to 256 objects of up to a megabyte: nothing may copy all of it at once."""
     monkeypatch.setattr(module, "MAX_JOIN_BYTES", 3_000)
-    kept = JoinedBytesCache()
-    runs = ChunkedSortedList(kept, [entry(name, name.encode() * 800) for name in "abcd"])
-    lengths, counted = counting()
-    pieces = list(runs.slice(LOW, HIGH).iter_joined(counted))
+    cache = JoinedBytesCache()
+    chunks = ChunkedSortedList(cache, [build_entry(name, name.encode() * 800) for name in "abcd"])
+    lengths, counted = counting_join()
+    pieces = list(chunks.slice(LOW, HIGH).iter_joined(counted))
     assert lengths == [2, 2]
     assert b",".join(pieces) == b",".join([name.encode() * 800 for name in "abcd"])
-    assert kept.size == 0
+    assert cache.size == 0
 
 
-def test_pieces_show_what_was_there_however_much_happens_between_them() -> None:
-    runs = ChunkedSortedList(JoinedBytesCache(), [entry(name) for name in "abcdefgh"])
-    pieces = runs.slice(LOW, HIGH).iter_joined(join)
+def test_pieces_show_the_state_of_the_slice_despite_changes_between_them() -> None:
+    chunks = ChunkedSortedList(JoinedBytesCache(), [build_entry(name) for name in "abcdefgh"])
+    pieces = chunks.slice(LOW, HIGH).iter_joined(join)
     first = next(pieces)
-    runs.put(entry("f", b"F"))
-    runs.remove(key("h"))
+    chunks.put(build_entry("f", b"F"))
+    chunks.remove(key_for("h"))
     assert [first, *pieces] == [b"a,b,c,d", b"e,f,g,h"]
-    assert together(runs) == b"a,b,c,d,e,F,g"
+    assert join_slice(chunks) == b"a,b,c,d,e,F,g"
 
 
 @pytest.mark.parametrize("most", [1, 3, 4, 10_000])
-def test_a_stretch_comes_in_parts_and_shows_what_was_there_when_it_was_cut(most: int) -> None:
-    runs = ChunkedSortedList(JoinedBytesCache(), [entry(f"{number:05}") for number in range(17)])
-    stretch = runs.slice(key("00002"), key("99999"))
-    parts = stretch.batches(most)
+def test_a_slice_is_iterated_in_parts_of_its_state(most: int) -> None:
+    chunks = ChunkedSortedList(JoinedBytesCache(), [build_entry(f"{number:05}") for number in range(17)])
+    chunk_slice = chunks.slice(key_for("00002"), key_for("99999"))
+    parts = chunk_slice.batches(most)
     found = list(next(parts))
     for number in range(17):
-        runs.remove(key(f"{number:05}"))
+        chunks.remove(key_for(f"{number:05}"))
     for part in parts:
         assert 0 < len(part) <= most
         found += part

@@ -1,4 +1,4 @@
-"""How the view gets over a store that is away, that has moved on and forgotten, or that holds what cannot be read."""
+"""storage/view/view.py: recovery from a store that is unavailable, was compacted, or has unreadable records."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -12,15 +12,15 @@ from fairlead.storage.view import view as module
 from fairlead.storage.view.fan_out import Watcher
 from fairlead.storage.view.view import Entry, View
 from tests.harness.virtual_time import on_virtual_time
-from tests.storage.view.views import finish, heard, place_key, put, shown, started
+from tests.storage.view.views import build_entry, drain_changes, key_for, list_paths, put, running_view
 
 
-class Shaky(MemoryStore):
-    """A store whose watch breaks off when told, and which lets a test step in before each page of a scan."""
+class UnreliableStore(MemoryStore):
+    """A store whose watch can be broken, and that runs callbacks before each page of a scan."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.away = asyncio.Event()
+        self.unavailable = asyncio.Event()
         self.before_scan: list[Callable[[], Awaitable[object]]] = []
 
     async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
@@ -29,140 +29,140 @@ class Shaky(MemoryStore):
         return await super().scan(prefix, after=after, limit=limit, at=at)
 
     async def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
-        if self.away.is_set():
-            raise StoreUnavailable("away")
-        breaking = asyncio.ensure_future(self.away.wait())
+        if self.unavailable.is_set():
+            raise StoreUnavailable("unavailable")
+        outage = asyncio.ensure_future(self.unavailable.wait())
         batches = super().watch(prefix, since)
         try:
             while True:
                 batch = asyncio.ensure_future(anext(batches))
-                await asyncio.wait((batch, breaking), return_when=asyncio.FIRST_COMPLETED)
-                if breaking.done():
+                await asyncio.wait((batch, outage), return_when=asyncio.FIRST_COMPLETED)
+                if outage.done():
                     batch.cancel()
-                    raise StoreUnavailable("away")
+                    raise StoreUnavailable("unavailable")
                 try:
                     yield await batch
                 except StopAsyncIteration:
                     return
         finally:
-            breaking.cancel()
+            outage.cancel()
 
 
 @on_virtual_time
-async def test_a_store_that_is_away_for_a_while_costs_time_and_nothing_else() -> None:
-    store = Shaky()
-    async with started(store) as view:
+async def test_a_view_catches_up_after_an_outage_of_the_store() -> None:
+    store = UnreliableStore()
+    async with running_view(store) as view:
         watcher = view.watch("g", "things", "", view.revision, 10)
         await view.wait_for(await put(store, "/a"))
-        store.away.set()
+        store.unavailable.set()
         await asyncio.sleep(60)
         await put(store, "/b")
         await asyncio.sleep(60)
-        assert shown(view) == ["/a"]
-        store.away.clear()
+        assert list_paths(view) == ["/a"]
+        store.unavailable.clear()
         await view.wait_for(await put(store, "/a", None))
-        assert shown(view) == ["/b"]
-        assert heard(watcher) == [("/a", None, b"{}"), ("/b", None, b"{}"), ("/a", b"{}", None)]
+        assert list_paths(view) == ["/b"]
+        assert drain_changes(watcher) == [("/a", None, b"{}"), ("/b", None, b"{}"), ("/a", b"{}", None)]
 
 
-async def fall_behind(store: Shaky, view: View) -> None:
-    """The view loses the store, which moves on and forgets where the view stood."""
+async def fall_behind(store: UnreliableStore, view: View) -> None:
+    """Disconnects the view from the store, which is written to and compacted meanwhile."""
     await view.wait_current()
-    store.away.set()
+    store.unavailable.set()
     await asyncio.sleep(60)
-    for place, value in (("/new", b"{}"), ("/old", None), ("/kept", b"2")):
-        await put(store, place, value)
+    for path, value in (("/new", b"{}"), ("/old", None), ("/kept", b"2")):
+        await put(store, path, value)
     await store.compact(await store.revision())
-    store.away.clear()
+    store.unavailable.clear()
 
 
 @asynccontextmanager
-async def settled() -> AsyncIterator[tuple[Shaky, View]]:
-    store = Shaky()
-    for place in ("/old", "/kept"):
-        await put(store, place, b"1")
-    async with started(store) as view:
+async def running_unreliable_view() -> AsyncIterator[tuple[UnreliableStore, View]]:
+    store = UnreliableStore()
+    for path in ("/old", "/kept"):
+        await put(store, path, b"1")
+    async with running_view(store) as view:
         yield store, view
 
 
 @on_virtual_time
-async def test_a_view_that_fell_behind_compaction_starts_over_and_tells_its_watchers() -> None:
-    async with settled() as (store, view):
+async def test_a_view_overtaken_by_compaction_reloads_and_overflows_its_watchers() -> None:
+    async with running_unreliable_view() as (store, view):
         watcher = view.watch("g", "things", "", view.revision, 10)
         await fall_behind(store, view)
         await view.wait_for(await put(store, "/newer"))
-        assert shown(view) == ["/kept", "/new", "/newer"]
-        assert watcher.overflowed, "a watcher that was not given the gap must know"
+        assert list_paths(view) == ["/kept", "/new", "/newer"]
+        assert watcher.overflowed, "a watcher that missed events must be notified"
         with pytest.raises(Compacted):
             view.watch("g", "things", "", FIRST_REVISION, 10)
 
 
 @on_virtual_time
-async def test_those_who_wait_for_a_revision_are_woken_when_starting_over_brings_it() -> None:
-    async with settled() as (store, view):
+async def test_waiters_for_a_revision_are_woken_after_a_reload() -> None:
+    async with running_unreliable_view() as (store, view):
         await fall_behind(store, view)
         await view.wait_for(await store.revision())
-        assert shown(view) == ["/kept", "/new"]
+        assert list_paths(view) == ["/kept", "/new"]
 
 
 @on_virtual_time
-async def test_while_the_view_starts_over_nothing_seems_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_object_disappears_during_a_reload(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOAD_PAGE", 1)
-    async with settled() as (store, view):
+    async with running_unreliable_view() as (store, view):
         seen: list[bool] = []
 
-        async def look() -> None:
-            seen.append(view.get(place_key("/kept")) is not None and "/kept" in shown(view))
+        async def check() -> None:
+            seen.append(view.get(key_for("/kept")) is not None and "/kept" in list_paths(view))
 
         await fall_behind(store, view)
-        store.before_scan = [look, look]
+        store.before_scan = [check, check]
         await view.wait_for(await put(store, "/newer"))
         assert seen == [True, True]
 
 
 @on_virtual_time
-async def test_a_watch_begun_while_the_view_starts_over_misses_nothing_unnoticed() -> None:
-    async with settled() as (store, view):
-        begun: list[tuple[list[str], Watcher[Entry]]] = []
+async def test_a_watch_started_during_a_reload_misses_nothing_unnoticed() -> None:
+    async with running_unreliable_view() as (store, view):
+        started: list[tuple[list[str], Watcher[Entry]]] = []
 
         async def watch() -> None:
-            begun.append((shown(view), view.watch("g", "things", "", view.revision, 10)))
+            started.append((list_paths(view), view.watch("g", "things", "", view.revision, 10)))
 
         await fall_behind(store, view)
         store.before_scan = [watch]
         await view.wait_for(await put(store, "/newer"))
-        ((known, watcher),) = begun
+        ((known, watcher),) = started
         for transition in watcher.drain():
             name = f"/{transition.key[3]}"
             known = [each for each in known if each != name] + ([name] if transition.current else [])
-        assert watcher.overflowed or sorted(known) == shown(view)
+        assert watcher.overflowed or sorted(known) == list_paths(view)
 
 
 @pytest.mark.parametrize("fault", ["unavailable", "compacted"])
 @on_virtual_time
-async def test_a_view_gets_over_trouble_while_it_starts_over(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_view_survives_failures_during_a_reload(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOAD_PAGE", 1)
-    async with settled() as (store, view):
+    async with running_unreliable_view() as (store, view):
 
-        async def make_trouble() -> None:
+        async def fail() -> None:
             if fault == "unavailable":
-                raise StoreUnavailable("still away")
-            await put(store, "/old", None if await store.read(place_key("/old")) else b"{}")
+                raise StoreUnavailable("still unavailable")
+            await put(store, "/old", None if await store.read(key_for("/old")) else b"{}")
             await store.compact(await store.revision())
 
         await fall_behind(store, view)
-        store.before_scan = [make_trouble]
+        store.before_scan = [fail]
         async with asyncio.timeout(60):
             await view.wait_for(await put(store, "/newer"))
-        assert "/newer" in shown(view)
+        assert "/newer" in list_paths(view)
 
 
 @on_virtual_time
-async def test_a_compaction_between_two_pages_does_not_keep_a_view_from_starting(
+async def test_a_compaction_between_two_pages_does_not_prevent_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "LOAD_PAGE", 1)
-    store = Shaky()
+    store = UnreliableStore()
     await put(store, "/x")
     await put(store, "/y")
 
@@ -170,21 +170,21 @@ async def test_a_compaction_between_two_pages_does_not_keep_a_view_from_starting
         await store.compact(await store.revision())
 
     store.before_scan = [compact]
-    async with started(store) as view:
-        assert shown(view) == ["/x", "/y"]
+    async with running_view(store) as view:
+        assert list_paths(view) == ["/x", "/y"]
 
 
 @on_virtual_time
-async def test_when_following_fails_for_good_those_who_wait_are_told_and_not_left_waiting() -> None:
-    """A record that cannot be read is a fault of ours, or of the file. Every write would hang without a word."""
+async def test_waiters_fail_when_following_the_store_fails_permanently() -> None:
+    """An unreadable record is a bug or a damaged file. Otherwise every write would wait forever."""
 
-    def stumble(record: Record) -> Entry:
+    def build_entry_or_fail(record: Record) -> Entry:
         if record.value == b"unreadable":
             raise ValueError("this is no object")
-        return finish(record)
+        return build_entry(record)
 
     store = MemoryStore()
-    view = View(store, stumble)
+    view = View(store, build_entry_or_fail)
     await view.start()
     with pytest.raises(Exception, match=r".") as caught:
         async with asyncio.timeout(60):

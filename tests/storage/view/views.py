@@ -1,4 +1,4 @@
-"""Views of a store with small objects in it, and short ways to write and read them, for the tests of the view."""
+"""Helpers for the tests of the view: small objects, and functions to write and read them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,24 +9,24 @@ from fairlead.storage.view.fan_out import Watcher
 from fairlead.storage.view.view import Entry, View
 
 
-def finish(record: Record) -> Entry:
+def build_entry(record: Record) -> Entry:
     return Entry(record.key, record.revision, record.value, {}, {})
 
 
-def place_key(place: str) -> Key:
-    namespace, _, name = place.partition("/")
+def key_for(path: str) -> Key:
+    namespace, _, name = path.partition("/")
     return ("g", "things", namespace, name)
 
 
-async def put(store: MemoryStore, place: str, value: bytes | None = b"{}") -> int:
-    """Writes, or with None deletes, whatever is there now."""
-    found = await store.read(place_key(place))
-    return await store.commit([Write(place_key(place), value, found.revision if found else 0)])
+async def put(store: MemoryStore, path: str, value: bytes | None = b"{}") -> int:
+    """Writes an object, or deletes it if the value is None, regardless of its revision."""
+    found = await store.read(key_for(path))
+    return await store.commit([Write(key_for(path), value, found.revision if found else 0)])
 
 
 @asynccontextmanager
-async def started(store: MemoryStore) -> AsyncIterator[View]:
-    view = View(store, finish)
+async def running_view(store: MemoryStore) -> AsyncIterator[View]:
+    view = View(store, build_entry)
     await view.start()
     try:
         yield view
@@ -34,11 +34,13 @@ async def started(store: MemoryStore) -> AsyncIterator[View]:
         await view.stop()
 
 
-def shown(view: View, namespace: str = "", after: tuple[str, str] | None = None, at: int | None = None) -> list[str]:
+def list_paths(
+    view: View, namespace: str = "", after: tuple[str, str] | None = None, at: int | None = None
+) -> list[str]:
     return ["/".join(entry.key[2:]) for entry in view.page(("g", "things"), namespace, after=after, at=at)[0]]
 
 
-def heard(watcher: Watcher[Entry]) -> list[tuple[str, bytes | None, bytes | None]]:
+def drain_changes(watcher: Watcher[Entry]) -> list[tuple[str, bytes | None, bytes | None]]:
     return [("/".join(each.key[2:]), _body(each.previous), _body(each.current)) for each in watcher.drain()]
 
 

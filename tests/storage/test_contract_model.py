@@ -1,4 +1,4 @@
-"""Random histories, told to each store and to a model that is too simple to be wrong: a list of all states."""
+"""Compares each store with a simple model, a list of all states, on random sequences of operations."""
 
 import asyncio
 import tempfile
@@ -32,11 +32,11 @@ class Model:
     oldest: int = FIRST_REVISION
 
     def commit(self, changes: list[Write], checks: list[Precondition]) -> int | None:
-        """The new revision, None for a conflict."""
+        """Returns the new revision, or None for a conflict."""
         state = dict(self.states[self.revision])
-        wishes: list[Write | Precondition] = [*changes, *checks]
-        for wish in wishes:
-            if wish.expected_revision != (state[wish.key].revision if wish.key in state else 0):
+        conditions: list[Write | Precondition] = [*changes, *checks]
+        for condition in conditions:
+            if condition.expected_revision != (state[condition.key].revision if condition.key in state else 0):
                 return None
         self.revision += 1
         for change in changes:
@@ -54,41 +54,43 @@ class Model:
         return [state[key] for key in sorted(found)]
 
 
-# A wish: which key, what to write (None: delete), and how far the expected revision is from the right one.
-WISH = st.tuples(
+# A write: index of the key, value (None deletes it), and offset of the expected revision from the current one.
+WRITE = st.tuples(
     st.integers(0, len(KEYS) - 1), st.none() | st.binary(max_size=3), st.sampled_from([0, 0, 0, 0, 0, 1, -1])
 )
 COMMIT = st.tuples(
     st.just("commit"),
-    st.lists(WISH, min_size=1, max_size=3, unique_by=lambda wish: wish[0]),
-    st.lists(WISH, max_size=1),
+    st.lists(WRITE, min_size=1, max_size=3, unique_by=lambda write: write[0]),
+    st.lists(WRITE, max_size=1),
 )
-PLACE = st.floats(0, 1)
-COMPACT = st.tuples(st.just("compact"), PLACE)
+POSITION = st.floats(0, 1)
+COMPACT = st.tuples(st.just("compact"), POSITION)
 SCAN = st.tuples(
-    st.just("scan"), st.sampled_from(KEYS), st.none() | st.sampled_from(KEYS), st.integers(0, 3), st.none() | PLACE
+    st.just("scan"), st.sampled_from(KEYS), st.none() | st.sampled_from(KEYS), st.integers(0, 3), st.none() | POSITION
 )
-WATCH = st.tuples(st.just("watch"), st.sampled_from(KEYS), PLACE)
+WATCH = st.tuples(st.just("watch"), st.sampled_from(KEYS), POSITION)
 STEPS = st.lists(COMMIT | COMMIT | COMMIT | COMPACT | SCAN | WATCH, max_size=25)
 
 
-def anywhere(model: Model, place: float) -> int:
-    """A revision from a little before the first to the newest."""
+def revision_at(model: Model, position: float) -> int:
+    """Maps 0..1 to a revision from just before the first to the newest."""
     start = FIRST_REVISION - 1
-    return start + round(place * (model.revision - start))
+    return start + round(position * (model.revision - start))
 
 
-async def do_commit(store: Store, model: Model, wishes: list, conditions: list) -> None:
-    def expected(number: int, off: int) -> int:
+async def do_commit(store: Store, model: Model, writes: list, preconditions: list) -> None:
+    def expected(number: int, offset: int) -> int:
         record = model.states[model.revision].get(KEYS[number])
-        return max(0, (record.revision if record else 0) + off)
+        return max(0, (record.revision if record else 0) + offset)
 
-    changes = [Write(KEYS[number], value, expected(number, off)) for number, value, off in wishes]
-    # To delete what must not exist is a mistake of the caller, not a conflict.
+    changes = [Write(KEYS[number], value, expected(number, offset)) for number, value, offset in writes]
+    # Deleting a key that must not exist is an error of the caller, not a conflict.
     changes = [Write(c.key, b"x", 0) if c.value is None and not c.expected_revision else c for c in changes]
     named = {change.key for change in changes}
     checks = [
-        Precondition(KEYS[number], expected(number, off)) for number, _, off in conditions if KEYS[number] not in named
+        Precondition(KEYS[number], expected(number, offset))
+        for number, _, offset in preconditions
+        if KEYS[number] not in named
     ]
     try:
         actual = await store.commit(changes, checks)
@@ -97,14 +99,16 @@ async def do_commit(store: Store, model: Model, wishes: list, conditions: list) 
     assert actual == model.commit(changes, checks)
 
 
-async def do_compact(store: Store, model: Model, place: float) -> None:
-    before = anywhere(model, place)
+async def do_compact(store: Store, model: Model, position: float) -> None:
+    before = revision_at(model, position)
     await store.compact(before)
     model.oldest = max(model.oldest, before)
 
 
-async def do_scan(store: Store, model: Model, prefix: Key, after: Key | None, limit: int, place: float | None) -> None:
-    at = None if place is None else anywhere(model, place)
+async def do_scan(
+    store: Store, model: Model, prefix: Key, after: Key | None, limit: int, position: float | None
+) -> None:
+    at = None if position is None else revision_at(model, position)
     revision = model.revision if at is None else at
     try:
         page = await store.scan(prefix, after=after, limit=limit, at=at)
@@ -118,8 +122,8 @@ async def do_scan(store: Store, model: Model, prefix: Key, after: Key | None, li
     assert page.has_more == (0 < limit < len(expected))
 
 
-async def do_watch(store: Store, model: Model, prefix: Key, place: float) -> None:
-    since = anywhere(model, place)
+async def do_watch(store: Store, model: Model, prefix: Key, position: float) -> None:
+    since = revision_at(model, position)
     expected = [e for e in model.events if e.revision > since and e.key[: len(prefix)] == prefix]
     events: list[Event] = []
     try:
@@ -136,7 +140,7 @@ async def do_watch(store: Store, model: Model, prefix: Key, place: float) -> Non
     assert events == expected
 
 
-DO: dict[str, Callable[..., Awaitable[None]]] = {
+OPERATIONS: dict[str, Callable[..., Awaitable[None]]] = {
     "commit": do_commit,
     "compact": do_compact,
     "scan": do_scan,
@@ -144,12 +148,12 @@ DO: dict[str, Callable[..., Awaitable[None]]] = {
 }
 
 
-async def play(open_one: Callable[[Path], Awaitable[Store]], steps: list) -> None:
+async def run_steps(open_store_in: Callable[[Path], Awaitable[Store]], steps: list) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store, model = await open_one(Path(folder)), Model()
+        store, model = await open_store_in(Path(folder)), Model()
         try:
             for name, *arguments in steps:
-                await DO[name](store, model, *arguments)
+                await OPERATIONS[name](store, model, *arguments)
                 assert (await store.revision(), await store.oldest()) == (model.revision, model.oldest)
             for key in KEYS:
                 assert await store.read(key) == model.states[model.revision].get(key)
@@ -159,5 +163,5 @@ async def play(open_one: Callable[[Path], Awaitable[Store]], steps: list) -> Non
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_a_store_does_what_the_model_does(open_one: Callable[[Path], Awaitable[Store]], steps: list) -> None:
-    asyncio.run(play(open_one, steps))
+def test_a_store_behaves_like_the_model(open_store_in: Callable[[Path], Awaitable[Store]], steps: list) -> None:
+    asyncio.run(run_steps(open_store_in, steps))

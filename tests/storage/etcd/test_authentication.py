@@ -1,4 +1,4 @@
-"""Who we are to etcd: TLS with client certificates, users and passwords, tokens that run out."""
+"""The etcd store authenticates with TLS client certificates or passwords, and renews expired tokens."""
 
 import datetime
 import ipaddress
@@ -23,7 +23,7 @@ def _name(name: str) -> x509.Name:
 
 
 def write_certificates(folder: Path) -> None:
-    """An authority (ca.pem) and one certificate from it (cert.pem, key.pem) for both ends of 127.0.0.1."""
+    """Writes a CA (ca.pem) and a certificate of it (cert.pem, key.pem) for client and server at 127.0.0.1."""
     now = datetime.datetime.now(datetime.UTC)
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
     loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
@@ -51,12 +51,12 @@ def write_certificates(folder: Path) -> None:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is refused is refused at once, not after ten seconds of trying."""
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes rejected connections fail at once instead of after ten seconds of retries."""
     monkeypatch.setattr(EtcdClient.call_idempotent, "__defaults__", (0.5,))
 
 
-async def test_tls_with_a_client_certificate(tmp_path: Path, impatient: None) -> None:
+async def test_tls_with_a_client_certificate(tmp_path: Path, short_timeouts: None) -> None:
     write_certificates(tmp_path)
     files = [f"--trusted-ca-file={tmp_path}/ca.pem", f"--cert-file={tmp_path}/cert.pem"]
     files += [f"--key-file={tmp_path}/key.pem", "--client-cert-auth"]
@@ -74,8 +74,8 @@ async def test_tls_with_a_client_certificate(tmp_path: Path, impatient: None) ->
             await cluster.open()
 
 
-def enable_logins(cluster: Cluster) -> None:
-    """A user who may use /tests/ only, and a root, without whom there are no logins."""
+def enable_authentication(cluster: Cluster) -> None:
+    """Adds a user with access to /tests/ only, and root, which etcd requires for authentication."""
     for command in (
         "role add fairlead",
         "role grant-permission fairlead readwrite --prefix=true /tests/",
@@ -88,18 +88,18 @@ def enable_logins(cluster: Cluster) -> None:
         cluster.etcdctl(*command.split())
 
 
-async def test_a_user_with_a_password_and_with_nothing_but_the_prefix(tmp_path: Path) -> None:
+async def test_a_user_with_a_password_needs_permission_for_the_prefix_only(tmp_path: Path) -> None:
     async with running_etcd(tmp_path) as cluster:
-        enable_logins(cluster)
+        enable_authentication(cluster)
         cluster.login = "ann:secret@"
         store = await cluster.open()
         first = await store.commit([Write(A, b"1", 0)])
         [member] = cluster.members
         member.kill()
-        member.start()  # etcd forgets its tokens
-        monitor = store.watch((), first)
+        member.start()  # a restart invalidates etcd's tokens
+        watch = store.watch((), first)
         second = await store.commit([Write(A, b"2", first)])
-        assert [event.revision for event in await anext(monitor)] == [second]
+        assert [event.revision for event in await anext(watch)] == [second]
         await store.compact(second)
         assert await store.oldest() == second
         await store.close()
@@ -113,13 +113,13 @@ async def test_a_user_with_a_password_and_with_nothing_but_the_prefix(tmp_path: 
                 await cluster.open(prefix)
 
 
-async def test_a_login_at_an_etcd_without_logins_says_so(tmp_path: Path) -> None:
+async def test_a_password_for_an_etcd_without_authentication_is_rejected(tmp_path: Path) -> None:
     async with running_etcd(tmp_path) as cluster:
         with pytest.raises(StoreUnavailable, match="remove the user"):
             await EtcdStore.open(parse_address(f"//ann:secret@{cluster.members[0].endpoint}", {}))
 
 
-async def test_a_cluster_of_the_tests_ends_even_when_its_test_is_skipped(tmp_path: Path) -> None:
+async def test_the_etcd_of_a_skipped_test_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(pytest.skip.Exception):
         async with running_etcd(tmp_path) as cluster:
             process = cluster.members[0].process

@@ -1,4 +1,4 @@
-"""Commits that wait for the disk together go there together, and none suffers from another."""
+"""storage/sqlite/writer.py: pending commits are written in one transaction and do not affect each other."""
 
 import asyncio
 import sqlite3
@@ -9,13 +9,13 @@ import pytest
 
 from fairlead.storage.contract import FIRST_REVISION, Record, RevisionConflict, Write
 from fairlead.storage.sqlite import SqliteStore, writer
-from tests.storage.sqlite.test_store import history
+from tests.storage.sqlite.test_store import read_history
 
 
-async def test_a_conflict_within_a_group_hurts_nobody_else(tmp_path: Path) -> None:
+async def test_a_conflict_in_a_group_affects_no_other_commit(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
-        # While somebody else holds the file the writer waits with its first commit, and the rest gathers behind it.
+        # While another connection holds the lock, the writer waits with its first commit and the others queue up.
         other.execute("BEGIN IMMEDIATE")
         first = asyncio.create_task(store.commit([Write(("first",), b"x", 0)]))
         await asyncio.sleep(0.05)
@@ -37,13 +37,13 @@ async def test_a_conflict_within_a_group_hurts_nobody_else(tmp_path: Path) -> No
     await store.close()
 
 
-async def test_commits_of_a_group_build_on_each_other(tmp_path: Path) -> None:
+async def test_commits_of_a_group_see_each_other(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "store.db")
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         first = asyncio.create_task(store.commit([Write(("a",), b"0", 0)]))
         await asyncio.sleep(0.05)
-        # Nobody could know these revisions but a test: each commit expects what the one before it will write.
+        # Only a test can predict these revisions: each commit expects the one before it.
         start = FIRST_REVISION + 1
         group = [
             asyncio.create_task(store.commit([Write(("a",), b"1", start)])),
@@ -54,23 +54,23 @@ async def test_commits_of_a_group_build_on_each_other(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         other.execute("ROLLBACK")
     assert await asyncio.gather(first, *group) == [start, start + 1, start + 2, start + 3, start + 4]
-    assert [event.value for event in await history(store, FIRST_REVISION)] == [b"0", b"1", None, b"2", b"3"]
+    assert [event.value for event in await read_history(store, FIRST_REVISION)] == [b"0", b"1", None, b"2", b"3"]
     await store.compact(start + 4)
     assert list((await store.scan(())).records) == [Record(("a",), b"3", start + 4)]
     await store.close()
 
 
-async def test_what_is_asked_for_in_one_turn_of_the_loop_is_one_transaction(
+async def test_commits_of_one_event_loop_turn_are_one_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups: list[int] = []
     commit = writer.SqliteWriter._commit
 
-    def counted(self: writer.SqliteWriter, group: list[writer.CommitJob]) -> None:
+    def count_and_commit(self: writer.SqliteWriter, group: list[writer.CommitJob]) -> None:
         groups.append(len(group))
         commit(self, group)
 
-    monkeypatch.setattr(writer.SqliteWriter, "_commit", counted)
+    monkeypatch.setattr(writer.SqliteWriter, "_commit", count_and_commit)
     store = await SqliteStore.open(tmp_path / "store.db")
     await asyncio.gather(*(store.commit([Write(("a", str(number)), b"1", 0)]) for number in range(20)))
     await store.close()
