@@ -268,7 +268,7 @@ _FIELDS: dict[str, Object] = {
 
 
 def example(name: str, **fields: Any) -> Object:
-    """A fresh object of the kind; `fields` replace top-level ones, None takes one away."""
+    """Returns a new object of the kind; `fields` replace top-level ones, and None removes one."""
     kind = BY_NAME[name]
     metadata = {"name": "demo", "namespace": "demo"} if kind.namespaced else {"name": "demo"}
     obj = {"apiVersion": kind.api_version, "kind": name, "metadata": metadata, **deepcopy(_FIELDS[name]), **fields}
@@ -276,7 +276,7 @@ def example(name: str, **fields: Any) -> Object:
 
 
 def newer_event() -> Object:
-    """A fresh Event of `events.k8s.io`, complete as that group wants it."""
+    """Returns a new, complete Event of `events.k8s.io`."""
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -292,37 +292,37 @@ def newer_event() -> Object:
     }
 
 
-def write(new: Object, old: Object | None = None, subresource: str = "") -> Change:
-    """The change from `old` to `new`, or the creation of `new`."""
+def build_change(new: Object, old: Object | None = None, subresource: str = "") -> Change:
+    """Builds the change from `old` to `new`, or the creation of `new`."""
     verb = "create" if old is None else "update"
     return Change(verb, BY_NAME[new["kind"]], User("ada"), old, new, subresource)
 
 
-def prepared(new: Object, old: Object | None = None, subresource: str = "") -> Object:
-    """What the kind makes of `new` before it is checked."""
-    change = write(new, old, subresource)
+def apply_defaults(new: Object, old: Object | None = None, subresource: str = "") -> Object:
+    """Returns `new` with the defaults of its kind."""
+    change = build_change(new, old, subresource)
     change.kind.default(change)
     return change.obj
 
 
-def problems(new: Object, old: Object | None = None, subresource: str = "") -> list[Problem]:
-    """What the kind has against `new`, once it is prepared."""
-    change = write(new, old, subresource)
+def find_problems(new: Object, old: Object | None = None, subresource: str = "") -> list[Problem]:
+    """Returns the problems that the kind finds in `new` after defaulting."""
+    change = build_change(new, old, subresource)
     change.kind.default(change)
     return list(change.kind.check(change))
 
 
-def complaints(new: Object, old: Object | None = None, subresource: str = "") -> list[tuple[str, str]]:
-    """The same as pairs of field and reason."""
-    return [(problem.field, problem.reason) for problem in problems(new, old, subresource)]
+def problem_reasons(new: Object, old: Object | None = None, subresource: str = "") -> list[tuple[str, str]]:
+    """Returns the field and reason of each problem."""
+    return [(problem.field, problem.reason) for problem in find_problems(new, old, subresource)]
 
 
-def warnings(new: Object) -> list[str]:
-    change = write(new)
+def find_warnings(new: Object) -> list[str]:
+    change = build_change(new)
     change.kind.default(change)
     return change.warnings
 
 
-def cells(kind: Kind, obj: Object) -> dict[str, Any]:
-    """The object's value in each column that is a function."""
+def computed_cells(kind: Kind, obj: Object) -> dict[str, Any]:
+    """Returns the value of each column that is a function."""
     return {column.name: column.path(obj) for column in kind.columns if callable(column.path)}

@@ -1,6 +1,7 @@
-"""The bounds of every kind at work: each list, map and text of each schema, one too large, is refused and named.
+"""Size limits of every kind: each list, map and string of each schema is rejected when one too large.
 
-The objects are made from the schemas themselves, so that a new field is tried as soon as it is declared.
+The objects are built from the schemas, so that new fields are covered at once.
+
 """
 
 import tracemalloc
@@ -18,119 +19,121 @@ from fairlead.registry.validate import Validator
 from fairlead.registry.validation_walk import LIMIT_REASONS
 from tests.architecture.test_bounds import every_kind
 
-ALL = {f"{kind.group}/{kind.name}": kind for kind in every_kind()}
+KINDS_BY_NAME = {f"{kind.group}/{kind.name}": kind for kind in every_kind()}
 OPEN = "x-kubernetes-preserve-unknown-fields"
 
 Step = str | int
 
 
-def places(schema: Schema, path: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Schema]]:
-    """Every place in a schema with its way there: through lists by their first entry, through maps by the key `k`."""
+def iter_schemas(schema: Schema, path: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Schema]]:
+    """Yields every schema with its path: `0` for list items, and `k` for map values."""
     yield path, schema
     for name, each in schema.get("properties", {}).items():
         if path or name != "metadata":
-            yield from places(each, (*path, name))
+            yield from iter_schemas(each, (*path, name))
     if "items" in schema:
-        yield from places(schema["items"], (*path, 0))
+        yield from iter_schemas(schema["items"], (*path, 0))
     if isinstance(schema.get("additionalProperties"), dict):
-        yield from places(schema["additionalProperties"], (*path, "k"))
+        yield from iter_schemas(schema["additionalProperties"], (*path, "k"))
 
 
-def filler(schema: Schema) -> Any:
-    """A value of the type, as small as can be."""
+def minimal_value(schema: Schema) -> Any:
+    """Returns a minimal value of the type."""
     match schema.get("type"):
         case "string":
-            return schema["enum"][0] if "enum" in schema else _TEXTS.get(schema.get("format", ""), "")
+            return schema["enum"][0] if "enum" in schema else _FORMATTED.get(schema.get("format", ""), "")
         case "array":
             return []
         case "integer":
             return max(1, schema.get("minimum", 1))
         case "boolean":
             return True
-    return {name: filler(schema["properties"][name]) for name in schema.get("required", ())}
+    return {name: minimal_value(schema["properties"][name]) for name in schema.get("required", ())}
 
 
-_TEXTS = {"date-time": "2026-01-02T03:04:05Z", "byte": "YQ=="}
+_FORMATTED = {"date-time": "2026-01-02T03:04:05Z", "byte": "YQ=="}
 
 
-def excess(schema: Schema) -> Any:
-    """A value that is one too large for its place; None where nothing can be."""
+def oversized_value(schema: Schema) -> Any:
+    """Returns a value one larger than allowed; None if there is no limit."""
     match schema.get("type"):
         case "string" if "maxLength" in schema:
             return "A" * (schema["maxLength"] + 4)
         case "array":
-            return [filler(schema["items"])] * (schema["maxItems"] + 1)
+            return [minimal_value(schema["items"])] * (schema["maxItems"] + 1)
         case "object" if "maxProperties" in schema:
-            return dict.fromkeys(map(str, range(schema["maxProperties"] + 1)), filler(schema["additionalProperties"]))
+            return dict.fromkeys(
+                map(str, range(schema["maxProperties"] + 1)), minimal_value(schema["additionalProperties"])
+            )
     return {"a": "x" * limits.FREE_FORM_BYTES} if schema.get(OPEN) else None
 
 
-def holding(schema: Schema, path: tuple[Step, ...], value: Any) -> Any:
-    """A value of the schema that has `value` at a place, and of everything else only what it must have."""
+def build_value(schema: Schema, path: tuple[Step, ...], value: Any) -> Any:
+    """Builds a value of the schema with `value` at the path and otherwise only required fields."""
     if not path:
         return value
     step, rest = path[0], path[1:]
     if isinstance(step, int):
-        return [holding(schema["items"], rest, value)]
+        return [build_value(schema["items"], rest, value)]
     inner = schema.get("properties", {}).get(step) or schema["additionalProperties"]
-    return {**filler(schema), step: holding(inner, rest, value)}
+    return {**minimal_value(schema), step: build_value(inner, rest, value)}
 
 
-def named(path: tuple[Step, ...]) -> str:
+def format_path(path: tuple[Step, ...]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
 
 
-def oversized(schema: Schema) -> Iterator[tuple[tuple[Step, ...], Any]]:
-    """For each place with a bound, a value that is one too large. What stands in many places is taken once."""
+def iter_oversized(schema: Schema) -> Iterator[tuple[tuple[Step, ...], Any]]:
+    """Yields an oversized value for each schema with a limit. A shared schema is used once."""
     seen: set[int] = set()
-    for path, place in places(schema):
-        large = excess(place)
-        if large is not None and id(place) not in seen:
-            seen.add(id(place))
+    for path, subschema in iter_schemas(schema):
+        large = oversized_value(subschema)
+        if large is not None and id(subschema) not in seen:
+            seen.add(id(subschema))
             yield path, large
 
 
-@pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
-def test_whatever_is_one_too_large_is_refused_for_that_alone_at_its_place(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", KINDS_BY_NAME.values(), ids=KINDS_BY_NAME)
+def test_an_oversized_value_is_rejected_with_its_path_only(kind: Kind) -> None:
     schema = kind.schema()
     validator = Validator(schema)
-    for path, large in oversized(schema):
-        problems = validator.validate(holding(schema, path, large)).problems
-        assert [(each.field, each.reason in LIMIT_REASONS) for each in problems] == [(named(path), True)], path
+    for path, large in iter_oversized(schema):
+        problems = validator.validate(build_value(schema, path, large)).problems
+        assert [(each.field, each.reason in LIMIT_REASONS) for each in problems] == [(format_path(path), True)], path
 
 
-@pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
-def test_it_may_stay_where_it_was_before_and_may_not_grow(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", KINDS_BY_NAME.values(), ids=KINDS_BY_NAME)
+def test_a_stored_oversized_value_can_stay_but_not_grow(kind: Kind) -> None:
     schema = kind.schema()
     validator = Validator(schema)
-    for path, large in oversized(schema):
-        stored = holding(schema, path, large)
-        assert validator.validate(holding(schema, path, large), stored).problems == [], path
+    for path, large in iter_oversized(schema):
+        stored = build_value(schema, path, large)
+        assert validator.validate(build_value(schema, path, large), stored).problems == [], path
         larger = large + large[:1] if not isinstance(large, dict) else {**large, "one more": next(iter(large.values()))}
-        assert validator.validate(holding(schema, path, larger), stored).problems, path
+        assert validator.validate(build_value(schema, path, larger), stored).problems, path
 
 
-def wrong_bodies(schema: Schema) -> Iterator[tuple[str, Object]]:
-    """Bodies of many values of wrong types, at each list and map of a schema."""
-    for path, place in places(schema):
-        if place.get("type") == "array":
-            yield named(path), holding(schema, path, [[]] * min(place["maxItems"], 50_000))
-        elif "maxProperties" in place:
-            keys = map(str, range(min(place["maxProperties"], 50_000)))
-            yield named(path), holding(schema, path, {key: [] for key in keys})
+def iter_invalid_bodies(schema: Schema) -> Iterator[tuple[str, Object]]:
+    """Yields bodies with many values of wrong types, for each list and map of a schema."""
+    for path, subschema in iter_schemas(schema):
+        if subschema.get("type") == "array":
+            yield format_path(path), build_value(schema, path, [[]] * min(subschema["maxItems"], 50_000))
+        elif "maxProperties" in subschema:
+            keys = map(str, range(min(subschema["maxProperties"], 50_000)))
+            yield format_path(path), build_value(schema, path, {key: [] for key in keys})
 
 
-@pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
-def test_problems_are_collected_up_to_what_is_told_and_no_further(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", KINDS_BY_NAME.values(), ids=KINDS_BY_NAME)
+def test_no_more_problems_are_collected_than_reported(kind: Kind) -> None:
     validator = Validator(kind.schema())
-    for path, body in wrong_bodies(kind.schema()):
+    for path, body in iter_invalid_bodies(kind.schema()):
         problems = validator.validate(body).problems
         assert len(problems) <= MAX_PROBLEMS + 1, path
         assert all(each.field.startswith(path) for each in problems), path
 
 
-def test_half_a_million_wrong_items_leave_no_trace_in_memory() -> None:
-    kind = ALL["management.service.sh/OwnedAccessKey"]
+def test_half_a_million_invalid_items_use_little_memory() -> None:
+    kind = KINDS_BY_NAME["management.service.sh/OwnedAccessKey"]
     validator = Validator(kind.schema())
     rule = {"resources": [{"resourceNames": [0] * 500}] * 10}
     body = {"apiVersion": "v1", "kind": "x", "metadata": {}, "spec": {"scope": {"rules": [rule] * 100}}}
@@ -146,7 +149,7 @@ def test_half_a_million_wrong_items_leave_no_trace_in_memory() -> None:
     assert peak < 1_000_000
 
 
-FREE = {
+OVERSIZED_FREE_FORM = {
     "bytes": {"a": "x" * limits.FREE_FORM_BYTES},
     "values in a list": {"a": [0] * (limits.FREE_FORM_VALUES + 1)},
     "values in maps": {"a": {str(number): {} for number in range(limits.FREE_FORM_VALUES + 1)}},
@@ -160,30 +163,34 @@ def nest(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize("value", [*FREE.values(), nest(limits.FREE_FORM_DEPTH // 2 + 1)], ids=[*FREE, "levels"])
-@pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
-def test_a_free_form_place_is_bounded_in_bytes_values_and_levels(value: Any, beside: Object) -> None:
-    validator = Validator(ALL["management.service.sh/App"].schema())
+@pytest.mark.parametrize(
+    "value",
+    [*OVERSIZED_FREE_FORM.values(), nest(limits.FREE_FORM_DEPTH // 2 + 1)],
+    ids=[*OVERSIZED_FREE_FORM, "levels"],
+)
+@pytest.mark.parametrize("unknown", [{}, {"unknown": 1}], ids=["alone", "with an unknown field"])
+def test_a_free_form_field_is_limited_in_bytes_values_and_depth(value: Any, unknown: Object) -> None:
+    validator = Validator(KINDS_BY_NAME["management.service.sh/App"].schema())
     for body in ({"status": value}, {"spec": {"versions": [{"bash": {"securityContext": value}}]}}):
-        [problem] = validator.validate({**body, **beside}).problems
+        [problem] = validator.validate({**body, **unknown}).problems
         assert problem.reason in LIMIT_REASONS
-    assert validator.validate({"status": value, **beside}, {"status": value}).problems == []
+    assert validator.validate({"status": value, **unknown}, {"status": value}).problems == []
 
 
-@pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
-def test_what_is_large_and_within_the_bounds_passes(beside: Object) -> None:
-    validator = Validator(ALL["management.service.sh/App"].schema())
-    fine: list[Any] = [
+@pytest.mark.parametrize("unknown", [{}, {"unknown": 1}], ids=["alone", "with an unknown field"])
+def test_large_values_within_the_limits_are_accepted(unknown: Object) -> None:
+    validator = Validator(KINDS_BY_NAME["management.service.sh/App"].schema())
+    valid_values: list[Any] = [
         nest(limits.FREE_FORM_DEPTH // 2 - 1),
         {"a": [0] * 19_000},
         {"a": "x" * 400_000, "[": ",{[" * 9_000},
     ]
-    for value in fine:
-        assert validator.validate({"status": value, **beside}).problems == []
+    for value in valid_values:
+        assert validator.validate({"status": value, **unknown}).problems == []
 
 
-def test_a_key_of_a_map_has_a_length() -> None:
-    kind = ALL["management.service.sh/Project"]
+def test_the_length_of_a_map_key_is_limited() -> None:
+    kind = KINDS_BY_NAME["management.service.sh/Project"]
     body = {"spec": {"quotas": {"project": {"x" * (limits.KEY + 1): "1"}}}}
     [problem] = Validator(kind.schema()).validate(body).problems
     assert (problem.field, problem.reason) == ("spec.quotas.project", "FieldValueTooLong")

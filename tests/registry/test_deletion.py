@@ -89,15 +89,15 @@ def test_preconditions_that_match_allow_the_delete(deleting: DeleteOptions) -> N
 
 
 @pytest.mark.parametrize(
-    ("deleting", "why"),
+    ("deleting", "message"),
     [
         (DeleteOptions(uid="2"), r"the UID in the precondition \(2\) does not match the UID in record \(1\)"),
         (DeleteOptions("1", "8"), r"the ResourceVersion in the precondition \(8\) does not match"),
         (DeleteOptions("", "07"), r"the ResourceVersion in the precondition \(07\) does not match"),
     ],
 )
-def test_preconditions_that_do_not_match_reject_the_delete(deleting: DeleteOptions, why: str) -> None:
-    with pytest.raises(Conflict, match=why):
+def test_preconditions_that_do_not_match_reject_the_delete(deleting: DeleteOptions, message: str) -> None:
+    with pytest.raises(Conflict, match=message):
         check_preconditions(build_gadget(), GADGET, deleting)
 
 

@@ -16,7 +16,7 @@ from fairlead.registry.selectors import EVERYTHING, Selector, parse_fields
 from fairlead.registry.watch import WatchSession
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, as_ada
-from tests.kinds.core.test_event_v1 import ABOUT, SERIES, event
+from tests.kinds.core.test_event_v1 import INVOLVED_OBJECT, SERIES, build_event
 
 V1 = "events.k8s.io/v1"
 
@@ -42,10 +42,10 @@ async def get_event(resource: Resource, name: str = "e") -> Object:
 
 
 async def test_an_event_can_be_read_in_both_groups(events_v1: Resource, core_events: Resource) -> None:
-    created = await create_event(events_v1, event())
-    assert (created["apiVersion"], created["note"], created["regarding"]) == (V1, "it began", ABOUT)
+    created = await create_event(events_v1, build_event())
+    assert (created["apiVersion"], created["note"], created["regarding"]) == (V1, "it began", INVOLVED_OBJECT)
     stored = await get_event(core_events)
-    assert (stored["apiVersion"], stored["message"], stored["involvedObject"]) == ("v1", "it began", ABOUT)
+    assert (stored["apiVersion"], stored["message"], stored["involvedObject"]) == ("v1", "it began", INVOLVED_OBJECT)
     assert stored["metadata"] == created["metadata"]
     assert "note" not in stored and "message" not in created
     assert await get_event(events_v1) == created
@@ -54,7 +54,7 @@ async def test_an_event_can_be_read_in_both_groups(events_v1: Resource, core_eve
 async def test_an_event_is_stored_once_and_deleted_from_both_groups(
     api: RegistryFixture, events_v1: Resource, core_events: Resource
 ) -> None:
-    await create_event(events_v1, event())
+    await create_event(events_v1, build_event())
     ((changes, _),) = api.store.commits[-1:]
     assert [change.key for change in changes] == [("", "events", NAMESPACE, "e")]
     deleted = await events_v1.delete(NAMESPACE, "e", DeleteOptions(), as_ada())
@@ -64,15 +64,15 @@ async def test_an_event_is_stored_once_and_deleted_from_both_groups(
 
 
 async def test_errors_name_the_requested_group(events_v1: Resource, core_events: Resource) -> None:
-    await create_event(core_events, {"metadata": {"name": "e"}, "involvedObject": ABOUT})
+    await create_event(core_events, {"metadata": {"name": "e"}, "involvedObject": INVOLVED_OBJECT})
     with pytest.raises(AlreadyExists, match=r'events\.events\.k8s\.io "e" already exists'):
-        await create_event(events_v1, event())
+        await create_event(events_v1, build_event())
     with pytest.raises(NotFound, match=r'events\.events\.k8s\.io "x" not found'):
         await events_v1.get(NAMESPACE, "x")
 
 
 async def test_an_update_uses_the_form_of_the_requested_group(events_v1: Resource, core_events: Resource) -> None:
-    await create_event(events_v1, event())
+    await create_event(events_v1, build_event())
     changed = await events_v1.modify(NAMESPACE, "e", lambda old: {**old, "series": SERIES}, as_ada())
     assert orjson.loads(changed)["series"] == SERIES
     assert (await get_event(core_events))["series"] == SERIES
@@ -83,7 +83,7 @@ async def test_an_update_uses_the_form_of_the_requested_group(events_v1: Resourc
 
 
 async def test_a_write_without_changes_keeps_the_resource_version(events_v1: Resource) -> None:
-    created = await create_event(events_v1, event())
+    created = await create_event(events_v1, build_event())
     again = orjson.loads(await events_v1.modify(NAMESPACE, "e", deep_copy, as_ada()))
     assert again == created
 
@@ -92,7 +92,7 @@ async def test_managed_fields_of_one_group_are_dropped_by_an_update_in_the_other
     events_v1: Resource, core_events: Resource
 ) -> None:
     """As in kube-apiserver: field names of one group mean nothing in the other."""
-    created = await create_event(events_v1, event())
+    created = await create_event(events_v1, build_event())
     assert [entry["apiVersion"] for entry in created["metadata"]["managedFields"]] == [V1]
     assert "f:note" in created["metadata"]["managedFields"][0]["fieldsV1"]
     changed = orjson.loads(await core_events.modify(NAMESPACE, "e", lambda old: {**old, "message": "m"}, as_ada()))
@@ -102,12 +102,12 @@ async def test_managed_fields_of_one_group_are_dropped_by_an_update_in_the_other
 
 
 async def test_empty_fields_added_by_the_server_have_no_manager(events_v1: Resource, core_events: Resource) -> None:
-    created = await create_event(events_v1, event())
+    created = await create_event(events_v1, build_event())
     assert created["deprecatedSource"] == {} and created["deprecatedFirstTimestamp"] is None
     assert created["metadata"]["managedFields"][0]["fieldsV1"].keys() == {
-        f"f:{field}" for field in event() if field not in ("apiVersion", "kind", "metadata")
+        f"f:{field}" for field in build_event() if field not in ("apiVersion", "kind", "metadata")
     }
-    older = {"metadata": {"name": "older"}, "involvedObject": ABOUT, "source": {"component": "c"}}
+    older = {"metadata": {"name": "older"}, "involvedObject": INVOLVED_OBJECT, "source": {"component": "c"}}
     assert (await create_event(core_events, older))["metadata"]["managedFields"][0]["fieldsV1"] == {
         "f:involvedObject": {},
         "f:source": {"f:component": {}},
@@ -117,7 +117,7 @@ async def test_empty_fields_added_by_the_server_have_no_manager(events_v1: Resou
 async def test_apply_works_in_both_groups_without_conflicts_between_them(
     events_v1: Resource, core_events: Resource
 ) -> None:
-    config = event()
+    config = build_event()
     applying = WriteOptions(ADA, "a", is_apply=True)
     body, created = await events_v1.apply(config, NAMESPACE, "e", applying)
     assert created and orjson.loads(body)["note"] == "it began"
@@ -132,14 +132,14 @@ async def test_apply_works_in_both_groups_without_conflicts_between_them(
 async def test_lists_are_converted_after_selectors_are_applied(
     api: RegistryFixture, events_v1: Resource, core_events: Resource
 ) -> None:
-    await create_event(core_events, {"metadata": {"name": "old"}, "involvedObject": ABOUT, "reason": "Old"})
-    await create_event(events_v1, event())
+    await create_event(core_events, {"metadata": {"name": "old"}, "involvedObject": INVOLVED_OBJECT, "reason": "Old"})
+    await create_event(events_v1, build_event())
     selector = Selector(fields=parse_fields("involvedObject.name=x,reason=Old", ("involvedObject.name", "reason")))
     page = await list_entries(api.view, EVENT_V1, NAMESPACE, ListQuery(selector))
     body = orjson.loads(await encode_list(EVENT_V1, page))
     assert (body["kind"], body["apiVersion"]) == ("EventList", V1)
     ((item),) = body["items"]
-    assert (item["metadata"]["name"], item["regarding"]) == ("old", ABOUT)
+    assert (item["metadata"]["name"], item["regarding"]) == ("old", INVOLVED_OBJECT)
     assert "apiVersion" not in item
     first_page = await list_entries(api.view, EVENT_V1, NAMESPACE, ListQuery(limit=1))
     assert first_page.continue_token and len(list(first_page.entries)) == 1
@@ -151,7 +151,7 @@ async def test_watches_of_both_groups_get_the_same_events_in_their_own_form(
     watches = [WatchSession(api.view, kind, NAMESPACE, EVERYTHING, 10) for kind in (EVENT_V1, EVENT_V1, EVENT)]
     for watch in watches:
         await watch.start(api.view.revision)
-    await create_event(core_events, {"metadata": {"name": "e"}, "involvedObject": ABOUT, "message": "m"})
+    await create_event(core_events, {"metadata": {"name": "e"}, "involvedObject": INVOLVED_OBJECT, "message": "m"})
     await core_events.delete(NAMESPACE, "e", DeleteOptions(), as_ada())
     first_events, second_events, core_view = (watch.poll() for watch in watches)
     assert [event.type for event in first_events] == [event.type for event in core_view] == ["ADDED", "DELETED"]
@@ -165,7 +165,7 @@ async def test_watches_of_both_groups_get_the_same_events_in_their_own_form(
 
 
 async def test_a_watch_sends_initial_objects_in_the_requested_form(api: RegistryFixture, events_v1: Resource) -> None:
-    await create_event(events_v1, event())
+    await create_event(events_v1, build_event())
     watch = WatchSession(api.view, EVENT_V1, NAMESPACE, EVERYTHING, 10)
     ((added,),) = [events async for events in watch.initial_objects()]
     assert orjson.loads(added)["apiVersion"] == V1 and b'"note"' in added
@@ -173,7 +173,7 @@ async def test_a_watch_sends_initial_objects_in_the_requested_form(api: Registry
 
 
 async def test_concurrent_writes_in_both_groups_lose_no_changes(events_v1: Resource, core_events: Resource) -> None:
-    await create_event(events_v1, event())
+    await create_event(events_v1, build_event())
 
     async def label(resource: Resource, number: int) -> None:
         def edit(old: Object) -> Object:

@@ -31,7 +31,7 @@ from tests.harness.registry import GADGET, RegistryFixture, as_ada
 TOO_LONG = "x" * (limits.NAME + 1)
 
 
-def field_reasons(caught: pytest.ExceptionInfo[Invalid]) -> list[tuple[str, str]]:
+def problem_reasons(caught: pytest.ExceptionInfo[Invalid]) -> list[tuple[str, str]]:
     return [(problem.field, problem.reason) for problem in caught.value.details.problems]
 
 
@@ -43,7 +43,7 @@ async def create_oversized(api: RegistryFixture, kind: str = "Gadget", **fields:
 async def test_a_string_that_is_too_long_is_rejected(api: RegistryFixture) -> None:
     with pytest.raises(Invalid, match=r"Too long: may not be more than 1024 characters") as caught:
         await api.create("Gadget", "a", spec={"color": TOO_LONG})
-    assert field_reasons(caught) == [("spec.color", "FieldValueTooLong")]
+    assert problem_reasons(caught) == [("spec.color", "FieldValueTooLong")]
     assert len(caught.value.message) < MAX_QUOTED_CHARS
 
 
@@ -53,7 +53,7 @@ async def test_core_kinds_get_422_for_sizes_and_400_for_types(
     data = {str(number): "" for number in range(limits.DATA_KEYS + 1)}
     with pytest.raises(Invalid) as caught:
         await api.create("ConfigMap", "a", data=data)
-    assert field_reasons(caught) == [("data", "FieldValueTooMany")]
+    assert problem_reasons(caught) == [("data", "FieldValueTooMany")]
     with pytest.raises(BadRequest):
         await api.create("ConfigMap", "a", data=data, binaryData={"a": 1})
 
@@ -80,7 +80,7 @@ async def test_an_oversized_value_cannot_be_replaced_by_another_oversized_value(
     await create_oversized(api, spec={"free": {"a": "x" * limits.FREE_FORM_BYTES}})
     with pytest.raises(Invalid) as caught:
         await api.patch("Gadget", "old", lambda obj: obj["spec"]["free"].update(b=1))
-    assert field_reasons(caught) == [("spec.free", "FieldValueTooLong")]
+    assert problem_reasons(caught) == [("spec.free", "FieldValueTooLong")]
     await api.patch("Gadget", "old", lambda obj: obj["spec"].update(free={"b": 1}))
 
 
@@ -107,7 +107,7 @@ async def test_oversized_metadata_can_stay(api: RegistryFixture) -> None:
     await api.create("Gadget", "full", metadata={"labels": labels})
     with pytest.raises(Invalid) as caught:
         await api.patch("Gadget", "full", lambda obj: obj["metadata"]["labels"].update(more=""))
-    assert field_reasons(caught) == [("metadata.labels", "FieldValueTooMany")]
+    assert problem_reasons(caught) == [("metadata.labels", "FieldValueTooMany")]
 
 
 METADATA: list[tuple[str, Any, str]] = [
@@ -127,7 +127,7 @@ async def test_oversized_metadata_is_rejected(
 ) -> None:
     with pytest.raises(Invalid) as caught:
         await api.create(kind, "a", metadata={field: value})
-    assert field_reasons(caught) == [(f"metadata.{field}", reason)]
+    assert problem_reasons(caught) == [(f"metadata.{field}", reason)]
 
 
 async def test_as_many_labels_as_kubernetes_accepts_are_accepted(api: RegistryFixture) -> None:
@@ -270,7 +270,7 @@ async def test_all_versions_of_a_template_together_have_a_limit_of_parameters(ap
         await api.create(
             "SpaceTemplate", "too-many", spec={**build_template_spec(4, each), "parameters": [{"variable": "a"}]}
         )
-    assert field_reasons(caught) == [("spec.versions", "FieldValueTooMany")]
+    assert problem_reasons(caught) == [("spec.versions", "FieldValueTooMany")]
 
 
 async def test_all_versions_of_a_template_together_have_a_limit_of_regular_expressions(api: RegistryFixture) -> None:
@@ -280,11 +280,11 @@ async def test_all_versions_of_a_template_together_have_a_limit_of_regular_expre
     one_more = {"version": "1.0.1", "parameters": [{"variable": "b", "invalidation": "b+"}]}
     with pytest.raises(Invalid, match="must have at most 16 different regular expressions") as caught:
         await api.create("SpaceTemplate", "more", spec={"parameters": patterns, "versions": [same_patterns, one_more]})
-    assert field_reasons(caught) == [("spec.versions", "FieldValueTooMany")]
+    assert problem_reasons(caught) == [("spec.versions", "FieldValueTooMany")]
 
 
 async def test_all_regular_expressions_of_a_template_together_have_a_limit_of_characters(api: RegistryFixture) -> None:
     long = [{"variable": f"v{number}", "validation": f"{number}" + "a" * 900} for number in range(5)]
     with pytest.raises(Invalid, match="must have at most 4000 characters in the different regular") as caught:
         await api.create("SpaceTemplate", "long", spec={"parameters": long})
-    assert field_reasons(caught) == [("spec.versions", "FieldValueTooMany")]
+    assert problem_reasons(caught) == [("spec.versions", "FieldValueTooMany")]

@@ -68,21 +68,23 @@ INVALID: list[tuple[ErrorIterator, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("faults", "text"), VALID)
-def test_a_valid_name_has_no_errors(faults: ErrorIterator, text: str) -> None:
-    assert list(faults(text)) == []
+@pytest.mark.parametrize(("find_errors", "text"), VALID)
+def test_a_valid_name_has_no_errors(find_errors: ErrorIterator, text: str) -> None:
+    assert list(find_errors(text)) == []
 
 
-@pytest.mark.parametrize(("faults", "text", "why"), INVALID)
-def test_an_invalid_name_is_rejected_with_a_reason(faults: ErrorIterator, text: str, why: str) -> None:
-    assert any(why in fault for fault in faults(text))
+@pytest.mark.parametrize(("find_errors", "text", "message"), INVALID)
+def test_an_invalid_name_is_rejected_with_a_reason(find_errors: ErrorIterator, text: str, message: str) -> None:
+    assert any(message in error for error in find_errors(text))
 
 
-@pytest.mark.parametrize("faults", [dns_subdomain_errors, dns_label_errors, qualified_name_errors, label_value_errors])
+@pytest.mark.parametrize(
+    "find_errors", [dns_subdomain_errors, dns_label_errors, qualified_name_errors, label_value_errors]
+)
 @pytest.mark.parametrize("text", ["a-" * 500_000, "a" * 1_000_000 + "!", "a." * 500_000 + "!", "a/" * 500_000])
-def test_a_string_of_a_megabyte_is_rejected_in_linear_time(faults: ErrorIterator, text: str) -> None:
+def test_a_string_of_a_megabyte_is_rejected_in_linear_time(find_errors: ErrorIterator, text: str) -> None:
     """With a backtracking pattern this test would never end."""
-    assert list(faults(text))
+    assert list(find_errors(text))
 
 
 def test_all_errors_of_a_name_are_reported_together() -> None:

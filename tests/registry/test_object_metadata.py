@@ -28,7 +28,7 @@ NOW = "2026-01-02T03:04:05Z"
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "1"}
 
 
-def find_problems(meta: Object, kind: Kind = GADGET) -> list[tuple[str, str]]:
+def problem_reasons(meta: Object, kind: Kind = GADGET) -> list[tuple[str, str]]:
     return [(problem.field, problem.reason) for problem in problems({"metadata": meta}, kind)]
 
 
@@ -168,22 +168,22 @@ INVALID: list[tuple[Object, tuple[str, str]]] = [
 
 @pytest.mark.parametrize("meta", VALID)
 def test_valid_metadata_has_no_problems(meta: Object) -> None:
-    assert find_problems(meta) == []
+    assert problem_reasons(meta) == []
 
 
 @pytest.mark.parametrize(("meta", "problem"), INVALID)
 def test_invalid_metadata_is_reported_with_its_field(meta: Object, problem: tuple[str, str]) -> None:
-    assert problem in find_problems(meta)
+    assert problem in problem_reasons(meta)
 
 
 def test_a_kind_can_require_names_without_dots() -> None:
-    assert find_problems({"name": "a.b"}, NAMESPACE) == [("metadata.name", "FieldValueInvalid")]
-    assert find_problems({"name": "a" * 64}, NAMESPACE) == [("metadata.name", "FieldValueInvalid")]
-    assert find_problems({"name": "a" * 64}) == []
+    assert problem_reasons({"name": "a.b"}, NAMESPACE) == [("metadata.name", "FieldValueInvalid")]
+    assert problem_reasons({"name": "a" * 64}, NAMESPACE) == [("metadata.name", "FieldValueInvalid")]
+    assert problem_reasons({"name": "a" * 64}) == []
 
 
 def test_all_problems_are_reported_together() -> None:
-    found = find_problems({"name": "A", "labels": {"-": "x y"}, "finalizers": ["!"], "ownerReferences": [{}]})
+    found = problem_reasons({"name": "A", "labels": {"-": "x y"}, "finalizers": ["!"], "ownerReferences": [{}]})
     assert {field for field, _ in found} >= {"metadata.name", "metadata.labels", "metadata.finalizers"}
     assert len(found) == 8
 
@@ -205,7 +205,7 @@ def test_an_object_being_deleted_can_lose_finalizers_but_not_get_new_ones() -> N
 
 
 def test_the_orphan_and_foreground_finalizers_exclude_each_other() -> None:
-    assert find_problems({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}) == [
+    assert problem_reasons({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}) == [
         ("metadata.finalizers", "FieldValueInvalid")
     ]
 

@@ -95,7 +95,7 @@ def test_the_namespace_of_a_cluster_scoped_object_is_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("meta", "why"),
+    ("meta", "message"),
     [
         ({}, "name must be provided"),
         ({"name": ""}, "name must be provided"),
@@ -103,8 +103,8 @@ def test_the_namespace_of_a_cluster_scoped_object_is_dropped() -> None:
         ({"name": "a", "namespace": "other"}, "namespace of the provided object does not match"),
     ],
 )
-def test_a_name_or_namespace_that_differs_from_the_url_is_rejected(meta: Object, why: str) -> None:
-    with pytest.raises(BadRequest, match=why):
+def test_a_name_or_namespace_that_differs_from_the_url_is_rejected(meta: Object, message: str) -> None:
+    with pytest.raises(BadRequest, match=message):
         check_name_and_namespace({"metadata": meta}, CONFIGMAP, "demo", "a")
 
 

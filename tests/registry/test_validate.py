@@ -38,7 +38,7 @@ def validate(obj: Any, schema: Schema = SCHEMA) -> ValidationResult:
     return Validator(schema).validate(obj)
 
 
-def find_problems(obj: Any, schema: Schema = SCHEMA) -> list[tuple[str, str]]:
+def problem_reasons(obj: Any, schema: Schema = SCHEMA) -> list[tuple[str, str]]:
     return [(problem.field, problem.reason) for problem in validate(obj, schema).problems]
 
 
@@ -92,7 +92,7 @@ def test_a_valid_object_is_not_changed(obj: Object) -> None:
 
 @pytest.mark.parametrize(("obj", "problems"), INVALID)
 def test_each_problem_has_its_path_and_reason(obj: Object, problems: list[tuple[str, str]]) -> None:
-    assert sorted(find_problems(obj)) == sorted(problems)
+    assert sorted(problem_reasons(obj)) == sorted(problems)
 
 
 def test_unknown_fields_are_removed_at_every_level_and_named() -> None:
@@ -109,32 +109,32 @@ def test_unknown_fields_are_removed_at_every_level_and_named() -> None:
     assert obj == {"name": "x", "items": [{"id": "a"}], "tags": {"free": "x"}, "open": {"a": 1}}
 
 
-@pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
-def test_a_null_counts_as_absent_unless_the_field_is_nullable(beside: Object) -> None:
-    obj: Object = {"name": "x", "size": None, "tags": None, "items": [{"id": "a", "n": None}], "maybe": None, **beside}
+@pytest.mark.parametrize("unknown", [{}, {"unknown": 1}], ids=["alone", "with an unknown field"])
+def test_a_null_counts_as_absent_unless_the_field_is_nullable(unknown: Object) -> None:
+    obj: Object = {"name": "x", "size": None, "tags": None, "items": [{"id": "a", "n": None}], "maybe": None, **unknown}
     assert validate(obj).problems == []
     assert obj == {"name": "x", "items": [{"id": "a"}], "maybe": None}
 
 
-@pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
-def test_a_nullable_field_keeps_null_also_as_the_only_field(beside: Object) -> None:
+@pytest.mark.parametrize("unknown", [{}, {"unknown": 1}], ids=["alone", "with an unknown field"])
+def test_a_nullable_field_keeps_null_also_as_the_only_field(unknown: Object) -> None:
     schema = schemas.obj("", required=("maybe",), maybe=schemas.nullable(schemas.string()))
-    obj: Object = {"maybe": None, **beside}
+    obj: Object = {"maybe": None, **unknown}
     assert validate(obj, schema).problems == []
     assert obj == {"maybe": None}
 
 
-@pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
-def test_a_field_of_any_type_drops_null_too(beside: Object) -> None:
-    obj: Object = {"name": "x", "any": None, **beside}
+@pytest.mark.parametrize("unknown", [{}, {"unknown": 1}], ids=["alone", "with an unknown field"])
+def test_a_field_of_any_type_drops_null_too(unknown: Object) -> None:
+    obj: Object = {"name": "x", "any": None, **unknown}
     assert validate(obj).problems == []
     assert obj == {"name": "x"}
 
 
-@pytest.mark.parametrize("beside", [{}, {"unknown": 1}], ids=["alone", "beside an unknown field"])
-def test_a_float_without_fraction_is_no_integer(beside: Object) -> None:
+@pytest.mark.parametrize("unknown", [{}, {"unknown": 1}], ids=["alone", "with an unknown field"])
+def test_a_float_without_fraction_is_no_integer(unknown: Object) -> None:
     """It would be served as sent, and clients that expect an integer cannot read `1.0`."""
-    assert find_problems({"name": "x", "size": 1.0, **beside}) == [("size", "FieldValueTypeInvalid")]
+    assert problem_reasons({"name": "x", "size": 1.0, **unknown}) == [("size", "FieldValueTypeInvalid")]
 
 
 DEFAULTS = schemas.obj(
@@ -163,7 +163,7 @@ def test_default_values_are_not_shared_between_objects() -> None:
 
 
 def test_a_format_error_is_found_beside_an_unknown_field() -> None:
-    assert find_problems({"name": "x", "extra": 1, "when": "yesterday"}) == [("when", "FieldValueInvalid")]
+    assert problem_reasons({"name": "x", "extra": 1, "when": "yesterday"}) == [("when", "FieldValueInvalid")]
 
 
 SCALARS = st.one_of(

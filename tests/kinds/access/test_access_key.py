@@ -1,4 +1,4 @@
-"""Access keys: every field there is, one owner, and nothing of the key in any answer."""
+"""kinds/access/access_key.py: fields of access keys, their single owner, and no credentials in responses."""
 
 from typing import Any
 
@@ -7,16 +7,15 @@ import pytest
 from fairlead.core.objects import Object
 from fairlead.domain.key_lifetime import MAX_TTL_SECONDS
 from fairlead.kinds.access.access_key import KEY_ROTATION, OWNED_ACCESS_KEY, TYPES
-from fairlead.registry.codec import decode, entry_builder
-from fairlead.registry.codec import encode as encoded
+from fairlead.registry.codec import decode, encode, entry_builder
 from fairlead.registry.kind import Catalog
 from fairlead.registry.selectors import SelectorFieldReader
 from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Record
-from tests.harness.kind_examples import cells, complaints, example, problems, warnings
+from tests.harness.kind_examples import computed_cells, example, find_problems, find_warnings, problem_reasons
 
 VALIDATOR = Validator(OWNED_ACCESS_KEY.schema())
-EVERYTHING: Object = {
+FULL_SPEC: Object = {
     "displayName": "d",
     "description": "d",
     "user": "ada",
@@ -69,86 +68,90 @@ EVERYTHING: Object = {
 }
 
 
-def key(**spec: Any) -> Object:
+def build_key(**spec: Any) -> Object:
     return example("OwnedAccessKey", spec={"user": "ada", **spec})
 
 
-def test_every_field_of_the_specification_is_known() -> None:
-    findings = VALIDATOR.validate(example("OwnedAccessKey", spec=EVERYTHING))
+def test_every_specified_field_is_known() -> None:
+    findings = VALIDATOR.validate(example("OwnedAccessKey", spec=FULL_SPEC))
     assert (findings.unknown_fields, findings.problems) == ([], [])
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_the_types_of_keys_are_a_closed_list(type: str) -> None:
-    assert VALIDATOR.validate(key(type=type)).problems == []
-    assert VALIDATOR.validate(key(type="Admin")).problems
+def test_only_known_key_types_are_accepted(type: str) -> None:
+    assert VALIDATOR.validate(build_key(type=type)).problems == []
+    assert VALIDATOR.validate(build_key(type="Admin")).problems
 
 
-@pytest.mark.parametrize(("ttl", "fine"), [(0, True), (1, True), (-1, False), (1.5, False), ("60", False)])
-def test_a_life_is_a_whole_number_of_seconds(ttl: Any, fine: bool) -> None:
-    assert (VALIDATOR.validate(key(ttl=ttl)).problems == []) == fine
+@pytest.mark.parametrize(("ttl", "is_valid"), [(0, True), (1, True), (-1, False), (1.5, False), ("60", False)])
+def test_a_ttl_is_a_whole_number_of_seconds(ttl: Any, is_valid: bool) -> None:
+    assert (VALIDATOR.validate(build_key(ttl=ttl)).problems == []) == is_valid
 
 
-def test_a_life_longer_than_dates_can_tell_is_refused() -> None:
-    assert problems(key(ttl=MAX_TTL_SECONDS)) == []
-    assert complaints(key(ttl=MAX_TTL_SECONDS + 1)) == [("spec.ttl", "FieldValueInvalid")]
+def test_a_ttl_beyond_the_last_date_is_rejected() -> None:
+    assert find_problems(build_key(ttl=MAX_TTL_SECONDS)) == []
+    assert problem_reasons(build_key(ttl=MAX_TTL_SECONDS + 1)) == [("spec.ttl", "FieldValueInvalid")]
 
 
-def test_a_key_stands_for_one_user_team_or_subject() -> None:
-    assert complaints(key(user="", team="")) == [("spec.user", "FieldValueRequired")]
-    assert complaints(key(team="core")) == [("spec.team", "FieldValueForbidden")]
-    assert complaints(key(user=None, team="core", subject="robot")) == [("spec.subject", "FieldValueForbidden")]
-    assert complaints(key(user="", subject="robot")) == []
+def test_a_key_has_exactly_one_user_team_or_subject() -> None:
+    assert problem_reasons(build_key(user="", team="")) == [("spec.user", "FieldValueRequired")]
+    assert problem_reasons(build_key(team="core")) == [("spec.team", "FieldValueForbidden")]
+    assert problem_reasons(build_key(user=None, team="core", subject="robot")) == [
+        ("spec.subject", "FieldValueForbidden")
+    ]
+    assert problem_reasons(build_key(user="", subject="robot")) == []
 
 
-def test_a_group_has_a_name() -> None:
-    assert complaints(key(groups=["a", ""])) == [("spec.groups[1]", "FieldValueRequired")]
+def test_a_group_must_have_a_name() -> None:
+    assert problem_reasons(build_key(groups=["a", ""])) == [("spec.groups[1]", "FieldValueRequired")]
 
 
-def test_what_is_wrong_with_the_scope_is_told() -> None:
-    [(field, _)] = complaints(key(scope={"projects": [{}]}))
+def test_problems_of_the_scope_are_reported() -> None:
+    [(field, _)] = problem_reasons(build_key(scope={"projects": [{}]}))
     assert field.startswith("spec.scope.projects[0]")
 
 
-def test_deprecated_fields_work_and_are_told_about() -> None:
-    assert warnings(key(parent="x", oidcLogin={"idToken": "y"})) == [
+def test_deprecated_fields_are_accepted_with_a_warning() -> None:
+    assert find_warnings(build_key(parent="x", oidcLogin={"idToken": "y"})) == [
         "spec.parent is deprecated: nothing reads it any more",
         "spec.oidcLogin is deprecated: use spec.identity",
     ]
-    assert warnings(key()) == []
+    assert find_warnings(build_key()) == []
 
 
-def test_t26_no_answer_has_anything_of_a_secret_field() -> None:
-    finish = entry_builder(Catalog((OWNED_ACCESS_KEY,)))
-    obj = example("OwnedAccessKey", spec={**EVERYTHING, "key": "SECRET"})
+def test_t26_responses_contain_no_sensitive_field() -> None:
+    build_entry = entry_builder(Catalog((OWNED_ACCESS_KEY,)))
+    obj = example("OwnedAccessKey", spec={**FULL_SPEC, "key": "SECRET"})
     obj["status"]["previous"] = [{"key": "SECRET", "until": "2026-01-02T03:04:05Z"}]
-    place = OWNED_ACCESS_KEY.key("", "demo")
-    entry = finish(Record(place, encoded(obj), 7))
+    key = OWNED_ACCESS_KEY.key("", "demo")
+    entry = build_entry(Record(key, encode(obj), 7))
     assert b"SECRET" not in entry.body and b"previous" not in entry.body
     assert decode(entry)["spec"]["key"] == "SECRET"
     assert set(OWNED_ACCESS_KEY.write_only) == set(OWNED_ACCESS_KEY.sensitive)
 
 
-def test_keys_can_be_selected_by_owner_type_and_whether_they_are_disabled() -> None:
-    _, fields = SelectorFieldReader(OWNED_ACCESS_KEY).read(encoded(key(type="User")))
+def test_keys_can_be_selected_by_owner_type_and_disabled() -> None:
+    _, fields = SelectorFieldReader(OWNED_ACCESS_KEY).read(encode(build_key(type="User")))
     assert (fields["spec.user"], fields["spec.type"], fields["spec.disabled"]) == ("ada", "User", "false")
-    _, off = SelectorFieldReader(OWNED_ACCESS_KEY).read(encoded(key(user="", team="core", disabled=True)))
-    assert (off["spec.team"], off["spec.disabled"]) == ("core", "true")
+    _, disabled_fields = SelectorFieldReader(OWNED_ACCESS_KEY).read(
+        encode(build_key(user="", team="core", disabled=True))
+    )
+    assert (disabled_fields["spec.team"], disabled_fields["spec.disabled"]) == ("core", "true")
 
 
-def test_the_table_names_the_owner_whoever_that_is() -> None:
+def test_the_table_shows_the_owner_of_any_type() -> None:
     for owner in ("user", "team", "subject"):
-        shown = cells(OWNED_ACCESS_KEY, example("OwnedAccessKey", spec={owner: "x", "scope": {}}))
-        assert (shown["Owner"], shown["Scoped"], shown["Disabled"]) == ("x", True, False)
+        row = computed_cells(OWNED_ACCESS_KEY, example("OwnedAccessKey", spec={owner: "x", "scope": {}}))
+        assert (row["Owner"], row["Scoped"], row["Disabled"]) == ("x", True, False)
 
 
-def test_whom_a_key_stands_for_cannot_be_changed() -> None:
+def test_the_owner_of_a_key_is_immutable() -> None:
     assert set(OWNED_ACCESS_KEY.immutable) == {"spec.user", "spec.team", "spec.subject"}
 
 
-def test_a_rotation_says_how_long_the_old_value_lasts() -> None:
+def test_a_rotation_sets_the_overlap_of_the_old_value() -> None:
     [action] = OWNED_ACCESS_KEY.actions
     assert (action.name, action.verbs, action.kind) == ("rotate", ("create",), KEY_ROTATION)
-    shape = Validator(KEY_ROTATION.schema())
-    assert shape.validate({"spec": {"overlapSeconds": 60}}).problems == []
-    assert shape.validate({"spec": {"overlapSeconds": -1}}).problems
+    validator = Validator(KEY_ROTATION.schema())
+    assert validator.validate({"spec": {"overlapSeconds": 60}}).problems == []
+    assert validator.validate({"spec": {"overlapSeconds": -1}}).problems

@@ -1,4 +1,4 @@
-"""DirectClusterEndpointToken and TokenKeyRotation: what they take and what they never show."""
+"""kinds/access/direct_token.py: DirectClusterEndpointToken and TokenKeyRotation, what they accept and never show."""
 
 import pytest
 
@@ -6,37 +6,37 @@ from fairlead.core.objects import Object
 from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
 from fairlead.registry.kind import Kind
 from fairlead.registry.validate import Validator
-from tests.harness.kind_examples import complaints, example, prepared
+from tests.harness.kind_examples import apply_defaults, example, problem_reasons
 
 NAME = "DirectClusterEndpointToken"
 
 
 @pytest.mark.parametrize("kind", [DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION], ids=lambda kind: kind.name)
-def test_they_can_be_created_and_nothing_else(kind: Kind) -> None:
+def test_both_kinds_support_only_create(kind: Kind) -> None:
     assert (kind.verbs, kind.persisted, kind.namespaced) == (("create",), False, False)
 
 
-def test_the_token_is_a_credential_that_the_answer_shows() -> None:
+def test_the_token_is_sensitive_but_shown_in_the_response() -> None:
     assert DIRECT_CLUSTER_ENDPOINT_TOKEN.sensitive == ("status.token",)
     assert DIRECT_CLUSTER_ENDPOINT_TOKEN.write_only == ()
 
 
 @pytest.mark.parametrize("spec", [None, {}])
-def test_the_spec_may_be_empty_or_left_out(spec: Object | None) -> None:
+def test_the_spec_can_be_empty_or_absent(spec: Object | None) -> None:
     token = example(NAME, spec=spec, status=None)
-    assert complaints(token) == []
-    assert prepared(token)["spec"] == {}
+    assert problem_reasons(token) == []
+    assert apply_defaults(token)["spec"] == {}
 
 
 @pytest.mark.parametrize("ttl", [-1, "60", 1.5])
-def test_a_life_is_a_number_of_seconds(ttl: object) -> None:
+def test_a_ttl_is_a_number_of_seconds(ttl: object) -> None:
     found = Validator(DIRECT_CLUSTER_ENDPOINT_TOKEN.schema()).validate(example(NAME, spec={"ttl": ttl}))
     assert [problem.field for problem in found.problems] == ["spec.ttl"]
 
 
-def test_a_scope_is_checked_as_that_of_a_key() -> None:
+def test_a_scope_is_validated_like_that_of_a_key() -> None:
     token = example(NAME, spec={"scope": {"projects": [{"project": ""}], "rules": [{"resourceNames": ["x"]}]}})
-    assert [field for field, _ in complaints(token)] == [
+    assert [field for field, _ in problem_reasons(token)] == [
         "spec.scope.projects[0].project",
         "spec.scope.rules[0].resourceNames",
     ]

@@ -1,4 +1,4 @@
-"""The scope field: its schema, and what is refused although it fits."""
+"""kinds/access/scope.py: schema and validation of the scope field."""
 
 from dataclasses import fields
 from typing import Any
@@ -10,7 +10,7 @@ from fairlead.kinds.access.scope import SCOPE, scope_problems
 from fairlead.registry.schema import obj
 from fairlead.registry.validate import Validator
 
-EVERYTHING: dict[str, Any] = {
+FULL_SCOPE: dict[str, Any] = {
     "allowServiceCli": True,
     "projects": [{"project": "web"}, {"project": "*"}],
     "spaces": [{"project": "web", "space": "dev"}, {"project": "web", "space": "*"}],
@@ -32,41 +32,41 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def complaints(scope: Any) -> list[tuple[str, str]]:
+def problem_reasons(scope: Any) -> list[tuple[str, str]]:
     return [(problem.field, problem.reason) for problem in scope_problems(scope, "spec.scope")]
 
 
-def rule_complaints(rule: Any) -> list[tuple[str, str]]:
-    found = complaints({"rules": [rule]})
+def rule_problem_reasons(rule: Any) -> list[tuple[str, str]]:
+    found = problem_reasons({"rules": [rule]})
     return [(path.removeprefix("spec.scope.rules[0]."), reason) for path, reason in found]
 
 
-def message(scope: Any) -> str:
+def problem_message(scope: Any) -> str:
     [problem] = scope_problems(scope, "spec.scope")
     return problem.message
 
 
-def test_a_scope_with_everything_in_it_fits_the_schema_and_the_rules() -> None:
-    findings = Validator(obj(scope=SCOPE)).validate({"scope": EVERYTHING})
+def test_a_scope_with_all_fields_is_valid() -> None:
+    findings = Validator(obj(scope=SCOPE)).validate({"scope": FULL_SCOPE})
     assert (findings.unknown_fields, findings.problems) == ([], [])
-    assert complaints(EVERYTHING) == []
+    assert problem_reasons(FULL_SCOPE) == []
 
 
-def test_the_schema_has_every_field_that_is_read_and_no_other() -> None:
-    """A field of the value that the schema does not know could never be set, and the other way round never count."""
-    read = Scope.parse(EVERYTHING)
-    assert read is not None and not read.is_empty
-    assert all(getattr(read, each.name) for each in fields(Scope))
-    assert all(any(getattr(rule, name) for rule in read.rules) for name in ScopeRule.__slots__)
-    assert all(getattr(read.roles[0], name) for name in ScopeRole.__slots__)
+def test_the_schema_has_exactly_the_fields_that_are_parsed() -> None:
+    """A field missing in the schema could never be set, and one that is not parsed would have no effect."""
+    parsed = Scope.parse(FULL_SCOPE)
+    assert parsed is not None and not parsed.is_empty
+    assert all(getattr(parsed, each.name) for each in fields(Scope))
+    assert all(any(getattr(rule, name) for rule in parsed.rules) for name in ScopeRule.__slots__)
+    assert all(getattr(parsed.roles[0], name) for name in ScopeRole.__slots__)
     assert len(SCOPE["properties"]) == len(fields(Scope))
     assert len(SCOPE["properties"]["rules"]["items"]["properties"]) == len(ScopeRule.__slots__)
     assert CLI_FIELD in SCOPE["properties"]
 
 
 @pytest.mark.parametrize("scope", [None, {}, {"projects": []}, {"rules": [{}]}, {"rules": None, "projects": None}])
-def test_little_is_fine_too(scope: Any) -> None:
-    assert complaints(scope) == []
+def test_an_empty_or_partial_scope_is_valid(scope: Any) -> None:
+    assert problem_reasons(scope) == []
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_little_is_fine_too(scope: Any) -> None:
         ({"roles": [{}]}, "roles[0].role", "FieldValueNotSupported"),
     ],
 )
-def test_an_entry_names_what_it_is_for(scope: Any, field: str, reason: str) -> None:
-    assert complaints(scope) == [(f"spec.scope.{field}", reason)]
+def test_an_entry_must_name_its_object(scope: Any, field: str, reason: str) -> None:
+    assert problem_reasons(scope) == [(f"spec.scope.{field}", reason)]
 
 
 @pytest.mark.parametrize(
@@ -108,26 +108,26 @@ def test_an_entry_names_what_it_is_for(scope: Any, field: str, reason: str) -> N
         ({"nonResourceURLs": ["/x"], "namespaces": [""]}, "namespaces", "FieldValueForbidden"),
     ],
 )
-def test_a_rule_that_could_not_mean_what_it_says_is_refused(rule: Any, field: str, reason: str) -> None:
-    assert rule_complaints(rule) == [(field, reason)]
+def test_a_contradictory_rule_is_rejected(rule: Any, field: str, reason: str) -> None:
+    assert rule_problem_reasons(rule) == [(field, reason)]
 
 
 @pytest.mark.parametrize(
     "url", ["metrics", "/lo*", "/*/x", "/a*/b", "**", "/x/**", "/x/*/", "/a/../b", "/./a", "/a//b", ""]
 )
-def test_a_wildcard_is_the_whole_last_step_of_a_plain_path(url: str) -> None:
-    assert rule_complaints({"nonResourceURLs": [url]}) == [("nonResourceURLs[0]", "FieldValueInvalid")]
+def test_a_wildcard_is_the_whole_last_segment_of_a_path(url: str) -> None:
+    assert rule_problem_reasons({"nonResourceURLs": [url]}) == [("nonResourceURLs[0]", "FieldValueInvalid")]
 
 
 @pytest.mark.parametrize("name", ["", "/", "a/", "/b", "a/b/c", "conf*", "a/st*", "*/*", "**"])
-def test_a_resource_is_written_in_one_of_five_ways(name: str) -> None:
-    assert rule_complaints({"resources": [{"resources": [name]}]}) == [
+def test_a_resource_has_one_of_five_forms(name: str) -> None:
+    assert rule_problem_reasons({"resources": [{"resources": [name]}]}) == [
         ("resources[0].resources[0]", "FieldValueInvalid")
     ]
 
 
 @pytest.mark.parametrize(
-    ("names", "fine"),
+    ("names", "is_valid"),
     [
         (["a", "b"], True),
         (["a", "a/status"], True),
@@ -144,18 +144,18 @@ def test_a_resource_is_written_in_one_of_five_ways(name: str) -> None:
         (["a", "a"], False),
     ],
 )
-def test_what_a_wildcard_includes_is_not_repeated(names: list[str], fine: bool) -> None:
-    together = rule_complaints({"resources": [{"resources": names}]})
-    apart = rule_complaints({"resources": [{"resources": [name]} for name in names]})
-    elsewhere = rule_complaints(
+def test_resources_included_in_a_wildcard_must_not_be_repeated(names: list[str], is_valid: bool) -> None:
+    in_one_entry = rule_problem_reasons({"resources": [{"resources": names}]})
+    in_separate_entries = rule_problem_reasons({"resources": [{"resources": [name]} for name in names]})
+    in_other_groups = rule_problem_reasons(
         {"resources": [{"group": f"g{i}", "resources": [each]} for i, each in enumerate(names)]}
     )
-    assert (not together, not apart, not elsewhere) == (fine, fine, True)
+    assert (not in_one_entry, not in_separate_entries, not in_other_groups) == (is_valid, is_valid, True)
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     scope = {"projects": [{}], "rules": [{"verbs": ["Get"], "requestTargets": ["x"], "resourceNames": ["y"]}]}
-    assert len(complaints(scope)) == 4
+    assert len(problem_reasons(scope)) == 4
 
 
 @pytest.mark.parametrize(
@@ -172,5 +172,5 @@ def test_every_problem_is_told_at_once() -> None:
         ({"rules": [{"requestTargets": ["x"]}]}, 'supported values: "Management", "Cluster", "ProjectSpace"'),
     ],
 )
-def test_a_refusal_says_what_to_do(scope: Any, advice: str) -> None:
-    assert advice in message(scope)
+def test_errors_explain_what_to_do(scope: Any, advice: str) -> None:
+    assert advice in problem_message(scope)

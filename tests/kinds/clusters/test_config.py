@@ -1,22 +1,22 @@
-"""The settings that can be changed at run time: what is understood, and what is refused with which words."""
+"""kinds/clusters/config.py: parsing and validation of the settings that can be changed at run time."""
 
 import pytest
 
 from fairlead.kinds.clusters.config import CONFIG_NAME, MAX_HEADERS, parse_settings
-from tests.harness.kind_examples import complaints, example, prepared, problems
+from tests.harness.kind_examples import apply_defaults, example, find_problems, problem_reasons
 
 
-def refused(raw: str) -> list[str]:
+def setting_errors(raw: str) -> list[str]:
     return [each.message.removeprefix("Invalid value: ") for each in parse_settings(raw)[1]]
 
 
-def test_an_empty_text_sets_nothing() -> None:
+def test_an_empty_text_has_no_settings() -> None:
     assert parse_settings("") == ({}, [])
     assert parse_settings("# nothing\n") == ({}, [])
     assert parse_settings("{}") == ({}, [])
 
 
-def test_every_setting_is_understood() -> None:
+def test_every_setting_is_parsed() -> None:
     raw = """
 auth:
   accessKeyMaxTTLSeconds: 86400
@@ -38,7 +38,7 @@ audit:
 
 
 @pytest.mark.parametrize(
-    ("raw", "why"),
+    ("raw", "message"),
     [
         ("auth: {accessKeyMaxTtl: 1}", "did you mean auth.accessKeyMaxTTLSeconds? Otherwise remove it"),
         ("audits: {level: Request}", "did you mean audit.level?"),
@@ -61,31 +61,31 @@ audit:
         ("auth: {customHttpHeaders: {X-A: ü}}", "one line of printable ASCII"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(raw: str, why: str) -> None:
-    assert any(why in each for each in refused(raw)), refused(raw)
+def test_an_invalid_setting_is_reported_with_its_path(raw: str, message: str) -> None:
+    assert any(message in each for each in setting_errors(raw)), setting_errors(raw)
 
 
-def test_every_fault_is_told_at_once() -> None:
-    assert len(refused("auth: {a: 1, accessKeyMaxTTLSeconds: x, password: {disabled: 7}}")) == 3
+def test_all_errors_are_reported_together() -> None:
+    assert len(setting_errors("auth: {a: 1, accessKeyMaxTTLSeconds: x, password: {disabled: 7}}")) == 3
 
 
-def test_there_is_a_limit_to_the_number_of_headers() -> None:
+def test_the_number_of_headers_is_limited() -> None:
     headers = ", ".join(f"X-{each}: a" for each in range(MAX_HEADERS + 1))
-    problem = refused(f"auth: {{customHttpHeaders: {{{headers}}}}}")[0]
+    problem = setting_errors(f"auth: {{customHttpHeaders: {{{headers}}}}}")[0]
     assert f"has {MAX_HEADERS + 1} headers; at most {MAX_HEADERS} are allowed" in problem
 
 
-def test_the_status_is_what_the_text_says_whatever_was_sent() -> None:
+def test_the_status_is_computed_from_the_text() -> None:
     sent = example("Config", spec={"raw": "audit: {level: Request}"}, status={"auth": {"accessKeyMaxTTLSeconds": 1}})
-    assert prepared(sent)["status"] == {"audit": {"level": "Request"}}
-    assert prepared(example("Config", spec={}, status=None))["status"] == {}
+    assert apply_defaults(sent)["status"] == {"audit": {"level": "Request"}}
+    assert apply_defaults(example("Config", spec={}, status=None))["status"] == {}
 
 
-def test_there_is_one_config_only() -> None:
+def test_only_one_config_object_is_allowed() -> None:
     other = example("Config", metadata={"name": "another"})
-    assert complaints(other) == [("metadata.name", "FieldValueInvalid")]
-    assert CONFIG_NAME in problems(other)[0].message
+    assert problem_reasons(other) == [("metadata.name", "FieldValueInvalid")]
+    assert CONFIG_NAME in find_problems(other)[0].message
 
 
-def test_problems_are_problems_of_the_text() -> None:
-    assert complaints(example("Config", spec={"raw": "x: 1"})) == [("spec.raw", "FieldValueInvalid")]
+def test_errors_refer_to_the_raw_text() -> None:
+    assert problem_reasons(example("Config", spec={"raw": "x: 1"})) == [("spec.raw", "FieldValueInvalid")]

@@ -1,4 +1,4 @@
-"""Runner, and what stands below it."""
+"""kinds/clusters/runner.py: runners and their subresources."""
 
 import pytest
 
@@ -10,15 +10,15 @@ from fairlead.kinds.clusters.runner import (
     RUNNER_KEY_ROTATION,
 )
 from fairlead.registry.validate import Validator
-from tests.harness.kind_examples import cells, complaints, example
+from tests.harness.kind_examples import computed_cells, example, problem_reasons
 
 
 @pytest.mark.parametrize(
     "endpoint",
     ["runner", "runner.example.com", "runner.example.com:8443", "https://runner.example.com", "10.0.0.1:1", "[::1]:80"],
 )
-def test_an_endpoint_is_a_host(endpoint: str) -> None:
-    assert complaints(example("Runner", spec={"endpoint": endpoint})) == []
+def test_a_host_is_a_valid_endpoint(endpoint: str) -> None:
+    assert problem_reasons(example("Runner", spec={"endpoint": endpoint})) == []
 
 
 @pytest.mark.parametrize(
@@ -28,26 +28,26 @@ def test_an_endpoint_is_a_host(endpoint: str) -> None:
         *("run ner", "runner:port", "runner:0", "runner:99999", "https://", ":80", "runner\n", "runner\\x", "[::1"),
     ],
 )
-def test_nothing_else_is_an_endpoint(endpoint: str) -> None:
-    assert complaints(example("Runner", spec={"endpoint": endpoint})) == [("spec.endpoint", "FieldValueInvalid")]
+def test_any_other_endpoint_is_rejected(endpoint: str) -> None:
+    assert problem_reasons(example("Runner", spec={"endpoint": endpoint})) == [("spec.endpoint", "FieldValueInvalid")]
 
 
-def test_a_runner_has_one_owner() -> None:
+def test_a_runner_has_at_most_one_owner() -> None:
     owner = {"user": "ada", "team": "core"}
-    assert complaints(example("Runner", spec={"owner": owner})) == [("spec.owner.team", "FieldValueForbidden")]
+    assert problem_reasons(example("Runner", spec={"owner": owner})) == [("spec.owner.team", "FieldValueForbidden")]
 
 
-def test_a_runner_can_be_used_unless_it_says_otherwise() -> None:
-    assert cells(RUNNER, example("Runner", spec={}))["Unusable"] is False
-    assert cells(RUNNER, example("Runner", spec={"unusable": True}))["Unusable"] is True
+def test_a_runner_is_usable_by_default() -> None:
+    assert computed_cells(RUNNER, example("Runner", spec={}))["Unusable"] is False
+    assert computed_cells(RUNNER, example("Runner", spec={"unusable": True}))["Unusable"] is True
 
 
-def test_names_fit_into_labels_because_keys_carry_them() -> None:
+def test_names_are_valid_label_values() -> None:
     assert RUNNER.name_is_label
     assert RUNNER_COMPONENT.key_secret_name("local") == "runner-local-key"
 
 
-def test_what_hands_out_a_key_says_so() -> None:
+def test_subresources_that_return_a_key_are_marked() -> None:
     assert RUNNER_ACCESS_KEY.sensitive == RUNNER_KEY_ROTATION.sensitive == ("accessKey",)
     assert not RUNNER_CONFIG.sensitive
     assert [(action.name, action.verbs) for action in RUNNER.actions] == [
@@ -57,6 +57,6 @@ def test_what_hands_out_a_key_says_so() -> None:
     ]
 
 
-def test_an_overlap_is_no_negative_number() -> None:
+def test_an_overlap_must_not_be_negative() -> None:
     findings = Validator(RUNNER_KEY_ROTATION.schema()).validate({"spec": {"overlapSeconds": -1}})
     assert [problem.field for problem in findings.problems] == ["spec.overlapSeconds"]

@@ -1,33 +1,35 @@
+"""kinds/core/event.py: defaults, validation and columns of core events."""
+
 from typing import Any
 
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, cells, complaints, example, prepared, problems
+from tests.harness.kind_examples import BY_NAME, apply_defaults, computed_cells, example, find_problems, problem_reasons
 
 KIND = BY_NAME["Event"]
-ABOUT = {"kind": "ConfigMap", "name": "x", "namespace": "demo"}
+INVOLVED_OBJECT = {"kind": "ConfigMap", "name": "x", "namespace": "demo"}
 
 
-def event(namespace: str = "demo", **fields: Any) -> Object:
+def build_event(namespace: str = "demo", **fields: Any) -> Object:
     metadata = {"name": "e", "namespace": namespace}
-    return {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": ABOUT, **fields}
+    return {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": INVOLVED_OBJECT, **fields}
 
 
-def complete(**fields: Any) -> Object:
-    given = {
+def build_complete_event(**fields: Any) -> Object:
+    defaults = {
         "eventTime": "2026-01-02T03:04:05.000006Z",
         "action": "Doing",
         "reason": "Started",
         "reportingComponent": "example.com/c",
         "reportingInstance": "i-1",
     }
-    return event(**{**given, **fields})
+    return build_event(**{**defaults, **fields})
 
 
-def test_fields_that_clients_expect_are_there_when_empty() -> None:
-    new = prepared(event())
-    assert {field: value for field, value in new.items() if field not in event()} == {
+def test_fields_that_clients_expect_are_present_when_empty() -> None:
+    new = apply_defaults(build_event())
+    assert {field: value for field, value in new.items() if field not in build_event()} == {
         "eventTime": None,
         "firstTimestamp": None,
         "lastTimestamp": None,
@@ -37,9 +39,9 @@ def test_fields_that_clients_expect_are_there_when_empty() -> None:
     }
 
 
-def test_dates_come_back_in_utc_with_fixed_digits() -> None:
-    new = prepared(
-        event(
+def test_dates_are_normalized_to_utc_with_fixed_digits() -> None:
+    new = apply_defaults(
+        build_event(
             firstTimestamp="2026-01-02T05:04:05.9+02:00",
             eventTime="2026-01-02T05:04:05.000006+02:00",
             series={"count": 2, "lastObservedTime": "2026-01-02T03:04:05Z"},
@@ -51,7 +53,7 @@ def test_dates_come_back_in_utc_with_fixed_digits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("namespace", "about", "fine"),
+    ("namespace", "involved_namespace", "is_valid"),
     [
         ("demo", "demo", True),
         ("demo", "other", False),
@@ -61,21 +63,25 @@ def test_dates_come_back_in_utc_with_fixed_digits() -> None:
         ("default", "demo", False),
     ],
 )
-def test_an_event_lives_beside_what_it_is_about(namespace: str, about: str, fine: bool) -> None:
-    found = problems(event(namespace, involvedObject={"kind": "App", "name": "x", "namespace": about}))
-    wrong = f'involvedObject.namespace: Invalid value: "{about}": does not match event.namespace'
-    assert [str(problem) for problem in found] == ([] if fine else [wrong])
+def test_an_event_must_be_in_the_namespace_of_its_object(
+    namespace: str, involved_namespace: str, is_valid: bool
+) -> None:
+    found = find_problems(
+        build_event(namespace, involvedObject={"kind": "App", "name": "x", "namespace": involved_namespace})
+    )
+    message = f'involvedObject.namespace: Invalid value: "{involved_namespace}": does not match event.namespace'
+    assert [str(problem) for problem in found] == ([] if is_valid else [message])
 
 
-def test_an_event_about_nothing_is_refused() -> None:
-    new = event()
+def test_an_event_without_an_object_is_rejected() -> None:
+    new = build_event()
     del new["involvedObject"]
-    assert complaints(new) == [("involvedObject.namespace", "FieldValueInvalid")]
+    assert problem_reasons(new) == [("involvedObject.namespace", "FieldValueInvalid")]
 
 
-def test_with_an_event_time_an_event_must_be_complete() -> None:
-    assert problems(complete()) == []
-    found = complaints(event(eventTime="2026-01-02T03:04:05.000006Z"))
+def test_an_event_with_an_event_time_must_be_complete() -> None:
+    assert find_problems(build_complete_event()) == []
+    found = problem_reasons(build_event(eventTime="2026-01-02T03:04:05.000006Z"))
     required = {field for field, reason in found if reason == "FieldValueRequired"}
     assert required == {"reportingComponent", "reportingInstance", "action", "reason"}
 
@@ -90,31 +96,39 @@ def test_with_an_event_time_an_event_must_be_complete() -> None:
         ("message", "m" * 1025),
     ],
 )
-def test_a_complete_event_is_brief(field: str, value: str) -> None:
-    assert complaints(complete(**{field: value})) == [(field, "FieldValueInvalid")]
+def test_fields_of_a_complete_event_have_length_limits(field: str, value: str) -> None:
+    assert problem_reasons(build_complete_event(**{field: value})) == [(field, "FieldValueInvalid")]
 
 
-def test_a_complete_event_about_an_object_outside_namespaces_lives_in_default() -> None:
-    about = {"kind": "App", "name": "x"}
-    assert complaints(complete(involvedObject=about)) == [("involvedObject.namespace", "FieldValueInvalid")]
-    assert problems({**complete(involvedObject=about), "metadata": {"name": "e", "namespace": "default"}}) == []
+def test_a_complete_event_about_a_cluster_scoped_object_must_be_in_default() -> None:
+    involved = {"kind": "App", "name": "x"}
+    assert problem_reasons(build_complete_event(involvedObject=involved)) == [
+        ("involvedObject.namespace", "FieldValueInvalid")
+    ]
+    assert (
+        find_problems(
+            {**build_complete_event(involvedObject=involved), "metadata": {"name": "e", "namespace": "default"}}
+        )
+        == []
+    )
 
 
-def test_source_selects_by_whoever_saw_it_in_either_style() -> None:
+def test_the_source_selector_matches_the_component_in_both_styles() -> None:
     assert KIND.read_selectable_field is not None
     assert (
-        KIND.read_selectable_field(event(source={"component": "tester"}, reportingComponent="rc"), "source") == "tester"
+        KIND.read_selectable_field(build_event(source={"component": "tester"}, reportingComponent="rc"), "source")
+        == "tester"
     )
-    assert KIND.read_selectable_field(event(source={}, reportingComponent="rc"), "source") == "rc"
-    assert KIND.read_selectable_field(event(), "involvedObject.name") == "x"
+    assert KIND.read_selectable_field(build_event(source={}, reportingComponent="rc"), "source") == "rc"
+    assert KIND.read_selectable_field(build_event(), "involvedObject.name") == "x"
 
 
-def test_the_table_is_the_one_that_people_know() -> None:
+def test_the_table_has_the_columns_of_kubernetes() -> None:
     assert KIND.explicit_columns
     assert [column.name for column in KIND.columns if not column.wide] == [
         *("Last Seen", "Type", "Reason", "Object", "Message"),
     ]
-    assert cells(KIND, example("Event")) == {
+    assert computed_cells(KIND, example("Event")) == {
         "Last Seen": "2026-01-02T03:05:05Z",
         "Object": "configmap/x",
         "Source": "tester, h1",
@@ -126,9 +140,9 @@ def test_the_table_is_the_one_that_people_know() -> None:
 
 def test_the_table_shows_events_of_the_newer_style() -> None:
     series = {"count": 7, "lastObservedTime": "2026-01-02T04:00:00.000000Z"}
-    shown = cells(KIND, complete(series=series))
-    assert shown["Last Seen"] == "2026-01-02T04:00:00.000000Z"
-    assert shown["First Seen"] == "2026-01-02T03:04:05.000006Z"
-    assert shown["Count"] == 7
-    assert shown["Source"] == "example.com/c, i-1"
-    assert cells(KIND, complete())["Count"] == 1
+    row = computed_cells(KIND, build_complete_event(series=series))
+    assert row["Last Seen"] == "2026-01-02T04:00:00.000000Z"
+    assert row["First Seen"] == "2026-01-02T03:04:05.000006Z"
+    assert row["Count"] == 7
+    assert row["Source"] == "example.com/c, i-1"
+    assert computed_cells(KIND, build_complete_event())["Count"] == 1

@@ -1,17 +1,19 @@
+"""kinds/core/lease.py: times, durations and strategies of leases."""
+
 from typing import Any
 
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, complaints, example, prepared, problems
+from tests.harness.kind_examples import BY_NAME, apply_defaults, example, find_problems, problem_reasons
 
 
-def lease(**spec: Any) -> Object:
+def build_lease(**spec: Any) -> Object:
     return example("Lease", spec=spec)
 
 
 @pytest.mark.parametrize(
-    ("sent", "answered"),
+    ("sent", "expected"),
     [
         ("2026-01-02T05:04:05.000006+02:00", "2026-01-02T03:04:05.000006Z"),
         ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000000Z"),
@@ -19,20 +21,20 @@ def lease(**spec: Any) -> Object:
         ("2026-01-02T00:30:00.5+01:00", "2026-01-01T23:30:00.500000Z"),
     ],
 )
-def test_times_come_back_in_utc_with_six_digits(sent: str, answered: str) -> None:
-    new = prepared(lease(acquireTime=sent, renewTime=sent))
-    assert new["spec"] == {"acquireTime": answered, "renewTime": answered}
+def test_times_are_normalized_to_utc_with_six_digits(sent: str, expected: str) -> None:
+    new = apply_defaults(build_lease(acquireTime=sent, renewTime=sent))
+    assert new["spec"] == {"acquireTime": expected, "renewTime": expected}
 
 
 @pytest.mark.parametrize(
     "sent", ["soon", "2026-01-02", "20260102T030405Z", "2026-13-01T00:00:00Z", "2026-01-02T03:04:05"]
 )
-def test_what_is_no_date_is_left_for_the_schema_to_refuse(sent: str) -> None:
-    assert prepared(lease(renewTime=sent))["spec"] == {"renewTime": sent}
+def test_an_invalid_time_is_left_for_the_schema_to_reject(sent: str) -> None:
+    assert apply_defaults(build_lease(renewTime=sent))["spec"] == {"renewTime": sent}
 
 
 def test_a_lease_always_has_a_spec() -> None:
-    assert prepared(example("Lease", spec=None))["spec"] == {}
+    assert apply_defaults(example("Lease", spec=None))["spec"] == {}
 
 
 @pytest.mark.parametrize(
@@ -49,8 +51,8 @@ def test_a_lease_always_has_a_spec() -> None:
         ),
     ],
 )
-def test_durations_and_counts(spec: Object, expected: list[str]) -> None:
-    assert [str(problem) for problem in problems(lease(**spec))] == expected
+def test_durations_and_transition_counts_are_validated(spec: Object, expected: list[str]) -> None:
+    assert [str(problem) for problem in find_problems(build_lease(**spec))] == expected
 
 
 @pytest.mark.parametrize(
@@ -62,9 +64,9 @@ def test_durations_and_counts(spec: Object, expected: list[str]) -> None:
         ({"preferredHolder": "two"}, [("spec.preferredHolder", "FieldValueForbidden")]),
     ],
 )
-def test_strategies(spec: Object, expected: list[tuple[str, str]]) -> None:
-    assert complaints(lease(**spec)) == expected
+def test_strategies_are_validated(spec: Object, expected: list[tuple[str, str]]) -> None:
+    assert problem_reasons(build_lease(**spec)) == expected
 
 
-def test_a_lease_is_never_replaced_unseen() -> None:
+def test_an_update_of_a_lease_needs_a_resource_version() -> None:
     assert not BY_NAME["Lease"].allows_unconditional_update

@@ -1,4 +1,4 @@
-"""Service accounts and requests for their tokens, as far as declarations say it."""
+"""kinds/core/service_account.py: service accounts and token requests."""
 
 import pytest
 
@@ -10,21 +10,21 @@ from fairlead.kinds.core.service_account import (
     parse_account_username,
     token_problems,
 )
-from tests.harness.kind_examples import example, prepared
+from tests.harness.kind_examples import apply_defaults, example
 
 
-def test_of_references_to_secrets_only_the_name_is_kept() -> None:
+def test_references_to_secrets_keep_only_the_name() -> None:
     sent = example("ServiceAccount", secrets=[{"name": "a", "kind": "Secret", "namespace": "other"}])
-    assert prepared(sent)["secrets"] == [{"name": "a"}]
+    assert apply_defaults(sent)["secrets"] == [{"name": "a"}]
 
 
-def test_the_user_name_of_an_account_leads_back_to_it() -> None:
+def test_the_username_of_an_account_can_be_parsed() -> None:
     assert account_username("demo", "robot.one") == "system:serviceaccount:demo:robot.one"
     assert parse_account_username(account_username("demo", "robot.one")) == ("demo", "robot.one")
     assert parse_account_username("service:runner:demo") == ("", "")
 
 
-def test_a_key_of_an_account_is_known_by_its_subject_and_not_by_its_label() -> None:
+def test_a_key_of_an_account_is_recognized_by_subject_and_not_by_label() -> None:
     label = {"labels": {"service.sh/service-account-uid": "1"}}
     assert is_account_key({"metadata": {}, "spec": {"subject": "system:serviceaccount:a:b"}})
     assert not is_account_key({"metadata": label, "spec": {"user": "ada"}})
@@ -33,7 +33,7 @@ def test_a_key_of_an_account_is_known_by_its_subject_and_not_by_its_label() -> N
 
 
 @pytest.mark.parametrize(
-    ("spec", "complaint"),
+    ("spec", "message"),
     [
         ({}, ""),
         ({"expirationSeconds": 600}, ""),
@@ -43,7 +43,7 @@ def test_a_key_of_an_account_is_known_by_its_subject_and_not_by_its_label() -> N
         ({"expirationSeconds": (1 << 32) + 1}, "may not specify a duration larger than 2^32 seconds"),
     ],
 )
-def test_a_token_is_asked_for_from_ten_minutes_on(spec: Object, complaint: str) -> None:
+def test_a_token_lasts_at_least_ten_minutes(spec: Object, message: str) -> None:
     found = [str(problem) for problem in token_problems(spec)]
     value = spec.get("expirationSeconds")
-    assert found == ([f"spec.expirationSeconds: Invalid value: {value}: {complaint}"] if complaint else [])
+    assert found == ([f"spec.expirationSeconds: Invalid value: {value}: {message}"] if message else [])

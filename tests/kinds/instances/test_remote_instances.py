@@ -1,4 +1,4 @@
-"""Spaces and virtual clusters, where they have the same rules."""
+"""kinds/instances/remote_instances.py: validation of space and virtual cluster instances."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.registry.validate import Validator
-from tests.harness.kind_examples import BY_NAME, cells, complaints, example, prepared
+from tests.harness.kind_examples import BY_NAME, apply_defaults, computed_cells, example, problem_reasons
 
-both = pytest.mark.parametrize("kind", ["SpaceInstance", "VirtualClusterInstance"])
+both_kinds = pytest.mark.parametrize("kind", ["SpaceInstance", "VirtualClusterInstance"])
 
 
-def instance(kind: str, **spec: Any) -> Object:
+def build_instance(kind: str, **spec: Any) -> Object:
     return example(kind, spec=spec)
 
 
-@both
+@both_kinds
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -29,82 +29,90 @@ def instance(kind: str, **spec: Any) -> Object:
         ({"owner": {"user": "ada", "team": "core"}}, ["spec.owner.team"]),
     ],
 )
-def test_the_rules_of_an_instance(kind: str, spec: Object, expected: list[str]) -> None:
-    assert [field for field, _ in complaints(instance(kind, **spec))] == expected
+def test_instances_are_validated(kind: str, spec: Object, expected: list[str]) -> None:
+    assert [field for field, _ in problem_reasons(build_instance(kind, **spec))] == expected
 
 
-@both
-def test_a_place_is_settled_once(kind: str) -> None:
-    old = instance(kind, clusterRef={"cluster": "berlin"})
-    assert complaints(instance(kind, clusterRef={"cluster": "paris"}), old) == [
+@both_kinds
+def test_the_cluster_can_be_set_once(kind: str) -> None:
+    old = build_instance(kind, clusterRef={"cluster": "berlin"})
+    assert problem_reasons(build_instance(kind, clusterRef={"cluster": "paris"}), old) == [
         ("spec.clusterRef.cluster", "FieldValueInvalid")
     ]
-    assert complaints(instance(kind, clusterRef={"cluster": "berlin", "namespace": "n"}), old) == []
-    assert complaints(old, instance(kind, clusterRef={"cluster": ""})) == []
+    assert problem_reasons(build_instance(kind, clusterRef={"cluster": "berlin", "namespace": "n"}), old) == []
+    assert problem_reasons(old, build_instance(kind, clusterRef={"cluster": ""})) == []
 
 
-@both
+@both_kinds
 @pytest.mark.parametrize("sent", [{}, {"clusterRef": {}}, {"clusterRef": {"cluster": ""}}])
-def test_a_place_stays_when_it_is_left_out(kind: str, sent: Object) -> None:
-    settled = {"cluster": "berlin", "namespace": "n"}
-    assert prepared(instance(kind, **sent), instance(kind, clusterRef=settled))["spec"]["clusterRef"] == settled
+def test_an_update_without_the_cluster_keeps_it(kind: str, sent: Object) -> None:
+    deployed = {"cluster": "berlin", "namespace": "n"}
+    assert (
+        apply_defaults(build_instance(kind, **sent), build_instance(kind, clusterRef=deployed))["spec"]["clusterRef"]
+        == deployed
+    )
 
 
-@both
-def test_what_is_found_out_for_each_asker_is_not_stored(kind: str) -> None:
+@both_kinds
+def test_per_user_status_fields_are_not_stored(kind: str) -> None:
     old = example(kind, status={"phase": "Ready"})
     new = example(kind, status={"phase": "Ready", "canUse": True, "canUpdate": False})
-    assert prepared(new, old, "status")["status"].keys().isdisjoint({"canUse", "canUpdate"})
+    assert apply_defaults(new, old, "status")["status"].keys().isdisjoint({"canUse", "canUpdate"})
 
 
-@both
+@both_kinds
 def test_tables_show_project_and_owner(kind: str) -> None:
-    obj = instance(kind, owner={"team": "core"})
+    obj = build_instance(kind, owner={"team": "core"})
     obj["metadata"]["namespace"] = "service-p-web"
-    assert cells(BY_NAME[kind], obj) == {"Project": "web", "Owner": "core"}
+    assert computed_cells(BY_NAME[kind], obj) == {"Project": "web", "Owner": "core"}
 
 
-@both
-def test_passwords_of_charts_are_hidden_in_spec_and_status(kind: str) -> None:
+@both_kinds
+def test_passwords_of_charts_are_write_only_in_spec_and_status(kind: str) -> None:
     rendered = {"SpaceInstance": "status.space", "VirtualClusterInstance": "status.virtualCluster"}[kind]
     assert {"spec.template.charts.password", f"{rendered}.charts.password"} <= set(BY_NAME[kind].write_only)
 
 
-def test_the_identity_of_a_virtual_cluster_stays() -> None:
+def test_the_uid_of_a_virtual_cluster_is_immutable() -> None:
     old = example("VirtualClusterInstance", status={"serviceUID": "one"})
-    assert prepared(example("VirtualClusterInstance", status={}), old, "status")["status"] == {"serviceUID": "one"}
+    assert apply_defaults(example("VirtualClusterInstance", status={}), old, "status")["status"] == {
+        "serviceUID": "one"
+    }
     other = example("VirtualClusterInstance", status={"serviceUID": "two"})
-    assert complaints(other, old, "status") == [("status.serviceUID", "FieldValueInvalid")]
+    assert problem_reasons(other, old, "status") == [("status.serviceUID", "FieldValueInvalid")]
 
 
-@both
+@both_kinds
 @pytest.mark.parametrize("name", ["n" * 54, "A", "a.b", "../a", "-a"])
-def test_the_name_of_a_release_is_a_label_that_helm_takes(kind: str, name: str) -> None:
-    place = {"cluster": "c", "namespace": "n"}
-    [(field, _)] = complaints(instance(kind, clusterRef={**place, "virtualCluster": name}))
+def test_the_release_name_must_be_valid_for_helm(kind: str, name: str) -> None:
+    cluster_ref = {"cluster": "c", "namespace": "n"}
+    [(field, _)] = problem_reasons(build_instance(kind, clusterRef={**cluster_ref, "virtualCluster": name}))
     assert field == "spec.clusterRef.virtualCluster"
-    old = instance(kind, clusterRef={**place, "virtualCluster": name})
-    assert complaints(old, old) == []
-    assert complaints(instance(kind, clusterRef={**place, "virtualCluster": "n" * 53})) == []
+    old = build_instance(kind, clusterRef={**cluster_ref, "virtualCluster": name})
+    assert problem_reasons(old, old) == []
+    assert problem_reasons(build_instance(kind, clusterRef={**cluster_ref, "virtualCluster": "n" * 53})) == []
 
 
-IN_PLACE, FROM_TEMPLATE = {"template": {"helmRelease": {"values": "a: b"}}}, {"templateRef": {"name": "t"}}
+INLINE, FROM_TEMPLATE = {"template": {"helmRelease": {"values": "a: b"}}}, {"templateRef": {"name": "t"}}
 
 
 @pytest.mark.parametrize(
     ("before", "after", "field"),
-    [(IN_PLACE, FROM_TEMPLATE, "spec.templateRef.name"), (FROM_TEMPLATE, IN_PLACE, "spec.template")],
+    [(INLINE, FROM_TEMPLATE, "spec.templateRef.name"), (FROM_TEMPLATE, INLINE, "spec.template")],
 )
-def test_a_deployed_chart_stays_with_the_rights_that_it_was_chosen_with(
+def test_a_deployed_instance_cannot_change_between_inline_and_referenced_template(
     before: Object, after: Object, field: str
 ) -> None:
-    settled, open_ = {"cluster": "c", "namespace": "n"}, {"cluster": "c"}
-    old = instance("VirtualClusterInstance", clusterRef=settled, **before)
-    new = instance("VirtualClusterInstance", clusterRef=settled, **after)
-    assert complaints(new, old) == [(field, "FieldValueForbidden")]
-    assert complaints(old, old) == []
-    unsettled = instance("VirtualClusterInstance", clusterRef=open_, **before)
-    assert complaints(instance("VirtualClusterInstance", clusterRef=open_, **after), unsettled) == []
+    deployed, unscheduled = {"cluster": "c", "namespace": "n"}, {"cluster": "c"}
+    old = build_instance("VirtualClusterInstance", clusterRef=deployed, **before)
+    new = build_instance("VirtualClusterInstance", clusterRef=deployed, **after)
+    assert problem_reasons(new, old) == [(field, "FieldValueForbidden")]
+    assert problem_reasons(old, old) == []
+    old_unscheduled = build_instance("VirtualClusterInstance", clusterRef=unscheduled, **before)
+    assert (
+        problem_reasons(build_instance("VirtualClusterInstance", clusterRef=unscheduled, **after), old_unscheduled)
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +126,7 @@ def test_a_deployed_chart_stays_with_the_rights_that_it_was_chosen_with(
         ),
     ],
 )
-def test_texts_that_become_arguments_and_paths_have_a_length(spec: Object, field: str) -> None:
+def test_strings_used_as_arguments_and_paths_have_length_limits(spec: Object, field: str) -> None:
     kind = BY_NAME["VirtualClusterInstance"]
-    [problem] = Validator(kind.schema()).validate(instance(kind.name, **spec)).problems
+    [problem] = Validator(kind.schema()).validate(build_instance(kind.name, **spec)).problems
     assert (problem.field, "may not be more than" in problem.message) == (field, True)

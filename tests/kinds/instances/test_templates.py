@@ -1,19 +1,21 @@
+"""kinds/instances/templates.py: validation, columns and passwords of templates."""
+
 from typing import Any
 
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, cells, complaints, example
+from tests.harness.kind_examples import BY_NAME, computed_cells, example, problem_reasons
 
 KINDS = ["DevPodWorkspaceTemplate", "SpaceTemplate", "VirtualClusterTemplate"]
-every_kind = pytest.mark.parametrize("kind", KINDS)
+each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def template(kind: str, **spec: Any) -> Object:
+def build_template(kind: str, **spec: Any) -> Object:
     return example(kind, spec=spec)
 
 
-@every_kind
+@each_kind
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -31,14 +33,14 @@ def template(kind: str, **spec: Any) -> Object:
         ({"owner": {"user": "ada", "team": "core"}}, ["spec.owner.team"]),
     ],
 )
-def test_the_rules_of_a_template(kind: str, spec: Object, expected: list[str]) -> None:
-    assert [field for field, _ in complaints(template(kind, **spec))] == expected
+def test_templates_are_validated(kind: str, spec: Object, expected: list[str]) -> None:
+    assert [field for field, _ in problem_reasons(build_template(kind, **spec))] == expected
 
 
-@every_kind
+@each_kind
 def test_tables_show_the_newest_version(kind: str) -> None:
-    obj = template(kind, versions=[{"version": "1.9.0"}, {"version": "1.10.0"}], parameters=[{"variable": "a"}])
-    assert cells(BY_NAME[kind], obj) == {"Newest": "1.10.0", "Parameters": 1}
+    obj = build_template(kind, versions=[{"version": "1.9.0"}, {"version": "1.10.0"}], parameters=[{"variable": "a"}])
+    assert computed_cells(BY_NAME[kind], obj) == {"Newest": "1.10.0", "Parameters": 1}
 
 
 @pytest.mark.parametrize(
@@ -49,5 +51,5 @@ def test_tables_show_the_newest_version(kind: str) -> None:
         ("VirtualClusterTemplate", "spec.template.helmRelease.chart.password"),
     ],
 )
-def test_passwords_in_all_versions_are_hidden(kind: str, path: str) -> None:
+def test_passwords_in_all_versions_are_write_only(kind: str, path: str) -> None:
     assert path in BY_NAME[kind].write_only

@@ -1,12 +1,14 @@
+"""kinds/instances/workspace.py: validation of workspaces, and their runner."""
+
 from typing import Any
 
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, cells, complaints, example, prepared, problems
+from tests.harness.kind_examples import BY_NAME, apply_defaults, computed_cells, example, find_problems, problem_reasons
 
 
-def workspace(**spec: Any) -> Object:
+def build_workspace(**spec: Any) -> Object:
     return example("DevPodWorkspaceInstance", spec=spec)
 
 
@@ -24,38 +26,38 @@ def workspace(**spec: Any) -> Object:
         ({"target": {"cluster": {"name": "c"}, "virtualCluster": {"name": "v"}}}, ["spec.target.virtualCluster"]),
     ],
 )
-def test_the_rules_of_a_workspace(spec: Object, expected: list[str]) -> None:
-    assert [field for field, _ in complaints(workspace(**spec))] == expected
+def test_workspaces_are_validated(spec: Object, expected: list[str]) -> None:
+    assert [field for field, _ in problem_reasons(build_workspace(**spec))] == expected
 
 
 @pytest.mark.parametrize("sent", [{}, {"runnerRef": {}}, {"runnerRef": {"runner": ""}}])
-def test_a_workspace_stays_on_its_runner_when_the_reference_is_left_out(sent: Object) -> None:
-    old = workspace(runnerRef={"runner": "local"})
-    assert prepared(workspace(**sent), old)["spec"]["runnerRef"] == {"runner": "local"}
+def test_an_update_without_the_runner_keeps_it(sent: Object) -> None:
+    old = build_workspace(runnerRef={"runner": "local"})
+    assert apply_defaults(build_workspace(**sent), old)["spec"]["runnerRef"] == {"runner": "local"}
 
 
-def test_a_runner_cannot_be_exchanged() -> None:
-    old, new = workspace(runnerRef={"runner": "local"}), workspace(runnerRef={"runner": "other"})
-    assert complaints(new, old) == [("spec.runnerRef.runner", "FieldValueInvalid")]
+def test_a_runner_cannot_be_changed() -> None:
+    old, new = build_workspace(runnerRef={"runner": "local"}), build_workspace(runnerRef={"runner": "other"})
+    assert problem_reasons(new, old) == [("spec.runnerRef.runner", "FieldValueInvalid")]
 
 
 @pytest.mark.parametrize("before", [{}, {"runnerRef": {}}, {"runnerRef": {"runner": ""}}])
 def test_a_runner_can_be_set_once(before: Object) -> None:
-    assert problems(workspace(runnerRef={"runner": "local"}), workspace(**before)) == []
+    assert find_problems(build_workspace(runnerRef={"runner": "local"}), build_workspace(**before)) == []
 
 
-def test_an_empty_reference_stays_empty_while_no_runner_is_set() -> None:
-    sent = workspace(runnerRef={})
-    assert prepared(sent, workspace(runnerRef={}))["spec"] == {"runnerRef": {}}
+def test_an_empty_runner_reference_stays_empty_while_no_runner_is_set() -> None:
+    sent = build_workspace(runnerRef={})
+    assert apply_defaults(sent, build_workspace(runnerRef={}))["spec"] == {"runnerRef": {}}
 
 
 def test_the_owner_column_shows_users_and_teams() -> None:
     kind = BY_NAME["DevPodWorkspaceInstance"]
-    assert cells(kind, workspace(owner={"user": "ada"}))["Owner"] == "ada"
-    assert cells(kind, workspace(owner={"team": "core"}))["Owner"] == "core"
+    assert computed_cells(kind, build_workspace(owner={"user": "ada"}))["Owner"] == "ada"
+    assert computed_cells(kind, build_workspace(owner={"team": "core"}))["Owner"] == "core"
 
 
-def test_passwords_inside_written_out_templates_are_secret() -> None:
-    secret = BY_NAME["DevPodWorkspaceInstance"].sensitive
-    assert "spec.template.virtualClusterTemplate.helmRelease.chart.password" in secret
-    assert "status.instance.spaceTemplate.charts.password" in secret
+def test_passwords_inside_inline_templates_are_sensitive() -> None:
+    sensitive = BY_NAME["DevPodWorkspaceInstance"].sensitive
+    assert "spec.template.virtualClusterTemplate.helmRelease.chart.password" in sensitive
+    assert "status.instance.spaceTemplate.charts.password" in sensitive

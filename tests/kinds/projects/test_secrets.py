@@ -1,18 +1,20 @@
+"""kinds/projects/secrets.py: validation of project secrets and shared secrets."""
+
 from typing import Any
 
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, cells, complaints, example
+from tests.harness.kind_examples import BY_NAME, computed_cells, example, problem_reasons
 
-both = pytest.mark.parametrize("kind", ["ProjectSecret", "SharedSecret"])
+both_kinds = pytest.mark.parametrize("kind", ["ProjectSecret", "SharedSecret"])
 
 
-def secret(kind: str, **spec: Any) -> Object:
+def build_secret(kind: str, **spec: Any) -> Object:
     return example(kind, spec=spec)
 
 
-@both
+@both_kinds
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -24,15 +26,18 @@ def secret(kind: str, **spec: Any) -> Object:
         ({"owner": {"user": "ada", "team": "core"}}, ["spec.owner.team"]),
     ],
 )
-def test_the_rules_of_a_secret(kind: str, spec: Object, expected: list[str]) -> None:
-    assert [field for field, _ in complaints(secret(kind, **spec))] == expected
+def test_secrets_are_validated(kind: str, spec: Object, expected: list[str]) -> None:
+    assert [field for field, _ in problem_reasons(build_secret(kind, **spec))] == expected
 
 
-@both
-def test_the_data_is_sealed_and_can_be_read_again(kind: str) -> None:
+@both_kinds
+def test_the_data_is_encrypted_and_can_be_read(kind: str) -> None:
     assert (BY_NAME[kind].sensitive, BY_NAME[kind].write_only) == (("spec.data",), ())
 
 
-@both
-def test_tables_show_how_many_keys_and_no_values(kind: str) -> None:
-    assert cells(BY_NAME[kind], secret(kind, data={"a": "MQ==", "b": "Mg=="})) == {"Data": 2, "Owner": None}
+@both_kinds
+def test_the_table_counts_the_keys_and_shows_no_values(kind: str) -> None:
+    assert computed_cells(BY_NAME[kind], build_secret(kind, data={"a": "MQ==", "b": "Mg=="})) == {
+        "Data": 2,
+        "Owner": None,
+    }

@@ -1,4 +1,4 @@
-"""Roles and bindings come back in Kubernetes' shape, and are refused in its words."""
+"""kinds/rbac/roles.py and bindings.py: defaults and validation of roles and bindings, as in kube-apiserver."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from fairlead.core.objects import Object
 from fairlead.registry import object_metadata
 from fairlead.registry.table import table_columns
-from tests.harness.kind_examples import BY_NAME, cells, complaints, example, prepared, problems
+from tests.harness.kind_examples import BY_NAME, apply_defaults, computed_cells, example, find_problems, problem_reasons
 
 GROUP = "rbac.authorization.k8s.io"
 ROLES = ("Role", "ClusterRole")
@@ -15,32 +15,34 @@ BINDINGS = ("RoleBinding", "ClusterRoleBinding")
 REFERENCE = {"kind": "ClusterRole", "name": "r"}
 
 
-def told(new: Object, old: Object | None = None) -> list[str]:
-    return [str(problem) for problem in problems(new, old)]
+def find_messages(new: Object, old: Object | None = None) -> list[str]:
+    return [str(problem) for problem in find_problems(new, old)]
 
 
-def role(*rules: Object, kind: str = "Role", **fields: Any) -> Object:
+def build_role(*rules: Object, kind: str = "Role", **fields: Any) -> Object:
     return example(kind, rules=list(rules), **{"aggregationRule": None, **fields})
 
 
-def aggregated(*selectors: Object) -> Object:
+def build_aggregated_role(*selectors: Object) -> Object:
     return example("ClusterRole", aggregationRule={"clusterRoleSelectors": list(selectors)})
 
 
-def binding(*subjects: Object, kind: str = "RoleBinding", **fields: Any) -> Object:
+def build_binding(*subjects: Object, kind: str = "RoleBinding", **fields: Any) -> Object:
     return example(kind, **{"subjects": list(subjects), "roleRef": REFERENCE, **fields})
 
 
 @pytest.mark.parametrize("kind", ROLES)
 @pytest.mark.parametrize("rules", [None, []])
-def test_a_role_without_rules_says_so(kind: str, rules: list[Object] | None) -> None:
-    assert prepared(example(kind, rules=rules))["rules"] is None
+def test_a_role_without_rules_has_null_rules(kind: str, rules: list[Object] | None) -> None:
+    assert apply_defaults(example(kind, rules=rules))["rules"] is None
 
 
 @pytest.mark.parametrize("kind", ROLES)
-def test_empty_lists_inside_a_rule_are_left_out(kind: str) -> None:
+def test_empty_lists_in_a_rule_are_removed(kind: str) -> None:
     sent = {"apiGroups": [""], "resources": ["x"], "verbs": ["get"], "resourceNames": [], "nonResourceURLs": []}
-    assert prepared(role(sent, kind=kind))["rules"] == [{"apiGroups": [""], "resources": ["x"], "verbs": ["get"]}]
+    assert apply_defaults(build_role(sent, kind=kind))["rules"] == [
+        {"apiGroups": [""], "resources": ["x"], "verbs": ["get"]}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,35 +70,37 @@ def test_empty_lists_inside_a_rule_are_left_out(kind: str) -> None:
         ({"apiGroups": ["*"], "resources": ["*", "a/b", "*/c"], "verbs": ["*"], "resourceNames": [""]}, []),
     ],
 )
-def test_what_a_rule_needs(rule: Object, expected: list[str]) -> None:
-    assert told(role(rule, kind="ClusterRole")) == expected
+def test_a_rule_is_validated(rule: Object, expected: list[str]) -> None:
+    assert find_messages(build_role(rule, kind="ClusterRole")) == expected
 
 
-def test_a_rule_inside_a_namespace_is_not_about_paths() -> None:
-    assert told(role({"nonResourceURLs": ["/x"], "verbs": ["get"]})) == [
+def test_a_rule_of_a_namespaced_role_rejects_non_resource_urls() -> None:
+    assert find_messages(build_role({"nonResourceURLs": ["/x"], "verbs": ["get"]})) == [
         'rules[0].nonResourceURLs: Invalid value: ["/x"]: namespaced rules cannot apply to non-resource URLs'
     ]
 
 
-def test_every_rule_is_looked_at() -> None:
+def test_every_rule_is_validated() -> None:
     good = {"apiGroups": [""], "resources": ["x"], "verbs": ["get"]}
-    assert [path for path, _ in complaints(role(good, {"verbs": ["get"]}, good, {}))] == [
+    assert [path for path, _ in problem_reasons(build_role(good, {"verbs": ["get"]}, good, {}))] == [
         *("rules[1].apiGroups", "rules[1].resources"),
         *("rules[3].verbs", "rules[3].apiGroups", "rules[3].resources"),
     ]
 
 
-def test_selectors_come_back_without_what_is_empty_in_them() -> None:
-    new = aggregated({"matchLabels": {}, "matchExpressions": []}, {"matchLabels": {"a": ""}})
-    assert prepared(new)["aggregationRule"] == {"clusterRoleSelectors": [{}, {"matchLabels": {"a": ""}}]}
+def test_empty_fields_of_selectors_are_removed() -> None:
+    new = build_aggregated_role({"matchLabels": {}, "matchExpressions": []}, {"matchLabels": {"a": ""}})
+    assert apply_defaults(new)["aggregationRule"] == {"clusterRoleSelectors": [{}, {"matchLabels": {"a": ""}}]}
     sent = [{"key": "a", "operator": "Exists", "values": []}]
-    (selector,) = prepared(aggregated({"matchExpressions": sent}))["aggregationRule"]["clusterRoleSelectors"]
+    (selector,) = apply_defaults(build_aggregated_role({"matchExpressions": sent}))["aggregationRule"][
+        "clusterRoleSelectors"
+    ]
     assert selector == {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
 
 
 @pytest.mark.parametrize("rule", [{}, {"clusterRoleSelectors": []}])
 def test_an_aggregation_rule_needs_a_selector(rule: Object) -> None:
-    assert told(example("ClusterRole", aggregationRule=rule)) == [
+    assert find_messages(example("ClusterRole", aggregationRule=rule)) == [
         "aggregationRule.clusterRoleSelectors: Required value: "
         "at least one clusterRoleSelector required if aggregationRule is non-nil"
     ]
@@ -131,17 +135,17 @@ def test_an_aggregation_rule_needs_a_selector(rule: Object) -> None:
         ),
     ],
 )
-def test_what_a_selector_needs(selector: Object, expected: list[tuple[str, str]]) -> None:
+def test_a_selector_is_validated(selector: Object, expected: list[tuple[str, str]]) -> None:
     at = "aggregationRule.clusterRoleSelectors[0]"
-    found = dict.fromkeys(complaints(aggregated(selector)))
+    found = dict.fromkeys(problem_reasons(build_aggregated_role(selector)))
     assert list(found) == [(f"{at}.{path}", reason) for path, reason in expected]
 
 
 @pytest.mark.parametrize("kind", BINDINGS)
-def test_a_binding_is_completed(kind: str) -> None:
+def test_defaults_of_a_binding_are_set(kind: str) -> None:
     account = {"kind": "ServiceAccount", "name": "sa", "namespace": "demo"}
     user, group = {"kind": "User", "name": "bob", "apiGroup": ""}, {"kind": "Group", "name": "team", "namespace": ""}
-    new = prepared(binding(user, group, account, kind=kind))
+    new = apply_defaults(build_binding(user, group, account, kind=kind))
     assert new["roleRef"] == {"apiGroup": GROUP, **REFERENCE}
     assert new["subjects"] == [
         {"apiGroup": GROUP, "kind": "User", "name": "bob"},
@@ -151,8 +155,8 @@ def test_a_binding_is_completed(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BINDINGS)
-def test_a_binding_without_subjects_has_no_field_for_them(kind: str) -> None:
-    assert "subjects" not in prepared(binding(kind=kind))
+def test_a_binding_without_subjects_has_no_subjects_field(kind: str) -> None:
+    assert "subjects" not in apply_defaults(build_binding(kind=kind))
 
 
 @pytest.mark.parametrize(
@@ -175,20 +179,20 @@ def test_a_binding_without_subjects_has_no_field_for_them(kind: str) -> None:
         ),
     ],
 )
-def test_which_roles_can_be_bound_for_the_cluster(reference: Object, expected: list[str]) -> None:
-    assert told(binding(kind="ClusterRoleBinding", roleRef=reference)) == expected
+def test_a_cluster_role_binding_accepts_only_cluster_roles(reference: Object, expected: list[str]) -> None:
+    assert find_messages(build_binding(kind="ClusterRoleBinding", roleRef=reference)) == expected
 
 
-def test_inside_a_namespace_roles_can_be_bound_too() -> None:
-    assert told(binding(roleRef={"kind": "Role", "name": "r"})) == []
-    assert told(binding(roleRef={"kind": "Nope", "name": "r"})) == [
+def test_a_role_binding_accepts_roles_too() -> None:
+    assert find_messages(build_binding(roleRef={"kind": "Role", "name": "r"})) == []
+    assert find_messages(build_binding(roleRef={"kind": "Nope", "name": "r"})) == [
         'roleRef.kind: Unsupported value: "Nope": supported values: "Role", "ClusterRole"'
     ]
 
 
 @pytest.mark.parametrize("kind", BINDINGS)
-def test_a_binding_without_a_role_is_refused(kind: str) -> None:
-    assert [path for path, _ in complaints(example(kind, roleRef=None))] == ["roleRef.kind", "roleRef.name"]
+def test_a_binding_without_a_role_is_rejected(kind: str) -> None:
+    assert [path for path, _ in problem_reasons(example(kind, roleRef=None))] == ["roleRef.kind", "roleRef.name"]
 
 
 @pytest.mark.parametrize(
@@ -208,34 +212,39 @@ def test_a_binding_without_a_role_is_refused(kind: str) -> None:
         ({"kind": "User", "name": "Ada Lovelace <ada@example.com>"}, []),
     ],
 )
-def test_what_a_subject_needs(subject: Object, expected: list[tuple[str, str]]) -> None:
-    found = complaints(binding(subject, kind="ClusterRoleBinding"))
+def test_a_subject_is_validated(subject: Object, expected: list[tuple[str, str]]) -> None:
+    found = problem_reasons(build_binding(subject, kind="ClusterRoleBinding"))
     assert found == [(f"subjects[0].{path}", reason) for path, reason in expected]
 
 
-def test_inside_a_namespace_a_service_account_is_at_home() -> None:
-    assert told(binding({"kind": "ServiceAccount", "name": "x"})) == []
+def test_the_namespace_of_a_service_account_defaults_to_that_of_the_binding() -> None:
+    assert find_messages(build_binding({"kind": "ServiceAccount", "name": "x"})) == []
 
 
 @pytest.mark.parametrize("kind", BINDINGS)
 @pytest.mark.parametrize("changed", [{"name": "other"}, {"kind": "Role"}, {"apiGroup": "x.io"}])
-def test_the_role_of_a_binding_cannot_change(kind: str, changed: Object) -> None:
-    old = prepared(binding(kind=kind))
-    new = binding(kind=kind, roleRef={**REFERENCE, **changed})
-    assert ("roleRef", "FieldValueInvalid") in complaints(new, old)
+def test_the_role_of_a_binding_is_immutable(kind: str, changed: Object) -> None:
+    old = apply_defaults(build_binding(kind=kind))
+    new = build_binding(kind=kind, roleRef={**REFERENCE, **changed})
+    assert ("roleRef", "FieldValueInvalid") in problem_reasons(new, old)
     sent = {"apiGroup": GROUP, **REFERENCE, **changed}
     shown = f'{{"APIGroup":"{sent["apiGroup"]}","Kind":"{sent["kind"]}","Name":"{sent["name"]}"}}'
-    assert f"roleRef: Invalid value: {shown}: field is immutable" in told(new, old)
+    assert f"roleRef: Invalid value: {shown}: field is immutable" in find_messages(new, old)
 
 
 @pytest.mark.parametrize("kind", BINDINGS)
 def test_the_subjects_of_a_binding_can_change(kind: str) -> None:
-    assert told(binding({"kind": "User", "name": "bob"}, kind=kind), prepared(binding(kind=kind))) == []
+    assert (
+        find_messages(
+            build_binding({"kind": "User", "name": "bob"}, kind=kind), apply_defaults(build_binding(kind=kind))
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("kind", [*ROLES, *BINDINGS])
 @pytest.mark.parametrize(
-    ("name", "fault"),
+    ("name", "error"),
     [
         ("a:B_c", ""),
         ("system:discovery", ""),
@@ -247,27 +256,27 @@ def test_the_subjects_of_a_binding_can_change(kind: str) -> None:
         ("x" * 1025, "must be no more than 1024 characters"),
     ],
 )
-def test_names_are_whatever_a_path_can_hold(kind: str, name: str, fault: str) -> None:
+def test_names_can_contain_all_characters_of_a_path_segment(kind: str, name: str, error: str) -> None:
     obj = example(kind, metadata={"name": name})
     found = list(object_metadata.problems(obj, BY_NAME[kind]))
-    assert [problem.field for problem in found] == (["metadata.name"] if fault else [])
-    assert all(problem.message.endswith(fault) for problem in found)
+    assert [problem.field for problem in found] == (["metadata.name"] if error else [])
+    assert all(problem.message.endswith(error) for problem in found)
 
 
 @pytest.mark.parametrize("kind", ROLES)
-def test_roles_are_listed_with_the_date_of_their_creation(kind: str) -> None:
+def test_the_table_of_roles_has_the_creation_date(kind: str) -> None:
     assert [column.name for column in table_columns(BY_NAME[kind])] == ["Name", "Created At"]
 
 
 @pytest.mark.parametrize("kind", BINDINGS)
-def test_bindings_are_listed_with_their_role_and_subjects(kind: str) -> None:
+def test_the_table_of_bindings_has_role_and_subjects(kind: str) -> None:
     columns = table_columns(BY_NAME[kind])
     assert [column.name for column in columns] == ["Name", "Role", "Age", "Users", "Groups", "ServiceAccounts"]
     assert [column.name for column in columns if column.wide] == ["Users", "Groups", "ServiceAccounts"]
-    people = [{"kind": "User", "name": name} for name in ("ada", "bob")]
+    users = [{"kind": "User", "name": name} for name in ("ada", "bob")]
     account = {"kind": "ServiceAccount", "name": "robot", "namespace": "demo"}
-    shown = cells(BY_NAME[kind], binding(*people, {"kind": "Group", "name": "core"}, account, kind=kind))
-    assert shown == {
+    row = computed_cells(BY_NAME[kind], build_binding(*users, {"kind": "Group", "name": "core"}, account, kind=kind))
+    assert row == {
         "Role": "ClusterRole/r",
         "Users": "ada, bob",
         "Groups": "core",

@@ -138,14 +138,14 @@ async def test_a_watch_started_during_a_reload_misses_nothing_unnoticed() -> Non
         assert watcher.overflowed or sorted(known) == list_paths(view)
 
 
-@pytest.mark.parametrize("fault", ["unavailable", "compacted"])
+@pytest.mark.parametrize("failure", ["unavailable", "compacted"])
 @on_virtual_time
-async def test_a_view_survives_failures_during_a_reload(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_view_survives_failures_during_a_reload(failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOAD_PAGE", 1)
     async with running_unreliable_view() as (store, view):
 
         async def fail() -> None:
-            if fault == "unavailable":
+            if failure == "unavailable":
                 raise StoreUnavailable("still unavailable")
             await put(store, "/old", None if await store.read(key_for("/old")) else b"{}")
             await store.compact(await store.revision())
