@@ -1,23 +1,25 @@
-"""What every test may ask for.
+"""Fixtures for tests of all folders.
 
 Tests run against real components: a kubectl, a database, a load generator. A component is an executable in
-`.tools/bin`, where `scripts/setup-tools.sh` puts those that must not depend on the machine's own, or on the PATH. A
-laptop may lack one, and its tests are then skipped with the reason in the summary. CI may not: see
-`tests/harness/skips.py`.
+`.tools/bin`, where `scripts/setup-tools.sh` installs those that must not depend on the machine, or on the PATH. Without
+it, its tests are skipped, and the summary gives the reason. In CI a skipped test fails: see `tests/harness/skips.py`.
 """
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.harness.auth import AuthFixture, open_auth
+from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401  # hooks
 
-# How long an example takes says how busy the machine is: tests run two at a time. In CI this is so without being said.
+# The duration of an example depends on the load of the machine, as tests run in parallel. Hypothesis's profile for CI
+# has the same settings.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
@@ -26,13 +28,27 @@ TOOLS = Path(__file__).resolve().parent.parent / ".tools" / "bin"
 
 @pytest.fixture(scope="session")
 def component() -> Callable[[str], Path]:
-    """`component("kubectl")` is the path of that executable, or the end of the test that needs it."""
+    """`component("kubectl")` returns the path of that executable, or skips the test."""
     return find_component
 
 
 @pytest.fixture
+async def api() -> AsyncIterator[RegistryFixture]:
+    """A registry with an empty store in memory."""
+    async with open_registry() as fixture:
+        yield fixture
+
+
+@pytest.fixture
+async def auth() -> AsyncIterator[AuthFixture]:
+    """A registry with the rules for users and access keys, and the users root, ada and bob."""
+    async with open_auth() as fixture:
+        yield fixture
+
+
+@pytest.fixture
 def restored_logging() -> Iterator[None]:
-    """Logging as it was before, for tests that set it up."""
+    """Restores the configuration of logging after a test that changes it."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

@@ -1,7 +1,6 @@
 """Creating access keys: the value is returned once, the owner, and no more permissions than the requester has."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from functools import partial
 
 import orjson
@@ -16,12 +15,6 @@ from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.auth import ADA, BOB, PEPPER, ROOT, AuthFixture, open_auth, projects
 
 CHOSEN = "a-key-of-my-own-choice"
-
-
-@pytest.fixture
-async def auth() -> AsyncIterator[AuthFixture]:
-    async with open_auth() as fixture:
-        yield fixture
 
 
 def problems_by_field(error: pytest.ExceptionInfo[Invalid]) -> dict[str, str]:

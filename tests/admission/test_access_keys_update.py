@@ -1,22 +1,14 @@
 """Updating access keys: permissions stay within the key in use; the value and the status stay the server's."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import AUTHENTICATED_GROUPS, CONTROLLER_USER, User
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.auth import ADA, BOB, PEPPER, ROOT, AuthFixture, open_auth, projects
+from tests.harness.auth import ADA, BOB, PEPPER, ROOT, AuthFixture, projects
 
 CHOSEN = "a-key-of-my-own-choice"
-
-
-@pytest.fixture
-async def auth() -> AsyncIterator[AuthFixture]:
-    async with open_auth() as fixture:
-        yield fixture
 
 
 def problems_by_field(error: pytest.ExceptionInfo[Invalid]) -> dict[str, str]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission import AdmissionChain
 from fairlead.admission.escalation import prevent_escalation
 from fairlead.authz.authorizer import administrators, first_decision
 from fairlead.authz.rbac import RbacAuthorizer
@@ -14,7 +13,6 @@ from fairlead.core.errors import ApiError, Forbidden, Invalid, NotFound
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
-from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import NAMESPACE, RegistryFixture
 
@@ -37,9 +35,7 @@ def api_with_rule(api: RegistryFixture) -> RegistryFixture:
     def authorize(user: User, target: RequestInfo) -> Decision:
         return first_decision((check_scope, administrators, rbac), user, target)
 
-    chain = AdmissionChain((prevent_escalation(authorize, rbac),))
-    api.registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
-    chain.bind_registry(api.registry)
+    api.registry = api.with_rules(prevent_escalation(authorize, rbac)).registry
     return api
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission import AdmissionChain
 from fairlead.admission.escalation import GrantChecks, ResourceNaming, check_grants
 from fairlead.authz.name_index import owns
 from fairlead.core.call import Decision, RequestInfo
@@ -14,7 +13,6 @@ from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change
-from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.growth import assert_linear, words
 from tests.harness.registry import RegistryFixture
@@ -50,10 +48,7 @@ async def api_with_rule(api: RegistryFixture, permissions: HeldPermissions) -> A
     checks = GrantChecks(
         permissions, is_in_scope, owns, lambda user, namespace: user in (ALICE, TEAM) and namespace == PROJECT_NAMESPACE
     )
-    chain = AdmissionChain((check_grants(checks, ResourceNaming(MANAGEMENT_GROUP, "service-p-")),))
-    registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
-    chain.bind_registry(registry)
-    yield RegistryFixture(api.store, api.view, registry, api.clock)
+    yield api.with_rules(check_grants(checks, ResourceNaming(MANAGEMENT_GROUP, "service-p-")))
 
 
 async def create_object(api: RegistryFixture, user: User, kind: str, name: str, **spec: Any) -> dict[str, Any]:

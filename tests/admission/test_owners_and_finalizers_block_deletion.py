@@ -4,13 +4,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission import AdmissionChain
 from fairlead.admission.owners_and_finalizers import check_block_owner_deletion
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import ADA, RegistryFixture, as_ada
 
@@ -35,9 +33,7 @@ class RecordingAuthorizer:
 def authorizer(api: RegistryFixture) -> RecordingAuthorizer:
     """Replaces the admission rules of the registry by this one."""
     recorder = RecordingAuthorizer()
-    chain = AdmissionChain((check_block_owner_deletion(recorder),))
-    api.registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
-    chain.bind_registry(api.registry)
+    api.registry = api.with_rules(check_block_owner_deletion(recorder)).registry
     return recorder
 
 

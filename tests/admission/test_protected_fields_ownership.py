@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission import AdmissionChain
 from fairlead.admission.protected_fields import OWNERSHIP_KEYS, SERVER_ONLY_KEYS, protect_ownership_labels
 from fairlead.core.errors import Forbidden
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
-from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import ADA, RegistryFixture
 
@@ -20,10 +18,7 @@ SCOPED = User("root", ("service:admins",), scope=Scope(projects=("*",)))
 
 @pytest.fixture
 def api_with_rule(api: RegistryFixture) -> RegistryFixture:
-    chain = AdmissionChain((protect_ownership_labels("service-p-"),))
-    registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
-    chain.bind_registry(registry)
-    return RegistryFixture(api.store, api.view, registry, api.clock)
+    return api.with_rules(protect_ownership_labels("service-p-"))
 
 
 def set_metadata(field: str, **values: Any) -> Callable[[dict[str, Any]], object]:

@@ -4,13 +4,11 @@ from base64 import b64encode
 
 import pytest
 
-from fairlead.admission import AdmissionChain
 from fairlead.admission.protected_fields import protect_server_owned
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
-from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import ADA, RegistryFixture
 
@@ -23,10 +21,7 @@ OTHER = b64encode(b"other").decode()
 @pytest.fixture
 async def api_with_rule(api: RegistryFixture) -> RegistryFixture:
     """The registry with this admission rule and one Secret of the server."""
-    chain = AdmissionChain((protect_server_owned,))
-    registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
-    chain.bind_registry(registry)
-    fixture = RegistryFixture(api.store, api.view, registry, api.clock)
+    fixture = api.with_rules(protect_server_owned)
     body = fixture.body("Secret", "own", type="service.sh/signing-keys", data={"k": CANARY})
     assert CANARY not in str(await fixture.submit("Secret", body, WriteOptions(CONTROLLER_USER)))
     return fixture

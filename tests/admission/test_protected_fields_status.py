@@ -2,14 +2,12 @@
 
 import pytest
 
-from fairlead.admission import AdmissionChain
 from fairlead.admission.protected_fields import protect_status
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, deep_copy
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import NAMESPACE, RegistryFixture
 
@@ -20,10 +18,7 @@ ADMIN = User("root", ("system:masters",))
 
 @pytest.fixture
 def api_with_rule(api: RegistryFixture) -> RegistryFixture:
-    chain = AdmissionChain((protect_status(MANAGEMENT_GROUP),))
-    registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
-    chain.bind_registry(registry)
-    return RegistryFixture(api.store, api.view, registry, api.clock)
+    return api.with_rules(protect_status(MANAGEMENT_GROUP))
 
 
 def namespace_of(kind: str) -> str:

@@ -4,13 +4,11 @@ from base64 import b64encode
 
 import pytest
 
-from fairlead.admission import AdmissionChain
 from fairlead.admission.secret_refs import check_cluster_secret
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import NAMESPACE, RegistryFixture
 
@@ -33,10 +31,7 @@ def api_with_rule(api: RegistryFixture, readable_secrets: set[tuple[str, str]]) 
     def find_problems(kubeconfig: bytes) -> list[str]:
         return [] if kubeconfig == b"good" else ["it is invalid; fix it"]
 
-    chain = AdmissionChain((check_cluster_secret(authorize, MANAGEMENT_GROUP, "service-system", find_problems),))
-    registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
-    chain.bind_registry(registry)
-    return RegistryFixture(api.store, api.view, registry, api.clock)
+    return api.with_rules(check_cluster_secret(authorize, MANAGEMENT_GROUP, "service-system", find_problems))
 
 
 async def test_t12_a_secret_that_the_writer_may_not_read_is_rejected(

@@ -2,13 +2,11 @@
 
 import pytest
 
-from fairlead.admission import AdmissionChain
 from fairlead.admission.secret_refs import check_virtual_cluster_secret
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import NAMESPACE, RegistryFixture
 
@@ -29,10 +27,7 @@ def api_with_rule(api: RegistryFixture, readable_secrets: set[str]) -> RegistryF
         assert (target.verb, target.group, target.resource, target.namespace) == ("get", "", "secrets", NAMESPACE)
         return Decision(target.name in readable_secrets)
 
-    chain = AdmissionChain((check_virtual_cluster_secret(authorize, MANAGEMENT_GROUP),))
-    registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
-    chain.bind_registry(registry)
-    return RegistryFixture(api.store, api.view, registry, api.clock)
+    return api.with_rules(check_virtual_cluster_secret(authorize, MANAGEMENT_GROUP))
 
 
 async def test_t12_a_secret_that_the_writer_may_not_read_is_rejected(

@@ -1,6 +1,6 @@
 """Users and teams: no write raises the permissions of a user beyond those of the writer."""
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from dataclasses import replace
 
 import pytest
@@ -10,16 +10,10 @@ from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
-from tests.harness.auth import ADA, BOB, ROOT, AuthFixture, open_auth
+from tests.harness.auth import ADA, BOB, ROOT, AuthFixture
 
 SCOPED_ROOT = replace(ROOT, scope=Scope(projects=("*",)))
 PASSWORD = {"secretName": "x-password", "secretNamespace": "service-system"}
-
-
-@pytest.fixture
-async def auth() -> AsyncIterator[AuthFixture]:
-    async with open_auth() as fixture:
-        yield fixture
 
 
 async def is_forbidden(write: Awaitable[object], message: str = "only administrators") -> bool:

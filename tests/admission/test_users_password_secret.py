@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.admission import AdmissionChain
 from fairlead.admission.users import protect_password_secret
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
-from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.registry import NAMESPACE, RegistryFixture
 
@@ -31,10 +29,7 @@ def authorize(user: User, target: RequestInfo) -> Decision:
 @pytest.fixture
 async def api_with_rule(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
     """The registry with this admission rule. Passwords are in the namespace `demo`; root is an administrator."""
-    chain = AdmissionChain((protect_password_secret(authorize, {"root"}.__contains__, NAMESPACE),))
-    registry = Registry(api.registry.catalog, api.store, api.view, chain, api.clock)
-    chain.bind_registry(registry)
-    yield RegistryFixture(api.store, api.view, registry, api.clock)
+    yield api.with_rules(protect_password_secret(authorize, {"root"}.__contains__, NAMESPACE))
 
 
 async def create_secret(api: RegistryFixture, name: str, user: User, namespace: str = NAMESPACE) -> None:

@@ -1,7 +1,7 @@
 """Tests of `fairlead.gateway.proxy`: requests to a fake cluster, which can be told to misbehave, and its responses."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -18,18 +18,6 @@ from tests.fake_cluster.server import ClusterBehaviour, FakeCluster
 from tests.gateway.gateway_calls import STORED_TOKEN, build_call, connect_upstream, forward_call, read_body
 from tests.harness.calls import FakeGuard
 from tests.harness.eventually import eventually
-
-
-@pytest.fixture
-def fake_cluster() -> Iterator[FakeCluster]:
-    with FakeCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def upstream(fake_cluster: FakeCluster) -> AsyncIterator[Upstream]:
-    async with connect_upstream(fake_cluster) as upstream:
-        yield upstream
 
 
 async def expect_error(upstream: Upstream, call: Call) -> ApiError:

@@ -1,7 +1,7 @@
 """Tests of streams in `fairlead.gateway.proxy`: backpressure, disconnects, and authorization that is checked again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,18 +17,6 @@ from tests.fake_cluster.server import FakeCluster
 from tests.gateway.gateway_calls import build_call, connect_upstream, forward_call
 from tests.harness.calls import FakeGuard
 from tests.harness.eventually import eventually
-
-
-@pytest.fixture
-def fake_cluster() -> Iterator[FakeCluster]:
-    with FakeCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def upstream(fake_cluster: FakeCluster) -> AsyncIterator[Upstream]:
-    async with connect_upstream(fake_cluster) as upstream:
-        yield upstream
 
 
 @pytest.fixture

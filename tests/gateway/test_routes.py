@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
@@ -18,21 +18,9 @@ from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import UpstreamRegistry
 from tests.fake_cluster.server import FakeCluster
 from tests.gateway.gateway_calls import IDENTITY_MAPPER, STORED_TOKEN, build_call
-from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, open_registry
+from tests.harness.registry import ADA, NAMESPACE, RegistryFixture
 
 SYNCED_CONDITION = {"type": "SpaceSynced", "status": "True"}
-
-
-@pytest.fixture
-def fake_cluster() -> Iterator[FakeCluster]:
-    with FakeCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry() as registry:
-        yield registry
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Tests of `fairlead.gateway.websocket`: exec and port-forward with the framing of Kubernetes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -22,18 +21,6 @@ from tests.harness.eventually import eventually
 EXEC_PATH = "/api/v1/namespaces/n/pods/p/exec?command=sh&stdin=true"
 V5_PROTOCOL = "v5.channel.k8s.io"
 CLOSE_FRAMES = [((1000, ""), 1000), ((1005, ""), 1000), ((1006, ""), 1011), ((4001, "x"), 4001)]
-
-
-@pytest.fixture
-def fake_cluster() -> Iterator[FakeCluster]:
-    with FakeCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def upstream(fake_cluster: FakeCluster) -> AsyncIterator[Upstream]:
-    async with connect_upstream(fake_cluster) as upstream:
-        yield upstream
 
 
 def build_websocket_call(path: str = EXEC_PATH, *protocols: str, headers: dict[str, Any] | None = None) -> Call:

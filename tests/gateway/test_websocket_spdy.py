@@ -5,7 +5,7 @@ container, and demands an upgrade only if there is no other error.
 """
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -31,12 +31,6 @@ def respond(request: RecordedRequest) -> Answer | None:
 def fake_cluster() -> Iterator[FakeCluster]:
     with FakeCluster(respond) as cluster:
         yield cluster
-
-
-@pytest.fixture
-async def upstream(fake_cluster: FakeCluster) -> AsyncIterator[Upstream]:
-    async with connect_upstream(fake_cluster) as upstream:
-        yield upstream
 
 
 def build_spdy_call(subresource: str, query: str = "", *, upgrade: str = "SPDY/3.1", resource: str = "pods") -> Call:

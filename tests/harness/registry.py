@@ -92,6 +92,13 @@ class RegistryFixture:
         self.registry = registry
         self.clock = clock
 
+    def with_rules(self, *rules: Rule) -> "RegistryFixture":
+        """The same objects behind a registry with these admission rules only."""
+        chain = AdmissionChain(rules)
+        registry = Registry(self.registry.catalog, self.store, self.view, chain, self.clock)
+        chain.bind_registry(registry)
+        return RegistryFixture(self.store, self.view, registry, self.clock)
+
     def of(self, name: str) -> Resource:
         """The resource of a kind, by the kind's name."""
         return next(self.registry.resource_for(kind) for kind in self.registry.catalog.kinds if kind.name == name)

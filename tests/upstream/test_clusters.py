@@ -15,17 +15,11 @@ from fairlead.upstream.clusters import NotConnected, UpstreamRegistry
 from fairlead.upstream.errors import AddressBlocked, Unreachable
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from tests.fake_cluster.server import FakeCluster, fake_cluster
-from tests.harness.registry import NAMESPACE, RegistryFixture, as_ada, open_registry
+from tests.harness.registry import NAMESPACE, RegistryFixture, as_ada
 
 __all__ = ["fake_cluster"]
 
 CONFIG = {"secretName": "berlin", "secretNamespace": NAMESPACE}
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry() as registry:
-        yield registry
 
 
 def build_upstreams(api: RegistryFixture, *networks: str) -> UpstreamRegistry:
