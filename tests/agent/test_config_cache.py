@@ -14,8 +14,10 @@ from tests.harness.agent import FakeHome, configuration
 from tests.harness.clock import ManualClock
 
 
-def build_cache(folder: Path, home: FakeHome, clock: ManualClock | None = None) -> ConfigCache:
-    return ConfigCache(home, CacheOptions("berlin", folder / "agent-config.json", 3600), clock or ManualClock())
+def build_cache(folder: Path, control_plane: FakeHome, clock: ManualClock | None = None) -> ConfigCache:
+    return ConfigCache(
+        control_plane, CacheOptions("berlin", folder / "agent-config.json", 3600), clock or ManualClock()
+    )
 
 
 async def test_there_is_no_config_before_the_first_refresh(tmp_path: Path) -> None:
@@ -31,19 +33,19 @@ async def test_there_is_no_config_before_the_first_refresh(tmp_path: Path) -> No
 
 
 async def test_an_unchanged_config_is_not_parsed_again(tmp_path: Path) -> None:
-    home = FakeHome()
-    cache = build_cache(tmp_path, home)
+    control_plane = FakeHome()
+    cache = build_cache(tmp_path, control_plane)
     await cache.refresh()
     before = cache.config
     await cache.refresh()
-    assert home.asked == ["", home.etag] and cache.config is before
+    assert control_plane.asked == ["", control_plane.etag] and cache.config is before
 
 
 async def test_a_restarted_agent_loads_the_cached_config_while_the_server_is_down(tmp_path: Path) -> None:
-    home = FakeHome()
-    await build_cache(tmp_path, home).refresh()
-    home.problem = ControlPlaneError("down")
-    restarted = build_cache(tmp_path, home)
+    control_plane = FakeHome()
+    await build_cache(tmp_path, control_plane).refresh()
+    control_plane.problem = ControlPlaneError("down")
+    restarted = build_cache(tmp_path, control_plane)
     restarted.load()
     await restarted.refresh()
     assert restarted.config.users["uid-of-ada"].generation == 3
@@ -51,10 +53,10 @@ async def test_a_restarted_agent_loads_the_cached_config_while_the_server_is_dow
 
 
 async def test_a_cached_config_expires(tmp_path: Path) -> None:
-    home, clock = FakeHome(), ManualClock()
-    cache = build_cache(tmp_path, home, clock)
+    control_plane, clock = FakeHome(), ManualClock()
+    cache = build_cache(tmp_path, control_plane, clock)
     await cache.refresh()
-    home.problem = ControlPlaneError("down")
+    control_plane.problem = ControlPlaneError("down")
     clock.tick(3600)
     await cache.refresh()
     assert cache.config.cluster == "berlin"
@@ -62,49 +64,49 @@ async def test_a_cached_config_expires(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="for too long") as error:
         _ = cache.config
     assert not error.value.details.retry_after, "kubectl would retry for minutes instead of reporting the error"
-    home.problem = None
+    control_plane.problem = None
     await cache.refresh()
     assert cache.config.cluster == "berlin"
 
 
 async def test_a_rejected_agent_clears_its_config(tmp_path: Path) -> None:
-    home = FakeHome()
-    cache = build_cache(tmp_path, home)
+    control_plane = FakeHome()
+    cache = build_cache(tmp_path, control_plane)
     await cache.refresh()
-    home.problem = AgentRejected("the server responded with status 401")
+    control_plane.problem = AgentRejected("the server responded with status 401")
     await cache.refresh()
     with pytest.raises(Unavailable, match="401") as error:
         _ = cache.config
     assert not error.value.details.retry_after, "kubectl would retry for minutes instead of reporting the error"
-    restarted = build_cache(tmp_path, home)
+    restarted = build_cache(tmp_path, control_plane)
     restarted.load()
     with pytest.raises(Unavailable):
         _ = restarted.config
 
 
 async def test_an_invalid_config_is_ignored(tmp_path: Path) -> None:
-    home = FakeHome()
-    cache = build_cache(tmp_path, home)
+    control_plane = FakeHome()
+    cache = build_cache(tmp_path, control_plane)
     await cache.refresh()
     before = cache.config
-    home.config = configuration(cluster="oslo")
+    control_plane.config = configuration(cluster="oslo")
     await cache.refresh()
     assert cache.config is before
     (tmp_path / "agent-config.json").write_bytes(b'{"etag": 1')
-    restarted = build_cache(tmp_path, home)
+    restarted = build_cache(tmp_path, control_plane)
     restarted.load()
     with pytest.raises(Unavailable):
         _ = restarted.config
 
 
 async def test_concurrent_refreshes_share_one_request(tmp_path: Path) -> None:
-    home, clock = FakeHome(), ManualClock()
-    cache = build_cache(tmp_path, home, clock)
+    control_plane, clock = FakeHome(), ManualClock()
+    cache = build_cache(tmp_path, control_plane, clock)
     await asyncio.gather(*(cache.refresh_now() for _ in range(20)))
-    assert len(home.asked) == 1
+    assert len(control_plane.asked) == 1
     clock.tick(5)
     await cache.refresh_now()
-    assert len(home.asked) == 2
+    assert len(control_plane.asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -123,10 +125,13 @@ def test_an_ambiguous_identity_prefix_is_invalid(prefix: str) -> None:
 
 
 async def test_the_identity_prefix_is_cached_while_the_server_is_down(tmp_path: Path) -> None:
-    home, options = FakeHome(configuration(clusterIdentityPrefix="corp:")), CacheOptions("berlin", tmp_path / "k", 3600)
-    await ConfigCache(home, options, ManualClock()).refresh()
-    home.problem = ControlPlaneError("down")
-    restarted = ConfigCache(home, options, ManualClock())
+    control_plane, options = (
+        FakeHome(configuration(clusterIdentityPrefix="corp:")),
+        CacheOptions("berlin", tmp_path / "k", 3600),
+    )
+    await ConfigCache(control_plane, options, ManualClock()).refresh()
+    control_plane.problem = ControlPlaneError("down")
+    restarted = ConfigCache(control_plane, options, ManualClock())
     restarted.load()
     await restarted.refresh()
     assert restarted.config.cluster_names.admin_group == "corp:service:admins"

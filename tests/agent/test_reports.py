@@ -10,57 +10,57 @@ def build_event(number: int) -> bytes:
     return b'{"auditID":"%d"}' % number
 
 
-def list_reported_ids(home: FakeHome) -> list[str]:
-    return [event["auditID"] for spec in home.reported for event in spec["events"]]
+def list_reported_ids(control_plane: FakeHome) -> list[str]:
+    return [event["auditID"] for spec in control_plane.reported for event in spec["events"]]
 
 
 async def test_events_are_reported_in_order_and_in_batches() -> None:
-    reports, home = ReportQueue(ManualClock()), FakeHome()
+    reports, control_plane = ReportQueue(ManualClock()), FakeHome()
     for number in range(MAX_BATCH_EVENTS + 3):
         reports.add(build_event(number))
     reports.record_use("t", "ada")
-    await reports.flush(home)
-    assert list_reported_ids(home) == [str(number) for number in range(MAX_BATCH_EVENTS + 3)]
-    assert [len(spec["events"]) for spec in home.reported] == [MAX_BATCH_EVENTS, 3]
-    assert home.reported[0]["activity"] == [{"token": "t", "user": "ada", "lastUse": "2026-01-02T03:04:05Z"}]
-    await reports.flush(home)
-    assert len(home.reported) == 2
+    await reports.flush(control_plane)
+    assert list_reported_ids(control_plane) == [str(number) for number in range(MAX_BATCH_EVENTS + 3)]
+    assert [len(spec["events"]) for spec in control_plane.reported] == [MAX_BATCH_EVENTS, 3]
+    assert control_plane.reported[0]["activity"] == [{"token": "t", "user": "ada", "lastUse": "2026-01-02T03:04:05Z"}]
+    await reports.flush(control_plane)
+    assert len(control_plane.reported) == 2
 
 
 async def test_a_failed_report_is_sent_again() -> None:
-    reports, home = ReportQueue(ManualClock()), FakeHome()
-    home.problem = ControlPlaneError("down")
+    reports, control_plane = ReportQueue(ManualClock()), FakeHome()
+    control_plane.problem = ControlPlaneError("down")
     reports.add(build_event(1))
     reports.record_use("t", "ada")
-    await reports.flush(home)
+    await reports.flush(control_plane)
     reports.add(build_event(2))
-    home.problem = None
-    await reports.flush(home)
-    assert list_reported_ids(home) == ["1", "2"] and home.reported[0]["activity"]
+    control_plane.problem = None
+    await reports.flush(control_plane)
+    assert list_reported_ids(control_plane) == ["1", "2"] and control_plane.reported[0]["activity"]
 
 
 async def test_events_over_the_limit_are_dropped_and_counted() -> None:
-    reports, home = ReportQueue(ManualClock(), max_events=2), FakeHome()
+    reports, control_plane = ReportQueue(ManualClock(), max_events=2), FakeHome()
     for number in range(5):
         reports.add(build_event(number))
-    await reports.flush(home)
-    assert list_reported_ids(home) == ["0", "1"] and home.reported[0]["dropped"] == 3
+    await reports.flush(control_plane)
+    assert list_reported_ids(control_plane) == ["0", "1"] and control_plane.reported[0]["dropped"] == 3
     small_queue = ReportQueue(ManualClock(), max_bytes=40)
     for number in range(5):
         small_queue.add(build_event(number))
-    await small_queue.flush(home)
-    assert home.reported[-1]["dropped"] == 3
+    await small_queue.flush(control_plane)
+    assert control_plane.reported[-1]["dropped"] == 3
 
 
 async def test_a_rejected_report_does_not_block_later_ones() -> None:
-    reports, home = ReportQueue(ManualClock()), FakeHome()
-    home.problem = ReportRejected("the server responded with status 422")
+    reports, control_plane = ReportQueue(ManualClock()), FakeHome()
+    control_plane.problem = ReportRejected("the server responded with status 422")
     reports.add(build_event(1))
-    await reports.flush(home)
-    home.problem = None
+    await reports.flush(control_plane)
+    control_plane.problem = None
     reports.add(build_event(2))
-    await reports.flush(home)
-    assert list_reported_ids(home) == ["2"] and home.reported[0]["dropped"] == 1
+    await reports.flush(control_plane)
+    assert list_reported_ids(control_plane) == ["2"] and control_plane.reported[0]["dropped"] == 1
 
 
 class PartialSink:
@@ -81,10 +81,10 @@ class PartialSink:
 
 
 async def test_only_events_written_to_the_log_are_reported() -> None:
-    reports, home, sink = ReportQueue(ManualClock()), FakeHome(), PartialSink(7)
+    reports, control_plane, sink = ReportQueue(ManualClock()), FakeHome(), PartialSink(7)
     tee, data = TeeSink(sink, reports), memoryview(build_event(1) + b"\n" + build_event(2) + b"\n")
     while data:
         data = data[tee.write(data) :]
     tee.write(memoryview(build_event(3)[:5]))
-    await reports.flush(home)
-    assert list_reported_ids(home) == ["1", "2"]
+    await reports.flush(control_plane)
+    assert list_reported_ids(control_plane) == ["1", "2"]

@@ -62,7 +62,7 @@ async def test_a_reply_before_the_handler_skips_the_rest_but_not_the_stages_afte
     assert trace == ["first", "after 403"]
 
 
-async def test_a_stage_may_wait_and_then_go_on() -> None:
+async def test_a_stage_can_wait_before_the_next_one_runs() -> None:
     trace: list[str] = []
 
     async def wait() -> None:
@@ -148,7 +148,7 @@ def build_pipeline_with_timeout(seconds: float, serve: Handler, after: tuple[Aft
     return Pipeline((), serve, after, (), PipelineOptions(seconds, [0, 0]))
 
 
-async def test_a_request_that_takes_too_long_is_cancelled_and_answered_with_504() -> None:
+async def test_a_request_that_takes_too_long_is_cancelled_and_gets_504() -> None:
     cancelled = asyncio.Event()
 
     async def serve(call: Call) -> Reply:
@@ -161,7 +161,7 @@ async def test_a_request_that_takes_too_long_is_cancelled_and_answered_with_504(
     assert cancelled.is_set()
 
 
-async def test_a_request_in_time_is_answered() -> None:
+async def test_a_request_within_its_deadline_is_served() -> None:
     assert await build_pipeline_with_timeout(60, reply_after(0))(call()) is OK
 
 

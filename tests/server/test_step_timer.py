@@ -57,7 +57,7 @@ async def test_each_slow_step_is_reported_on_its_own(
     assert slow_steps == pytest.approx([0.1, 0.2])
 
 
-async def test_a_step_that_waited_for_the_processor_counts_its_cpu_time_only(
+async def test_a_step_that_waited_for_the_cpu_counts_its_cpu_time_only(
     build_timed_pipeline: Callable[[Handler], Pipeline], clocks: Clocks, slow_steps: list[float]
 ) -> None:
     async def serve(call: Call) -> Reply:
@@ -97,7 +97,7 @@ async def test_a_request_served_in_one_step_is_reported(
     assert len(slow_steps) == 1
 
 
-async def test_the_timer_knows_busy_and_elapsed_time(
+async def test_the_timer_measures_busy_and_elapsed_time(
     build_timed_pipeline: Callable[[Handler], Pipeline], clocks: Clocks
 ) -> None:
     steps: list[float] = []
@@ -117,7 +117,7 @@ async def test_the_timer_knows_busy_and_elapsed_time(
     assert request.step_timer.elapsed_seconds() == pytest.approx(1.3)
 
 
-async def test_a_cancelled_handler_may_go_on() -> None:
+async def test_a_cancelled_handler_may_continue() -> None:
     started = asyncio.Event()
 
     async def serve(call: Call) -> Reply:

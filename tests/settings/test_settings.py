@@ -78,7 +78,7 @@ def test_every_setting_can_be_set_in_every_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("yaml_value", "value"), [("off", "off"), ("on", "on"), ("false", "off"), ("'off'", "off")])
-def test_a_switch_means_the_same_with_and_without_quotes(tmp_path: Path, yaml_value: str, value: str) -> None:
+def test_on_and_off_mean_the_same_with_and_without_quotes(tmp_path: Path, yaml_value: str, value: str) -> None:
     assert load(write_config(tmp_path, f"password_login: {yaml_value}\n"), {}).password_login == value
 
 

@@ -89,14 +89,14 @@ def test_json_is_returned_unchanged() -> None:
     assert render(body, JSON, pretty=False) is body
 
 
-def test_pretty_json_is_the_same_value_over_several_lines() -> None:
+def test_pretty_json_has_the_same_value_on_several_lines() -> None:
     body = render(b'{"b":1,"a":[{"c":null}]}', JSON, pretty=True)
     assert orjson.loads(body) == {"b": 1, "a": [{"c": None}]}
     assert body.startswith(b'{\n  "b": 1,') and body.endswith(b"}\n")
 
 
 @pytest.mark.parametrize("is_pretty", [True, False])
-def test_yaml_is_the_same_value(is_pretty: bool) -> None:
+def test_yaml_has_the_same_value(is_pretty: bool) -> None:
     value = {"kind": "App", "on": "yes", "number": "012", "spec": {"empty": {}, "list": ["a", None, 1.5, "no"]}}
     body = render(orjson.dumps(value), YAML, is_pretty)
     assert yaml.safe_load(body) == value

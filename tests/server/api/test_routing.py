@@ -25,7 +25,7 @@ def route_request(method: str, path: str, **query: str) -> RequestInfo:
     return route(method, path, {name: [value] for name, value in query.items()}, RouteConfig(MOUNT))
 
 
-def resource_fields(target: RequestInfo) -> tuple[str, str, str, str, str, str]:
+def get_resource_fields(target: RequestInfo) -> tuple[str, str, str, str, str, str]:
     """The fields that name a resource, in the order of a path."""
     return target.group, target.version, target.namespace, target.resource, target.name, target.subresource
 
@@ -60,7 +60,7 @@ RESOURCE_PATHS = [
 @pytest.mark.parametrize(("path", "expected"), RESOURCE_PATHS)
 def test_a_path_names_one_resource(path: str, expected: tuple[str, ...]) -> None:
     target = route_request("GET", path)
-    assert resource_fields(target) == expected
+    assert get_resource_fields(target) == expected
     assert target.root == MANAGEMENT
     assert target.is_resource
 
@@ -160,7 +160,7 @@ def test_a_malicious_namespace_is_rejected(segment: str) -> None:
 def test_a_malicious_subresource_stays_a_subresource(segment: str) -> None:
     """It is not served, and must never become another resource or name."""
     target = route_request("GET", f"{GROUP_ROOT}/apps/one/{segment}/clusters")
-    assert resource_fields(target) == (GROUP, "v1", "", "apps", "one", f"{segment}/clusters")
+    assert get_resource_fields(target) == (GROUP, "v1", "", "apps", "one", f"{segment}/clusters")
 
 
 NON_RESOURCE_PATHS = [
@@ -211,7 +211,7 @@ def test_a_path_with_empty_segments_is_not_a_resource(path: str) -> None:
 
 
 def test_another_mount_point_moves_the_whole_api() -> None:
-    assert resource_fields(route("GET", "/here/api/v1/namespaces", {}, RouteConfig("/here")))[3] == "namespaces"
+    assert get_resource_fields(route("GET", "/here/api/v1/namespaces", {}, RouteConfig("/here")))[3] == "namespaces"
     assert not route("GET", f"{CORE}/namespaces", {}, RouteConfig("/here")).is_resource
 
 
@@ -259,7 +259,7 @@ def test_a_gateway_request_has_a_gateway_and_a_target_behind_it(
         gateway.name,
     ) == gateway_fields
     assert (target.verb, target.path, target.root) == (verb, path or rest, gateway.root)
-    assert resource_fields(target) == fields
+    assert get_resource_fields(target) == fields
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,14 @@ def test_a_malicious_gateway_name_is_rejected(name: str) -> None:
 
 
 def test_the_management_api_has_no_watch_paths() -> None:
-    assert resource_fields(route_request("GET", f"{GROUP_ROOT}/watch/apps")) == (GROUP, "v1", "", "watch", "apps", "")
+    assert get_resource_fields(route_request("GET", f"{GROUP_ROOT}/watch/apps")) == (
+        GROUP,
+        "v1",
+        "",
+        "watch",
+        "apps",
+        "",
+    )
 
 
 SEGMENTS = ("namespaces", "demo", "apps", "one", "status", "finalize", "watch", "proxy")

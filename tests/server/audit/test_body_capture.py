@@ -28,7 +28,7 @@ def encode_message(*fields: tuple[int, bytes]) -> bytes:
     return b"".join(bytes([number << 3 | 2, len(value)]) + value for number, value in fields)
 
 
-def encode_config_map() -> bytes:
+def encode_configmap() -> bytes:
     types = encode_message((1, b"v1"), (2, b"ConfigMap"))
     raw = encode_message((1, encode_message((1, b"a"))), (2, encode_message((1, b"b"), (2, b"c"))))
     return b"k8s\0" + encode_message((1, types), (2, raw))
@@ -49,7 +49,7 @@ BODIES: dict[str, tuple[str, bytes, str]] = {
     "JSON": (JSON, orjson.dumps(BODY), ""),
     "JSON without a type": ("", orjson.dumps(BODY), ""),
     "YAML": (YAML, b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {b: c}\n", ""),
-    "protobuf": (PROTOBUF, encode_config_map(), ""),
+    "protobuf": (PROTOBUF, encode_configmap(), ""),
     "malformed JSON": (JSON, b'{"kind": "ConfigMap"', "malformed"),
     "malformed YAML": (YAML, b"a: [", "malformed"),
     "malformed protobuf": (PROTOBUF, b"k8s\0\xff", "malformed"),

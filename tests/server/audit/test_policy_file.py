@@ -36,7 +36,7 @@ def load_errors(folder: Path, text: str) -> list[str]:
     return [line.removeprefix(f"{path}: ") for line in str(error.value).splitlines()]
 
 
-def test_every_field_is_read(tmp_path: Path) -> None:
+def test_every_field_is_parsed(tmp_path: Path) -> None:
     policy = load_policy_text(
         tmp_path,
         HEADER

@@ -34,7 +34,7 @@ CONFIGMAPS = place(CONFIGMAP)
 BODY = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"b": "c"}}
 
 
-def build_config_map(**metadata: str) -> dict[str, object]:
+def build_configmap(**metadata: str) -> dict[str, object]:
     return {**BODY, "metadata": {"name": "a", **metadata}}
 
 
@@ -227,7 +227,7 @@ async def test_a_response_that_is_not_a_status_is_recorded_with_its_code() -> No
 
 
 async def test_a_created_object_has_the_name_from_the_response() -> None:
-    body = build_config_map(uid="u-1", resourceVersion="7")
+    body = build_configmap(uid="u-1", resourceVersion="7")
     async with open_audit(answers(201, body)) as audit:
         await audit("POST", CONFIGMAPS, BODY)
     reference = audit.events[0]["objectRef"]
@@ -255,14 +255,14 @@ async def test_a_response_without_a_name_leaves_the_object_unnamed(content: byte
     ("level", "recorded"), [(METADATA, set()), (REQUEST, {"requestObject"}), (3, {"requestObject", "responseObject"})]
 )
 async def test_the_level_determines_which_bodies_are_recorded(level: int, recorded: set[str]) -> None:
-    async with open_audit(answers(201, build_config_map(uid="u")), Policy((PolicyRule(level),))) as audit:
+    async with open_audit(answers(201, build_configmap(uid="u")), Policy((PolicyRule(level),))) as audit:
         await audit("POST", CONFIGMAPS, BODY)
     (event,) = audit.completed()
     assert {"requestObject", "responseObject"} & event.keys() == recorded
     if "requestObject" in recorded:
         assert event["requestObject"] == BODY
     if "responseObject" in recorded:
-        assert event["responseObject"] == build_config_map(uid="u")
+        assert event["responseObject"] == build_configmap(uid="u")
 
 
 async def test_nothing_is_recorded_at_level_none() -> None:
@@ -328,7 +328,7 @@ async def test_a_cancelled_request_is_recorded_and_stays_cancelled() -> None:
 
 
 async def test_the_response_is_not_changed() -> None:
-    body = orjson.dumps(build_config_map(managedFields="mine"))
+    body = orjson.dumps(build_configmap(managedFields="mine"))
     async with open_audit(answers(200, body), EVERYTHING) as audit:
         reply = await audit("GET", f"{CONFIGMAPS}/a")
     assert (reply.status, reply.body) == (200, body)

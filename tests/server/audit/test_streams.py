@@ -119,7 +119,7 @@ async def test_streams_that_are_open_at_shutdown_are_recorded_as_complete() -> N
     assert list_stages(audit) == STARTED_AND_COMPLETE
 
 
-class Client:
+class FakeClient:
     """A fake HTTP server with a client that disconnects when `disconnects` is set."""
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ async def test_a_stream_is_complete_if_the_client_disconnects_before_its_first_c
 
     async with open_audit(watch_forever) as audit:
         with pytest.raises(ConnectionError):
-            await AsgiApp(audit.run, 1024)(SCOPE, Client().receive, fail_to_send)
+            await AsgiApp(audit.run, 1024)(SCOPE, FakeClient().receive, fail_to_send)
         await wait_for_events(audit, 2)
     assert list_stages(audit) == STARTED_AND_COMPLETE
 
@@ -164,7 +164,7 @@ async def test_a_stream_through_asgi_is_completed_once_without_garbage_collectio
     gc.disable()
     try:
         async with open_audit(serve) as audit:
-            client = Client()
+            client = FakeClient()
             task = asyncio.create_task(AsgiApp(audit.run, 1024)(SCOPE, client.receive, client.send))
             await asyncio.wait((task, asyncio.create_task(client.arrived.wait())), return_when="FIRST_COMPLETED")
             client.disconnects.set()

@@ -188,7 +188,7 @@ def test_an_allowed_impersonation_is_cached_until_permissions_change() -> None:
     )
     other_key = User("alice", ALICE.groups, key="another-key")
     assert impersonation_stage(as_jane, other_key).impersonator is other_key and len(decisions) == 3, (
-        "so is another user"
+        "so is another key"
     )
     cache, allowed = new_impersonation_cache(), False
     for request in (as_jane, as_john):

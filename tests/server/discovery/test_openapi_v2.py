@@ -76,10 +76,10 @@ def test_no_v3_constructs_are_left():
     product = build_reply(build_documents(Catalog(KINDS))["/openapi/v2"]).body
     assert b"#/components/" not in product
     for item in json.loads(product)["paths"].values():
-        for operation in (each for each in item.values() if isinstance(each, dict)):
+        for operation in (value for value in item.values() if isinstance(value, dict)):
             assert "requestBody" not in operation
-            assert not any("content" in each for each in operation["responses"].values())
-            assert not any("schema" in each for each in operation["parameters"] if each["in"] != "body")
+            assert not any("content" in value for value in operation["responses"].values())
+            assert not any("schema" in value for value in operation["parameters"] if value["in"] != "body")
 
 
 def test_every_reference_has_a_definition():
@@ -161,10 +161,10 @@ def test_the_protobuf_document_has_the_same_paths_and_definitions():
 def test_an_encoded_operation_has_its_parameters_and_its_kind():
     item = parse_message(parse_map(parse_message(encode_swagger(SWAGGER))[8][0], 2)[APP_PATH])
     patch = parse_message(item[8][0])
-    parameters = [parse_message(parse_message(each)[1][0]) for each in patch[8]]
-    query = [parse_message(parse_message(each[2][0])[3][0]) for each in parameters if 2 in each]
-    assert b"fieldValidation" in [each[4][0] for each in query]
-    assert [parse_message(each[1][0])[3] for each in parameters if 1 in each] == [[b"body"]]
+    parameters = [parse_message(parse_message(parameter)[1][0]) for parameter in patch[8]]
+    query = [parse_message(parse_message(parameter[2][0])[3][0]) for parameter in parameters if 2 in parameter]
+    assert b"fieldValidation" in [parameter[4][0] for parameter in query]
+    assert [parse_message(parameter[1][0])[3] for parameter in parameters if 1 in parameter] == [[b"body"]]
     path_parameter = parse_message(parse_message(parse_message(parse_message(item[9][0])[1][0])[2][0])[4][0])
     assert (path_parameter[4], path_parameter[1]) == ([b"name"], [1])
     extensions = {pair[1][0]: parse_message(pair[2][0])[2][0] for pair in map(parse_message, patch[13])}
@@ -193,7 +193,7 @@ def test_an_encoded_schema_keeps_its_content():
     assert size[9] == [-1.0]
     assert parse_message(size[5][0]) == {2: [b"3"]}
     allowed_values = parse_message(parse_message(where[23][0])[1][0])
-    assert [parse_message(each)[2][0] for each in allowed_values[20]] == [b'"here"', b'"there"']
+    assert [parse_message(value)[2][0] for value in allowed_values[20]] == [b'"here"', b'"there"']
     assert parse_message(parse_message(parse_message(labels[21][0])[1][0])[22][0]) == {1: [b"string"]}
 
 

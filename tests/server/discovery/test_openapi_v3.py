@@ -95,17 +95,17 @@ def find_schema(kind: Kind, document: Any = MANAGEMENT) -> Any:
 
 def list_actions(path: str) -> dict[str, str]:
     item = MANAGEMENT["paths"][path]
-    return {method: each["x-kubernetes-action"] for method, each in item.items() if method != "parameters"}
+    return {method: operation["x-kubernetes-action"] for method, operation in item.items() if method != "parameters"}
 
 
 def iterate_references(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        yield from (each for name, each in value.items() if name == "$ref")
-        for each in value.values():
-            yield from iterate_references(each)
+        yield from (child for name, child in value.items() if name == "$ref")
+        for child in value.values():
+            yield from iterate_references(child)
     elif isinstance(value, list):
-        for each in value:
-            yield from iterate_references(each)
+        for child in value:
+            yield from iterate_references(child)
 
 
 def test_the_index_names_each_document_below_the_api_root_by_its_hash():
@@ -146,14 +146,14 @@ def test_a_namespaced_kind_is_listed_over_all_namespaces_and_written_within_one(
     namespaced_path = f"{GROUP_PATH}/namespaces/{{namespace}}/workspaces"
     assert list_actions(namespaced_path) == {"get": "list", "post": "post", "delete": "deletecollection"}
     parameters = MANAGEMENT["paths"][f"{namespaced_path}/{{name}}"]["parameters"]
-    assert [each["name"] for each in parameters if each["in"] == "path"] == ["name", "namespace"]
+    assert [parameter["name"] for parameter in parameters if parameter["in"] == "path"] == ["name", "namespace"]
 
 
 def test_verbs_that_a_kind_does_not_support_are_not_documented():
     assert list_actions(f"{GROUP_PATH}/tokens") == {"post": "post"}
     assert f"{GROUP_PATH}/tokens/{{name}}" not in MANAGEMENT["paths"]
     assert list_actions(f"{GROUP_PATH}/reports/{{name}}") == {"get": "get"}
-    query = {each["name"] for each in find_operation(f"{GROUP_PATH}/reports", "get")["parameters"]}
+    query = {parameter["name"] for parameter in find_operation(f"{GROUP_PATH}/reports", "get")["parameters"]}
     assert "limit" in query
     assert "watch" not in query
 
@@ -172,7 +172,7 @@ def test_an_operation_names_its_kind():
 
 @pytest.mark.parametrize(("path", "method"), [("apps", "post"), ("apps/{name}", "put"), ("apps/{name}", "patch")])
 def test_writes_have_field_validation_so_that_kubectl_uses_server_side_validation(path, method):
-    query = {each["name"] for each in find_operation(f"{GROUP_PATH}/{path}", method)["parameters"]}
+    query = {parameter["name"] for parameter in find_operation(f"{GROUP_PATH}/{path}", method)["parameters"]}
     assert query >= {"fieldValidation", "fieldManager", "dryRun"}
 
 
@@ -223,7 +223,7 @@ def test_the_schema_of_a_kind_has_its_fields_and_the_shared_metadata():
     assert app["properties"]["metadata"]["allOf"] == [{"$ref": f"#/components/schemas/{OBJECT_META}"}]
 
 
-def test_explain_can_walk_down_to_a_nested_field():
+def test_explain_finds_nested_fields():
     chart = find_schema(APP)["properties"]["spec"]["properties"]["config"]["properties"]["chart"]
     assert chart["properties"]["name"]["description"] == "Name of the chart."
 
@@ -238,8 +238,8 @@ def test_a_list_has_a_schema_only_where_the_kind_can_be_listed():
 def test_every_shared_field_has_a_description():
     for name, schema in shared_schemas().items():
         assert schema["description"], name
-        for field, each in schema.get("properties", {}).items():
-            assert each.get("description"), f"{name}.{field}"
+        for field, field_schema in schema.get("properties", {}).items():
+            assert field_schema.get("description"), f"{name}.{field}"
 
 
 def test_a_kind_that_is_not_persisted_has_one_operation_and_no_list():
@@ -248,7 +248,7 @@ def test_a_kind_that_is_not_persisted_has_one_operation_and_no_list():
     assert list_actions(paths[0]) == {"post": "post"}
     create = find_operation(paths[0], "post")
     assert "Nothing is stored" in create["description"]
-    assert {each["name"] for each in create["parameters"]} == {"dryRun", "fieldManager", "fieldValidation"}
+    assert {parameter["name"] for parameter in create["parameters"]} == {"dryRun", "fieldManager", "fieldValidation"}
     assert f"{schema_name(TOKEN)}List" not in MANAGEMENT["components"]["schemas"]
 
 
@@ -274,7 +274,7 @@ def test_the_document_names_the_server_url():
 
 def build_product_documents() -> list[Any]:
     product = build_documents(Catalog(KINDS))
-    return [decode_document(each) for path, each in product.items() if path.startswith("/openapi/v3/")]
+    return [decode_document(document) for path, document in product.items() if path.startswith("/openapi/v3/")]
 
 
 def test_every_reference_has_a_schema():
@@ -285,6 +285,11 @@ def test_every_reference_has_a_schema():
 
 def test_operation_ids_are_unique():
     for document in (*build_product_documents(), MANAGEMENT, CORE):
-        operations = [each for item in document["paths"].values() for each in item.values() if isinstance(each, dict)]
-        ids = [each["operationId"] for each in operations]
+        operations = [
+            operation
+            for item in document["paths"].values()
+            for operation in item.values()
+            if isinstance(operation, dict)
+        ]
+        ids = [operation["operationId"] for operation in operations]
         assert len(ids) == len(set(ids)) > 0

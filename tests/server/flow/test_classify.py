@@ -83,7 +83,7 @@ async def test_the_client_cache_is_bounded() -> None:
 
 
 def test_each_term_of_a_selector_adds_to_the_estimated_cost_of_a_list() -> None:
-    costs = CostEstimator(lambda *of: 1_000, lambda *of: 100, lambda accept: (False, False))
+    costs = CostEstimator(lambda *resource: 1_000, lambda *resource: 100, lambda accept: (False, False))
 
     def estimate_cost(selector: str) -> float:
         call = build_request(LIST)

@@ -25,7 +25,7 @@ from fairlead.server.flow.levels import ANONYMOUS, BULK, INTERACTIVE, SYSTEM, Le
 SMALL = QueueLimits(total=4, per_flow=2)
 
 
-class Clock:
+class FakeClock:
     def __init__(self) -> None:
         self.time = 100.0
 
@@ -103,7 +103,7 @@ async def test_one_iteration_dispatches_no_more_than_its_budget() -> None:
 
 
 async def test_a_single_client_has_a_larger_budget() -> None:
-    clock = Clock()
+    clock = FakeClock()
     control = FlowControl(now=clock)
     assert control.budget == SINGLE_CLIENT_BUDGET_SECONDS
     control.record_client_change("another client")
@@ -163,7 +163,7 @@ def test_a_rejection_has_a_reason_and_a_retry_after(reason: str, message: str) -
 
 
 async def test_a_request_that_is_queued_too_long_is_rejected() -> None:
-    clock = Clock()
+    clock = FakeClock()
     control = FlowControl(0.01, now=clock)
     level = control.levels[BULK]
     running = Ticket(Flow("running"), 1.0, seats=level.config.seats)

@@ -95,7 +95,7 @@ async def test_large_responses_are_bulk(rows: int, size: int, target: RequestInf
     assert fixture.count_dispatched(BULK if is_bulk else INTERACTIVE, "users") == 1
 
 
-async def test_a_limit_makes_a_list_small() -> None:
+async def test_a_large_list_with_a_limit_is_not_bulk() -> None:
     fixture, request = FlowFixture(50_000), build_request(LIST)
     request.query = {"limit": ["500"]}
     await fixture.send(request)

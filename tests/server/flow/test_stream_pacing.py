@@ -17,7 +17,7 @@ from fairlead.server.flow.streams import Pace, Pacer, StreamLimiter
 from tests.harness.calls import call
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.server.api.test_watch import LIMITS
-from tests.server.flow.test_control import Clock, use_up_budget
+from tests.server.flow.test_control import FakeClock, use_up_budget
 
 ADA, BEN = User("ada"), User("ben")
 CHUNK_SECONDS = 0.001
@@ -27,7 +27,7 @@ class PacedServer:
     """A server on a simulated clock, where each chunk takes a millisecond."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = FakeClock()
         self.control = FlowControl(now=self.clock)
         self.clients = ClientCache(self.control.levels)
         self.pacer = Pacer(self.control, self.clients)

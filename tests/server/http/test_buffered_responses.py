@@ -22,7 +22,7 @@ from fairlead.server.http.unsent import MAX_SMALL_HTTP1_BYTES
 LARGE = bytes(MAX_SMALL_HTTP1_BYTES + 1)
 
 
-class Clock:
+class FakeClock:
     seconds = 100.0
 
     def __call__(self) -> float:
@@ -109,7 +109,7 @@ async def test_connections_that_have_read_or_closed_are_removed_by_asking_the_ke
     unread.fill()
     closed.client.close()
     closed.server.close()
-    clock = Clock()
+    clock = FakeClock()
     responses = WholeResponses(clock)
     names = [connection.name for connection in three_connections] + [
         f"192.0.2.1:{port}" for port in range(MAX_UNREAD_CONNECTIONS - 3)
@@ -124,7 +124,7 @@ async def test_connections_that_have_read_or_closed_are_removed_by_asking_the_ke
 
 
 async def test_the_kernel_is_not_asked_during_writes_or_too_often() -> None:
-    clock = Clock()
+    clock = FakeClock()
     responses = WholeResponses(clock)
     assert all(responses.admit(f"192.0.2.1:{port}", len(LARGE)) for port in range(MAX_UNREAD_CONNECTIONS))
     for delay in (0.0, WRITE_SETTLE_SECONDS):  # too early, and too soon afterwards

@@ -14,7 +14,7 @@ from tests.harness.calls import call
 from tests.harness.virtual_time import on_virtual_time
 
 
-class Client:
+class FakeClient:
     """Accepts chunks once `room` is set."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ async def chunks() -> AsyncIterator[bytes]:
     yield b"two"
 
 
-async def stream_to_client(client: Client, monkeypatch: pytest.MonkeyPatch, progress: list[bool]) -> list[str]:
+async def stream_to_client(client: FakeClient, monkeypatch: pytest.MonkeyPatch, progress: list[bool]) -> list[str]:
     """The clients that were disconnected. `progress`: results of the progress checks; the last one makes room."""
     disconnected = list[str]()
 
@@ -57,20 +57,20 @@ async def stream_to_client(client: Client, monkeypatch: pytest.MonkeyPatch, prog
 
 
 async def test_a_slow_client_gets_the_whole_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client()
+    client = FakeClient()
     assert await stream_to_client(client, monkeypatch, [True] * 5) == []
     assert client.received == [b"one", b"two"]
 
 
 async def test_a_stalled_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client()
+    client = FakeClient()
     client.room = asyncio.Event()
     assert await stream_to_client(client, monkeypatch, [True, False, False]) == ["192.0.2.1:4711"]
     assert client.received == []
 
 
 @on_virtual_time
-async def test_the_last_frames_of_streams_get_time_before_the_server_stops() -> None:
+async def test_the_server_waits_for_the_last_frames_of_streams_before_it_stops() -> None:
     loop, ended, messages = asyncio.get_running_loop(), asyncio.Event(), list[dict[str, Any]]()
 
     async def send(message: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ async def test_the_last_frames_of_streams_get_time_before_the_server_stops() -> 
     assert loop.time() == started_at, "without streams there is nothing to wait for"
     scope = {"type": "http", "http_version": "1.1", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b""}
     scope |= {"headers": [], "client": ("192.0.2.1", 1)}
-    task = asyncio.create_task(app(scope, Client().receive, send))
+    task = asyncio.create_task(app(scope, FakeClient().receive, send))
     await asyncio.sleep(0.01)
     ended.set()
     ended_at = loop.time()

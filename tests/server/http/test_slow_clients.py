@@ -165,7 +165,7 @@ async def test_a_client_that_reads_too_slowly_makes_no_progress(
             await asyncio.to_thread(client.recv, 1000)
     assert await check_progress_while_reading(detector, client), "it has read enough since then"
     detector.reset()
-    assert await check_progress_while_reading(detector, client), "its stream was reset"
+    assert await check_progress_while_reading(detector, client), "the detector was reset"
 
 
 async def test_the_connection_of_a_slow_client_is_looked_up_once(

@@ -172,7 +172,7 @@ def test_collected_families_do_not_change_afterwards() -> None:
     assert b"fairlead_store_commit_seconds_count 0.0\n" in render_families(families, TEXT)
 
 
-def test_the_two_formats_differ_where_they_must() -> None:
+def test_the_two_formats_differ_as_specified() -> None:
     histogram = Histogram((0.5, 1.0, 1e6))
     histogram.observe(1.0)
     families: list[MetricFamily] = [
