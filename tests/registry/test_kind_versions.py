@@ -118,8 +118,8 @@ async def test_apply_works_in_both_groups_without_conflicts_between_them(
     events_v1: Resource, core_events: Resource
 ) -> None:
     config = build_event()
-    applying = WriteOptions(ADA, "a", is_apply=True)
-    body, created = await events_v1.apply(config, NAMESPACE, "e", applying)
+    options = WriteOptions(ADA, "a", is_apply=True)
+    body, created = await events_v1.apply(config, NAMESPACE, "e", options)
     assert created and orjson.loads(body)["note"] == "it began"
     other = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "message": "mine"}
     body, created = await core_events.apply(other, NAMESPACE, "e", WriteOptions(ADA, "b", is_apply=True))

@@ -153,11 +153,13 @@ async def test_the_server_itself_is_exempt_from_limits(api: RegistryFixture) -> 
         )
 
 
-TWO = obj(
+CROWD_FIELDS = obj(
     spec=obj(wanted=array(integer())),
     status=obj(seen=array(integer(), max_items=5_000), more=mapping(integer())),
 )["properties"]
-CROWD = Kind("Crowd", "crowds", False, TWO, "For tests.", status_subresource=True, sensitivity=Sensitivity.NORMAL)
+CROWD = Kind(
+    "Crowd", "crowds", False, CROWD_FIELDS, "For tests.", status_subresource=True, sensitivity=Sensitivity.NORMAL
+)
 
 
 def test_many_errors_in_one_field_do_not_hide_errors_in_another() -> None:
@@ -218,12 +220,12 @@ def test_a_short_value_is_quoted_in_full(value: Any) -> None:
 def test_no_more_problems_are_collected_than_reported() -> None:
     yielded = []
 
-    def endless() -> Any:
+    def iter_problems() -> Any:
         while True:
             yielded.append(1)
             yield Problem.required(f"spec.f{len(yielded)}")
 
-    error = Invalid.of("Gadget", "", "a", endless())
+    error = Invalid.of("Gadget", "", "a", iter_problems())
     assert len(error.details.problems) == MAX_PROBLEMS
     assert len(yielded) <= 10 * MAX_PROBLEMS
     assert "and more problems; fix these first" in error.message

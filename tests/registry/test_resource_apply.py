@@ -30,7 +30,7 @@ async def apply(
     return orjson.loads(body_bytes), created
 
 
-def managed_paths(obj: Object) -> dict[str, list[str]]:
+def owned_paths(obj: Object) -> dict[str, list[str]]:
     return {
         entry["manager"]: sorted("/".join(path) for path in iter_paths(entry["fieldsV1"]))
         for entry in obj["metadata"].get("managedFields", [])
@@ -45,13 +45,13 @@ async def test_apply_creates_a_missing_object_and_updates_an_existing_one(api: R
     changed, created = await apply(api, "Gadget", "a", spec={"size": 2})
     assert not created
     assert (changed["metadata"]["generation"], changed["spec"]["size"]) == (2, 2)
-    assert managed_paths(changed) == {"a": ["f:spec/f:size"]}
+    assert owned_paths(changed) == {"a": ["f:spec/f:size"]}
 
 
 async def test_fields_set_by_the_server_have_no_manager(api: RegistryFixture) -> None:
     applied, _ = await apply(api, "Namespace", "n", metadata={"labels": {"x": "1"}})
     assert applied["spec"]["finalizers"] == ["kubernetes"]
-    assert managed_paths(applied) == {"a": ["f:metadata/f:labels/f:x"]}
+    assert owned_paths(applied) == {"a": ["f:metadata/f:labels/f:x"]}
 
 
 async def test_applying_the_same_again_keeps_the_resource_version(api: RegistryFixture) -> None:
@@ -86,7 +86,7 @@ async def test_a_conflict_changes_nothing_unless_forced(api: RegistryFixture) ->
         await apply(api, "Gadget", "a", apply_options("b"), spec={"size": 2})
     assert api.see("Gadget", "a") == applied
     changed, _ = await apply(api, "Gadget", "a", apply_options("b", force=True), spec={"size": 2})
-    assert managed_paths(changed) == {"b": ["f:spec/f:size"]}
+    assert owned_paths(changed) == {"b": ["f:spec/f:size"]}
 
 
 async def test_a_dry_run_creates_and_changes_nothing(api: RegistryFixture) -> None:
@@ -160,7 +160,7 @@ async def test_the_status_is_applied_through_its_subresource(api: RegistryFixtur
     updated, _ = await apply(api, "Gadget", "a", status, metadata=labels, spec={"size": 5}, status={"phase": "Ready"})
     assert (updated["spec"]["size"], updated["status"]) == (1, {"phase": "Ready"})
     assert (updated["metadata"]["generation"], "labels" in updated["metadata"]) == (1, False)
-    assert managed_paths(updated) == {"a": ["f:spec/f:size"], "controller": ["f:status/f:phase"]}
+    assert owned_paths(updated) == {"a": ["f:spec/f:size"], "controller": ["f:status/f:phase"]}
     updated, _ = await apply(api, "Gadget", "a", status, status={"size": 1})
     assert updated["status"] == {"size": 1}
 
@@ -170,7 +170,7 @@ async def test_an_apply_that_lost_a_race_is_retried_on_the_new_object(api: Regis
     api.store.before = [lambda: apply(api, "Gadget", "a", apply_options("b"), spec={"on": True})]
     changed, _ = await apply(api, "Gadget", "a", spec={"size": 2})
     assert changed["spec"] == {"size": 2, "on": True, "mode": "plain"}
-    assert managed_paths(changed) == {"a": ["f:spec/f:size"], "b": ["f:spec/f:on"]}
+    assert owned_paths(changed) == {"a": ["f:spec/f:size"], "b": ["f:spec/f:on"]}
 
 
 async def test_an_apply_that_lost_a_race_to_a_conflicting_change_gets_a_conflict(api: RegistryFixture) -> None:
@@ -184,7 +184,7 @@ async def test_two_concurrent_creates_by_apply_share_the_object(api: RegistryFix
     api.store.before = [lambda: apply(api, "Gadget", "a", apply_options("b"), spec={"on": True})]
     changed, created = await apply(api, "Gadget", "a", spec={"size": 2})
     assert not created
-    assert managed_paths(changed) == {"a": ["f:spec/f:size"], "b": ["f:spec/f:on"]}
+    assert owned_paths(changed) == {"a": ["f:spec/f:size"], "b": ["f:spec/f:on"]}
 
 
 async def test_an_object_deleted_during_the_apply_is_created_again(api: RegistryFixture) -> None:

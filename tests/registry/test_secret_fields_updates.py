@@ -181,13 +181,6 @@ def build_object(kind: Kind, path: str, leaf: Object) -> Object:
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": "a"}, **value}
 
 
-def found(value: Any, path: str) -> Any:
-    for step in path.split("."):
-        value = value[step]
-        value = value[0] if isinstance(value, list) and value and step != path.rpartition(".")[2] else value
-    return value
-
-
 def sibling_fields(kind: Kind, path: str) -> Iterator[str]:
     parent, _, name = path.rpartition(".")
     hidden = {each.rpartition(".")[2] for each in kind.write_only if each.rpartition(".")[0] == parent}

@@ -373,10 +373,10 @@ async def test_a_closed_store_finishes_pending_commits_and_rejects_new_ones(
     open_store_in: Callable[[Path], Awaitable[Store]], tmp_path: Path
 ) -> None:
     store = await open_store_in(tmp_path)
-    under_way = [asyncio.create_task(store.commit([Write(("k", str(n)), b"x", 0)])) for n in range(50)]
+    pending = [asyncio.create_task(store.commit([Write(("k", str(n)), b"x", 0)])) for n in range(50)]
     await asyncio.sleep(0)
     await asyncio.gather(store.close(), store.close())
-    assert len(set(await asyncio.gather(*under_way))) == 50
+    assert len(set(await asyncio.gather(*pending))) == 50
     commit = store.commit([Write(A, b"x", 0)])
     for operation in (
         store.read(A),

@@ -58,7 +58,7 @@ async def test_a_server_that_never_had_the_lease_cannot_write_or_compact(setup: 
 
 
 async def test_a_paused_server_that_lost_the_lease_cannot_write(setup: FenceSetup) -> None:
-    """It still believes to be the leader. Its renewal fails, and so do all writes that wait for it."""
+    """It still considers itself the leader. Its renewal fails, and so do all writes that wait for it."""
     await setup.renew(b"another")
     writing = asyncio.create_task(setup.fenced.commit([Write(THING, b"stale", 0)]))
     await setup.fence.renewal_requested.wait()

@@ -6,9 +6,9 @@ from fairlead.storage.memory import MemoryStore
 
 async def test_compaction_keeps_one_version_of_a_live_key_and_none_of_a_deleted_one() -> None:
     store = MemoryStore()
-    living = deleted = 0
+    live = deleted = 0
     for _ in range(100):
-        living = deleted = await store.commit([Write(("living",), b"x", living), Write(("deleted",), b"x", deleted)])
+        live = deleted = await store.commit([Write(("living",), b"x", live), Write(("deleted",), b"x", deleted)])
     newest = await store.commit([Write(("deleted",), None, deleted)])
     await store.compact(newest)
     assert [len(versions) for versions in store._versions.values()] == [1]

@@ -81,8 +81,8 @@ def test_a_rule_of_a_namespaced_role_rejects_non_resource_urls() -> None:
 
 
 def test_every_rule_is_validated() -> None:
-    good = {"apiGroups": [""], "resources": ["x"], "verbs": ["get"]}
-    assert [path for path, _ in problem_reasons(build_role(good, {"verbs": ["get"]}, good, {}))] == [
+    valid = {"apiGroups": [""], "resources": ["x"], "verbs": ["get"]}
+    assert [path for path, _ in problem_reasons(build_role(valid, {"verbs": ["get"]}, valid, {}))] == [
         *("rules[1].apiGroups", "rules[1].resources"),
         *("rules[3].verbs", "rules[3].apiGroups", "rules[3].resources"),
     ]
@@ -136,9 +136,9 @@ def test_an_aggregation_rule_needs_a_selector(rule: Object) -> None:
     ],
 )
 def test_a_selector_is_validated(selector: Object, expected: list[tuple[str, str]]) -> None:
-    at = "aggregationRule.clusterRoleSelectors[0]"
+    prefix = "aggregationRule.clusterRoleSelectors[0]"
     found = dict.fromkeys(problem_reasons(build_aggregated_role(selector)))
-    assert list(found) == [(f"{at}.{path}", reason) for path, reason in expected]
+    assert list(found) == [(f"{prefix}.{path}", reason) for path, reason in expected]
 
 
 @pytest.mark.parametrize("kind", BINDINGS)

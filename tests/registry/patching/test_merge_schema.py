@@ -27,7 +27,7 @@ SCHEMA = {"type": "object", "properties": {"spec": SPEC, "status": words.open_ob
 MERGE_SCHEMA = build_merge_schema(SCHEMA, ("status",))
 
 leaves = st.sampled_from([0, 1, 1.0, True, False, None, "x", "y", ""])
-names = st.sampled_from(["a", "b", "c", "inner", "map", "list", "set", "free", "made up"])
+names = st.sampled_from(["a", "b", "c", "inner", "map", "list", "set", "free", "undeclared"])
 parts = st.recursive(
     leaves | st.lists(st.sampled_from(["x", "y", "z"]), max_size=3),
     lambda below: st.dictionaries(names, below, max_size=4),
@@ -55,9 +55,9 @@ def _compute_all(old: Object, new: Object) -> list[Any]:
 
 @given(objects, objects)
 def test_cached_plans_change_no_set_no_merge_and_no_order(old: Object, new: Object) -> None:
-    remembered = orjson.dumps([_compute_all(old, new), _compute_all(old, new)])
+    cached = orjson.dumps([_compute_all(old, new), _compute_all(old, new)])
     with patch.object(MergeSchema, "field_plan", lambda self, value: None):
-        assert remembered == orjson.dumps([_compute_all(old, new), _compute_all(old, new)])
+        assert cached == orjson.dumps([_compute_all(old, new), _compute_all(old, new)])
 
 
 @given(objects)
@@ -68,10 +68,10 @@ def test_sets_built_from_cached_plans_are_independent(obj: Object) -> None:
 
 
 def test_client_chosen_names_are_not_cached() -> None:
-    shape = build_merge_schema(SCHEMA)
-    assert shape.fields["spec"].field_plan({"a": 1, "made up": 2}) is None
-    assert shape.fields["status"].field_plan({"a": 1}) is None
-    assert not shape.fields["spec"]._plans
+    merge_schema = build_merge_schema(SCHEMA)
+    assert merge_schema.fields["spec"].field_plan({"a": 1, "undeclared": 2}) is None
+    assert merge_schema.fields["status"].field_plan({"a": 1}) is None
+    assert not merge_schema.fields["spec"]._plans
 
 
 def test_a_schema_with_unowned_fields_does_not_share_plans_with_its_original() -> None:
@@ -83,9 +83,9 @@ def test_a_schema_with_unowned_fields_does_not_share_plans_with_its_original() -
 
 def test_the_number_of_cached_plans_is_limited() -> None:
     fields = [f"f{number}" for number in range(PLAN_CACHE_SIZE + 10)]
-    shape = build_merge_schema({"type": "object", "properties": dict.fromkeys(fields, words.string())})
+    merge_schema = build_merge_schema({"type": "object", "properties": dict.fromkeys(fields, words.string())})
     for name in fields:
-        found = shape.field_plan({name: "x"})
+        found = merge_schema.field_plan({name: "x"})
         assert found is not None
         assert found.flat_set == {f"f:{name}": {}}
-    assert len(shape._plans) <= PLAN_CACHE_SIZE
+    assert len(merge_schema._plans) <= PLAN_CACHE_SIZE

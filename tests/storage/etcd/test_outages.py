@@ -231,11 +231,11 @@ async def test_a_disconnected_watch_that_missed_nothing_survives_a_compaction(
     assert await anext(watch) == [Event(A, b"1", revision)]
     port = proxy.port
     await proxy.stop()
-    neighbour = await cluster.open(f"{prefix}-neighbour")
+    other_store = await cluster.open(f"{prefix}-other")
     for number in range(5):
-        other_revision = await neighbour.commit([Write(("k", str(number)), b"x", 0)])
-    await neighbour.compact(other_revision)
-    await neighbour.close()
+        other_revision = await other_store.commit([Write(("k", str(number)), b"x", 0)])
+    await other_store.compact(other_revision)
+    await other_store.close()
     proxy.port = port
     await proxy.start()
     last = await store.commit([Write(A, b"2", revision)])
@@ -338,7 +338,7 @@ def check_counts(events: list[Event], writers: int) -> None:
         assert len(counted) > 3
 
 
-async def test_an_etcd_restored_from_an_older_backup_is_rejected(tmp_path: Path) -> None:
+async def test_a_running_store_detects_an_etcd_restored_from_an_older_backup(tmp_path: Path) -> None:
     async with running_etcd(tmp_path) as cluster:
         [member] = cluster.members
         store = await cluster.open()

@@ -125,12 +125,12 @@ async def test_a_store_can_start_at_a_given_revision(cluster: Cluster, prefix: s
 async def test_writes_of_other_programs_are_not_visible(
     cluster: Cluster, prefix: str, other_client: EtcdClient
 ) -> None:
-    store, neighbour = await cluster.open(prefix), await cluster.open(f"{prefix}-longer")
+    store, other_store = await cluster.open(prefix), await cluster.open(f"{prefix}-longer")
     watch = store.watch((), FIRST_REVISION)
     pending_events = asyncio.create_task(read_events(watch, 2))
     first = await store.commit([Write(A, b"1", 0)])
     await write_other_keys(other_client)
-    await neighbour.commit([Write(A, b"other", 0)])
+    await other_store.commit([Write(A, b"other", 0)])
     assert await store.revision() == first
     page = await store.scan(())
     assert (list(page.records), page.revision) == ([Record(A, b"1", first)], first)
@@ -139,7 +139,7 @@ async def test_writes_of_other_programs_are_not_visible(
     assert second > first + 3
     assert await pending_events == [Event(A, b"1", first), Event(B, b"2", second)]
     await store.close()
-    await neighbour.close()
+    await other_store.close()
 
 
 async def test_a_compaction_by_another_program_removes_nothing_that_is_needed(

@@ -80,20 +80,20 @@ def test_a_slice_shows_the_state_when_it_was_taken() -> None:
 def counting_join() -> tuple[list[int], Join]:
     lengths: list[int] = []
 
-    def counted(entries: Sequence[Entry]) -> bytes:
+    def count_and_join(entries: Sequence[Entry]) -> bytes:
         lengths.append(len(entries))
         return join(entries)
 
-    return lengths, counted
+    return lengths, count_and_join
 
 
 def test_only_changed_chunks_are_joined_again() -> None:
     chunks = ChunkedSortedList(JoinedBytesCache(), [build_entry(name) for name in "abcdefghijkl"])
-    lengths, counted = counting_join()
-    list(chunks.slice(LOW, HIGH).iter_joined(counted))
+    lengths, count_and_join = counting_join()
+    list(chunks.slice(LOW, HIGH).iter_joined(count_and_join))
     assert lengths == [4, 4, 4]
     chunks.put(build_entry("f", b"F"))
-    list(chunks.slice(LOW, HIGH).iter_joined(counted))
+    list(chunks.slice(LOW, HIGH).iter_joined(count_and_join))
     assert lengths == [4, 4, 4, 4]
 
 
@@ -102,10 +102,10 @@ def test_the_cache_of_joined_bytes_is_limited_and_drops_the_oldest(monkeypatch: 
     cache = JoinedBytesCache()
     chunks = ChunkedSortedList(cache, [build_entry(name) for name in "abcdefghijkl"])
     assert join_slice(chunks) == b"a,b,c,d,e,f,g,h,i,j,k,l"
-    lengths, counted = counting_join()
-    list(chunks.slice(key_for("e"), HIGH).iter_joined(counted))
+    lengths, count_and_join = counting_join()
+    list(chunks.slice(key_for("e"), HIGH).iter_joined(count_and_join))
     assert lengths == []
-    list(chunks.slice(LOW, key_for("e")).iter_joined(counted))
+    list(chunks.slice(LOW, key_for("e")).iter_joined(count_and_join))
     assert lengths == [4]
     assert cache.size <= 15
 
@@ -127,8 +127,8 @@ def test_large_objects_are_joined_in_parts_and_not_cached(monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "MAX_JOIN_BYTES", 3_000)
     cache = JoinedBytesCache()
     chunks = ChunkedSortedList(cache, [build_entry(name, name.encode() * 800) for name in "abcd"])
-    lengths, counted = counting_join()
-    pieces = list(chunks.slice(LOW, HIGH).iter_joined(counted))
+    lengths, count_and_join = counting_join()
+    pieces = list(chunks.slice(LOW, HIGH).iter_joined(count_and_join))
     assert lengths == [2, 2]
     assert b",".join(pieces) == b",".join([name.encode() * 800 for name in "abcd"])
     assert cache.size == 0
