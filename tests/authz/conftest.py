@@ -1,4 +1,4 @@
-"""Worlds with objects in them, for authorizers that look at objects."""
+"""Fixtures of the authorization tests: virtual time, and a new registry for each test."""
 
 from collections.abc import AsyncIterator
 
@@ -12,5 +12,5 @@ __all__ = ["pytest_asyncio_loop_factories"]
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry() as made:
-        yield made
+    async with open_registry() as fixture:
+        yield fixture

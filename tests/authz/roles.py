@@ -1,4 +1,4 @@
-"""Roles, bindings and requests in few words, and an Rbac that sees nothing but them."""
+"""Builders of roles, bindings and requests, and an RbacAuthorizer with a fixed set of objects."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -10,8 +10,8 @@ from fairlead.registry.informer import Informer
 from fairlead.storage.view.view import NamespacedName
 
 
-class Fixed:
-    """Objects that stay as they are."""
+class FixedInformer:
+    """An informer of objects that never change."""
 
     revision = 1
 
@@ -26,45 +26,49 @@ class Fixed:
         return set(self.objects)
 
 
-def fixed(
+def build_rbac(
     roles: Any = (), cluster_roles: Any = (), role_bindings: Any = (), cluster_role_bindings: Any = ()
 ) -> RbacAuthorizer:
-    sorts = (roles, cluster_roles, role_bindings, cluster_role_bindings)
-    return RbacAuthorizer(*(cast(Informer, Fixed(each)) for each in sorts))
+    object_lists = (roles, cluster_roles, role_bindings, cluster_role_bindings)
+    return RbacAuthorizer(*(cast(Informer, FixedInformer(each)) for each in object_lists))
 
 
-def named(name: str, namespace: str = "") -> Object:
+def object_metadata(name: str, namespace: str = "") -> Object:
     return {"name": name, "namespace": namespace} if namespace else {"name": name}
 
 
 def role(*rules: Object, name: str = "r", namespace: str = "") -> Object:
-    return {"metadata": named(name, namespace), "rules": list(rules) or None}
+    return {"metadata": object_metadata(name, namespace), "rules": list(rules) or None}
 
 
 def binding(
-    *subjects: Object, name: str = "b", namespace: str = "", kind: str = "ClusterRole", to: str = "r"
+    *subjects: Object, name: str = "b", namespace: str = "", kind: str = "ClusterRole", role_name: str = "r"
 ) -> Object:
-    return {"metadata": named(name, namespace), "subjects": list(subjects), "roleRef": {"kind": kind, "name": to}}
+    return {
+        "metadata": object_metadata(name, namespace),
+        "subjects": list(subjects),
+        "roleRef": {"kind": kind, "name": role_name},
+    }
 
 
 def subject(kind: str, name: str, namespace: str = "") -> Object:
     return {"kind": kind, "name": name, **({"namespace": namespace} if namespace else {})}
 
 
-def rule(verbs: str, resources: str, groups: str = "g", names: str = "") -> Object:
-    """Several values are written with spaces; a lone dot stands for the core group."""
+def resource_rule(verbs: str, resources: str, groups: str = "g", names: str = "") -> Object:
+    """Each argument is a list of values separated by spaces; a dot is the core group."""
     fields = {"verbs": verbs, "resources": resources, "apiGroups": groups, "resourceNames": names}
     return {field: ["" if each == "." else each for each in text.split()] for field, text in fields.items() if text}
 
 
-def paths(verbs: str, urls: str) -> Object:
+def path_rule(verbs: str, urls: str) -> Object:
     return {"verbs": verbs.split(), "nonResourceURLs": urls.split()}
 
 
-def asked(verb: str, resource: str, name: str = "", group: str = "g", namespace: str = "") -> RequestInfo:
+def resource_request(verb: str, resource: str, name: str = "", group: str = "g", namespace: str = "") -> RequestInfo:
     plural, _, subresource = resource.partition("/")
     return RequestInfo(verb, "/x", "management", group, "v1", plural, subresource, namespace, name)
 
 
-def path(verb: str, url: str) -> RequestInfo:
+def path_request(verb: str, url: str) -> RequestInfo:
     return RequestInfo(verb, url, "management")

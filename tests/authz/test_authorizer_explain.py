@@ -1,4 +1,4 @@
-"""The path of a decision says who was asked, what they said, and that it is what the chain decides."""
+"""explain lists the authorizers of a chain with their verdicts, and agrees with the decision of the chain."""
 
 import pytest
 
@@ -14,13 +14,13 @@ def undecided(user: User, target: RequestInfo) -> Decision | None:
     return None
 
 
-def good_friends(user: User, target: RequestInfo) -> Decision | None:
-    return Decision(True, "a friend")
+def trusted_users(user: User, target: RequestInfo) -> Decision | None:
+    return Decision(True, "a trusted user")
 
 
-def within_fences(word: str) -> Authorizer:
+def within_zone(zone: str) -> Authorizer:
     def decide(user: User, target: RequestInfo) -> Decision | None:
-        return Decision(False, f"outside of {word}")
+        return Decision(False, f"outside of zone {zone}")
 
     return decide
 
@@ -30,22 +30,22 @@ class Roles:
         return Decision(True, "a role")
 
 
-def test_everyone_is_told_in_order_and_nobody_is_asked_after_the_decision() -> None:
-    assert explain((undecided, good_friends, Roles()), ADA, GET) == [
+def test_steps_are_listed_in_order_and_those_after_the_decision_are_not_evaluated() -> None:
+    assert explain((undecided, trusted_users, Roles()), ADA, GET) == [
         ExplainStep("undecided", "no opinion"),
-        ExplainStep("good friends", "allow", "a friend"),
+        ExplainStep("trusted users", "allow", "a trusted user"),
         ExplainStep("roles", "not evaluated"),
     ]
 
 
-def test_a_denial_ends_the_path_too() -> None:
-    assert explain((within_fences("town"), Roles()), ADA, GET) == [
-        ExplainStep("within fences", "deny", "outside of town"),
+def test_a_denial_ends_the_evaluation_too() -> None:
+    assert explain((within_zone("a"), Roles()), ADA, GET) == [
+        ExplainStep("within zone", "deny", "outside of zone a"),
         ExplainStep("roles", "not evaluated"),
     ]
 
 
-def test_what_nobody_allows_is_denied_in_the_end() -> None:
+def test_a_request_without_a_decision_is_denied_by_default() -> None:
     *_, last = explain((undecided, undecided), ADA, GET)
     assert (last.step, last.verdict) == ("default", "deny")
     assert last.reason
@@ -57,19 +57,19 @@ def test_what_nobody_allows_is_denied_in_the_end() -> None:
     [
         (),
         (undecided,),
-        (undecided, good_friends),
-        (within_fences("town"), good_friends),
-        (good_friends, within_fences("town")),
-        (undecided, Roles(), within_fences("town")),
+        (undecided, trusted_users),
+        (within_zone("a"), trusted_users),
+        (trusted_users, within_zone("a")),
+        (undecided, Roles(), within_zone("a")),
     ],
 )
-def test_the_path_ends_where_the_chain_does(chain: tuple[Authorizer, ...]) -> None:
+def test_the_steps_agree_with_the_decision_of_the_chain(chain: tuple[Authorizer, ...]) -> None:
     allowed = any(step.verdict == "allow" for step in explain(chain, ADA, GET))
     assert allowed == first_decision(chain, ADA, GET).allowed
 
 
-def test_authorizers_are_known_by_what_their_source_calls_them() -> None:
-    assert step_name(good_friends) == "good friends"
-    assert step_name(within_fences("x")) == "within fences"
+def test_steps_are_named_after_the_authorizers() -> None:
+    assert step_name(trusted_users) == "trusted users"
+    assert step_name(within_zone("x")) == "within zone"
     assert step_name(Roles()) == "roles"
     assert step_name(Roles().__call__) == "roles"

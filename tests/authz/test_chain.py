@@ -1,4 +1,4 @@
-"""May you? The first opinion counts, and without one the answer is no."""
+"""The chain of authorizers: the first decision counts, and the default is to deny."""
 
 import pytest
 
@@ -10,36 +10,41 @@ TARGET = RequestInfo("delete", "/", "management", "g", "v1", "apps", name="one")
 ALICE = User("alice", ("system:authenticated",))
 
 
-def says(decision: Decision | None, asked: list[str] | None = None):
+def authorizer_with(decision: Decision | None, calls: list[str] | None = None):
     def authorizer(user: User, target: RequestInfo) -> Decision | None:
-        if asked is not None:
-            asked.append(user.name)
+        if calls is not None:
+            calls.append(user.name)
         return decision
 
     return authorizer
 
 
-def test_nobody_to_ask_means_no() -> None:
+def test_an_empty_chain_denies() -> None:
     assert first_decision([], ALICE, TARGET) == Decision(False)
 
 
-def test_no_opinion_at_all_means_no() -> None:
-    assert not first_decision([says(None), says(None)], ALICE, TARGET).allowed
+def test_a_chain_without_a_decision_denies() -> None:
+    assert not first_decision([authorizer_with(None), authorizer_with(None)], ALICE, TARGET).allowed
 
 
 @pytest.mark.parametrize("first", [Decision(True, "yes"), Decision(False, "no")])
-def test_the_first_opinion_counts_with_its_reason(first: Decision) -> None:
-    assert first_decision([says(None), says(first), says(Decision(not first.allowed))], ALICE, TARGET) is first
+def test_the_first_decision_counts_with_its_reason(first: Decision) -> None:
+    assert (
+        first_decision(
+            [authorizer_with(None), authorizer_with(first), authorizer_with(Decision(not first.allowed))], ALICE, TARGET
+        )
+        is first
+    )
 
 
-def test_those_after_a_decision_are_not_asked() -> None:
-    asked: list[str] = []
-    first_decision([says(Decision(False)), says(Decision(True), asked)], ALICE, TARGET)
-    assert asked == []
+def test_authorizers_after_a_decision_are_not_called() -> None:
+    calls: list[str] = []
+    first_decision([authorizer_with(Decision(False)), authorizer_with(Decision(True), calls)], ALICE, TARGET)
+    assert calls == []
 
 
 @pytest.mark.parametrize("group", sorted(ADMIN_GROUPS))
-def test_the_built_in_groups_may_do_everything(group: str) -> None:
+def test_the_admin_groups_may_do_everything(group: str) -> None:
     decision = administrators(User("eve", ("other", group)), TARGET)
     assert decision is not None and decision.allowed and decision.reason
 
@@ -58,11 +63,11 @@ def test_the_server_itself_may_do_everything() -> None:
         User("eve", uid="system:masters", key="system:masters"),
     ],
 )
-def test_whatever_looks_like_one_of_them_is_none(user: User) -> None:
+def test_similar_names_are_not_administrators(user: User) -> None:
     assert administrators(user, TARGET) is None
     assert not first_decision([administrators], user, TARGET).allowed
 
 
-def test_nobody_is_an_administrator_by_another_group() -> None:
-    """To be changed with care: members of these groups hold every right there is."""
+def test_there_are_exactly_two_admin_groups() -> None:
+    """Change with care: members of these groups have every permission."""
     assert frozenset({"system:masters", "service:admins"}) == ADMIN_GROUPS

@@ -1,4 +1,4 @@
-"""What the agents of clusters may do: three things about their own Cluster, read it, and nothing else."""
+"""AgentAuthorizer: an agent reads its own Cluster, its key and configuration, and reports; nothing else."""
 
 from itertools import product
 
@@ -11,60 +11,67 @@ from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.harness.registry import RegistryFixture
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "use", "impersonate")
-PARTS = ("", "status", "accesskey", "agentconfig", "agentreport", "other")
+SUBRESOURCES = ("", "status", "accesskey", "agentconfig", "agentreport", "other")
 
 
-def agent_of(name: str, key: str = "") -> User:
+def agent_user(name: str, key: str = "") -> User:
     identity = f"service:agent:{name}"
     return User(identity, ("service:agents", identity, *AUTHENTICATED_GROUPS), key=key)
 
 
-def target(verb: str, resource: str, name: str = "", subresource: str = "", namespace: str = "") -> RequestInfo:
+def build_request(verb: str, resource: str, name: str = "", subresource: str = "", namespace: str = "") -> RequestInfo:
     group = "" if resource in ("secrets", "namespaces") else MANAGEMENT_GROUP
     return RequestInfo(verb, "", "management", group, "v1", resource, subresource, namespace, name)
 
 
 @pytest.fixture
-async def agents(api: RegistryFixture) -> AgentAuthorizer:
+async def authorizer(api: RegistryFixture) -> AgentAuthorizer:
     for name in ("a", "b"):
         await api.create("Cluster", name)
     return AgentAuthorizer(MANAGEMENT_GROUP, api.view)
 
 
-async def test_an_agent_reads_its_cluster_and_reports(agents: AgentAuthorizer) -> None:
-    asked = set(product(VERBS, PARTS))
-    allowed = {each for each in asked if agents(agent_of("a"), target(each[0], "clusters", "a", each[1]))}
+async def test_an_agent_reads_its_cluster_and_reports(authorizer: AgentAuthorizer) -> None:
+    requests = set(product(VERBS, SUBRESOURCES))
+    allowed = {
+        each for each in requests if authorizer(agent_user("a"), build_request(each[0], "clusters", "a", each[1]))
+    }
     assert allowed == {("get", ""), ("get", "accesskey"), ("get", "agentconfig"), ("create", "agentreport")}
 
 
-async def test_an_agent_may_nothing_else(agents: AgentAuthorizer) -> None:
-    for verb, part in product(VERBS, PARTS):
+async def test_an_agent_may_do_nothing_else(authorizer: AgentAuthorizer) -> None:
+    for verb, subresource in product(VERBS, SUBRESOURCES):
         for name, namespace in (("b", ""), ("", ""), ("a", "demo"), ("missing", "")):
-            assert agents(agent_of("a"), target(verb, "clusters", name, part, namespace)) is None
+            assert authorizer(agent_user("a"), build_request(verb, "clusters", name, subresource, namespace)) is None
         for resource in ("secrets", "namespaces", "users", "ownedaccesskeys", "runners", "spaceinstances"):
-            assert agents(agent_of("a"), target(verb, resource, "a", part)) is None
-            assert not agents.may_see_some(agent_of("a"), target(verb, resource))
+            assert authorizer(agent_user("a"), build_request(verb, resource, "a", subresource)) is None
+            assert not authorizer.may_see_some(agent_user("a"), build_request(verb, resource))
 
 
-async def test_an_agent_does_not_go_through_gateways(agents: AgentAuthorizer) -> None:
-    through = RequestInfo(
-        "get", "", "", MANAGEMENT_GROUP, "v1", "clusters", name="a", gateway=target("use", "clusters", "a")
+async def test_an_agent_may_not_use_gateways(authorizer: AgentAuthorizer) -> None:
+    request = RequestInfo(
+        "get", "", "", MANAGEMENT_GROUP, "v1", "clusters", name="a", gateway=build_request("use", "clusters", "a")
     )
-    assert agents(agent_of("a"), through) is None
+    assert authorizer(agent_user("a"), request) is None
 
 
-async def test_nobody_else_is_taken_for_an_agent(agents: AgentAuthorizer) -> None:
-    asked = target("get", "clusters", "a", "accesskey")
-    nobody = (User("service:agent:a"), User("a", ("service:agent:a",)), agent_of("gone"), User("service:runner:a"))
-    for user in nobody:
-        assert agents(user, asked) is None
+async def test_other_users_are_not_agents(authorizer: AgentAuthorizer) -> None:
+    request = build_request("get", "clusters", "a", "accesskey")
+    other_users = (
+        User("service:agent:a"),
+        User("a", ("service:agent:a",)),
+        agent_user("gone"),
+        User("service:runner:a"),
+    )
+    for user in other_users:
+        assert authorizer(user, request) is None
 
 
-async def test_the_key_of_an_earlier_cluster_of_that_name_is_none(
-    agents: AgentAuthorizer, api: RegistryFixture
+async def test_the_key_of_a_deleted_cluster_of_that_name_is_not_accepted(
+    authorizer: AgentAuthorizer, api: RegistryFixture
 ) -> None:
     reference = {"apiVersion": f"{MANAGEMENT_GROUP}/v1", "kind": "Cluster", "name": "a", "uid": "another"}
     await api.create(
         "OwnedAccessKey", "k", metadata={"ownerReferences": [reference]}, spec={"subject": "service:agent:a"}
     )
-    assert agents(agent_of("a", "k"), target("get", "clusters", "a")) is None
+    assert authorizer(agent_user("a", "k"), build_request("get", "clusters", "a")) is None

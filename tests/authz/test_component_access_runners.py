@@ -1,4 +1,4 @@
-"""What runners may do: their own Runner, the workspaces that are bound to them, and nothing else."""
+"""RunnerAuthorizer: a runner reads its own Runner and its workspaces, and writes their status; nothing else."""
 
 from itertools import product
 
@@ -15,19 +15,19 @@ WORKSPACES = "devpodworkspaceinstances"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "use")
 
 
-def runner(name: str, key: str = "") -> User:
+def runner_user(name: str, key: str = "") -> User:
     identity = f"service:runner:{name}"
     return User(identity, ("service:runners", identity, *AUTHENTICATED_GROUPS), key=key)
 
 
-def target(verb: str, resource: str, name: str = "", subresource: str = "", namespace: str = "") -> RequestInfo:
+def build_request(verb: str, resource: str, name: str = "", subresource: str = "", namespace: str = "") -> RequestInfo:
     group = "" if resource in ("events", "secrets", "configmaps") else MANAGEMENT_GROUP
     return RequestInfo(verb, "", "management", group, "v1", resource, subresource, namespace, name)
 
 
 @pytest.fixture
-async def runners(api: RegistryFixture) -> RunnerAuthorizer:
-    """Runners `a` and `b`; workspace `wa` of the one in `demo`, `wb` of the other in `default`, and `w` of none."""
+async def authorizer(api: RegistryFixture) -> RunnerAuthorizer:
+    """Runners `a` and `b`; workspace `wa` of `a` in `demo`, `wb` of `b` in `default`, and `w` without a runner."""
     for name in ("a", "b"):
         await api.create("Runner", name)
     await api.create("DevPodWorkspaceInstance", "wa", "demo", spec={"runnerRef": {"runner": "a"}})
@@ -36,67 +36,73 @@ async def runners(api: RegistryFixture) -> RunnerAuthorizer:
     return RunnerAuthorizer(MANAGEMENT_GROUP, api.view)
 
 
-async def test_a_runner_reads_itself_and_writes_its_own_status(runners: RunnerAuthorizer) -> None:
-    may = {("get", ""), ("get", "status"), ("update", "status"), ("patch", "status"), ("get", "config")}
-    asked = set(product(VERBS, ("", "status", "config", "accesskey", "rotatekey", "other")))
-    allowed = {(verb, part) for verb, part in asked if runners(runner("a"), target(verb, "runners", "a", part))}
-    assert allowed == may
-    for verb, part in asked:
-        assert runners(runner("a"), target(verb, "runners", "b", part)) is None
-        assert runners(runner("a"), target(verb, "runners", "", part)) is None
+async def test_a_runner_reads_itself_and_writes_its_own_status(authorizer: RunnerAuthorizer) -> None:
+    expected = {("get", ""), ("get", "status"), ("update", "status"), ("patch", "status"), ("get", "config")}
+    requests = set(product(VERBS, ("", "status", "config", "accesskey", "rotatekey", "other")))
+    allowed = {
+        (verb, subresource)
+        for verb, subresource in requests
+        if authorizer(runner_user("a"), build_request(verb, "runners", "a", subresource))
+    }
+    assert allowed == expected
+    for verb, subresource in requests:
+        assert authorizer(runner_user("a"), build_request(verb, "runners", "b", subresource)) is None
+        assert authorizer(runner_user("a"), build_request(verb, "runners", "", subresource)) is None
 
 
-async def test_a_runner_reads_its_workspaces_and_writes_their_status(runners: RunnerAuthorizer) -> None:
-    may = {("get", ""), ("list", ""), ("watch", ""), ("get", "status"), ("update", "status"), ("patch", "status")}
-    asked = set(product(VERBS, ("", "status", "up")))
+async def test_a_runner_reads_its_workspaces_and_writes_their_status(authorizer: RunnerAuthorizer) -> None:
+    expected = {("get", ""), ("list", ""), ("watch", ""), ("get", "status"), ("update", "status"), ("patch", "status")}
+    requests = set(product(VERBS, ("", "status", "up")))
 
-    def allowed(user: User, name: str, namespace: str) -> set[tuple[str, str]]:
-        return {each for each in asked if runners(user, target(each[0], WORKSPACES, name, each[1], namespace))}
+    def allowed_requests(user: User, name: str, namespace: str) -> set[tuple[str, str]]:
+        return {
+            each for each in requests if authorizer(user, build_request(each[0], WORKSPACES, name, each[1], namespace))
+        }
 
-    assert allowed(runner("a"), "wa", "demo") == may
-    assert allowed(runner("b"), "wb", "default") == may
+    assert allowed_requests(runner_user("a"), "wa", "demo") == expected
+    assert allowed_requests(runner_user("b"), "wb", "default") == expected
     for name, namespace in (("wb", "default"), ("w", "demo"), ("missing", "demo"), ("wa", "default"), ("", "demo")):
-        assert allowed(runner("a"), name, namespace) == set()
+        assert allowed_requests(runner_user("a"), name, namespace) == set()
 
 
-async def test_a_runner_records_events_where_it_has_workspaces(runners: RunnerAuthorizer) -> None:
-    assert runners(runner("a"), target("create", "events", namespace="demo"))
-    assert runners(runner("a"), target("create", "events", namespace="default")) is None
-    assert runners(runner("a"), target("create", "events")) is None
+async def test_a_runner_records_events_where_it_has_workspaces(authorizer: RunnerAuthorizer) -> None:
+    assert authorizer(runner_user("a"), build_request("create", "events", namespace="demo"))
+    assert authorizer(runner_user("a"), build_request("create", "events", namespace="default")) is None
+    assert authorizer(runner_user("a"), build_request("create", "events")) is None
     for verb in set(VERBS) - {"create"}:
-        assert runners(runner("a"), target(verb, "events", "e", namespace="demo")) is None
+        assert authorizer(runner_user("a"), build_request(verb, "events", "e", namespace="demo")) is None
 
 
-async def test_a_runner_may_nothing_else(runners: RunnerAuthorizer) -> None:
+async def test_a_runner_may_do_nothing_else(authorizer: RunnerAuthorizer) -> None:
     for verb, resource in product(VERBS, ("secrets", "configmaps", "projects", "users", "ownedaccesskeys", "clusters")):
         for name, namespace in (("x", "demo"), ("", "demo"), ("x", ""), ("", "")):
-            assert runners(runner("a"), target(verb, resource, name, "", namespace)) is None
-            assert not runners.may_see_some(runner("a"), target(verb, resource, name, "", namespace))
+            assert authorizer(runner_user("a"), build_request(verb, resource, name, "", namespace)) is None
+            assert not authorizer.may_see_some(runner_user("a"), build_request(verb, resource, name, "", namespace))
 
 
-async def test_lists_and_watches_are_cut_to_the_runners_workspaces(
-    runners: RunnerAuthorizer, api: RegistryFixture
+async def test_lists_and_watches_are_filtered_to_the_workspaces_of_the_runner(
+    authorizer: RunnerAuthorizer, api: RegistryFixture
 ) -> None:
-    permissions = AuthorizerChain((), (runners,))
+    chain = AuthorizerChain((), (authorizer,))
     entries = api.view.entries(MANAGEMENT_GROUP, WORKSPACES)
     for verb in ("list", "watch"):
         for namespace in ("", "demo", "default"):
-            cut = permissions.filter_for(runner("a"), target(verb, WORKSPACES, namespace=namespace))
-            assert cut is not None
-            assert [entry.key[3] for entry in entries if cut.allows(entry)] == ["wa"]
-    assert permissions.filter_for(runner("a"), target("list", "runners")) is None
+            list_filter = chain.filter_for(runner_user("a"), build_request(verb, WORKSPACES, namespace=namespace))
+            assert list_filter is not None
+            assert [entry.key[3] for entry in entries if list_filter.allows(entry)] == ["wa"]
+    assert chain.filter_for(runner_user("a"), build_request("list", "runners")) is None
 
 
-async def test_a_workspace_that_is_bound_later_is_seen_from_then_on(
-    runners: RunnerAuthorizer, api: RegistryFixture
+async def test_a_workspace_that_is_assigned_later_becomes_visible(
+    authorizer: RunnerAuthorizer, api: RegistryFixture
 ) -> None:
     entry = api.of("DevPodWorkspaceInstance").get_cached("demo", "w")
-    get = target("get", WORKSPACES, "w", "", "demo")
-    assert entry is not None and runners.authorize_object(runner("a"), get, entry) is None
-    bind = {"runnerRef": {"runner": "a"}}
-    await api.patch("DevPodWorkspaceInstance", "w", lambda obj: obj.update(spec=bind))
+    request = build_request("get", WORKSPACES, "w", "", "demo")
+    assert entry is not None and authorizer.authorize_object(runner_user("a"), request, entry) is None
+    spec = {"runnerRef": {"runner": "a"}}
+    await api.patch("DevPodWorkspaceInstance", "w", lambda obj: obj.update(spec=spec))
     entry = api.of("DevPodWorkspaceInstance").get_cached("demo", "w")
-    assert entry is not None and runners.authorize_object(runner("a"), get, entry)
+    assert entry is not None and authorizer.authorize_object(runner_user("a"), request, entry)
 
 
 @pytest.mark.parametrize(
@@ -105,26 +111,28 @@ async def test_a_workspace_that_is_bound_later_is_seen_from_then_on(
         User("service:runner:a", AUTHENTICATED_GROUPS),
         User("ada", ("service:runner:a", "service:runners", *AUTHENTICATED_GROUPS)),
         User("a", ("service:runners", *AUTHENTICATED_GROUPS)),
-        runner("missing"),
+        runner_user("missing"),
     ],
 )
-async def test_whoever_is_not_wholly_a_runner_is_none(runners: RunnerAuthorizer, user: User) -> None:
-    assert runners(user, target("get", "runners", "a")) is None
-    assert runners(user, target("get", WORKSPACES, "wa", "", "demo")) is None
-    assert not runners.may_see_some(user, target("list", WORKSPACES))
-
-
-async def test_a_key_of_an_earlier_runner_of_the_name_stands_for_nobody(
-    runners: RunnerAuthorizer, api: RegistryFixture
+async def test_a_runner_needs_its_name_its_groups_and_an_existing_object(
+    authorizer: RunnerAuthorizer, user: User
 ) -> None:
-    found = api.see("Runner", "a")
-    assert found is not None
-    reference = {"apiVersion": found["apiVersion"], "kind": "Runner", "name": "a", "uid": found["metadata"]["uid"]}
+    assert authorizer(user, build_request("get", "runners", "a")) is None
+    assert authorizer(user, build_request("get", WORKSPACES, "wa", "", "demo")) is None
+    assert not authorizer.may_see_some(user, build_request("list", WORKSPACES))
+
+
+async def test_the_key_of_a_deleted_runner_of_that_name_is_not_accepted(
+    authorizer: RunnerAuthorizer, api: RegistryFixture
+) -> None:
+    runner = api.see("Runner", "a")
+    assert runner is not None
+    reference = {"apiVersion": runner["apiVersion"], "kind": "Runner", "name": "a", "uid": runner["metadata"]["uid"]}
     key = {"subject": "service:runner:a", "key": "x" * 20}
     await api.create("OwnedAccessKey", "k", spec=key, metadata={"ownerReferences": [reference]})
-    assert runners(runner("a", "k"), target("get", "runners", "a"))
+    assert authorizer(runner_user("a", "k"), build_request("get", "runners", "a"))
     await api.delete("Runner", "a")
-    assert runners(runner("a", "k"), target("get", "runners", "a")) is None
+    assert authorizer(runner_user("a", "k"), build_request("get", "runners", "a")) is None
     await api.create("Runner", "a")
-    assert runners(runner("a", "k"), target("get", "runners", "a")) is None
-    assert runners(runner("a"), target("get", "runners", "a"))
+    assert authorizer(runner_user("a", "k"), build_request("get", "runners", "a")) is None
+    assert authorizer(runner_user("a"), build_request("get", "runners", "a"))

@@ -1,4 +1,4 @@
-"""Who may pass a gateway: the verb `use` on what it leads to, and the scope about what is asked behind it."""
+"""Access through gateways: the verb `use` on the object behind the gateway, and the scope for the inner request."""
 
 from dataclasses import replace
 
@@ -18,61 +18,61 @@ ADA = User("ada", ("system:authenticated",))
 CLUSTER, SPACE = "/kubernetes/cluster/c", "/kubernetes/project/p/space/s"
 
 
-def asked(path: str, method: str = "GET") -> RequestInfo:
+def build_request(path: str, method: str = "GET") -> RequestInfo:
     return route(method, path, {}, ROOTS)
 
 
-def permissions(*rights: tuple[str, str, str, str]) -> AuthorizerChain:
-    """Somebody has just these rights: verb, resource, namespace, name, in the management API."""
+def build_chain(*permissions: tuple[str, str, str, str]) -> AuthorizerChain:
+    """A chain that allows every user exactly these (verb, resource, namespace, name) in the management API."""
 
     def rbac(user: User, target: RequestInfo) -> Decision | None:
-        held = target.verb, target.resource, target.namespace, target.name
-        return Decision(True, "held") if target.root == MANAGEMENT and held in rights else None
+        request = target.verb, target.resource, target.namespace, target.name
+        return Decision(True, "allowed by the test") if target.root == MANAGEMENT and request in permissions else None
 
     def decide(user: User, target: RequestInfo) -> Decision:
-        return made.authorize(user, target)
+        return chain.authorize(user, target)
 
-    made = AuthorizerChain((gateway_authorizer(decide), administrators, rbac), scope_checks=build_scope_checks(NAMES))
-    return made
+    chain = AuthorizerChain((gateway_authorizer(decide), administrators, rbac), scope_checks=build_scope_checks(NAMES))
+    return chain
 
 
 USE_CLUSTER, USE_SPACE = ("use", "clusters", "", "c"), ("use", "spaceinstances", "service-p-p", "s")
 
 
-def test_who_may_use_it_gets_in_for_whatever_is_asked_behind() -> None:
-    held = permissions(USE_CLUSTER)
+def test_the_verb_use_allows_every_request_through_the_gateway() -> None:
+    chain = build_chain(USE_CLUSTER)
     for path in ("", "/version", "/api/v1/nodes", "/api/v1/namespaces/n/pods/x/exec"):
         for method in ("GET", "POST", "DELETE"):
-            assert held.authorize(ADA, asked(CLUSTER + path, method)).allowed
+            assert chain.authorize(ADA, build_request(CLUSTER + path, method)).allowed
 
 
 @pytest.mark.parametrize("verb", ["get", "list", "update", "create", "impersonate"])
-def test_t14_get_alone_opens_no_gateway(verb: str) -> None:
-    held = permissions((verb, *USE_CLUSTER[1:]), (verb, *USE_SPACE[1:]))
+def test_t14_other_verbs_do_not_allow_the_gateway(verb: str) -> None:
+    chain = build_chain((verb, *USE_CLUSTER[1:]), (verb, *USE_SPACE[1:]))
     for path in ("", "/api/v1/pods", "/api/v1/namespaces/n/pods/x/exec", "/api/v1/namespaces/n/pods/x/portforward"):
-        assert not held.authorize(ADA, asked(CLUSTER + path)).allowed
-        assert not held.authorize(ADA, asked(SPACE + path)).allowed
+        assert not chain.authorize(ADA, build_request(CLUSTER + path)).allowed
+        assert not chain.authorize(ADA, build_request(SPACE + path)).allowed
 
 
-def test_a_right_here_is_no_right_there() -> None:
-    """What somebody may read in the management API says nothing about a cluster, whatever it is called."""
-    held = permissions(("get", "secrets", "n", "s"), ("list", "secrets", "", ""), ("list", "clusters", "", ""))
-    assert not held.authorize(ADA, asked(f"{CLUSTER}/api/v1/namespaces/n/secrets/s")).allowed
-    assert not held.authorize(ADA, asked(f"{CLUSTER}/api/v1/secrets")).allowed
-    assert not held.authorize(ADA, asked(f"{CLUSTER}/apis/{GROUP}/v1/clusters")).allowed
-    assert held.filter_for(ADA, asked(f"{CLUSTER}/apis/{GROUP}/v1/clusters")) is None
+def test_management_permissions_do_not_apply_behind_a_gateway() -> None:
+    """A permission in the management API does not apply in a cluster, even for resources of the same name."""
+    chain = build_chain(("get", "secrets", "n", "s"), ("list", "secrets", "", ""), ("list", "clusters", "", ""))
+    assert not chain.authorize(ADA, build_request(f"{CLUSTER}/api/v1/namespaces/n/secrets/s")).allowed
+    assert not chain.authorize(ADA, build_request(f"{CLUSTER}/api/v1/secrets")).allowed
+    assert not chain.authorize(ADA, build_request(f"{CLUSTER}/apis/{GROUP}/v1/clusters")).allowed
+    assert chain.filter_for(ADA, build_request(f"{CLUSTER}/apis/{GROUP}/v1/clusters")) is None
 
 
-def test_one_entrance_opens_no_other() -> None:
-    held = permissions(USE_SPACE)
-    assert held.authorize(ADA, asked(SPACE)).allowed
+def test_permission_for_one_gateway_allows_no_other() -> None:
+    chain = build_chain(USE_SPACE)
+    assert chain.authorize(ADA, build_request(SPACE)).allowed
     for other in (CLUSTER, "/kubernetes/project/p/space/t", "/kubernetes/project/q/space/s"):
-        assert not held.authorize(ADA, asked(other)).allowed
-    assert not held.authorize(ADA, asked("/kubernetes/project/p/virtualcluster/s")).allowed
+        assert not chain.authorize(ADA, build_request(other)).allowed
+    assert not chain.authorize(ADA, build_request("/kubernetes/project/p/virtualcluster/s")).allowed
 
 
-def test_administrators_get_in_everywhere() -> None:
-    assert permissions().authorize(User("root", ("system:masters",)), asked(CLUSTER)).allowed
+def test_administrators_may_use_every_gateway() -> None:
+    assert build_chain().authorize(User("root", ("system:masters",)), build_request(CLUSTER)).allowed
 
 
 @pytest.mark.parametrize(
@@ -94,58 +94,66 @@ def test_administrators_get_in_everywhere() -> None:
         (Scope(rules=(ScopeRule(targets=("Management",)),)), False, False),
     ],
 )
-def test_a_scope_lets_through_what_its_entries_name(scope: Scope, cluster: bool, space: bool) -> None:
-    held, scoped = permissions(USE_CLUSTER, USE_SPACE), replace(ADA, scope=scope, key="k")
-    assert held.authorize(scoped, asked(f"{CLUSTER}/api/v1/namespaces/n/pods")).allowed is cluster
-    assert held.authorize(scoped, asked(f"{SPACE}/api/v1/namespaces/n/pods")).allowed is space
+def test_a_scope_allows_the_gateways_of_its_entries(scope: Scope, cluster: bool, space: bool) -> None:
+    chain, scoped = build_chain(USE_CLUSTER, USE_SPACE), replace(ADA, scope=scope, key="k")
+    assert chain.authorize(scoped, build_request(f"{CLUSTER}/api/v1/namespaces/n/pods")).allowed is cluster
+    assert chain.authorize(scoped, build_request(f"{SPACE}/api/v1/namespaces/n/pods")).allowed is space
 
 
-def test_a_scope_gives_no_right() -> None:
+def test_a_scope_grants_no_permission() -> None:
     scoped = replace(ADA, scope=Scope(clusters=("c",)), key="k")
-    assert not permissions().authorize(scoped, asked(CLUSTER)).allowed
+    assert not build_chain().authorize(scoped, build_request(CLUSTER)).allowed
 
 
-def test_t14_a_key_that_only_reads_opens_no_way_into_pods_and_nodes() -> None:
+def test_t14_a_read_only_key_cannot_exec_attach_forward_or_proxy() -> None:
     rule = ScopeRule(verbs=("get", "list", "watch"), targets=("Cluster",))
-    scoped, held = replace(ADA, scope=Scope(rules=(rule,)), key="k"), permissions(USE_CLUSTER)
-    assert held.authorize(scoped, asked(f"{CLUSTER}/api/v1/namespaces/n/pods/x/log")).allowed
+    scoped, chain = replace(ADA, scope=Scope(rules=(rule,)), key="k"), build_chain(USE_CLUSTER)
+    assert chain.authorize(scoped, build_request(f"{CLUSTER}/api/v1/namespaces/n/pods/x/log")).allowed
     for path in ("namespaces/n/pods/x/exec", "namespaces/n/pods/x/attach", "namespaces/n/pods/x/portforward"):
-        assert not held.authorize(scoped, asked(f"{CLUSTER}/api/v1/{path}")).allowed
+        assert not chain.authorize(scoped, build_request(f"{CLUSTER}/api/v1/{path}")).allowed
     for path in ("nodes/n/proxy/run/a", "namespaces/n/services/s/proxy/", "namespaces/n/pods/p/proxy"):
-        assert not held.authorize(scoped, asked(f"{CLUSTER}/api/v1/{path}")).allowed
+        assert not chain.authorize(scoped, build_request(f"{CLUSTER}/api/v1/{path}")).allowed
 
 
-def test_an_old_way_to_watch_is_no_way_around_a_rule() -> None:
+def test_the_deprecated_watch_paths_do_not_bypass_a_rule() -> None:
     rule = ScopeRule(verbs=("get", "watch"), namespaces=("",))
     scoped = replace(ADA, scope=Scope(rules=(rule,)), key="k")
-    held = permissions(USE_CLUSTER)
-    assert held.authorize(scoped, asked(f"{CLUSTER}/api/v1/nodes/n")).allowed
-    assert not held.authorize(scoped, asked(f"{CLUSTER}/api/v1/watch/namespaces/n/secrets")).allowed
+    chain = build_chain(USE_CLUSTER)
+    assert chain.authorize(scoped, build_request(f"{CLUSTER}/api/v1/nodes/n")).allowed
+    assert not chain.authorize(scoped, build_request(f"{CLUSTER}/api/v1/watch/namespaces/n/secrets")).allowed
 
 
-PODS_OF_X = ScopeRule(verbs=("get", "list"), namespaces=("x",), cluster="c")
+RULE_FOR_X = ScopeRule(verbs=("get", "list"), namespaces=("x",), cluster="c")
 
 
-def test_a_rule_for_a_cluster_brings_discovery_and_questions_about_oneself_there() -> None:
-    held, scoped = permissions(USE_CLUSTER, USE_SPACE), replace(ADA, scope=Scope(rules=(PODS_OF_X,)), key="ci")
+def test_a_rule_for_a_cluster_allows_discovery_and_self_reviews_there() -> None:
+    chain, scoped = build_chain(USE_CLUSTER, USE_SPACE), replace(ADA, scope=Scope(rules=(RULE_FOR_X,)), key="ci")
     review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     for path in ("/api", "/apis", "/apis/apps/v1", "/openapi/v3", "/version", "/healthz"):
-        assert held.authorize(scoped, asked(CLUSTER + path)).allowed
-        assert held.authorize(scoped, asked(CLUSTER + path, "HEAD")).allowed
-        assert not held.authorize(scoped, asked(CLUSTER + path, "POST")).allowed
-        assert not held.authorize(scoped, asked(SPACE + path)).allowed
-    assert held.authorize(scoped, asked(CLUSTER + review, "POST")).allowed
-    assert not held.authorize(scoped, asked(SPACE + review, "POST")).allowed
-    others = ("/metrics", "/healthz/etcd", "/logs/x", "/api/../metrics", "/apis//x", "/api/v1/nodes", "/apis/apps/v1/x")
-    for path in others:
-        assert not held.authorize(scoped, asked(CLUSTER + path)).allowed, path
+        assert chain.authorize(scoped, build_request(CLUSTER + path)).allowed
+        assert chain.authorize(scoped, build_request(CLUSTER + path, "HEAD")).allowed
+        assert not chain.authorize(scoped, build_request(CLUSTER + path, "POST")).allowed
+        assert not chain.authorize(scoped, build_request(SPACE + path)).allowed
+    assert chain.authorize(scoped, build_request(CLUSTER + review, "POST")).allowed
+    assert not chain.authorize(scoped, build_request(SPACE + review, "POST")).allowed
+    other_paths = (
+        "/metrics",
+        "/healthz/etcd",
+        "/logs/x",
+        "/api/../metrics",
+        "/apis//x",
+        "/api/v1/nodes",
+        "/apis/apps/v1/x",
+    )
+    for path in other_paths:
+        assert not chain.authorize(scoped, build_request(CLUSTER + path)).allowed, path
     group = "/apis/authorization.k8s.io/v1"
     for path in (f"{review}/x", f"{group}/subjectaccessreviews", f"{group}/namespaces/x/localsubjectaccessreviews"):
-        assert not held.authorize(scoped, asked(CLUSTER + path, "POST")).allowed, path
+        assert not chain.authorize(scoped, build_request(CLUSTER + path, "POST")).allowed, path
 
 
 @pytest.mark.parametrize(
-    ("path", "method", "told", "why"),
+    ("path", "method", "prefix", "reason"),
     [
         (
             "/api/v1/namespaces/x/pods/p",
@@ -175,15 +183,20 @@ def test_a_rule_for_a_cluster_brings_discovery_and_questions_about_oneself_there
         ),
     ],
 )
-def test_a_scope_refuses_in_kubernetes_words_what_is_asked_behind(path: str, method: str, told: str, why: str) -> None:
-    scoped = replace(ADA, scope=Scope(rules=(PODS_OF_X,)), key="ci")
-    target = asked(CLUSTER + path, method)
-    message = forbidden_error(scoped, target, permissions(USE_CLUSTER).authorize(scoped, target)).message
-    assert message.startswith(told) and why in message
+def test_a_denied_inner_request_gets_the_message_of_kubernetes(
+    path: str, method: str, prefix: str, reason: str
+) -> None:
+    scoped = replace(ADA, scope=Scope(rules=(RULE_FOR_X,)), key="ci")
+    target = build_request(CLUSTER + path, method)
+    message = forbidden_error(scoped, target, build_chain(USE_CLUSTER).authorize(scoped, target)).message
+    assert message.startswith(prefix) and reason in message
 
 
-def test_a_scope_that_does_not_reach_a_gateway_says_so_of_the_gateway() -> None:
-    scoped, target = replace(ADA, scope=Scope(rules=(PODS_OF_X,)), key="ci"), asked(f"{SPACE}/api/v1/namespaces/x/pods")
-    message = forbidden_error(scoped, target, permissions(USE_SPACE).authorize(scoped, target)).message
+def test_a_scope_without_the_gateway_is_denied_for_the_gateway() -> None:
+    scoped, target = (
+        replace(ADA, scope=Scope(rules=(RULE_FOR_X,)), key="ci"),
+        build_request(f"{SPACE}/api/v1/namespaces/x/pods"),
+    )
+    message = forbidden_error(scoped, target, build_chain(USE_SPACE).authorize(scoped, target)).message
     assert 'User "ada" cannot use resource "spaceinstances"' in message
     assert 'outside the scope of access key "ci"' in message

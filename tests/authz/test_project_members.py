@@ -1,4 +1,4 @@
-"""Members of projects: what each role may do in the project's namespace, and nowhere else."""
+"""ProjectMemberAuthorizer: what each role may do in the project's namespace, and nowhere else."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,33 +14,33 @@ from tests.harness.growth import work
 from tests.harness.registry import RegistryFixture
 from tests.harness.users import ALICE, BOB, CAROL, MACHINE
 
-MINE, OTHER = "service-p-mine", "service-p-other"
+NAMESPACE, OTHER_NAMESPACE = "service-p-mine", "service-p-other"
 
 
-def target(
-    verb: str, resource: str, namespace: str = MINE, group: str = MANAGEMENT_GROUP, name: str = "x"
+def build_request(
+    verb: str, resource: str, namespace: str = NAMESPACE, group: str = MANAGEMENT_GROUP, name: str = "x"
 ) -> RequestInfo:
     return RequestInfo(verb, "", "management", group, "v1", resource, "", namespace, name)
 
 
-def custom_roles(role: str, asked: RequestInfo) -> bool:
-    return role == "auditor" and asked.verb == "list"
+def custom_role_allows(role: str, request: RequestInfo) -> bool:
+    return role == "auditor" and request.verb == "list"
 
 
-async def members(api: RegistryFixture, *entries: dict[str, str], **spec: object) -> ProjectMemberAuthorizer:
+async def create_authorizer(api: RegistryFixture, *entries: dict[str, str], **spec: object) -> ProjectMemberAuthorizer:
     await api.create("Project", "mine", spec={"members": list(entries), **spec})
     await api.create("Project", "other", spec={})
     projects = Informer(api.view, MANAGEMENT_GROUP, "projects")
-    return ProjectMemberAuthorizer(projects, MANAGEMENT_GROUP, "service-p-", custom_roles)
+    return ProjectMemberAuthorizer(projects, MANAGEMENT_GROUP, "service-p-", custom_role_allows)
 
 
-def member(name: str, role: str = "", kind: str = "User") -> dict[str, str]:
+def member_entry(name: str, role: str = "", kind: str = "User") -> dict[str, str]:
     return {"kind": kind, "name": name, "clusterRole": role}
 
 
 WORKSPACES = "devpodworkspaceinstances"
-TABLE = {
-    # (verb, resource, group): who may, of admin, user, viewer and a custom role
+ALLOWED_ROLES = {
+    # (verb, resource, group): the roles that are allowed, of admin, user, viewer and a custom role
     ("create", WORKSPACES, MANAGEMENT_GROUP): {"admin", "user"},
     ("get", WORKSPACES, MANAGEMENT_GROUP): {"admin"},
     ("delete", WORKSPACES, MANAGEMENT_GROUP): {"admin"},
@@ -56,121 +56,129 @@ TABLE = {
 
 
 @pytest.mark.parametrize("role", ["admin", "user", "viewer", "auditor"])
-@pytest.mark.parametrize("asked", TABLE)
-async def test_what_a_role_may_do(api: RegistryFixture, role: str, asked: tuple[str, str, str]) -> None:
-    authorizer = await members(api, member("alice", role))
-    verb, resource, group = asked
-    decision = authorizer(ALICE, target(verb, resource, group=group))
-    assert (decision is not None) == (role in TABLE[asked])
-    assert authorizer(ALICE, target(verb, resource, OTHER, group)) is None
-    assert authorizer(BOB, target(verb, resource, group=group)) is None
+@pytest.mark.parametrize("permission", ALLOWED_ROLES)
+async def test_each_role_allows_its_requests_in_its_project_only(
+    api: RegistryFixture, role: str, permission: tuple[str, str, str]
+) -> None:
+    authorizer = await create_authorizer(api, member_entry("alice", role))
+    verb, resource, group = permission
+    decision = authorizer(ALICE, build_request(verb, resource, group=group))
+    assert (decision is not None) == (role in ALLOWED_ROLES[permission])
+    assert authorizer(ALICE, build_request(verb, resource, OTHER_NAMESPACE, group)) is None
+    assert authorizer(BOB, build_request(verb, resource, group=group)) is None
 
 
 @pytest.mark.parametrize("role", ["admin", "user", "viewer", "auditor", ""])
-async def test_members_read_their_project_and_its_namespace_and_change_neither(api: RegistryFixture, role: str) -> None:
-    authorizer = await members(api, member("alice", role))
-    project = target("get", "projects", "", name="mine")
-    namespace = target("get", "namespaces", MINE, "", MINE)
+async def test_members_read_but_do_not_change_their_project_and_its_namespace(api: RegistryFixture, role: str) -> None:
+    authorizer = await create_authorizer(api, member_entry("alice", role))
+    project = build_request("get", "projects", "", name="mine")
+    namespace = build_request("get", "namespaces", NAMESPACE, "", NAMESPACE)
     assert authorizer(ALICE, project) and authorizer(ALICE, namespace)
     assert authorizer(BOB, project) is None and authorizer(BOB, namespace) is None
     for verb in ("update", "patch", "delete"):
-        assert authorizer(ALICE, target(verb, "projects", "", name="mine")) is None
-        assert authorizer(ALICE, target(verb, "namespaces", MINE, "", MINE)) is None
+        assert authorizer(ALICE, build_request(verb, "projects", "", name="mine")) is None
+        assert authorizer(ALICE, build_request(verb, "namespaces", NAMESPACE, "", NAMESPACE)) is None
 
 
-@pytest.mark.parametrize("part", ["members", "clusters", "runners", "templates"])
-async def test_members_read_the_parts_of_their_project_and_others_do_not(api: RegistryFixture, part: str) -> None:
-    authorizer = await members(api, member("alice", "viewer"))
-    asked = RequestInfo("get", "", "management", MANAGEMENT_GROUP, "v1", "projects", part, "", "mine")
-    assert authorizer(ALICE, asked)
-    assert authorizer(BOB, asked) is None
-    assert authorizer(ALICE, replace(asked, name="other")) is None
-    assert authorizer(ALICE, replace(asked, verb="create")) is None
+@pytest.mark.parametrize("subresource", ["members", "clusters", "runners", "templates"])
+async def test_only_members_read_the_subresources_of_their_project(api: RegistryFixture, subresource: str) -> None:
+    authorizer = await create_authorizer(api, member_entry("alice", "viewer"))
+    request = RequestInfo("get", "", "management", MANAGEMENT_GROUP, "v1", "projects", subresource, "", "mine")
+    assert authorizer(ALICE, request)
+    assert authorizer(BOB, request) is None
+    assert authorizer(ALICE, replace(request, name="other")) is None
+    assert authorizer(ALICE, replace(request, verb="create")) is None
 
 
 @pytest.mark.parametrize("owner", [{"user": "alice"}, {"team": "red"}])
 async def test_the_owner_of_a_project_is_its_admin(api: RegistryFixture, owner: dict[str, str]) -> None:
-    authorizer = await members(api, owner=owner)
-    assert authorizer(ALICE, target("delete", "secrets", group=""))
-    assert authorizer(BOB, target("delete", "secrets", group="")) is None
+    authorizer = await create_authorizer(api, owner=owner)
+    assert authorizer(ALICE, build_request("delete", "secrets", group=""))
+    assert authorizer(BOB, build_request("delete", "secrets", group="")) is None
 
 
 @pytest.mark.parametrize(
-    ("entry", "who"),
+    ("entry", "users"),
     [
-        (member("*", "admin"), [ALICE, BOB, CAROL]),
-        (member("red", "admin", "Team"), [ALICE]),
-        (member("*", "admin", "Team"), [ALICE, BOB]),
-        (member("alice", "admin", "Team"), []),
+        (member_entry("*", "admin"), [ALICE, BOB, CAROL]),
+        (member_entry("red", "admin", "Team"), [ALICE]),
+        (member_entry("*", "admin", "Team"), [ALICE, BOB]),
+        (member_entry("alice", "admin", "Team"), []),
     ],
 )
-async def test_who_a_member_entry_means(api: RegistryFixture, entry: dict[str, str], who: list[User]) -> None:
-    authorizer = await members(api, entry)
-    asked = target("get", "secrets", group="")
-    assert [user for user in (ALICE, BOB, CAROL, MACHINE) if authorizer(user, asked)] == who
+async def test_a_member_entry_matches_users_and_teams(
+    api: RegistryFixture, entry: dict[str, str], users: list[User]
+) -> None:
+    authorizer = await create_authorizer(api, entry)
+    request = build_request("get", "secrets", group="")
+    assert [user for user in (ALICE, BOB, CAROL, MACHINE) if authorizer(user, request)] == users
 
 
-async def test_a_role_that_was_taken_away_is_gone_at_once(api: RegistryFixture) -> None:
-    authorizer = await members(api, member("alice", "admin"))
-    asked = target("get", "secrets", group="")
-    assert authorizer(ALICE, asked)
+async def test_a_removed_member_loses_access_immediately(api: RegistryFixture) -> None:
+    authorizer = await create_authorizer(api, member_entry("alice", "admin"))
+    request = build_request("get", "secrets", group="")
+    assert authorizer(ALICE, request)
     await api.patch("Project", "mine", lambda each: each["spec"].update(members=[]))
-    assert authorizer(ALICE, asked) is None
+    assert authorizer(ALICE, request) is None
 
 
-async def test_lists_are_cut_for_members_and_projects_for_everybody(api: RegistryFixture) -> None:
-    authorizer = await members(api, member("alice", "viewer"))
-    workspaces = target("list", WORKSPACES, name="")
+async def test_instance_lists_are_filtered_for_members_and_project_lists_for_every_user(api: RegistryFixture) -> None:
+    authorizer = await create_authorizer(api, member_entry("alice", "viewer"))
+    workspaces = build_request("list", WORKSPACES, name="")
     assert authorizer.may_see_some(ALICE, workspaces) and not authorizer.may_see_some(BOB, workspaces)
-    everywhere = target("list", WORKSPACES, "", name="")
-    assert authorizer.may_see_some(ALICE, everywhere) and not authorizer.may_see_some(BOB, everywhere)
-    assert authorizer.may_see_some(BOB, target("list", "projects", "", name=""))
-    assert not authorizer.may_see_some(ALICE, target("list", "secrets", group="", name=""))
+    all_namespaces = build_request("list", WORKSPACES, "", name="")
+    assert authorizer.may_see_some(ALICE, all_namespaces) and not authorizer.may_see_some(BOB, all_namespaces)
+    assert authorizer.may_see_some(BOB, build_request("list", "projects", "", name=""))
+    assert not authorizer.may_see_some(ALICE, build_request("list", "secrets", group="", name=""))
 
 
-@pytest.mark.parametrize(("role", "may"), [("admin", True), ("user", True), ("viewer", False), ("auditor", False)])
-async def test_who_may_ask_for_a_virtual_cluster_to_be_moved_here(api: RegistryFixture, role: str, may: bool) -> None:
-    """What is moved is asked for at both ends, too; this is only the door."""
-    authorizer = await members(api, member("alice", role))
-    asked = RequestInfo(
+@pytest.mark.parametrize(("role", "expected"), [("admin", True), ("user", True), ("viewer", False), ("auditor", False)])
+async def test_admins_and_users_may_request_a_migration_into_the_project(
+    api: RegistryFixture, role: str, expected: bool
+) -> None:
+    """The move itself is also authorized in the source and the target project."""
+    authorizer = await create_authorizer(api, member_entry("alice", role))
+    request = RequestInfo(
         "create", "", "management", MANAGEMENT_GROUP, "v1", "projects", "migratevirtualclusterinstance", "", "mine"
     )
-    assert (authorizer(ALICE, asked) is not None) == may
-    assert authorizer(BOB, asked) is None
+    assert (authorizer(ALICE, request) is not None) == expected
+    assert authorizer(BOB, request) is None
 
 
 # --- many members ---
 
 
-async def test_a_question_costs_the_same_however_many_members_there_are(api: RegistryFixture) -> None:
-    """Each object of a list asks it again."""
+async def test_the_cost_of_a_request_does_not_grow_with_the_number_of_members(api: RegistryFixture) -> None:
+    """The check runs for each object of a list."""
 
-    async def make(count: int) -> Callable[[], object]:
-        project = {"members": [member(f"u{index}") for index in range(count)] + [member("alice", "user")]}
-        await api.patch("Project", "mine", lambda found: found.update(spec=project))
+    async def prepare_requests(count: int) -> Callable[[], object]:
+        spec = {"members": [member_entry(f"u{index}") for index in range(count)] + [member_entry("alice", "user")]}
+        await api.patch("Project", "mine", lambda project: project.update(spec=spec))
 
-        def ask() -> None:
-            assert authorizer(ALICE, target("create", WORKSPACES)) and not authorizer(BOB, target("create", WORKSPACES))
-            assert authorizer.is_member(ALICE, MINE)
+        def send_requests() -> None:
+            assert authorizer(ALICE, build_request("create", WORKSPACES)) and not authorizer(
+                BOB, build_request("create", WORKSPACES)
+            )
+            assert authorizer.is_member(ALICE, NAMESPACE)
 
-        ask()
-        return ask
+        send_requests()
+        return send_requests
 
-    authorizer = await members(api)
-    small, large = work(await make(50)), work(await make(800))
+    authorizer = await create_authorizer(api)
+    small, large = work(await prepare_requests(50)), work(await prepare_requests(800))
     assert large <= 2 * small
 
 
-async def test_a_member_more_than_once_has_each_role_in_order(api: RegistryFixture) -> None:
-    authorizer = await members(
+async def test_a_user_with_several_entries_has_each_role_in_order(api: RegistryFixture) -> None:
+    authorizer = await create_authorizer(
         api,
-        member("red", "user", "Team"),
-        member("alice", "auditor"),
-        member("alice", ""),
-        member("alice", "auditor"),
+        member_entry("red", "user", "Team"),
+        member_entry("alice", "auditor"),
+        member_entry("alice", ""),
+        member_entry("alice", "auditor"),
     )
-    reasons = [authorizer(ALICE, target(verb, WORKSPACES)) for verb in ("create", "list", "delete")]
-    assert [each and each.reason for each in reasons] == [
+    decisions = [authorizer(ALICE, build_request(verb, WORKSPACES)) for verb in ("create", "list", "delete")]
+    assert [each and each.reason for each in decisions] == [
         'role "user" in project "mine"',
         'role "auditor" in project "mine"',
         None,

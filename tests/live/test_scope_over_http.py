@@ -17,7 +17,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog
 from fairlead.server.auth.stages import PUBLIC_PATHS
 from fairlead.server.discovery.documents import build_documents
 from tests.authz.scope.matrix import DENY, FILTERED, Table, read_table
-from tests.authz.scope.requests import Asked, every_request
+from tests.authz.scope.requests import MatrixRequest, all_requests
 from tests.harness.server_process import MANAGEMENT, Server, running
 
 M = f"{MANAGEMENT}/apis/{MANAGEMENT_GROUP}/v1"
@@ -35,12 +35,12 @@ REFUSED = "outside the scope of access key"
 AT_ONCE = 16
 
 
-def asked_once() -> Iterator[Asked]:
+def asked_once() -> Iterator[MatrixRequest]:
     """The first request of each row and verb that can be sent by itself. Watches would only take time."""
     seen = set()
-    for asked in every_request(CATALOG, build_documents(CATALOG), PUBLIC_PATHS):
+    for asked in all_requests(CATALOG, build_documents(CATALOG), PUBLIC_PATHS):
         place = asked.row, asked.verb
-        if asked.behind is None and place not in seen and _is_sendable(asked.target):
+        if asked.inner is None and place not in seen and _is_sendable(asked.target):
             seen.add(place)
             yield asked
 
@@ -85,7 +85,7 @@ def make_keys(server: Server, table: Table) -> dict[str, str]:
         for project in ("web", "lab"):
             make("projects", "Project", project, {})
         keys = {}
-        for number, (column, written) in enumerate(table.written.items()):
+        for number, (column, written) in enumerate(table.scope_documents.items()):
             spec = {"user": "ada"} if written is None else {"user": "ada", "scope": written}
             keys[column] = make("ownedaccesskeys", "OwnedAccessKey", f"k{number}", spec)["spec"]["key"]
         return keys
@@ -107,8 +107,8 @@ async def test_t1_the_server_answers_as_the_page_says(tmp_path: Path) -> None:
         keys = make_keys(server, table)
         async with server.async_client() as client:
 
-            async def hold(column: str, asked: Asked) -> None:
-                said = table.rows[table.row(asked.row, asked.verb)][column]
+            async def hold(column: str, asked: MatrixRequest) -> None:
+                said = table.rows[table.find_row(asked.row, asked.verb)][column]
                 verb, path = asked.target.verb, path_of(asked.target)
                 answer = await client.request(
                     METHODS[verb],

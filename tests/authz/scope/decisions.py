@@ -1,4 +1,4 @@
-"""What the tests of scopes have in common: somebody who asks, a server's names, and short ways to ask."""
+"""Shared by the tests of scopes: a user, builders of requests and scopes, and the decisions about them."""
 
 from dataclasses import replace
 
@@ -11,37 +11,39 @@ from tests.authz.scope.strategies import GROUP, NAMES
 ADA = User("ada", ("service:user:ada", "service:user:*", "service:team:core", *AUTHENTICATED_GROUPS), key="ci")
 WEB = Scope(projects=("web",))
 
-within = within_scope(NAMES)
-touching = overlaps(NAMES)
-through = inside_gateway(NAMES)
-entry = matching_entry(NAMES)
+check_scope = within_scope(NAMES)
+overlaps_scope = overlaps(NAMES)
+check_gateway = inside_gateway(NAMES)
+find_entry = matching_entry(NAMES)
 
 
-def inside(scope: Scope | None, target: RequestInfo) -> bool:
-    return within(replace(ADA, scope=scope), target) is None
+def is_in_scope(scope: Scope | None, target: RequestInfo) -> bool:
+    return check_scope(replace(ADA, scope=scope), target) is None
 
 
-def touched(scope: Scope | None, target: RequestInfo) -> bool:
-    return touching(replace(ADA, scope=scope), target)
+def is_filtered(scope: Scope | None, target: RequestInfo) -> bool:
+    return overlaps_scope(replace(ADA, scope=scope), target)
 
 
-def refusal(scope: Scope, target: RequestInfo, key: str = "ci") -> str:
-    decision = within(replace(ADA, scope=scope, key=key), target)
+def denial_reason(scope: Scope, target: RequestInfo, key: str = "ci") -> str:
+    decision = check_scope(replace(ADA, scope=scope, key=key), target)
     assert decision is not None and not decision.allowed
     return decision.reason
 
 
-def core(verb: str, resource: str, namespace: str = "", name: str = "", sub: str = "") -> RequestInfo:
-    return RequestInfo(verb, "/x", MANAGEMENT, "", "v1", resource, sub, namespace, name)
+def core_request(verb: str, resource: str, namespace: str = "", name: str = "", subresource: str = "") -> RequestInfo:
+    return RequestInfo(verb, "/x", MANAGEMENT, "", "v1", resource, subresource, namespace, name)
 
 
-def ours(verb: str, resource: str, namespace: str = "", name: str = "", sub: str = "") -> RequestInfo:
-    return RequestInfo(verb, "/x", MANAGEMENT, GROUP, "v1", resource, sub, namespace, name)
+def management_request(
+    verb: str, resource: str, namespace: str = "", name: str = "", subresource: str = ""
+) -> RequestInfo:
+    return RequestInfo(verb, "/x", MANAGEMENT, GROUP, "v1", resource, subresource, namespace, name)
 
 
-def rule(**parts: object) -> Scope:
-    """A scope with one rule."""
-    return Scope(rules=(ScopeRule(**parts),))  # type: ignore[arg-type]
+def scope_with_rule(**fields: object) -> Scope:
+    """A scope with a single rule."""
+    return Scope(rules=(ScopeRule(**fields),))  # type: ignore[arg-type]
 
 
 def resources(*names: str, group: str = "", objects: tuple[str, ...] = ()) -> tuple[ScopeResources, ...]:

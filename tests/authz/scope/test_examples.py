@@ -1,4 +1,4 @@
-"""The examples of docs/access-keys.md: the decision about each request is the one in the table."""
+"""The examples in docs/access-keys.md: each request gets the decision in the table."""
 
 import re
 from collections.abc import Iterator
@@ -38,35 +38,35 @@ class Example:
     result: str
 
 
-def examples() -> Iterator[Example]:
-    for found in EXAMPLE.finditer(PAGE.read_text(encoding="utf-8")):
-        scope = Scope.parse(yaml.safe_load(f"scope:\n{found['scope']}")["scope"])
+def read_examples() -> Iterator[Example]:
+    for match in EXAMPLE.finditer(PAGE.read_text(encoding="utf-8")):
+        scope = Scope.parse(yaml.safe_load(f"scope:\n{match['scope']}")["scope"])
         assert scope is not None
-        for row in found["rows"].splitlines():
+        for row in match["rows"].splitlines():
             request, result = (cell.strip() for cell in row.strip("|").split("|"))
             yield Example(scope, request, result.partition(":")[0])
 
 
-EXAMPLES = list(examples())
+EXAMPLES = list(read_examples())
 
 
-def gateway_of(text: str) -> RequestInfo | None:
+def parse_gateway(text: str) -> RequestInfo | None:
     if not text:
         return None
-    if found := CLUSTER_GATEWAY.fullmatch(text):
-        return gateway_target(CLUSTER, found[1])
-    found = SPACE_GATEWAY.fullmatch(text)
-    assert found, text
-    return gateway_target(SPACE, found[1], PREFIX + found[2])
+    if match := CLUSTER_GATEWAY.fullmatch(text):
+        return gateway_target(CLUSTER, match[1])
+    match = SPACE_GATEWAY.fullmatch(text)
+    assert match, text
+    return gateway_target(SPACE, match[1], PREFIX + match[2])
 
 
-def target_of(found: re.Match[str]) -> RequestInfo:
-    plural, name, namespace = found["resource"], found["name"] or "", found["namespace"] or ""
-    if found["gateway"]:
-        return RequestInfo(found["verb"], "/x", "", "", "v1", plural, "", namespace, name)
+def parse_target(match: re.Match[str]) -> RequestInfo:
+    plural, name, namespace = match["resource"], match["name"] or "", match["namespace"] or ""
+    if match["gateway"]:
+        return RequestInfo(match["verb"], "/x", "", "", "v1", plural, "", namespace, name)
     kind = next(kind for kind in CATALOG.kinds if kind.plural == plural)
-    inside = name if plural == "namespaces" else "" if namespace == "all namespaces" else namespace
-    return RequestInfo(found["verb"], "/x", MANAGEMENT, kind.group, "v1", plural, "", inside, name)
+    target_namespace = name if plural == "namespaces" else "" if namespace == "all namespaces" else namespace
+    return RequestInfo(match["verb"], "/x", MANAGEMENT, kind.group, "v1", plural, "", target_namespace, name)
 
 
 def decide(example: Example) -> str:
@@ -74,9 +74,9 @@ def decide(example: Example) -> str:
     if path := re.fullmatch(r"`(\w+) (/\S+)`", example.request):
         target = RequestInfo(path[1], path[2], MANAGEMENT)
         return ALLOWED if within_scope(NAMING)(user, target) is None else DENIED
-    found = REQUEST.fullmatch(example.request)
-    assert found, example.request
-    target, gateway = target_of(found), gateway_of(found["gateway"])
+    match = REQUEST.fullmatch(example.request)
+    assert match, example.request
+    target, gateway = parse_target(match), parse_gateway(match["gateway"])
     if gateway is not None:
         return ALLOWED if inside_gateway(NAMING)(user, gateway, target) is None else DENIED
     if within_scope(NAMING)(user, target) is None:
@@ -85,7 +85,7 @@ def decide(example: Example) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.request)
-def test_an_example_is_decided_as_the_page_says(example: Example) -> None:
+def test_an_example_gets_the_decision_on_the_page(example: Example) -> None:
     assert decide(example) == example.result
 
 

@@ -1,4 +1,4 @@
-"""Scopes with very many rules, names and paths: checked, compared and asked without comparing all with all."""
+"""Scopes with many rules, names and paths: validation, comparison and decisions scale with their size."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,118 +19,126 @@ from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.scope import Scope, ScopeResources, ScopeRule, ScopeTooLarge
 from fairlead.kinds.access.scope import scope_problems
 from tests.authz.scope import model
-from tests.authz.scope.decisions import ADA, core
-from tests.authz.scope.strategies import ENTRANCES, NAMES, TARGETS, few, pairs, resources, rules
+from tests.authz.scope.decisions import ADA, core_request
+from tests.authz.scope.strategies import GATEWAYS, NAMES, TARGETS, pairs, resources, rules, tuples_of
 from tests.harness.growth import assert_linear, words, work
 
-exact = settings(max_examples=150, deadline=None)
+model_settings = settings(max_examples=150, deadline=None)
 many_rules = st.lists(rules, max_size=40).map(tuple)
 resource_names = st.sampled_from(
     ("a", "b", "c", "a/x", "a/y", "b/x", "c/z", "a/*", "b/*", "*/x", "*/y", "*/z", "*", "d", "d/x")
 )
 
-# --- the same answers as the plainest way ---
+# --- agreement with the simple model ---
 
 
 @given(pairs)
-@settings(exact, max_examples=400)
-def test_t4_what_covers_what_is_exact(pair: tuple[Scope, Scope]) -> None:
+@settings(model_settings, max_examples=400)
+def test_t4_coverage_of_scopes_agrees_with_the_model(pair: tuple[Scope, Scope]) -> None:
     outer, inner = pair
-    assert is_superset(outer, inner) is model.covers(outer, inner)
+    assert is_superset(outer, inner) is model.scope_covers(outer, inner)
 
 
-@given(many_rules, few(rules, 3))
-@exact
-def test_t4_what_many_rules_cover_is_exact(wide: tuple[ScopeRule, ...], narrow: tuple[ScopeRule, ...]) -> None:
+@given(many_rules, tuples_of(rules, 3))
+@model_settings
+def test_t4_coverage_by_many_rules_agrees_with_the_model(
+    wide: tuple[ScopeRule, ...], narrow: tuple[ScopeRule, ...]
+) -> None:
     outer = Scope(rules=tuple(rule for rule in wide if rule.verbs and rule.resources))
     for inner in (Scope(rules=narrow), Scope(rules=wide[:5])):
-        assert is_superset(outer, inner) is model.covers(outer, inner)
+        assert is_superset(outer, inner) is model.scope_covers(outer, inner)
 
 
-@given(few(resources, 6), few(resources, 3), st.sampled_from([(), ("dev",), ("dev", "web")]))
-@exact
-def test_t4_what_the_resources_of_one_rule_cover_is_exact(
+@given(tuples_of(resources, 6), tuples_of(resources, 3), st.sampled_from([(), ("dev",), ("dev", "web")]))
+@model_settings
+def test_t4_coverage_by_the_resources_of_one_rule_agrees_with_the_model(
     wide: tuple[ScopeResources, ...], narrow: tuple[ScopeResources, ...], objects: tuple[str, ...]
 ) -> None:
     outer = Scope(rules=(ScopeRule(resources=wide, object_names=objects[:1]),))
     inner = Scope(rules=(ScopeRule(resources=narrow, object_names=objects),))
-    assert is_superset(outer, inner) is model.covers(outer, inner)
+    assert is_superset(outer, inner) is model.scope_covers(outer, inner)
 
 
 @given(many_rules)
-@exact
-def test_what_rules_allow_is_exact(many: tuple[ScopeRule, ...]) -> None:
-    scope = Scope(rules=many)
+@model_settings
+def test_decisions_of_rules_agree_with_the_model(rule_list: tuple[ScopeRule, ...]) -> None:
+    scope = Scope(rules=rule_list)
     index = {
         root: RuleIndex(
             compile_rule(rule)
-            for rule in many
+            for rule in rule_list
             if model.is_target(rule, root) and not rule.cluster and not rule.virtual_clusters
         )
         for root in (MANAGEMENT, "")
     }
     for target in TARGETS:
         if target.root in index:
-            quick = index[target.root].allows(target, NAMES.matching_namespaces(target))
-            assert quick is model.ruled(scope, target, NAMES), target
+            allowed = index[target.root].allows(target, NAMES.matching_namespaces(target))
+            assert allowed is model.rules_allow(scope, target, NAMES), target
 
 
 @given(many_rules)
-@exact
-def test_what_rules_allow_behind_gateways_is_exact(many: tuple[ScopeRule, ...]) -> None:
-    boundary = CompiledScope(Scope(rules=many), NAMES)
-    for entrance, inner in product(ENTRANCES, TARGETS[:200:4]):
-        behind = [rule for rule in many if model.for_entrance(rule, entrance)]
-        places = NAMES.matching_namespaces(replace(inner, root=entrance.root))
-        expected = any(model.matches(rule, inner, places) for rule in behind)
-        assert boundary.allows_gateway(entrance, inner) is (expected or (bool(behind) and is_basic_request(inner)))
+@model_settings
+def test_decisions_of_rules_behind_gateways_agree_with_the_model(rule_list: tuple[ScopeRule, ...]) -> None:
+    compiled = CompiledScope(Scope(rules=rule_list), NAMES)
+    for gateway, inner in product(GATEWAYS, TARGETS[:200:4]):
+        gateway_rules = [rule for rule in rule_list if model.applies_to_gateway(rule, gateway)]
+        namespaces = NAMES.matching_namespaces(replace(inner, root=gateway.root))
+        expected = any(model.rule_matches(rule, inner, namespaces) for rule in gateway_rules)
+        assert compiled.allows_gateway(gateway, inner) is (
+            expected or (bool(gateway_rules) and is_basic_request(inner))
+        )
 
 
-rectangles = st.builds(
+name_and_namespace_rules = st.builds(
     ScopeRule,
     object_names=st.lists(st.sampled_from("abcdefgh"), min_size=1).map(tuple),
     namespaces=st.lists(st.sampled_from("uvwxyz"), min_size=1).map(tuple),
 )
 
 
-@given(st.lists(rectangles, max_size=300), st.randoms(use_true_random=False))
-@settings(exact, max_examples=40)
-def test_names_in_namespaces_are_exact_however_many_rules_have_them(many: list[ScopeRule], random: Random) -> None:
-    index = RuleIndex(map(compile_rule, many))
-    for place, name in product("uvwxyzq", "abcdefghq"):
-        target = core("get", "configmaps", place, name)
-        assert index.allows(target, (place,)) is any(model.matches(rule, target, (place,)) for rule in many)
+@given(st.lists(name_and_namespace_rules, max_size=300), st.randoms(use_true_random=False))
+@settings(model_settings, max_examples=40)
+def test_rules_for_names_in_namespaces_agree_with_the_model(rule_list: list[ScopeRule], random: Random) -> None:
+    index = RuleIndex(map(compile_rule, rule_list))
+    for namespace, name in product("uvwxyzq", "abcdefghq"):
+        target = core_request("get", "configmaps", namespace, name)
+        assert index.allows(target, (namespace,)) is any(
+            model.rule_matches(rule, target, (namespace,)) for rule in rule_list
+        )
 
 
 @given(
     st.lists(st.sampled_from(("*", "/*", "/a", "/a/", "/a/*", "/a/b/*", "/ab/*", "/a/b", "/a*", "/", "/a/../b", ""))),
     st.sampled_from(("/", "/a", "/a/b", "/a/b/c", "/ab", "/ab/c", "/abc", "/a/../b", "/a//b", "/a*", "/b", "*", "")),
 )
-@settings(exact, max_examples=500)
-def test_paths_are_matched_exactly(patterns: list[str], path: str) -> None:
-    made = PathPatterns(patterns)
-    assert made.matches(path) is any(model.path_matches(each, path) for each in patterns)
+@settings(model_settings, max_examples=500)
+def test_path_patterns_agree_with_the_model(patterns: list[str], path: str) -> None:
+    compiled = PathPatterns(patterns)
+    assert compiled.matches(path) is any(model.path_matches(each, path) for each in patterns)
     wide, narrow = ScopeRule(paths=tuple(patterns)), ScopeRule(paths=(path,))
     if patterns:
-        assert made.covers(path) is model.rule_covers(wide, narrow)
+        assert compiled.covers(path) is model.rule_covers(wide, narrow)
 
 
 @given(st.lists(resource_names, max_size=12))
-@settings(exact, max_examples=400)
-def test_names_that_overlap_are_found_exactly(names: list[str]) -> None:
+@settings(model_settings, max_examples=400)
+def test_overlapping_names_agree_with_the_model(names: list[str]) -> None:
     problems = list(scope_problems({"rules": [{"resources": [{"resources": names}]}]}, "scope"))
-    expected = [index for index, name in enumerate(names) if any(model.overlap(name, other) for other in names[:index])]
+    expected = [
+        index for index, name in enumerate(names) if any(model.names_overlap(name, other) for other in names[:index])
+    ]
     assert [problem.field for problem in problems] == [f"scope.rules[0].resources[0].resources[{i}]" for i in expected]
 
 
-# --- how work grows ---
+# --- growth ---
 
 Shape = Callable[[int], Any]
 LISTS: dict[str, Shape] = {
     "resources": lambda n: {"resources": [{"resources": words("r", n)}]},
     "entries": lambda n: {"resources": [{"resources": [each]} for each in words("r", n)]},
     "subresources": lambda n: {"resources": [{"resources": [f"{each}/s" for each in words("r", n)]}]},
-    "the same": lambda n: {"resources": [{"resources": ["r"] * n}]},
+    "duplicates": lambda n: {"resources": [{"resources": ["r"] * n}]},
     "overlapping wildcards": lambda n: {
         "resources": [
             {"resources": [*(f"{each}/*" for each in words("r", n)), *(f"*/{each}" for each in words("s", n))]}
@@ -146,12 +154,12 @@ LISTS: dict[str, Shape] = {
 }
 
 
-def in_one_rule(shape: Shape) -> Shape:
+def as_single_rule(shape: Shape) -> Shape:
     return lambda n: {"rules": [shape(n)]}
 
 
 SCOPES: dict[str, Shape] = {
-    **{name: in_one_rule(shape) for name, shape in LISTS.items()},
+    **{name: as_single_rule(shape) for name, shape in LISTS.items()},
     "rules with a name each": lambda n: {
         "rules": [{"verbs": ["get"], "resources": [{"resources": [each]}]} for each in words("r", n)]
     },
@@ -171,133 +179,135 @@ SCOPES: dict[str, Shape] = {
 each_scope = pytest.mark.parametrize("shape", SCOPES.values(), ids=SCOPES.keys())
 
 
-def scope_of(made: Any) -> Scope:
-    scope = Scope.parse(made)
+def parse_scope(document: Any) -> Scope:
+    scope = Scope.parse(document)
     assert scope is not None
     return scope
 
 
 @each_scope
-def test_the_check_of_a_scope_grows_with_its_size(shape: Shape) -> None:
-    def make(size: int) -> Callable[[], object]:
-        made = shape(size)
-        return lambda: list(scope_problems(made, "spec.scope"))
+def test_validating_a_scope_takes_linear_time(shape: Shape) -> None:
+    def prepare(size: int) -> Callable[[], object]:
+        document = shape(size)
+        return lambda: list(scope_problems(document, "spec.scope"))
 
-    assert_linear(make)
+    assert_linear(prepare)
 
 
 @each_scope
-def test_the_comparison_of_scopes_grows_with_their_size(shape: Shape) -> None:
-    """With another one that is nearly the same, so that nothing is decided by finding the very same rule."""
+def test_comparing_scopes_takes_linear_time(shape: Shape) -> None:
+    """With a scope that is nearly the same, so that no rule matches by equality."""
 
-    def make(size: int) -> Callable[[], object]:
-        outer, inner = scope_of(shape(size)), scope_of(shape(size))
+    def prepare(size: int) -> Callable[[], object]:
+        outer, inner = parse_scope(shape(size)), parse_scope(shape(size))
         narrowed = replace(inner, rules=tuple(replace(rule, targets=("Management",)) for rule in inner.rules))
         assert is_superset(outer, narrowed)
         return lambda: is_superset(outer, narrowed)
 
-    assert_linear(make)
+    assert_linear(prepare)
 
 
 @each_scope
-def test_a_request_costs_the_same_however_large_the_scope_is(shape: Shape) -> None:
+def test_the_cost_of_a_request_does_not_grow_with_the_scope(shape: Shape) -> None:
     targets = [
-        core("get", "r1", "n1", "o1"),
-        core("get", "r1", "n1", "o1", "s"),
-        core("v1", "x", "n1", "x"),
+        core_request("get", "r1", "n1", "o1"),
+        core_request("get", "r1", "n1", "o1", "s"),
+        core_request("v1", "x", "n1", "x"),
         RequestInfo("get", "/p1/x", MANAGEMENT),
         RequestInfo("get", "/apis/x", MANAGEMENT),
     ]
 
-    def make(size: int) -> Callable[[], object]:
-        boundary = CompiledScope(scope_of(shape(size)), NAMES)
+    def prepare(size: int) -> Callable[[], object]:
+        compiled = CompiledScope(parse_scope(shape(size)), NAMES)
 
-        def ask() -> None:
+        def send_requests() -> None:
             for target in targets:
-                boundary.allows(ADA, target)
-            for entrance in ENTRANCES[:4]:
-                boundary.allows_gateway(entrance, core("get", "r1", "n1", "o1"))
+                compiled.allows(ADA, target)
+            for gateway in GATEWAYS[:4]:
+                compiled.allows_gateway(gateway, core_request("get", "r1", "n1", "o1"))
 
-        ask()
-        return ask
+        send_requests()
+        return send_requests
 
-    small, large = work(make(100)), work(make(1600))
+    small, large = work(prepare(100)), work(prepare(1600))
     assert large <= 2 * small, f"16 times the scope took {large / small:.1f} times the work"
 
 
-def test_an_object_of_a_list_costs_the_same_however_many_rules_share_its_name_or_namespace() -> None:
-    """Half of the rules have its namespace and other names, half its name and other namespaces."""
+def test_the_cost_of_a_listed_object_does_not_grow_with_rules_for_its_name() -> None:
+    """Half of the rules have the namespace and other names, half the name and other namespaces."""
 
-    def make(size: int) -> Callable[[], object]:
-        places, names = tuple(words("n", 8)), tuple(words("o", 8))
-        near = [ScopeRule(namespaces=places, object_names=(each,)) for each in words("x", size)]
-        far = [ScopeRule(namespaces=(each,), object_names=names) for each in words("y", size)]
-        index = RuleIndex(map(compile_rule, [*near, *far]))
-        objects = [core("list", "configmaps", place, name) for place, name in product(places, names)]
+    def prepare(size: int) -> Callable[[], object]:
+        namespaces, names = tuple(words("n", 8)), tuple(words("o", 8))
+        same_namespaces = [ScopeRule(namespaces=namespaces, object_names=(each,)) for each in words("x", size)]
+        same_names = [ScopeRule(namespaces=(each,), object_names=names) for each in words("y", size)]
+        index = RuleIndex(map(compile_rule, [*same_namespaces, *same_names]))
+        objects = [
+            core_request("list", "configmaps", namespace, name) for namespace, name in product(namespaces, names)
+        ]
 
-        def ask() -> None:
+        def send_requests() -> None:
             assert not any(index.allows(target, (target.namespace,)) for target in objects)
 
-        ask()
-        return ask
+        send_requests()
+        return send_requests
 
-    assert work(make(2000)) <= 2 * work(make(200))
+    assert work(prepare(2000)) <= 2 * work(prepare(200))
 
 
-def test_the_entry_that_allows_is_found_without_trying_each() -> None:
-    find = matching_entry(NAMES)
+def test_finding_the_matching_entry_takes_linear_time() -> None:
+    find_entry = matching_entry(NAMES)
 
-    def make(size: int) -> Callable[[], object]:
+    def prepare(size: int) -> Callable[[], object]:
         projects = tuple(f"p{index}" for index in range(size))
         user = replace(ADA, scope=Scope(projects=projects))
-        target = core("get", "configmaps", f"p-p{size - 1}", "x")
-        assert find(user, target) == f"projects[{size - 1}]"
-        return lambda: find(user, target)
+        target = core_request("get", "configmaps", f"p-p{size - 1}", "x")
+        assert find_entry(user, target) == f"projects[{size - 1}]"
+        return lambda: find_entry(user, target)
 
-    assert_linear(make)
+    assert_linear(prepare)
 
 
-def test_what_takes_many_entries_together_names_some_of_them() -> None:
+def test_of_many_entries_that_allow_together_some_are_named() -> None:
     projects = tuple(f"p{index}" for index in range(100))
     user = replace(ADA, scope=Scope(projects=projects))
     target = RequestInfo(
         "create", "/x", MANAGEMENT, NAMES.api_group, "v1", "projects", "migratevirtualclusterinstance", "", "p7"
     )
-    found = matching_entry(NAMES)(user, target)
-    assert found.startswith("projects[0] and projects[1]") and found.endswith(" more")
+    entries = matching_entry(NAMES)(user, target)
+    assert entries.startswith("projects[0] and projects[1]") and entries.endswith(" more")
 
 
-# --- what has no quick answer ---
+# --- comparisons without an index ---
 
 
-def entangled(size: int) -> tuple[Scope, Scope]:
-    """Rules that share all of their words with very many others, and are only in the last of them."""
+def overlapping_scopes(size: int) -> tuple[Scope, Scope]:
+    """Rules that share their verbs with many others and are covered only by the last of them."""
     verbs = [f"v{index}" for index in range(40)]
-    subsets = Random(7)
-    wide = tuple(ScopeRule(tuple(subsets.sample(verbs, 20)), paths=("/*",)) for _ in range(size))
+    random = Random(7)
+    wide = tuple(ScopeRule(tuple(random.sample(verbs, 20)), paths=("/*",)) for _ in range(size))
     wide += (ScopeRule(tuple(verbs), paths=("/*",)),)
-    narrow = tuple(ScopeRule(tuple(subsets.sample(verbs, 10)), paths=(f"/{index}",)) for index in range(size))
+    narrow = tuple(ScopeRule(tuple(random.sample(verbs, 10)), paths=(f"/{index}",)) for index in range(size))
     return Scope(rules=wide), Scope(rules=narrow)
 
 
-def test_scopes_that_can_only_be_compared_pair_by_pair_are_not_compared_to_the_end() -> None:
-    assert is_superset(*entangled(20))
+def test_a_pairwise_comparison_of_large_scopes_exceeds_the_budget() -> None:
+    assert is_superset(*overlapping_scopes(20))
     with pytest.raises(ScopeTooLarge):
-        is_superset(*entangled(4 * int(COMPARISON_BUDGET**0.5)))
+        is_superset(*overlapping_scopes(4 * int(COMPARISON_BUDGET**0.5)))
 
 
-def test_the_same_rules_are_never_too_many() -> None:
-    outer, _ = entangled(4 * int(COMPARISON_BUDGET**0.5))
+def test_equal_rules_never_exceed_the_budget() -> None:
+    outer, _ = overlapping_scopes(4 * int(COMPARISON_BUDGET**0.5))
     assert is_superset(outer, outer) and is_superset(outer, replace(outer, rules=outer.rules[::-1]))
 
 
-def test_what_is_kept_of_requests_is_bounded() -> None:
+def test_the_caches_of_the_rule_index_are_bounded() -> None:
     index = RuleIndex([compile_rule(ScopeRule(object_names=("a",)))])
     for number in range(3 * EXTENT_CACHE_SIZE):
-        assert index.allows(core("get", f"r{number}", "", "a"), ("",))
+        assert index.allows(core_request("get", f"r{number}", "", "a"), ("",))
         assert not index.allows(RequestInfo(f"verb{number}", "/x"), ())
     assert len(index._extents) <= EXTENT_CACHE_SIZE and len(index._patterns) <= EXTENT_CACHE_SIZE
 
 
-def test_the_ways_to_write_a_resource_are_few() -> None:
-    assert len(list(resource_patterns(core("get", "configmaps", sub="status")))) == 4
+def test_a_resource_has_few_patterns() -> None:
+    assert len(list(resource_patterns(core_request("get", "configmaps", subresource="status")))) == 4

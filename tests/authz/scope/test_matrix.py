@@ -15,10 +15,10 @@ from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Catalog, Kind, Sens
 from fairlead.server.auth.stages import PUBLIC_PATHS, is_public
 from fairlead.server.discovery.documents import build_documents
 from tests.authz.scope.matrix import ALLOW, DENY, FILTERED, Table, read_table
-from tests.authz.scope.requests import ADA, PREFIX, Asked, every_request
+from tests.authz.scope.requests import ADA, PREFIX, MatrixRequest, all_requests
 from tests.harness.calls import call
 
-MENTIONED = (
+REQUIRED_KINDS = (
     # Kinds in the table and in scopes, for a catalog without them.
     Kind("SpaceInstance", "spaceinstances", True, {}, "A space.", sensitivity=Sensitivity.NORMAL),
     Kind(
@@ -31,49 +31,53 @@ MENTIONED = (
     ),
 )
 
-CATALOG = Catalog((*KINDS, *(kind for kind in MENTIONED if Catalog(KINDS).find(kind.group, "v1", kind.plural) is None)))
+CATALOG = Catalog(
+    (*KINDS, *(kind for kind in REQUIRED_KINDS if Catalog(KINDS).find(kind.group, "v1", kind.plural) is None))
+)
 NAMES = ScopeNaming.from_catalog(CATALOG, MANAGEMENT_GROUP, PREFIX)
-REQUESTS = tuple(every_request(CATALOG, build_documents(CATALOG), PUBLIC_PATHS))
+REQUESTS = tuple(all_requests(CATALOG, build_documents(CATALOG), PUBLIC_PATHS))
 TABLE = read_table()
 
-within = within_scope(NAMES)
-touching = overlaps(NAMES)
-through = inside_gateway(NAMES)
+check_scope = within_scope(NAMES)
+overlaps_scope = overlaps(NAMES)
+check_gateway = inside_gateway(NAMES)
 
 
-def answer(asked: Asked, scope: Scope | None) -> str:
-    """The decision about a request, as the table writes it."""
-    user, target = replace(ADA, scope=scope), asked.target
-    if asked.behind is not None:
-        return ALLOW if through(user, target, asked.behind) is None else DENY
+def decide(request: MatrixRequest, scope: Scope | None) -> str:
+    """The decision about a request, in the notation of the table."""
+    user, target = replace(ADA, scope=scope), request.target
+    if request.inner is not None:
+        return ALLOW if check_gateway(user, target, request.inner) is None else DENY
     if not target.resource and is_public(call(target=target)):
         return ALLOW  # public, not authorized
-    if within(user, target) is None:
+    if check_scope(user, target) is None:
         return ALLOW
-    return FILTERED if touching(user, target) else DENY
+    return FILTERED if overlaps_scope(user, target) else DENY
 
 
-def disagreements(table: Table, column: str) -> list[str]:
-    found, scope = [], table.scopes[column]
-    for asked in REQUESTS:
-        said, got = table.rows[table.row(asked.row, asked.verb)][column], answer(asked, scope)
-        if said != got:
-            found.append(f"{asked.row}, {asked.verb}: the table says {said}, the server {got}: {asked}")
-    return found
+def find_disagreements(table: Table, column: str) -> list[str]:
+    disagreements, scope = [], table.scopes[column]
+    for request in REQUESTS:
+        expected, actual = table.rows[table.find_row(request.row, request.verb)][column], decide(request, scope)
+        if expected != actual:
+            disagreements.append(
+                f"{request.row}, {request.verb}: the table says {expected}, the server {actual}: {request}"
+            )
+    return disagreements
 
 
 @pytest.mark.parametrize("column", TABLE.scopes)
-def test_t1_every_request_is_decided_as_the_table_says(column: str) -> None:
-    found = disagreements(TABLE, column)
-    assert not found, f"{len(found)} of {len(REQUESTS)}; the first: {found[0]}"
+def test_t1_every_request_gets_the_decision_in_the_table(column: str) -> None:
+    disagreements = find_disagreements(TABLE, column)
+    assert not disagreements, f"{len(disagreements)} of {len(REQUESTS)}; the first: {disagreements[0]}"
 
 
 def test_t1_every_request_has_a_row_and_every_row_a_request() -> None:
-    used = {TABLE.row(asked.row, asked.verb) for asked in REQUESTS}
-    assert sorted(TABLE.rows.keys() - used) == []
+    used_rows = {TABLE.find_row(request.row, request.verb) for request in REQUESTS}
+    assert sorted(TABLE.rows.keys() - used_rows) == []
 
 
-def test_t1_the_matrix_is_as_large_as_the_api(capsys: pytest.CaptureFixture[str]) -> None:
+def test_t1_the_matrix_covers_the_whole_api(capsys: pytest.CaptureFixture[str]) -> None:
     cells = len(set(REQUESTS)) * len(TABLE.scopes)
     with capsys.disabled():
         print(f"\nscope matrix: {len(set(REQUESTS))} requests x {len(TABLE.scopes)} scopes = {cells} decisions")
@@ -81,19 +85,19 @@ def test_t1_the_matrix_is_as_large_as_the_api(capsys: pytest.CaptureFixture[str]
     assert cells > 50_000
 
 
-def test_t1_every_kind_of_the_server_is_asked_about_with_all_of_its_parts() -> None:
-    asked = {(each.target.group, each.target.resource, each.target.subresource) for each in REQUESTS}
+def test_t1_the_requests_cover_every_kind_with_all_subresources() -> None:
+    requested = {(each.target.group, each.target.resource, each.target.subresource) for each in REQUESTS}
     declared = {
-        (kind.group, kind.plural, part)
+        (kind.group, kind.plural, subresource)
         for kind in KINDS
-        for part in ("", *kind.subresources, *(action.name for action in kind.actions))
+        for subresource in ("", *kind.subresources, *(action.name for action in kind.actions))
     }
-    assert declared <= asked
+    assert declared <= requested
 
 
-def test_a_new_kind_is_asked_about_by_itself() -> None:
+def test_a_new_kind_is_covered_automatically() -> None:
     actions = (Action("turn", ("create",)),)
-    thing = Kind(
+    kind = Kind(
         "Thing",
         "things",
         False,
@@ -103,19 +107,19 @@ def test_a_new_kind_is_asked_about_by_itself() -> None:
         actions=actions,
         sensitivity=Sensitivity.NORMAL,
     )
-    asked = {each.target.subresource for each in every_request(Catalog((thing,)), build_documents(CATALOG), ())}
-    assert {"", "status", "turn"} <= asked
+    requested = {each.target.subresource for each in all_requests(Catalog((kind,)), build_documents(CATALOG), ())}
+    assert {"", "status", "turn"} <= requested
 
 
-def test_a_request_without_a_row_is_noticed() -> None:
+def test_a_request_without_a_row_raises() -> None:
     with pytest.raises(LookupError, match="no decision about fly: project `web`"):
-        Table({}, {("project `web`", "get"): {}}).row("project `web`", "fly")
+        Table({}, {("project `web`", "get"): {}}).find_row("project `web`", "fly")
 
 
-def test_a_wrong_cell_is_noticed() -> None:
-    row = TABLE.row("another project", "get")
-    wrong = Table(TABLE.scopes, TABLE.rows | {row: TABLE.rows[row] | {"D": ALLOW}})
-    assert disagreements(wrong, "D")
+def test_a_wrong_cell_is_reported() -> None:
+    row = TABLE.find_row("another project", "get")
+    changed = Table(TABLE.scopes, TABLE.rows | {row: TABLE.rows[row] | {"D": ALLOW}})
+    assert find_disagreements(changed, "D")
 
 
 def test_the_table_has_three_values_and_no_others() -> None:

@@ -1,10 +1,10 @@
-"""One scope inside another: what a key may hand on."""
+"""is_superset: whether one scope covers another, which limits the keys that a key may create."""
 
 import pytest
 
 from fairlead.authz.scope import is_superset
 from fairlead.core.scope import Scope, ScopeRole, ScopeRule
-from tests.authz.scope.decisions import WEB, resources, rule
+from tests.authz.scope.decisions import WEB, resources, scope_with_rule
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from tests.authz.scope.decisions import WEB, resources, rule
         (None, None, True),
         (None, WEB, True),
         (WEB, None, False),
-        (rule(), None, False),
+        (scope_with_rule(), None, False),
         (WEB, WEB, True),
         (WEB, Scope(), True),
         (Scope(), WEB, False),
@@ -31,38 +31,62 @@ from tests.authz.scope.decisions import WEB, resources, rule
         (Scope(clusters=("berlin",)), Scope(clusters=("oslo",)), False),
         (WEB, Scope(allow_cli=True, projects=("web",)), False),
         (Scope(allow_cli=True, projects=("web",)), WEB, True),
-        (rule(), Scope(True, ("*",), clusters=("*",), rules=(ScopeRule(("get",)),)), True),
-        (rule(), Scope(roles=(ScopeRole("agent"),)), False),
+        (scope_with_rule(), Scope(True, ("*",), clusters=("*",), rules=(ScopeRule(("get",)),)), True),
+        (scope_with_rule(), Scope(roles=(ScopeRole("agent"),)), False),
         (Scope(roles=(ScopeRole("agent"),)), Scope(roles=(ScopeRole("agent"),)), True),
-        (rule(targets=("Management",)), WEB, False),
-        (rule(verbs=("get", "list")), rule(verbs=("get",)), True),
-        (rule(verbs=("get",)), rule(), False),
-        (rule(verbs=("get",)), rule(verbs=("*",)), False),
-        (rule(resources=resources("*")), rule(resources=resources("configmaps", "secrets/status")), True),
-        (rule(resources=resources("configmaps/*")), rule(resources=resources("configmaps/status")), True),
-        (rule(resources=resources("*/status")), rule(resources=resources("configmaps/status")), True),
-        (rule(resources=resources("configmaps/*")), rule(resources=resources("configmaps")), False),
-        (rule(resources=resources("configmaps")), rule(resources=resources()), False),
-        (rule(resources=resources("configmaps")), rule(), False),
-        (rule(namespaces=("a", "b")), rule(namespaces=("a",), resources=resources("secrets")), True),
-        (rule(namespaces=("a",)), rule(resources=resources("secrets")), False),
-        (rule(object_names=("a",)), rule(object_names=("a", "b")), False),
+        (scope_with_rule(targets=("Management",)), WEB, False),
+        (scope_with_rule(verbs=("get", "list")), scope_with_rule(verbs=("get",)), True),
+        (scope_with_rule(verbs=("get",)), scope_with_rule(), False),
+        (scope_with_rule(verbs=("get",)), scope_with_rule(verbs=("*",)), False),
         (
-            rule(resources=resources("secrets", objects=("a",))),
-            rule(resources=resources("secrets"), object_names=("a",)),
+            scope_with_rule(resources=resources("*")),
+            scope_with_rule(resources=resources("configmaps", "secrets/status")),
             True,
         ),
-        (rule(paths=("/logs/*",)), rule(paths=("/logs/a", "/logs/b/*")), True),
-        (rule(paths=("/logs/*",)), rule(paths=("/logs",)), False),
-        (rule(paths=("/logs/a",)), rule(paths=("/logs/*",)), False),
-        (rule(cluster="berlin"), rule(cluster="berlin", verbs=("get",)), True),
-        (rule(cluster="berlin"), rule(), False),
-        (rule(virtual_clusters=(("", "p-web"),)), rule(virtual_clusters=(("ci", "p-web"),)), True),
-        (rule(virtual_clusters=(("ci", ""),)), rule(virtual_clusters=(("", ""),)), False),
-        (rule(targets=("Cluster", "Management")), rule(targets=("Cluster",)), True),
+        (
+            scope_with_rule(resources=resources("configmaps/*")),
+            scope_with_rule(resources=resources("configmaps/status")),
+            True,
+        ),
+        (
+            scope_with_rule(resources=resources("*/status")),
+            scope_with_rule(resources=resources("configmaps/status")),
+            True,
+        ),
+        (
+            scope_with_rule(resources=resources("configmaps/*")),
+            scope_with_rule(resources=resources("configmaps")),
+            False,
+        ),
+        (scope_with_rule(resources=resources("configmaps")), scope_with_rule(resources=resources()), False),
+        (scope_with_rule(resources=resources("configmaps")), scope_with_rule(), False),
+        (
+            scope_with_rule(namespaces=("a", "b")),
+            scope_with_rule(namespaces=("a",), resources=resources("secrets")),
+            True,
+        ),
+        (scope_with_rule(namespaces=("a",)), scope_with_rule(resources=resources("secrets")), False),
+        (scope_with_rule(object_names=("a",)), scope_with_rule(object_names=("a", "b")), False),
+        (
+            scope_with_rule(resources=resources("secrets", objects=("a",))),
+            scope_with_rule(resources=resources("secrets"), object_names=("a",)),
+            True,
+        ),
+        (scope_with_rule(paths=("/logs/*",)), scope_with_rule(paths=("/logs/a", "/logs/b/*")), True),
+        (scope_with_rule(paths=("/logs/*",)), scope_with_rule(paths=("/logs",)), False),
+        (scope_with_rule(paths=("/logs/a",)), scope_with_rule(paths=("/logs/*",)), False),
+        (scope_with_rule(cluster="berlin"), scope_with_rule(cluster="berlin", verbs=("get",)), True),
+        (scope_with_rule(cluster="berlin"), scope_with_rule(), False),
+        (
+            scope_with_rule(virtual_clusters=(("", "p-web"),)),
+            scope_with_rule(virtual_clusters=(("ci", "p-web"),)),
+            True,
+        ),
+        (scope_with_rule(virtual_clusters=(("ci", ""),)), scope_with_rule(virtual_clusters=(("", ""),)), False),
+        (scope_with_rule(targets=("Cluster", "Management")), scope_with_rule(targets=("Cluster",)), True),
     ],
 )
-def test_t4_a_scope_covers_what_plainly_reaches_no_further(
+def test_t4_a_scope_covers_exactly_the_narrower_scopes(
     outer: Scope | None, inner: Scope | None, expected: bool
 ) -> None:
     assert is_superset(outer, inner) is expected
