@@ -12,13 +12,9 @@ from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
-from tests.harness.auth import ADA, BOB, PEPPER, ROOT, AuthFixture, open_auth, projects
+from tests.harness.auth import ADA, BOB, PEPPER, ROOT, AuthFixture, open_auth, problems_by_field, projects
 
 CHOSEN = "a-key-of-my-own-choice"
-
-
-def problems_by_field(error: pytest.ExceptionInfo[Invalid]) -> dict[str, str]:
-    return {problem.field: problem.message for problem in error.value.details.problems}
 
 
 # --- the value

@@ -6,13 +6,9 @@ from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import AUTHENTICATED_GROUPS, CONTROLLER_USER, User
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.auth import ADA, BOB, PEPPER, ROOT, AuthFixture, projects
+from tests.harness.auth import ADA, BOB, PEPPER, ROOT, AuthFixture, problems_by_field, projects
 
 CHOSEN = "a-key-of-my-own-choice"
-
-
-def problems_by_field(error: pytest.ExceptionInfo[Invalid]) -> dict[str, str]:
-    return {problem.field: problem.message for problem in error.value.details.problems}
 
 
 async def test_an_update_cannot_change_the_value(auth: AuthFixture) -> None:

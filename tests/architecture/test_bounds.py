@@ -4,29 +4,21 @@ A schema that is written without the words of `registry/schema.py`, or with a bo
 places carry no bound in the schema; `registry/freeform_limits.py` bounds them, as tests/kinds/test_limits.py shows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from fairlead.kinds import KINDS
 from fairlead.registry import schema as words
-from fairlead.registry.kind import Kind
 from fairlead.registry.object_metadata import METADATA
 from fairlead.registry.schema import Schema
 from fairlead.server.discovery import openapi_meta as published
+from tests.harness.kind_examples import every_kind
 
 SENT = (
     *(published.OBJECT_META, published.OWNER_REFERENCE, published.MANAGED_FIELDS_ENTRY),
     published.DELETE_OPTIONS,
 )
 """Shared schemas that clients send. The others are answers: Status and the metadata of lists."""
-
-
-def every_kind(kinds: Iterable[Kind] = KINDS) -> Iterator[Kind]:
-    """The kinds, and those that the paths below their objects take."""
-    for kind in kinds:
-        yield kind
-        yield from (action.kind for action in kind.actions if action.kind is not None)
 
 
 def published_schemas() -> dict[str, Schema]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.client import ApiStatusError
-from tests.cli.test_commands_end_to_end import expect_json, expect_success, open_admin_client
+from tests.cli.end_to_end import expect_json, expect_success, open_admin_client
 from tests.fake_cluster.behaviours import never
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.cli import CliFixture

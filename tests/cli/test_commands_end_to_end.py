@@ -5,12 +5,11 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fairlead.client import Client
 from tests.cli.conftest import ROOT, Fairlead
+from tests.cli.end_to_end import expect_json, expect_success, open_admin_client
 from tests.harness.cli import CliFixture, CommandResult
 from tests.harness.fake_server import FakeServer
 from tests.harness.server_process import TIMEOUT_SECONDS, Server, environment, running
@@ -32,15 +31,6 @@ def cli(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliF
     return cli
 
 
-def expect_success(result: CommandResult) -> str:
-    assert result.code == 0, result.err + result.out
-    return result.out
-
-
-def expect_json(result: CommandResult) -> Any:
-    return json.loads(expect_success(result))
-
-
 def whoami(cli: CliFixture, key: str) -> CommandResult:
     """Runs `whoami` with a key from the environment, as CI jobs do."""
     variables = {"FAIRLEAD_URL": cli.fake.url, "FAIRLEAD_KEY": key, "FAIRLEAD_CA_FILE": cli.fake.ca_file}
@@ -59,10 +49,6 @@ def log_in(cli: CliFixture, name: str, password: str = PASSWORD) -> CommandResul
 def home_variables(cli: CliFixture) -> dict[str, str]:
     """The environment in which a real process finds the logins of `cli`."""
     return {"HOME": str(cli.home), "XDG_CONFIG_HOME": str(cli.home / "config")}
-
-
-def open_admin_client(server: Server) -> Client:
-    return Client(server.url, server.key, ca_file=server.ca_file)
 
 
 def test_the_kubeconfig_written_by_up_works_as_a_login(server: Server, tmp_path: Path, cli: CliFixture) -> None:

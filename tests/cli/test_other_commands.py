@@ -9,9 +9,9 @@ from typer.main import get_command
 
 from fairlead.cli import make_app
 from fairlead.cli.ui.completion import complete_logins, complete_names
-from tests.client.test_watch import END, build_watch_response
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, items, named
+from tests.harness.watch_responses import END, build_watch_response
 
 TEAM = f"{M}/teams/ops"
 MIGRATION = f"{M}/projects/there/migratevirtualclusterinstance"

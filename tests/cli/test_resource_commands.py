@@ -8,9 +8,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from fairlead.cli import make_app
-from tests.client.test_watch import END, build_watch_response
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, items, named
+from tests.harness.watch_responses import END, build_watch_response
 
 CLUSTER_SCOPED = {
     "app": "apps",

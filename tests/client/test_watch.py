@@ -1,35 +1,20 @@
 """fairlead.client.watch: initial events, changes, and reconnection after the server ends a watch."""
 
-import json
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import pytest
 
 from fairlead.client import ApiStatusError, Client, ClientError, Event, watch
-from tests.harness.fake_server import FakeServer, M, failure, named
+from tests.harness.fake_server import FakeServer, M, failure
+from tests.harness.watch_responses import END, build_watch_event, build_watch_response
 
 TEAMS = f"{M}/teams"
-END = {
-    "type": "BOOKMARK",
-    "object": {"metadata": {"resourceVersion": "7", "annotations": {watch.INITIAL_EVENTS_END: "true"}}},
-}
 
 
 @pytest.fixture(autouse=True)
 def retry_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "RETRY_SECONDS", 0.0)
-
-
-def build_watch_response(*events: Any) -> tuple[int, bytes]:
-    return 200, b"".join(json.dumps(each).encode() + b"\n" for each in events)
-
-
-def build_watch_event(type: str, name: str, version: str) -> dict[str, Any]:
-    obj = named(name)
-    obj["metadata"]["resourceVersion"] = version
-    return {"type": type, "object": obj}
 
 
 def read_events(events: Iterator[Event], count: int) -> list[tuple[str, str]]:

@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from fairlead.admission import Rule
 from fairlead.admission.access_keys import KeyIssuer, issue_access_key
 from fairlead.admission.users import check_users_and_teams
@@ -13,7 +15,7 @@ from fairlead.authn.last_used import LastUsedTracker
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
 from fairlead.authz.scope import is_superset
 from fairlead.core.call import Decision, RequestInfo
-from fairlead.core.errors import Unauthorized
+from fairlead.core.errors import Invalid, Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.informer import Informer
@@ -120,3 +122,7 @@ async def open_auth(max_ttl: int = 0, rules: Sequence[Rule] = ()) -> AsyncIterat
         await auth.user("ada")
         await auth.user("bob")
         yield auth
+
+
+def problems_by_field(error: pytest.ExceptionInfo[Invalid]) -> dict[str, str]:
+    return {problem.field: problem.message for problem in error.value.details.problems}

@@ -1,5 +1,6 @@
 """One object of each kind with something in every column, and a short way to write a Change."""
 
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -326,3 +327,19 @@ def find_warnings(new: Object) -> list[str]:
 def computed_cells(kind: Kind, obj: Object) -> dict[str, Any]:
     """Returns the value of each column that is a function."""
     return {column.name: column.path(obj) for column in kind.columns if callable(column.path)}
+
+
+INVOLVED_OBJECT = {"kind": "ConfigMap", "name": "x", "namespace": "demo"}
+
+SERIES = {"count": 2, "lastObservedTime": "2026-01-02T03:04:05.000000Z"}
+
+
+def build_event(**fields: Any) -> Object:
+    return {name: value for name, value in {**newer_event(), **fields}.items() if value is not None}
+
+
+def every_kind(kinds: Iterable[Kind] = KINDS) -> Iterator[Kind]:
+    """The kinds, and those that the paths below their objects take."""
+    for kind in kinds:
+        yield kind
+        yield from (action.kind for action in kind.actions if action.kind is not None)

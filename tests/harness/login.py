@@ -5,7 +5,6 @@ Hashes cost next to nothing here and are counted. The clock stands still until a
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -41,24 +40,12 @@ from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
 from fairlead.subresources.profile import ProfileHandler
 from tests.harness.calls import call
+from tests.harness.clock import ManualClock
 
 CHEAP_COST = Cost(memory=8, passes=1)
 PASSWORD = "correct horse battery staple"
 TTL = 3600
 CLIENT = "192.0.2.1:50000"
-
-
-class Hands:
-    """A clock that stands still until it is turned."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> datetime:
-        return datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC) + timedelta(seconds=self.seconds)
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 class CountingHasher(PasswordHasher):
@@ -74,7 +61,7 @@ class CountingHasher(PasswordHasher):
 class LoginFixture:
     """What stands behind `/auth` and `users/<name>/profile`, and those who come to it."""
 
-    def __init__(self, registry: Registry, clock: Hands, pepper: Pepper) -> None:
+    def __init__(self, registry: Registry, clock: ManualClock, pepper: Pepper) -> None:
         self.registry = registry
         self.clock = clock
         self.hashing = CountingHasher(CHEAP_COST)
@@ -155,7 +142,7 @@ class LoginFixture:
 
 @asynccontextmanager
 async def open_login() -> AsyncIterator[LoginFixture]:
-    clock, store, pepper = Hands(), MemoryStore(), Pepper(bytes(range(32)))
+    clock, store, pepper = ManualClock(), MemoryStore(), Pepper(bytes(range(32)))
     catalog = Catalog((USER, TEAM, OWNED_ACCESS_KEY, SECRET, NAMESPACE))
     view = View(store, entry_builder(catalog))
     await view.start()

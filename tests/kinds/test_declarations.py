@@ -1,7 +1,6 @@
 """Rules that the declaration of every kind must obey."""
 
 from collections import Counter
-from collections.abc import Iterator
 from copy import deepcopy
 
 import pytest
@@ -10,34 +9,15 @@ from fairlead.core.objects import get_path
 from fairlead.kinds import KINDS
 from fairlead.kinds.fields import CATEGORY
 from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind
-from fairlead.registry.schema import Schema
 from fairlead.registry.validate import Validator
 from tests.harness.kind_examples import apply_defaults, example, find_problems
+from tests.kinds.schema_fields import is_declared, iter_fields
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 each_stored_form = pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if kind.conversion is None], ids=lambda kind: kind.name
 )
 """Without kinds that show another kind's objects in a second form."""
-
-
-def iter_fields(kind: Kind) -> Iterator[tuple[str, Schema]]:
-    """Yields every field with its path, through objects, lists and maps."""
-    for name, schema in kind.fields.items():
-        yield from iter_schemas(name, schema)
-
-
-def iter_schemas(path: str, schema: Schema) -> Iterator[tuple[str, Schema]]:
-    yield path, schema
-    for name, inner in schema.get("properties", {}).items():
-        yield from iter_schemas(f"{path}.{name}", inner)
-    for inner, suffix in (("items", "[]"), ("additionalProperties", "{}")):
-        if inner in schema:
-            yield from iter_schemas(path + suffix, schema[inner])
-
-
-def is_declared(kind: Kind, path: str) -> bool:
-    return path in {each.replace("[]", "") for each, _ in iter_fields(kind)}
 
 
 @each_kind

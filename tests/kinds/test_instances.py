@@ -7,7 +7,7 @@ from fairlead.cli.resources import cluster_remove, space, vcluster, workspace
 from fairlead.kinds import CLUSTER_INSTANCES, DELETION_ORDER, INSTANCES, KINDS
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.kind import Kind
-from tests.kinds.test_declarations import is_declared
+from tests.kinds.schema_fields import is_declared
 
 BY_PLURAL = {kind.plural: kind for kind in KINDS}
 each_instance = pytest.mark.parametrize("plural", INSTANCES)

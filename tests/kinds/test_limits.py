@@ -17,7 +17,7 @@ from fairlead.registry.kind import Kind
 from fairlead.registry.schema import Schema
 from fairlead.registry.validate import Validator
 from fairlead.registry.validation_walk import LIMIT_REASONS
-from tests.architecture.test_bounds import every_kind
+from tests.harness.kind_examples import every_kind
 
 KINDS_BY_NAME = {f"{kind.group}/{kind.name}": kind for kind in every_kind()}
 OPEN = "x-kubernetes-preserve-unknown-fields"

@@ -15,8 +15,8 @@ from fairlead.registry.resource import Resource
 from fairlead.registry.selectors import EVERYTHING, Selector, parse_fields
 from fairlead.registry.watch import WatchSession
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
+from tests.harness.kind_examples import INVOLVED_OBJECT, SERIES, build_event
 from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, as_ada
-from tests.kinds.core.test_event_v1 import INVOLVED_OBJECT, SERIES, build_event
 
 V1 = "events.k8s.io/v1"
 

@@ -8,24 +8,12 @@ import pytest
 
 from fairlead.core.errors import Expired
 from fairlead.core.objects import Object
-from fairlead.registry.selectors import EVERYTHING, Selector, parse_fields, parse_labels
+from fairlead.registry.selectors import Selector, parse_fields, parse_labels
 from fairlead.registry.watch import WatchSession, encode_event
 from tests.harness.registry import RegistryFixture, as_ada, open_registry
+from tests.registry.watch_sessions import build_watch, poll_names, start_watch
 
 ON = Selector(parse_labels("on=yes"))
-
-
-def build_watch(
-    api: RegistryFixture, selector: Selector = EVERYTHING, queue: int = 100, kind: str = "Gadget"
-) -> WatchSession:
-    declared = api.of(kind).kind
-    return WatchSession(api.view, declared, "demo" if declared.namespaced else "", selector, queue)
-
-
-async def start_watch(api: RegistryFixture, selector: Selector = EVERYTHING, queue: int = 100) -> WatchSession:
-    watch = build_watch(api, selector, queue)
-    await watch.start(api.view.revision)
-    return watch
 
 
 async def read_initial_objects(watch: WatchSession) -> list[Object]:
@@ -34,10 +22,6 @@ async def read_initial_objects(watch: WatchSession) -> list[Object]:
 
 def poll_objects(watch: WatchSession) -> list[tuple[str, Object]]:
     return [(event.type, orjson.loads(event.body)) for event in watch.poll()]
-
-
-def poll_names(watch: WatchSession) -> list[str]:
-    return [f"{event.type} {orjson.loads(event.body)['metadata']['name']}" for event in watch.poll()]
 
 
 async def set_label(api: RegistryFixture, name: str, value: str | None) -> Object:

@@ -4,7 +4,7 @@ from fairlead.core.concurrency import MAX_SLICE_BYTES
 from fairlead.registry.selectors import Selector, parse_labels
 from fairlead.registry.watch import BATCH_SIZE
 from tests.harness.registry import RegistryFixture
-from tests.registry.test_watch import build_watch, poll_names, start_watch
+from tests.registry.watch_sessions import build_watch, poll_names, start_watch
 
 
 async def test_pending_events_are_polled_in_batches(api: RegistryFixture) -> None:

@@ -9,7 +9,6 @@ import pytest
 from fairlead.storage.contract import (
     FIRST_REVISION,
     Compacted,
-    Key,
     Page,
     Precondition,
     Record,
@@ -18,24 +17,7 @@ from fairlead.storage.contract import (
     StoreUnavailable,
     Write,
 )
-
-A, B, C = ("things", "a"), ("things", "b"), ("things", "c")
-
-
-async def put(store: Store, key: Key, value: bytes = b"x") -> int:
-    """Writes a key regardless of its current value."""
-    record = await store.read(key)
-    return await store.commit([Write(key, value, record.revision if record else 0)])
-
-
-async def delete(store: Store, key: Key) -> int:
-    record = await store.read(key)
-    assert record is not None
-    return await store.commit([Write(key, None, record.revision)])
-
-
-def keys_of(page: Page) -> list[Key]:
-    return [record.key for record in page.records]
+from tests.storage.contract_writes import A, B, C, delete, keys_of, put
 
 
 async def test_an_empty_store_is_at_the_first_revision(store: Store) -> None:

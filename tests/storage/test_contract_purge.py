@@ -3,7 +3,7 @@
 import asyncio
 
 from fairlead.storage.contract import Record, Store, Write
-from tests.storage.test_contract import A, B, delete, keys_of, put
+from tests.storage.contract_writes import A, B, delete, keys_of, put
 
 
 async def test_purging_changes_nothing_visible(store: Store) -> None:

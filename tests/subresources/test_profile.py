@@ -59,7 +59,7 @@ async def change(login: LoginFixture, by: User, name: str, **body: Any) -> Objec
 
 
 async def opens(login: LoginFixture, name: str, password: str) -> bool:
-    login.clock.seconds += 3600
+    login.clock.tick(3600)
     return (await login.sign_in(name, password)).status == 200
 
 

@@ -11,80 +11,32 @@ import yaml
 from fairlead.cli.resources.cluster_add import warn_loopback
 from fairlead.client import Client
 from fairlead.client.kubeconfig_export import ExportedKubeconfig
-from tests.client.test_watch import END, build_watch_response
+from tests.cli.resources.cluster_responses import (
+    CLUSTERS,
+    LABEL,
+    PROBES,
+    SECRET,
+    SECRETS,
+    SERVER,
+    TOKEN,
+    build_cluster,
+    build_condition,
+    build_healthy_cluster,
+    build_secret,
+    watch_cluster_states,
+    write_kubeconfig,
+)
 from tests.harness.cli import CliFixture, CommandResult
-from tests.harness.fake_server import M, failure, items, named
+from tests.harness.fake_server import failure, items, named
+from tests.harness.watch_responses import END, build_watch_response
 
-CLUSTERS = f"{M}/clusters"
-SECRETS = "/kubernetes/management/api/v1/namespaces/service-system/secrets"
-SECRET = f"{SECRETS}/cluster-berlin"
-EVENTS = "/kubernetes/management/api/v1/namespaces/default/events"
-LABEL = "service.sh/cluster-kubeconfig"
-SERVER = "https://berlin.example.com:6443"
-TOKEN = "t-0123456789"
-
-PROBES = [{"name": "version", "ok": True, "message": "v1.31.0"}, {"name": "readyz", "ok": True, "message": "ok"}]
 ALREADY_EXISTS = (409, failure(409, "AlreadyExists", "it is there already"))
-
-
-def build_condition(type: str, status: str, reason: str = "", message: str = "") -> dict[str, str]:
-    return {"type": type, "status": status, "reason": reason, "message": message}
-
-
-def build_cluster(**status: Any) -> dict[str, Any]:
-    config = {"secretName": "cluster-berlin", "secretNamespace": "service-system", "key": "config"}
-    cluster = named("berlin", kind="Cluster", spec={"config": config}, status=status)
-    cluster["metadata"]["uid"] = "1"
-    return cluster
-
-
-def build_healthy_cluster(**more: Any) -> dict[str, Any]:
-    conditions = [build_condition("Connected", "True"), build_condition("Ready", "True")]
-    status = {"phase": "Initialized", "online": True, "version": "v1.31.0", "nodes": 3}
-    return build_cluster(**status, conditions=conditions, probes=PROBES, **more)
 
 
 def build_offline_cluster(reason: str = "Unreachable", **more: Any) -> dict[str, Any]:
     condition = build_condition("Connected", "False", reason, "nobody answers at its address")
     probes = [{"name": "version", "ok": False, "message": "nobody answers at its address"}]
     return build_cluster(phase="", reason="Offline", online=False, conditions=[condition], probes=probes, **more)
-
-
-def build_secret(**labels: str) -> dict[str, Any]:
-    return {"kind": "Secret", "metadata": {"name": "cluster-berlin", "labels": labels}}
-
-
-def watch_cluster_states(*states: dict[str, Any]) -> tuple[int, bytes]:
-    """The response of a watch that begins with a cluster that is not probed yet."""
-    added = {"type": "ADDED", "object": build_cluster()}
-    return build_watch_response(added, END, *({"type": "MODIFIED", "object": each} for each in states))
-
-
-@pytest.fixture
-def ops(user: CliFixture) -> CliFixture:
-    """A CLI with a cluster in its kubeconfig, and a fake server that accepts and connects the cluster."""
-    user.fake.on("POST", SECRETS, lambda request: (201, request.body))
-    user.fake.on("POST", CLUSTERS, (201, build_cluster()))
-    user.fake.on("GET", CLUSTERS, watch_cluster_states(build_healthy_cluster()))
-    user.fake.on("DELETE", SECRET, (200, {}))
-    user.fake.on("DELETE", f"{CLUSTERS}/berlin", (200, {}))
-    for plural in ("spaceinstances", "virtualclusterinstances"):
-        user.fake.on("GET", f"{M}/{plural}", items())
-    user.fake.on("GET", EVENTS, items())
-    write_kubeconfig(user, {"token": TOKEN})
-    return user
-
-
-def write_kubeconfig(cli: CliFixture, user: dict[str, Any]) -> None:
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": SERVER}}],
-        "users": [{"name": "u", "user": user}],
-        "contexts": [{"name": "the desk", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "the desk",
-    }
-    path = cli.home / ".kube" / "config"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump(config))
 
 
 def add_cluster(cli: CliFixture, *flags: str) -> CommandResult:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.cli.resources.test_cluster import (
+from tests.cli.resources.cluster_responses import (
     CLUSTERS,
     EVENTS,
     LABEL,
@@ -10,13 +10,10 @@ from tests.cli.resources.test_cluster import (
     build_condition,
     build_healthy_cluster,
     build_secret,
-    ops,
 )
-from tests.client.test_watch import END, build_watch_response
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, items, named
-
-__all__ = ["ops"]
+from tests.harness.watch_responses import END, build_watch_response
 
 
 def test_remove_deletes_the_kubeconfig_secret(ops: CliFixture) -> None:

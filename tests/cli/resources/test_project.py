@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.client.test_watch import END, build_watch_response
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure, named
+from tests.harness.watch_responses import END, build_watch_response
 
 PROJECTS = f"{M}/projects"
 MEMBERS = [{"kind": "User", "name": "ada", "clusterRole": "admin"}, {"kind": "Team", "name": "ops"}]

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.client.test_watch import END, build_watch_response
 from tests.harness.cli import CliFixture, parse_yaml
 from tests.harness.fake_server import KEY, M, failure, named
+from tests.harness.watch_responses import END, build_watch_response
 
 SPACES = f"{M}/namespaces/service-p-demo/spaceinstances"
 CREATE = ("space", "create", "dev", "--project", "demo", "--cluster", "berlin")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.client.test_watch import END, build_watch_response
 from tests.harness.cli import CliFixture, parse_yaml
 from tests.harness.fake_server import M, named
+from tests.harness.watch_responses import END, build_watch_response
 
 WORKSPACES = f"{M}/namespaces/service-p-demo/devpodworkspaceinstances"
 CREATE = ("workspace", "create", "desk", "--project", "demo", "--template")

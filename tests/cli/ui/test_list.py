@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.client.test_watch import END, build_watch_event, build_watch_response
 from tests.harness.cli import CliFixture, parse_yaml
 from tests.harness.fake_server import M, Request, failure, items, named
+from tests.harness.watch_responses import END, build_watch_event, build_watch_response
 
 TEAMS = f"{M}/teams"
 

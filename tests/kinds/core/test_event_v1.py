@@ -1,7 +1,5 @@
 """kinds/core/event_v1.py: events of events.k8s.io: field names, conversion and stricter validation."""
 
-from typing import Any
-
 import pytest
 
 from fairlead.core.objects import Object
@@ -10,14 +8,7 @@ from fairlead.kinds.core.event import EVENT
 from fairlead.kinds.core.event_v1 import EVENT_V1, from_core, to_core
 from fairlead.registry.kind import Change
 from fairlead.registry.validate import Validator
-from tests.harness.kind_examples import example, newer_event
-
-INVOLVED_OBJECT = {"kind": "ConfigMap", "name": "x", "namespace": "demo"}
-SERIES = {"count": 2, "lastObservedTime": "2026-01-02T03:04:05.000000Z"}
-
-
-def build_event(**fields: Any) -> Object:
-    return {name: value for name, value in {**newer_event(), **fields}.items() if value is not None}
+from tests.harness.kind_examples import INVOLVED_OBJECT, SERIES, build_event, example
 
 
 def find_messages(new: Object, old: Object | None = None) -> list[str]:

@@ -9,7 +9,7 @@ from fairlead.core.errors import Conflict
 from fairlead.core.objects import LAST_APPLIED, Object
 from fairlead.registry.object_metadata import MAX_ANNOTATIONS_BYTES
 from fairlead.registry.patching.managed_fields import UPDATE, FieldManager, record_update
-from tests.registry.patching.test_apply import SCHEMAS, apply, build_config, owned_paths, timestamp
+from tests.registry.patching.apply_requests import SCHEMAS, apply, build_config, owned_paths, timestamp
 
 CLIENT_SIDE = "kubectl-client-side-apply"
 

@@ -22,7 +22,7 @@ from fairlead.server.api.content import (
 )
 from tests.harness.calls import call
 from tests.harness.virtual_time import on_virtual_time
-from tests.server.api.test_verbs import GADGETS, MERGE, WRITES, build_gadget, load_body, open_api
+from tests.server.api.api_fixture import GADGETS, MERGE, WRITES, build_gadget, load_body, open_api
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"

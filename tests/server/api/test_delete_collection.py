@@ -3,7 +3,7 @@
 from fairlead.server.api.verbs import DELETES_PER_YIELD
 from tests.harness.event_loop_turns import Turns
 from tests.harness.virtual_time import on_virtual_time
-from tests.server.api.test_verbs import GADGETS, build_gadget, load_body, open_api
+from tests.server.api.api_fixture import GADGETS, build_gadget, load_body, open_api
 
 
 @on_virtual_time

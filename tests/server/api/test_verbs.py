@@ -1,8 +1,6 @@
 """server.api.verbs: paths, responses, and that a rejected request writes nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -10,66 +8,27 @@ import pytest
 
 from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry.kind import Catalog
-from fairlead.server.api.actions import Actions
-from fairlead.server.api.routing import RouteConfig, routing_stage
-from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.flow.streams import StreamLimiter
 from fairlead.server.pipeline import Pipeline
-from tests.harness.calls import ADMIN, FakeGuard, call
-from tests.harness.registry import RegistryFixture, open_registry
+from tests.harness.calls import FakeGuard, call
+from tests.harness.registry import open_registry
 from tests.harness.virtual_time import on_virtual_time
-
-GROUP = "/apis/management.service.sh/v1"
-GADGETS = f"{GROUP}/gadgets"
-CONFIGMAPS = "/api/v1/namespaces/demo/configmaps"
-JSON, YAML = "application/json", "application/yaml"
-MERGE = "application/merge-patch+json"
-NO_ACTIONS = Actions(Catalog(()), {})
-
-
-class ApiFixture:
-    """Sends requests of one user to the verbs."""
-
-    def __init__(
-        self, fixture: RegistryFixture, user: User | None = ADMIN, watches: WatchService | None = None
-    ) -> None:
-        def as_user(call: Call) -> None:
-            call.user = user
-
-        self.fixture = fixture
-        watches = watches or WatchService(WatchLimits(1800, 100), fixture.clock, StreamLimiter(10, 10))
-        verbs = Verbs(fixture.registry, watches, NO_ACTIONS)
-        self._run = Pipeline((routing_stage(RouteConfig("")), as_user), verbs)
-
-    async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
-        content = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
-        header_values = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self._run(call(path, query, method=method, headers=header_values, body=content))
-
-
-@asynccontextmanager
-async def open_api(user: User | None = ADMIN) -> AsyncIterator[ApiFixture]:
-    async with open_registry() as fixture:
-        yield ApiFixture(fixture, user)
-
-
-def build_gadget(name: str, **labels: str) -> Object:
-    metadata = {"name": name, "labels": labels} if labels else {"name": name}
-    return {"apiVersion": "management.service.sh/v1", "kind": "Gadget", "metadata": metadata, "spec": {"size": 1}}
-
-
-def build_configmap(name: str) -> Object:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}}
-
-
-def load_body(reply: Reply, status: int = 200) -> Any:
-    assert reply.status == status, reply.body
-    return orjson.loads(reply.body)
-
+from tests.server.api.api_fixture import (
+    CONFIGMAPS,
+    GADGETS,
+    GROUP,
+    JSON,
+    MERGE,
+    WRITES,
+    YAML,
+    ApiFixture,
+    build_configmap,
+    build_gadget,
+    load_body,
+    open_api,
+)
 
 # --- paths
 
@@ -142,14 +101,6 @@ async def test_a_namespaced_kind_can_be_listed_across_all_namespaces() -> None:
 
 
 # --- a rejected request writes nothing
-
-WRITES = [
-    ("POST", GADGETS, build_gadget("new"), JSON),
-    ("PUT", f"{GADGETS}/a", build_gadget("a"), JSON),
-    ("PATCH", f"{GADGETS}/a", {"spec": {"size": 9}}, MERGE),
-    ("DELETE", f"{GADGETS}/a", None, JSON),
-    ("DELETE", GADGETS, None, JSON),
-]
 
 
 @pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import orjson
 import pytest
@@ -18,11 +17,11 @@ from fairlead.server.flow.streams import StreamLimiter
 from tests.harness.calls import call
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.virtual_time import on_virtual_time
+from tests.server.api.watch_streams import LIMITS, describe_events, parse_events, read_all
 
 # On virtual time nothing takes long, unless a stream loops forever.
 pytestmark = pytest.mark.timeout(5)
 
-LIMITS = WatchLimits(default_seconds=1800, queue_size=100)
 WATCH_LIST = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 
 
@@ -38,23 +37,6 @@ async def open_watch(
     return await WatchService(limits, api.clock, StreamLimiter(100, 10)).open(
         WatchRequest(resource, "", watch_query, view), User("ada")
     )
-
-
-def parse_events(chunks: list[bytes]) -> list[tuple[str, Any]]:
-    """Type and object of each event. Chunks hold whole lines, each of them one JSON text."""
-    assert all(chunk.endswith(b"\n") for chunk in chunks)
-    parsed = [orjson.loads(line) for chunk in chunks for line in chunk.splitlines()]
-    assert all(set(event) == {"type", "object"} for event in parsed)
-    return [(event["type"], event["object"]) for event in parsed]
-
-
-def describe_events(chunks: list[bytes]) -> list[str]:
-    """`ADDED a` and so on; bookmarks and errors by their type alone."""
-    return [f"{type} {obj['metadata'].get('name', '')}".strip() for type, obj in parse_events(chunks)]
-
-
-async def read_all(stream: AsyncIterator[bytes]) -> list[bytes]:
-    return [chunk async for chunk in stream]
 
 
 async def read_while_creating(api: RegistryFixture, stream: AsyncIterator[bytes], *names: str) -> list[bytes]:

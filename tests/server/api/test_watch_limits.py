@@ -14,7 +14,7 @@ from fairlead.server.flow.streams import StreamLimiter
 from tests.harness.calls import call
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.virtual_time import on_virtual_time
-from tests.server.api.test_watch import LIMITS, describe_events, parse_events, read_all
+from tests.server.api.watch_streams import LIMITS, describe_events, parse_events, read_all
 
 # On virtual time nothing takes long, unless a stream loops forever.
 pytestmark = pytest.mark.timeout(5)

@@ -11,7 +11,7 @@ from fairlead.server.audit import agent_reports
 from fairlead.server.audit.agent_reports import MAX_LINE_BYTES, AgentReports, render_remote_event
 from fairlead.server.audit.log_writer import AuditLogWriter
 from tests.harness.audit import MemoryLog
-from tests.server.audit.test_intake import FakeClock
+from tests.harness.clock import ManualClock
 
 TIMESTAMP = "2026-01-02T03:04:05.000001Z"
 EVENT: dict[str, Any] = {
@@ -25,7 +25,7 @@ EVENT: dict[str, Any] = {
 
 
 async def test_a_cluster_over_its_quota_gets_429_and_other_clusters_do_not() -> None:
-    sink, clock = MemoryLog(), FakeClock()
+    sink, clock = MemoryLog(), ManualClock()
     writer = AuditLogWriter(sink)
     reports = AgentReports(writer, clock)
     recorded = 0
@@ -35,7 +35,7 @@ async def test_a_cluster_over_its_quota_gets_429_and_other_clusters_do_not() -> 
     assert recorded == 5_500 and 1 <= error.value.details.retry_after <= 60
     assert reports.rejected_events == 501
     assert reports.record("paris", {"events": [EVENT]}) == 1
-    clock.seconds += agent_reports.WINDOW_SECONDS
+    clock.tick(agent_reports.WINDOW_SECONDS)
     assert reports.record("oslo", {"events": [EVENT]}) == 1
     await writer.close()
     assert len(sink.events) == 5_502
@@ -43,7 +43,7 @@ async def test_a_cluster_over_its_quota_gets_429_and_other_clusters_do_not() -> 
 
 async def test_reports_without_events_count_toward_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_reports, "MAX_CLUSTER_EVENTS", 10)
-    reports = AgentReports(None, FakeClock())
+    reports = AgentReports(None, ManualClock())
     with structlog.testing.capture_logs() as lines, pytest.raises(TooManyRequests):
         for _ in range(20):
             reports.record("oslo", {"dropped": 1})
@@ -52,7 +52,7 @@ async def test_reports_without_events_count_toward_the_quota(monkeypatch: pytest
 
 async def test_a_cluster_has_a_quota_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_reports, "MAX_CLUSTER_BYTES", 1_000)
-    reports = AgentReports(None, FakeClock())
+    reports = AgentReports(None, ManualClock())
     reports.record("oslo", {"events": [EVENT] * 10})
     with pytest.raises(TooManyRequests):
         reports.record("oslo", {"events": [EVENT]})
@@ -62,7 +62,7 @@ async def test_the_number_of_events_dropped_by_an_agent_is_logged() -> None:
     sink = MemoryLog()
     writer = AuditLogWriter(sink)
     with structlog.testing.capture_logs():
-        AgentReports(writer, FakeClock()).record("oslo", {"events": [{"no": "event"}], "dropped": 41})
+        AgentReports(writer, ManualClock()).record("oslo", {"events": [{"no": "event"}], "dropped": 41})
     await writer.close()
     (event,) = sink.events
     annotations = event["annotations"]
@@ -72,7 +72,7 @@ async def test_the_number_of_events_dropped_by_an_agent_is_logged() -> None:
 async def test_the_server_log_has_a_limited_number_of_lines_per_report() -> None:
     uses = [{"user": "u" * 100_000, "token": str(number)} for number in range(1_000)]
     with structlog.testing.capture_logs() as lines:
-        AgentReports(None, FakeClock()).record("oslo", {"activity": uses})
+        AgentReports(None, ManualClock()).record("oslo", {"activity": uses})
     assert len(lines) == agent_reports.MAX_LOGGED_USES + 1 and lines[-1]["more_tokens"] == 900
     assert all(len(line.get("user", "")) < 1_100 for line in lines)
 

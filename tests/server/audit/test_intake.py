@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -19,22 +18,10 @@ from fairlead.server.audit.policy import METADATA, Policy, PolicyRule
 from fairlead.server.audit.stage import AuditStage
 from tests.harness.audit import ALICE, BASICS, CATALOG, MOUNT, OK, Event, MemoryLog, build_audited, place, signed_in
 from tests.harness.calls import always_raise, call
+from tests.harness.clock import ManualClock
 
 CONFIGMAPS, SECRETS, REVIEWS = place(CONFIGMAP), place(SECRET), place(SELF_SUBJECT_ACCESS_REVIEW)
 LOGIN = "/auth/password/login"
-
-
-@dataclass
-class FakeClock:
-    """A clock that the test advances."""
-
-    seconds: float = 1_000.0
-
-    def now(self) -> datetime:
-        return datetime(2026, 1, 2, 3, 4, 5, 1, tzinfo=UTC) + timedelta(seconds=self.seconds - 1_000.0)
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @dataclass
@@ -42,7 +29,7 @@ class QuotaFixture:
     """A server with one log for authenticated users and one for all others, and small quotas."""
 
     logs: AuditLogs
-    clock: FakeClock
+    clock: ManualClock
     authenticated: MemoryLog
     unauthenticated: MemoryLog
     policy: Policy = BASICS
@@ -72,7 +59,7 @@ async def open_quotas(policy: Policy = BASICS, *, events: int = 10_000) -> Async
     writers = AuditLogWriter(authenticated), AuditLogWriter(unauthenticated, events)
     fixture = QuotaFixture(
         AuditLogs(*writers, writers[1], AuditQuotas(rejected_per_minute=3, reads_per_minute=5)),
-        FakeClock(),
+        ManualClock(),
         authenticated,
         unauthenticated,
         policy,
@@ -116,7 +103,7 @@ async def test_each_address_has_its_own_quota_per_minute() -> None:
         for client in ("192.0.2.7:1", "192.0.2.8:1"):
             for _ in range(10):
                 await fixture.send(OK, client=client)
-        fixture.clock.seconds += quotas.WINDOW_SECONDS
+        fixture.clock.tick(quotas.WINDOW_SECONDS)
         await fixture.send(OK)
     full_events, summaries = split_summaries(fixture.unauthenticated)
     assert [event["sourceIPs"] for event in full_events] == [["192.0.2.7"]] * 3 + [["192.0.2.8"]] * 3 + [["192.0.2.7"]]
@@ -128,10 +115,11 @@ async def test_each_address_has_its_own_quota_per_minute() -> None:
 
 async def test_a_summary_has_the_times_of_its_first_and_last_event() -> None:
     async with open_quotas() as fixture:
+        fixture.clock.jump(0.000_001)
         fixture.user = None
         for _ in range(10):
             await fixture.send(OK)
-            fixture.clock.seconds += 1
+            fixture.clock.tick(1)
     _, (summary,) = split_summaries(fixture.unauthenticated)
     timestamps = summary["requestReceivedTimestamp"], summary["stageTimestamp"]
     assert timestamps == ("2026-01-02T03:04:08.000001Z", "2026-01-02T03:04:14.000001Z")

@@ -75,9 +75,9 @@ async def test_the_key_has_the_type_login_a_ttl_and_the_name_of_the_client(login
 
 async def test_a_login_expires_after_its_ttl(login: LoginFixture) -> None:
     key = reply_body(await login.sign_in())["accessKey"]
-    login.clock.seconds += TTL - 1
+    login.clock.tick(TTL - 1)
     assert login.keys.authenticate_token(key).name == "alice"
-    login.clock.seconds += 1
+    login.clock.tick(1)
     with pytest.raises(Unauthorized):
         login.keys.authenticate_token(key)
 
@@ -150,7 +150,7 @@ async def test_a_password_ref_may_only_refer_to_the_users_own_secret(login: Logi
         await edit_user(login, "alice", passwordRef=reference)
         assert (await login.sign_in("alice", "the password of mallory")).status == 401
         assert (await login.sign_in("alice", PASSWORD)).status == 401
-        login.clock.seconds += 3600
+        login.clock.tick(3600)
     await edit_user(login, "alice", passwordRef={"secretName": "alice-password", "secretNamespace": "service-system"})
     assert (await login.sign_in()).status == 200
 
@@ -197,7 +197,7 @@ class _Substitute:
 async def test_the_oldest_logins_of_a_user_end_at_the_limit(login: LoginFixture) -> None:
     keys = []
     for _ in range(MAX_LOGINS + 2):
-        login.clock.seconds += 1
+        login.clock.tick(1)
         keys.append(reply_body(await login.sign_in())["accessKey"])
     assert len(login.key_names()) == MAX_LOGINS
     for ended in keys[:2]:
@@ -239,7 +239,7 @@ async def test_failed_logins_are_throttled_with_retry_after(login: LoginFixture)
     login.hashing.hashes = 0
     reply = await login.sign_in()
     assert (reply.status, header(reply, "retry-after"), login.hashing.hashes) == (429, "1", 0)
-    login.clock.seconds += 1
+    login.clock.tick(1)
     assert (await login.sign_in()).status == 200
     assert (await login.sign_in(password="a wrong password")).status == 401
 

@@ -21,22 +21,9 @@ from fairlead.server.flow.control import (
 )
 from fairlead.server.flow.fair_queue import Flow, QueueLimits, Ticket
 from fairlead.server.flow.levels import ANONYMOUS, BULK, INTERACTIVE, SYSTEM, LevelConfig, seats_for_cost
+from tests.server.flow.simulated_clock import FakeClock, use_up_budget
 
 SMALL = QueueLimits(total=4, per_flow=2)
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def __call__(self) -> float:
-        return self.time
-
-
-def use_up_budget(control: FlowControl) -> None:
-    """Uses up the budget of this iteration, with a second client present."""
-    control.record_client_change("another client")
-    control.spend(ITERATION_BUDGET_SECONDS)
 
 
 async def run_one_iteration() -> None:

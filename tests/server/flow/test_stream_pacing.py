@@ -16,8 +16,8 @@ from fairlead.server.flow.levels import BULK, INTERACTIVE, LEVEL_CONFIGS, LevelC
 from fairlead.server.flow.streams import Pace, Pacer, StreamLimiter
 from tests.harness.calls import call
 from tests.harness.registry import RegistryFixture, open_registry
-from tests.server.api.test_watch import LIMITS
-from tests.server.flow.test_control import FakeClock, use_up_budget
+from tests.server.api.watch_streams import LIMITS
+from tests.server.flow.simulated_clock import FakeClock, use_up_budget
 
 ADA, BEN = User("ada"), User("ben")
 CHUNK_SECONDS = 0.001

@@ -30,7 +30,7 @@ from fairlead.server.metrics.families import PlatformMetrics, event_loop_familie
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from fairlead.server.pipeline import Pipeline
 from tests.harness.calls import always_reply, call
-from tests.server.metrics.test_stage import CATALOG, CORE, ROOTS
+from tests.server.metrics.routes import CATALOG, CORE, ROOTS
 
 PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"

@@ -11,20 +11,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.core.call import Call, Handler, Reply, Upgrade, WebSocket
 from fairlead.core.errors import Forbidden, NotFound
-from fairlead.kinds import KINDS
-from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog
-from fairlead.server.api.routing import RouteConfig, route, routing_stage
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.server.api.routing import route, routing_stage
 from fairlead.server.metrics.exposition import TEXT, render_families
 from fairlead.server.metrics.families import request_families
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from fairlead.server.pipeline import Pipeline, PipelineOptions
 from tests.harness.calls import always_raise, always_reply, call, read_stream
+from tests.server.metrics.routes import CATALOG, CORE, MOUNT, ROOTS
 
-MOUNT = "/kubernetes/management"
-ROOTS = RouteConfig(MOUNT, MANAGEMENT_GROUP, "service-p-")
-CORE = f"{MOUNT}/api/v1/namespaces/demo/configmaps"
 CLUSTERS = f"{MOUNT}/apis/{MANAGEMENT_GROUP}/v1/clusters"
-CATALOG = Catalog(KINDS)
 PATHS = ("/healthz", "/metrics")
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]

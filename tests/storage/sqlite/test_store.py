@@ -22,7 +22,6 @@ from fairlead.storage import watch_feed
 from fairlead.storage.contract import (
     FIRST_REVISION,
     Compacted,
-    Event,
     Record,
     RevisionConflict,
     StoreUnavailable,
@@ -30,6 +29,7 @@ from fairlead.storage.contract import (
 )
 from fairlead.storage.sqlite import SqliteStore, writer
 from fairlead.storage.sqlite import store as sqlite_store
+from tests.storage.sqlite.history import read_history
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = Path(__file__).with_name("child_process.py")
@@ -60,17 +60,6 @@ def kill_while_writing(path: Path, mode: str, seconds: float) -> list[tuple[int,
     # The last piece is empty or an incomplete line.
     acknowledged = [line.split() for line in lines[:-1]]
     return [(int(task), int(count), int(revision)) for task, count, revision in acknowledged]
-
-
-async def read_history(store: SqliteStore, since: int) -> list[Event]:
-    events: list[Event] = []
-    newest = await store.revision()
-    while newest > since and (not events or events[-1].revision < newest):
-        async for batch in store.watch((), since):
-            events += batch
-            if events[-1].revision >= newest:
-                break
-    return events
 
 
 @pytest.mark.parametrize("mode", ["write", "compact"])

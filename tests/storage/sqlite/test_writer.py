@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.storage.contract import FIRST_REVISION, Record, RevisionConflict, Write
 from fairlead.storage.sqlite import SqliteStore, writer
-from tests.storage.sqlite.test_store import read_history
+from tests.storage.sqlite.history import read_history
 
 
 async def test_a_conflict_in_a_group_affects_no_other_commit(tmp_path: Path) -> None:
