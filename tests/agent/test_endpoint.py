@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.agent.control_plane import ControlPlaneError
 from fairlead.core.errors import Expired, Forbidden, Unauthorized, Unavailable
-from tests.authn.test_direct_tokens import BAD, GOOD, claiming, standing_for
+from tests.authn.test_direct_tokens import INVALID_TOKENS, VALID_TOKEN, token_with_claims, token_with_private_claims
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.agent import ADA, agent, configuration, said, scoped, without_ada
 
@@ -23,12 +23,12 @@ async def test_a_valid_token_is_forwarded_as_its_user(tmp_path: Path, fake_clust
         assert (received.method, received.target) == ("GET", "/api/v1/namespaces/demo/pods?limit=5")
         assert received.header("impersonate-user") == "fairlead:ada"
         assert received.header("authorization") == "Bearer far-token"
-        assert GOOD not in str(received.headers)
+        assert VALID_TOKEN not in str(received.headers)
 
 
 async def test_t41_invalid_tokens_are_rejected_and_a_valid_one_works(tmp_path: Path, fake_cluster: FakeCluster) -> None:
     tokens = {
-        reason: token for reason, token in BAD.items() if token == token.strip()
+        reason: token for reason, token in INVALID_TOKENS.items() if token == token.strip()
     }  # a header value has no surrounding whitespace
     async with agent(tmp_path, fake_cluster) as endpoint:
         accepted = {
@@ -43,7 +43,7 @@ async def test_a_request_without_a_bearer_token_gets_401(tmp_path: Path, fake_cl
     async with agent(tmp_path, fake_cluster) as endpoint:
         reply = await endpoint.ask(PODS, None)
         assert reply.status == 401 and "fairlead token create" in said(reply)["message"]
-        assert (await endpoint.ask(PODS, None, authorization=f"Basic {GOOD}")).status == 401
+        assert (await endpoint.ask(PODS, None, authorization=f"Basic {VALID_TOKEN}")).status == 401
 
 
 async def test_t13_a_token_for_another_cluster_is_rejected(tmp_path: Path, fake_cluster: FakeCluster) -> None:
@@ -64,7 +64,7 @@ async def test_t13_a_user_without_the_verb_use_on_the_cluster_gets_403(
     async with agent(tmp_path, fake_cluster) as endpoint:
         endpoint.home.config = configuration(allowed=["uid-of-bob"])
         await endpoint.knowledge.refresh()
-        for token in (GOOD, scoped(ONE_CLUSTER)):
+        for token in (VALID_TOKEN, scoped(ONE_CLUSTER)):
             reply = await endpoint.ask(PODS, token)
             assert reply.status == 403 and 'the verb "use"' in said(reply)["message"]
             assert endpoint.last.decision is not None and not endpoint.last.decision.allowed
@@ -84,14 +84,14 @@ async def test_t13_a_user_without_the_verb_use_on_the_space_gets_403(tmp_path: P
 async def test_t13_teams_and_administrators_without_a_user_object_have_access(
     tmp_path: Path, fake_cluster: FakeCluster
 ) -> None:
-    team_token = claiming(
+    team_token = token_with_claims(
         sub="service:team:ops",
         groups=["service:team:ops"],
         **{"service.sh": {"uid": "uid-of-ops", "name": "ops", "kind": "Team", "gen": 0}},
     )
     private = {"uid": "", "name": "root", "kind": "ServiceAdmin", "gen": 0}
-    admin_token = claiming(sub="root", groups=["system:masters"], **{"service.sh": private})
-    non_admin_token = claiming(sub="root", groups=["devs"], **{"service.sh": private})
+    admin_token = token_with_claims(sub="root", groups=["system:masters"], **{"service.sh": private})
+    non_admin_token = token_with_claims(sub="root", groups=["devs"], **{"service.sh": private})
     async with agent(tmp_path, fake_cluster) as endpoint:
         assert [(await endpoint.ask(PODS, token)).status for token in (team_token, admin_token, non_admin_token)] == [
             200,
@@ -117,8 +117,8 @@ async def test_an_open_stream_ends_when_its_user_loses_access_to_the_cluster(
 
 async def test_a_scoped_token_whose_scope_was_removed_is_rejected(tmp_path: Path, fake_cluster: FakeCluster) -> None:
     async with agent(tmp_path, fake_cluster) as endpoint:
-        assert (await endpoint.ask(PODS, standing_for(clusters={"berlin": "uid-of-berlin"}))).status == 200
-        assert (await endpoint.ask(PODS, claiming(aud=["service.sh/direct-scoped"]))).status == 401
+        assert (await endpoint.ask(PODS, token_with_private_claims(clusters={"berlin": "uid-of-berlin"}))).status == 200
+        assert (await endpoint.ask(PODS, token_with_claims(aud=["service.sh/direct-scoped"]))).status == 401
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ async def test_t13_a_token_without_a_scope_is_valid_only_at_the_clusters_in_its_
     tmp_path: Path, fake_cluster: FakeCluster, audiences: list[str]
 ) -> None:
     async with agent(tmp_path, fake_cluster) as endpoint:
-        reply = await endpoint.ask(PODS, claiming(aud=audiences))
+        reply = await endpoint.ask(PODS, token_with_claims(aud=audiences))
         assert reply.status == 403 and 'this token is not valid for cluster "berlin"' in said(reply)["message"]
         assert "for other clusters" in endpoint.last.annotations["service.sh/token-rejected"]
         assert fake_cluster.seen == []
         with_this_cluster = [*audiences, "service.sh/direct/uid-of-berlin"]
-        assert (await endpoint.ask(PODS, claiming(aud=with_this_cluster))).status == 200
+        assert (await endpoint.ask(PODS, token_with_claims(aud=with_this_cluster))).status == 200
 
 
 async def test_the_scope_of_a_token_is_checked_on_every_request(tmp_path: Path, fake_cluster: FakeCluster) -> None:
@@ -193,7 +193,7 @@ async def test_a_path_that_is_not_served_gets_a_status_object(
 @pytest.mark.parametrize("name", ["impersonate-user", "impersonate-group", "impersonate-extra-x", "impersonate-"])
 async def test_t19_impersonation_headers_are_rejected(name: str, tmp_path: Path, fake_cluster: FakeCluster) -> None:
     async with agent(tmp_path, fake_cluster) as endpoint:
-        reply = await endpoint.ask(PODS, GOOD, "GET", **{name: "bob"})
+        reply = await endpoint.ask(PODS, VALID_TOKEN, "GET", **{name: "bob"})
         assert reply.status == 403
         assert "cannot authorize impersonation" in said(reply)["message"]
         assert endpoint.last.user is not None and endpoint.last.user.name == "ada"
@@ -204,7 +204,7 @@ async def test_t19_impersonation_headers_are_rejected(name: str, tmp_path: Path,
 async def test_proxy_headers_do_not_change_the_user(tmp_path: Path, fake_cluster: FakeCluster) -> None:
     async with agent(tmp_path, fake_cluster) as endpoint:
         assert (
-            await endpoint.ask(PODS, GOOD, "GET", **{"x-remote-user": "root", "impersonate_user": "root"})
+            await endpoint.ask(PODS, VALID_TOKEN, "GET", **{"x-remote-user": "root", "impersonate_user": "root"})
         ).status == 200
         (received,) = fake_cluster.seen
         assert received.header("impersonate-user") == "fairlead:ada" and "root" not in str(received.headers)
@@ -215,10 +215,10 @@ async def test_a_token_issued_during_impersonation_names_the_impersonator(
 ) -> None:
     extra = "impersonate-extra-service.sh%2fimpersonator"
     async with agent(tmp_path, fake_cluster) as endpoint:
-        assert (await endpoint.ask(PODS, GOOD)).status == 200
+        assert (await endpoint.ask(PODS, VALID_TOKEN)).status == 200
         assert not any("extra" in name for name, _ in fake_cluster.seen[-1].headers)
         private = {"kind": "User", "name": "ada", "uid": ADA["uid"], "gen": 3, "originalRequester": "root"}
-        assert (await endpoint.ask(PODS, claiming(**{"service.sh": private}))).status == 200
+        assert (await endpoint.ask(PODS, token_with_claims(**{"service.sh": private}))).status == 200
         assert fake_cluster.seen[-1].header("impersonate-user") == "fairlead:ada"
         assert [value for name, value in fake_cluster.seen[-1].headers if name == extra] == ["fairlead:root"]
 
@@ -237,7 +237,7 @@ async def test_tokens_of_deleted_users_and_revoked_tokens_are_rejected(
 
 
 async def test_groups_that_the_user_has_left_are_dropped(tmp_path: Path, fake_cluster: FakeCluster) -> None:
-    token = claiming(groups=["service:user:ada", "service:team:ops", "service:admins"])
+    token = token_with_claims(groups=["service:user:ada", "service:team:ops", "service:admins"])
     async with agent(tmp_path, fake_cluster) as endpoint:
         await endpoint.ask(PODS, token)
         groups = {value for name, value in fake_cluster.seen[-1].headers if name == "impersonate-group"}
@@ -268,7 +268,7 @@ async def test_administrators_are_forwarded_as_the_group_that_clusters_bind(
         endpoint.home.config = configuration(identities={"users": [{**ADA, "groups": ["system:masters"]}], "teams": []})
         await endpoint.knowledge.refresh()
         for group in ("service:admins", "system:masters"):
-            await endpoint.ask(PODS, claiming(groups=["service:user:ada", group, "system:nodes"]))
+            await endpoint.ask(PODS, token_with_claims(groups=["service:user:ada", group, "system:nodes"]))
             groups = [value for name, value in fake_cluster.seen[-1].headers if name == "impersonate-group"]
             assert groups == ["fairlead:service:user:ada", "fairlead:service:admins", "system:authenticated"]
 
@@ -278,7 +278,7 @@ async def test_a_team_is_identified_by_its_uid(tmp_path: Path, fake_cluster: Fak
     groups = ["service:team:ops", "system:authenticated", "service:admins"]
 
     def build_team_token(**changes: str) -> str:
-        return claiming(sub="service:team:ops", groups=groups, **{"service.sh": {**ops, **changes}})
+        return token_with_claims(sub="service:team:ops", groups=groups, **{"service.sh": {**ops, **changes}})
 
     async with agent(tmp_path, fake_cluster) as endpoint:
         assert (await endpoint.ask(PODS, build_team_token())).status == 200
@@ -297,13 +297,15 @@ async def test_an_unknown_user_triggers_one_refresh_of_the_config(tmp_path: Path
         request_count = len(endpoint.home.asked)
         assert (await endpoint.ask(PODS)).status == 200
         for _ in range(3):
-            assert (await endpoint.ask(PODS, standing_for(name="eve", uid="uid-of-eve"))).status == 401
+            assert (await endpoint.ask(PODS, token_with_private_claims(name="eve", uid="uid-of-eve"))).status == 401
         assert len(endpoint.home.asked) == request_count + 1
 
 
 async def test_an_open_stream_ends_when_its_token_is_no_longer_valid(tmp_path: Path, fake_cluster: FakeCluster) -> None:
     async with agent(tmp_path, fake_cluster) as endpoint:
-        assert (await endpoint.ask(PODS, claiming(groups=["service:user:ada", "service:team:ops"]))).status == 200
+        assert (
+            await endpoint.ask(PODS, token_with_claims(groups=["service:user:ada", "service:team:ops"]))
+        ).status == 200
         recheck = endpoint.last.recheck
         recheck()
         endpoint.home.config = configuration(identities={"users": [{**ADA, "groups": []}], "teams": []})
@@ -350,7 +352,7 @@ async def test_the_reason_for_rejecting_a_token_is_only_in_the_audit_log(
     tmp_path: Path, fake_cluster: FakeCluster
 ) -> None:
     async with agent(tmp_path, fake_cluster) as endpoint:
-        reply = await endpoint.ask(PODS, BAD["expired"])
+        reply = await endpoint.ask(PODS, INVALID_TOKENS["expired"])
         assert endpoint.last.annotations == {"service.sh/token-rejected": "it has expired"}
         assert "expired" not in str(reply.body)
 
@@ -358,6 +360,6 @@ async def test_the_reason_for_rejecting_a_token_is_only_in_the_audit_log(
 async def test_activity_is_recorded_per_token(tmp_path: Path, fake_cluster: FakeCluster) -> None:
     async with agent(tmp_path, fake_cluster) as endpoint:
         await endpoint.ask(PODS)
-        await endpoint.ask(PODS, BAD["expired"])
+        await endpoint.ask(PODS, INVALID_TOKENS["expired"])
         batch = endpoint.reports.next_batch()
         assert batch is not None and batch.activity == {"a-token": ("ada", "2026-01-02T03:04:05Z")}

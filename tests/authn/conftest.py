@@ -1,4 +1,4 @@
-"""Everybody that these tests are about."""
+"""Fixtures of the authentication tests: users, teams and access keys in a store."""
 
 from collections.abc import AsyncIterator
 
@@ -9,5 +9,5 @@ from tests.harness.access_keys import KeyDirectory, open_key_directory
 
 @pytest.fixture
 async def directory() -> AsyncIterator[KeyDirectory]:
-    async with open_key_directory() as made:
-        yield made
+    async with open_key_directory() as fixture:
+        yield fixture

@@ -1,4 +1,4 @@
-"""When a key is in force: until it expires, by whichever clock, and never again afterwards."""
+"""Expiry of access keys: a fixed TTL, a TTL after the last use, clock changes and previous values."""
 
 import pytest
 
@@ -6,82 +6,82 @@ from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.core.objects import Object
 from tests.harness.access_keys import PEPPER, KeyDirectory
 
-KEY, OLD = "the-key-of-alice", "the-old-key-of-alice"
+KEY, OLD_KEY = "the-key-of-alice", "the-old-key-of-alice"
 HOUR = 3_600.0
 SLIDING: Object = {"ttl": 60, "ttlAfterLastActivity": True}
 
 
 @pytest.fixture(autouse=True)
-async def alice(directory: KeyDirectory) -> None:
+async def create_alice(directory: KeyDirectory) -> None:
     await directory.user("alice")
 
 
-def is_over(directory: KeyDirectory) -> bool:
+def is_rejected(directory: KeyDirectory) -> bool:
     return directory.refuses(f"Bearer {KEY}")
 
 
-# --- a fixed life
+# --- a fixed TTL
 
 
 @pytest.mark.parametrize("ttl", [None, 0])
-async def test_a_key_without_a_ttl_lives_for_ever(directory: KeyDirectory, ttl: int | None) -> None:
+async def test_a_key_without_a_ttl_never_expires(directory: KeyDirectory, ttl: int | None) -> None:
     await directory.key("k", KEY, "alice", ttl=ttl)
     directory.clock.tick(50 * 365 * 24 * HOUR)
     assert directory.opens(KEY)
 
 
-async def test_a_key_expires_without_anybody_touching_it(directory: KeyDirectory) -> None:
+async def test_a_key_expires_after_its_ttl(directory: KeyDirectory) -> None:
     await directory.key("k", KEY, "alice", ttl=60)
     directory.clock.tick(59)
     assert directory.opens(KEY)
     directory.clock.tick(1)
-    assert is_over(directory)
+    assert is_rejected(directory)
 
 
-async def test_use_does_not_lengthen_a_fixed_life(directory: KeyDirectory) -> None:
+async def test_use_does_not_extend_a_fixed_ttl(directory: KeyDirectory) -> None:
     await directory.key("k", KEY, "alice", ttl=60)
     for _ in range(59):
         directory.clock.tick(1)
         assert directory.opens(KEY)
     directory.clock.tick(1)
-    assert is_over(directory)
+    assert is_rejected(directory)
 
 
-async def test_a_key_that_the_server_has_found_expired_is_over_whatever_its_ttl_says(directory: KeyDirectory) -> None:
+async def test_a_key_marked_as_expired_is_rejected_whatever_its_ttl(directory: KeyDirectory) -> None:
     await directory.key("k", KEY, "alice", status={"expired": directory.at(-5)})
-    assert is_over(directory)
+    assert is_rejected(directory)
     await directory.key("k", KEY, "alice", ttl=10_000, status={"expired": directory.at(-5)})
-    assert is_over(directory)
+    assert is_rejected(directory)
 
 
-async def test_a_shorter_life_takes_effect_at_once(directory: KeyDirectory) -> None:
+async def test_a_shorter_ttl_takes_effect_immediately(directory: KeyDirectory) -> None:
     await directory.key("k", KEY, "alice", ttl=600)
     created = directory.at(0)
     directory.clock.tick(100)
     assert directory.opens(KEY)
     await directory.key("k", KEY, "alice", ttl=50, meta={"creationTimestamp": created})
-    assert is_over(directory)
+    assert is_rejected(directory)
 
 
-# --- a life by use
+# --- a TTL after the last use
 
 
-async def test_a_key_that_lives_by_its_use_lives_as_long_as_it_is_used(directory: KeyDirectory) -> None:
+async def test_a_sliding_ttl_is_extended_by_each_use(directory: KeyDirectory) -> None:
     await directory.key("k", KEY, "alice", **SLIDING)
     for _ in range(10):
         directory.clock.tick(59)
         assert directory.opens(KEY)
     directory.clock.tick(60)
-    assert is_over(directory)
+    assert is_rejected(directory)
 
 
-async def test_a_key_that_was_never_used_lives_from_its_creation(directory: KeyDirectory) -> None:
+async def test_a_sliding_ttl_starts_with_the_creation(directory: KeyDirectory) -> None:
     await directory.key("k", KEY, "alice", **SLIDING)
     directory.clock.tick(60)
-    assert is_over(directory)
+    assert is_rejected(directory)
 
 
-async def test_a_use_that_another_process_has_written_down_counts(directory: KeyDirectory) -> None:
+async def test_a_use_stored_by_another_process_counts(directory: KeyDirectory) -> None:
     created = {"creationTimestamp": directory.at(0)}
     await directory.key("k", KEY, "alice", **SLIDING)
     directory.clock.tick(50)
@@ -90,110 +90,112 @@ async def test_a_use_that_another_process_has_written_down_counts(directory: Key
     assert directory.opens(KEY)
 
 
-async def test_looking_at_a_key_is_no_use_of_it(directory: KeyDirectory) -> None:
+async def test_looking_up_a_key_does_not_count_as_use(directory: KeyDirectory) -> None:
     await directory.key("k", KEY, "alice", **SLIDING)
     directory.clock.tick(50)
     assert directory.authenticate.user_of_key("k")
     assert directory.ask(f"Bearer {KEY}")
     directory.clock.tick(10)
-    assert is_over(directory)
+    assert is_rejected(directory)
 
 
-# --- clocks that jump
+# --- clock changes
 
 
-async def test_r7_a_clock_that_is_set_back_does_not_bring_an_expired_key_back(directory: KeyDirectory) -> None:
+async def test_r7_setting_the_clock_back_does_not_revive_an_expired_key(directory: KeyDirectory) -> None:
     await directory.key("k", KEY, "alice", ttl=60)
     directory.clock.tick(60)
-    assert is_over(directory)
+    assert is_rejected(directory)
     directory.clock.jump(-HOUR)
-    assert is_over(directory)
-    await directory.user("alice", email="somebody@example.com")
-    assert is_over(directory)
+    assert is_rejected(directory)
+    await directory.user("alice", email="alice@example.com")
+    assert is_rejected(directory)
 
 
-async def test_r7_nor_one_that_nobody_has_tried_meanwhile(directory: KeyDirectory) -> None:
+async def test_r7_setting_the_clock_back_does_not_revive_an_unused_expired_key(directory: KeyDirectory) -> None:
     await directory.key("k", KEY, "alice", ttl=60)
     assert directory.opens(KEY)
     directory.clock.tick(60)
     directory.clock.jump(-HOUR)
-    assert is_over(directory)
+    assert is_rejected(directory)
 
 
-async def test_r7_a_clock_that_is_set_back_does_not_lengthen_a_life(directory: KeyDirectory) -> None:
+async def test_r7_setting_the_clock_back_does_not_extend_the_ttl(directory: KeyDirectory) -> None:
     created = {"creationTimestamp": directory.at(0)}
     await directory.key("k", KEY, "alice", ttl=60)
     assert directory.opens(KEY)
     directory.clock.jump(-HOUR)
-    # Its use is written down meanwhile, so that the object is looked at again.
+    # The last use is stored meanwhile, so that the object is read again.
     await directory.key("k", KEY, "alice", ttl=60, meta=created, status={"lastActivity": directory.at(0)})
     directory.clock.tick(59)
     assert directory.opens(KEY)
     directory.clock.tick(1)
-    assert is_over(directory)
+    assert is_rejected(directory)
 
 
-async def test_r7_a_key_from_the_future_lives_no_longer_than_its_ttl(directory: KeyDirectory) -> None:
-    """Made before the clock was set back; the process has started since."""
+async def test_r7_a_key_created_in_the_future_lives_no_longer_than_its_ttl(directory: KeyDirectory) -> None:
+    """The key was created before the clock was set back, and the server restarted since."""
     await directory.key("k", KEY, "alice", ttl=60, meta={"creationTimestamp": directory.at(HOUR)})
     assert directory.opens(KEY)
     directory.clock.tick(60)
-    assert is_over(directory)
+    assert is_rejected(directory)
 
 
-async def test_r7_an_expired_key_stays_so_when_it_is_written_to(directory: KeyDirectory) -> None:
+async def test_r7_an_expired_key_stays_expired_when_it_is_updated(directory: KeyDirectory) -> None:
     created = {"creationTimestamp": directory.at(0)}
     await directory.key("k", KEY, "alice", ttl=60)
     assert directory.opens(KEY)
     directory.clock.jump(60)
-    assert is_over(directory)
+    assert is_rejected(directory)
     directory.clock.jump(-60)
     await directory.key("k", KEY, "alice", ttl=60, meta={**created, "labels": {"a": "b"}})
-    assert is_over(directory)
+    assert is_rejected(directory)
 
 
-async def test_a_key_of_the_same_name_that_is_made_later_has_a_life_of_its_own(directory: KeyDirectory) -> None:
+async def test_a_new_key_of_the_same_name_has_its_own_ttl(directory: KeyDirectory) -> None:
     await directory.key("k", KEY, "alice", ttl=60)
     directory.clock.tick(60)
-    assert is_over(directory)
+    assert is_rejected(directory)
     await directory.remove(ACCESS_KEYS, "k")
     await directory.key("k", KEY, "alice", ttl=60, meta={"uid": "another"})
     assert directory.opens(KEY)
 
 
-# --- values from before a rotation
+# --- previous values after a rotation
 
 
-async def test_t27_an_old_value_works_until_its_time_is_over(directory: KeyDirectory) -> None:
-    previous = [{"key": PEPPER.digest(OLD), "until": directory.at(60)}]
+async def test_t27_a_previous_value_is_valid_until_its_end(directory: KeyDirectory) -> None:
+    previous = [{"key": PEPPER.digest(OLD_KEY), "until": directory.at(60)}]
     await directory.key("k", KEY, "alice", status={"previous": previous})
-    assert directory.who(KEY) == directory.who(OLD)
+    assert directory.who(KEY) == directory.who(OLD_KEY)
     directory.clock.tick(59)
-    assert directory.opens(OLD)
+    assert directory.opens(OLD_KEY)
     directory.clock.tick(1)
-    assert directory.refuses(f"Bearer {OLD}")
+    assert directory.refuses(f"Bearer {OLD_KEY}")
     assert directory.opens(KEY)
 
 
-async def test_t27_a_clock_that_is_set_back_does_not_lengthen_that_time(directory: KeyDirectory) -> None:
-    previous = [{"key": PEPPER.digest(OLD), "until": directory.at(60)}]
+async def test_t27_setting_the_clock_back_does_not_extend_a_previous_value(directory: KeyDirectory) -> None:
+    previous = [{"key": PEPPER.digest(OLD_KEY), "until": directory.at(60)}]
     await directory.key("k", KEY, "alice", status={"previous": previous})
-    assert directory.opens(OLD)
+    assert directory.opens(OLD_KEY)
     directory.clock.jump(-HOUR)
     directory.clock.tick(60)
-    assert directory.refuses(f"Bearer {OLD}")
+    assert directory.refuses(f"Bearer {OLD_KEY}")
 
 
 @pytest.mark.parametrize("spec", [{"disabled": True}, {"ttl": 5}])
-async def test_t27_an_old_value_ends_with_its_key(directory: KeyDirectory, spec: Object) -> None:
-    previous = [{"key": PEPPER.digest(OLD), "until": directory.at(60)}]
+async def test_t27_a_previous_value_ends_with_its_key(directory: KeyDirectory, spec: Object) -> None:
+    previous = [{"key": PEPPER.digest(OLD_KEY), "until": directory.at(60)}]
     await directory.key("k", KEY, "alice", status={"previous": previous}, **spec)
     directory.clock.tick(5)
-    assert directory.refuses(f"Bearer {OLD}")
+    assert directory.refuses(f"Bearer {OLD_KEY}")
 
 
-@pytest.mark.parametrize("entry", [{"key": PEPPER.digest(OLD)}, {"key": PEPPER.digest(OLD), "until": "soon"}, {}])
-async def test_an_old_value_without_an_end_does_not_work(directory: KeyDirectory, entry: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "entry", [{"key": PEPPER.digest(OLD_KEY)}, {"key": PEPPER.digest(OLD_KEY), "until": "soon"}, {}]
+)
+async def test_a_previous_value_without_a_valid_end_is_rejected(directory: KeyDirectory, entry: dict[str, str]) -> None:
     await directory.key("k", KEY, "alice", status={"previous": [entry]})
-    assert directory.refuses(f"Bearer {OLD}")
+    assert directory.refuses(f"Bearer {OLD_KEY}")
     assert directory.opens(KEY)

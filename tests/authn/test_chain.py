@@ -1,4 +1,4 @@
-"""Who are you? In order, until one says yes or "mine, but invalid"."""
+"""The chain of authenticators: they run in order until one returns a user or rejects the credential."""
 
 import pytest
 
@@ -12,37 +12,39 @@ from tests.harness.calls import call
 ALICE, BOB = User("alice"), User("bob")
 
 
-def says(user: User | None, asked: list[str] | None = None) -> Authenticator:
+def authenticator_with(user: User | None, calls: list[str] | None = None) -> Authenticator:
     def authenticator(call: Call) -> User | None:
-        if asked is not None:
-            asked.append("asked")
+        if calls is not None:
+            calls.append("called")
         return user
 
     return authenticator
 
 
-def invalid(call: Call) -> User | None:
-    raise Unauthorized("mine, but invalid")
+def reject_credential(call: Call) -> User | None:
+    raise Unauthorized("invalid credential")
 
 
-@pytest.mark.parametrize("authenticators", [[], [says(None)], [says(None), says(None)]])
-def test_no_error_is_not_authenticated(authenticators: list[Authenticator]) -> None:
+@pytest.mark.parametrize(
+    "authenticators", [[], [authenticator_with(None)], [authenticator_with(None), authenticator_with(None)]]
+)
+def test_a_request_that_no_authenticator_accepts_is_unauthorized(authenticators: list[Authenticator]) -> None:
     with pytest.raises(Unauthorized):
         authenticate(authenticators, call())
 
 
-def test_the_first_yes_counts() -> None:
-    assert authenticate([says(None), says(ALICE), says(BOB)], call()) is ALICE
+def test_the_first_user_counts() -> None:
+    assert authenticate([authenticator_with(None), authenticator_with(ALICE), authenticator_with(BOB)], call()) is ALICE
 
 
-def test_those_after_a_yes_are_not_asked() -> None:
-    asked: list[str] = []
-    authenticate([says(ALICE), says(BOB, asked)], call())
-    assert asked == []
+def test_authenticators_after_a_user_are_not_called() -> None:
+    calls: list[str] = []
+    authenticate([authenticator_with(ALICE), authenticator_with(BOB, calls)], call())
+    assert calls == []
 
 
-def test_a_credential_that_is_invalid_is_not_shown_to_the_next() -> None:
-    asked: list[str] = []
-    with pytest.raises(Unauthorized, match="mine, but invalid"):
-        authenticate([invalid, says(ALICE, asked)], call())
-    assert asked == []
+def test_authenticators_after_an_invalid_credential_are_not_called() -> None:
+    calls: list[str] = []
+    with pytest.raises(Unauthorized, match="invalid credential"):
+        authenticate([reject_credential, authenticator_with(ALICE, calls)], call())
+    assert calls == []

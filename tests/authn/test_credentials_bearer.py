@@ -1,4 +1,4 @@
-"""The Authorization header: a bearer token, or nothing. Everything else is invalid, and nothing else gets in."""
+"""The Authorization header: exactly one bearer token; everything else is invalid."""
 
 import base64
 import random
@@ -15,36 +15,36 @@ from tests.harness.access_keys import PEPPER, KeyDirectory
 from tests.harness.calls import call
 
 KEY = KEY_PREFIX + base64.urlsafe_b64encode(bytes(range(32))).rstrip(b"=").decode()
-"""Always the same one, because tests are named after it, and several processes must agree on their names."""
-FUZZED = 10_000
+"""Constant, because it is part of test ids, which must be the same in all test processes."""
+HEADER_COUNT = 10_000
 
 
-def token(*authorization: str) -> str | None:
+def parse_token(*authorization: str) -> str | None:
     return bearer_token(call(headers={"authorization": authorization} if authorization else {}))
 
 
-def refused(*authorization: str) -> bool:
-    with pytest.raises(Unauthorized) as caught:
-        token(*authorization)
-    return caught.value.message == INVALID_TOKEN
+def is_invalid(*authorization: str) -> bool:
+    with pytest.raises(Unauthorized) as error:
+        parse_token(*authorization)
+    return error.value.message == INVALID_TOKEN
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
 def test_the_scheme_may_be_written_in_any_case(scheme: str) -> None:
-    assert token(f"{scheme} {KEY}") == KEY
+    assert parse_token(f"{scheme} {KEY}") == KEY
 
 
 def test_spaces_around_the_token_do_not_matter() -> None:
-    assert token(f"Bearer   {KEY} ") == KEY
+    assert parse_token(f"Bearer   {KEY} ") == KEY
 
 
-def test_t10_a_header_that_the_http_server_could_not_read_is_invalid_and_not_absent() -> None:
+def test_t10_an_unreadable_header_is_invalid_rather_than_absent() -> None:
     with pytest.raises(Unauthorized, match=INVALID_TOKEN):
         bearer_token(call(headers={"authorization": ()}))
 
 
-def test_a_call_without_the_header_is_not_ours_to_judge() -> None:
-    assert token() is None
+def test_a_request_without_the_header_has_no_token() -> None:
+    assert parse_token() is None
 
 
 @pytest.mark.parametrize(
@@ -52,39 +52,39 @@ def test_a_call_without_the_header_is_not_ours_to_judge() -> None:
     ["", " ", "\t", "Bearer", "bearer", "Bearer ", "Bearer    ", "Bearer \t", KEY, f"Bearer{KEY}", f"Bearer\t{KEY}"],
 )
 def test_t10_a_header_without_a_scheme_and_a_token_is_invalid(header: str) -> None:
-    assert refused(header)
+    assert is_invalid(header)
 
 
 @pytest.mark.parametrize("header", [f" Bearer {KEY}", f"Basic {KEY}", f"Token {KEY}", f"Bearer:{KEY}"])
 def test_t10_another_scheme_is_invalid(header: str) -> None:
-    assert refused(header)
+    assert is_invalid(header)
 
 
 def test_t10_a_basic_credential_with_the_key_as_password_is_invalid() -> None:
-    assert refused("Basic " + base64.b64encode(f"alice:{KEY}".encode()).decode())
+    assert is_invalid("Basic " + base64.b64encode(f"alice:{KEY}".encode()).decode())
 
 
 @pytest.mark.parametrize("other", [f"Bearer {KEY}", "", "Basic x"])
-def test_t10_two_headers_are_invalid_whatever_they_hold(other: str) -> None:
-    assert refused(f"Bearer {KEY}", other)
-    assert refused(other, f"Bearer {KEY}")
-    assert refused(other, other)
+def test_t10_two_headers_are_invalid_whatever_they_contain(other: str) -> None:
+    assert is_invalid(f"Bearer {KEY}", other)
+    assert is_invalid(other, f"Bearer {KEY}")
+    assert is_invalid(other, other)
 
 
 def test_t10_an_oversized_header_is_invalid() -> None:
     largest = "x" * (MAX_HEADER_BYTES - len("Bearer "))
-    assert token(f"Bearer {largest}") == largest
-    assert refused(f"Bearer {largest}x")
-    assert refused(f"Bearer {KEY}{' ' * MAX_HEADER_BYTES}")
-    assert refused(f"Bearer {'x' * 65_000}")
+    assert parse_token(f"Bearer {largest}") == largest
+    assert is_invalid(f"Bearer {largest}x")
+    assert is_invalid(f"Bearer {KEY}{' ' * MAX_HEADER_BYTES}")
+    assert is_invalid(f"Bearer {'x' * 65_000}")
 
 
 @pytest.mark.parametrize("text", ["ü", "Bearer ü", f"Bearer {KEY}\u00a0", f"Bearer\u2003{KEY}", "Bearer \ud800"])
-def test_t10_what_is_not_ascii_is_invalid(text: str) -> None:
-    assert refused(text)
+def test_t10_a_header_that_is_not_ascii_is_invalid(text: str) -> None:
+    assert is_invalid(text)
 
 
-# --- and what gets through that is still no key
+# --- tokens that are not the key
 
 
 @pytest.mark.parametrize(
@@ -104,43 +104,43 @@ def test_t10_what_is_not_ascii_is_invalid(text: str) -> None:
         f"Bearer {PEPPER.digest(KEY)}",
     ],
 )
-async def test_a_token_that_is_not_exactly_the_key_opens_nothing(directory: KeyDirectory, header: str) -> None:
+async def test_a_token_that_is_not_exactly_the_key_is_rejected(directory: KeyDirectory, header: str) -> None:
     await directory.user("alice")
     await directory.key("alices-key", KEY, "alice")
     assert directory.opens(KEY)
     assert directory.refuses(header)
 
 
-def spoilt(chance: random.Random) -> str:
-    """The right header with something wrong about it, or nothing like it at all."""
+def mutate_header(random_source: random.Random) -> str:
+    """A valid header with a random change, or a random header."""
     header = f"Bearer {KEY}"
-    at = chance.randrange(len(header))
-    another = chance.choice(string.printable + "äß\u00a0\u2028\U0001f511")
-    makers: list[Callable[[], str]] = [
-        lambda: header[:at] + another + header[at:],
-        lambda: header[:at] + another + header[at + 1 :],
-        lambda: header[:at] + header[at + 1 :],
-        lambda: header[:at],
-        lambda: header[at:],
+    position = random_source.randrange(len(header))
+    character = random_source.choice(string.printable + "äß\u00a0\u2028\U0001f511")
+    mutations: list[Callable[[], str]] = [
+        lambda: header[:position] + character + header[position:],
+        lambda: header[:position] + character + header[position + 1 :],
+        lambda: header[:position] + header[position + 1 :],
+        lambda: header[:position],
+        lambda: header[position:],
         header.swapcase,
-        lambda: "".join(chance.sample(header, len(header))),
-        lambda: "".join(chance.choices(string.printable, k=chance.randrange(80))),
-        lambda: header + another * chance.randrange(1, 5_000),
+        lambda: "".join(random_source.sample(header, len(header))),
+        lambda: "".join(random_source.choices(string.printable, k=random_source.randrange(80))),
+        lambda: header + character * random_source.randrange(1, 5_000),
         lambda: f"Bearer {generate_key()}",
     ]
-    return chance.choice(makers)()
+    return random_source.choice(mutations)()
 
 
-def fuzzed() -> Iterator[str]:
-    chance = random.Random(20260102)
+def invalid_headers() -> Iterator[str]:
+    random_source = random.Random(20260102)
     while True:
-        header = spoilt(chance)
+        header = mutate_header(random_source)
         scheme, _, rest = header.partition(" ")
-        if (scheme.lower(), rest.strip()) != ("bearer", KEY):  # an added space or another case is no fault
+        if (scheme.lower(), rest.strip()) != ("bearer", KEY):  # extra spaces and another case are valid
             yield header
 
 
-def is_refused(directory: KeyDirectory, header: str) -> bool:
+def is_rejected(directory: KeyDirectory, header: str) -> bool:
     try:
         directory.ask(header)
     except Unauthorized:
@@ -148,9 +148,9 @@ def is_refused(directory: KeyDirectory, header: str) -> bool:
     return False
 
 
-async def test_t45_ten_thousand_spoilt_headers_open_nothing(directory: KeyDirectory) -> None:
+async def test_t45_ten_thousand_invalid_headers_are_rejected(directory: KeyDirectory) -> None:
     await directory.user("alice")
     await directory.key("alices-key", KEY, "alice")
-    let_in = [header for header in islice(fuzzed(), FUZZED) if not is_refused(directory, header)]
-    assert let_in == []
+    accepted = [header for header in islice(invalid_headers(), HEADER_COUNT) if not is_rejected(directory, header)]
+    assert accepted == []
     assert directory.opens(KEY)

@@ -1,4 +1,4 @@
-"""The access key in a cookie: only from our own pages where something could change, and parsed without goodwill."""
+"""The access key in a cookie: strict parsing, and only same-origin requests where something could change."""
 
 from collections.abc import Sequence
 
@@ -22,11 +22,11 @@ from tests.harness.calls import call
 ALICE = User("alice", key="login-alice-1")
 KEY = "fairlead_0123456789abcdefghijklmnopqrstuvwxyzABCD-_"
 HOST = "fairlead.example.com:8443"
-OWN = {"host": HOST, "origin": f"https://{HOST}"}
+SAME_ORIGIN = {"host": HOST, "origin": f"https://{HOST}"}
 
 
-class OneKey:
-    """What knows a single key."""
+class SingleKeyAuthenticator:
+    """A token authenticator with a single key."""
 
     def authenticate_token(self, token: str) -> User:
         if token != KEY:
@@ -34,36 +34,36 @@ class OneKey:
         return ALICE
 
 
-cookies = CookieAuthenticator(OneKey())
+authenticator = CookieAuthenticator(SingleKeyAuthenticator())
 
 
-def ask(method: str = "GET", cookie: str | Sequence[str] = f"{COOKIE}={KEY}", **headers: str) -> User | None:
-    sent: dict[str, str | Sequence[str]] = {name.replace("_", "-"): value for name, value in headers.items()}
-    return cookies(call(method=method, headers={"cookie": cookie, **sent}))
+def authenticate(method: str = "GET", cookie: str | Sequence[str] = f"{COOKIE}={KEY}", **headers: str) -> User | None:
+    request_headers: dict[str, str | Sequence[str]] = {name.replace("_", "-"): value for name, value in headers.items()}
+    return authenticator(call(method=method, headers={"cookie": cookie, **request_headers}))
 
 
-def test_the_cookie_says_who_asks() -> None:
-    assert ask() == ALICE
-    assert ask("HEAD") == ALICE
+def test_the_cookie_authenticates_its_user() -> None:
+    assert authenticate() == ALICE
+    assert authenticate("HEAD") == ALICE
 
 
-def test_other_cookies_beside_it_do_not_matter() -> None:
-    assert ask(cookie=f'theme=dark; {COOKIE}={KEY}; odd; =; x="a b"; {COOKIE}2=no') == ALICE
+def test_other_cookies_are_ignored() -> None:
+    assert authenticate(cookie=f'theme=dark; {COOKIE}={KEY}; odd; =; x="a b"; {COOKIE}2=no') == ALICE
 
 
-def test_cookies_spread_over_several_headers_are_one_as_in_http2() -> None:
-    assert ask(cookie=["theme=dark", f"{COOKIE}={KEY}"]) == ALICE
+def test_cookies_in_several_headers_are_combined_as_in_http2() -> None:
+    assert authenticate(cookie=["theme=dark", f"{COOKIE}={KEY}"]) == ALICE
 
 
-def test_without_the_cookie_it_is_not_for_this_authenticator() -> None:
-    assert cookies(call()) is None
-    assert ask(cookie="theme=dark") is None
-    assert ask(cookie=f"{COOKIE.upper()}={KEY}; x{COOKIE}={KEY}; theme={COOKIE}={KEY}") is None
+def test_a_request_without_the_cookie_gets_no_decision() -> None:
+    assert authenticator(call()) is None
+    assert authenticate(cookie="theme=dark") is None
+    assert authenticate(cookie=f"{COOKIE.upper()}={KEY}; x{COOKIE}={KEY}; theme={COOKIE}={KEY}") is None
 
 
 @pytest.mark.parametrize("header", ["Bearer anything", "", "Basic eDp5"])
-def test_an_authorization_header_of_any_sort_comes_first(header: str) -> None:
-    assert ask(authorization=header) is None
+def test_any_authorization_header_takes_precedence(header: str) -> None:
+    assert authenticate(authorization=header) is None
 
 
 @pytest.mark.parametrize(
@@ -81,26 +81,26 @@ def test_an_authorization_header_of_any_sort_comes_first(header: str) -> None:
         f"{COOKIE}=" + "a" * 513,
     ],
 )
-def test_t10_a_cookie_of_ours_that_is_not_exactly_one_valid_key_is_refused(cookie: str | Sequence[str]) -> None:
-    with pytest.raises(Unauthorized) as caught:
+def test_t10_a_cookie_that_is_not_exactly_one_valid_key_is_rejected(cookie: str | Sequence[str]) -> None:
+    with pytest.raises(Unauthorized) as error:
         parse_cookie_token([cookie] if isinstance(cookie, str) else cookie)
-    assert KEY not in caught.value.message
+    assert KEY not in error.value.message
 
 
-def test_a_key_that_nobody_has_is_refused() -> None:
+def test_an_unknown_key_is_rejected() -> None:
     with pytest.raises(Unauthorized):
-        ask(cookie=f"{COOKIE}={KEY}x")
+        authenticate(cookie=f"{COOKIE}={KEY}x")
 
 
-def test_what_is_too_large_is_not_parsed() -> None:
+def test_a_cookie_header_that_is_too_large_is_not_parsed() -> None:
     with pytest.raises(Unauthorized, match="too large"):
-        ask(cookie=f"a={'x' * MAX_COOKIE_BYTES}; {COOKIE}={KEY}")
+        authenticate(cookie=f"a={'x' * MAX_COOKIE_BYTES}; {COOKIE}={KEY}")
     with pytest.raises(Unauthorized, match="too many"):
-        ask(cookie=";" * MAX_COOKIES + f"{COOKIE}={KEY}")
+        authenticate(cookie=";" * MAX_COOKIES + f"{COOKIE}={KEY}")
 
 
 @given(st.lists(st.text(max_size=60), max_size=4))
-def test_t45_nothing_but_the_cookie_itself_yields_a_token(headers: list[str]) -> None:
+def test_t45_only_the_cookie_itself_yields_a_token(headers: list[str]) -> None:
     try:
         token = parse_cookie_token(headers)
     except Unauthorized:
@@ -109,21 +109,21 @@ def test_t45_nothing_but_the_cookie_itself_yields_a_token(headers: list[str]) ->
 
 
 @given(st.text(alphabet=f"{COOKIE}={KEY}; \t,\"'", max_size=200))
-def test_t45_a_header_made_of_the_right_pieces_in_the_wrong_way_yields_no_other_token(header: str) -> None:
+def test_t45_a_malformed_header_of_valid_parts_yields_no_other_token(header: str) -> None:
     try:
         token = parse_cookie_token([header])
     except Unauthorized:
         return
-    pieces = [piece.strip(" \t") for piece in header.split(";")]
-    assert [piece for piece in pieces if piece.startswith(f"{COOKIE}=")] == ([f"{COOKIE}={token}"] if token else [])
+    parts = [part.strip(" \t") for part in header.split(";")]
+    assert [part for part in parts if part.startswith(f"{COOKIE}=")] == ([f"{COOKIE}={token}"] if token else [])
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "get", "ANY"])
-def test_what_could_change_something_must_come_from_our_own_page(method: str) -> None:
-    assert ask(method, **OWN) == ALICE
-    assert ask(method, sec_fetch_site="same-origin") == ALICE
+def test_unsafe_methods_require_the_same_origin(method: str) -> None:
+    assert authenticate(method, **SAME_ORIGIN) == ALICE
+    assert authenticate(method, sec_fetch_site="same-origin") == ALICE
     with pytest.raises(Forbidden, match="Authorization header"):
-        ask(method, host=HOST)
+        authenticate(method, host=HOST)
 
 
 @pytest.mark.parametrize(
@@ -143,42 +143,42 @@ def test_what_could_change_something_must_come_from_our_own_page(method: str) ->
         {"host": HOST, "referer": f"https://{HOST}/"},
     ],
 )
-def test_a_page_elsewhere_cannot_use_the_cookie(headers: dict[str, str]) -> None:
+def test_another_origin_cannot_use_the_cookie(headers: dict[str, str]) -> None:
     with pytest.raises(Forbidden):
-        ask("POST", **headers)
+        authenticate("POST", **headers)
 
 
-def test_two_origins_or_two_claims_are_none() -> None:
-    twice = {"cookie": f"{COOKIE}={KEY}", "host": HOST, "origin": [f"https://{HOST}", f"https://{HOST}"]}
+def test_two_origins_or_two_fetch_sites_are_rejected() -> None:
+    two_origins = {"cookie": f"{COOKIE}={KEY}", "host": HOST, "origin": [f"https://{HOST}", f"https://{HOST}"]}
     with pytest.raises(Forbidden):
-        cookies(call(method="POST", headers=twice))
-    claims = {"cookie": f"{COOKIE}={KEY}", "sec-fetch-site": ["same-origin", "cross-site"]}
+        authenticator(call(method="POST", headers=two_origins))
+    two_fetch_sites = {"cookie": f"{COOKIE}={KEY}", "sec-fetch-site": ["same-origin", "cross-site"]}
     with pytest.raises(Forbidden):
-        cookies(call(method="POST", headers=claims))
+        authenticator(call(method="POST", headers=two_fetch_sites))
 
 
-def test_opening_a_socket_must_come_from_our_own_page_although_it_is_a_get() -> None:
+def test_a_websocket_upgrade_requires_the_same_origin() -> None:
     with pytest.raises(Forbidden):
-        ask("GET", host=HOST, upgrade="websocket", origin="https://evil.example")
+        authenticate("GET", host=HOST, upgrade="websocket", origin="https://evil.example")
     with pytest.raises(Forbidden):
-        ask("GET", host=HOST, upgrade="WebSocket")
-    assert ask("GET", upgrade="websocket", **OWN) == ALICE
+        authenticate("GET", host=HOST, upgrade="WebSocket")
+    assert authenticate("GET", upgrade="websocket", **SAME_ORIGIN) == ALICE
 
 
 def test_behind_a_proxy_the_origin_is_the_public_one() -> None:
-    proxied = CookieAuthenticator(OneKey(), "https://fairlead.example.com")
-    sent = {"cookie": f"{COOKIE}={KEY}", "host": "10.0.0.7:8443", "origin": "https://fairlead.example.com"}
-    assert proxied(call(method="POST", headers=sent)) == ALICE
+    proxied_authenticator = CookieAuthenticator(SingleKeyAuthenticator(), "https://fairlead.example.com")
+    request_headers = {"cookie": f"{COOKIE}={KEY}", "host": "10.0.0.7:8443", "origin": "https://fairlead.example.com"}
+    assert proxied_authenticator(call(method="POST", headers=request_headers)) == ALICE
     with pytest.raises(Forbidden):
-        cookies(call(method="POST", headers=sent))
+        authenticator(call(method="POST", headers=request_headers))
 
 
-def test_an_invalid_key_is_told_before_anything_about_origins() -> None:
+def test_an_invalid_key_is_reported_before_the_origin() -> None:
     with pytest.raises(Unauthorized):
-        ask("POST", cookie=f"{COOKIE}=unknown")
+        authenticate("POST", cookie=f"{COOKIE}=unknown")
 
 
-def test_the_cookie_is_given_and_taken_away_with_the_same_protection() -> None:
+def test_the_cookie_is_set_and_cleared_with_the_same_attributes() -> None:
     for cookie in (set_cookie_header(KEY, 3600), set_cookie_header(KEY, 0), clear_cookie_header()):
         first, *attributes = cookie.split("; ")
         assert first.startswith(f"{COOKIE}=")

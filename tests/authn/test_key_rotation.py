@@ -1,4 +1,4 @@
-"""Rotation: a new value, and an end for the old one."""
+"""KeyRotator: a new value for a key, and the overlap with the old one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -21,185 +21,185 @@ from tests.harness.virtual_time import on_virtual_time
 FIRST = "the-first-value-of-this-key"
 
 
-class Rotating:
-    """Ada with one key, and rotation."""
+class RotationFixture:
+    """User ada with the key `k`, and a rotator."""
 
     def __init__(self, auth: AuthFixture) -> None:
         self.auth = auth
-        self.rotation = KeyRotator(auth.registry, GROUP, PEPPER, is_superset)
+        self.rotator = KeyRotator(auth.registry, GROUP, PEPPER, is_superset)
 
-    async def rotate(self, by: User = ADA, overlap: int | None = None) -> str:
-        """The new value."""
+    async def rotate(self, user: User = ADA, overlap: int | None = None) -> str:
+        """Rotates the key. Returns the new value."""
         body: Object = {} if overlap is None else {"spec": {"overlapSeconds": overlap}}
-        answer: Object = orjson.loads(await self.rotation.rotate(by, "k", body))
-        value: str = answer["spec"]["key"]
+        reply: Object = orjson.loads(await self.rotator.rotate(user, "k", body))
+        value: str = reply["spec"]["key"]
         return value
 
-    def works(self, value: str) -> bool:
+    def is_valid(self, value: str) -> bool:
         return self.auth.opens(value)
 
 
 @asynccontextmanager
-async def rotating(**spec: Any) -> AsyncIterator[Rotating]:
+async def open_rotation(**spec: Any) -> AsyncIterator[RotationFixture]:
     async with open_auth() as auth:
         await auth.key("k", CONTROLLER_USER, **{"user": "ada", "key": FIRST, **spec})
-        yield Rotating(auth)
+        yield RotationFixture(auth)
 
 
 @on_virtual_time
-async def test_t27_a_rotated_key_has_a_new_random_value_and_the_old_one_ends_at_once() -> None:
-    async with rotating() as keys:
+async def test_t27_a_rotation_creates_a_random_value_and_ends_the_old_one() -> None:
+    async with open_rotation() as keys:
         second = await keys.rotate()
         third = await keys.rotate(overlap=0)
         assert len({FIRST, second, third}) == 3
         assert second.startswith("fairlead_") and len(second) > 40
-        assert [keys.works(each) for each in (FIRST, second, third)] == [False, False, True]
+        assert [keys.is_valid(each) for each in (FIRST, second, third)] == [False, False, True]
 
 
 @on_virtual_time
-async def test_t27_an_old_value_works_beside_the_new_one_for_as_long_as_was_asked() -> None:
-    async with rotating() as keys:
+async def test_t27_an_old_value_is_valid_for_the_overlap() -> None:
+    async with open_rotation() as keys:
         second = await keys.rotate(overlap=60)
-        assert keys.works(FIRST) and keys.works(second)
+        assert keys.is_valid(FIRST) and keys.is_valid(second)
         await asyncio.sleep(59)
-        assert keys.works(FIRST) and keys.works(second)
+        assert keys.is_valid(FIRST) and keys.is_valid(second)
         await asyncio.sleep(2)
-        assert not keys.works(FIRST) and keys.works(second)
+        assert not keys.is_valid(FIRST) and keys.is_valid(second)
 
 
 @on_virtual_time
-async def test_rotating_twice_leaves_each_value_its_own_time() -> None:
-    async with rotating() as keys:
+async def test_each_old_value_has_its_own_overlap() -> None:
+    async with open_rotation() as keys:
         second = await keys.rotate(overlap=100)
         await asyncio.sleep(50)
         third = await keys.rotate(overlap=100)
-        assert all(keys.works(each) for each in (FIRST, second, third))
+        assert all(keys.is_valid(each) for each in (FIRST, second, third))
         await asyncio.sleep(51)
-        assert [keys.works(each) for each in (FIRST, second, third)] == [False, True, True]
+        assert [keys.is_valid(each) for each in (FIRST, second, third)] == [False, True, True]
 
 
 @on_virtual_time
-async def test_t27_rotating_at_once_ends_all_earlier_values() -> None:
-    async with rotating() as keys:
+async def test_t27_a_rotation_without_overlap_ends_all_earlier_values() -> None:
+    async with open_rotation() as keys:
         second = await keys.rotate(overlap=100)
         third = await keys.rotate()
-        assert [keys.works(each) for each in (FIRST, second, third)] == [False, False, True]
+        assert [keys.is_valid(each) for each in (FIRST, second, third)] == [False, False, True]
 
 
 @on_virtual_time
-async def test_no_more_than_a_few_values_work_at_a_time() -> None:
-    async with rotating() as keys:
+async def test_the_number_of_valid_values_is_limited() -> None:
+    async with open_rotation() as keys:
         values = [FIRST, *[await keys.rotate(overlap=100) for _ in range(MAX_PREVIOUS_VALUES + 2)]]
-        assert [keys.works(each) for each in values] == [False] * 2 + [True] * (MAX_PREVIOUS_VALUES + 1)
+        assert [keys.is_valid(each) for each in values] == [False] * 2 + [True] * (MAX_PREVIOUS_VALUES + 1)
 
 
 @on_virtual_time
-async def test_everything_else_of_the_key_stays_and_nothing_of_its_values_is_told() -> None:
-    async with rotating(ttl=500, groups=["ci"]) as keys:
+async def test_a_rotation_changes_nothing_else_and_discloses_no_old_value() -> None:
+    async with open_rotation(ttl=500, groups=["ci"]) as keys:
         before = keys.auth.stored("k")
-        body = await keys.rotation.rotate(ROOT, "k", {"spec": {"overlapSeconds": 60}})
-        answer, after = orjson.loads(body), keys.auth.stored("k")
+        body = await keys.rotator.rotate(ROOT, "k", {"spec": {"overlapSeconds": 60}})
+        reply, after = orjson.loads(body), keys.auth.stored("k")
         assert PEPPER.digest(FIRST).encode() not in body and b'"previous":' not in body
-        assert answer["metadata"]["uid"] == before["metadata"]["uid"]
-        for obj in (before, after, answer):
+        assert reply["metadata"]["uid"] == before["metadata"]["uid"]
+        for obj in (before, after, reply):
             obj["spec"].pop("key")
-        assert before["spec"] == after["spec"] == answer["spec"]
-        everything = b"".join(record.value for record in (await keys.auth.api.store.scan(())).records)
-        assert FIRST.encode() not in everything
+        assert before["spec"] == after["spec"] == reply["spec"]
+        stored = b"".join(record.value for record in (await keys.auth.api.store.scan(())).records)
+        assert FIRST.encode() not in stored
 
 
 @on_virtual_time
-async def test_an_overlap_has_its_bounds() -> None:
-    async with rotating() as keys:
+async def test_the_overlap_is_limited() -> None:
+    async with open_rotation() as keys:
         with pytest.raises(Invalid, match=f"at most {MAX_OVERLAP_SECONDS} seconds"):
             await keys.rotate(overlap=MAX_OVERLAP_SECONDS + 1)
-        assert keys.works(FIRST)
+        assert keys.is_valid(FIRST)
         await keys.rotate(overlap=MAX_OVERLAP_SECONDS)
 
 
 @on_virtual_time
-async def test_what_is_not_there_is_not_rotated() -> None:
-    async with rotating() as keys:
+async def test_a_missing_key_is_not_found() -> None:
+    async with open_rotation() as keys:
         with pytest.raises(NotFound):
-            await keys.rotation.rotate(ADA, "nothing", {})
+            await keys.rotator.rotate(ADA, "nothing", {})
 
 
 @on_virtual_time
-async def test_an_expired_key_gets_no_new_value() -> None:
-    async with rotating() as keys:
+async def test_an_expired_key_cannot_be_rotated() -> None:
+    async with open_rotation() as keys:
         await keys.auth.set_status("k", expired="2026-01-02T03:04:05Z")
         with pytest.raises(Conflict, match="has expired"):
             await keys.rotate()
 
 
-async def forbids(rotation: Awaitable[object], why: str) -> bool:
-    with pytest.raises(Forbidden, match=why):
+async def is_forbidden(rotation: Awaitable[object], message: str) -> bool:
+    with pytest.raises(Forbidden, match=message):
         await rotation
     return True
 
 
 @on_virtual_time
 async def test_t4_only_administrators_rotate_the_keys_of_others() -> None:
-    async with rotating() as keys:
-        assert await forbids(keys.rotate(BOB), "only administrators")
-        assert keys.works(FIRST)
+    async with open_rotation() as keys:
+        assert await is_forbidden(keys.rotate(BOB), "only administrators")
+        assert keys.is_valid(FIRST)
         assert await keys.rotate(ROOT)
 
 
 @on_virtual_time
-async def test_t4_a_key_rotates_none_that_reaches_further_or_lives_longer() -> None:
-    async with rotating() as keys:
+async def test_t4_a_key_cannot_rotate_one_with_a_wider_scope_or_a_longer_ttl() -> None:
+    async with open_rotation() as keys:
         scoped = await keys.auth.signed_in("ada", scope=projects("a"))
-        ending = await keys.auth.signed_in("ada", ttl=60)
-        assert await forbids(keys.rotate(scoped), "exceeds the scope")
-        assert await forbids(keys.rotate(ending), "no key outlives")
-        assert keys.works(FIRST)
+        expiring = await keys.auth.signed_in("ada", ttl=60)
+        assert await is_forbidden(keys.rotate(scoped), "exceeds the scope")
+        assert await is_forbidden(keys.rotate(expiring), "no key outlives")
+        assert keys.is_valid(FIRST)
 
 
 @on_virtual_time
-async def test_t4_a_key_that_was_given_further_groups_is_rotated_with_itself_or_by_administrators() -> None:
-    async with rotating(groups=["ci"]) as keys:
-        assert await forbids(keys.rotate(ADA), "can add groups")
+async def test_t4_a_key_with_extra_groups_is_rotated_with_itself_or_by_administrators() -> None:
+    async with open_rotation(groups=["ci"]) as keys:
+        assert await is_forbidden(keys.rotate(ADA), "can add groups")
         assert await keys.rotate(keys.auth.authenticate.authenticate_token(FIRST))
 
 
 @on_virtual_time
-async def test_a_key_rotates_itself_whatever_its_scope_and_life() -> None:
-    async with rotating(scope=projects("a"), ttl=60) as keys:
+async def test_a_key_can_rotate_itself_whatever_its_scope_and_ttl() -> None:
+    async with open_rotation(scope=projects("a"), ttl=60) as keys:
         await asyncio.sleep(30)
-        assert keys.works(await keys.rotate(keys.auth.authenticate.authenticate_token(FIRST)))
+        assert keys.is_valid(await keys.rotate(keys.auth.authenticate.authenticate_token(FIRST)))
 
 
 @on_virtual_time
-async def test_of_two_who_rotate_at_once_both_get_a_value_and_one_of_them_lasts() -> None:
-    async with rotating() as keys:
+async def test_of_two_concurrent_rotations_one_value_stays_valid() -> None:
+    async with open_rotation() as keys:
         values = await asyncio.gather(keys.rotate(), keys.rotate())
-        assert sorted(keys.works(each) for each in values) == [False, True]
-        assert not keys.works(FIRST)
+        assert sorted(keys.is_valid(each) for each in values) == [False, True]
+        assert not keys.is_valid(FIRST)
 
 
 @on_virtual_time
-async def test_with_an_overlap_both_of_their_values_work() -> None:
-    async with rotating() as keys:
+async def test_with_an_overlap_both_concurrent_values_are_valid() -> None:
+    async with open_rotation() as keys:
         values = await asyncio.gather(keys.rotate(overlap=60), keys.rotate(overlap=60))
-        assert all(keys.works(each) for each in (FIRST, *values))
+        assert all(keys.is_valid(each) for each in (FIRST, *values))
 
 
 @on_virtual_time
-async def test_t27_who_ends_the_old_value_at_once_is_not_overruled_by_who_wants_it_to_last() -> None:
-    async with rotating() as keys:
-        at_once, later = await asyncio.gather(keys.rotate(), keys.rotate(overlap=60))
-        assert not keys.works(FIRST)
-        assert keys.works(at_once) or keys.works(later)
+async def test_t27_a_rotation_without_overlap_wins_over_a_concurrent_one_with_overlap() -> None:
+    async with open_rotation() as keys:
+        without_overlap, with_overlap = await asyncio.gather(keys.rotate(), keys.rotate(overlap=60))
+        assert not keys.is_valid(FIRST)
+        assert keys.is_valid(without_overlap) or keys.is_valid(with_overlap)
 
 
 @on_virtual_time
-async def test_t27_nor_if_the_other_was_in_the_middle_of_it() -> None:
-    async with rotating() as keys:
+async def test_t27_a_rotation_without_overlap_wins_over_one_already_started() -> None:
+    async with open_rotation() as keys:
 
-        async def at_once() -> None:
+        async def rotate_first() -> None:
             await keys.rotate()
 
-        keys.auth.api.store.before.append(at_once)
-        assert keys.works(await keys.rotate(overlap=60))
-        assert not keys.works(FIRST)
+        keys.auth.api.store.before.append(rotate_first)
+        assert keys.is_valid(await keys.rotate(overlap=60))
+        assert not keys.is_valid(FIRST)

@@ -1,4 +1,4 @@
-"""The last use of a key: noted at once, written down now and then, and never in the way of a request."""
+"""LastUsedTracker: records the last use of keys in memory and stores it now and then."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,12 +18,12 @@ from fairlead.storage.contract import StoreUnavailable
 from tests.harness.auth import ADA, ROOT, AuthFixture, open_auth
 from tests.harness.virtual_time import EPOCH, on_virtual_time
 
-ADAS = User("ada", key="k")
+ADA_WITH_KEY = User("ada", key="k")
 
 
 @asynccontextmanager
-async def writing(auth: AuthFixture) -> AsyncIterator[None]:
-    """With the task that writes at work."""
+async def run_tracker(auth: AuthFixture) -> AsyncIterator[None]:
+    """Runs the task that stores the last use."""
     task = asyncio.create_task(auth.activity.run(auth.api.of("OwnedAccessKey")))
     try:
         yield
@@ -33,161 +33,161 @@ async def writing(auth: AuthFixture) -> AsyncIterator[None]:
         assert isinstance(outcome, asyncio.CancelledError)
 
 
-def written(auth: AuthFixture) -> str | None:
+def stored_last_use(auth: AuthFixture) -> str | None:
     last = get_path(auth.stored("k"), "status.lastActivity")
     assert last is None or isinstance(last, str)
     return last
 
 
-def at(seconds: float) -> str:
+def timestamp_at(seconds: float) -> str:
     return timestamp(EPOCH + timedelta(seconds=seconds))
 
 
-def commits(auth: AuthFixture) -> int:
+def count_commits(auth: AuthFixture) -> int:
     return len(auth.api.store.commits)
 
 
 @on_virtual_time
-async def test_a_use_is_written_down_soon_after() -> None:
+async def test_a_use_is_stored_soon_after() -> None:
     async with open_auth() as auth:
         await auth.key("k")
-        async with writing(auth):
+        async with run_tracker(auth):
             await asyncio.sleep(100)
-            assert written(auth) is None
-            auth.activity.record_use(ADAS)
+            assert stored_last_use(auth) is None
+            auth.activity.record_use(ADA_WITH_KEY)
             await asyncio.sleep(2)
-            assert written(auth) == at(100)
+            assert stored_last_use(auth) == timestamp_at(100)
 
 
 @on_virtual_time
-async def test_ten_thousand_uses_are_a_handful_of_writes() -> None:
+async def test_ten_thousand_uses_cause_few_writes() -> None:
     async with open_auth() as auth:
         await auth.key("k")
-        async with writing(auth):
-            before = commits(auth)
+        async with run_tracker(auth):
+            before = count_commits(auth)
             for _ in range(100):
                 for _ in range(100):
-                    auth.activity.record_use(ADAS)
+                    auth.activity.record_use(ADA_WITH_KEY)
                 await asyncio.sleep(2.4)
-            assert commits(auth) - before <= 5
-        assert written(auth) == at(99 * 2.4)
+            assert count_commits(auth) - before <= 5
+        assert stored_last_use(auth) == timestamp_at(99 * 2.4)
 
 
 @on_virtual_time
-async def test_noting_a_use_writes_nothing() -> None:
+async def test_recording_a_use_writes_nothing() -> None:
     async with open_auth() as auth:
         await auth.key("k")
-        before = commits(auth)
+        before = count_commits(auth)
         for _ in range(1_000):
-            auth.activity.record_use(ADAS)
+            auth.activity.record_use(ADA_WITH_KEY)
         await asyncio.sleep(0)
-        assert commits(auth) == before
+        assert count_commits(auth) == before
 
 
 @on_virtual_time
-async def test_a_key_that_lives_by_its_use_is_written_often_enough_to_outlive_a_restart() -> None:
+async def test_the_use_of_a_key_with_sliding_ttl_is_stored_often_enough_for_a_restart() -> None:
     async with open_auth() as auth:
-        made = await auth.key("k", ttl=900, ttlAfterLastActivity=True)
-        async with writing(auth):
+        created = await auth.key("k", ttl=900, ttlAfterLastActivity=True)
+        async with run_tracker(auth):
             for _ in range(60):
-                auth.activity.record_use(auth.authenticate.authenticate_token(made["spec"]["key"]))
+                auth.activity.record_use(auth.authenticate.authenticate_token(created["spec"]["key"]))
                 await asyncio.sleep(60.6)
-                assert (written(auth) or "") >= at(auth.api.clock.monotonic() - 184)
+                assert (stored_last_use(auth) or "") >= timestamp_at(auth.api.clock.monotonic() - 184)
         await asyncio.sleep(901)
         with pytest.raises(Unauthorized):
-            auth.authenticate.authenticate_token(made["spec"]["key"])
+            auth.authenticate.authenticate_token(created["spec"]["key"])
 
 
 @on_virtual_time
-async def test_no_key_makes_the_server_write_more_often_than_once_a_minute() -> None:
+async def test_a_key_is_written_at_most_once_a_minute() -> None:
     async with open_auth() as auth:
-        made = await auth.key("k", ttl=5, ttlAfterLastActivity=True)
-        async with writing(auth):
-            before = commits(auth)
+        created = await auth.key("k", ttl=5, ttlAfterLastActivity=True)
+        async with run_tracker(auth):
+            before = count_commits(auth)
             for _ in range(599):
-                auth.activity.record_use(auth.authenticate.authenticate_token(made["spec"]["key"]))
+                auth.activity.record_use(auth.authenticate.authenticate_token(created["spec"]["key"]))
                 await asyncio.sleep(1)
-            assert 1 <= commits(auth) - before <= 10
+            assert 1 <= count_commits(auth) - before <= 10
 
 
 @on_virtual_time
-async def test_an_administrator_can_have_a_key_written_less_often() -> None:
+async def test_the_cooldown_label_reduces_the_writes() -> None:
     async with open_auth() as auth:
         labels = {COOLDOWN_LABEL: "600"}
         body = auth.api.body("OwnedAccessKey", "k", metadata={"labels": labels}, spec={"user": "ada"})
         await auth.api.submit("OwnedAccessKey", body, WriteOptions(ROOT, "tests"))
-        async with writing(auth):
-            before = commits(auth)
+        async with run_tracker(auth):
+            before = count_commits(auth)
             for _ in range(1_190):
-                auth.activity.record_use(ADAS)
+                auth.activity.record_use(ADA_WITH_KEY)
                 await asyncio.sleep(1)
-            assert commits(auth) - before == 2
+            assert count_commits(auth) - before == 2
 
 
 @on_virtual_time
-async def test_after_a_restart_keys_are_not_all_written_at_once() -> None:
+async def test_after_a_restart_keys_keep_their_write_interval() -> None:
     async with open_auth() as auth:
         await auth.key("k")
-        auth.activity.record_use(ADAS)
+        auth.activity.record_use(ADA_WITH_KEY)
         keys = auth.api.of("OwnedAccessKey")
         await auth.activity.flush(keys)
-        before = commits(auth)
+        before = count_commits(auth)
         restarted = LastUsedTracker(auth.api.clock)
         await asyncio.sleep(10)
-        restarted.record_use(ADAS)
+        restarted.record_use(ADA_WITH_KEY)
         await restarted.flush(keys)
-        assert commits(auth) == before
+        assert count_commits(auth) == before
         await asyncio.sleep(51)
         await restarted.flush(keys)
-        assert commits(auth) == before + 1
+        assert count_commits(auth) == before + 1
 
 
 @on_virtual_time
-async def test_what_is_not_written_yet_is_written_when_the_server_stops() -> None:
+async def test_pending_uses_are_stored_on_shutdown() -> None:
     async with open_auth() as auth:
         await auth.key("k")
-        async with writing(auth):
-            auth.activity.record_use(ADAS)
+        async with run_tracker(auth):
+            auth.activity.record_use(ADA_WITH_KEY)
             await asyncio.sleep(5)
-            auth.activity.record_use(ADAS)
+            auth.activity.record_use(ADA_WITH_KEY)
             await asyncio.sleep(0)
-        assert written(auth) == at(5)
+        assert stored_last_use(auth) == timestamp_at(5)
 
 
 @on_virtual_time
-async def test_a_clock_that_is_set_back_does_not_take_a_later_use_back() -> None:
+async def test_setting_the_clock_back_does_not_overwrite_a_later_use() -> None:
     async with open_auth() as auth:
         await auth.key("k")
         keys = auth.api.of("OwnedAccessKey")
-        await auth.set_status("k", lastActivity=at(5_000))
-        auth.activity.record_use(ADAS)
+        await auth.set_status("k", lastActivity=timestamp_at(5_000))
+        auth.activity.record_use(ADA_WITH_KEY)
         await auth.activity.flush(keys, everything=True)
-        assert written(auth) == at(5_000)
+        assert stored_last_use(auth) == timestamp_at(5_000)
 
 
 @on_virtual_time
-async def test_a_store_that_is_away_is_tried_again() -> None:
+async def test_a_failed_write_is_retried() -> None:
     async with open_auth() as auth:
         await auth.key("k")
 
-        async def fail() -> None:
+        async def fail_commit() -> None:
             raise StoreUnavailable("the disk is full")
 
-        async with writing(auth):
-            auth.api.store.before.append(fail)
-            auth.activity.record_use(ADAS)
+        async with run_tracker(auth):
+            auth.api.store.before.append(fail_commit)
+            auth.activity.record_use(ADA_WITH_KEY)
             await asyncio.sleep(3)
-            assert written(auth) is None
+            assert stored_last_use(auth) is None
             await asyncio.sleep(6)
-            assert written(auth) == at(0)
+            assert stored_last_use(auth) == timestamp_at(0)
 
 
 @on_virtual_time
-async def test_keys_that_are_gone_are_forgotten() -> None:
+async def test_deleted_keys_are_forgotten() -> None:
     async with open_auth() as auth:
         await auth.key("k")
-        async with writing(auth):
-            auth.activity.record_use(ADAS)
+        async with run_tracker(auth):
+            auth.activity.record_use(ADA_WITH_KEY)
             await asyncio.sleep(5)
             await auth.api.delete("OwnedAccessKey", "k", user=CONTROLLER_USER)
             auth.activity.record_use(User("ada", key="never-was"))
@@ -197,7 +197,7 @@ async def test_keys_that_are_gone_are_forgotten() -> None:
 
 
 @on_virtual_time
-async def test_who_came_without_a_key_leaves_no_trace() -> None:
+async def test_a_user_without_a_key_is_not_recorded() -> None:
     async with open_auth() as auth:
         auth.activity.record_use(ADA)
         assert auth.activity.last_use("") is None

@@ -1,29 +1,29 @@
-"""Users and teams as identities, with all of their groups and not one more."""
+"""PrincipalDirectory: users and teams with exactly their groups."""
 
 from fairlead.authn.principals import TEAMS, USERS
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from tests.harness.access_keys import KeyDirectory
 
-EVERYBODY = {"system:authenticated", "service:authenticated"}
+AUTHENTICATED = {"system:authenticated", "service:authenticated"}
 
 
-def of_user(name: str) -> set[str]:
-    return {*EVERYBODY, f"service:user:{name}", "service:user:*"}
+def default_groups(name: str) -> set[str]:
+    return {*AUTHENTICATED, f"service:user:{name}", "service:user:*"}
 
 
-async def groups(directory: KeyDirectory, name: str) -> set[str]:
+async def groups_of(directory: KeyDirectory, name: str) -> set[str]:
     user = directory.people.find_user(name)
     assert user is not None
     return set(user.groups)
 
 
-async def test_a_user_is_in_its_own_groups_and_in_those_of_everybody(directory: KeyDirectory) -> None:
+async def test_a_user_has_its_own_groups_and_the_default_groups(directory: KeyDirectory) -> None:
     await directory.user("alice", groups=["devs", "devs"])
     user = directory.people.find_user("alice")
     assert user is not None
     assert (user.name, user.uid, user.key, user.scope) == ("alice", "uid-of-alice", "", None)
-    assert set(user.groups) == {"devs", *of_user("alice")}
+    assert set(user.groups) == {"devs", *default_groups("alice")}
     assert len(user.groups) == len(set(user.groups))
 
 
@@ -33,41 +33,44 @@ async def test_each_team_of_a_user_is_a_group(directory: KeyDirectory) -> None:
     await directory.team("core", users=["alice"])
     await directory.team("all", groups=["people", "machines"])
     await directory.team("other", users=["bob"], groups=["devs"])
-    assert await groups(directory, "alice") == {*of_user("alice"), "service:team:core", "service:team:all"}
-    assert await groups(directory, "bob") == {*of_user("bob"), "service:team:other"}
+    assert await groups_of(directory, "alice") == {*default_groups("alice"), "service:team:core", "service:team:all"}
+    assert await groups_of(directory, "bob") == {*default_groups("bob"), "service:team:other"}
 
 
-async def test_who_is_in_a_team_twice_is_in_it_once(directory: KeyDirectory) -> None:
+async def test_a_duplicate_membership_counts_once(directory: KeyDirectory) -> None:
     await directory.user("alice", ssoGroups=["people"])
     await directory.team("core", users=["alice", "alice"], groups=["people"])
     user = directory.people.find_user("alice")
     assert user is not None and user.groups.count("service:team:core") == 1
 
 
-async def test_t15_membership_that_is_taken_away_is_gone_at_once(directory: KeyDirectory) -> None:
+async def test_t15_a_removed_membership_ends_immediately(directory: KeyDirectory) -> None:
     await directory.user("alice", ssoGroups=["people"])
     await directory.team("core", users=["alice"])
     await directory.team("all", groups=["people"])
-    assert {"service:team:core", "service:team:all"} <= await groups(directory, "alice")
+    assert {"service:team:core", "service:team:all"} <= await groups_of(directory, "alice")
     await directory.team("core", users=[])
     await directory.user("alice", ssoGroups=[])
-    assert await groups(directory, "alice") == of_user("alice")
+    assert await groups_of(directory, "alice") == default_groups("alice")
 
 
-async def test_a_team_that_is_disabled_or_going_or_gone_has_no_members(directory: KeyDirectory) -> None:
+async def test_a_disabled_terminating_or_deleted_team_has_no_members(directory: KeyDirectory) -> None:
     await directory.user("alice")
-    ends: list[tuple[Object, Object]] = [({"disabled": True}, {}), ({}, {"deletionTimestamp": "2026-01-02T03:04:05Z"})]
-    for spec, meta in ends:
+    changes: list[tuple[Object, Object]] = [
+        ({"disabled": True}, {}),
+        ({}, {"deletionTimestamp": "2026-01-02T03:04:05Z"}),
+    ]
+    for spec, meta in changes:
         await directory.team("core", users=["alice"])
-        assert "service:team:core" in await groups(directory, "alice")
+        assert "service:team:core" in await groups_of(directory, "alice")
         await directory.team("core", meta=meta, users=["alice"], **spec)
-        assert await groups(directory, "alice") == of_user("alice")
+        assert await groups_of(directory, "alice") == default_groups("alice")
     await directory.team("core", users=["alice"])
     await directory.remove(TEAMS, "core")
-    assert await groups(directory, "alice") == of_user("alice")
+    assert await groups_of(directory, "alice") == default_groups("alice")
 
 
-async def test_who_is_disabled_or_going_or_gone_is_nobody(directory: KeyDirectory) -> None:
+async def test_a_disabled_terminating_or_deleted_user_is_not_found(directory: KeyDirectory) -> None:
     assert directory.people.find_user("alice") is None
     await directory.user("alice")
     assert isinstance(directory.people.find_user("alice"), User)
@@ -79,7 +82,7 @@ async def test_who_is_disabled_or_going_or_gone_is_nobody(directory: KeyDirector
     assert directory.people.find_user("alice") is None
 
 
-async def test_the_memberships_of_all_can_be_listed(directory: KeyDirectory) -> None:
+async def test_all_memberships_can_be_listed(directory: KeyDirectory) -> None:
     await directory.user("alice", ssoGroups=["people"])
     await directory.user("bob", disabled=True)
     await directory.team("core", users=["bob", "alice", "ghost"])

@@ -1,4 +1,4 @@
-"""Direct tokens hand on what the key in use has, and not more (T-4)."""
+"""DirectTokenIssuer: a direct token has no more permissions than the key that requests it (T-4)."""
 
 from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator
@@ -35,264 +35,278 @@ DAY = 24 * 3600
 
 
 @dataclass
-class Office:
+class TokenIssuerFixture:
     auth: AuthFixture
     keys: SigningKeyStore
-    minting: DirectTokenIssuer
+    issuer: DirectTokenIssuer
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
 
-    async def mint(self, user: User, **spec: Any) -> IssuedToken:
-        minted = await self.minting.issue(user, spec)
-        assert minted is not None
-        return minted
+    async def issue(self, user: User, **spec: Any) -> IssuedToken:
+        token = await self.issuer.issue(user, spec)
+        assert token is not None
+        return token
 
     async def claims(self, user: User, **spec: Any) -> Claims:
-        """What a token for the user says, to somebody who enforces scopes."""
-        minted = await self.mint(user, **spec)
-        listed = {"keys": await self.keys.jwks()}
+        """The claims of a new token for the user, as read by a verifier that enforces scopes."""
+        token = await self.issue(user, **spec)
+        jwks = {"keys": await self.keys.jwks()}
         audience = (AUDIENCE, SCOPED_AUDIENCE)
-        return verify(minted.value, listed, issuer=ISSUER, audience=audience, now=self.auth.api.clock.now())
+        return verify(token.value, jwks, issuer=ISSUER, audience=audience, now=self.auth.api.clock.now())
 
 
 @asynccontextmanager
-async def an_office() -> AsyncIterator[Office]:
+async def open_token_issuer() -> AsyncIterator[TokenIssuerFixture]:
     async with open_auth() as auth:
         keys = SigningKeyStore(auth.registry, SYSTEM)
-        issuing = IssuerConfig(ISSUER, lambda: made.lifetimes)
-        minting = DirectTokenIssuer(auth.registry, GROUP, keys, issuing, DelegationChecks(is_superset, auth.rights))
-        made = Office(auth, keys, minting)
-        yield made
+        config = IssuerConfig(ISSUER, lambda: fixture.lifetimes)
+        issuer = DirectTokenIssuer(auth.registry, GROUP, keys, config, DelegationChecks(is_superset, auth.rights))
+        fixture = TokenIssuerFixture(auth, keys, issuer)
+        yield fixture
 
 
 @pytest.fixture(autouse=True)
-def quick_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = keys_in_turn()
-    monkeypatch.setattr(signing, "generate_signing_key", lambda now, longest: next(made))
+def use_prepared_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = keys_in_turn()
+    monkeypatch.setattr(signing, "generate_signing_key", lambda now, longest: next(keys))
 
 
-async def test_a_token_says_who_its_owner_is() -> None:
-    async with an_office() as office:
-        ada = await office.auth.signed_in("ada")
-        claims = await office.claims(ada)
+async def test_a_token_identifies_its_owner() -> None:
+    async with open_token_issuer() as fixture:
+        ada = await fixture.auth.signed_in("ada")
+        claims = await fixture.claims(ada)
         assert (claims.user, claims.name, claims.kind, claims.uid) == ("ada", "ada", "User", ada.uid)
         assert set(claims.groups) == {"service:authenticated", "service:user:ada", "service:user:*"}
         assert (claims.generation, claims.scope) == (0, None)
         assert claims.original_requester == ""
 
 
-async def test_two_tokens_are_never_the_same() -> None:
-    async with an_office() as office:
-        minted = [await office.mint(ADA) for _ in range(5)]
-        assert len({each.id for each in minted}) == len({each.value for each in minted}) == 5
-        assert minted[0].value not in repr(minted[0])
+async def test_all_tokens_differ() -> None:
+    async with open_token_issuer() as fixture:
+        tokens = [await fixture.issue(ADA) for _ in range(5)]
+        assert len({each.id for each in tokens}) == len({each.value for each in tokens}) == 5
+        assert tokens[0].value not in repr(tokens[0])
 
 
-async def test_a_token_lives_a_day_or_as_long_as_was_asked() -> None:
-    async with an_office() as office:
-        lives = [await office.claims(ADA, **spec) for spec in ({}, {"ttl": 0}, {"ttl": 60}, {"ttl": 90 * DAY})]
-        assert [each.expires_at - each.issued_at for each in lives] == [DAY, DAY, 60, 90 * DAY]
+async def test_the_default_ttl_is_a_day() -> None:
+    async with open_token_issuer() as fixture:
+        claims = [await fixture.claims(ADA, **spec) for spec in ({}, {"ttl": 0}, {"ttl": 60}, {"ttl": 90 * DAY})]
+        assert [each.expires_at - each.issued_at for each in claims] == [DAY, DAY, 60, 90 * DAY]
 
 
-async def test_more_than_the_cap_is_refused_and_not_cut() -> None:
-    async with an_office() as office:
+async def test_a_ttl_above_the_maximum_is_invalid() -> None:
+    async with open_token_issuer() as fixture:
         with pytest.raises(
             Invalid, match=f"spec.ttl: Invalid value: {90 * DAY + 1}: must be at most {90 * DAY} seconds"
         ):
-            await office.mint(ROOT, ttl=90 * DAY + 1)
+            await fixture.issue(ROOT, ttl=90 * DAY + 1)
 
 
-async def test_another_default_and_another_cap_count_at_once() -> None:
-    async with an_office() as office:
-        office.lifetimes = Lifetimes(default=100, maximum=50)
-        assert (await office.mint(ADA)).ttl == 50
-        office.lifetimes = Lifetimes(maximum=400 * DAY)
-        await office.mint(ADA, ttl=400 * DAY)
-        assert (await office.keys.active_key(1)).active.longest == 400 * DAY
+async def test_changed_lifetimes_apply_immediately() -> None:
+    async with open_token_issuer() as fixture:
+        fixture.lifetimes = Lifetimes(default=100, maximum=50)
+        assert (await fixture.issue(ADA)).ttl == 50
+        fixture.lifetimes = Lifetimes(maximum=400 * DAY)
+        await fixture.issue(ADA, ttl=400 * DAY)
+        assert (await fixture.keys.active_key(1)).active.longest == 400 * DAY
 
 
-async def test_t4_a_token_does_not_outlive_the_key_that_it_was_asked_with() -> None:
-    async with an_office() as office:
-        ada = await office.auth.signed_in("ada", ttl=3600)
+async def test_t4_a_token_does_not_outlive_the_key_that_requests_it() -> None:
+    async with open_token_issuer() as fixture:
+        ada = await fixture.auth.signed_in("ada", ttl=3600)
         with pytest.raises(Forbidden, match=r"set spec.ttl to at most 3[56]\d\d"):
-            await office.mint(ada, ttl=3700)
-        assert (await office.mint(ada, ttl=3000)).ttl == 3000
+            await fixture.issue(ada, ttl=3700)
+        assert (await fixture.issue(ada, ttl=3000)).ttl == 3000
 
 
-async def test_t4_nobody_asked_for_more_than_the_key_has_left() -> None:
-    async with an_office() as office:
-        ada = await office.auth.signed_in("ada", ttl=3600)
-        minted = await office.mint(ada)
-        assert 3500 < minted.ttl <= 3600
-        lasting = await office.auth.signed_in("ada", ttl=90 * DAY)
-        assert (await office.mint(lasting)).ttl == DAY
+async def test_t4_the_default_ttl_is_limited_by_the_key() -> None:
+    async with open_token_issuer() as fixture:
+        ada = await fixture.auth.signed_in("ada", ttl=3600)
+        token = await fixture.issue(ada)
+        assert 3500 < token.ttl <= 3600
+        long_lived = await fixture.auth.signed_in("ada", ttl=90 * DAY)
+        assert (await fixture.issue(long_lived)).ttl == DAY
 
 
-async def test_t4_a_key_that_is_gone_makes_no_token() -> None:
-    async with an_office() as office:
+async def test_t4_a_deleted_key_gets_no_token() -> None:
+    async with open_token_issuer() as fixture:
         with pytest.raises(Forbidden, match="no longer exists; sign in again"):
-            await office.mint(replace(ADA, key="nothing"))
+            await fixture.issue(replace(ADA, key="nothing"))
 
 
-async def test_t4_a_scope_is_handed_on() -> None:
-    async with an_office() as office:
-        ada = await office.auth.signed_in("ada", scope=projects("web", "api"))
-        assert (await office.claims(ada)).scope == projects("web", "api")
-        assert (await office.claims(ada, scope=projects("web"))).scope == projects("web")
+async def test_t4_a_token_inherits_the_scope_of_the_key() -> None:
+    async with open_token_issuer() as fixture:
+        ada = await fixture.auth.signed_in("ada", scope=projects("web", "api"))
+        assert (await fixture.claims(ada)).scope == projects("web", "api")
+        assert (await fixture.claims(ada, scope=projects("web"))).scope == projects("web")
 
 
-async def test_t4_a_scope_that_reaches_further_is_refused() -> None:
-    async with an_office() as office:
-        ada = await office.auth.signed_in("ada", scope=projects("web"))
+async def test_t4_a_wider_scope_is_forbidden() -> None:
+    async with open_token_issuer() as fixture:
+        ada = await fixture.auth.signed_in("ada", scope=projects("web"))
         for scope in (projects("web", "api"), projects("*"), {"clusters": [{"cluster": "berlin"}]}):
             with pytest.raises(Forbidden, match=r"spec.scope exceeds the scope of"):
-                await office.mint(ada, scope=scope)
+                await fixture.issue(ada, scope=scope)
 
 
-async def test_t4_a_key_whose_scope_was_taken_away_meanwhile_makes_no_free_token() -> None:
-    async with an_office() as office:
-        ada = await office.auth.signed_in("ada", scope=projects("web"))
-        await office.auth.set("OwnedAccessKey", ada.key, ROOT, scope=None)
+async def test_t4_a_key_whose_scope_was_removed_concurrently_gets_no_unscoped_token() -> None:
+    async with open_token_issuer() as fixture:
+        ada = await fixture.auth.signed_in("ada", scope=projects("web"))
+        await fixture.auth.set("OwnedAccessKey", ada.key, ROOT, scope=None)
         with pytest.raises(Forbidden, match="exceeds the scope"):
-            await office.mint(ada)
+            await fixture.issue(ada)
 
 
-async def test_who_has_no_scope_may_ask_for_any() -> None:
-    async with an_office() as office:
+async def test_a_key_without_a_scope_may_request_any_scope() -> None:
+    async with open_token_issuer() as fixture:
         for scope in ({}, projects("web")):
-            assert (await office.claims(ADA, scope=scope)).scope == scope
+            assert (await fixture.claims(ADA, scope=scope)).scope == scope
 
 
-async def test_a_token_with_a_scope_is_for_another_audience() -> None:
-    """Who knows the issuer and nothing of scopes would take it for one with all rights."""
-    async with an_office() as office:
-        scoped = await office.mint(ADA, scope={})
+async def test_a_scoped_token_has_another_audience() -> None:
+    """A verifier that does not know scopes would give it all permissions."""
+    async with open_token_issuer() as fixture:
+        scoped = await fixture.issue(ADA, scope={})
         with pytest.raises(Exception, match="another audience"):
-            listed = {"keys": await office.keys.jwks()}
-            verify(scoped.value, listed, issuer=ISSUER, audience=AUDIENCE, now=office.auth.api.clock.now())
+            jwks = {"keys": await fixture.keys.jwks()}
+            verify(scoped.value, jwks, issuer=ISSUER, audience=AUDIENCE, now=fixture.auth.api.clock.now())
 
 
-async def test_t13_a_token_has_the_uids_of_the_clusters_that_its_scope_names() -> None:
-    async with an_office() as office:
-        cluster = await office.auth.make("Cluster", "berlin", ROOT)
+async def test_t13_a_token_has_the_uids_of_the_clusters_in_its_scope() -> None:
+    async with open_token_issuer() as fixture:
+        cluster = await fixture.auth.make("Cluster", "berlin", ROOT)
         scope = {"clusters": [{"cluster": name} for name in ("berlin", "oslo", "*")]}
-        office.auth.rights.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
-        assert (await office.claims(ADA, scope=scope)).clusters == {"berlin": cluster["metadata"]["uid"]}
-        assert (await office.claims(BOB, scope=scope)).clusters == {}, "he may not know whether there is one"
+        fixture.auth.rights.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
+        assert (await fixture.claims(ADA, scope=scope)).clusters == {"berlin": cluster["metadata"]["uid"]}
+        assert (await fixture.claims(BOB, scope=scope)).clusters == {}, (
+            "a user without permission must not learn whether the cluster exists"
+        )
 
 
-def audiences(minted: IssuedToken) -> list[str]:
-    payload = minted.value.split(".")[1]
-    found: list[str] = orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["aud"]
-    return found
+def audiences_of(token: IssuedToken) -> list[str]:
+    payload = token.value.split(".")[1]
+    audience_list: list[str] = orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["aud"]
+    return audience_list
 
 
-def may_use(office: Office, cluster: str) -> None:
-    office.auth.rights.grant(ADA, "use", f"clusters.{GROUP}", cluster)
+def grant_use(fixture: TokenIssuerFixture, cluster: str) -> None:
+    fixture.auth.rights.grant(ADA, "use", f"clusters.{GROUP}", cluster)
 
 
-async def test_t13_a_token_is_for_the_clusters_that_its_owner_may_use_when_it_is_made() -> None:
-    async with an_office() as office:
-        uids = {each: (await office.auth.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")}
-        assert audiences(await office.mint(ADA)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
-        may_use(office, "berlin")
-        assert audiences(await office.mint(ADA)) == [AUDIENCE, f"{AUDIENCE}/{uids['berlin']}"]
-        may_use(office, "oslo")
-        assert set(audiences(await office.mint(ADA))) == {AUDIENCE, *(f"{AUDIENCE}/{uid}" for uid in uids.values())}
-        assert audiences(await office.mint(BOB)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
-        assert len(audiences(await office.mint(ROOT))) == 3
+async def test_t13_the_audience_is_the_clusters_that_the_owner_may_use() -> None:
+    async with open_token_issuer() as fixture:
+        uids = {
+            each: (await fixture.auth.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")
+        }
+        assert audiences_of(await fixture.issue(ADA)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
+        grant_use(fixture, "berlin")
+        assert audiences_of(await fixture.issue(ADA)) == [AUDIENCE, f"{AUDIENCE}/{uids['berlin']}"]
+        grant_use(fixture, "oslo")
+        assert set(audiences_of(await fixture.issue(ADA))) == {
+            AUDIENCE,
+            *(f"{AUDIENCE}/{uid}" for uid in uids.values()),
+        }
+        assert audiences_of(await fixture.issue(BOB)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
+        assert len(audiences_of(await fixture.issue(ROOT))) == 3
 
 
-async def test_t13_a_cluster_counts_in_which_its_owner_may_use_a_space() -> None:
-    async with an_office() as office:
-        uid = (await office.auth.make("Cluster", "berlin", ROOT))["metadata"]["uid"]
+async def test_t13_the_audience_includes_clusters_of_spaces_that_the_owner_may_use() -> None:
+    async with open_token_issuer() as fixture:
+        uid = (await fixture.auth.make("Cluster", "berlin", ROOT))["metadata"]["uid"]
         spec = {"clusterRef": {"cluster": "berlin"}}
         for name in ("own", "other"):
-            await office.auth.api.create("SpaceInstance", name, SYSTEM, spec=spec)
-        office.auth.rights.grant(ADA, "use", f"spaceinstances.{GROUP}", "own")
-        assert audiences(await office.mint(ADA)) == [AUDIENCE, f"{AUDIENCE}/{uid}"]
-        assert audiences(await office.mint(BOB)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
+            await fixture.auth.api.create("SpaceInstance", name, SYSTEM, spec=spec)
+        fixture.auth.rights.grant(ADA, "use", f"spaceinstances.{GROUP}", "own")
+        assert audiences_of(await fixture.issue(ADA)) == [AUDIENCE, f"{AUDIENCE}/{uid}"]
+        assert audiences_of(await fixture.issue(BOB)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
 
 
-async def test_t13_a_token_with_a_scope_is_for_the_clusters_that_the_scope_names_or_could_be_about() -> None:
-    async with an_office() as office:
-        uids = {each: (await office.auth.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")}
+async def test_t13_the_audience_of_a_scoped_token_is_limited_by_the_scope() -> None:
+    async with open_token_issuer() as fixture:
+        uids = {
+            each: (await fixture.auth.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")
+        }
         for name in uids:
-            may_use(office, name)
-            office.auth.rights.grant(ADA, "get", f"clusters.{GROUP}", name)
-        one, every = {"clusters": [{"cluster": "berlin"}]}, {"clusters": [{"cluster": "*"}]}
-        named = [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/{uids['berlin']}"]
-        assert audiences(await office.mint(ADA, scope=one)) == named
-        assert audiences(await office.mint(ADA, scope={"rules": [{"cluster": "berlin"}]})) == named
-        for wide in (every, projects("web"), {"rules": [{"verbs": ["get"]}]}, {**one, **projects("web")}):
-            assert len(audiences(await office.mint(ADA, scope=wide))) == 3
-        assert audiences(await office.mint(ADA, scope={})) == [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/nowhere"]
+            grant_use(fixture, name)
+            fixture.auth.rights.grant(ADA, "get", f"clusters.{GROUP}", name)
+        one_cluster, all_clusters = {"clusters": [{"cluster": "berlin"}]}, {"clusters": [{"cluster": "*"}]}
+        expected = [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/{uids['berlin']}"]
+        assert audiences_of(await fixture.issue(ADA, scope=one_cluster)) == expected
+        assert audiences_of(await fixture.issue(ADA, scope={"rules": [{"cluster": "berlin"}]})) == expected
+        for scope in (
+            all_clusters,
+            projects("web"),
+            {"rules": [{"verbs": ["get"]}]},
+            {**one_cluster, **projects("web")},
+        ):
+            assert len(audiences_of(await fixture.issue(ADA, scope=scope))) == 3
+        assert audiences_of(await fixture.issue(ADA, scope={})) == [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/nowhere"]
 
 
-async def test_who_may_use_very_many_clusters_names_those_that_a_token_is_for() -> None:
-    async with an_office() as office:
+async def test_a_user_of_very_many_clusters_must_choose_some() -> None:
+    async with open_token_issuer() as fixture:
         for number in range(MAX_CLUSTERS + 1):
-            await office.auth.make("Cluster", f"c{number}", ROOT)
+            await fixture.auth.make("Cluster", f"c{number}", ROOT)
         with pytest.raises(Invalid, match=f"you may use {MAX_CLUSTERS + 1} clusters, and a token is for"):
-            await office.mint(ROOT)
-        assert len(audiences(await office.mint(ROOT, scope={"clusters": [{"cluster": "c7"}]}))) == 2
+            await fixture.issue(ROOT)
+        assert len(audiences_of(await fixture.issue(ROOT, scope={"clusters": [{"cluster": "c7"}]}))) == 2
 
 
-async def test_raising_the_generation_of_a_user_shows_in_the_next_token() -> None:
-    async with an_office() as office:
-        assert (await office.claims(ADA)).generation == 0
-        await office.auth.set("User", "ada", ROOT, tokenGeneration=7)
-        assert (await office.claims(ADA)).generation == 7
+async def test_a_new_token_has_the_current_token_generation_of_the_user() -> None:
+    async with open_token_issuer() as fixture:
+        assert (await fixture.claims(ADA)).generation == 0
+        await fixture.auth.set("User", "ada", ROOT, tokenGeneration=7)
+        assert (await fixture.claims(ADA)).generation == 7
 
 
-async def test_who_acts_as_somebody_else_is_named_and_cannot_choose_the_uid() -> None:
-    async with an_office() as office:
-        root = await office.auth.signed_in("root", ttl=3600)
-        acting = replace(ADA, uid="made-up", impersonator=root)
-        claims = await office.claims(acting)
+async def test_an_impersonator_is_named_and_cannot_choose_the_uid() -> None:
+    async with open_token_issuer() as fixture:
+        root = await fixture.auth.signed_in("root", ttl=3600)
+        impersonated = replace(ADA, uid="made-up", impersonator=root)
+        claims = await fixture.claims(impersonated)
         assert (claims.user, claims.original_requester) == ("ada", "root")
         assert claims.uid not in ("", "made-up")
         with pytest.raises(Forbidden, match=r"set spec\.ttl to at most"):
-            await office.mint(acting, ttl=DAY)
+            await fixture.issue(impersonated, ttl=DAY)
 
 
-async def test_a_team_has_tokens_of_its_own() -> None:
-    async with an_office() as office:
-        team = await office.auth.team("core")
-        made = await office.auth.key("k", ROOT, team="core")
-        user = office.auth.authenticate.authenticate_token(made["spec"]["key"])
-        claims = await office.claims(user)
+async def test_a_team_key_gets_a_token_of_the_team() -> None:
+    async with open_token_issuer() as fixture:
+        team = await fixture.auth.team("core")
+        created = await fixture.auth.key("k", ROOT, team="core")
+        user = fixture.auth.authenticate.authenticate_token(created["spec"]["key"])
+        claims = await fixture.claims(user)
         assert (claims.user, claims.name, claims.kind) == ("service:team:core", "core", "Team")
         assert (claims.uid, claims.generation) == (team["metadata"]["uid"], 0)
 
 
-async def test_a_subject_has_none_unless_it_is_an_administrator() -> None:
-    async with an_office() as office:
+async def test_a_subject_gets_a_token_only_as_an_administrator() -> None:
+    async with open_token_issuer() as fixture:
         with pytest.raises(Forbidden, match='is for a user, a team or an administrator, and "robot" is none'):
-            await office.mint(User("robot", ("system:authenticated",)))
-        claims = await office.claims(User("robot", ("system:masters",)))
+            await fixture.issue(User("robot", ("system:authenticated",)))
+        claims = await fixture.claims(User("robot", ("system:masters",)))
         assert (claims.user, claims.kind, claims.uid) == ("robot", "ServiceAdmin", "")
 
 
 @pytest.mark.parametrize("name", ["ada", "service:team:core"])
-async def test_a_subject_with_somebodys_name_is_not_taken_for_them(name: str) -> None:
-    async with an_office() as office:
-        await office.auth.team("core")
+async def test_a_subject_with_the_name_of_a_user_or_team_gets_no_token(name: str) -> None:
+    async with open_token_issuer() as fixture:
+        await fixture.auth.team("core")
         with pytest.raises(Forbidden, match="is none of them"):
-            await office.mint(User(name, ("system:authenticated",)))
+            await fixture.issue(User(name, ("system:authenticated",)))
 
 
-async def test_a_rehearsal_makes_the_checks_and_no_token() -> None:
-    async with an_office() as office:
-        assert await office.minting.issue(ADA, {}, dry_run=True) is None
-        assert await office.keys.jwks() == [], "nor a key"
+async def test_a_dry_run_checks_the_request_and_issues_no_token() -> None:
+    async with open_token_issuer() as fixture:
+        assert await fixture.issuer.issue(ADA, {}, dry_run=True) is None
+        assert await fixture.keys.jwks() == [], "a dry run creates no key"
         with pytest.raises(Invalid):
-            await office.minting.issue(ADA, {"ttl": 91 * DAY}, dry_run=True)
+            await fixture.issuer.issue(ADA, {"ttl": 91 * DAY}, dry_run=True)
 
 
-async def test_a_token_of_before_a_rotation_is_valid_until_its_end() -> None:
-    async with an_office() as office:
-        before = await office.mint(ADA, ttl=90 * DAY)
-        await office.keys.rotate(office.minting.max_ttl)
-        listed: Object = {"keys": await office.keys.jwks()}
-        late = office.auth.api.clock.now() + timedelta(days=89)
-        assert verify(before.value, listed, issuer=ISSUER, audience=AUDIENCE, now=late).user == "ada"
+async def test_a_token_issued_before_a_rotation_stays_valid() -> None:
+    async with open_token_issuer() as fixture:
+        before = await fixture.issue(ADA, ttl=90 * DAY)
+        await fixture.keys.rotate(fixture.issuer.max_ttl)
+        jwks: Object = {"keys": await fixture.keys.jwks()}
+        later = fixture.auth.api.clock.now() + timedelta(days=89)
+        assert verify(before.value, jwks, issuer=ISSUER, audience=AUDIENCE, now=later).user == "ada"

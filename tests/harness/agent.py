@@ -20,7 +20,7 @@ from fairlead.server.api.routing import parse_api_path
 from fairlead.server.pipeline import Pipeline
 from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Upstream
-from tests.authn.test_direct_tokens import GOOD, ISSUER, KEY, PRIVATE, claiming
+from tests.authn.test_direct_tokens import ISSUER, KEY, PRIVATE_CLAIMS, VALID_TOKEN, token_with_claims
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.calls import call
 from tests.harness.clock import ManualClock
@@ -56,7 +56,7 @@ def scoped(scope: Object, clusters: dict[str, str] | None = None) -> str:
     """A token of ada's that is cut down."""
     bound = {CLUSTER: CLUSTER_UID} if clusters is None else clusters
     aud = [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/{CLUSTER_UID}"]
-    return claiming(aud=aud, **{"service.sh": {**PRIVATE, "scope": scope, "clusters": bound}})
+    return token_with_claims(aud=aud, **{"service.sh": {**PRIVATE_CLAIMS, "scope": scope, "clusters": bound}})
 
 
 class FakeHome:
@@ -102,7 +102,7 @@ class Agent:
         self.direct = DirectEndpoint(surroundings)
         self.last: Call = call()
 
-    async def ask(self, path: str, token: str | None = GOOD, method: str = "GET", **headers: str) -> Reply:
+    async def ask(self, path: str, token: str | None = VALID_TOKEN, method: str = "GET", **headers: str) -> Reply:
         bearer = {} if token is None else {"authorization": f"Bearer {token}"}
         made = call(path.partition("?")[0], path.partition("?")[2], method=method, headers={**bearer, **headers})
         made.raw_target = path

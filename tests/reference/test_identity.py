@@ -18,7 +18,7 @@ import yaml
 from fairlead.authn.direct_tokens import AUDIENCE
 from fairlead.core.crypto.signing import sign
 from fairlead.core.objects import Object
-from tests.authn.test_direct_tokens_kubernetes import documented
+from tests.authn.test_direct_tokens_kubernetes import read_jwt_configuration
 from tests.fake_cluster.exchange import as_json
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import M, connect, create, grant, is_online, key_of, kubectl_at, make, may, wait_until
@@ -61,7 +61,7 @@ def configuration(prefix: str, *issuers: tuple[str, str]) -> str:
     """What the page says, for issuers at these addresses with these authorities."""
     trusted = []
     for url, authority in issuers:
-        issuer = documented()
+        issuer = read_jwt_configuration()
         # The uid of the Cluster is known only when the control plane has started with this.
         issuer["issuer"] |= {"url": url, "certificateAuthority": authority, "audiences": [AUDIENCE]}
         for part in ("username", "groups"):
