@@ -1,4 +1,4 @@
-"""These tests run on virtual time, in a world of their own each."""
+"""Fixtures for tests of controllers: each test runs on virtual time, with its own registry."""
 
 from collections.abc import AsyncIterator
 
@@ -13,16 +13,16 @@ __all__ = ["pytest_asyncio_loop_factories"]
 
 
 @pytest.fixture
-def reach() -> FakeAccess:
+def access() -> FakeAccess:
     return FakeAccess()
 
 
 @pytest.fixture
-def kube(reach: FakeAccess) -> Kube:
-    return reach.kube
+def kube(access: FakeAccess) -> Kube:
+    return access.kube
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry() as made:
-        yield made
+    async with open_registry() as registry:
+        yield registry

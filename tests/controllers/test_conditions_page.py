@@ -1,11 +1,11 @@
-"""docs/conditions.md has every condition and every reason that the code gives, and none that it does not give."""
+"""Tests of docs/conditions.md: it lists every condition and reason that the code uses, and no other."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.controllers.condition_reasons import constants, reasons
+from tests.controllers.condition_reasons import iter_constants, iter_reasons
 
 PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
 SECTIONS = {
@@ -14,44 +14,46 @@ SECTIONS = {
     **{"controllers.access.access_keys": "Events", "controllers.core.garbage_collector": "Events"},
 }
 INSTANCES = "Spaces and virtual clusters"
-NO_REASONS = frozenset({"True", "False", "Unknown", "UpstreamError"})
-"""Statuses; and the reason of an error that is always one of its kinds."""
+NOT_REASONS = frozenset({"True", "False", "Unknown", "UpstreamError"})
+"""Statuses, and the reason of an abstract error class."""
 STATES = {
     *(("controllers.workspaces.scheduling", each) for each in ("Busy", "Running", "Stopped")),
     ("controllers.instances.vcluster_release", "Confined"),
 }
-"""What a runner says of a container, and how much a template is trusted: compared, and given as no reason."""
-PASSED_ON = frozenset({"Conflict", "RequestEntityTooLarge", "Migrated", "MigratedAway", "NotFound"})
-"""Kubernetes' own words, and those of Events that no controller writes."""
-COMMON = ("", "Events")
-"""The top of the page is about all kinds."""
+"""States of containers and levels of trust: values that the code compares, not reasons."""
+OTHER_REASONS = frozenset({"Conflict", "RequestEntityTooLarge", "Migrated", "MigratedAway", "NotFound"})
+"""Reasons of Kubernetes itself, and of Events that no controller writes."""
+COMMON_SECTIONS = ("", "Events")
+"""Sections for all kinds; the top of the page has no title."""
 
 
-def sections() -> dict[str, str]:
+def page_sections() -> dict[str, str]:
     parts = re.split(r"^## (.+)$", PAGE.read_text(), flags=re.MULTILINE)
     return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
 
 
-@pytest.mark.parametrize(("module", "reason"), sorted({*reasons(), *constants()} - STATES))
+@pytest.mark.parametrize(("module", "reason"), sorted({*iter_reasons(), *iter_constants()} - STATES))
 def test_a_reason_is_on_the_page(module: str, reason: str) -> None:
-    page = sections()
-    places = (*COMMON, SECTIONS.get(module, INSTANCES))
-    assert reason in NO_REASONS or any(f"`{reason}`" in page[place] for place in places), f"{reason} of {module}"
+    page = page_sections()
+    section_names = (*COMMON_SECTIONS, SECTIONS.get(module, INSTANCES))
+    assert reason in NOT_REASONS or any(f"`{reason}`" in page[section_name] for section_name in section_names), (
+        f"{reason} of {module}"
+    )
 
 
-def test_the_page_has_no_reason_that_nobody_gives() -> None:
-    given = {reason for _, reason in (*reasons(), *constants())} | PASSED_ON
-    told = set()
+def test_every_reason_on_the_page_is_used_by_the_code() -> None:
+    used = {reason for _, reason in (*iter_reasons(), *iter_constants())} | OTHER_REASONS
+    documented = set()
     for section in (INSTANCES, "Workspaces", "Runners", "Projects"):
-        for row in sections()[section].splitlines():
+        for row in page_sections()[section].splitlines():
             cells = row.split("|")
-            told |= set(re.findall(r"`([A-Z][A-Za-z]+)`", cells[2])) if len(cells) > 3 else set()
-    assert told - given == set()
-    assert {"NamespaceConflict", "HelmFailed", "Unreachable", "WaitingForRunner", "NamespaceReady"} <= told
+            documented |= set(re.findall(r"`([A-Z][A-Za-z]+)`", cells[2])) if len(cells) > 3 else set()
+    assert documented - used == set()
+    assert {"NamespaceConflict", "HelmFailed", "Unreachable", "WaitingForRunner", "NamespaceReady"} <= documented
 
 
 def test_every_kind_with_conditions_is_on_the_page() -> None:
-    page = sections()
+    page = page_sections()
     assert {INSTANCES, "Workspaces", "Runners", "Projects", "Events"} <= page.keys()
     assert "ProjectSecret, SharedSecret" in page["Kinds without reasons of their own"]
     assert "(clusters.md#what-the-status-says)" in page[""]

@@ -1,4 +1,4 @@
-"""Reasons of earlier versions: no code gives them any more, and stored objects that contain them are understood."""
+"""Tests of `fairlead.controllers.former_reasons`: unused in the code, and understood in stored objects."""
 
 import re
 from pathlib import Path
@@ -12,21 +12,21 @@ from fairlead.controllers.instances.status import record_transition
 from fairlead.controllers.workspaces.scheduling import Placement, next_status
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.conditions import condition
-from tests.controllers.condition_reasons import constants, reasons
+from tests.controllers.condition_reasons import iter_constants, iter_reasons
 from tests.harness.registry import open_registry
 
 PAGE = Path(__file__).parents[2] / "docs" / "upgrading.md"
 CLUSTER_CONTROLLER = Path(fairlead.__file__).parent / "controllers" / "clusters"
 CONTAINER_STATES = {"Busy"}
-"""What a runner reports about a container is no reason."""
+"""A state of a container, not a reason."""
 
 
-def test_no_code_gives_a_former_reason_and_all_current_ones_are_given() -> None:
-    given = {reason for _, reason in (*reasons(), *constants())}
+def test_the_code_uses_no_former_reason_and_all_current_ones() -> None:
+    used = {reason for _, reason in (*iter_reasons(), *iter_constants())}
     for path in CLUSTER_CONTROLLER.glob("*.py"):
-        given |= set(re.findall(r'"([A-Z][A-Za-z]+)"', path.read_text()))
-    assert given & FORMER_REASONS.keys() == CONTAINER_STATES
-    assert set(FORMER_REASONS.values()) - given == set()
+        used |= set(re.findall(r'"([A-Z][A-Za-z]+)"', path.read_text()))
+    assert used & FORMER_REASONS.keys() == CONTAINER_STATES
+    assert set(FORMER_REASONS.values()) - used == set()
 
 
 def test_the_page_about_upgrades_has_the_same_table() -> None:
@@ -35,7 +35,7 @@ def test_the_page_about_upgrades_has_the_same_table() -> None:
 
 
 @pytest.mark.parametrize("reason", ["", None, "ClusterOffline", "KubeconfigNotSet"])
-def test_other_reasons_are_what_they_are(reason: str | None) -> None:
+def test_other_reasons_are_not_changed(reason: str | None) -> None:
     assert current_reason(reason) == reason
 
 
@@ -46,7 +46,7 @@ def test_a_binding_that_others_manage_is_not_bound_again_after_an_upgrade(reason
 
 
 @pytest.mark.parametrize("reason", ["TargetNotServed", "TargetNotSupported"])
-def test_a_phase_that_an_earlier_version_has_set_is_not_taken_for_the_runners(reason: str) -> None:
+def test_a_phase_set_by_an_earlier_version_is_not_mistaken_for_one_of_the_runner(reason: str) -> None:
     status = {"phase": "Pending", "reason": reason, "message": "x"}
     placement = Placement(condition("Scheduled", "True", "Scheduled"), "a")
     after = next_status({"metadata": {}, "status": status}, placement, "2026-01-02T03:04:05Z")
@@ -54,7 +54,7 @@ def test_a_phase_that_an_earlier_version_has_set_is_not_taken_for_the_runners(re
 
 
 @pytest.mark.parametrize(("reason", "count"), [("NamespaceTaken", 0), ("NamespaceConflict", 0), ("OddAnswer", 1)])
-async def test_a_new_name_of_a_reason_is_no_transition(reason: str, count: int) -> None:
+async def test_a_renamed_reason_is_no_transition(reason: str, count: int) -> None:
     async with open_registry() as api:
         before = {**await api.create("SpaceInstance", "one"), "status": {"reason": reason}}
         await record_transition(api.registry, before, {"reason": "NamespaceConflict", "message": "x"})

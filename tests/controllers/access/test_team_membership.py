@@ -1,4 +1,4 @@
-"""Who is in which team, written down where people look."""
+"""Tests of `fairlead.controllers.access.team_membership`: the status of users and teams lists their membership."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,15 +14,18 @@ from tests.harness.controllers import running_controllers
 
 @pytest.fixture
 async def auth() -> AsyncIterator[AuthFixture]:
-    async with open_auth() as made, running_controllers(made.api, TeamMembershipController(made.registry, GROUP)):
-        yield made
+    async with (
+        open_auth() as auth_fixture,
+        running_controllers(auth_fixture.api, TeamMembershipController(auth_fixture.registry, GROUP)),
+    ):
+        yield auth_fixture
 
 
-def teams(auth: AuthFixture, user: str) -> object:
+def teams_of_user(auth: AuthFixture, user: str) -> object:
     return get_path(auth.api.see("User", user) or {}, "status.teams")
 
 
-def members(auth: AuthFixture, team: str) -> object:
+def members_of_team(auth: AuthFixture, team: str) -> object:
     return get_path(auth.api.see("Team", team) or {}, "status.members")
 
 
@@ -31,36 +34,36 @@ async def test_users_show_their_teams_and_teams_their_members(auth: AuthFixture)
     await auth.team("core", users=["bob", "ada", "ghost"])
     await auth.team("all", groups=["people"])
     await asyncio.sleep(1)
-    assert (teams(auth, "ada"), teams(auth, "bob")) == (["core"], ["all", "core"])
-    assert (members(auth, "core"), members(auth, "all")) == (["ada", "bob"], ["bob"])
+    assert (teams_of_user(auth, "ada"), teams_of_user(auth, "bob")) == (["core"], ["all", "core"])
+    assert (members_of_team(auth, "core"), members_of_team(auth, "all")) == (["ada", "bob"], ["bob"])
 
 
-async def test_who_leaves_is_taken_off(auth: AuthFixture) -> None:
+async def test_a_user_who_leaves_a_team_is_removed_from_its_status(auth: AuthFixture) -> None:
     await auth.team("core", users=["ada", "bob"])
     await asyncio.sleep(1)
     await auth.set("Team", "core", ROOT, users=["bob"])
     await asyncio.sleep(1)
-    assert (teams(auth, "ada"), members(auth, "core")) == ([], ["bob"])
+    assert (teams_of_user(auth, "ada"), members_of_team(auth, "core")) == ([], ["bob"])
     await auth.api.delete("User", "bob", user=ROOT)
     await asyncio.sleep(1)
-    assert members(auth, "core") == []
+    assert members_of_team(auth, "core") == []
 
 
-async def test_a_team_that_goes_is_taken_off_its_members(auth: AuthFixture) -> None:
+async def test_a_deleted_team_is_removed_from_the_status_of_its_members(auth: AuthFixture) -> None:
     await auth.team("core", users=["ada"])
     await asyncio.sleep(1)
     await auth.api.delete("Team", "core", user=ROOT)
     await asyncio.sleep(1)
-    assert teams(auth, "ada") == []
+    assert teams_of_user(auth, "ada") == []
 
 
 async def test_a_disabled_team_has_no_members(auth: AuthFixture) -> None:
     await auth.team("core", users=["ada"], disabled=True)
     await asyncio.sleep(1)
-    assert (teams(auth, "ada") or [], members(auth, "core") or []) == ([], [])
+    assert (teams_of_user(auth, "ada") or [], members_of_team(auth, "core") or []) == ([], [])
 
 
-async def test_nothing_is_written_when_nothing_differs(auth: AuthFixture) -> None:
+async def test_the_status_is_not_written_if_nothing_changes(auth: AuthFixture) -> None:
     await auth.team("core", users=["ada"])
     await asyncio.sleep(1)
     before = len(auth.api.store.commits)

@@ -1,4 +1,4 @@
-"""The controller with a real server at the other end: connected, lost, found again. In real time, with short waits."""
+"""Tests of the controller of clusters with a fake cluster over TLS, in real time with short intervals."""
 
 import asyncio
 from base64 import b64encode
@@ -24,48 +24,52 @@ from tests.harness.registry import NAMESPACE, RegistryFixture, open_registry
 __all__ = ["fake_cluster"]
 
 
-def status(api: RegistryFixture) -> Object:
+def cluster_status(api: RegistryFixture) -> Object:
     found = api.see("Cluster", "berlin")
     assert found is not None
     return found.get("status") or {}
 
 
-def reason(api: RegistryFixture) -> str:
-    return str((find_condition(status(api), "Ready") or {}).get("reason"))
+def ready_reason(api: RegistryFixture) -> str:
+    return str((find_condition(cluster_status(api), "Ready") or {}).get("reason"))
 
 
-async def lost_and_found(far: FakeCluster) -> None:
+async def lose_and_restore_cluster(fake_cluster: FakeCluster) -> None:
     async with open_registry() as api:
         policy = AddressPolicy(("127.0.0.0/8",), lambda: ())
-        connected = UpstreamRegistry(api.registry, MANAGEMENT_GROUP, NAMESPACE, policy, Limits())
+        upstreams = UpstreamRegistry(api.registry, MANAGEMENT_GROUP, NAMESPACE, policy, Limits())
         async with running_controllers(
             api,
-            ClusterController(api.registry, MANAGEMENT_GROUP, NAMESPACE, connected, ClusterIdentityMapper("fairlead:")),
+            ClusterController(api.registry, MANAGEMENT_GROUP, NAMESPACE, upstreams, ClusterIdentityMapper("fairlead:")),
         ):
             await api.create("Cluster", "berlin", spec={"config": {"secretName": "s"}})
-            await eventually(lambda: status(api).get("phase") == "Failed", 10)
-            await api.create("Secret", "s", data={"config": b64encode(far.kubeconfig()).decode()})
-            await eventually(lambda: status(api).get("phase") == "Initialized", 10)
-            assert (status(api)["version"], status(api)["nodes"]) == ("v1.34.1", 1)
-            far.stop()
-            await eventually(lambda: status(api)["reason"] == "Offline", 10)
-            far.start()
-            await eventually(lambda: status(api)["online"], 10)
-            far.reload(replace(well := far.manner, issuer=authority("a stranger")))
+            await eventually(lambda: cluster_status(api).get("phase") == "Failed", 10)
+            await api.create("Secret", "s", data={"config": b64encode(fake_cluster.kubeconfig()).decode()})
+            await eventually(lambda: cluster_status(api).get("phase") == "Initialized", 10)
+            assert (cluster_status(api)["version"], cluster_status(api)["nodes"]) == ("v1.34.1", 1)
+            fake_cluster.stop()
+            await eventually(lambda: cluster_status(api)["reason"] == "Offline", 10)
+            fake_cluster.start()
+            await eventually(lambda: cluster_status(api)["online"], 10)
+            fake_cluster.reload(replace(healthy := fake_cluster.manner, issuer=authority("an unknown authority")))
             await eventually(
-                lambda: (status(api)["reason"], reason(api)) == ("HealthCheckCluster", "CertificateNotTrusted"), 10
+                lambda: (
+                    (cluster_status(api)["reason"], ready_reason(api))
+                    == ("HealthCheckCluster", "CertificateNotTrusted")
+                ),
+                10,
             )
-            far.reload(well)
-            await eventually(lambda: status(api)["phase"] == "Initialized", 10)
-        await connected.close_all()
-    assert {each.header("authorization") for each in far.seen} == {"Bearer far-token"}
+            fake_cluster.reload(healthy)
+            await eventually(lambda: cluster_status(api)["phase"] == "Initialized", 10)
+        await upstreams.close_all()
+    assert {each.header("authorization") for each in fake_cluster.seen} == {"Bearer far-token"}
 
 
-def test_a_cluster_is_connected_when_its_secret_comes_and_lost_and_found_and_its_certificate_followed(
+def test_a_cluster_is_connected_lost_and_restored_and_its_certificate_is_checked(
     fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe_schedule, "HEALTHY_SECONDS", 0.1)
     monkeypatch.setattr(probe_schedule, "UNREACHABLE_SECONDS", 0.2)
     monkeypatch.setattr(probe_schedule, "NO_CONFIG_SECONDS", 0.2)
     monkeypatch.setattr(clusters, "RETRY_SECONDS", 0.02)
-    asyncio.run(lost_and_found(fake_cluster))
+    asyncio.run(lose_and_restore_cluster(fake_cluster))

@@ -1,4 +1,4 @@
-"""Looks at a real server over TLS, well-behaved and otherwise. In real time, as it is in a thread of its own."""
+"""Tests of `fairlead.controllers.clusters.probe` with a fake cluster over TLS, which runs in its own thread."""
 
 import asyncio
 import json
@@ -18,73 +18,84 @@ from tests.fake_cluster.server import ClusterBehaviour, FakeCluster, fake_cluste
 
 __all__ = ["fake_cluster"]
 
-CANARY = "canary-of-the-far-side"
+CANARY = "canary-of-the-cluster"
 
 
-async def opened(far: FakeCluster, token: str) -> Upstream:
+async def build_upstream(fake_cluster: FakeCluster, token: str) -> Upstream:
     policy = AddressPolicy(("127.0.0.0/8",), lambda: ())
-    return Upstream(parse_kubeconfig(far.kubeconfig(token=token)), policy.resolve, Limits())
+    return Upstream(parse_kubeconfig(fake_cluster.kubeconfig(token=token)), policy.resolve, Limits())
 
 
-def looked(far: FakeCluster, known: ClusterDetails | None = None, token: str = "far-token") -> ProbeResult:
+def run_probe(
+    fake_cluster: FakeCluster, known_details: ClusterDetails | None = None, token: str = "far-token"
+) -> ProbeResult:
     async def run() -> ProbeResult:
-        upstream = await opened(far, token)
+        upstream = await build_upstream(fake_cluster, token)
         try:
-            return await probe_cluster(upstream, known)
+            return await probe_cluster(upstream, known_details)
         finally:
             await upstream.close()
 
-    found = asyncio.run(run())
-    assert CANARY not in str(found)
-    assert str(far.port) not in str(found)
-    return found
+    result = asyncio.run(run())
+    assert CANARY not in str(result)
+    assert str(fake_cluster.port) not in str(result)
+    return result
 
 
-def names(found: ProbeResult) -> dict[str, bool]:
-    return {each.name: each.ok for each in (*found.probes, *found.details.probes)}
+def outcomes_by_name(result: ProbeResult) -> dict[str, bool]:
+    return {each.name: each.ok for each in (*result.probes, *result.details.probes)}
 
 
-def test_a_kubernetes_that_is_well(fake_cluster: FakeCluster) -> None:
-    found = looked(fake_cluster)
-    assert (found.failure, found.not_ready, found.version, found.is_incomplete) == (None, "", "v1.34.1", False)
-    assert (found.details.uid, found.details.nodes) == (fake_cluster.manner.uid, 1)
-    told = ("config", "connection", "version", "readyz", "kube-system", "nodes", "impersonation", "impersonation-extra")
-    assert names(found) == dict.fromkeys(told, True)
+def test_a_healthy_cluster(fake_cluster: FakeCluster) -> None:
+    result = run_probe(fake_cluster)
+    assert (result.failure, result.not_ready, result.version, result.is_incomplete) == (None, "", "v1.34.1", False)
+    assert (result.details.uid, result.details.nodes) == (fake_cluster.manner.uid, 1)
+    probe_names = (
+        "config",
+        "connection",
+        "version",
+        "readyz",
+        "kube-system",
+        "nodes",
+        "impersonation",
+        "impersonation-extra",
+    )
+    assert outcomes_by_name(result) == dict.fromkeys(probe_names, True)
     assert {each.header("authorization") for each in fake_cluster.seen} == {"Bearer far-token"}
     assert fake_cluster.connections == 1
 
 
-def test_what_is_known_is_not_asked_for_again(fake_cluster: FakeCluster) -> None:
-    known = ClusterDetails((), "u", 7)
-    assert looked(fake_cluster, known).details is known
+def test_known_details_are_not_requested_again(fake_cluster: FakeCluster) -> None:
+    known_details = ClusterDetails((), "u", 7)
+    assert run_probe(fake_cluster, known_details).details is known_details
     assert fake_cluster.paths() == ["GET /version", "GET /readyz"]
 
 
 def test_a_server_without_namespaces_nodes_and_reviews_is_connected(fake_cluster: FakeCluster) -> None:
     for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", REVIEWS_PATH):
         fake_cluster.answer(path, status_object(404, "NotFound", CANARY))
-    found = looked(fake_cluster)
-    assert (found.failure, found.not_ready, found.details) == (None, "", ClusterDetails())
-    assert all(names(found).values())
+    result = run_probe(fake_cluster)
+    assert (result.failure, result.not_ready, result.details) == (None, "", ClusterDetails())
+    assert all(outcomes_by_name(result).values())
 
 
-def test_what_the_credential_may_not_see_is_left_out_and_said(fake_cluster: FakeCluster) -> None:
+def test_details_that_the_credential_cannot_read_are_left_out_with_a_message(fake_cluster: FakeCluster) -> None:
     for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", REVIEWS_PATH):
         fake_cluster.answer(path, status_object(403, "Forbidden", CANARY))
-    found = looked(fake_cluster)
-    assert (found.failure, found.not_ready, found.details.uid, found.details.nodes) == (None, "", "", None)
-    assert all(names(found).values())
-    assert ["may not" in each.message for each in found.details.probes] == [True, True]
+    result = run_probe(fake_cluster)
+    assert (result.failure, result.not_ready, result.details.uid, result.details.nodes) == (None, "", "", None)
+    assert all(outcomes_by_name(result).values())
+    assert ["may not" in each.message for each in result.details.probes] == [True, True]
 
 
-def test_many_nodes_are_counted_by_one(fake_cluster: FakeCluster) -> None:
+def test_nodes_are_counted_with_one_request(fake_cluster: FakeCluster) -> None:
     page = {"items": [{}], "metadata": {"remainingItemCount": 249}}
     fake_cluster.answer("/api/v1/nodes", as_json(page))
-    assert looked(fake_cluster).details.nodes == 250
+    assert run_probe(fake_cluster).details.nodes == 250
 
 
 @pytest.mark.parametrize(
-    ("refused", "said"),
+    ("rejected", "expected"),
     [
         (("users",), "impersonate users, so"),
         (("groups",), "impersonate groups, so"),
@@ -92,35 +103,35 @@ def test_many_nodes_are_counted_by_one(fake_cluster: FakeCluster) -> None:
         (("users", "groups", "uids"), "impersonate users, groups, uids (authentication.k8s.io), so"),
     ],
 )
-def test_each_missing_right_to_impersonate_is_named_with_the_command_that_prints_a_role(
-    refused: tuple[str, ...], said: str
+def test_missing_impersonation_permissions_are_named_with_a_command_that_prints_a_role(
+    rejected: tuple[str, ...], expected: str
 ) -> None:
-    with FakeCluster(manner=ClusterBehaviour(refused=refused)) as far:
-        found = looked(far)
-    assert (found.failure, found.not_ready) == (None, "")
-    assert said in found.details.missing_rights
-    assert "`fairlead cluster role gateways`" in found.details.missing_rights
-    assert names(found)["impersonation"] is False
-    assert [each.message for each in found.details.probes if not each.ok] == [found.details.missing_rights]
+    with FakeCluster(manner=ClusterBehaviour(refused=rejected)) as fake_cluster:
+        result = run_probe(fake_cluster)
+    assert (result.failure, result.not_ready) == (None, "")
+    assert expected in result.details.missing_rights
+    assert "`fairlead cluster role gateways`" in result.details.missing_rights
+    assert outcomes_by_name(result)["impersonation"] is False
+    assert [each.message for each in result.details.probes if not each.ok] == [result.details.missing_rights]
 
 
-def test_a_missing_right_to_the_extra_value_is_a_warning_only() -> None:
-    with FakeCluster(manner=ClusterBehaviour(refused=("userextras/service.sh/impersonator",))) as far:
-        found = looked(far)
-    assert found.details.missing_rights == ""
-    warned = [(each.name, each.severity) for each in found.details.probes if not each.ok]
-    assert warned == [("impersonation-extra", "Warning")]
+def test_a_missing_permission_for_the_extra_value_is_only_a_warning() -> None:
+    with FakeCluster(manner=ClusterBehaviour(refused=("userextras/service.sh/impersonator",))) as fake_cluster:
+        result = run_probe(fake_cluster)
+    assert result.details.missing_rights == ""
+    warnings = [(each.name, each.severity) for each in result.details.probes if not each.ok]
+    assert warnings == [("impersonation-extra", "Warning")]
 
 
-def test_rights_are_reviewed_by_the_names_that_kubernetes_authorizes_impersonation_with(
+def test_permissions_are_reviewed_with_the_resources_that_kubernetes_checks(
     fake_cluster: FakeCluster,
 ) -> None:
-    looked(fake_cluster)
-    reviewed = [
+    run_probe(fake_cluster)
+    reviews = [
         json.loads(each.body)["spec"]["resourceAttributes"] for each in fake_cluster.seen if each.method == "POST"
     ]
-    assert {each["verb"] for each in reviewed} == {"impersonate"}
-    assert [(each.get("group", ""), each["resource"], each.get("subresource", "")) for each in reviewed] == [
+    assert {each["verb"] for each in reviews} == {"impersonate"}
+    assert [(each.get("group", ""), each["resource"], each.get("subresource", "")) for each in reviews] == [
         ("", "users", ""),
         ("", "groups", ""),
         ("authentication.k8s.io", "uids", ""),
@@ -129,16 +140,16 @@ def test_rights_are_reviewed_by_the_names_that_kubernetes_authorizes_impersonati
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_a_cluster_that_says_it_is_not_ready_is_believed(fake_cluster: FakeCluster, status: int) -> None:
+def test_a_cluster_that_reports_not_ready_is_not_ready(fake_cluster: FakeCluster, status: int) -> None:
     fake_cluster.answer("/readyz", Answer(status, CANARY.encode()))
-    found = looked(fake_cluster)
-    assert found.failure is None
-    assert str(status) in found.not_ready
-    assert not names(found)["readyz"]
+    result = run_probe(fake_cluster)
+    assert result.failure is None
+    assert str(status) in result.not_ready
+    assert not outcomes_by_name(result)["readyz"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason", "lasting"),
+    ("answer", "reason", "is_permanent"),
     [
         (status_object(401, "Unauthorized", CANARY), "Unauthorized", True),
         (status_object(403, "Forbidden", CANARY), "Forbidden", True),
@@ -151,65 +162,65 @@ def test_a_cluster_that_says_it_is_not_ready_is_believed(fake_cluster: FakeClust
         (status_object(503, "ServiceUnavailable", CANARY), "Unhealthy", False),
     ],
 )
-def test_t22_what_is_no_good_answer_is_told_without_repeating_it(
-    fake_cluster: FakeCluster, answer: Answer, reason: str, lasting: bool
+def test_t22_an_unexpected_response_is_reported_without_its_content(
+    fake_cluster: FakeCluster, answer: Answer, reason: str, is_permanent: bool
 ) -> None:
     fake_cluster.answer("/version", answer)
-    trouble = looked(fake_cluster).failure
-    assert trouble is not None
-    assert (trouble.reason, trouble.is_permanent) == (reason, lasting)
+    failure = run_probe(fake_cluster).failure
+    assert failure is not None
+    assert (failure.reason, failure.is_permanent) == (reason, is_permanent)
 
 
-def test_a_credential_that_is_not_accepted_is_a_probe_of_its_own() -> None:
-    with FakeCluster(manner=ClusterBehaviour(token="right")) as far:
-        found = looked(far, token="wrong")
-    assert names(found) == {"config": True, "connection": True, "credential": False}
+def test_a_rejected_credential_is_a_separate_probe() -> None:
+    with FakeCluster(manner=ClusterBehaviour(token="right")) as fake_cluster:
+        result = run_probe(fake_cluster, token="wrong")
+    assert outcomes_by_name(result) == {"config": True, "connection": True, "credential": False}
 
 
 @pytest.mark.parametrize(
-    "manner",
+    "cluster_behaviour",
     [
         ClusterBehaviour(names=("other.example",)),
         ClusterBehaviour(days=-1),
-        ClusterBehaviour(issuer=authority("a stranger")),
+        ClusterBehaviour(issuer=authority("an unknown authority")),
     ],
 )
-def test_a_certificate_that_is_not_trusted_is_to_be_mended(manner: ClusterBehaviour) -> None:
-    with FakeCluster(manner=manner) as far:
-        found = looked(far)
-        assert far.seen == []
-    assert found.failure is not None
-    assert (found.failure.reason, found.failure.is_permanent) == ("CertificateNotTrusted", True)
+def test_an_untrusted_certificate_is_a_permanent_failure(cluster_behaviour: ClusterBehaviour) -> None:
+    with FakeCluster(manner=cluster_behaviour) as fake_cluster:
+        result = run_probe(fake_cluster)
+        assert fake_cluster.seen == []
+    assert result.failure is not None
+    assert (result.failure.reason, result.failure.is_permanent) == ("CertificateNotTrusted", True)
 
 
-def test_a_cluster_that_is_gone_may_come_back(fake_cluster: FakeCluster) -> None:
+def test_an_unreachable_cluster_is_a_temporary_failure(fake_cluster: FakeCluster) -> None:
     fake_cluster.stop()
-    found = looked(fake_cluster)
-    assert found.failure is not None
-    assert (found.failure.reason, found.failure.is_permanent) == ("Unreachable", False)
+    result = run_probe(fake_cluster)
+    assert result.failure is not None
+    assert (result.failure.reason, result.failure.is_permanent) == ("Unreachable", False)
     fake_cluster.start()
-    assert looked(fake_cluster).failure is None
+    assert run_probe(fake_cluster).failure is None
 
 
 @pytest.mark.parametrize("behaviour", ["/far/never", "/far/stall"])
-def test_a_silent_cluster_is_not_waited_for(
+def test_a_cluster_that_does_not_respond_is_a_timeout(
     fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, behaviour: str
 ) -> None:
     monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.3)
     fake_cluster.behave("/version", BEHAVIOURS[behaviour])
-    trouble = looked(fake_cluster).failure
-    assert trouble is not None
-    assert (trouble.reason, trouble.is_permanent) == ("TimedOut", False)
+    failure = run_probe(fake_cluster).failure
+    assert failure is not None
+    assert (failure.reason, failure.is_permanent) == ("TimedOut", False)
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/api/v1/nodes"])
 @pytest.mark.parametrize("behaviour", ["/far/never", "/far/hang-up", "/far/garbage", "/far/break-off"])
-def test_one_that_answers_only_at_first_is_connected_and_shaky(
+def test_a_cluster_that_fails_after_the_first_request_is_connected_and_incomplete(
     fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, path: str, behaviour: str
 ) -> None:
     monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.5)
     fake_cluster.behave(path, BEHAVIOURS[behaviour])
-    found = looked(fake_cluster)
-    assert found.failure is None
-    assert found.is_incomplete
-    assert found.not_ready
+    result = run_probe(fake_cluster)
+    assert result.failure is None
+    assert result.is_incomplete
+    assert result.not_ready

@@ -1,4 +1,4 @@
-"""When clusters are probed: their loss and return are told in time, by new connections and by requests that fail."""
+"""Tests of `fairlead.controllers.clusters.probe_schedule`: how soon the loss and return of a cluster are reported."""
 
 import asyncio
 from itertools import pairwise
@@ -10,163 +10,186 @@ from fairlead.controllers.clusters.clusters import ClusterController
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.clusters import UpstreamRegistry
 from fairlead.upstream.errors import TlsError, Unreachable, UpstreamError
-from tests.controllers.clusters.cluster_fixture import NAMES, Reach, connect, events, reach, state, status, working
+from tests.controllers.clusters.cluster_fixture import (
+    IDENTITY_MAPPER,
+    FakeUpstreams,
+    cluster_status,
+    condition_status,
+    connect_cluster,
+    list_events,
+    server,
+    upstreams,
+)
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.registry import NAMESPACE, RegistryFixture
 
-__all__ = ["reach", "working"]
+__all__ = ["server", "upstreams"]
 
 
-async def test_a_cluster_is_looked_at_about_every_five_seconds(working: RegistryFixture, reach: Reach) -> None:
-    far = await connect(working, reach)
+async def test_a_cluster_is_probed_about_every_five_seconds(server: RegistryFixture, upstreams: FakeUpstreams) -> None:
+    upstream = await connect_cluster(server, upstreams)
     await asyncio.sleep(300)
-    looks = far.looks()
-    assert all(4 <= later - earlier <= 6 for earlier, later in pairwise(looks))
-    assert 55 <= len(looks) <= 75
+    probe_times = upstream.probe_times()
+    assert all(4 <= after - before <= 6 for before, after in pairwise(probe_times))
+    assert 55 <= len(probe_times) <= 75
 
 
-@pytest.mark.parametrize("way", ["silent", "refusing"])
-async def test_a_loss_is_told_within_15_seconds_and_only_after_a_second_try(
-    working: RegistryFixture, reach: Reach, way: str
+@pytest.mark.parametrize("failure_mode", ["silent", "unreachable"])
+async def test_a_loss_is_reported_within_15_seconds_and_only_after_a_second_probe(
+    server: RegistryFixture, upstreams: FakeUpstreams, failure_mode: str
 ) -> None:
-    far = await connect(working, reach)
-    await eventually(lambda: len(far.looks()) > 1)
-    lost = asyncio.get_running_loop().time()
-    far.silent, far.error = way == "silent", Unreachable("nobody there")
-    await eventually(lambda: not status(working)["online"])
-    assert asyncio.get_running_loop().time() - lost <= 15
-    assert len([at for at in far.looks() if at > lost]) >= 2
-    assert (status(working)["phase"], status(working)["reason"]) == ("", "Offline")
-    assert (status(working)["version"], status(working)["clusterUID"]) == ("v1.34.1", "u-1")
-    await eventually(lambda: ("Warning", "Offline") in events(working))
+    upstream = await connect_cluster(server, upstreams)
+    await eventually(lambda: len(upstream.probe_times()) > 1)
+    lost_at = asyncio.get_running_loop().time()
+    upstream.is_silent, upstream.error = failure_mode == "silent", Unreachable("no response")
+    await eventually(lambda: not cluster_status(server)["online"])
+    assert asyncio.get_running_loop().time() - lost_at <= 15
+    assert len([time for time in upstream.probe_times() if time > lost_at]) >= 2
+    assert (cluster_status(server)["phase"], cluster_status(server)["reason"]) == ("", "Offline")
+    assert (cluster_status(server)["version"], cluster_status(server)["clusterUID"]) == ("v1.34.1", "u-1")
+    await eventually(lambda: ("Warning", "Offline") in list_events(server))
 
 
-async def test_one_lost_answer_is_no_loss(working: RegistryFixture, reach: Reach) -> None:
-    far = await connect(working, reach)
-    far.error = Unreachable("a hiccup")
-    count = len(far.looks())
-    await eventually(lambda: len(far.looks()) > count)
-    far.error = None
+async def test_one_failed_probe_is_no_loss(server: RegistryFixture, upstreams: FakeUpstreams) -> None:
+    upstream = await connect_cluster(server, upstreams)
+    upstream.error = Unreachable("temporary")
+    count = len(upstream.probe_times())
+    await eventually(lambda: len(upstream.probe_times()) > count)
+    upstream.error = None
     await asyncio.sleep(20)
-    assert status(working)["online"]
-    assert events(working) == [("Normal", "Connected")]
+    assert cluster_status(server)["online"]
+    assert list_events(server) == [("Normal", "Connected")]
 
 
-async def test_one_refusal_of_a_connected_cluster_is_no_failure(working: RegistryFixture, reach: Reach) -> None:
-    far = await connect(working, reach)
-    well, far.answers["/version"] = far.answers["/version"], (401, {})
-    count = len(far.looks())
-    await eventually(lambda: len(far.looks()) > count)
-    far.answers["/version"] = well
+async def test_one_rejected_probe_of_a_connected_cluster_is_no_failure(
+    server: RegistryFixture, upstreams: FakeUpstreams
+) -> None:
+    upstream = await connect_cluster(server, upstreams)
+    healthy, upstream.responses["/version"] = upstream.responses["/version"], (401, {})
+    count = len(upstream.probe_times())
+    await eventually(lambda: len(upstream.probe_times()) > count)
+    upstream.responses["/version"] = healthy
     await asyncio.sleep(20)
-    assert events(working) == [("Normal", "Connected")]
-    far.answers["/version"] = (401, {})
-    await eventually(lambda: (status(working)["phase"], status(working)["reason"]) == ("Failed", "HealthCheckCluster"))
-    assert state(working, "Connected") == ("False", "Unauthorized")
+    assert list_events(server) == [("Normal", "Connected")]
+    upstream.responses["/version"] = (401, {})
+    await eventually(
+        lambda: (cluster_status(server)["phase"], cluster_status(server)["reason"]) == ("Failed", "HealthCheckCluster")
+    )
+    assert condition_status(server, "Connected") == ("False", "Unauthorized")
 
 
-@pytest.mark.parametrize("error", [Unreachable("nobody there"), TlsError("a stranger")])
-async def test_a_cluster_that_was_away_for_long_is_found_again_within_five_seconds(
-    working: RegistryFixture, reach: Reach, error: UpstreamError
+@pytest.mark.parametrize("error", [Unreachable("no response"), TlsError("unknown authority")])
+async def test_the_return_of_a_cluster_after_a_long_time_is_reported_within_five_seconds(
+    server: RegistryFixture, upstreams: FakeUpstreams, error: UpstreamError
 ) -> None:
-    far = await connect(working, reach)
-    far.error = error
+    upstream = await connect_cluster(server, upstreams)
+    upstream.error = error
     await asyncio.sleep(600)
-    looks = far.looks()
-    assert all(2 <= later - earlier <= 4 for earlier, later in pairwise(looks[-50:]))
-    assert working.names("Cluster") == ["berlin"]
-    far.error = None
-    await eventually(lambda: status(working)["online"], seconds=5)
-    await eventually(lambda: events(working).count(("Normal", "Connected")) == 2)
+    probe_times = upstream.probe_times()
+    assert all(2 <= after - before <= 4 for before, after in pairwise(probe_times[-50:]))
+    assert server.names("Cluster") == ["berlin"]
+    upstream.error = None
+    await eventually(lambda: cluster_status(server)["online"], seconds=5)
+    await eventually(lambda: list_events(server).count(("Normal", "Connected")) == 2)
 
 
-async def test_a_cluster_that_becomes_ready_is_seen_within_five_seconds(working: RegistryFixture, reach: Reach) -> None:
-    far = await connect(working, reach)
-    far.answers["/readyz"] = (500, None)
-    await eventually(lambda: state(working, "Ready") == ("False", "NotReady"))
-    await asyncio.sleep(60)
-    far.answers["/readyz"] = (200, None)
-    await eventually(lambda: state(working, "Ready") == ("True", "Healthy"), seconds=5)
-
-
-async def test_every_other_probe_dials(working: RegistryFixture, reach: Reach) -> None:
-    far = await connect(working, reach)
-    await asyncio.sleep(600)
-    assert len(far.looks()) - 2 <= 2 * len(far.dialed) <= len(far.looks()) + 2
-
-
-async def test_a_certificate_that_the_cluster_reloads_is_noticed_without_any_request(
-    working: RegistryFixture, reach: Reach
+async def test_a_cluster_that_becomes_ready_is_reported_within_five_seconds(
+    server: RegistryFixture, upstreams: FakeUpstreams
 ) -> None:
-    far = await connect(working, reach)
-    far.reloaded = TlsError("a stranger")
-    await eventually(lambda: state(working, "Connected") == ("False", "CertificateNotTrusted"), seconds=12)
+    upstream = await connect_cluster(server, upstreams)
+    upstream.responses["/readyz"] = (500, None)
+    await eventually(lambda: condition_status(server, "Ready") == ("False", "NotReady"))
     await asyncio.sleep(60)
-    assert state(working, "Ready") == ("False", "CertificateNotTrusted")
-    assert sorted(events(working)) == [("Normal", "Connected"), ("Warning", "HealthCheckCluster")]
-    far.reloaded = None
-    await eventually(lambda: state(working, "Ready") == ("True", "Healthy"), seconds=5)
+    upstream.responses["/readyz"] = (200, None)
+    await eventually(lambda: condition_status(server, "Ready") == ("True", "Healthy"), seconds=5)
 
 
-async def test_a_request_that_fails_has_the_cluster_probed_at_once(working: RegistryFixture, reach: Reach) -> None:
-    far = await connect(working, reach)
+async def test_every_other_probe_opens_a_new_connection(server: RegistryFixture, upstreams: FakeUpstreams) -> None:
+    upstream = await connect_cluster(server, upstreams)
+    await asyncio.sleep(600)
+    assert len(upstream.probe_times()) - 2 <= 2 * len(upstream.connect_times) <= len(upstream.probe_times()) + 2
+
+
+async def test_a_reloaded_certificate_is_detected_without_any_request(
+    server: RegistryFixture, upstreams: FakeUpstreams
+) -> None:
+    upstream = await connect_cluster(server, upstreams)
+    upstream.new_connection_error = TlsError("unknown authority")
+    await eventually(lambda: condition_status(server, "Connected") == ("False", "CertificateNotTrusted"), seconds=12)
+    await asyncio.sleep(60)
+    assert condition_status(server, "Ready") == ("False", "CertificateNotTrusted")
+    assert sorted(list_events(server)) == [("Normal", "Connected"), ("Warning", "HealthCheckCluster")]
+    upstream.new_connection_error = None
+    await eventually(lambda: condition_status(server, "Ready") == ("True", "Healthy"), seconds=5)
+
+
+async def test_a_failed_request_triggers_a_probe_at_once(server: RegistryFixture, upstreams: FakeUpstreams) -> None:
+    upstream = await connect_cluster(server, upstreams)
     await asyncio.sleep(8)
-    far.reloaded = TlsError("a stranger")
-    reach.fail()
-    await eventually(lambda: state(working, "Connected") == ("False", "CertificateNotTrusted"), seconds=1.5)
+    upstream.new_connection_error = TlsError("unknown authority")
+    upstreams.fail()
+    await eventually(lambda: condition_status(server, "Connected") == ("False", "CertificateNotTrusted"), seconds=1.5)
 
 
-async def test_however_many_requests_fail_the_cluster_is_probed_once_a_second_more(
-    working: RegistryFixture, reach: Reach
+async def test_failed_requests_trigger_at_most_one_probe_per_second(
+    server: RegistryFixture, upstreams: FakeUpstreams
 ) -> None:
-    far = await connect(working, reach)
-    began, count = asyncio.get_running_loop().time(), len(far.looks())
-    while asyncio.get_running_loop().time() < began + 60:
-        reach.fail()
-        reach.fail("nobody-knows-it")
+    upstream = await connect_cluster(server, upstreams)
+    start, count = asyncio.get_running_loop().time(), len(upstream.probe_times())
+    while asyncio.get_running_loop().time() < start + 60:
+        upstreams.fail()
+        upstreams.fail("unknown")
         await asyncio.sleep(0.01)
-    assert 55 <= len(far.looks()) - count <= 75
+    assert 55 <= len(upstream.probe_times()) - count <= 75
 
 
-async def test_requests_that_fail_do_not_hurry_a_cluster_that_is_known_to_be_away(
-    working: RegistryFixture, reach: Reach
+async def test_failed_requests_trigger_no_probes_of_a_cluster_that_is_offline(
+    server: RegistryFixture, upstreams: FakeUpstreams
 ) -> None:
-    far = await connect(working, reach)
-    far.error = Unreachable("nobody there")
-    await eventually(lambda: not status(working)["online"])
-    began, count = asyncio.get_running_loop().time(), len(far.looks())
-    while asyncio.get_running_loop().time() < began + 60:
-        reach.fail()
+    upstream = await connect_cluster(server, upstreams)
+    upstream.error = Unreachable("no response")
+    await eventually(lambda: not cluster_status(server)["online"])
+    start, count = asyncio.get_running_loop().time(), len(upstream.probe_times())
+    while asyncio.get_running_loop().time() < start + 60:
+        upstreams.fail()
         await asyncio.sleep(0.01)
-    assert len(far.looks()) - count <= 24
+    assert len(upstream.probe_times()) - count <= 24
 
 
-async def test_a_failure_during_a_probe_brings_another_one(working: RegistryFixture, reach: Reach) -> None:
-    far = await connect(working, reach)
-    count, far.delay = len(far.looks()), 1.0
-    await eventually(lambda: len(far.looks()) > count)
-    reach.fail()
-    await eventually(lambda: len(far.looks()) > count + 1, seconds=3)
-    assert status(working)["online"]
+async def test_a_failed_request_during_a_probe_triggers_another_probe(
+    server: RegistryFixture, upstreams: FakeUpstreams
+) -> None:
+    upstream = await connect_cluster(server, upstreams)
+    count, upstream.delay = len(upstream.probe_times()), 1.0
+    await eventually(lambda: len(upstream.probe_times()) > count)
+    upstreams.fail()
+    await eventually(lambda: len(upstream.probe_times()) > count + 1, seconds=3)
+    assert cluster_status(server)["online"]
 
 
-async def test_a_controller_that_has_ended_hears_of_no_failures(api: RegistryFixture, reach: Reach) -> None:
-    controller = ClusterController(api.registry, MANAGEMENT_GROUP, NAMESPACE, cast(UpstreamRegistry, reach), NAMES)
+async def test_a_stopped_controller_is_not_notified_of_failures(api: RegistryFixture, upstreams: FakeUpstreams) -> None:
+    controller = ClusterController(
+        api.registry, MANAGEMENT_GROUP, NAMESPACE, cast(UpstreamRegistry, upstreams), IDENTITY_MAPPER
+    )
     async with running_controllers(api, controller):
-        far = await connect(api, reach)
-    count = len(far.asked)
-    reach.fail()
+        upstream = await connect_cluster(api, upstreams)
+    count = len(upstream.requests)
+    upstreams.fail()
     await asyncio.sleep(10)
-    assert len(far.asked) == count
+    assert len(upstream.requests) == count
 
 
-async def test_a_slow_cluster_holds_up_nobody(working: RegistryFixture, reach: Reach) -> None:
-    slow = [await connect(working, reach, f"slow-{number}", f"s-{number}") for number in range(20)]
-    for each in slow:
-        each.silent = True
-    well = [await connect(working, reach, f"well-{number}", f"w-{number}") for number in range(20)]
+async def test_a_slow_cluster_does_not_delay_probes_of_others(
+    server: RegistryFixture, upstreams: FakeUpstreams
+) -> None:
+    slow_clusters = [await connect_cluster(server, upstreams, f"slow-{number}", f"s-{number}") for number in range(20)]
+    for each in slow_clusters:
+        each.is_silent = True
+    healthy_clusters = [
+        await connect_cluster(server, upstreams, f"well-{number}", f"w-{number}") for number in range(20)
+    ]
     await asyncio.sleep(120)
-    for each in well:
-        looks = each.looks()
-        assert all(later - earlier <= 6 for earlier, later in pairwise(looks))
+    for each in healthy_clusters:
+        probe_times = each.probe_times()
+        assert all(after - before <= 6 for before, after in pairwise(probe_times))

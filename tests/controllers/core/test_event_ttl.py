@@ -1,4 +1,4 @@
-"""Events go when they have been kept long enough, and not before."""
+"""Tests of `fairlead.controllers.core.event_ttl`: Events are deleted after their retention, and not before."""
 
 import asyncio
 from contextlib import suppress
@@ -17,19 +17,19 @@ from tests.harness.virtual_time import EPOCH
 HOUR = 3_600.0
 
 
-def at(seconds: float) -> str:
+def timestamp_at(seconds: float) -> str:
     return timestamp(EPOCH + timedelta(seconds=seconds))
 
 
-async def happen(api: RegistryFixture, name: str, **fields: Any) -> None:
+async def create_event(api: RegistryFixture, name: str, **fields: Any) -> None:
     await api.create("Event", name, involvedObject={"kind": "ConfigMap", "namespace": "demo", "name": "c"}, **fields)
 
 
-async def test_an_event_goes_an_hour_after_it_happened(api: RegistryFixture) -> None:
+async def test_an_event_is_deleted_an_hour_after_it_happened(api: RegistryFixture) -> None:
     async with running_controllers(api, EventTtlController(api.registry, HOUR)):
-        await happen(api, "early", lastTimestamp=at(0))
+        await create_event(api, "early", lastTimestamp=timestamp_at(0))
         await asyncio.sleep(600)
-        await happen(api, "late", lastTimestamp=at(600))
+        await create_event(api, "late", lastTimestamp=timestamp_at(600))
         await asyncio.sleep(HOUR - 601)
         assert api.names("Event") == ["early", "late"]
         await asyncio.sleep(2)
@@ -40,80 +40,86 @@ async def test_an_event_goes_an_hour_after_it_happened(api: RegistryFixture) -> 
 
 async def test_an_event_that_happens_again_is_kept_an_hour_longer(api: RegistryFixture) -> None:
     async with running_controllers(api, EventTtlController(api.registry, HOUR)):
-        await happen(api, "e", lastTimestamp=at(0), count=1)
+        await create_event(api, "e", lastTimestamp=timestamp_at(0), count=1)
         await asyncio.sleep(HOUR - 1)
-        await api.patch("Event", "e", lambda obj: obj.update(lastTimestamp=at(HOUR - 1), count=2))
+        await api.patch("Event", "e", lambda obj: obj.update(lastTimestamp=timestamp_at(HOUR - 1), count=2))
         await asyncio.sleep(HOUR - 1)
         assert api.names("Event") == ["e"]
         await asyncio.sleep(2)
         assert api.names("Event") == []
 
 
-@pytest.mark.parametrize("kept", [1, 100])
-async def test_how_long_events_are_kept_can_be_chosen(api: RegistryFixture, kept: float) -> None:
-    async with running_controllers(api, EventTtlController(api.registry, kept)):
-        await happen(api, "e")
-        await asyncio.sleep(kept - 0.5)
+@pytest.mark.parametrize("retention", [1, 100])
+async def test_the_retention_of_events_is_configurable(api: RegistryFixture, retention: float) -> None:
+    async with running_controllers(api, EventTtlController(api.registry, retention)):
+        await create_event(api, "e")
+        await asyncio.sleep(retention - 0.5)
         assert api.names("Event") == ["e"]
         await asyncio.sleep(1)
         assert api.names("Event") == []
 
 
-async def test_events_of_the_newer_style_are_dated_by_their_series(api: RegistryFixture) -> None:
-    complete = {"reportingComponent": "x.io/c", "reportingInstance": "c-1", "action": "A", "reason": "R"}
+async def test_the_age_of_events_of_the_new_api_is_that_of_their_series(api: RegistryFixture) -> None:
+    required_fields = {"reportingComponent": "x.io/c", "reportingInstance": "c-1", "action": "A", "reason": "R"}
     now = micro_timestamp(EPOCH)
     later = micro_timestamp(EPOCH + timedelta(seconds=500))
     async with running_controllers(api, EventTtlController(api.registry, HOUR)):
-        await happen(api, "once", eventTime=now, **complete)
-        await happen(api, "again", eventTime=now, series={"count": 2, "lastObservedTime": later}, **complete)
+        await create_event(api, "once", eventTime=now, **required_fields)
+        await create_event(
+            api, "again", eventTime=now, series={"count": 2, "lastObservedTime": later}, **required_fields
+        )
         await asyncio.sleep(HOUR + 1)
         assert api.names("Event") == ["again"]
         await asyncio.sleep(500)
         assert api.names("Event") == []
 
 
-async def test_an_event_from_long_ago_is_kept_an_hour_after_it_was_told(api: RegistryFixture) -> None:
-    """Whoever tells of it has a slow clock, or was cut off for a while."""
+async def test_an_event_with_an_old_timestamp_is_kept_an_hour_after_its_creation(api: RegistryFixture) -> None:
+    """The clock of its reporter is slow, or the reporter was disconnected for a while."""
     async with running_controllers(api, EventTtlController(api.registry, HOUR)):
-        await happen(api, "e", lastTimestamp="1999-01-01T00:00:00Z")
+        await create_event(api, "e", lastTimestamp="1999-01-01T00:00:00Z")
         await asyncio.sleep(HOUR - 1)
         assert api.names("Event") == ["e"]
         await asyncio.sleep(2)
         assert api.names("Event") == []
 
 
-async def test_events_that_should_have_gone_while_the_server_was_down_go_when_it_is_back(api: RegistryFixture) -> None:
-    await happen(api, "old")
+async def test_events_that_expired_while_the_server_was_down_are_deleted_after_the_restart(
+    api: RegistryFixture,
+) -> None:
+    await create_event(api, "old")
     await asyncio.sleep(2 * HOUR)
-    await happen(api, "new")
+    await create_event(api, "new")
     async with running_controllers(api, EventTtlController(api.registry, HOUR)):
         await asyncio.sleep(1)
         assert api.names("Event") == ["new"]
 
 
 @pytest.mark.parametrize(
-    "moment",
+    "event_time",
     [
         *("2016-12-31T23:59:60Z", "0000-01-01T00:00:00Z", "2026-01-02t03:04:05z", "0001-01-01T00:00:00+23:59"),
         *("9999-12-31T23:59:59-23:59", "2026-01-02T03:04:05.123456789Z"),
     ],
 )
-async def test_an_event_with_an_odd_date_does_not_stop_the_server(api: RegistryFixture, moment: str) -> None:
+async def test_an_event_with_an_unusual_date_does_not_stop_the_controller(
+    api: RegistryFixture, event_time: str
+) -> None:
     async with running_controllers(api, EventTtlController(api.registry, HOUR)):
         with suppress(BadRequest):
-            await happen(api, "odd", lastTimestamp=moment)
-        await happen(api, "plain")
+            await create_event(api, "odd", lastTimestamp=event_time)
+        await create_event(api, "plain")
         await asyncio.sleep(HOUR + 1)
         assert "plain" not in api.names("Event")
 
 
-async def test_an_event_that_something_holds_is_marked_and_then_left_in_peace(api: RegistryFixture) -> None:
-    await happen(api, "held", metadata={"finalizers": ["x.io/a"]})
+async def test_an_event_with_a_finalizer_is_deleted_once(api: RegistryFixture) -> None:
+    await create_event(api, "held", metadata={"finalizers": ["x.io/a"]})
     async with running_controllers(api, EventTtlController(api.registry, HOUR)):
         await asyncio.sleep(HOUR + 1)
         revision = await api.store.revision()
-        found = api.see("Event", "held")
-        assert found is not None
-        assert "deletionTimestamp" in found["metadata"]
+        event = api.see("Event", "held")
+        assert event is not None
+        assert "deletionTimestamp" in event["metadata"]
         await asyncio.sleep(10 * HOUR)
         assert await api.store.revision() == revision

@@ -1,4 +1,4 @@
-"""A namespace that is deleted is emptied first, says what it waits for, and goes when nothing holds it any more."""
+"""Tests of `fairlead.controllers.core.namespaces`: a deleted namespace is emptied, and reports what remains."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,172 +15,177 @@ from tests.harness.registry import RegistryFixture, as_ada
 
 
 @pytest.fixture
-async def working(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
+async def server(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
     async with running_controllers(api, NamespaceController(api.registry)):
         yield api
 
 
 def conditions(api: RegistryFixture) -> dict[str, tuple[str, str]]:
-    found = api.see("Namespace", "demo")
-    assert found is not None
-    return {each["type"]: (each["status"], each["message"]) for each in found["status"].get("conditions", ())}
+    namespace = api.see("Namespace", "demo")
+    assert namespace is not None
+    return {
+        condition["type"]: (condition["status"], condition["message"])
+        for condition in namespace["status"].get("conditions", ())
+    }
 
 
-def gone(api: RegistryFixture) -> bool:
+def is_deleted(api: RegistryFixture) -> bool:
     return api.see("Namespace", "demo") is None
 
 
-async def test_a_namespace_that_nobody_deletes_is_left_alone(working: RegistryFixture) -> None:
-    await working.create("ConfigMap", "c")
-    revision = await working.store.revision()
+async def test_a_namespace_that_is_not_deleted_is_not_changed(server: RegistryFixture) -> None:
+    await server.create("ConfigMap", "c")
+    revision = await server.store.revision()
     await asyncio.sleep(3_600)
-    assert await working.store.revision() == revision
+    assert await server.store.revision() == revision
 
 
-async def test_an_empty_namespace_goes(working: RegistryFixture) -> None:
-    await working.delete("Namespace", "demo")
-    await eventually(lambda: gone(working))
+async def test_an_empty_namespace_is_deleted(server: RegistryFixture) -> None:
+    await server.delete("Namespace", "demo")
+    await eventually(lambda: is_deleted(server))
 
 
-async def test_a_namespace_goes_with_all_that_is_in_it_and_with_nothing_else(working: RegistryFixture) -> None:
+async def test_a_namespace_is_deleted_with_its_objects_and_no_others(server: RegistryFixture) -> None:
     for number in range(3):
-        await working.create("ConfigMap", f"c{number}")
-        await working.create("DevPodWorkspaceInstance", f"w{number}")
-    await working.create("Secret", "s")
-    await working.create("ConfigMap", "c", "default")
-    await working.delete("Namespace", "demo")
-    await eventually(lambda: gone(working))
-    assert (working.names("DevPodWorkspaceInstance"), working.names("Secret")) == ([], [])
-    assert [entry.key[2] for entry in working.view.entries("", "configmaps")] == ["default"]
+        await server.create("ConfigMap", f"c{number}")
+        await server.create("DevPodWorkspaceInstance", f"w{number}")
+    await server.create("Secret", "s")
+    await server.create("ConfigMap", "c", "default")
+    await server.delete("Namespace", "demo")
+    await eventually(lambda: is_deleted(server))
+    assert (server.names("DevPodWorkspaceInstance"), server.names("Secret")) == ([], [])
+    assert [entry.key[2] for entry in server.view.entries("", "configmaps")] == ["default"]
 
 
-async def test_what_was_there_when_the_server_was_down_is_seen_to_when_it_is_back(api: RegistryFixture) -> None:
+async def test_a_namespace_that_was_deleted_while_no_controller_ran_is_emptied_at_its_start(
+    api: RegistryFixture,
+) -> None:
     await api.create("ConfigMap", "c")
     await api.delete("Namespace", "demo")
     async with running_controllers(api, NamespaceController(api.registry)):
-        await eventually(lambda: gone(api))
+        await eventually(lambda: is_deleted(api))
     assert api.names("ConfigMap") == []
 
 
-async def test_an_object_that_something_holds_holds_the_namespace_and_that_is_said(working: RegistryFixture) -> None:
-    await working.create("ConfigMap", "held", metadata={"finalizers": ["x.io/a"]})
-    await working.create("ConfigMap", "free")
-    await working.delete("Namespace", "demo")
-    await eventually(lambda: conditions(working))
-    assert working.names("ConfigMap") == ["held"]
-    assert conditions(working)["NamespaceContentRemaining"] == (
+async def test_an_object_with_a_finalizer_keeps_the_namespace_and_is_reported(server: RegistryFixture) -> None:
+    await server.create("ConfigMap", "held", metadata={"finalizers": ["x.io/a"]})
+    await server.create("ConfigMap", "free")
+    await server.delete("Namespace", "demo")
+    await eventually(lambda: conditions(server))
+    assert server.names("ConfigMap") == ["held"]
+    assert conditions(server)["NamespaceContentRemaining"] == (
         "True",
         "Some resources are remaining: configmaps. has 1 resource instances",
     )
-    assert conditions(working)["NamespaceFinalizersRemaining"] == (
+    assert conditions(server)["NamespaceFinalizersRemaining"] == (
         "True",
         "Some content in the namespace has finalizers remaining: x.io/a in 1 resource instances",
     )
-    await working.patch("ConfigMap", "held", lambda obj: obj["metadata"].update(finalizers=[]))
-    await eventually(lambda: gone(working))
+    await server.patch("ConfigMap", "held", lambda obj: obj["metadata"].update(finalizers=[]))
+    await eventually(lambda: is_deleted(server))
 
 
-async def test_while_it_waits_it_writes_nothing_over_and_over(working: RegistryFixture) -> None:
-    await working.create("ConfigMap", "held", metadata={"finalizers": ["x.io/a"]})
-    await working.delete("Namespace", "demo")
-    await eventually(lambda: conditions(working))
-    revision = await working.store.revision()
+async def test_nothing_is_written_repeatedly_while_a_namespace_waits(server: RegistryFixture) -> None:
+    await server.create("ConfigMap", "held", metadata={"finalizers": ["x.io/a"]})
+    await server.delete("Namespace", "demo")
+    await eventually(lambda: conditions(server))
+    revision = await server.store.revision()
     await asyncio.sleep(60)
-    assert await working.store.revision() == revision
+    assert await server.store.revision() == revision
 
 
-async def test_nothing_new_gets_in_while_it_ends(working: RegistryFixture) -> None:
-    await working.create("ConfigMap", "held", metadata={"finalizers": ["x.io/a"]})
-    await working.delete("Namespace", "demo")
+async def test_no_objects_can_be_created_in_a_namespace_that_is_being_deleted(server: RegistryFixture) -> None:
+    await server.create("ConfigMap", "held", metadata={"finalizers": ["x.io/a"]})
+    await server.delete("Namespace", "demo")
     for number in range(20):
         with pytest.raises(Forbidden):
-            await working.create("ConfigMap", f"late{number}")
+            await server.create("ConfigMap", f"late{number}")
         await asyncio.sleep(0.1)
-    assert working.names("ConfigMap") == ["held"]
+    assert server.names("ConfigMap") == ["held"]
 
 
-async def test_creators_and_the_end_race_and_nothing_is_left_behind(working: RegistryFixture) -> None:
-    """Whatever comes first: afterwards there is neither the namespace nor anything in it."""
+async def test_concurrent_creates_and_the_deletion_leave_no_objects_behind(server: RegistryFixture) -> None:
+    """Whatever comes first: in the end, neither the namespace nor any object in it exists."""
 
     async def create(number: int) -> None:
         for _ in range(number % 7):
             await asyncio.sleep(0)
-        await working.create("ConfigMap", f"c{number}")
+        await server.create("ConfigMap", f"c{number}")
 
-    creators = [create(number) for number in range(30)]
-    outcomes = await asyncio.gather(*creators, working.delete("Namespace", "demo"), return_exceptions=True)
-    await eventually(lambda: gone(working))
-    assert working.names("ConfigMap") == []
+    create_calls = [create(number) for number in range(30)]
+    outcomes = await asyncio.gather(*create_calls, server.delete("Namespace", "demo"), return_exceptions=True)
+    await eventually(lambda: is_deleted(server))
+    assert server.names("ConfigMap") == []
     assert any(isinstance(outcome, Forbidden) for outcome in outcomes)
 
 
-async def test_an_object_that_goes_by_itself_meanwhile_does_no_harm(working: RegistryFixture) -> None:
+async def test_an_object_that_is_deleted_concurrently_is_no_error(server: RegistryFixture) -> None:
     for number in range(5):
-        await working.create("ConfigMap", f"c{number}")
+        await server.create("ConfigMap", f"c{number}")
 
-    await working.delete("Namespace", "demo")
-    working.store.before = [lambda: working.delete("ConfigMap", "c0"), lambda: working.delete("ConfigMap", "c3")]
-    await eventually(lambda: gone(working))
+    await server.delete("Namespace", "demo")
+    server.store.before = [lambda: server.delete("ConfigMap", "c0"), lambda: server.delete("ConfigMap", "c3")]
+    await eventually(lambda: is_deleted(server))
 
 
-async def test_a_finalizer_in_its_metadata_holds_the_empty_namespace(working: RegistryFixture) -> None:
-    await working.patch("Namespace", "demo", lambda obj: obj["metadata"].update(finalizers=["x.io/a"]))
-    await working.delete("Namespace", "demo")
+async def test_a_finalizer_in_the_metadata_keeps_the_empty_namespace(server: RegistryFixture) -> None:
+    await server.patch("Namespace", "demo", lambda obj: obj["metadata"].update(finalizers=["x.io/a"]))
+    await server.delete("Namespace", "demo")
     await asyncio.sleep(60)
-    found = working.see("Namespace", "demo")
-    assert found is not None
-    assert found["spec"] == {"finalizers": []}
-    await working.patch("Namespace", "demo", lambda obj: obj["metadata"].update(finalizers=[]))
-    assert gone(working)
+    namespace = server.see("Namespace", "demo")
+    assert namespace is not None
+    assert namespace["spec"] == {"finalizers": []}
+    await server.patch("Namespace", "demo", lambda obj: obj["metadata"].update(finalizers=[]))
+    assert is_deleted(server)
 
 
-async def with_own_finalizer(api: RegistryFixture) -> Object:
-    """A namespace that somebody beside the server has to let go of; who manages its label is on record."""
+async def add_spec_finalizer(api: RegistryFixture) -> Object:
+    """Adds a label, with its field manager, and a finalizer of another controller to the namespace."""
     await api.patch("Namespace", "demo", lambda obj: obj["metadata"]["labels"].update(x="y"))
     finalize = as_ada(subresource="finalize")
     changed = await api.patch("Namespace", "demo", lambda obj: obj["spec"]["finalizers"].append("x.io/mine"), finalize)
     return changed
 
 
-async def test_somebody_elses_finalizer_in_its_spec_holds_it_too(working: RegistryFixture) -> None:
-    await with_own_finalizer(working)
-    await working.delete("Namespace", "demo")
+async def test_a_finalizer_of_another_controller_in_the_spec_keeps_the_namespace(server: RegistryFixture) -> None:
+    await add_spec_finalizer(server)
+    await server.delete("Namespace", "demo")
     await asyncio.sleep(60)
-    found = working.see("Namespace", "demo")
-    assert found is not None
-    assert found["spec"] == {"finalizers": ["x.io/mine"]}
+    namespace = server.see("Namespace", "demo")
+    assert namespace is not None
+    assert namespace["spec"] == {"finalizers": ["x.io/mine"]}
     finalize = as_ada(subresource="finalize")
-    await working.patch("Namespace", "demo", lambda obj: obj["spec"].update(finalizers=[]), finalize)
-    assert gone(working)
+    await server.patch("Namespace", "demo", lambda obj: obj["spec"].update(finalizers=[]), finalize)
+    assert is_deleted(server)
 
 
-async def test_letting_go_of_it_does_not_wipe_out_who_manages_what(working: RegistryFixture) -> None:
-    before = await with_own_finalizer(working)
-    await working.delete("Namespace", "demo")
+async def test_removing_the_finalizer_of_the_server_keeps_the_managed_fields(server: RegistryFixture) -> None:
+    before = await add_spec_finalizer(server)
+    await server.delete("Namespace", "demo")
     await asyncio.sleep(60)
-    after = working.see("Namespace", "demo")
+    after = server.see("Namespace", "demo")
     assert after is not None
     assert {each["manager"] for each in before["metadata"]["managedFields"]} <= {
         each["manager"] for each in after["metadata"].get("managedFields", ())
     }
 
 
-async def test_conditions_that_others_wrote_do_not_stop_the_server_and_are_not_lost(working: RegistryFixture) -> None:
-    mine = {"type": "x.io/Checked", "status": "True"}
+async def test_conditions_written_by_others_are_kept(server: RegistryFixture) -> None:
+    own_condition = {"type": "x.io/Checked", "status": "True"}
     status = as_ada(subresource="status")
-    await working.patch("Namespace", "demo", lambda obj: obj["status"].update(conditions=[mine]), status)
-    await working.create("ConfigMap", "held", metadata={"finalizers": ["x.io/a"]})
-    await working.delete("Namespace", "demo")
+    await server.patch("Namespace", "demo", lambda obj: obj["status"].update(conditions=[own_condition]), status)
+    await server.create("ConfigMap", "held", metadata={"finalizers": ["x.io/a"]})
+    await server.delete("Namespace", "demo")
     await asyncio.sleep(60)
-    found = working.see("Namespace", "demo")
-    assert found is not None
-    assert "x.io/Checked" in {each["type"] for each in found["status"]["conditions"]}
+    namespace = server.see("Namespace", "demo")
+    assert namespace is not None
+    assert "x.io/Checked" in {each["type"] for each in namespace["status"]["conditions"]}
 
 
-async def test_many_objects_that_finalizers_hold_are_looked_at_in_slices_and_seldom(
+async def test_many_objects_with_finalizers_are_processed_in_batches_and_rarely(
     api: RegistryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Anybody can put finalizers on what he makes, and leave it like that for ever."""
+    """Users can add finalizers to their objects and never remove them."""
     monkeypatch.setattr("fairlead.controllers.core.namespaces.REQUEUE_SECONDS_PER_OBJECT", 1.0)
     controller = NamespaceController(api.registry)
     for number in range(3 * DELETE_BATCH_SIZE):
@@ -189,6 +194,6 @@ async def test_many_objects_that_finalizers_hold_are_looked_at_in_slices_and_sel
     key = ("", "namespaces", "", "demo")
     await controller.reconcile(key)
     async with Turns() as turns:
-        again = await controller.reconcile(key)
+        requeue_seconds = await controller.reconcile(key)
     assert turns.count >= 3
-    assert again == MAX_REQUEUE_SECONDS
+    assert requeue_seconds == MAX_REQUEUE_SECONDS

@@ -1,4 +1,4 @@
-"""The helm program, with a stand-in that writes down how it was called."""
+"""Tests of `fairlead.controllers.helm.helm` with a fake helm program that records its calls."""
 
 import asyncio
 import json
@@ -17,33 +17,33 @@ from fairlead.controllers.helm.helm import RESOURCE_LIMITS, Helm
 from fairlead.controllers.instances.remote_errors import InstanceError
 from fairlead.upstream.access import ClusterEndpoint
 
-ACCESS = ClusterEndpoint("192.0.2.1", 6443, "/k8s", "kube.example", "-----CA-----", "stored-token")
-PLAIN = Chart("vc", "https://charts.example", "1.2.3")
-LOCKED = Chart("vc", "https://charts.example", "", "ada", "repo-password")
+ENDPOINT = ClusterEndpoint("192.0.2.1", 6443, "/k8s", "kube.example", "-----CA-----", "stored-token")
+CHART = Chart("vc", "https://charts.example", "1.2.3")
+CHART_WITH_PASSWORD = Chart("vc", "https://charts.example", "", "ada", "repo-password")
 
-STAND_IN = """#!{python}
+FAKE_HELM_SCRIPT = """#!{python}
 import json, os, stat, sys
 from pathlib import Path
 arguments = sys.argv[1:]
-given = {{flag: arguments[arguments.index(flag) + 1] for flag in ("--kubeconfig", "--values") if flag in arguments}}
-told = {{"arguments": arguments, "environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}}
-told["files"] = {{flag: Path(path).read_text() for flag, path in given.items()}}
-told["modes"] = {{flag: stat.S_IMODE(os.stat(path).st_mode) for flag, path in given.items()}}
-told["folder"] = stat.S_IMODE(os.stat(os.getcwd()).st_mode)
+paths = {{flag: arguments[arguments.index(flag) + 1] for flag in ("--kubeconfig", "--values") if flag in arguments}}
+call = {{"arguments": arguments, "environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}}
+call["files"] = {{flag: Path(path).read_text() for flag, path in paths.items()}}
+call["modes"] = {{flag: stat.S_IMODE(os.stat(path).st_mode) for flag, path in paths.items()}}
+call["folder"] = stat.S_IMODE(os.stat(os.getcwd()).st_mode)
 with open({log!r}, "a") as log:
-    log.write(json.dumps(told) + "\\n")
-{then}
+    log.write(json.dumps(call) + "\\n")
+{code}
 """
 
 
-class StandIn:
+class FakeHelmProgram:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "helm"
         self.log = folder / "log"
-        self.does("")
+        self.set_behaviour("")
 
-    def does(self, then: str) -> None:
-        self.path.write_text(STAND_IN.format(python=sys.executable, log=str(self.log), then=then))
+    def set_behaviour(self, code: str) -> None:
+        self.path.write_text(FAKE_HELM_SCRIPT.format(python=sys.executable, log=str(self.log), code=code))
         self.path.chmod(0o755)
 
     @property
@@ -52,22 +52,22 @@ class StandIn:
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path) -> StandIn:
-    return StandIn(tmp_path)
+def fake_helm(tmp_path: Path) -> FakeHelmProgram:
+    return FakeHelmProgram(tmp_path)
 
 
-def install(stand_in: StandIn, release: Release, seconds: float = 30) -> None:
-    """On a loop with a real clock: a process takes the time that it takes."""
-    asyncio.run(Helm(str(stand_in.path), seconds).install(release, ACCESS))
+def install(fake_helm: FakeHelmProgram, release: Release, seconds: float = 30) -> None:
+    """Runs on an event loop in real time, since it starts a process."""
+    asyncio.run(Helm(str(fake_helm.path), seconds).install(release, ENDPOINT))
 
 
-def release(chart: Chart = PLAIN, confined_to: str = "") -> Release:
-    return Release("one", "ns", chart, "a: b", confined_to)
+def build_release(chart: Chart = CHART, impersonate_user: str = "") -> Release:
+    return Release("one", "ns", chart, "a: b", impersonate_user)
 
 
-def test_a_release_is_installed_or_upgraded(stand_in: StandIn) -> None:
-    install(stand_in, release())
-    (call,) = stand_in.calls
+def test_a_release_is_installed_or_upgraded(fake_helm: FakeHelmProgram) -> None:
+    install(fake_helm, build_release())
+    (call,) = fake_helm.calls
     arguments = call["arguments"]
     assert arguments[:4] == ["upgrade", "--install", "--repo", "https://charts.example"]
     assert arguments[-3:] == ["--", "one", "vc"]
@@ -77,28 +77,30 @@ def test_a_release_is_installed_or_upgraded(stand_in: StandIn) -> None:
     assert call["files"]["--values"] == "a: b"
 
 
-def test_the_cluster_is_named_by_the_address_that_was_judged(stand_in: StandIn) -> None:
-    install(stand_in, release())
-    config = yaml.safe_load(stand_in.calls[0]["files"]["--kubeconfig"])
+def test_the_kubeconfig_contains_the_address_that_was_checked(fake_helm: FakeHelmProgram) -> None:
+    install(fake_helm, build_release())
+    config = yaml.safe_load(fake_helm.calls[0]["files"]["--kubeconfig"])
     cluster = config["clusters"][0]["cluster"]
     assert (cluster["server"], cluster["tls-server-name"]) == ("https://192.0.2.1:6443/k8s", "kube.example")
     assert config["users"][0]["user"] == {"token": "stored-token"}
 
 
-def test_credentials_are_in_private_files_that_go_away(stand_in: StandIn) -> None:
-    install(stand_in, release())
-    (call,) = stand_in.calls
+def test_credentials_are_in_private_files_that_are_removed(fake_helm: FakeHelmProgram) -> None:
+    install(fake_helm, build_release())
+    (call,) = fake_helm.calls
     assert (call["folder"], call["modes"]) == (0o700, {"--kubeconfig": 0o600, "--values": 0o600})
     assert "stored-token" not in str(call["arguments"]) + str(call["environment"])
     assert not Path(call["cwd"]).exists()
 
 
-def test_the_environment_of_the_server_is_not_handed_on(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_the_server_is_not_passed_to_helm(
+    fake_helm: FakeHelmProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FAIRLEAD_SECRET", "x")
     monkeypatch.setenv("KUBECONFIG", "/elsewhere")
     monkeypatch.setenv("HELM_PLUGINS", "/elsewhere")
-    install(stand_in, release())
-    (call,) = stand_in.calls
+    install(fake_helm, build_release())
+    (call,) = fake_helm.calls
     allowed = {"PATH", "HOME", "HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME", "LC_CTYPE"}
     assert set(call["environment"]) <= allowed
     assert all(
@@ -120,31 +122,31 @@ def test_the_environment_of_the_server_is_not_handed_on(stand_in: StandIn, monke
         ),
     ],
 )
-def test_a_repositorys_password_goes_through_standard_input(
-    stand_in: StandIn, repo: str, command: list[str], positionals: list[str], chart: str
+def test_the_password_of_a_repository_is_passed_on_standard_input(
+    fake_helm: FakeHelmProgram, repo: str, command: list[str], positionals: list[str], chart: str
 ) -> None:
-    install(stand_in, release(Chart("vc", repo, "", "ada", "repo-password")))
-    login, upgrade = stand_in.calls
+    install(fake_helm, build_release(Chart("vc", repo, "", "ada", "repo-password")))
+    login, upgrade = fake_helm.calls
     assert login["arguments"] == [*command, "--username", "ada", "--password-stdin", "--", *positionals]
     assert login["stdin"] == "repo-password"
     assert upgrade["arguments"][-1] == chart
     assert "repo-password" not in str(upgrade)
 
 
-def test_a_confined_release_is_deployed_as_its_own_identity(stand_in: StandIn) -> None:
-    install(stand_in, release(confined_to="service:deployer:ns"))
-    arguments = stand_in.calls[0]["arguments"]
+def test_a_confined_release_is_deployed_with_impersonation(fake_helm: FakeHelmProgram) -> None:
+    install(fake_helm, build_release(impersonate_user="service:deployer:ns"))
+    arguments = fake_helm.calls[0]["arguments"]
     assert arguments[arguments.index("--kube-as-user") + 1] == "service:deployer:ns"
 
 
-def test_a_failure_tells_its_last_line_without_secrets(stand_in: StandIn) -> None:
-    stand_in.does(
+def test_an_error_contains_the_last_line_of_helm_without_secrets(fake_helm: FakeHelmProgram) -> None:
+    fake_helm.set_behaviour(
         "sys.stderr.write('warming up\\nError: UPGRADE FAILED: 192.0.2.1:6443 said stored-token and repo-password "
         "\\x1b[1m see https://inside.example/x no\\n')\n"
         "sys.exit(3)"
     )
     with pytest.raises(InstanceError) as caught:
-        install(stand_in, release(Chart("vc", "oci://r.example/c", "", "", "repo-password")))
+        install(fake_helm, build_release(Chart("vc", "oci://r.example/c", "", "", "repo-password")))
     assert caught.value.reason == "HelmFailed"
     assert "Error: UPGRADE FAILED: [...] said [...] and [...]" in caught.value.message
     assert "inside.example" not in caught.value.message
@@ -160,24 +162,24 @@ def test_a_failure_tells_its_last_line_without_secrets(stand_in: StandIn) -> Non
         "Error: secret words",
     ],
 )
-def test_t22_what_a_repository_answers_is_not_told(stand_in: StandIn, line: str) -> None:
-    stand_in.does(f"sys.stderr.write({line!r}); sys.exit(1)")
+def test_t22_the_response_of_a_repository_is_not_in_the_error(fake_helm: FakeHelmProgram, line: str) -> None:
+    fake_helm.set_behaviour(f"sys.stderr.write({line!r}); sys.exit(1)")
     with pytest.raises(InstanceError) as caught:
-        install(stand_in, release())
+        install(fake_helm, build_release())
     assert "secret words" not in caught.value.message
     assert "10.0.0.1" not in caught.value.message
 
 
-def test_a_run_is_bounded_in_memory_processor_time_and_files(stand_in: StandIn) -> None:
-    limits = stand_in.path.parent / "limits"
-    stand_in.does(
+def test_a_run_has_limits_for_memory_processor_time_and_file_size(fake_helm: FakeHelmProgram) -> None:
+    limits_file = fake_helm.path.parent / "limits"
+    fake_helm.set_behaviour(
         "import resource, time; time.sleep(0.2)\n"
-        f"open({str(limits)!r}, 'w').write(str([resource.getrlimit(each)[1] for each in "
+        f"open({str(limits_file)!r}, 'w').write(str([resource.getrlimit(each)[1] for each in "
         "(resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE)]))"
     )
-    install(stand_in, release())
-    found = json.loads(limits.read_text())
-    assert all(0 < each <= most for each, most in zip(found, RESOURCE_LIMITS.values(), strict=True))
+    install(fake_helm, build_release())
+    limits = json.loads(limits_file.read_text())
+    assert all(0 < each <= maximum for each, maximum in zip(limits, RESOURCE_LIMITS.values(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -187,119 +189,121 @@ def test_a_run_is_bounded_in_memory_processor_time_and_files(stand_in: StandIn) 
         Chart("vc", "https://charts.example/\0"),
     ],
 )
-def test_what_cannot_be_run_is_a_trouble_of_the_release(stand_in: StandIn, chart: Chart) -> None:
+def test_arguments_that_cannot_be_passed_to_a_program_are_an_error_of_the_release(
+    fake_helm: FakeHelmProgram, chart: Chart
+) -> None:
     with pytest.raises(InstanceError) as caught:
-        install(stand_in, release(chart))
+        install(fake_helm, build_release(chart))
     assert caught.value.reason == "HelmFailed"
 
 
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_program_that_ends_without_reading_is_a_trouble_of_the_release(
-    stand_in: StandIn, loop: Callable[[], asyncio.AbstractEventLoop]
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_program_that_exits_without_reading_its_input_is_an_error_of_the_release(
+    fake_helm: FakeHelmProgram, loop_factory: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    stand_in.path.write_text("#!/bin/sh\nexit 1\n")
+    fake_helm.path.write_text("#!/bin/sh\nexit 1\n")
 
-    async def many() -> list[object]:
-        helm = Helm(str(stand_in.path))
-        runs = (helm.install(release(LOCKED), ACCESS) for _ in range(20))
+    async def run_many() -> list[object]:
+        helm = Helm(str(fake_helm.path))
+        runs = (helm.install(build_release(CHART_WITH_PASSWORD), ENDPOINT) for _ in range(20))
         return [*await asyncio.gather(*runs, return_exceptions=True)]
 
-    with asyncio.Runner(loop_factory=loop) as runner:
-        assert {type(each) for each in runner.run(many())} == {InstanceError}
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        assert {type(each) for each in runner.run(run_many())} == {InstanceError}
 
 
-def test_a_program_that_cannot_be_started_is_a_trouble_of_the_release(stand_in: StandIn) -> None:
-    stand_in.path.write_text("#!/nowhere/at/all\n")
+def test_a_program_that_cannot_be_started_is_an_error_of_the_release(fake_helm: FakeHelmProgram) -> None:
+    fake_helm.path.write_text("#!/nowhere/at/all\n")
     with pytest.raises(InstanceError, match="could not be run"):
-        install(stand_in, release())
+        install(fake_helm, build_release())
 
 
-def test_a_run_that_takes_too_long_is_ended_with_all_that_it_started(
-    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_over_the_timeout_is_ended_with_its_child_processes(
+    fake_helm: FakeHelmProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.controllers.helm.helm.TIMEOUT_MARGIN_SECONDS", 0.5)
-    child = tmp_path / "child"
-    stand_in.does(
-        f"import subprocess, time; process = subprocess.Popen(['sleep', '60']); open({str(child)!r}, 'w').write("
+    pid_file = tmp_path / "child"
+    fake_helm.set_behaviour(
+        f"import subprocess, time; process = subprocess.Popen(['sleep', '60']); open({str(pid_file)!r}, 'w').write("
         "str(process.pid)); time.sleep(60)"
     )
     with pytest.raises(InstanceError) as caught:
-        install(stand_in, release(), seconds=1)
+        install(fake_helm, build_release(), seconds=1)
     assert caught.value.reason == "HelmTimedOut"
     for _ in range(500):
-        if _is_gone(int(child.read_text())):
+        if _has_exited(int(pid_file.read_text())):
             break
-        time.sleep(0.01)  # it has been told; a process needs a moment to go
-    assert _is_gone(int(child.read_text()))
-    assert not Path(stand_in.calls[0]["cwd"]).exists()
+        time.sleep(0.01)  # the process was signalled, and needs a moment to exit
+    assert _has_exited(int(pid_file.read_text()))
+    assert not Path(fake_helm.calls[0]["cwd"]).exists()
 
 
-def test_a_run_that_takes_too_long_is_asked_to_end_before_it_is_killed(
-    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_over_the_timeout_gets_sigterm_before_it_is_killed(
+    fake_helm: FakeHelmProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """helm then notes that the release has failed. A killed one leaves it pending."""
+    """helm then records that the release has failed. If it is killed, the release stays pending."""
     monkeypatch.setattr("fairlead.controllers.helm.helm.TIMEOUT_MARGIN_SECONDS", 0.5)
-    noted = tmp_path / "noted"
-    stand_in.does(
+    signal_file = tmp_path / "noted"
+    fake_helm.set_behaviour(
         "import signal, time\n"
-        f"def end(*_):\n    open({str(noted)!r}, 'w').close()\n    sys.exit(1)\n"
+        f"def end(*_):\n    open({str(signal_file)!r}, 'w').close()\n    sys.exit(1)\n"
         "signal.signal(signal.SIGTERM, end)\ntime.sleep(60)"
     )
     with pytest.raises(InstanceError, match="took longer than"):
-        install(stand_in, release(), seconds=1)
-    assert noted.exists()
+        install(fake_helm, build_release(), seconds=1)
+    assert signal_file.exists()
 
 
-def test_a_run_that_does_not_end_when_it_is_asked_is_killed(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ignores_sigterm_is_killed(fake_helm: FakeHelmProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.controllers.helm.helm.TIMEOUT_MARGIN_SECONDS", 0.5)
     monkeypatch.setattr("fairlead.controllers.helm.helm.TERMINATION_GRACE_SECONDS", 0.2)
-    stand_in.does("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)")
+    fake_helm.set_behaviour("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)")
     with pytest.raises(InstanceError, match="took longer than"):
-        install(stand_in, release(), seconds=1)
+        install(fake_helm, build_release(), seconds=1)
 
 
-def _await_file(path: Path) -> None:
-    """As long as a process needs to write it."""
+def _wait_for_file(path: Path) -> None:
+    """Waits until a process has written the file."""
     for _ in range(3_000):
         if path.exists():
             return
         time.sleep(0.01)
 
 
-def test_a_run_that_is_cancelled_again_while_it_is_asked_to_end_is_killed(
-    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_is_cancelled_again_after_sigterm_is_killed(
+    fake_helm: FakeHelmProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.controllers.helm.helm.TERMINATION_GRACE_SECONDS", 60)
-    started, noted = tmp_path / "started", tmp_path / "noted"
-    stand_in.does(
-        f"import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: open({str(noted)!r}, 'w').close())\n"
-        f"os.replace(open({str(started)!r} + '.new', 'w').write(str(os.getpid())) and {str(started)!r} + '.new', "
-        f"{str(started)!r})\nwhile True: time.sleep(60)"
+    pid_file, signal_file = tmp_path / "started", tmp_path / "noted"
+    fake_helm.set_behaviour(
+        f"import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: open({str(signal_file)!r}, 'w').close())\n"
+        f"os.replace(open({str(pid_file)!r} + '.new', 'w').write(str(os.getpid())) and {str(pid_file)!r} + '.new', "
+        f"{str(pid_file)!r})\nwhile True: time.sleep(60)"
     )
 
     async def cancel_twice() -> None:
-        run = asyncio.create_task(Helm(str(stand_in.path), 60).install(release(), ACCESS))
-        for sign in (started, noted):
+        run = asyncio.create_task(Helm(str(fake_helm.path), 60).install(build_release(), ENDPOINT))
+        for path in (pid_file, signal_file):
             async with asyncio.timeout(30):
-                await asyncio.to_thread(_await_file, sign)
+                await asyncio.to_thread(_wait_for_file, path)
             run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-        assert _is_gone(int(started.read_text()))
+        assert _has_exited(int(pid_file.read_text()))
 
     asyncio.run(cancel_twice())
 
 
-def test_a_release_that_another_run_is_at_is_told_as_such(stand_in: StandIn) -> None:
-    said = "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress"
-    stand_in.does(f"sys.stderr.write({said!r}); sys.exit(1)")
+def test_a_release_with_another_operation_in_progress_is_pending(fake_helm: FakeHelmProgram) -> None:
+    stderr_line = "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress"
+    fake_helm.set_behaviour(f"sys.stderr.write({stderr_line!r}); sys.exit(1)")
     with pytest.raises(InstanceError, match="was interrupted") as caught:
-        install(stand_in, release())
+        install(fake_helm, build_release())
     assert caught.value.reason == "ReleasePending"
 
 
-def _is_gone(pid: int) -> bool:
-    """Whether nothing of that process runs any more; one that nobody has waited for is a zombie."""
+def _has_exited(pid: int) -> bool:
+    """Whether the process has exited; before its parent has waited for it, it is a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -307,40 +311,44 @@ def _is_gone(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] in "ZX"
 
 
-NOT_LOADED = "Error: uninstall: Release not loaded: one: "
-NOT_FOUND = f"{NOT_LOADED}release: not found"
-FORBIDDEN = f'{NOT_LOADED}query: failed to query with labels: secrets is forbidden: User "x" cannot list resource'
+RELEASE_NOT_LOADED = "Error: uninstall: Release not loaded: one: "
+RELEASE_NOT_FOUND = f"{RELEASE_NOT_LOADED}release: not found"
+FORBIDDEN = (
+    f'{RELEASE_NOT_LOADED}query: failed to query with labels: secrets is forbidden: User "x" cannot list resource'
+)
 
 
-def uninstall(stand_in: StandIn, complaint: str = "", confined_to: str = "") -> None:
-    if complaint:
-        stand_in.does(f"sys.stderr.write({complaint!r}); sys.exit(1)")
-    asyncio.run(Helm(str(stand_in.path)).uninstall(release(confined_to=confined_to), ACCESS))
+def uninstall(fake_helm: FakeHelmProgram, stderr_line: str = "", impersonate_user: str = "") -> None:
+    if stderr_line:
+        fake_helm.set_behaviour(f"sys.stderr.write({stderr_line!r}); sys.exit(1)")
+    asyncio.run(Helm(str(fake_helm.path)).uninstall(build_release(impersonate_user=impersonate_user), ENDPOINT))
 
 
-def test_a_release_is_uninstalled(stand_in: StandIn) -> None:
-    uninstall(stand_in)
-    arguments = stand_in.calls[0]["arguments"]
+def test_a_release_is_uninstalled(fake_helm: FakeHelmProgram) -> None:
+    uninstall(fake_helm)
+    arguments = fake_helm.calls[0]["arguments"]
     assert (arguments[0], arguments[-2:]) == ("uninstall", ["--", "one"])
     assert arguments[arguments.index("--namespace") + 1] == "ns"
 
 
-def test_uninstalling_what_is_not_there_is_no_matter(stand_in: StandIn) -> None:
-    uninstall(stand_in, NOT_FOUND)
+def test_uninstalling_a_missing_release_is_no_error(fake_helm: FakeHelmProgram) -> None:
+    uninstall(fake_helm, RELEASE_NOT_FOUND)
 
 
-def test_a_release_that_must_not_be_looked_for_is_not_taken_for_one_that_is_not_there(stand_in: StandIn) -> None:
+def test_a_forbidden_release_is_not_mistaken_for_a_missing_one(fake_helm: FakeHelmProgram) -> None:
     with pytest.raises(InstanceError, match=r"helm uninstall failed: .*secrets is forbidden"):
-        uninstall(stand_in, FORBIDDEN)
+        uninstall(fake_helm, FORBIDDEN)
 
 
-def test_a_confined_release_whose_rights_are_gone_goes_with_its_namespace(stand_in: StandIn) -> None:
-    uninstall(stand_in, FORBIDDEN, "service:deployer:ns")
+def test_a_confined_release_without_permissions_is_left_to_the_deletion_of_its_namespace(
+    fake_helm: FakeHelmProgram,
+) -> None:
+    uninstall(fake_helm, FORBIDDEN, "service:deployer:ns")
     with pytest.raises(InstanceError, match="could not reach the cluster"):
-        uninstall(stand_in, "Error: kubernetes cluster unreachable: x", "service:deployer:ns")
+        uninstall(fake_helm, "Error: kubernetes cluster unreachable: x", "service:deployer:ns")
 
 
-def test_without_the_program_it_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_program_is_an_error_with_an_instruction(tmp_path: Path) -> None:
     with pytest.raises(InstanceError, match="install Helm") as caught:
         Helm(str(tmp_path / "nothing")).find_program()
     assert caught.value.reason == "HelmNotFound"

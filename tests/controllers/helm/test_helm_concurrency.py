@@ -1,4 +1,4 @@
-"""Turns with helm: a few at once, and none for a project that has its share already."""
+"""Tests of `HelmSlots` in `fairlead.controllers.helm.helm`: limits for concurrent runs, in total and per project."""
 
 import pytest
 
@@ -6,23 +6,23 @@ from fairlead.controllers.helm.helm import WAITING_FOR_HELM_SLOT, HelmSlots
 from fairlead.controllers.instances.remote_errors import InstanceError
 
 
-def test_one_project_cannot_take_all_turns() -> None:
-    turns = HelmSlots(max_runs=3, max_per_project=2)
-    with turns.acquire("greedy"), turns.acquire("greedy"):
-        with pytest.raises(InstanceError) as caught, turns.acquire("greedy"):
+def test_one_project_cannot_use_all_slots() -> None:
+    slots = HelmSlots(max_runs=3, max_per_project=2)
+    with slots.acquire("greedy"), slots.acquire("greedy"):
+        with pytest.raises(InstanceError) as caught, slots.acquire("greedy"):
             pass
         assert caught.value.reason == WAITING_FOR_HELM_SLOT
-        with turns.acquire("other"), pytest.raises(InstanceError), turns.acquire("third"):
+        with slots.acquire("other"), pytest.raises(InstanceError), slots.acquire("third"):
             pass
-        with turns.acquire("third"):
+        with slots.acquire("third"):
             pass
-    with turns.acquire("greedy"):
+    with slots.acquire("greedy"):
         pass
 
 
-def test_a_turn_is_given_back_after_a_failure() -> None:
-    turns = HelmSlots(max_runs=1)
-    with pytest.raises(ZeroDivisionError), turns.acquire("p"):
+def test_a_slot_is_released_after_a_failure() -> None:
+    slots = HelmSlots(max_runs=1)
+    with pytest.raises(ZeroDivisionError), slots.acquire("p"):
         raise ZeroDivisionError
-    with turns.acquire("p"):
+    with slots.acquire("p"):
         pass

@@ -1,4 +1,4 @@
-"""What of helm's complaints is told. The complaints are those of Helm 3.17 and 4.2, seen against Kubernetes 1.35."""
+"""Tests of `sanitize_error` in `fairlead.controllers.helm.helm`, with errors of Helm 3.17 and 4.2."""
 
 import pytest
 
@@ -17,7 +17,7 @@ UNREACHABLE = 'Get "https://10.0.0.1:6443/version": dial tcp 10.0.0.1:6443: conn
 
 
 @pytest.mark.parametrize(
-    "complaint",
+    "stderr",
     [
         "Error: execution error at (vc/templates/x.yaml:1:3): set the value b\n",
         "Error: UPGRADE FAILED: execution error at (vc/templates/x.yaml:1:3): set the value b\n",
@@ -33,12 +33,12 @@ UNREACHABLE = 'Get "https://10.0.0.1:6443/version": dial tcp 10.0.0.1:6443: conn
         "Error: chart requires kubeVersion: >=9.0 which is incompatible with Kubernetes v1.35.8\n",
     ],
 )
-def test_a_line_about_the_release_is_told_as_it_is(complaint: str) -> None:
-    assert sanitize_error(complaint.encode(), ()) == complaint.strip()
+def test_a_line_about_the_release_is_not_changed(stderr: str) -> None:
+    assert sanitize_error(stderr.encode(), ()) == stderr.strip()
 
 
 @pytest.mark.parametrize(
-    ("complaint", "line"),
+    ("stderr", "expected"),
     [
         (
             "Error: values don't meet the specifications of the schema(s) in the following chart(s):\n"
@@ -68,17 +68,17 @@ def test_a_line_about_the_release_is_told_as_it_is(complaint: str) -> None:
         (f"{WARNING}Error: UPGRADE FAILED: no\n", "Error: UPGRADE FAILED: no"),
     ],
 )
-def test_several_lines_are_told_in_one_without_the_warnings_before(complaint: str, line: str) -> None:
-    assert sanitize_error(complaint.encode(), ()) == line
+def test_several_lines_are_joined_without_the_warnings_before_them(stderr: str, expected: str) -> None:
+    assert sanitize_error(stderr.encode(), ()) == expected
 
 
-def test_a_chart_that_is_not_there_is_told_without_the_address() -> None:
-    complaint = b'Error: chart "vc" version "9.9.9" not found in https://10.0.0.1:44339 repository\n'
-    assert sanitize_error(complaint, ()) == 'Error: chart "vc" version "9.9.9" not found in [...] repository'
+def test_the_error_of_a_missing_chart_does_not_contain_the_address() -> None:
+    stderr = b'Error: chart "vc" version "9.9.9" not found in https://10.0.0.1:44339 repository\n'
+    assert sanitize_error(stderr, ()) == 'Error: chart "vc" version "9.9.9" not found in [...] repository'
 
 
 @pytest.mark.parametrize(
-    "complaint",
+    "stderr",
     [
         'Error: looks like "https://10.0.0.1" is not a valid chart repository or cannot be reached: '
         "error converting YAML to JSON: secret words\n",
@@ -90,24 +90,24 @@ def test_a_chart_that_is_not_there_is_told_without_the_address() -> None:
         'Error: authenticating to "10.0.0.1:44339": secret words\n',
     ],
 )
-def test_of_a_chart_that_cannot_be_fetched_only_that_is_told(complaint: str) -> None:
-    assert sanitize_error(complaint.encode(), ()) == CHART_NOT_FETCHED
+def test_the_error_of_a_chart_that_cannot_be_fetched_has_no_details(stderr: str) -> None:
+    assert sanitize_error(stderr.encode(), ()) == CHART_NOT_FETCHED
 
 
 @pytest.mark.parametrize(
-    "complaint",
+    "stderr",
     [
         f"Error: Kubernetes cluster unreachable: {UNREACHABLE}",
         f"Error: kubernetes cluster unreachable: {UNREACHABLE}",
         "Error: kubernetes cluster unreachable: the server has asked for the client to provide credentials\n",
     ],
 )
-def test_of_a_cluster_out_of_reach_only_that_is_told(complaint: str) -> None:
-    assert sanitize_error(complaint.encode(), ()) == CLUSTER_NOT_REACHED
+def test_the_error_of_an_unreachable_cluster_has_no_details(stderr: str) -> None:
+    assert sanitize_error(stderr.encode(), ()) == CLUSTER_NOT_REACHED
 
 
 @pytest.mark.parametrize(
-    "complaint",
+    "stderr",
     [
         "secret words\n",
         "Error: secret words\n",
@@ -116,20 +116,20 @@ def test_of_a_cluster_out_of_reach_only_that_is_told(complaint: str) -> None:
         "Error: release: of an earlier error\nError: secret words\n",
     ],
 )
-def test_t22_anything_else_is_not_told(complaint: str) -> None:
-    assert sanitize_error(complaint.encode(), ()) == ""
+def test_t22_any_other_error_is_hidden(stderr: str) -> None:
+    assert sanitize_error(stderr.encode(), ()) == ""
 
 
-def test_what_is_told_is_bounded_and_printable() -> None:
+def test_a_sanitized_error_is_limited_and_printable() -> None:
     text = sanitize_error(b"Error: UPGRADE FAILED: \x1b[1m" + b"x" * 10_000, ())
     assert len(text) == MAX_MESSAGE_LENGTH and text.isprintable()
 
 
-def test_a_release_that_is_not_there_is_told_from_one_that_must_not_be_looked_for() -> None:
-    gone = b"Error: uninstall: Release not loaded: one: release: not found\n"
-    hidden = (
+def test_a_missing_release_is_distinguished_from_a_forbidden_one() -> None:
+    not_installed = b"Error: uninstall: Release not loaded: one: release: not found\n"
+    forbidden = (
         b"Error: uninstall: Release not loaded: one: query: failed to query with labels: secrets is forbidden: "
         b'User "x" cannot list resource "secrets" in API group "" in the namespace "ns"\n'
     )
-    assert (is_not_installed(gone), is_forbidden(gone)) == (True, False)
-    assert (is_not_installed(hidden), is_forbidden(hidden)) == (False, True)
+    assert (is_not_installed(not_installed), is_forbidden(not_installed)) == (True, False)
+    assert (is_not_installed(forbidden), is_forbidden(forbidden)) == (False, True)

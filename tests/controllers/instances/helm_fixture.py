@@ -1,4 +1,4 @@
-"""A world where virtual clusters are deployed: by a helm that writes down what it is asked for."""
+"""Fixtures for tests of virtual clusters: running controllers, and a fake helm that records its calls."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -19,7 +19,7 @@ from tests.harness.registry import RegistryFixture
 from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, encoded
 
 VC = "VirtualClusterInstance"
-PLACE = "/api/v1/namespaces/demo-v-one"
+NAMESPACE_PATH = "/api/v1/namespaces/demo-v-one"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/demo-v-one/rolebindings"
 CHART = {"name": "vc", "repo": "https://charts.example", "version": "1.2.3"}
 RELEASE = {"helmRelease": {"chart": CHART, "values": "a: b"}}
@@ -34,69 +34,74 @@ users: [{name: x, user: {token: inner-token}}]
 
 
 class FakeHelm:
-    """Writes down what it is asked for. A chart leaves `content` as its kubeconfig, if there is any."""
+    """Records its calls. An installed chart leaves `content` as its kubeconfig, unless that is empty."""
 
     def __init__(self, kube: Kube) -> None:
         self.kube = kube
-        self.missing = False
-        self.fails = False
-        self.content = KUBECONFIG
+        self.is_missing = False
+        self.is_failing = False
+        self.kubeconfig = KUBECONFIG
         self.installed: list[Release] = []
-        self.removed: list[Release] = []
+        self.uninstalled: list[Release] = []
 
     def find_program(self) -> str:
-        if self.missing:
+        if self.is_missing:
             raise InstanceError("HelmNotFound", "install it", ERROR)
         return "/bin/helm"
 
-    async def install(self, release: Release, access: ClusterEndpoint) -> None:
-        assert access.token == "cluster-token"
+    async def install(self, release: Release, endpoint: ClusterEndpoint) -> None:
+        assert endpoint.token == "cluster-token"
         self.installed.append(release)
-        if any(obj["metadata"].get("labels", {}).get("status") == "pending-install" for obj in self._notes(release)):
+        if any(
+            obj["metadata"].get("labels", {}).get("status") == "pending-install"
+            for obj in self._release_secrets(release)
+        ):
             raise InstanceError(RELEASE_PENDING, "another operation is in progress", WARNING)
-        if self.fails:
+        if self.is_failing:
             raise InstanceError("HelmFailed", "it broke", WARNING)
-        if self.content:
-            at = f"/api/v1/namespaces/{release.namespace}/secrets/vc-{release.name}"
-            self.kube.put(at, data={"config": encoded(self.content)})
+        if self.kubeconfig:
+            path = f"/api/v1/namespaces/{release.namespace}/secrets/vc-{release.name}"
+            self.kube.put(path, data={"config": encoded(self.kubeconfig)})
 
-    def _notes(self, release: Release) -> list[Object]:
-        """What runs have noted about the release in the cluster."""
-        at = f"/api/v1/namespaces/{release.namespace}/secrets/sh.helm.release.v1.{release.name}."
-        return [obj for path, obj in self.kube.objects.items() if path.startswith(at)]
+    def _release_secrets(self, release: Release) -> list[Object]:
+        """The Secrets of the release in the cluster."""
+        prefix = f"/api/v1/namespaces/{release.namespace}/secrets/sh.helm.release.v1.{release.name}."
+        return [obj for path, obj in self.kube.objects.items() if path.startswith(prefix)]
 
-    async def uninstall(self, release: Release, access: ClusterEndpoint) -> None:
+    async def uninstall(self, release: Release, endpoint: ClusterEndpoint) -> None:
         assert f"/api/v1/namespaces/{release.namespace}" in self.kube.objects
-        self.removed.append(release)
+        self.uninstalled.append(release)
 
 
 @pytest.fixture
-def reach() -> FakeAccess:
+def access() -> FakeAccess:
     return FakeAccess()
 
 
 @pytest.fixture
-def helm(reach: FakeAccess) -> FakeHelm:
-    return FakeHelm(reach.kube)
+def helm(access: FakeAccess) -> FakeHelm:
+    return FakeHelm(access.kube)
 
 
 @pytest.fixture
-async def working(api: RegistryFixture, reach: FakeAccess, helm: FakeHelm) -> AsyncIterator[RegistryFixture]:
-    virtual_clusters = VirtualClusterController(api.registry, INSTANCE_CONFIG, reach, helm, ("https://charts.example",))
+async def server(api: RegistryFixture, access: FakeAccess, helm: FakeHelm) -> AsyncIterator[RegistryFixture]:
+    virtual_clusters = VirtualClusterController(
+        api.registry, INSTANCE_CONFIG, access, helm, ("https://charts.example",)
+    )
     async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG), virtual_clusters):
         yield api
 
 
-async def virtual_cluster(api: RegistryFixture, **spec: Any) -> Object:
+async def create_virtual_cluster(api: RegistryFixture, **spec: Any) -> Object:
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, **spec}
     return await api.create(VC, "one", spec=spec)
 
 
-async def from_template(api: RegistryFixture) -> Object:
+async def create_from_template(api: RegistryFixture) -> Object:
     await api.create("VirtualClusterTemplate", "t", metadata=TRUSTED, spec={"template": RELEASE})
-    return await virtual_cluster(api, templateRef={"name": "t"})
+    return await create_virtual_cluster(api, templateRef={"name": "t"})
 
 
-async def ready(api: RegistryFixture, reach: FakeAccess) -> None:
-    reach.virtual_down = None
+async def wait_until_ready(api: RegistryFixture, access: FakeAccess) -> None:
+    access.virtual_down = None
     await eventually(lambda: condition_status(api, VC, "VirtualClusterReady") == ("True", "Ready"))

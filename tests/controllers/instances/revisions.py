@@ -1,4 +1,4 @@
-"""Every revision of the instances in a world, with a judge who sees each at the moment when it is stored."""
+"""A store that checks every revision of an object when it is stored, and a slow connection to the cluster."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,69 +13,69 @@ from tests.fake_cluster.kube import KubeApi
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import FakeAccess
 
-Judge = Callable[[Object], None]
+Check = Callable[[Object], None]
 
 
-class Revisions(StoreWrapper):
-    """A store that shows each new state of the objects of a plural to a judge, right after it is stored."""
+class RevisionRecorder(StoreWrapper):
+    """A store that calls `check` with each new revision of the objects of a plural, right after it is stored."""
 
-    def __init__(self, inner: Store, plural: str, judge: Judge) -> None:
+    def __init__(self, inner: Store, plural: str, check: Check) -> None:
         super().__init__(inner)
         self._plural = plural
-        self._judge = judge
-        self.seen: list[Object] = []
-        self.faults: list[Exception] = []
+        self._check = check
+        self.revisions: list[Object] = []
+        self.errors: list[Exception] = []
 
     async def commit(self, writes: Sequence[contract.Write], preconditions: Sequence[Precondition] = ()) -> int:
         revision = await self.inner.commit(writes, preconditions)
         for change in writes:
             if change.key[1] == self._plural and change.value is not None:
-                self._look(orjson.loads(change.value))
+                self._check_revision(orjson.loads(change.value))
         return revision
 
-    def _look(self, obj: Object) -> None:
-        self.seen.append(obj)
+    def _check_revision(self, obj: Object) -> None:
+        self.revisions.append(obj)
         try:
-            self._judge(obj)
-        except (AssertionError, LookupError) as fault:
-            self.faults.append(fault)
+            self._check(obj)
+        except (AssertionError, LookupError) as error:
+            self.errors.append(error)
 
 
-def record_revisions(api: RegistryFixture, plural: str, judge: Judge) -> Revisions:
-    made = Revisions(api.store.inner, plural, judge)
-    api.store.inner = made
-    return made
+def record_revisions(api: RegistryFixture, plural: str, check: Check) -> RevisionRecorder:
+    recorder = RevisionRecorder(api.store.inner, plural, check)
+    api.store.inner = recorder
+    return recorder
 
 
-class SlowReach(FakeAccess):
-    """Ways on which each answer takes a moment, so that other things happen in between."""
+class SlowAccess(FakeAccess):
+    """Access to a cluster whose responses are delayed, so that other things happen in between."""
 
     def cluster_api(self, name: str, acting_as: str = "") -> KubeApi:
         return SlowApi(self, acting_as)
 
 
 class SlowApi(KubeApi):
-    def __init__(self, reach: FakeAccess, acting_as: str) -> None:
-        super().__init__(reach.kube, acting_as=acting_as)
-        self._reach = reach
+    def __init__(self, access: FakeAccess, acting_as: str) -> None:
+        super().__init__(access.kube, acting_as=acting_as)
+        self._access = access
 
     async def get(self, path: str) -> Object:
-        return await self._wait("GET", path)
+        return await self._send_slowly("GET", path)
 
     async def create(self, path: str, body: Object) -> Object:
-        return await self._wait("POST", path, body)
+        return await self._send_slowly("POST", path, body)
 
     async def apply(self, path: str, body: Object) -> Object:
-        return await self._wait("PATCH", path, body)
+        return await self._send_slowly("PATCH", path, body)
 
     async def delete(self, path: str, body: Object | None = None) -> Object:
-        return await self._wait("DELETE", path, body)
+        return await self._send_slowly("DELETE", path, body)
 
-    async def _wait(self, method: str, path: str, body: Object | None = None) -> Object:
-        """It takes time to get there, and to get back."""
+    async def _send_slowly(self, method: str, path: str, body: Object | None = None) -> Object:
+        """Delays the request and the response."""
         await asyncio.sleep(0.015)
-        if self._reach.down is not None:
-            raise self._reach.down
+        if self._access.down is not None:
+            raise self._access.down
         try:
             return self._ask(method, path, body)
         finally:

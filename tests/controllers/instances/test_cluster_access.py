@@ -1,4 +1,4 @@
-"""The whole way: a space and its cluster's API server, over TLS, with the credential that is stored for it."""
+"""Tests of `fairlead.controllers.instances.cluster_access` with a fake cluster over TLS and a stored credential."""
 
 import asyncio
 from base64 import b64encode
@@ -27,7 +27,7 @@ from tests.harness.remote import INSTANCE_CONFIG, condition_status, set_online
 SPACE = "SpaceInstance"
 
 
-async def furnish(api: RegistryFixture, kubeconfig: bytes) -> None:
+async def create_project_and_cluster(api: RegistryFixture, kubeconfig: bytes) -> None:
     await api.create("Project", NAMESPACE, spec={"owner": {"user": "ada"}})
     await api.create("Secret", "kubeconfig", data={"config": b64encode(kubeconfig).decode()})
     config = {"secretName": "kubeconfig", "secretNamespace": NAMESPACE}
@@ -35,89 +35,91 @@ async def furnish(api: RegistryFixture, kubeconfig: bytes) -> None:
     await set_online(api, True)
 
 
-def reaching(api: RegistryFixture, *networks: str) -> RegistryClusterAccess:
+def build_access(api: RegistryFixture, *networks: str) -> RegistryClusterAccess:
     policy = AddressPolicy(networks, lambda: ())
-    connected = UpstreamRegistry(api.registry, GROUP, "service-system", policy, Limits())
-    return RegistryClusterAccess(api.registry, GROUP, "service-system", connected, policy.resolve)
+    upstreams = UpstreamRegistry(api.registry, GROUP, "service-system", policy, Limits())
+    return RegistryClusterAccess(api.registry, GROUP, "service-system", upstreams, policy.resolve)
 
 
-def test_a_space_is_made_and_removed_over_the_wire() -> None:
+def test_a_space_is_created_and_deleted_over_tls() -> None:
     kube = Kube()
 
-    async def run(far: FakeCluster) -> None:
+    async def run(fake_cluster: FakeCluster) -> None:
         async with open_registry() as api:
-            await furnish(api, far.kubeconfig(token="stored-token"))
-            reach = reaching(api, "127.0.0.0/8")
+            await create_project_and_cluster(api, fake_cluster.kubeconfig(token="stored-token"))
+            access = build_access(api, "127.0.0.0/8")
             async with running_controllers(
                 api,
                 InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-                SpaceController(api.registry, INSTANCE_CONFIG, reach),
+                SpaceController(api.registry, INSTANCE_CONFIG, access),
             ):
                 await api.create(SPACE, "one", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}})
                 await eventually(lambda: condition_status(api, SPACE, "SpaceReady") == ("True", "Active"), 20)
                 assert "/api/v1/namespaces/demo-one" in kube.objects
                 await api.delete(SPACE, "one")
                 await eventually(lambda: api.see(SPACE, "one") is None, 20)
-            access = await reach.cluster_endpoint("c")
-            assert (access.host, access.port, access.token) == ("127.0.0.1", far.port, "stored-token")
-            await reach.upstreams.close_all()
+            endpoint = await access.cluster_endpoint("c")
+            assert (endpoint.host, endpoint.port, endpoint.token) == ("127.0.0.1", fake_cluster.port, "stored-token")
+            await access.upstreams.close_all()
 
-    with FakeCluster(kube_answering(kube)) as far:
-        asyncio.run(run(far))
+    with FakeCluster(kube_answering(kube)) as fake_cluster:
+        asyncio.run(run(fake_cluster))
         assert kube.objects == {}
-        assert {each.header("authorization") for each in far.seen} == {"Bearer stored-token"}
+        assert {each.header("authorization") for each in fake_cluster.seen} == {"Bearer stored-token"}
 
 
-async def test_other_programs_are_sent_nowhere_that_is_closed(api: RegistryFixture) -> None:
-    with FakeCluster() as far:
-        kubeconfig = far.kubeconfig()
-    await furnish(api, kubeconfig)
+async def test_the_endpoint_for_other_programs_is_not_a_blocked_address(api: RegistryFixture) -> None:
+    with FakeCluster() as fake_cluster:
+        kubeconfig = fake_cluster.kubeconfig()
+    await create_project_and_cluster(api, kubeconfig)
     with pytest.raises(AddressBlocked):
-        await reaching(api).cluster_endpoint("c")
+        await build_access(api).cluster_endpoint("c")
 
 
 @pytest.mark.parametrize(("kubeconfig", "reason"), [(b"{}", "InvalidKubeconfig"), (b"", "KeyNotFound")])
-async def test_a_cluster_that_is_not_connected_says_why(api: RegistryFixture, kubeconfig: bytes, reason: str) -> None:
-    await furnish(api, kubeconfig)
+async def test_a_cluster_that_is_not_connected_has_a_reason(
+    api: RegistryFixture, kubeconfig: bytes, reason: str
+) -> None:
+    await create_project_and_cluster(api, kubeconfig)
     with pytest.raises(NotConnected) as caught:
-        await reaching(api).cluster_endpoint("c")
+        await build_access(api).cluster_endpoint("c")
     assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize(("path", "raised"), [("/far/never", TimedOut), ("/big", ProtocolError)])
-def test_a_virtual_cluster_cannot_keep_whoever_asks_for_its_version(
-    path: str, raised: type[UpstreamError], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("path", "error_type"), [("/far/never", TimedOut), ("/big", ProtocolError)])
+def test_the_version_request_to_a_virtual_cluster_has_a_timeout_and_a_size_limit(
+    path: str, error_type: type[UpstreamError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that never answers is given up soon, and one that answers with too much is not heard to its end."""
+    """A virtual cluster that does not respond is a timeout, and a response over the limit is not read to its end."""
     monkeypatch.setattr("fairlead.controllers.instances.cluster_access.VIRTUAL_CLUSTER_TIMEOUT", 0.2)
 
-    async def run(far: FakeCluster) -> None:
+    async def run(fake_cluster: FakeCluster) -> None:
         async with open_registry() as api:
-            kubeconfig = far.kubeconfig(server=f"{far.url}{path}")
+            kubeconfig = fake_cluster.kubeconfig(server=f"{fake_cluster.url}{path}")
             await api.create("Secret", "mine", data={"config": b64encode(kubeconfig).decode()})
             await api.create("VirtualClusterInstance", "v", spec={"config": {"secretName": "mine"}})
-            reach = reaching(api, "127.0.0.0/8")
-            with pytest.raises(raised):
-                await reach.virtual_cluster_version(NAMESPACE, "v")
-            await reach.upstreams.close_all()
+            access = build_access(api, "127.0.0.0/8")
+            with pytest.raises(error_type):
+                await access.virtual_cluster_version(NAMESPACE, "v")
+            await access.upstreams.close_all()
 
-    with FakeCluster() as far:
-        far.behave("/far/never/version", never)
-        far.answer("/big/version", as_json({"gitVersion": "A" * 100_000}, 200))
-        asyncio.run(run(far))
+    with FakeCluster() as fake_cluster:
+        fake_cluster.behave("/far/never/version", never)
+        fake_cluster.answer("/big/version", as_json({"gitVersion": "A" * 100_000}, 200))
+        asyncio.run(run(fake_cluster))
 
 
-def test_a_certificate_that_a_virtual_cluster_reloads_is_noticed_when_it_is_asked_for_its_version() -> None:
-    async def run(far: FakeCluster) -> None:
+def test_a_reloaded_certificate_of_a_virtual_cluster_is_checked_by_the_version_request() -> None:
+    async def run(fake_cluster: FakeCluster) -> None:
         async with open_registry() as api:
-            await api.create("Secret", "mine", data={"config": b64encode(far.kubeconfig()).decode()})
+            await api.create("Secret", "mine", data={"config": b64encode(fake_cluster.kubeconfig()).decode()})
             await api.create("VirtualClusterInstance", "v", spec={"config": {"secretName": "mine"}})
-            reach = reaching(api, "127.0.0.0/8")
-            assert (await reach.virtual_cluster_version(NAMESPACE, "v"))["gitVersion"]
-            far.reload(replace(far.manner, issuer=authority("a stranger")))
+            access = build_access(api, "127.0.0.0/8")
+            assert (await access.virtual_cluster_version(NAMESPACE, "v"))["gitVersion"]
+            fake_cluster.reload(replace(fake_cluster.manner, issuer=authority("an unknown authority")))
             with pytest.raises(TlsError):
-                await reach.virtual_cluster_version(NAMESPACE, "v")
-            await reach.upstreams.close_all()
+                await access.virtual_cluster_version(NAMESPACE, "v")
+            await access.upstreams.close_all()
 
-    with FakeCluster() as far:
-        asyncio.run(run(far))
+    with FakeCluster() as fake_cluster:
+        asyncio.run(run(fake_cluster))

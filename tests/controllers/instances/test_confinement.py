@@ -1,4 +1,4 @@
-"""What no administrator has settled is made in a cluster with no more rights than the owner of the space has there."""
+"""Tests of `fairlead.controllers.instances.confinement`: an untrusted template has only the rights of the owner."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -26,7 +26,7 @@ from tests.harness.remote import (
 )
 
 SPACE, TEMPLATE = "SpaceInstance", "SpaceTemplate"
-PLACE = "/api/v1/namespaces/demo-one"
+NAMESPACE_PATH = "/api/v1/namespaces/demo-one"
 RBAC = "rbac.authorization.k8s.io"
 BINDINGS = f"/apis/{RBAC}/v1/namespaces/demo-one/rolebindings"
 DEPLOYER = "service:deployer:demo-one"
@@ -48,66 +48,68 @@ CRD = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, met
 
 
 @pytest.fixture
-async def working(reach: FakeAccess) -> AsyncIterator[RegistryFixture]:
+async def server(access: FakeAccess) -> AsyncIterator[RegistryFixture]:
     async with open_registry(rules=(mark_trusted_templates(GROUP),)) as api:
         await create_cluster(api)
         async with running_controllers(
             api,
             InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-            SpaceController(api.registry, INSTANCE_CONFIG, reach),
+            SpaceController(api.registry, INSTANCE_CONFIG, access),
         ):
             yield api
 
 
-async def space(api: RegistryFixture, **spec: Any) -> Object:
+async def create_space(api: RegistryFixture, **spec: Any) -> Object:
     return await api.create(SPACE, "one", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, **spec})
 
 
-async def from_template(api: RegistryFixture, by: User = ROOT, **template: Any) -> None:
-    await api.submit(TEMPLATE, api.body(TEMPLATE, "t", spec={"template": template}), WriteOptions(by))
-    await space(api, templateRef={"name": "t"})
+async def create_from_template(api: RegistryFixture, user: User = ROOT, **template: Any) -> None:
+    await api.submit(TEMPLATE, api.body(TEMPLATE, "t", spec={"template": template}), WriteOptions(user))
+    await create_space(api, templateRef={"name": "t"})
 
 
-async def change(api: RegistryFixture, kind: str, name: str, by: User = ADA, **spec: Any) -> None:
-    await api.patch(kind, name, lambda each: each["spec"].update(spec), WriteOptions(by))
+async def update_spec(api: RegistryFixture, kind: str, name: str, user: User = ADA, **spec: Any) -> None:
+    await api.patch(kind, name, lambda each: each["spec"].update(spec), WriteOptions(user))
 
 
-async def annotate(api: RegistryFixture, mark: str | None, by: User = ROOT) -> None:
-    await api.patch(TEMPLATE, "t", lambda each: each["metadata"].update(annotations=marked(mark)), WriteOptions(by))
+async def set_trust_annotation(api: RegistryFixture, trusted: str | None, user: User = ROOT) -> None:
+    await api.patch(
+        TEMPLATE, "t", lambda each: each["metadata"].update(annotations=trust_annotation(trusted)), WriteOptions(user)
+    )
 
 
-def marked(mark: str | None) -> Object:
-    return {} if mark is None else {"service.sh/trusted": mark}
+def trust_annotation(trusted: str | None) -> Object:
+    return {} if trusted is None else {"service.sh/trusted": trusted}
 
 
-async def ready(api: RegistryFixture) -> None:
+async def wait_until_ready(api: RegistryFixture) -> None:
     await eventually(lambda: condition_status(api, SPACE, "SpaceSynced") == ("True", "Synced"))
 
 
-async def refused(api: RegistryFixture, reason: str) -> str:
+async def wait_for_failure(api: RegistryFixture, reason: str) -> str:
     await eventually(lambda: condition_status(api, SPACE, "SpaceSynced") == ("False", reason))
     return condition_message(api, SPACE, "SpaceSynced")
 
 
-def objects(kube: Kube) -> set[str]:
-    """What was made of a template: all but the namespace and our own bindings."""
-    return {path for path in kube.objects if path != PLACE and not path.startswith(f"{BINDINGS}/service.sh:")}
+def template_objects(kube: Kube) -> set[str]:
+    """The paths of the objects from templates: all but the namespace and the server's own bindings."""
+    return {path for path in kube.objects if path != NAMESPACE_PATH and not path.startswith(f"{BINDINGS}/service.sh:")}
 
 
-async def test_honest_objects_of_a_template_in_place_are_made_by_the_deployer(
-    working: RegistryFixture, kube: Kube
+async def test_allowed_objects_of_an_inline_template_are_created_by_the_deployer(
+    server: RegistryFixture, kube: Kube
 ) -> None:
-    await space(working, template={"objects": f"{CONFIG_MAP}\n---\n{BINDING.replace('ROLE', 'edit')}"})
-    await ready(working)
-    assert objects(kube) == {f"{PLACE}/configmaps/greeting", f"{BINDINGS}/mine"}
+    await create_space(server, template={"objects": f"{CONFIG_MAP}\n---\n{BINDING.replace('ROLE', 'edit')}"})
+    await wait_until_ready(server)
+    assert template_objects(kube) == {f"{NAMESPACE_PATH}/configmaps/greeting", f"{BINDINGS}/mine"}
     assert {user for user, _, _ in kube.acted} == {DEPLOYER}
     subjects = kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"]
     assert DEPLOYER in {each["name"] for each in subjects}
-    assert get_path(working.see(SPACE, "one"), "status.templateTrust") == "Confined"
+    assert get_path(server.see(SPACE, "one"), "status.templateTrust") == "Confined"
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "why"),
+    ("text", "reason", "expected"),
     [
         (POD, "AdmissionDenied", "violates PodSecurity"),
         (BINDING.replace("ROLE", "cluster-admin"), "OwnerForbidden", "attempting to grant RBAC permissions"),
@@ -115,80 +117,76 @@ async def test_honest_objects_of_a_template_in_place_are_made_by_the_deployer(
         (CRD, "InvalidTemplateObjects", "is cluster-scoped"),
     ],
 )
-async def test_what_the_owner_may_not_make_is_refused(
-    working: RegistryFixture, kube: Kube, text: str, reason: str, why: str
+async def test_objects_that_the_owner_cannot_create_are_rejected(
+    server: RegistryFixture, kube: Kube, text: str, reason: str, expected: str
 ) -> None:
-    await space(working, template={"objects": text})
-    assert why in await refused(working, reason)
-    assert objects(kube) == set()
+    await create_space(server, template={"objects": text})
+    assert expected in await wait_for_failure(server, reason)
+    assert template_objects(kube) == set()
 
 
 @pytest.mark.parametrize("text", [POD, BINDING.replace("ROLE", "cluster-admin"), QUOTA])
 async def test_an_administrators_template_has_the_rights_of_the_stored_credential(
-    working: RegistryFixture, kube: Kube, text: str
+    server: RegistryFixture, kube: Kube, text: str
 ) -> None:
-    await from_template(working, objects=text)
-    await ready(working)
-    assert len(objects(kube)) == 1
+    await create_from_template(server, objects=text)
+    await wait_until_ready(server)
+    assert len(template_objects(kube)) == 1
     assert kube.acted == []
-    assert ENFORCE not in labels(kube.objects[PLACE])
+    assert ENFORCE not in labels(kube.objects[NAMESPACE_PATH])
 
 
-async def test_a_template_that_somebody_else_wrote_is_none_of_an_administrator(
-    working: RegistryFixture, kube: Kube
+async def test_a_template_of_another_user_is_confined_until_it_is_trusted(server: RegistryFixture, kube: Kube) -> None:
+    await create_from_template(server, user=ADA, objects=QUOTA)
+    await wait_for_failure(server, "OwnerForbidden")
+    await set_trust_annotation(server, "true")
+    await wait_until_ready(server)
+    assert template_objects(kube) == {f"{NAMESPACE_PATH}/resourcequotas/limit"}
+
+
+async def test_an_object_of_others_is_not_deleted_because_a_template_named_it(
+    server: RegistryFixture, kube: Kube
 ) -> None:
-    await from_template(working, by=ADA, objects=QUOTA)
-    await refused(working, "OwnerForbidden")
-    await annotate(working, "true")
-    await ready(working)
-    assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
+    """The deployer could not create it; an administrator's template without it must not delete it either."""
+    await create_space(server, templateRef={"name": "t"})
+    body = server.body(TEMPLATE, "t", spec={"template": {"objects": f"{QUOTA}\n---\n{CONFIG_MAP}"}})
+    await server.submit(TEMPLATE, body, WriteOptions(ADA))
+    kube.objects[f"{NAMESPACE_PATH}/resourcequotas/limit"] = {"metadata": {"name": "limit", "uid": "theirs"}}
+    await wait_for_failure(server, "OwnerForbidden")
+    await server.submit(TEMPLATE, server.body(TEMPLATE, "other", spec={"template": {}}), WriteOptions(ROOT))
+    await update_spec(server, SPACE, "one", templateRef={"name": "other"})
+    await wait_until_ready(server)
+    await eventually(lambda: get_path(server.see(SPACE, "one"), "status.templateApplied") == "Trusted")
+    assert template_objects(kube) == {f"{NAMESPACE_PATH}/resourcequotas/limit"}
 
 
-async def test_what_others_had_made_is_not_removed_for_a_template_that_named_it(
-    working: RegistryFixture, kube: Kube
-) -> None:
-    """The deployer was refused it; an administrator's template, which does not have it, must not delete it either."""
-    await space(working, templateRef={"name": "t"})
-    body = working.body(TEMPLATE, "t", spec={"template": {"objects": f"{QUOTA}\n---\n{CONFIG_MAP}"}})
-    await working.submit(TEMPLATE, body, WriteOptions(ADA))
-    kube.objects[f"{PLACE}/resourcequotas/limit"] = {"metadata": {"name": "limit", "uid": "theirs"}}
-    await refused(working, "OwnerForbidden")
-    await working.submit(TEMPLATE, working.body(TEMPLATE, "other", spec={"template": {}}), WriteOptions(ROOT))
-    await change(working, SPACE, "one", templateRef={"name": "other"})
-    await ready(working)
-    await eventually(lambda: get_path(working.see(SPACE, "one"), "status.templateApplied") == "Trusted")
-    assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
-
-
-async def test_labels_and_annotations_that_mean_something_to_others_are_left_out(
-    working: RegistryFixture, kube: Kube
-) -> None:
-    own, foreign = {"tenant.service.sh/x": "1"}, {ENFORCE: "privileged", "istio-injection": "enabled"}
-    template = {"metadata": {"labels": {**own, **foreign}, "annotations": {"linkerd.io/inject": "enabled", **own}}}
-    await space(working, template=template)
-    await ready(working)
-    found = kube.objects[PLACE]["metadata"]
-    assert found["annotations"] == own
-    assert {key: value for key, value in found["labels"].items() if not key.startswith("service.sh/")} == {
-        **own,
+async def test_labels_and_annotations_that_are_not_allowed_are_left_out(server: RegistryFixture, kube: Kube) -> None:
+    allowed, rejected = {"tenant.service.sh/x": "1"}, {ENFORCE: "privileged", "istio-injection": "enabled"}
+    template = {
+        "metadata": {"labels": {**allowed, **rejected}, "annotations": {"linkerd.io/inject": "enabled", **allowed}}
+    }
+    await create_space(server, template=template)
+    await wait_until_ready(server)
+    metadata = kube.objects[NAMESPACE_PATH]["metadata"]
+    assert metadata["annotations"] == allowed
+    assert {key: value for key, value in metadata["labels"].items() if not key.startswith("service.sh/")} == {
+        **allowed,
         ENFORCE: "baseline",
     }
-    said = condition_message(working, SPACE, "SpaceSynced")
-    assert "istio-injection, linkerd.io/inject, pod-security.kubernetes.io/enforce" in said
-    assert "space_metadata" in said
+    message = condition_message(server, SPACE, "SpaceSynced")
+    assert "istio-injection, linkerd.io/inject, pod-security.kubernetes.io/enforce" in message
+    assert "space_metadata" in message
 
 
-async def test_a_label_of_before_goes_and_one_that_the_cluster_has_set_stays(
-    working: RegistryFixture, kube: Kube
-) -> None:
-    await space(working)
-    await ready(working)
-    kube.edit(PLACE, lambda each: each["metadata"]["labels"].update({ENFORCE: "restricted"}))
-    managed = kube.objects[PLACE]["metadata"]["managedFields"]
+async def test_a_label_set_by_others_in_the_cluster_is_kept(server: RegistryFixture, kube: Kube) -> None:
+    await create_space(server)
+    await wait_until_ready(server)
+    kube.edit(NAMESPACE_PATH, lambda each: each["metadata"]["labels"].update({ENFORCE: "restricted"}))
+    managed = kube.objects[NAMESPACE_PATH]["metadata"]["managedFields"]
     del managed[0]["fieldsV1"]["f:metadata"]["f:labels"][f"f:{ENFORCE}"]
-    await change(working, SPACE, "one", displayName="another")
-    await eventually(lambda: kube.log.count(("PATCH", PLACE)) >= 2)
-    assert labels(kube.objects[PLACE])[ENFORCE] == "restricted"
+    await update_spec(server, SPACE, "one", displayName="another")
+    await eventually(lambda: kube.log.count(("PATCH", NAMESPACE_PATH)) >= 2)
+    assert labels(kube.objects[NAMESPACE_PATH])[ENFORCE] == "restricted"
 
 
 @pytest.mark.parametrize(
@@ -199,138 +197,153 @@ async def test_a_label_of_before_goes_and_one_that_the_cluster_has_set_stays(
         {"extraAccessRules": [{"users": ["ada"], "clusterRole": "cluster-admin"}]},
     ],
 )
-async def test_roles_that_no_setting_lists_are_not_given(working: RegistryFixture, kube: Kube, spec: Object) -> None:
-    await space(working, **spec)
-    await ready(working)
+async def test_roles_that_are_not_in_the_setting_are_not_bound(
+    server: RegistryFixture, kube: Kube, spec: Object
+) -> None:
+    await create_space(server, **spec)
+    await wait_until_ready(server)
     assert [path for path in kube.objects if path.startswith(BINDINGS)] == [f"{BINDINGS}/service.sh:admin"]
-    assert "space_roles does not list (cluster-admin)" in condition_message(working, SPACE, "SpaceSynced")
+    assert "space_roles does not list (cluster-admin)" in condition_message(server, SPACE, "SpaceSynced")
 
 
-async def test_the_deployer_has_no_more_than_the_owner(working: RegistryFixture, kube: Kube) -> None:
+async def test_the_deployer_has_no_more_permissions_than_the_owner(server: RegistryFixture, kube: Kube) -> None:
     access = {"rules": [{"users": ["ada"], "clusterRole": "view"}]}
-    await space(working, template={"access": access, "objects": CONFIG_MAP})
-    assert 'cannot patch resource "configmaps"' in await refused(working, "OwnerForbidden")
+    await create_space(server, template={"access": access, "objects": CONFIG_MAP})
+    assert 'cannot patch resource "configmaps"' in await wait_for_failure(server, "OwnerForbidden")
 
 
 @pytest.mark.parametrize(
     ("owner", "reason"),
-    [({"user": "nobody"}, "OwnerNotFound"), ({"team": "nobody"}, "OwnerNotFound"), ({"user": "off"}, "OwnerDisabled")],
+    [
+        ({"user": "missing"}, "OwnerNotFound"),
+        ({"team": "missing"}, "OwnerNotFound"),
+        ({"user": "off"}, "OwnerDisabled"),
+    ],
 )
-async def test_an_owner_who_could_not_act_has_nothing_made(
-    working: RegistryFixture, kube: Kube, owner: Object, reason: str
+async def test_nothing_is_created_for_a_missing_or_disabled_owner(
+    server: RegistryFixture, kube: Kube, owner: Object, reason: str
 ) -> None:
-    await working.create("User", "off", spec={"disabled": True})
-    await space(working, owner=owner, template={"objects": CONFIG_MAP})
-    assert "spec.owner" in await refused(working, reason)
-    assert objects(kube) == set()
+    await server.create("User", "off", spec={"disabled": True})
+    await create_space(server, owner=owner, template={"objects": CONFIG_MAP})
+    assert "spec.owner" in await wait_for_failure(server, reason)
+    assert template_objects(kube) == set()
 
 
-async def test_a_team_can_be_the_owner(working: RegistryFixture, kube: Kube) -> None:
-    await working.create("Team", "web", spec={})
-    await space(working, owner={"team": "web"}, template={"objects": CONFIG_MAP})
-    await ready(working)
-    assert objects(kube) == {f"{PLACE}/configmaps/greeting"}
+async def test_a_team_can_be_the_owner(server: RegistryFixture, kube: Kube) -> None:
+    await server.create("Team", "web", spec={})
+    await create_space(server, owner={"team": "web"}, template={"objects": CONFIG_MAP})
+    await wait_until_ready(server)
+    assert template_objects(kube) == {f"{NAMESPACE_PATH}/configmaps/greeting"}
 
 
-async def test_a_cluster_that_allows_no_impersonation_gets_no_objects(working: RegistryFixture, kube: Kube) -> None:
+async def test_no_objects_are_created_without_permission_to_impersonate(server: RegistryFixture, kube: Kube) -> None:
     kube.may_impersonate = False
-    await space(working, template={"objects": CONFIG_MAP})
-    assert "may not impersonate" in await refused(working, "ImpersonationForbidden")
-    assert objects(kube) == set()
+    await create_space(server, template={"objects": CONFIG_MAP})
+    assert "may not impersonate" in await wait_for_failure(server, "ImpersonationForbidden")
+    assert template_objects(kube) == set()
 
 
-async def test_rights_that_were_bound_a_moment_ago_are_waited_for(working: RegistryFixture, kube: Kube) -> None:
-    """Authorizers of a real cluster take a moment to hear of a new binding."""
+async def test_requests_are_retried_until_a_new_binding_is_effective(server: RegistryFixture, kube: Kube) -> None:
+    """The authorizer of a real cluster takes a moment to see a new binding."""
     kube.deaf_for = 2
-    await space(working, template={"objects": CONFIG_MAP})
-    await ready(working)
-    assert kube.acted[:3] == [(DEPLOYER, "PATCH", f"{PLACE}/configmaps/greeting")] * 3
-    seen = [working.see("Event", name) or {} for name in working.names("Event")]
-    assert {each["type"] for each in seen} <= {"Normal"}
+    await create_space(server, template={"objects": CONFIG_MAP})
+    await wait_until_ready(server)
+    assert kube.acted[:3] == [(DEPLOYER, "PATCH", f"{NAMESPACE_PATH}/configmaps/greeting")] * 3
+    events = [server.see("Event", name) or {} for name in server.names("Event")]
+    assert {each["type"] for each in events} <= {"Normal"}
 
 
-@pytest.mark.parametrize("after", [{"templateRef": None, "template": {}}, {"templateRef": {"name": "other"}}])
-async def test_what_an_administrators_template_made_does_not_become_anothers(
-    working: RegistryFixture, kube: Kube, after: Object
+@pytest.mark.parametrize("spec", [{"templateRef": None, "template": {}}, {"templateRef": {"name": "other"}}])
+async def test_objects_of_an_administrators_template_are_not_replaced_by_an_untrusted_one(
+    server: RegistryFixture, kube: Kube, spec: Object
 ) -> None:
-    await from_template(working, objects=QUOTA, metadata={"labels": {ENFORCE: "restricted"}})
-    await ready(working)
-    await working.create(TEMPLATE, "other", spec={"template": {}})
-    await change(working, SPACE, "one", **after)
-    assert "created from an administrator's template" in await refused(working, "TemplateNotTrusted")
-    assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
-    assert labels(kube.objects[PLACE])[ENFORCE] == "restricted"
-    await change(working, SPACE, "one", templateRef={"name": "t"}, template=None)
-    await ready(working)
+    await create_from_template(server, objects=QUOTA, metadata={"labels": {ENFORCE: "restricted"}})
+    await wait_until_ready(server)
+    await server.create(TEMPLATE, "other", spec={"template": {}})
+    await update_spec(server, SPACE, "one", **spec)
+    assert "created from an administrator's template" in await wait_for_failure(server, "TemplateNotTrusted")
+    assert template_objects(kube) == {f"{NAMESPACE_PATH}/resourcequotas/limit"}
+    assert labels(kube.objects[NAMESPACE_PATH])[ENFORCE] == "restricted"
+    await update_spec(server, SPACE, "one", templateRef={"name": "t"}, template=None)
+    await wait_until_ready(server)
 
 
-async def test_an_edit_of_somebody_else_is_not_applied_with_an_administrators_rights(
-    working: RegistryFixture, kube: Kube
+async def test_an_edit_by_another_user_is_not_applied_with_an_administrators_rights(
+    server: RegistryFixture, kube: Kube
 ) -> None:
-    await working.submit(
-        TEMPLATE, working.body(TEMPLATE, "t", spec={"template": {"objects": CONFIG_MAP}}), WriteOptions(ROOT)
+    await server.submit(
+        TEMPLATE, server.body(TEMPLATE, "t", spec={"template": {"objects": CONFIG_MAP}}), WriteOptions(ROOT)
     )
-    await space(working, templateRef={"name": "t", "version": "x.x.x"})
-    await ready(working)
-    await change(working, TEMPLATE, "t", template={"objects": QUOTA})
-    await refused(working, "TemplateNotTrusted")
-    assert objects(kube) == {f"{PLACE}/configmaps/greeting"}
+    await create_space(server, templateRef={"name": "t", "version": "x.x.x"})
+    await wait_until_ready(server)
+    await update_spec(server, TEMPLATE, "t", template={"objects": QUOTA})
+    await wait_for_failure(server, "TemplateNotTrusted")
+    assert template_objects(kube) == {f"{NAMESPACE_PATH}/configmaps/greeting"}
 
 
-async def test_what_an_owner_may_not_delete_is_not_deleted_for_him(working: RegistryFixture, kube: Kube) -> None:
-    """Somebody names an object of the cluster's administrators in a template, and leaves it out again."""
-    kube.put(f"{PLACE}/resourcequotas/limit")
-    await space(working, template={"objects": QUOTA})
-    await refused(working, "OwnerForbidden")
-    await change(working, SPACE, "one", template={"objects": CONFIG_MAP})
-    await ready(working)
-    assert f"{PLACE}/resourcequotas/limit" in kube.objects
-    assert "ResourceQuota limit of a former template were kept" in condition_message(working, SPACE, "SpaceSynced")
+async def test_an_object_that_the_owner_cannot_delete_is_not_deleted(server: RegistryFixture, kube: Kube) -> None:
+    """A template names an object of the administrators of the cluster, and then no longer does."""
+    kube.put(f"{NAMESPACE_PATH}/resourcequotas/limit")
+    await create_space(server, template={"objects": QUOTA})
+    await wait_for_failure(server, "OwnerForbidden")
+    await update_spec(server, SPACE, "one", template={"objects": CONFIG_MAP})
+    await wait_until_ready(server)
+    assert f"{NAMESPACE_PATH}/resourcequotas/limit" in kube.objects
+    assert "ResourceQuota limit of a former template were kept" in condition_message(server, SPACE, "SpaceSynced")
 
 
-async def test_a_template_from_before_there_were_marks_makes_nothing_new(working: RegistryFixture, kube: Kube) -> None:
-    await from_template(working, objects=QUOTA)
-    await ready(working)
-    await working.delete(SPACE, "one")
-    await eventually(lambda: working.see(SPACE, "one") is None)
-    await take_mark_off(working)
-    await space(working, templateRef={"name": "t"})
-    assert "kubectl annotate spacetemplate t service.sh/trusted=true" in await refused(working, "TemplateNotTrusted")
+async def test_a_template_without_a_trust_annotation_creates_nothing_new(server: RegistryFixture, kube: Kube) -> None:
+    await create_from_template(server, objects=QUOTA)
+    await wait_until_ready(server)
+    await server.delete(SPACE, "one")
+    await eventually(lambda: server.see(SPACE, "one") is None)
+    await remove_trust_annotation(server)
+    await create_space(server, templateRef={"name": "t"})
+    assert "kubectl annotate spacetemplate t service.sh/trusted=true" in await wait_for_failure(
+        server, "TemplateNotTrusted"
+    )
     assert kube.objects == {}
-    await annotate(working, "true")
-    await ready(working)
-    assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
+    await set_trust_annotation(server, "true")
+    await wait_until_ready(server)
+    assert template_objects(kube) == {f"{NAMESPACE_PATH}/resourcequotas/limit"}
 
 
-async def test_a_space_from_before_there_were_marks_goes_on_as_it_is(working: RegistryFixture, kube: Kube) -> None:
-    await from_template(working, objects=QUOTA, metadata={"labels": {ENFORCE: "restricted", "tier": "gold"}})
-    await ready(working)
-    await forget_trust(working)
-    await take_mark_off(working)
-    await eventually(lambda: "kubectl annotate spacetemplate t" in condition_message(working, SPACE, "SpaceSynced"))
-    assert condition_status(working, SPACE, "SpaceSynced") == ("True", "Synced")
-    assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
-    assert (labels(kube.objects[PLACE])[ENFORCE], labels(kube.objects[PLACE])["tier"]) == ("restricted", "gold")
-    kube.asked("DELETE", PLACE)
-    assert "was deleted, and is not created again" in await refused(working, "TemplateNotTrusted")
+async def test_an_existing_space_of_a_template_without_a_trust_annotation_is_kept(
+    server: RegistryFixture, kube: Kube
+) -> None:
+    await create_from_template(server, objects=QUOTA, metadata={"labels": {ENFORCE: "restricted", "tier": "gold"}})
+    await wait_until_ready(server)
+    await remove_trust_from_status(server)
+    await remove_trust_annotation(server)
+    await eventually(lambda: "kubectl annotate spacetemplate t" in condition_message(server, SPACE, "SpaceSynced"))
+    assert condition_status(server, SPACE, "SpaceSynced") == ("True", "Synced")
+    assert template_objects(kube) == {f"{NAMESPACE_PATH}/resourcequotas/limit"}
+    assert (labels(kube.objects[NAMESPACE_PATH])[ENFORCE], labels(kube.objects[NAMESPACE_PATH])["tier"]) == (
+        "restricted",
+        "gold",
+    )
+    kube.asked("DELETE", NAMESPACE_PATH)
+    assert "was deleted, and is not created again" in await wait_for_failure(server, "TemplateNotTrusted")
 
 
-async def take_mark_off(api: RegistryFixture) -> None:
-    """As a template is that was stored by an earlier version."""
+async def remove_trust_annotation(api: RegistryFixture) -> None:
+    """Makes the template look like one that was stored by an earlier version."""
     await api.patch(TEMPLATE, "t", lambda each: each["metadata"].pop("annotations"), server_write_options())
 
 
-async def forget_trust(api: RegistryFixture) -> None:
-    def forget(each: Object) -> None:
+async def remove_trust_from_status(api: RegistryFixture) -> None:
+    def remove_fields(each: Object) -> None:
         for field in ("templateTrust", "templateApplied"):
             each["status"].pop(field)
 
-    await api.patch(SPACE, "one", forget, server_write_options("status"))
+    await api.patch(SPACE, "one", remove_fields, server_write_options("status"))
 
 
 @pytest.mark.parametrize("text", [CRD, BINDING.replace("mine", "service.sh:mine")])
-async def test_what_could_never_be_made_is_not_in_the_way_once_it_is_gone(working: RegistryFixture, text: str) -> None:
-    await space(working, template={"objects": text})
-    await refused(working, "InvalidTemplateObjects")
-    await change(working, SPACE, "one", template={"objects": CONFIG_MAP})
-    await ready(working)
+async def test_an_invalid_object_does_not_block_after_it_is_removed_from_the_template(
+    server: RegistryFixture, text: str
+) -> None:
+    await create_space(server, template={"objects": text})
+    await wait_for_failure(server, "InvalidTemplateObjects")
+    await update_spec(server, SPACE, "one", template={"objects": CONFIG_MAP})
+    await wait_until_ready(server)

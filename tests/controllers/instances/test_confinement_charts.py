@@ -1,4 +1,4 @@
-"""Whose rights the chart of a virtual cluster has: those of whoever stands for its template."""
+"""Tests of confined charts: the chart of a virtual cluster has the rights of the author of its template."""
 
 import pytest
 
@@ -9,105 +9,105 @@ from tests.controllers.instances.helm_fixture import (
     RELEASE,
     VC,
     FakeHelm,
-    from_template,
+    access,
+    create_from_template,
+    create_virtual_cluster,
     helm,
-    reach,
-    ready,
-    virtual_cluster,
-    working,
+    server,
+    wait_until_ready,
 )
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import TRUSTED, FakeAccess, condition_message, condition_status, create_cluster
 
-__all__ = ["helm", "reach", "working"]
+__all__ = ["access", "helm", "server"]
 
 
-@pytest.mark.parametrize(("mark", "confined"), [("true", ""), ("false", "service:deployer:demo-v-one")])
-async def test_the_chart_of_a_template_has_its_writers_rights(
-    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm, mark: str, confined: str
+@pytest.mark.parametrize(("trusted", "expected_user"), [("true", ""), ("false", "service:deployer:demo-v-one")])
+async def test_the_chart_of_a_template_has_the_rights_of_its_author(
+    server: RegistryFixture, access: FakeAccess, helm: FakeHelm, trusted: str, expected_user: str
 ) -> None:
-    await create_cluster(working)
-    described = {"annotations": {"service.sh/trusted": mark}}
-    await working.create("VirtualClusterTemplate", "t", metadata=described, spec={"template": RELEASE})
-    await virtual_cluster(working, templateRef={"name": "t"})
-    await ready(working, reach)
-    assert helm.installed[0].impersonate_user == confined
+    await create_cluster(server)
+    metadata = {"annotations": {"service.sh/trusted": trusted}}
+    await server.create("VirtualClusterTemplate", "t", metadata=metadata, spec={"template": RELEASE})
+    await create_virtual_cluster(server, templateRef={"name": "t"})
+    await wait_until_ready(server, access)
+    assert helm.installed[0].impersonate_user == expected_user
 
 
-async def test_a_release_that_was_confined_once_stays_confined(
-    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
-) -> None:
-    """Its owner may have written what helm has noted about it, and helm deletes what that names."""
-    await create_cluster(working)
-    described = {"annotations": {"service.sh/trusted": "false"}}
-    await working.create("VirtualClusterTemplate", "t", metadata=described, spec={"template": RELEASE})
-    await virtual_cluster(working, templateRef={"name": "t", "version": "x.x.x"})
-    await ready(working, reach)
-    changed = {"helmRelease": {"chart": CHART, "values": "c: d"}}
+async def test_a_confined_release_stays_confined(server: RegistryFixture, access: FakeAccess, helm: FakeHelm) -> None:
+    """Its owner may have written the Secrets of helm for it, and helm deletes the objects that they name."""
+    await create_cluster(server)
+    metadata = {"annotations": {"service.sh/trusted": "false"}}
+    await server.create("VirtualClusterTemplate", "t", metadata=metadata, spec={"template": RELEASE})
+    await create_virtual_cluster(server, templateRef={"name": "t", "version": "x.x.x"})
+    await wait_until_ready(server, access)
+    changed_template = {"helmRelease": {"chart": CHART, "values": "c: d"}}
 
-    def vouch(each: Object) -> None:
+    def trust_and_change(each: Object) -> None:
         each["metadata"].update(TRUSTED)
-        each["spec"]["template"] = changed
+        each["spec"]["template"] = changed_template
 
-    await working.patch("VirtualClusterTemplate", "t", vouch)
+    await server.patch("VirtualClusterTemplate", "t", trust_and_change)
     await eventually(lambda: len(helm.installed) == 2)
     assert helm.installed[1].impersonate_user == "service:deployer:demo-v-one"
 
 
-async def test_a_release_stays_confined_whose_chart_could_not_be_deployed(
-    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
+async def test_a_release_stays_confined_if_its_chart_could_not_be_deployed(
+    server: RegistryFixture, access: FakeAccess, helm: FakeHelm
 ) -> None:
-    """The objects of its template are there all the same, and a Secret among them may pass for a release of helm."""
-    await create_cluster(working)
-    described = {"annotations": {"service.sh/trusted": "false"}}
-    elsewhere = {"helmRelease": {"chart": {**CHART, "repo": "https://elsewhere.example"}}}
-    await working.create("VirtualClusterTemplate", "mine", metadata=described, spec={"template": elsewhere})
-    await working.create("VirtualClusterTemplate", "theirs", metadata=TRUSTED, spec={"template": RELEASE})
-    await virtual_cluster(working, templateRef={"name": "mine"})
+    """The objects of its template exist anyway, and a Secret among them may look like a release of helm."""
+    await create_cluster(server)
+    metadata = {"annotations": {"service.sh/trusted": "false"}}
+    foreign_template = {"helmRelease": {"chart": {**CHART, "repo": "https://elsewhere.example"}}}
+    await server.create("VirtualClusterTemplate", "mine", metadata=metadata, spec={"template": foreign_template})
+    await server.create("VirtualClusterTemplate", "theirs", metadata=TRUSTED, spec={"template": RELEASE})
+    await create_virtual_cluster(server, templateRef={"name": "mine"})
     await eventually(
-        lambda: condition_status(working, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed")
+        lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed")
     )
-    await working.patch(VC, "one", lambda each: each["spec"].update(templateRef={"name": "theirs"}))
+    await server.patch(VC, "one", lambda each: each["spec"].update(templateRef={"name": "theirs"}))
     await eventually(lambda: len(helm.installed) == 1)
     assert helm.installed[0].impersonate_user == "service:deployer:demo-v-one"
 
 
-async def test_a_chart_of_nobody_in_force_is_not_deployed(working: RegistryFixture, helm: FakeHelm) -> None:
-    await create_cluster(working)
-    await virtual_cluster(working, owner={"user": "gone"}, template=RELEASE)
-    await eventually(lambda: condition_status(working, VC, "VirtualClusterDeployed") == ("False", "OwnerNotFound"))
+async def test_a_chart_of_a_missing_owner_is_not_deployed(server: RegistryFixture, helm: FakeHelm) -> None:
+    await create_cluster(server)
+    await create_virtual_cluster(server, owner={"user": "gone"}, template=RELEASE)
+    await eventually(lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "OwnerNotFound"))
     assert helm.installed == []
 
 
-async def test_a_template_without_a_mark_deploys_nothing_new(working: RegistryFixture, helm: FakeHelm) -> None:
-    await create_cluster(working)
-    await working.create("VirtualClusterTemplate", "t", spec={"template": RELEASE})
-    await virtual_cluster(working, templateRef={"name": "t"})
-    await eventually(lambda: condition_status(working, VC, "SpaceSynced") == ("False", "TemplateNotTrusted"))
-    assert helm.installed == []
-
-
-async def test_what_was_deployed_before_there_were_marks_goes_on(
-    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
+async def test_a_template_without_a_trust_annotation_deploys_nothing_new(
+    server: RegistryFixture, helm: FakeHelm
 ) -> None:
-    await create_cluster(working)
-    await from_template(working)
-    await ready(working, reach)
+    await create_cluster(server)
+    await server.create("VirtualClusterTemplate", "t", spec={"template": RELEASE})
+    await create_virtual_cluster(server, templateRef={"name": "t"})
+    await eventually(lambda: condition_status(server, VC, "SpaceSynced") == ("False", "TemplateNotTrusted"))
+    assert helm.installed == []
 
-    def forget(each: Object) -> None:
+
+async def test_an_existing_release_of_a_template_without_a_trust_annotation_is_kept(
+    server: RegistryFixture, access: FakeAccess, helm: FakeHelm
+) -> None:
+    await create_cluster(server)
+    await create_from_template(server)
+    await wait_until_ready(server, access)
+
+    def remove_trust_from_status(each: Object) -> None:
         for field in ("templateTrust", "templateApplied"):
             each["status"].pop(field)
 
-    await working.patch(VC, "one", forget, server_write_options("status"))
-    await working.patch("VirtualClusterTemplate", "t", lambda each: each["metadata"].pop("annotations"))
+    await server.patch(VC, "one", remove_trust_from_status, server_write_options("status"))
+    await server.patch("VirtualClusterTemplate", "t", lambda each: each["metadata"].pop("annotations"))
     await eventually(
-        lambda: "kubectl annotate virtualclustertemplate t" in condition_message(working, VC, "SpaceSynced")
+        lambda: "kubectl annotate virtualclustertemplate t" in condition_message(server, VC, "SpaceSynced")
     )
-    await ready(working, reach)
+    await wait_until_ready(server, access)
     assert len(helm.installed) == 1
-    changed = {"helmRelease": {"chart": CHART, "values": "c: d"}}
-    await working.patch("VirtualClusterTemplate", "t", lambda each: each["spec"].update(template=changed))
-    await working.patch(VC, "one", lambda each: each["spec"]["templateRef"].update(syncOnce=True))
-    await eventually(lambda: condition_status(working, VC, "VirtualClusterDeployed") == ("False", "TemplateNotTrusted"))
+    changed_template = {"helmRelease": {"chart": CHART, "values": "c: d"}}
+    await server.patch("VirtualClusterTemplate", "t", lambda each: each["spec"].update(template=changed_template))
+    await server.patch(VC, "one", lambda each: each["spec"]["templateRef"].update(syncOnce=True))
+    await eventually(lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "TemplateNotTrusted"))
     assert len(helm.installed) == 1

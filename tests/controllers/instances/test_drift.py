@@ -1,4 +1,4 @@
-"""What others change in a cluster is heard of, put right at once, and told; our own changes are not."""
+"""Tests of `fairlead.controllers.instances.drift`: changes by others are detected, repaired and reported."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -21,9 +21,9 @@ from tests.harness.registry import RegistryFixture
 from tests.harness.remote import INSTANCE_CONFIG, FakeAccess, condition_message, condition_status, create_cluster
 
 SPACE = "SpaceInstance"
-PLACE = "/api/v1/namespaces/demo-one"
-GREETING = f"{PLACE}/configmaps/greeting"
-BINDING = "/apis/rbac.authorization.k8s.io/v1/namespaces/demo-one/rolebindings/service.sh:admin"
+NAMESPACE_PATH = "/api/v1/namespaces/demo-one"
+CONFIG_MAP_PATH = f"{NAMESPACE_PATH}/configmaps/greeting"
+BINDING_PATH = "/apis/rbac.authorization.k8s.io/v1/namespaces/demo-one/rolebindings/service.sh:admin"
 CONFIG_MAP = """
 apiVersion: v1
 kind: ConfigMap
@@ -31,367 +31,367 @@ metadata: {name: greeting}
 data: {hello: world}
 """
 SOON = 10.0
-"""Virtual seconds: long before anybody would look again by himself."""
+"""Virtual seconds: long before the next resync."""
+
+
+def build_controllers(api: RegistryFixture, access: FakeAccess) -> tuple[InstanceTemplateController, SpaceController]:
+    templates = InstanceTemplateController(api.registry, INSTANCE_CONFIG)
+    return templates, SpaceController(api.registry, INSTANCE_CONFIG, access)
 
 
 @pytest.fixture
-async def working(api: RegistryFixture, reach: FakeAccess) -> AsyncIterator[RegistryFixture]:
-    async with running_controllers(
-        api,
-        InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-        SpaceController(api.registry, INSTANCE_CONFIG, reach),
-    ):
+async def server(api: RegistryFixture, access: FakeAccess) -> AsyncIterator[RegistryFixture]:
+    async with running_controllers(api, *build_controllers(api, access)):
         yield api
 
 
-async def followed_space(api: RegistryFixture, reach: FakeAccess, **spec: Any) -> None:
-    """A space that is ready, and whose namespace, binding and ConfigMap are watched."""
+async def create_watched_space(api: RegistryFixture, access: FakeAccess, **spec: Any) -> None:
+    """Creates a space and waits until it is ready and its namespace, binding and ConfigMap are watched."""
     await create_cluster(api)
     spec = {"template": {"objects": CONFIG_MAP}, **spec}
     await api.create(SPACE, "one", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, **spec})
     await eventually(lambda: condition_status(api, SPACE, "SpaceReady") == ("True", "Active"))
-    await eventually(lambda: len(reach.way.open) == 3)
+    await eventually(lambda: len(access.way.open) == 3)
     await asyncio.sleep(SOON)
 
 
-def events(api: RegistryFixture) -> list[tuple[str, str]]:
+def list_warnings(api: RegistryFixture) -> list[tuple[str, str]]:
     """Reason and message of each Warning."""
     found = [decode(each) for each in api.view.entries("", "events", "demo")]
     return [(each["reason"], each["message"]) for each in found if each["type"] == "Warning"]
 
 
-async def test_a_deleted_namespace_is_made_again_at_once_and_its_loss_is_told(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_a_deleted_namespace_is_created_again_at_once_and_reported(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
-    await followed_space(working, reach)
-    kube.put(f"{PLACE}/configmaps/precious", data={})
+    await create_watched_space(server, access)
+    kube.put(f"{NAMESPACE_PATH}/configmaps/precious", data={})
     kube.slow_to_go = True
-    kube.asked("DELETE", PLACE)
-    await eventually(lambda: condition_status(working, SPACE, "SpaceSynced") == ("False", "NamespaceTerminating"), SOON)
-    assert condition_status(working, SPACE, "SpaceReady")[0] != "True"
-    assert events(working) == []
+    kube.asked("DELETE", NAMESPACE_PATH)
+    await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "NamespaceTerminating"), SOON)
+    assert condition_status(server, SPACE, "SpaceReady")[0] != "True"
+    assert list_warnings(server) == []
     kube.finish()
-    await eventually(lambda: GREETING in kube.objects, SOON)
-    await eventually(lambda: condition_status(working, SPACE, "SpaceReady") == ("True", "Active"), SOON)
-    ((reason, text),) = events(working)
+    await eventually(lambda: CONFIG_MAP_PATH in kube.objects, SOON)
+    await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("True", "Active"), SOON)
+    ((reason, message),) = list_warnings(server)
     assert reason == "NamespaceDeleted"
-    assert 'namespace "demo-one" in cluster "c" was deleted outside of Fairlead' in text
-    assert "its former content is lost" in text
-    assert f"{PLACE}/configmaps/precious" not in kube.objects
+    assert 'namespace "demo-one" in cluster "c" was deleted outside of Fairlead' in message
+    assert "its former content is lost" in message
+    assert f"{NAMESPACE_PATH}/configmaps/precious" not in kube.objects
 
 
-async def test_what_was_deleted_from_a_space_is_made_again_and_named(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_deleted_objects_of_a_space_are_created_again_and_named(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
-    await followed_space(working, reach)
-    kube.asked("DELETE", BINDING)
-    kube.asked("DELETE", GREETING)
-    await eventually(lambda: GREETING in kube.objects and BINDING in kube.objects, SOON)
-    await eventually(lambda: bool(events(working)), SOON)
-    ((reason, text),) = events(working)
+    await create_watched_space(server, access)
+    kube.asked("DELETE", BINDING_PATH)
+    kube.asked("DELETE", CONFIG_MAP_PATH)
+    await eventually(lambda: CONFIG_MAP_PATH in kube.objects and BINDING_PATH in kube.objects, SOON)
+    await eventually(lambda: bool(list_warnings(server)), SOON)
+    ((reason, message),) = list_warnings(server)
     assert reason == "ObjectsRestored"
-    assert "ConfigMap greeting, RoleBinding service.sh:admin" in text
+    assert "ConfigMap greeting, RoleBinding service.sh:admin" in message
 
 
 @pytest.mark.parametrize(
     ("path", "change", "title"),
     [
-        (GREETING, lambda obj: obj.update(data={"hello": "moon"}), "ConfigMap greeting"),
-        (GREETING, lambda obj: obj["metadata"].pop("labels"), "ConfigMap greeting"),
-        (BINDING, lambda obj: obj.update(subjects=[]), "RoleBinding service.sh:admin"),
-        (PLACE, lambda obj: obj["metadata"]["labels"].update({"service.sh/project": "x"}), "Namespace demo-one"),
+        (CONFIG_MAP_PATH, lambda obj: obj.update(data={"hello": "moon"}), "ConfigMap greeting"),
+        (CONFIG_MAP_PATH, lambda obj: obj["metadata"].pop("labels"), "ConfigMap greeting"),
+        (BINDING_PATH, lambda obj: obj.update(subjects=[]), "RoleBinding service.sh:admin"),
+        (
+            NAMESPACE_PATH,
+            lambda obj: obj["metadata"]["labels"].update({"service.sh/project": "x"}),
+            "Namespace demo-one",
+        ),
     ],
 )
-async def test_what_was_changed_is_changed_back_and_named(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube, path: str, change: Callable[[Object], object], title: str
+async def test_changed_objects_are_changed_back_and_named(
+    server: RegistryFixture, access: FakeAccess, kube: Kube, path: str, change: Callable[[Object], object], title: str
 ) -> None:
-    await followed_space(working, reach)
+    await create_watched_space(server, access)
     before = {**kube.objects[path], "metadata": dict(kube.objects[path]["metadata"]["labels"])}
     kube.edit(path, change)
-    await eventually(lambda: bool(events(working)), SOON)
+    await eventually(lambda: bool(list_warnings(server)), SOON)
     assert {**kube.objects[path], "metadata": kube.objects[path]["metadata"]["labels"]} == before
-    ((reason, text),) = events(working)
+    ((reason, message),) = list_warnings(server)
     assert reason == "DriftRepaired"
-    assert title in text
+    assert title in message
 
 
-async def test_it_is_told_which_field_manager_has_changed_it(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_the_field_manager_of_a_change_is_reported(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
-    await followed_space(working, reach)
-    kube.edit(GREETING, lambda obj: obj.update(data={}))
-    await eventually(lambda: bool(events(working)), SOON)
-    assert "kubectl-edit" in events(working)[0][1]
+    await create_watched_space(server, access)
+    kube.edit(CONFIG_MAP_PATH, lambda obj: obj.update(data={}))
+    await eventually(lambda: bool(list_warnings(server)), SOON)
+    assert "kubectl-edit" in list_warnings(server)[0][1]
 
 
-async def test_a_field_manager_is_not_blamed_for_what_happens_to_other_objects(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_a_field_manager_is_not_reported_for_changes_of_other_objects(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
-    await followed_space(working, reach)
-    kube.edit(GREETING, lambda obj: obj["metadata"].update(annotations={"theirs": "1"}))
-    labels = kube.objects[BINDING]["metadata"]["labels"]
-    del labels["service.sh/project"]  # nobody knows by whom
+    await create_watched_space(server, access)
+    kube.edit(CONFIG_MAP_PATH, lambda obj: obj["metadata"].update(annotations={"theirs": "1"}))
+    labels = kube.objects[BINDING_PATH]["metadata"]["labels"]
+    del labels["service.sh/project"]  # without a record of the field manager
     kube.history.next()
     await eventually(
-        lambda: "service.sh/project" in kube.objects[BINDING]["metadata"]["labels"], 2 * WATCHED_RESYNC_SECONDS
+        lambda: "service.sh/project" in kube.objects[BINDING_PATH]["metadata"]["labels"], 2 * WATCHED_RESYNC_SECONDS
     )
-    ((reason, text),) = events(working)
-    assert reason == "DriftRepaired" and "RoleBinding" in text
-    assert "kubectl-edit" not in text
+    ((reason, message),) = list_warnings(server)
+    assert reason == "DriftRepaired" and "RoleBinding" in message
+    assert "kubectl-edit" not in message
 
 
-async def test_changes_of_our_own_are_nothing_to_tell(working: RegistryFixture, reach: FakeAccess, kube: Kube) -> None:
-    await followed_space(working, reach)
-    news = CONFIG_MAP.replace("world", "moon")
+async def test_changes_by_the_server_are_not_reported(server: RegistryFixture, access: FakeAccess, kube: Kube) -> None:
+    await create_watched_space(server, access)
+    changed_objects = CONFIG_MAP.replace("world", "moon")
     rules = [{"users": ["eve"], "clusterRole": "view"}]
-    await working.patch(
-        SPACE, "one", lambda each: each["spec"].update(template={"objects": news}, extraAccessRules=rules)
+    await server.patch(
+        SPACE, "one", lambda each: each["spec"].update(template={"objects": changed_objects}, extraAccessRules=rules)
     )
-    await eventually(lambda: kube.objects[GREETING]["data"] == {"hello": "moon"})
-    await working.patch(SPACE, "one", lambda each: each["spec"].update(template={}, extraAccessRules=[]))
-    await eventually(lambda: GREETING not in kube.objects)
+    await eventually(lambda: kube.objects[CONFIG_MAP_PATH]["data"] == {"hello": "moon"})
+    await server.patch(SPACE, "one", lambda each: each["spec"].update(template={}, extraAccessRules=[]))
+    await eventually(lambda: CONFIG_MAP_PATH not in kube.objects)
     await asyncio.sleep(2 * WATCHED_RESYNC_SECONDS)
-    await working.delete(SPACE, "one")
-    await eventually(lambda: working.see(SPACE, "one") is None)
-    assert events(working) == []
+    await server.delete(SPACE, "one")
+    await eventually(lambda: server.see(SPACE, "one") is None)
+    assert list_warnings(server) == []
 
 
-async def test_what_others_add_stays_and_is_nothing_to_tell(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_fields_added_by_others_are_kept_and_not_reported(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
-    await followed_space(working, reach)
-    kube.edit(GREETING, lambda obj: obj["metadata"].update(annotations={"theirs": "1"}))
-    kube.edit(PLACE, lambda obj: obj["metadata"]["labels"].update(theirs="1"))
+    await create_watched_space(server, access)
+    kube.edit(CONFIG_MAP_PATH, lambda obj: obj["metadata"].update(annotations={"theirs": "1"}))
+    kube.edit(NAMESPACE_PATH, lambda obj: obj["metadata"]["labels"].update(theirs="1"))
     await asyncio.sleep(SOON)
-    assert kube.objects[GREETING]["metadata"]["annotations"] == {"theirs": "1"}
-    assert kube.objects[PLACE]["metadata"]["labels"]["theirs"] == "1"
-    assert events(working) == []
+    assert kube.objects[CONFIG_MAP_PATH]["metadata"]["annotations"] == {"theirs": "1"}
+    assert kube.objects[NAMESPACE_PATH]["metadata"]["labels"]["theirs"] == "1"
+    assert list_warnings(server) == []
 
 
-async def test_nobody_wakes_up_from_his_own_writes(working: RegistryFixture, reach: FakeAccess, kube: Kube) -> None:
-    await followed_space(working, reach)
-    before = len(kube.log)
-    kube.edit(GREETING, lambda obj: obj.update(data={}))
-    await eventually(lambda: kube.objects[GREETING]["data"] == {"hello": "world"}, SOON)
-    await asyncio.sleep(RESYNC_SECONDS)
-    assert len([each for each in kube.log[before:] if each == ("PATCH", GREETING)]) == 1
-
-
-async def test_a_fight_with_another_controller_is_told_and_slows_down(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_the_controller_is_not_triggered_by_its_own_writes(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
-    await followed_space(working, reach)
+    await create_watched_space(server, access)
+    before = len(kube.log)
+    kube.edit(CONFIG_MAP_PATH, lambda obj: obj.update(data={}))
+    await eventually(lambda: kube.objects[CONFIG_MAP_PATH]["data"] == {"hello": "world"}, SOON)
+    await asyncio.sleep(RESYNC_SECONDS)
+    assert len([each for each in kube.log[before:] if each == ("PATCH", CONFIG_MAP_PATH)]) == 1
+
+
+async def test_repeated_repairs_are_reported_and_slowed_down(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
+) -> None:
+    await create_watched_space(server, access)
     repairs = 0
 
-    async def fight() -> None:
+    async def change_back() -> None:
         nonlocal repairs
         while True:
-            if kube.objects[GREETING]["data"] != {"hello": "moon"}:
+            if kube.objects[CONFIG_MAP_PATH]["data"] != {"hello": "moon"}:
                 repairs += 1
-                kube.edit(GREETING, lambda obj: obj.update(data={"hello": "moon"}))
+                kube.edit(CONFIG_MAP_PATH, lambda obj: obj.update(data={"hello": "moon"}))
             await asyncio.sleep(0.01)
 
-    fighting = asyncio.create_task(fight())
+    fight_task = asyncio.create_task(change_back())
     await asyncio.sleep(3_600)
-    fighting.cancel()
+    fight_task.cancel()
     assert MAX_IMMEDIATE_REPAIRS < repairs < 40
-    reasons = [reason for reason, _ in events(working)]
+    reasons = [reason for reason, _ in list_warnings(server)]
     assert reasons.count("RepairedRepeatedly") == 1
-    assert "ConfigMap greeting" in next(text for reason, text in events(working) if reason == "RepairedRepeatedly")
+    assert "ConfigMap greeting" in next(
+        message for reason, message in list_warnings(server) if reason == "RepairedRepeatedly"
+    )
 
 
-async def test_a_flood_of_changes_costs_a_bounded_number_of_passes(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_many_changes_lead_to_a_limited_number_of_passes(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
-    await followed_space(working, reach)
+    await create_watched_space(server, access)
     before = len(kube.log)
     for number in range(6_000):
-        kube.edit(PLACE, lambda obj, n=number: obj["metadata"]["labels"].update(theirs=str(n)))  # type: ignore[misc]
+        kube.edit(NAMESPACE_PATH, lambda obj, n=number: obj["metadata"]["labels"].update(theirs=str(n)))  # type: ignore[misc]
         await asyncio.sleep(0.01)
     assert (
-        len([each for each in kube.log[before:] if each == ("PATCH", PLACE)])
+        len([each for each in kube.log[before:] if each == ("PATCH", NAMESPACE_PATH)])
         <= PASS_BURST + 60 / PASS_REFILL_SECONDS + 1
     )
-    assert events(working) == []
+    assert list_warnings(server) == []
 
 
-async def test_a_binding_with_our_labels_that_is_not_ours_is_removed_at_once(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_an_unexpected_binding_with_the_labels_of_the_server_is_removed_at_once(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
-    await followed_space(working, reach)
-    labels = dict(kube.objects[BINDING]["metadata"]["labels"])
-    extra = BINDING.replace("service.sh:admin", "service.sh:cluster-admin")
+    await create_watched_space(server, access)
+    labels = dict(kube.objects[BINDING_PATH]["metadata"]["labels"])
+    extra = BINDING_PATH.replace("service.sh:admin", "service.sh:cluster-admin")
     kube.put(extra, metadata={"labels": labels})
     await eventually(lambda: extra not in kube.objects, SOON)
 
 
-async def test_one_who_may_not_watch_is_said_and_looks_every_minute(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_missing_permission_to_watch_is_reported_and_replaced_by_polling(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
     kube.refused["/api/v1/configmaps"] = 403
-    await create_cluster(working)
+    await create_cluster(server)
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, "template": {"objects": CONFIG_MAP}}
-    await working.create(SPACE, "one", spec=spec)
-    await eventually(lambda: "may not list and watch configmaps" in condition_message(working, SPACE, "SpaceSynced"))
-    assert condition_status(working, SPACE, "SpaceReady") == ("True", "Active")
+    await server.create(SPACE, "one", spec=spec)
+    await eventually(lambda: "may not list and watch configmaps" in condition_message(server, SPACE, "SpaceSynced"))
+    assert condition_status(server, SPACE, "SpaceReady") == ("True", "Active")
     await asyncio.sleep(SOON)
-    kube.edit(GREETING, lambda obj: obj.update(data={}))
-    await eventually(lambda: kube.objects[GREETING]["data"] == {"hello": "world"}, 2 * RESYNC_SECONDS)
-    assert events(working)[0][0] == "DriftRepaired"
+    kube.edit(CONFIG_MAP_PATH, lambda obj: obj.update(data={}))
+    await eventually(lambda: kube.objects[CONFIG_MAP_PATH]["data"] == {"hello": "world"}, 2 * RESYNC_SECONDS)
+    assert list_warnings(server)[0][0] == "DriftRepaired"
     del kube.refused["/api/v1/configmaps"]
-    await eventually(lambda: "list and watch" not in condition_message(working, SPACE, "SpaceSynced"), 600)
+    await eventually(lambda: "list and watch" not in condition_message(server, SPACE, "SpaceSynced"), 600)
 
 
-async def test_what_happened_while_a_watch_was_away_is_found_out(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_changes_during_an_interrupted_watch_are_detected(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
-    await followed_space(working, reach)
-    reach.way.broken = Unreachable("gone")
-    reach.way.break_off()
+    await create_watched_space(server, access)
+    access.way.broken = Unreachable("gone")
+    access.way.break_off()
     await asyncio.sleep(1)
-    kube.asked("DELETE", BINDING)
-    kube.edit(GREETING, lambda obj: obj.update(data={}))
-    kube.history.oldest = kube.history.version  # so that it cannot be resumed
+    kube.asked("DELETE", BINDING_PATH)
+    kube.edit(CONFIG_MAP_PATH, lambda obj: obj.update(data={}))
+    kube.history.oldest = kube.history.version  # so that the watch cannot be resumed
     await asyncio.sleep(1)
-    reach.way.broken = None
-    await eventually(lambda: BINDING in kube.objects and kube.objects[GREETING]["data"] == {"hello": "world"}, 40)
-    assert {reason for reason, _ in events(working)} == {"ObjectsRestored", "DriftRepaired"}
-
-
-async def test_another_way_to_the_cluster_begins_with_a_list(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
-) -> None:
-    """Versions of one server mean nothing to another, which would take them for the future and say nothing."""
-    await followed_space(working, reach)
-    old, reach.way = reach.way, MemoryWay(kube)
-    old.break_off()
-    await eventually(lambda: len(reach.way.open) == 3, SOON)
-    assert sum("watch=true" not in each.target for each in reach.way.asked) == 3
-
-
-async def test_watches_end_with_the_last_space(working: RegistryFixture, reach: FakeAccess, kube: Kube) -> None:
-    await followed_space(working, reach)
-    await working.create(SPACE, "two", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}})
-    await eventually(lambda: condition_status(working, SPACE, "SpaceReady", "two") == ("True", "Active"))
-    assert len(reach.way.open) == 3
-    await working.delete(SPACE, "one")
-    await eventually(lambda: working.see(SPACE, "one") is None)
+    access.way.broken = None
     await eventually(
-        lambda: {each.collection.rpartition("/")[2] for each in reach.way.open} == {"namespaces", "rolebindings"}
+        lambda: BINDING_PATH in kube.objects and kube.objects[CONFIG_MAP_PATH]["data"] == {"hello": "world"}, 40
     )
-    await working.delete(SPACE, "two")
-    await eventually(lambda: reach.way.open == [])
+    assert {reason for reason, _ in list_warnings(server)} == {"ObjectsRestored", "DriftRepaired"}
 
 
-async def test_watches_end_with_the_connection_of_the_cluster(working: RegistryFixture, reach: FakeAccess) -> None:
-    await followed_space(working, reach)
-    await working.patch("Cluster", "c", lambda each: each["spec"].pop("config"))
-    await eventually(lambda: reach.way.open == [])
+async def test_a_new_connection_to_the_cluster_starts_with_a_list(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
+) -> None:
+    """Another server would take the resource versions for future ones, and send no events."""
+    await create_watched_space(server, access)
+    old, access.way = access.way, MemoryWay(kube)
+    old.break_off()
+    await eventually(lambda: len(access.way.open) == 3, SOON)
+    assert sum("watch=true" not in each.target for each in access.way.asked) == 3
 
 
-async def test_watches_end_with_the_controller(api: RegistryFixture, reach: FakeAccess) -> None:
-    async with running_controllers(
-        api,
-        InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-        SpaceController(api.registry, INSTANCE_CONFIG, reach),
-    ):
-        await followed_space(api, reach)
-    await eventually(lambda: reach.way.open == [])
+async def test_watches_end_with_the_last_space(server: RegistryFixture, access: FakeAccess, kube: Kube) -> None:
+    await create_watched_space(server, access)
+    await server.create(SPACE, "two", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}})
+    await eventually(lambda: condition_status(server, SPACE, "SpaceReady", "two") == ("True", "Active"))
+    assert len(access.way.open) == 3
+    await server.delete(SPACE, "one")
+    await eventually(lambda: server.see(SPACE, "one") is None)
+    await eventually(
+        lambda: {each.collection.rpartition("/")[2] for each in access.way.open} == {"namespaces", "rolebindings"}
+    )
+    await server.delete(SPACE, "two")
+    await eventually(lambda: access.way.open == [])
 
 
-async def test_no_more_than_so_many_resources_are_watched(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube, monkeypatch: pytest.MonkeyPatch
+async def test_watches_end_with_the_connection_of_the_cluster(server: RegistryFixture, access: FakeAccess) -> None:
+    await create_watched_space(server, access)
+    await server.patch("Cluster", "c", lambda each: each["spec"].pop("config"))
+    await eventually(lambda: access.way.open == [])
+
+
+async def test_watches_end_with_the_controller(api: RegistryFixture, access: FakeAccess) -> None:
+    async with running_controllers(api, *build_controllers(api, access)):
+        await create_watched_space(api, access)
+    await eventually(lambda: access.way.open == [])
+
+
+async def test_the_number_of_watched_resources_is_limited(
+    server: RegistryFixture, access: FakeAccess, kube: Kube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.controllers.runtime.remote_informers.MAX_WATCHES_PER_CLUSTER", 2)
-    await create_cluster(working)
+    await create_cluster(server)
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, "template": {"objects": CONFIG_MAP}}
-    await working.create(SPACE, "one", spec=spec)
-    await eventually(lambda: condition_status(working, SPACE, "SpaceReady") == ("True", "Active"))
+    await server.create(SPACE, "one", spec=spec)
+    await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("True", "Active"))
     await asyncio.sleep(SOON)
-    assert {each.collection for each in reach.way.open} == {"/api/v1/namespaces", "/api/v1/configmaps"}
-    del kube.objects[BINDING]
-    await eventually(lambda: BINDING in kube.objects, 2 * RESYNC_SECONDS)
+    assert {each.collection for each in access.way.open} == {"/api/v1/namespaces", "/api/v1/configmaps"}
+    del kube.objects[BINDING_PATH]
+    await eventually(lambda: BINDING_PATH in kube.objects, 2 * RESYNC_SECONDS)
 
 
-async def test_the_end_of_a_namespace_that_is_being_removed_is_heard_of(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube, monkeypatch: pytest.MonkeyPatch
+async def test_the_watch_detects_the_end_of_a_namespace_deletion(
+    server: RegistryFixture, access: FakeAccess, kube: Kube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.controllers.instances.remote_instance.DELETION_POLL_SECONDS", 1_000.0)
-    await followed_space(working, reach)
+    await create_watched_space(server, access)
     kube.slow_to_go = True
-    await working.delete(SPACE, "one")
-    await eventually(lambda: condition_status(working, SPACE, "SpaceReady") == ("False", "Deleting"))
+    await server.delete(SPACE, "one")
+    await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("False", "Deleting"))
     kube.finish()
-    await eventually(lambda: working.see(SPACE, "one") is None, SOON)
-    assert events(working) == []
+    await eventually(lambda: server.see(SPACE, "one") is None, SOON)
+    assert list_warnings(server) == []
 
 
-async def test_a_namespace_that_went_while_no_server_ran_is_told_to_be_lost(
-    api: RegistryFixture, reach: FakeAccess
-) -> None:
-    async with running_controllers(
-        api,
-        InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-        SpaceController(api.registry, INSTANCE_CONFIG, reach),
-    ):
-        await followed_space(api, reach)
-    reach.kube.asked("DELETE", PLACE)
-    async with running_controllers(
-        api,
-        InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-        SpaceController(api.registry, INSTANCE_CONFIG, reach),
-    ):
-        await eventually(lambda: GREETING in reach.kube.objects)
-        await eventually(lambda: [reason for reason, _ in events(api)] == ["NamespaceDeleted"])
+async def test_a_namespace_deleted_while_no_server_ran_is_reported(api: RegistryFixture, access: FakeAccess) -> None:
+    async with running_controllers(api, *build_controllers(api, access)):
+        await create_watched_space(api, access)
+    access.kube.asked("DELETE", NAMESPACE_PATH)
+    async with running_controllers(api, *build_controllers(api, access)):
+        await eventually(lambda: CONFIG_MAP_PATH in access.kube.objects)
+        await eventually(lambda: [reason for reason, _ in list_warnings(api)] == ["NamespaceDeleted"])
 
 
-async def test_objects_of_templates_carry_the_marks_of_their_space(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_objects_of_templates_have_the_labels_of_their_space(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
     objects = CONFIG_MAP.replace("{name: greeting}", "{name: greeting, labels: {mine: a, service.sh/uid: other}}")
-    await followed_space(working, reach, template={"objects": objects})
-    labels = kube.objects[GREETING]["metadata"]["labels"]
-    uid = get_path(working.see(SPACE, "one"), "metadata.uid")
+    await create_watched_space(server, access, template={"objects": objects})
+    labels = kube.objects[CONFIG_MAP_PATH]["metadata"]["labels"]
+    uid = get_path(server.see(SPACE, "one"), "metadata.uid")
     assert (labels["mine"], labels["service.sh/managed"], labels["service.sh/uid"]) == ("a", "fairlead", uid)
 
 
-async def test_a_binding_to_another_role_is_replaced(working: RegistryFixture, reach: FakeAccess, kube: Kube) -> None:
-    """The role of a binding cannot be changed, neither by others nor by us."""
-    await followed_space(working, reach)
-    theirs = {**kube.objects[BINDING], "roleRef": {**kube.objects[BINDING]["roleRef"], "name": "view"}}
-    kube.asked("DELETE", BINDING)
-    kube.asked("POST", BINDING.rpartition("/")[0], theirs)
-    await eventually(lambda: kube.objects[BINDING]["roleRef"]["name"] == "admin", SOON)
-    await eventually(lambda: [reason for reason, _ in events(working)] == ["ObjectsRestored"], SOON)
+async def test_a_binding_to_another_role_is_replaced(server: RegistryFixture, access: FakeAccess, kube: Kube) -> None:
+    """The roleRef of a binding is immutable, also for the server."""
+    await create_watched_space(server, access)
+    foreign_binding = {
+        **kube.objects[BINDING_PATH],
+        "roleRef": {**kube.objects[BINDING_PATH]["roleRef"], "name": "view"},
+    }
+    kube.asked("DELETE", BINDING_PATH)
+    kube.asked("POST", BINDING_PATH.rpartition("/")[0], foreign_binding)
+    await eventually(lambda: kube.objects[BINDING_PATH]["roleRef"]["name"] == "admin", SOON)
+    await eventually(lambda: [reason for reason, _ in list_warnings(server)] == ["ObjectsRestored"], SOON)
 
 
-async def test_a_change_in_the_cluster_ends_the_wait_after_a_failure(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_a_change_in_the_cluster_ends_the_backoff_after_a_failure(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
-    """Such as the deletion of what could not be changed."""
-    secret = "{apiVersion: v1, kind: Secret, metadata: {name: sealed}, immutable: true, data: {a: %s}}"
-    await create_cluster(working)
+    """Such as the deletion of an object that could not be changed."""
+    secret = "{apiVersion: v1, kind: Secret, metadata: {name: fixed}, immutable: true, data: {a: %s}}"
+    await create_cluster(server)
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, "template": {"objects": secret % "b25l"}}
-    await working.create(SPACE, "one", spec=spec)
-    await eventually(lambda: condition_status(working, SPACE, "SpaceReady") == ("True", "Active"))
-    await working.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": secret % "dHdv"}))
-    await eventually(lambda: condition_status(working, SPACE, "SpaceSynced") == ("False", "Invalid"))
-    assert "field is immutable" in condition_message(working, SPACE, "SpaceSynced")
+    await server.create(SPACE, "one", spec=spec)
+    await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("True", "Active"))
+    await server.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": secret % "dHdv"}))
+    await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Invalid"))
+    assert "field is immutable" in condition_message(server, SPACE, "SpaceSynced")
     await asyncio.sleep(600)
     before = len(kube.log)
     await asyncio.sleep(120)
-    assert len(kube.log) - before < 30, "it is tried now and then"
-    kube.asked("DELETE", f"{PLACE}/secrets/sealed")
-    await eventually(lambda: condition_status(working, SPACE, "SpaceReady") == ("True", "Active"), SOON)
-    assert kube.objects[f"{PLACE}/secrets/sealed"]["data"] == {"a": "dHdv"}
+    assert len(kube.log) - before < 30, "it is retried rarely"
+    kube.asked("DELETE", f"{NAMESPACE_PATH}/secrets/fixed")
+    await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("True", "Active"), SOON)
+    assert kube.objects[f"{NAMESPACE_PATH}/secrets/fixed"]["data"] == {"a": "dHdv"}
 
 
-async def test_a_namespace_is_not_said_to_be_deleted_where_another_cluster_is_reached(
-    working: RegistryFixture, reach: FakeAccess, kube: Kube
+async def test_a_missing_namespace_in_another_cluster_is_not_reported_as_deleted(
+    server: RegistryFixture, access: FakeAccess, kube: Kube
 ) -> None:
-    await followed_space(working, reach)
-    old, reach.way = reach.way, MemoryWay(kube)
-    kube.objects.clear()  # as a cluster is in which nothing was ever made
+    await create_watched_space(server, access)
+    old, access.way = access.way, MemoryWay(kube)
+    kube.objects.clear()  # like a cluster in which nothing was created
     old.break_off()
-    await eventually(lambda: GREETING in kube.objects, SOON)
-    await eventually(lambda: [reason for reason, _ in events(working)] == ["NamespaceMissing"], SOON)
+    await eventually(lambda: CONFIG_MAP_PATH in kube.objects, SOON)
+    await eventually(lambda: [reason for reason, _ in list_warnings(server)] == ["NamespaceMissing"], SOON)

@@ -1,4 +1,4 @@
-"""What lies around a space and decides about it: which cluster it is in, and what may be done there."""
+"""Tests of `fairlead.controllers.instances.prerequisites`: the state of the cluster that a space depends on."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,86 +25,82 @@ from tests.harness.remote import (
 )
 
 SPACE = "SpaceInstance"
-PLACE = "/api/v1/namespaces/demo-one"
+NAMESPACE_PATH = "/api/v1/namespaces/demo-one"
 
 
 @pytest.fixture
-async def working(api: RegistryFixture, reach: FakeAccess) -> AsyncIterator[RegistryFixture]:
+async def server(api: RegistryFixture, access: FakeAccess) -> AsyncIterator[RegistryFixture]:
     async with running_controllers(
         api,
         InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-        SpaceController(api.registry, INSTANCE_CONFIG, reach),
+        SpaceController(api.registry, INSTANCE_CONFIG, access),
     ):
         await create_cluster(api)
         yield api
 
 
-async def space(api: RegistryFixture, **ref: str) -> None:
+async def create_space(api: RegistryFixture, **ref: str) -> None:
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c", **ref}}
     await api.create(SPACE, "one", spec=spec)
 
 
-async def report(api: RegistryFixture, **status: object) -> None:
-    """What the controller of clusters says of the cluster."""
-    known: Object = {"online": True, "phase": "Initialized", **status}
-    await api.patch("Cluster", "c", lambda each: each.update(status=known), server_write_options("status"))
+async def set_cluster_status(api: RegistryFixture, **status: object) -> None:
+    """Writes the status of the cluster, like the controller of clusters."""
+    full_status: Object = {"online": True, "phase": "Initialized", **status}
+    await api.patch("Cluster", "c", lambda each: each.update(status=full_status), server_write_options("status"))
 
 
-async def test_where_nobody_can_be_impersonated_spaces_are_kept_but_not_ready(
-    working: RegistryFixture, kube: Kube
-) -> None:
+async def test_spaces_are_not_ready_without_permission_to_impersonate(server: RegistryFixture, kube: Kube) -> None:
     reason = "ImpersonationForbidden"
-    await report(working, reason=reason, conditions=[{"type": "Ready", "status": "False", "reason": reason}])
-    await space(working)
-    await eventually(lambda: condition_status(working, SPACE, "SpaceReady") == ("True", "Active"))
-    assert condition_status(working, SPACE, "Ready") == ("False", reason)
-    assert PLACE in kube.objects
-    await set_online(working, True)
-    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("True", "Usable"))
+    await set_cluster_status(server, reason=reason, conditions=[{"type": "Ready", "status": "False", "reason": reason}])
+    await create_space(server)
+    await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("True", "Active"))
+    assert condition_status(server, SPACE, "Ready") == ("False", reason)
+    assert NAMESPACE_PATH in kube.objects
+    await set_online(server, True)
+    await eventually(lambda: condition_status(server, SPACE, "Ready") == ("True", "Usable"))
 
 
-async def test_another_cluster_behind_the_same_name_gets_the_namespace_at_once(
-    working: RegistryFixture, kube: Kube
+async def test_another_cluster_with_the_same_name_gets_the_namespace_at_once(
+    server: RegistryFixture, kube: Kube
 ) -> None:
-    await space(working)
-    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("True", "Usable"))
+    await create_space(server)
+    await eventually(lambda: condition_status(server, SPACE, "Ready") == ("True", "Usable"))
     await asyncio.sleep(5)
-    kube.objects.clear()  # the stored kubeconfig leads to another cluster now
-    await report(working, clusterUID="another")
-    await eventually(lambda: PLACE in kube.objects, 3)
+    kube.objects.clear()  # the stored kubeconfig now refers to another cluster
+    await set_cluster_status(server, clusterUID="another")
+    await eventually(lambda: NAMESPACE_PATH in kube.objects, 3)
 
 
-async def test_a_space_in_a_virtual_cluster_says_that_it_is_not_made(working: RegistryFixture, kube: Kube) -> None:
-    await space(working, virtualCluster="theirs")
-    await eventually(lambda: condition_status(working, SPACE, "Stalled") == ("True", "SpaceInVirtualCluster"))
-    assert "without spec.clusterRef.virtualCluster" in condition_message(working, SPACE, "Ready")
+async def test_a_space_in_a_virtual_cluster_is_stalled(server: RegistryFixture, kube: Kube) -> None:
+    await create_space(server, virtualCluster="theirs")
+    await eventually(lambda: condition_status(server, SPACE, "Stalled") == ("True", "SpaceInVirtualCluster"))
+    assert "without spec.clusterRef.virtualCluster" in condition_message(server, SPACE, "Ready")
     assert kube.log == []
 
 
-async def test_a_cluster_that_has_failed_keeps_its_spaces_from_being_ready(
-    working: RegistryFixture, kube: Kube
-) -> None:
-    await space(working)
-    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("True", "Usable"))
-    await report(working, phase="Failed")
-    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("False", "ClusterFailed"))
-    assert PLACE in kube.objects
+async def test_spaces_of_a_failed_cluster_are_not_ready(server: RegistryFixture, kube: Kube) -> None:
+    await create_space(server)
+    await eventually(lambda: condition_status(server, SPACE, "Ready") == ("True", "Usable"))
+    await set_cluster_status(server, phase="Failed")
+    await eventually(lambda: condition_status(server, SPACE, "Ready") == ("False", "ClusterFailed"))
+    assert NAMESPACE_PATH in kube.objects
 
 
-async def test_a_deletion_that_waits_for_a_lost_cluster_says_how_to_give_it_up(
-    working: RegistryFixture, reach: FakeAccess
+async def test_a_deletion_that_waits_for_an_offline_cluster_names_the_abandon_annotation(
+    server: RegistryFixture, access: FakeAccess
 ) -> None:
-    await space(working)
-    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("True", "Usable"))
-    reach.down = Unreachable("nobody answers")
-    await set_online(working, False)
-    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("False", "ClusterOffline"))
-    await working.delete(SPACE, "one")
-    await eventually(lambda: condition_status(working, SPACE, "Ready") == ("False", "Unreachable"))
-    assert "service.sh/abandon=true" in get_path(working.see(SPACE, "one"), "status.message")
-    reach.down = None
-    await set_online(working, True)
-    await eventually(lambda: working.see(SPACE, "one") is None)
+    await create_space(server)
+    await eventually(lambda: condition_status(server, SPACE, "Ready") == ("True", "Usable"))
+    access.down = Unreachable("no response")
+    await set_online(server, False)
+    await eventually(lambda: condition_status(server, SPACE, "Ready") == ("False", "ClusterOffline"))
+    await server.delete(SPACE, "one")
+    await eventually(lambda: condition_status(server, SPACE, "Ready") == ("False", "Unreachable"))
+    assert "service.sh/abandon=true" in get_path(server.see(SPACE, "one"), "status.message")
+    access.down = None
+    await set_online(server, True)
+    await eventually(lambda: server.see(SPACE, "one") is None)
 
 
 @pytest.mark.parametrize(
@@ -116,13 +112,13 @@ async def test_a_deletion_that_waits_for_a_lost_cluster_says_how_to_give_it_up(
         {"instanceTemplate": {"metadata": {"labels": {"a": "{{ parameters.x }}"}}}},
     ],
 )
-async def test_what_is_stored_otherwise_than_it_was_rendered_is_not_written_for_ever(
+async def test_a_rendered_template_that_is_pruned_when_stored_is_not_written_repeatedly(
     api: RegistryFixture, template: Object
 ) -> None:
-    """The schema prunes what it does not know, also of a status."""
+    """The schema prunes unknown fields, also in a status."""
     await api.create("Project", PROJECT, spec={})
-    held = {"finalizers": ["service.sh/space"]}
-    await api.create(SPACE, "one", spec={"template": template, "parameters": "x: a"}, metadata=held)
+    metadata = {"finalizers": ["service.sh/space"]}
+    await api.create(SPACE, "one", spec={"template": template, "parameters": "x: a"}, metadata=metadata)
     async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG)):
         await eventually(lambda: condition_status(api, SPACE, "TemplateResolved") == ("True", "Resolved"))
         await asyncio.sleep(1)

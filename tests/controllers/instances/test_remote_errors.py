@@ -1,6 +1,6 @@
-"""What real clusters answer, and whose matter it is: the template's, the stored credential's, or nobody's for now.
+"""Tests of `fairlead.controllers.instances.remote_errors`: errors of templates and credentials, and temporary ones.
 
-The answers were recorded from kube-apiserver 1.35; `tests/reference` brings some of them about again.
+The responses were recorded from kube-apiserver 1.35; `tests/reference` reproduces some of them.
 """
 
 import json
@@ -11,36 +11,48 @@ import pytest
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
 from fairlead.upstream.kube_client import response_error
 
-HOOK = 'admission webhook "hook.example.com" denied the request'
-POLICY = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request"
+WEBHOOK_DENIED = 'admission webhook "hook.example.com" denied the request'
+POLICY_DENIED = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request"
 FORBIDDEN = 'pods "p" is forbidden'
-UNTYPED = "failed to create typed patch object (/d; apps/v1, Kind=Deployment)"
-UNCONVERTED = "failed to convert new object (/s; /v1, Kind=Secret) to proper version: error decoding from json"
-GRANTING = (
+TYPED_PATCH_FAILED = "failed to create typed patch object (/d; apps/v1, Kind=Deployment)"
+CONVERSION_FAILED = "failed to convert new object (/s; /v1, Kind=Secret) to proper version: error decoding from json"
+GRANT_FORBIDDEN = (
     'rolebindings.rbac.authorization.k8s.io "y" is forbidden: user "system:serviceaccount:kube-system:platform" '
     '(groups=["system:serviceaccounts"]) is attempting to grant RBAC permissions not currently held:\n'
     '{APIGroups:[""], Resources:["pods"], Verbs:["get"]}'
 )
-CANNOT = (
+PATCH_FORBIDDEN = (
     'configmaps "x" is forbidden: User "system:serviceaccount:kube-system:platform" cannot patch resource "configmaps" '
     'in API group "" in the namespace "demo"'
 )
-ABOUT_TEMPLATE = [
-    (500, "", f"{UNTYPED}: .spec.foo: field not declared in schema", "Invalid", ".spec.foo: field not declared"),
-    (500, "", f"{UNTYPED}: .spec.replicas: expected numeric (int or float), got string", "Invalid", "got string"),
-    (500, "", f'{UNTYPED}: .spec.x: duplicate entries for key [name="c"]', "Invalid", "duplicate entries"),
-    (500, "", f"{UNCONVERTED}: illegal base64 data at input byte 3", "Invalid", "illegal base64 data"),
+TEMPLATE_ERRORS = [
+    (
+        500,
+        "",
+        f"{TYPED_PATCH_FAILED}: .spec.foo: field not declared in schema",
+        "Invalid",
+        ".spec.foo: field not declared",
+    ),
+    (
+        500,
+        "",
+        f"{TYPED_PATCH_FAILED}: .spec.replicas: expected numeric (int or float), got string",
+        "Invalid",
+        "got string",
+    ),
+    (500, "", f'{TYPED_PATCH_FAILED}: .spec.x: duplicate entries for key [name="c"]', "Invalid", "duplicate entries"),
+    (500, "", f"{CONVERSION_FAILED}: illegal base64 data at input byte 3", "Invalid", "illegal base64 data"),
     (422, "Invalid", 'Deployment.apps "d" is invalid: spec.selector: Required value', "Invalid", "Required value"),
     (400, "BadRequest", "metadata.managedFields must be nil", "BadRequest", "must be nil"),
     (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728", "RequestEntityTooLarge", "3145728"),
-    (400, "", f"{HOOK}: no such thing here", "AdmissionDenied", "no such thing here"),
-    (400, "", f"{HOOK} without explanation", "AdmissionDenied", "without explanation"),
-    *[(code, "", f"{HOOK}: no", "AdmissionDenied", "hook.example.com") for code in (409, 429, 500)],
-    (401, "Unauthorized", f"{HOOK}: not you", "AdmissionDenied", "not you"),
-    (403, "Forbidden", f"{HOOK}: forbidden by hook", "AdmissionDenied", "forbidden by hook"),
-    (404, "NotFound", f"{HOOK}: no such owner", "AdmissionDenied", "no such owner"),
-    (422, "Invalid", f'secrets "no" is forbidden: {POLICY}: no', "AdmissionDenied", "denied request: no"),
-    (403, "Forbidden", f'secrets "no" is forbidden: {POLICY}: no', "AdmissionDenied", "denied request: no"),
+    (400, "", f"{WEBHOOK_DENIED}: no such thing here", "AdmissionDenied", "no such thing here"),
+    (400, "", f"{WEBHOOK_DENIED} without explanation", "AdmissionDenied", "without explanation"),
+    *[(code, "", f"{WEBHOOK_DENIED}: no", "AdmissionDenied", "hook.example.com") for code in (409, 429, 500)],
+    (401, "Unauthorized", f"{WEBHOOK_DENIED}: not you", "AdmissionDenied", "not you"),
+    (403, "Forbidden", f"{WEBHOOK_DENIED}: forbidden by hook", "AdmissionDenied", "forbidden by hook"),
+    (404, "NotFound", f"{WEBHOOK_DENIED}: no such owner", "AdmissionDenied", "no such owner"),
+    (422, "Invalid", f'secrets "no" is forbidden: {POLICY_DENIED}: no', "AdmissionDenied", "denied request: no"),
+    (403, "Forbidden", f'secrets "no" is forbidden: {POLICY_DENIED}: no', "AdmissionDenied", "denied request: no"),
     (403, "Forbidden", f"{FORBIDDEN}: exceeded quota: q, requested: pods=1", "QuotaExceeded", "pods=1"),
     (
         403,
@@ -67,47 +79,51 @@ ABOUT_TEMPLATE = [
 ]
 
 
-def trouble_of(status: int, reason: str, message: str, **details: Any) -> InstanceError:
+def translate_status(status: int, reason: str, message: str, **details: Any) -> InstanceError:
     body = {"kind": "Status", "status": "Failure", "code": status, "message": message, "details": details}
     if reason:
         body["reason"] = reason
-    return caught(status, json.dumps(body).encode())
+    return translate_response(status, json.dumps(body).encode())
 
 
-def caught(status: int, content: bytes) -> InstanceError:
-    with pytest.raises(InstanceError) as found, translate_errors("c", "apply it"):
+def translate_response(status: int, content: bytes) -> InstanceError:
+    with pytest.raises(InstanceError) as caught, translate_errors("c", "apply it"):
         raise response_error(status, content)
-    return found.value
+    return caught.value
 
 
-@pytest.mark.parametrize(("status", "reason", "message", "word", "shown"), ABOUT_TEMPLATE)
-def test_what_is_wrong_with_a_template_is_shown(status: int, reason: str, message: str, word: str, shown: str) -> None:
-    trouble = trouble_of(status, reason, message)
-    assert (trouble.reason, trouble.severity) == (word, ERROR)
-    assert shown in trouble.message
-
-
-@pytest.mark.parametrize("message", [CANNOT, GRANTING, 'forbidden: User "x" cannot get path "/version"'])
-def test_what_is_said_about_the_credential_is_not_repeated(message: str) -> None:
-    trouble = trouble_of(403, "Forbidden", message)
-    assert (trouble.reason, trouble.severity) == ("Forbidden", ERROR)
-    assert "grant that permission" in trouble.message
-    assert "system:serviceaccount" not in trouble.message
-
-
-def test_a_refusal_that_no_kubernetes_has_written_is_taken_for_one_of_the_credential() -> None:
-    assert caught(403, b"<html>go away</html>").reason == "Forbidden"
-
-
-def test_a_namespace_that_is_being_deleted_is_waited_for() -> None:
-    message = 'configmaps "x" is forbidden: unable to create new content in namespace n because it is being terminated'
-    cause = {"reason": "NamespaceTerminating", "message": "namespace n is being terminated"}
-    trouble = trouble_of(403, "Forbidden", message, causes=[cause])
-    assert (trouble.reason, trouble.severity) == ("NamespaceTerminating", INFO)
+@pytest.mark.parametrize(("status", "reason", "message", "expected_reason", "expected_message"), TEMPLATE_ERRORS)
+def test_errors_of_a_template_contain_the_message_of_the_cluster(
+    status: int, reason: str, message: str, expected_reason: str, expected_message: str
+) -> None:
+    error = translate_status(status, reason, message)
+    assert (error.reason, error.severity) == (expected_reason, ERROR)
+    assert expected_message in error.message
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "message", "word"),
+    "message", [PATCH_FORBIDDEN, GRANT_FORBIDDEN, 'forbidden: User "x" cannot get path "/version"']
+)
+def test_errors_of_the_credential_do_not_contain_the_message_of_the_cluster(message: str) -> None:
+    error = translate_status(403, "Forbidden", message)
+    assert (error.reason, error.severity) == ("Forbidden", ERROR)
+    assert "grant that permission" in error.message
+    assert "system:serviceaccount" not in error.message
+
+
+def test_a_403_that_is_no_status_object_is_an_error_of_the_credential() -> None:
+    assert translate_response(403, b"<html>go away</html>").reason == "Forbidden"
+
+
+def test_a_terminating_namespace_is_no_failure() -> None:
+    message = 'configmaps "x" is forbidden: unable to create new content in namespace n because it is being terminated'
+    cause = {"reason": "NamespaceTerminating", "message": "namespace n is being terminated"}
+    error = translate_status(403, "Forbidden", message, causes=[cause])
+    assert (error.reason, error.severity) == ("NamespaceTerminating", INFO)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "expected_reason"),
     [
         (500, "", "etcdserver: request timed out", "ClusterFailing"),
         (503, "", "service unavailable", "ClusterFailing"),
@@ -124,19 +140,19 @@ def test_a_namespace_that_is_being_deleted_is_waited_for() -> None:
         ),
     ],
 )
-def test_what_may_pass_by_itself_is_tried_again(status: int, reason: str, message: str, word: str) -> None:
-    trouble = trouble_of(status, reason, message)
-    assert (trouble.reason, trouble.severity) == (word, WARNING)
-    assert "10.1.2.3" not in trouble.message
+def test_temporary_errors_are_warnings(status: int, reason: str, message: str, expected_reason: str) -> None:
+    error = translate_status(status, reason, message)
+    assert (error.reason, error.severity) == (expected_reason, WARNING)
+    assert "10.1.2.3" not in error.message
 
 
-def test_the_value_of_a_secret_is_not_repeated() -> None:
-    place = "failed to create typed patch object (/s; /v1, Kind=Secret): .stringData.pin"
-    trouble = trouble_of(500, "", f"{place}: expected string, got &value.valueUnstructured{{Value:1234}}")
-    assert ".stringData.pin: expected string" in trouble.message
-    assert "1234" not in trouble.message
+def test_the_value_of_a_secret_is_not_in_the_error() -> None:
+    error_prefix = "failed to create typed patch object (/s; /v1, Kind=Secret): .stringData.pin"
+    error = translate_status(500, "", f"{error_prefix}: expected string, got &value.valueUnstructured{{Value:1234}}")
+    assert ".stringData.pin: expected string" in error.message
+    assert "1234" not in error.message
 
 
 @pytest.mark.parametrize("causes", [None, "x", [None, 1, {"reason": ["x"]}], [{}] * 1000])
-def test_odd_causes_do_no_harm(causes: Any) -> None:
-    assert trouble_of(422, "Invalid", "x", causes=causes).reason == "Invalid"
+def test_invalid_causes_are_ignored(causes: Any) -> None:
+    assert translate_status(422, "Invalid", "x", causes=causes).reason == "Invalid"

@@ -1,4 +1,4 @@
-"""Names in connected clusters: short enough, valid, and no two alike."""
+"""Tests of `fairlead.controllers.instances.remote_names`: names in connected clusters are short, valid and unique."""
 
 import pytest
 
@@ -15,30 +15,32 @@ from fairlead.controllers.instances.remote_names import (
 from fairlead.registry.names import dns_label_errors, label_value_errors
 
 
-def test_short_names_stay_and_long_ones_stay_apart() -> None:
+def test_short_names_are_kept_and_long_ones_are_unique() -> None:
     assert default_namespace(SPACE_LABEL, "team", "one") == "team-one"
-    long = [default_namespace(SPACE_LABEL, "p" * 50, "s" * 40 + end) for end in ("a", "b")]
-    assert len({*long}) == 2
-    assert all(not [*dns_label_errors(each)] for each in long)
+    long_names = [default_namespace(SPACE_LABEL, "p" * 50, "s" * 40 + end) for end in ("a", "b")]
+    assert len({*long_names}) == 2
+    assert all(not [*dns_label_errors(each)] for each in long_names)
 
 
-def test_names_with_dots_become_names_of_namespaces_that_stay_apart() -> None:
-    made = [default_namespace(SPACE_LABEL, "p", name) for name in ("a.b", "a-b", f"{'a.' * 60}b")]
-    assert len({*made}) == 3
-    assert all(not [*dns_label_errors(each)] for each in made)
+def test_names_with_dots_become_unique_names_of_namespaces() -> None:
+    namespaces = [default_namespace(SPACE_LABEL, "p", name) for name in ("a.b", "a-b", f"{'a.' * 60}b")]
+    assert len({*namespaces}) == 3
+    assert all(not [*dns_label_errors(each)] for each in namespaces)
 
 
 def test_namespaces_of_different_pairs_of_names_never_collide() -> None:
     pairs = [("a", "b-c"), ("a-b", "c"), ("a", "b.c"), ("a.b", "c"), ("a", "v-b"), ("a-v", "b"), ("a", "b"), ("a", "v")]
-    made = [default_namespace(kind, *pair) for kind in (SPACE_LABEL, VIRTUAL_CLUSTER_LABEL) for pair in pairs]
-    # The name of a namespace of somebody else, taken for one's own.
-    made.append(default_namespace(SPACE_LABEL, "a", default_namespace(SPACE_LABEL, "a", "b-c").removeprefix("a-")))
-    assert len({*made}) == len(made)
-    assert all(not [*dns_label_errors(each)] for each in made)
+    namespaces = [default_namespace(kind, *pair) for kind in (SPACE_LABEL, VIRTUAL_CLUSTER_LABEL) for pair in pairs]
+    # A space whose name is derived from the namespace of another space.
+    namespaces.append(
+        default_namespace(SPACE_LABEL, "a", default_namespace(SPACE_LABEL, "a", "b-c").removeprefix("a-"))
+    )
+    assert len({*namespaces}) == len(namespaces)
+    assert all(not [*dns_label_errors(each)] for each in namespaces)
 
 
 @pytest.mark.parametrize(
-    ("repo", "listed"),
+    ("repo", "is_listed"),
     [
         ("https://charts.example/team", True),
         ("https://charts.example/team/", True),
@@ -52,24 +54,24 @@ def test_namespaces_of_different_pairs_of_names_never_collide() -> None:
         ("https://charts.example", False),
     ],
 )
-def test_a_repository_is_listed_by_whole_steps_of_its_address(repo: str, listed: bool) -> None:
-    assert is_allowed_repository(repo, ("https://charts.example/team",)) is listed
+def test_a_repository_is_matched_by_whole_path_segments(repo: str, is_listed: bool) -> None:
+    assert is_allowed_repository(repo, ("https://charts.example/team",)) is is_listed
     assert not is_allowed_repository(repo, ())
 
 
-def test_a_pattern_is_filled_in() -> None:
+def test_placeholders_of_a_pattern_are_replaced() -> None:
     assert namespace_from_pattern("x-{{project}}-{{ name }}", {"project": "p", "name": "n"}) == "x-p-n"
     with pytest.raises(InstanceError, match="namespacePattern"):
         namespace_from_pattern("x-{{ user }}", {"project": "p", "name": "n"})
 
 
-def test_marks_are_labels_whatever_the_names() -> None:
+def test_ownership_labels_are_valid_for_any_name() -> None:
     assert all(
         not [*label_value_errors(each)] for each in ownership_labels("service.sh/space", "p", "n" * 250, "uid").values()
     )
 
 
-def test_releases_have_names_that_helm_takes() -> None:
+def test_names_of_releases_are_valid_for_helm() -> None:
     assert release_name("one") == "one"
     assert len(release_name("n" * 200)) == 53
     assert truncate_with_hash("n" * 54, 53) != "n" * 53
@@ -94,14 +96,14 @@ def test_releases_have_names_that_helm_takes() -> None:
         {"name": "vc", "repo": "https://charts.example", "password": "without a user"},
     ],
 )
-def test_a_chart_is_neither_an_option_nor_a_file(chart: dict[str, str]) -> None:
+def test_a_chart_that_is_an_option_or_a_file_is_rejected(chart: dict[str, str]) -> None:
     with pytest.raises(InstanceError, match="fix the template"):
         parse_chart({"helmRelease": {"chart": chart}})
 
 
-def test_a_chart_is_read_from_the_template() -> None:
-    asked = {"name": "vc", "repo": "oci://registry.example:5000/charts", "version": "1.2.3", "password": "p"}
-    chart = parse_chart({"helmRelease": {"chart": asked}})
+def test_a_chart_is_parsed_from_the_template() -> None:
+    definition = {"name": "vc", "repo": "oci://registry.example:5000/charts", "version": "1.2.3", "password": "p"}
+    chart = parse_chart({"helmRelease": {"chart": definition}})
     assert chart == Chart("vc", "oci://registry.example:5000/charts", "1.2.3", "", "p")
     assert (chart.address, chart.is_oci) == (("registry.example", 5000), True)
     assert "password" not in repr(chart)

@@ -1,4 +1,4 @@
-"""Whose a namespace is, and what becomes of answers that no Kubernetes gives."""
+"""Tests of `fairlead.controllers.instances.remote_namespace`: ownership of namespaces, and invalid responses."""
 
 from typing import Any
 
@@ -18,88 +18,94 @@ from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.upstream.kube_client import RemoteApiError
 
-PLACE = RemoteNamespace("c", "ns", ownership_labels(SPACE_LABEL, "p", "one", "uid"))
+REMOTE_NAMESPACE = RemoteNamespace("c", "ns", ownership_labels(SPACE_LABEL, "p", "one", "uid"))
 OBJECTS = parse_objects("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}")
 
 
-class Odd:
-    """Answers everything alike, whatever is asked."""
+class FixedResponseApi:
+    """Returns the same response to every request."""
 
-    def __init__(self, answer: Object) -> None:
-        self.answer = answer
+    def __init__(self, response: Object) -> None:
+        self.response = response
         self.deleted: list[str] = []
 
     async def get(self, path: str) -> Object:
-        return self.answer
+        return self.response
 
     async def create(self, path: str, body: Object) -> Object:
-        return self.answer
+        return self.response
 
     async def apply(self, path: str, body: Object) -> Object:
-        return self.answer
+        return self.response
 
     async def delete(self, path: str, body: Object | None = None) -> Object:
         self.deleted.append(path)
-        return self.answer
+        return self.response
 
 
-def namespace(labels: Any) -> Object:
+def build_namespace(labels: Any) -> Object:
     return {"metadata": {"labels": labels}}
 
 
-def test_a_uid_of_a_space_never_serves_a_virtual_cluster() -> None:
-    of_space, of_virtual = (ownership_labels(kind, "p", "one", "uid") for kind in (SPACE_LABEL, VIRTUAL_CLUSTER_LABEL))
-    assert is_owned_by(namespace(of_space), PLACE)
-    assert not is_owned_by(namespace(of_virtual), PLACE)
-    assert not is_owned_by(namespace(of_space), RemoteNamespace("c", "ns", of_virtual))
-    assert not is_owned_by(namespace({**of_space, **of_virtual}), PLACE)
+def test_the_uid_of_a_space_does_not_match_a_virtual_cluster() -> None:
+    space_labels, virtual_cluster_labels = (
+        ownership_labels(kind, "p", "one", "uid") for kind in (SPACE_LABEL, VIRTUAL_CLUSTER_LABEL)
+    )
+    assert is_owned_by(build_namespace(space_labels), REMOTE_NAMESPACE)
+    assert not is_owned_by(build_namespace(virtual_cluster_labels), REMOTE_NAMESPACE)
+    assert not is_owned_by(build_namespace(space_labels), RemoteNamespace("c", "ns", virtual_cluster_labels))
+    assert not is_owned_by(build_namespace({**space_labels, **virtual_cluster_labels}), REMOTE_NAMESPACE)
 
 
-def test_a_namespace_is_known_again_under_another_name_and_project() -> None:
-    assert is_owned_by(namespace(ownership_labels(SPACE_LABEL, "other", "renamed", "uid")), PLACE)
+def test_ownership_does_not_depend_on_name_and_project() -> None:
+    assert is_owned_by(build_namespace(ownership_labels(SPACE_LABEL, "other", "renamed", "uid")), REMOTE_NAMESPACE)
 
 
-@pytest.mark.parametrize("odd", ["x", ["x"], 7, [["x"]], True])
-async def test_odd_answers_of_a_cluster_are_troubles(odd: Any) -> None:
-    for labelled in (Odd(namespace(odd)), Odd({"metadata": odd}), Odd({"items": odd, "resources": odd})):
-        for doing in (
-            ensure_namespace(labelled, PLACE, {}),
-            delete_namespace(labelled, PLACE),
-            bind_roles(labelled, PLACE, ()),
-            RemoteObjects(labelled, PLACE).apply(OBJECTS, ()),
+@pytest.mark.parametrize("invalid", ["x", ["x"], 7, [["x"]], True])
+async def test_invalid_responses_of_a_cluster_are_errors(invalid: Any) -> None:
+    for invalid_api in (
+        FixedResponseApi(build_namespace(invalid)),
+        FixedResponseApi({"metadata": invalid}),
+        FixedResponseApi({"items": invalid, "resources": invalid}),
+    ):
+        for call in (
+            ensure_namespace(invalid_api, REMOTE_NAMESPACE, {}),
+            delete_namespace(invalid_api, REMOTE_NAMESPACE),
+            bind_roles(invalid_api, REMOTE_NAMESPACE, ()),
+            RemoteObjects(invalid_api, REMOTE_NAMESPACE).apply(OBJECTS, ()),
         ):
             try:
-                await doing
-            except InstanceError as trouble:
-                assert trouble.reason in {"UnexpectedResponse", "NamespaceConflict", "InvalidTemplateObjects"}
+                await call
+            except InstanceError as error:
+                assert error.reason in {"UnexpectedResponse", "NamespaceConflict", "InvalidTemplateObjects"}
 
 
 @pytest.mark.parametrize("resources", ["x", ["x"], [{"kind": "ConfigMap", "name": ["x"]}], [{"kind": "ConfigMap"}]])
-async def test_an_odd_discovery_document_is_a_trouble(resources: Any) -> None:
+async def test_an_invalid_discovery_document_is_an_error(resources: Any) -> None:
     with pytest.raises(InstanceError):
-        await RemoteObjects(Odd({"resources": resources}), PLACE).apply(OBJECTS, ())
+        await RemoteObjects(FixedResponseApi({"resources": resources}), REMOTE_NAMESPACE).apply(OBJECTS, ())
 
 
-async def test_only_bindings_of_ours_are_removed_whatever_a_cluster_lists() -> None:
+async def test_only_bindings_of_the_server_are_deleted_whatever_a_cluster_lists() -> None:
     listed = [{"metadata": {"name": name}} for name in ("theirs", "..", "service.sh:old")]
-    api = Odd({"items": listed})
-    await bind_roles(api, PLACE, ())
+    api = FixedResponseApi({"items": listed})
+    await bind_roles(api, REMOTE_NAMESPACE, ())
     assert api.deleted == ["/apis/rbac.authorization.k8s.io/v1/namespaces/ns/rolebindings/service.sh:old"]
 
 
 @pytest.mark.parametrize("group", ["..", ".", "a..b", "-", "../api"])
-def test_a_group_of_a_templates_object_is_no_detour(group: str) -> None:
+def test_an_api_group_with_dot_segments_is_rejected(group: str) -> None:
     with pytest.raises(InstanceError, match="no valid apiVersion"):
         parse_objects(f"apiVersion: {group}/v1\nkind: ConfigMap\nmetadata: {{name: x}}")
 
 
-def test_a_request_that_cannot_be_made_is_a_trouble() -> None:
+def test_an_invalid_request_is_an_error_of_the_instance() -> None:
     with pytest.raises(InstanceError, match="cannot make it") as caught, translate_errors("c", "make it"):
         raise BadRequest("the path has a `.` step")
     assert caught.value.reason == "BadRequest"
 
 
-def test_words_of_a_cluster_are_cut_and_its_reason_is_one_word() -> None:
+def test_messages_of_a_cluster_are_truncated_and_its_reason_is_one_word() -> None:
     with pytest.raises(InstanceError) as caught, translate_errors("c", "make it"):
         raise RemoteApiError(422, "Two words\n", f"\x1b[1m{'x' * 5000}")
     assert caught.value.reason == "Rejected"

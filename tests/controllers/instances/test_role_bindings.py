@@ -1,4 +1,4 @@
-"""Who gets which role in the namespace of a space."""
+"""Tests of `fairlead.controllers.instances.role_bindings`: roles of users and teams in the namespace of a space."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ import pytest
 from fairlead.controllers.instances.role_bindings import build_role_bindings
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 
-NAMES = ClusterIdentityMapper("fairlead:")
+IDENTITY_MAPPER = ClusterIdentityMapper("fairlead:")
 ADA = {"owner": {"user": "ada"}}
 
 
-def held(spec: dict[str, Any], access: dict[str, Any] | None = None, **project: Any) -> dict[str, set[str]]:
+def subjects_by_role(spec: dict[str, Any], access: dict[str, Any] | None = None, **project: Any) -> dict[str, set[str]]:
     """The subjects of each role."""
     rendered = {"access": access} if access else {}
-    bindings = build_role_bindings(NAMES, {"spec": spec}, rendered, {"spec": project}, "ns")
+    bindings = build_role_bindings(IDENTITY_MAPPER, {"spec": spec}, rendered, {"spec": project}, "ns")
     assert [each["metadata"]["name"] for each in bindings] == [
         f"service.sh:{each['roleRef']['name']}" for each in bindings
     ]
@@ -56,23 +56,23 @@ ADA_SUBJECTS = {"User fairlead:ada", "Group fairlead:service:user:ada"}
         ),
     ],
 )
-def test_rules_add_up_and_the_default_is_for_the_others(spec: Any, access: Any, expected: Any) -> None:
-    assert held(spec, access) == expected
+def test_rules_are_merged_and_others_get_the_default_role(spec: Any, access: Any, expected: Any) -> None:
+    assert subjects_by_role(spec, access) == expected
 
 
-def test_the_administrators_of_the_project_are_at_home_in_its_spaces() -> None:
+def test_administrators_of_the_project_are_administrators_of_its_spaces() -> None:
     members = [
         {"kind": "Team", "name": "ops", "clusterRole": "admin"},
         {"kind": "User", "name": "eve", "clusterRole": "user"},
     ]
-    found = held(ADA, None, owner={"user": "bob"}, members=members)
-    assert found == {
+    bindings = subjects_by_role(ADA, None, owner={"user": "bob"}, members=members)
+    assert bindings == {
         "admin": ADA_SUBJECTS
         | {"User fairlead:bob", "Group fairlead:service:user:bob", "Group fairlead:service:team:ops"}
     }
 
 
-def test_another_prefix_is_in_front_of_every_subject_or_none_is() -> None:
+def test_the_prefix_applies_to_every_subject() -> None:
     spec = {"owner": {"user": "ada"}, "access": [{"teams": ["red"], "users": ["system:admin"], "verbs": ["use"]}]}
     for prefix in ("corp:", ""):
         (binding,) = build_role_bindings(ClusterIdentityMapper(prefix), {"spec": spec}, {}, {}, "ns")
@@ -82,7 +82,7 @@ def test_another_prefix_is_in_front_of_every_subject_or_none_is() -> None:
         }
 
 
-def test_names_of_parts_of_kubernetes_are_bound_to_nothing() -> None:
+def test_reserved_names_of_kubernetes_are_not_bound() -> None:
     rules = [{"users": ["system:anonymous"], "clusterRole": "view"}]
     (binding,) = build_role_bindings(ClusterIdentityMapper(""), {"spec": {}}, {"access": {"rules": rules}}, {}, "ns")
     assert [each["name"] for each in binding["subjects"]] == ["service:user:system:anonymous"]

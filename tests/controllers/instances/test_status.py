@@ -1,4 +1,4 @@
-"""Ready means usable now: in every revision that anybody can see of a space or a virtual cluster."""
+"""Tests of `fairlead.controllers.instances.status`: every revision of an instance with Ready=True is usable."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.registry.conditions import find_condition
 from fairlead.upstream.errors import Unreachable
 from tests.controllers.instances.helm_fixture import CHART, FakeHelm
-from tests.controllers.instances.revisions import Revisions, SlowReach, record_revisions
+from tests.controllers.instances.revisions import RevisionRecorder, SlowAccess, record_revisions
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.kstatus import is_over, kstatus
@@ -27,19 +27,19 @@ SPACE, VC = "SpaceInstance", "VirtualClusterInstance"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
-class Truth:
-    """Judges each revision of the one instance there is by what is in the cluster at that moment."""
+class ReadyChecker:
+    """Compares each revision of the instance with the state of the cluster at that moment."""
 
-    def __init__(self, reach: FakeAccess, holds: Callable[[Object, Object], None]) -> None:
-        self._reach = reach
-        self._holds = holds
+    def __init__(self, access: FakeAccess, check_usable: Callable[[Object, Object], None]) -> None:
+        self._access = access
+        self._check_usable = check_usable
         self._specs: dict[int, Object] = {}
         self._last: Object = {}
 
-    def judge(self, obj: Object) -> None:
+    def check(self, obj: Object) -> None:
         generation, status = metadata(obj)["generation"], obj["status"]
         self._specs[generation] = obj["spec"]
-        is_news, self._last = status != self._last, status
+        is_changed, self._last = status != self._last, status
         ready = find_condition(status, "Ready")
         assert ready is not None
         is_ready = ready["status"] == "True"
@@ -47,37 +47,43 @@ class Truth:
         if kstatus(obj) == "Current" or is_over(obj):
             assert is_ready and ready["observedGeneration"] == generation
         if is_ready:
-            assert not (is_news and self._reach.down)
-            self._holds(obj, self._specs[ready["observedGeneration"]])
+            assert not (is_changed and self._access.down)
+            self._check_usable(obj, self._specs[ready["observedGeneration"]])
 
 
-def holds_space(reach: FakeAccess) -> Callable[[Object, Object], None]:
-    def holds(space: Object, spec: Object) -> None:
-        objects = reach.kube.objects
+def space_checker(access: FakeAccess) -> Callable[[Object, Object], None]:
+    def check_usable(space: Object, spec: Object) -> None:
+        objects = access.kube.objects
         namespace = objects[f"/api/v1/namespaces/{spec['clusterRef']['namespace']}"]
         assert metadata(namespace)["labels"]["service.sh/uid"] == metadata(space)["uid"]
         assert "deletionTimestamp" not in metadata(namespace)
         binding = objects[f"{RBAC}/namespaces/{name_of(namespace)}/rolebindings/service.sh:admin"]
         assert INSTANCE_CONFIG.names.map_name(spec["owner"]["user"]) in {each["name"] for each in binding["subjects"]}
-        wanted = {name_of(each): each["data"] for each in parse_objects(get_path(space, "status.space.objects") or "")}
-        place = f"/api/v1/namespaces/{name_of(namespace)}/configmaps/"
-        there = {at.removeprefix(place): each["data"] for at, each in objects.items() if at.startswith(place)}
-        assert there == wanted
+        expected = {
+            name_of(each): each["data"] for each in parse_objects(get_path(space, "status.space.objects") or "")
+        }
+        config_maps_path = f"/api/v1/namespaces/{name_of(namespace)}/configmaps/"
+        existing = {
+            path.removeprefix(config_maps_path): each["data"]
+            for path, each in objects.items()
+            if path.startswith(config_maps_path)
+        }
+        assert existing == expected
 
-    return holds
+    return check_usable
 
 
-def holds_virtual_cluster(reach: FakeAccess, helm: FakeHelm) -> Callable[[Object, Object], None]:
-    def holds(instance: Object, spec: Object) -> None:
-        assert f"/api/v1/namespaces/{spec['clusterRef']['namespace']}" in reach.kube.objects
+def virtual_cluster_checker(access: FakeAccess, helm: FakeHelm) -> Callable[[Object, Object], None]:
+    def check_usable(instance: Object, spec: Object) -> None:
+        assert f"/api/v1/namespaces/{spec['clusterRef']['namespace']}" in access.kube.objects
         assert helm.installed[-1].values == get_path(instance, "status.virtualCluster.helmRelease.values")
-        assert reach.virtual_down is None
+        assert access.virtual_down is None
 
-    return holds
+    return check_usable
 
 
-def rendered_with(kind: str, number: int) -> Object:
-    """A definition that is another one for each number, in the names of its objects and in their content."""
+def build_template(kind: str, number: int) -> Object:
+    """A template whose object names and content depend on the number."""
     if kind == VC:
         return {"helmRelease": {"chart": CHART, "values": f"number: {number}"}}
     text = "{apiVersion: v1, kind: ConfigMap, metadata: {name: NAME}, data: {number: 'NUMBER'}}"
@@ -86,162 +92,162 @@ def rendered_with(kind: str, number: int) -> Object:
 
 
 @asynccontextmanager
-async def followed(kind: str) -> AsyncIterator[tuple[RegistryFixture, FakeAccess, Revisions]]:
-    """A world with everything at work, in which every revision of instances of the kind is judged."""
-    reach = SlowReach()
-    helm = FakeHelm(reach.kube)
+async def run_with_checks(kind: str) -> AsyncIterator[tuple[RegistryFixture, FakeAccess, RevisionRecorder]]:
+    """Runs all controllers, and checks every revision of instances of the kind."""
+    access = SlowAccess()
+    helm = FakeHelm(access.kube)
     async with open_registry() as api:
         plural = api.of(kind).kind.plural
-        holds = holds_space(reach) if kind == SPACE else holds_virtual_cluster(reach, helm)
-        revisions = record_revisions(api, plural, Truth(reach, holds).judge)
+        check_usable = space_checker(access) if kind == SPACE else virtual_cluster_checker(access, helm)
+        recorder = record_revisions(api, plural, ReadyChecker(access, check_usable).check)
         await create_cluster(api)
-        reach.virtual_down = None
+        access.virtual_down = None
         controllers = (
             InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-            SpaceController(api.registry, INSTANCE_CONFIG, reach),
-            VirtualClusterController(api.registry, INSTANCE_CONFIG, reach, helm, ("https://charts.example",)),
+            SpaceController(api.registry, INSTANCE_CONFIG, access),
+            VirtualClusterController(api.registry, INSTANCE_CONFIG, access, helm, ("https://charts.example",)),
         )
         async with running_controllers(api, *controllers):
-            yield api, reach, revisions
+            yield api, access, recorder
 
 
-class Life:
-    """What happens to an instance: it is edited, its template changes, its cluster is lost and comes back."""
+class InstanceActions:
+    """Random actions on an instance: edits, changes of its template, and loss and return of its cluster."""
 
-    def __init__(self, api: RegistryFixture, reach: FakeAccess, kind: str, seed: int) -> None:
-        self._world = api
-        self._reach = reach
+    def __init__(self, api: RegistryFixture, access: FakeAccess, kind: str, seed: int) -> None:
+        self._api = api
+        self._access = access
         self._kind = kind
         self._random = random.Random(seed)
         self._number = 0
 
-    async def begin(self) -> None:
-        template = {"template": rendered_with(self._kind, 0)}
-        await self._world.create(self._kind.replace("Instance", "Template"), "t", metadata=TRUSTED, spec=template)
+    async def create(self) -> None:
+        template = {"template": build_template(self._kind, 0)}
+        await self._api.create(self._kind.replace("Instance", "Template"), "t", metadata=TRUSTED, spec=template)
         spec = {
             "owner": {"user": "ada"},
             "clusterRef": {"cluster": "c"},
             "templateRef": {"name": "t", "version": "x.x.x"},
         }
-        await self._world.create(self._kind, "one", spec=spec)
+        await self._api.create(self._kind, "one", spec=spec)
 
-    async def go_on(self, steps: int) -> None:
-        happenings = (self._edit, self._give_away, self._change_template, self._lose_cluster, self._find_cluster)
+    async def run_random_steps(self, steps: int) -> None:
+        actions = (self._edit, self._change_owner, self._change_template, self._lose_cluster, self._restore_cluster)
         for _ in range(steps):
-            await self._random.choice(happenings)()
+            await self._random.choice(actions)()
             await asyncio.sleep(self._random.choice((0, 0.01, 0.05, 0.1, 0.3, 2, 30)))
 
     async def _edit(self) -> None:
         self._number += 1
         await self._change(displayName=f"number {self._number}")
 
-    async def _give_away(self) -> None:
+    async def _change_owner(self) -> None:
         self._number += 1
         await self._change(owner={"user": f"user-{self._number}"})
 
     async def _change(self, **spec: Any) -> None:
-        await self._world.patch(self._kind, "one", lambda each: each["spec"].update(spec))
+        await self._api.patch(self._kind, "one", lambda each: each["spec"].update(spec))
 
     async def _change_template(self) -> None:
         self._number += 1
-        definition = rendered_with(self._kind, self._number)
+        definition = build_template(self._kind, self._number)
         kind = self._kind.replace("Instance", "Template")
-        await self._world.patch(kind, "t", lambda each: each["spec"].update(template=definition))
+        await self._api.patch(kind, "t", lambda each: each["spec"].update(template=definition))
 
     async def _lose_cluster(self) -> None:
-        self._reach.down = Unreachable("nobody answers")
+        self._access.down = Unreachable("no response")
         await asyncio.sleep(self._random.choice((0, 0.1, 10)))
-        await set_online(self._world, False)
+        await set_online(self._api, False)
 
-    async def _find_cluster(self) -> None:
-        self._reach.down = None
-        await set_online(self._world, True)
+    async def _restore_cluster(self) -> None:
+        self._access.down = None
+        await set_online(self._api, True)
 
-    async def settle(self) -> None:
-        await self._find_cluster()
-        await eventually(lambda: kstatus(self._world.see(self._kind, "one") or {}) == "Current")
+    async def wait_until_current(self) -> None:
+        await self._restore_cluster()
+        await eventually(lambda: kstatus(self._api.see(self._kind, "one") or {}) == "Current")
 
-    async def end(self) -> None:
-        """It is edited while it goes."""
-        self._reach.kube.slow_to_go = True
-        await self._world.delete(self._kind, "one")
+    async def delete(self) -> None:
+        """Edits the instance while it is being deleted."""
+        self._access.kube.slow_to_go = True
+        await self._api.delete(self._kind, "one")
         for _ in range(20):
             await self._edit()
             await asyncio.sleep(0.02)
-        self._reach.kube.finish()
-        await eventually(lambda: self._world.see(self._kind, "one") is None)
+        self._access.kube.finish()
+        await eventually(lambda: self._api.see(self._kind, "one") is None)
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", [SPACE, VC])
-async def test_ready_is_true_in_every_revision_that_says_so(kind: str, seed: int) -> None:
-    async with followed(kind) as (api, reach, revisions):
-        life = Life(api, reach, kind, seed)
-        await life.begin()
-        await life.settle()
-        await life.go_on(40)
-        await life.settle()
-        await life.end()
-    assert revisions.faults == []
-    verdicts = {kstatus(each) for each in revisions.seen}
-    assert {"InProgress", "Current", "Terminating"} <= verdicts
+async def test_every_revision_with_ready_true_is_usable(kind: str, seed: int) -> None:
+    async with run_with_checks(kind) as (api, access, recorder):
+        actions = InstanceActions(api, access, kind, seed)
+        await actions.create()
+        await actions.wait_until_current()
+        await actions.run_random_steps(40)
+        await actions.wait_until_current()
+        await actions.delete()
+    assert recorder.errors == []
+    kstatuses = {kstatus(each) for each in recorder.revisions}
+    assert {"InProgress", "Current", "Terminating"} <= kstatuses
 
 
-async def changed(api: RegistryFixture, change: Callable[[], Awaitable[object]], kind: str = SPACE) -> None:
+async def apply_change(api: RegistryFixture, change: Callable[[], Awaitable[object]], kind: str = SPACE) -> None:
     await change()
     await eventually(lambda: kstatus(api.see(kind, "one") or {}) == "Current")
 
 
-async def test_the_first_revision_says_that_it_is_under_way() -> None:
-    async with followed(SPACE) as (api, reach, revisions):
-        await Life(api, reach, SPACE, 0).begin()
-        first = revisions.seen[0]
+async def test_the_first_revision_is_in_progress() -> None:
+    async with run_with_checks(SPACE) as (api, access, recorder):
+        await InstanceActions(api, access, SPACE, 0).create()
+        first = recorder.revisions[0]
         assert (kstatus(first), is_over(first)) == ("InProgress", False)
         assert get_path(first, "status.phase") == "Pending"
         assert not [each for each in first["metadata"]["managedFields"] if "f:status" in each["fieldsV1"]]
 
 
 @pytest.mark.parametrize("kind", [SPACE, VC])
-async def test_a_lost_cluster_is_said_and_comes_back_by_itself(kind: str) -> None:
-    async with followed(kind) as (api, reach, revisions):
-        life = Life(api, reach, kind, 0)
-        await life.begin()
-        await life.settle()
-        before = dict(reach.kube.objects)
-        reach.down = Unreachable("nobody answers")
+async def test_an_offline_cluster_is_reported_and_recovers(kind: str) -> None:
+    async with run_with_checks(kind) as (api, access, recorder):
+        actions = InstanceActions(api, access, kind, 0)
+        await actions.create()
+        await actions.wait_until_current()
+        before = dict(access.kube.objects)
+        access.down = Unreachable("no response")
         await set_online(api, False)
         await eventually(lambda: condition_status(api, kind, "Ready") == ("False", "ClusterOffline"))
         seen = api.see(kind, "one")
         assert (get_path(seen, "status.phase"), get_path(seen, "status.online")) == ("Pending", False)
         assert condition_status(api, kind, "SpaceSynced")[0] != "True"
         await asyncio.sleep(600)
-        assert reach.kube.objects == before
-        await life.settle()
+        assert access.kube.objects == before
+        await actions.wait_until_current()
         assert condition_status(api, kind, "Ready") == ("True", "Usable")
-    assert revisions.faults == []
+    assert recorder.errors == []
 
 
-async def test_a_cluster_that_is_back_is_looked_at_before_anything_is_ready() -> None:
-    async with followed(SPACE) as (api, reach, revisions):
-        life = Life(api, reach, SPACE, 0)
-        await life.begin()
-        await life.settle()
-        await asyncio.sleep(5)  # nothing is under way any more
+async def test_a_cluster_that_returns_is_checked_before_instances_are_ready() -> None:
+    async with run_with_checks(SPACE) as (api, access, recorder):
+        actions = InstanceActions(api, access, SPACE, 0)
+        await actions.create()
+        await actions.wait_until_current()
+        await asyncio.sleep(5)  # no pass is in progress any more
         await set_online(api, False)
         await eventually(lambda: condition_status(api, SPACE, "Ready") == ("False", "ClusterOffline"))
-        reach.kube.objects.clear()  # it was restored from a backup that is older
-        await life.settle()
-        assert "/api/v1/namespaces/demo-one" in reach.kube.objects
-    assert revisions.faults == []
+        access.kube.objects.clear()  # like a cluster that was restored from an old backup
+        await actions.wait_until_current()
+        assert "/api/v1/namespaces/demo-one" in access.kube.objects
+    assert recorder.errors == []
 
 
-async def test_a_virtual_cluster_that_does_not_answer_is_not_ready() -> None:
-    async with followed(VC) as (api, reach, revisions):
-        life = Life(api, reach, VC, 0)
-        reach.virtual_down = Unreachable("nobody answers")
-        await life.begin()
+async def test_a_virtual_cluster_that_does_not_respond_is_not_ready() -> None:
+    async with run_with_checks(VC) as (api, access, recorder):
+        actions = InstanceActions(api, access, VC, 0)
+        access.virtual_down = Unreachable("no response")
+        await actions.create()
         await eventually(lambda: condition_status(api, VC, "Ready") == ("False", "Unreachable"))
         assert get_path(api.see(VC, "one"), "status.phase") == "Pending"
-        reach.virtual_down = None
-        await life.settle()
-    assert revisions.faults == []
+        access.virtual_down = None
+        await actions.wait_until_current()
+    assert recorder.errors == []

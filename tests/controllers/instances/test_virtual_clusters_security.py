@@ -1,4 +1,4 @@
-"""Virtual clusters of people who mean no good: charts, races, tarpits, and answers that no Kubernetes gives."""
+"""Tests of hostile virtual clusters: charts, races, slow servers, and invalid responses."""
 
 import asyncio
 from typing import Any
@@ -19,119 +19,123 @@ from tests.controllers.instances.helm_fixture import (
     RELEASE,
     VC,
     FakeHelm,
+    access,
+    create_virtual_cluster,
     helm,
-    reach,
-    ready,
-    virtual_cluster,
-    working,
+    server,
+    wait_until_ready,
 )
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, create_cluster
 
-__all__ = ["helm", "reach", "working"]
+__all__ = ["access", "helm", "server"]
 
 
-async def test_a_chart_in_place_comes_from_a_listed_repository_only(
-    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
+async def test_the_chart_of_an_inline_template_must_come_from_a_listed_repository(
+    server: RegistryFixture, access: FakeAccess, helm: FakeHelm
 ) -> None:
-    await create_cluster(working)
-    evil = {"helmRelease": {"chart": {**CHART, "repo": "https://elsewhere.example"}}}
-    await virtual_cluster(working, template=evil)
+    await create_cluster(server)
+    foreign_template = {"helmRelease": {"chart": {**CHART, "repo": "https://elsewhere.example"}}}
+    await create_virtual_cluster(server, template=foreign_template)
     await eventually(
-        lambda: condition_status(working, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed")
+        lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed")
     )
     assert helm.installed == []
 
 
-async def test_a_chart_is_not_deployed_from_what_was_resolved_before_a_change(
-    api: RegistryFixture, reach: FakeAccess, helm: FakeHelm, monkeypatch: pytest.MonkeyPatch
+async def test_a_chart_is_not_deployed_from_an_outdated_resolution(
+    api: RegistryFixture, access: FakeAccess, helm: FakeHelm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await create_cluster(api)
     await api.create("VirtualClusterTemplate", "t", metadata=TRUSTED, spec={"template": {}})
-    await virtual_cluster(api, template=RELEASE)
+    await create_virtual_cluster(api, template=RELEASE)
     async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG)):
         await eventually(lambda: get_path(api.see(VC, "one"), "status.virtualCluster"))
-    controller = VirtualClusterController(api.registry, INSTANCE_CONFIG, reach, helm, ("https://charts.example",))
+    controller = VirtualClusterController(api.registry, INSTANCE_CONFIG, access, helm, ("https://charts.example",))
     key = GROUP, "virtualclusterinstances", "demo", "one"
-    outdated = api.see(VC, "one")
+    outdated_instance = api.see(VC, "one")
     change = {"templateRef": {"name": "t"}, "template": None}
     await api.patch(VC, "one", lambda each: each["spec"].update(change))
-    monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated)
+    monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated_instance)
     assert await controller.reconcile(key) == DELETION_POLL_SECONDS
     assert get_path(api.see(VC, "one"), "spec.clusterRef.namespace") == "demo-v-one"
-    assert (helm.installed, reach.kube.log) == ([], [])
+    assert (helm.installed, access.kube.log) == ([], [])
 
 
-async def test_what_is_removed_is_confined_as_what_was_installed(
-    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
+async def test_a_release_is_uninstalled_with_the_confinement_of_its_installation(
+    server: RegistryFixture, access: FakeAccess, helm: FakeHelm
 ) -> None:
-    await create_cluster(working)
-    await virtual_cluster(working, template=RELEASE)
-    await ready(working, reach)
+    await create_cluster(server)
+    await create_virtual_cluster(server, template=RELEASE)
+    await wait_until_ready(server, access)
     with pytest.raises(Invalid, match="delete it and create a new one"):
         change = {"templateRef": {"name": "t"}, "template": None}
-        await working.patch(VC, "one", lambda each: each["spec"].update(change))
-    await working.delete(VC, "one")
-    await eventually(lambda: working.see(VC, "one") is None)
-    assert [each.impersonate_user for each in helm.removed] == [helm.installed[0].impersonate_user]
+        await server.patch(VC, "one", lambda each: each["spec"].update(change))
+    await server.delete(VC, "one")
+    await eventually(lambda: server.see(VC, "one") is None)
+    assert [each.impersonate_user for each in helm.uninstalled] == [helm.installed[0].impersonate_user]
 
 
-async def test_one_that_does_not_answer_is_asked_less_and_less(working: RegistryFixture, reach: FakeAccess) -> None:
-    await working.create(VC, "one", spec={"config": {"secretName": "theirs"}})
-    await eventually(lambda: condition_status(working, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
+async def test_a_virtual_cluster_that_does_not_respond_is_probed_with_backoff(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    await server.create(VC, "one", spec={"config": {"secretName": "theirs"}})
+    await eventually(lambda: condition_status(server, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
     await asyncio.sleep(1000)
-    assert reach.looks < 20
-    await ready(working, reach)
+    assert access.looks < 20
+    await wait_until_ready(server, access)
 
 
-async def test_the_connections_of_a_deleted_one_are_ended(working: RegistryFixture, reach: FakeAccess) -> None:
-    await working.create(VC, "one", spec={"config": {"secretName": "theirs"}})
-    await ready(working, reach)
-    assert reach.forgotten == set()
-    await working.delete(VC, "one")
-    await eventually(lambda: ("demo", "one") in reach.forgotten)
+async def test_the_connections_of_a_deleted_virtual_cluster_are_closed(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    await server.create(VC, "one", spec={"config": {"secretName": "theirs"}})
+    await wait_until_ready(server, access)
+    assert access.forgotten == set()
+    await server.delete(VC, "one")
+    await eventually(lambda: ("demo", "one") in access.forgotten)
 
 
-async def test_a_request_that_cannot_be_made_becomes_a_condition(working: RegistryFixture, reach: FakeAccess) -> None:
-    async def version(namespace: str, name: str) -> Object:
+async def test_an_invalid_request_becomes_a_condition(server: RegistryFixture, access: FakeAccess) -> None:
+    async def raise_bad_request(namespace: str, name: str) -> Object:
         raise BadRequest("the path has a `.` step")
 
-    reach.virtual_cluster_version = version  # type: ignore[method-assign]
-    await working.create(VC, "one", spec={"config": {"secretName": "theirs"}})
-    await eventually(lambda: condition_status(working, VC, "VirtualClusterOnline")[0] == "False")
+    access.virtual_cluster_version = raise_bad_request  # type: ignore[method-assign]
+    await server.create(VC, "one", spec={"config": {"secretName": "theirs"}})
+    await eventually(lambda: condition_status(server, VC, "VirtualClusterOnline")[0] == "False")
 
 
 @pytest.mark.parametrize("version", ["A" * 5_000, "v1\n", ["x"], {"a": "b"}, None, 7, "<b>"])
-def test_a_version_is_told_only_if_it_looks_like_one(version: Any) -> None:
+def test_only_a_valid_version_is_reported(version: Any) -> None:
     _, ready = conditions_from_probe({"gitVersion": version})
     assert ready["message"] == "it runs Kubernetes of an unknown version"
     assert conditions_from_probe({"gitVersion": "v1.34.1+k3s1"})[1]["message"] == "it runs Kubernetes v1.34.1+k3s1"
 
 
-async def test_a_project_with_slow_charts_leaves_turns_for_others(
-    working: RegistryFixture, reach: FakeAccess, helm: FakeHelm
+async def test_a_project_with_slow_charts_leaves_slots_for_others(
+    server: RegistryFixture, access: FakeAccess, helm: FakeHelm
 ) -> None:
-    await create_cluster(working)
-    await working.create("VirtualClusterTemplate", "t", metadata=TRUSTED, spec={"template": RELEASE})
-    going = asyncio.Event()
-    begun: list[str] = []
+    await create_cluster(server)
+    await server.create("VirtualClusterTemplate", "t", metadata=TRUSTED, spec={"template": RELEASE})
+    can_finish = asyncio.Event()
+    started: list[str] = []
 
-    async def slow(release: Release, access: ClusterEndpoint) -> None:
-        begun.append(release.name)
-        await going.wait()
+    async def install_slowly(release: Release, endpoint: ClusterEndpoint) -> None:
+        started.append(release.name)
+        await can_finish.wait()
 
-    helm.install = slow  # type: ignore[method-assign]
+    helm.install = install_slowly  # type: ignore[method-assign]
     for each in ("one", "two", "three"):
         spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, "templateRef": {"name": "t"}}
-        await working.create(VC, each, spec=spec)
+        await server.create(VC, each, spec=spec)
 
-    def waiting() -> int:
-        deployed = [condition_status(working, VC, "VirtualClusterDeployed", name) for name in ("one", "two", "three")]
+    def count_waiting() -> int:
+        deployed = [condition_status(server, VC, "VirtualClusterDeployed", name) for name in ("one", "two", "three")]
         return deployed.count(("False", "WaitingForHelmSlot"))
 
-    await eventually(lambda: waiting() == 1)
-    assert len(begun) == 2
-    going.set()
-    await eventually(lambda: len(begun) == 3)
+    await eventually(lambda: count_waiting() == 1)
+    assert len(started) == 2
+    can_finish.set()
+    await eventually(lambda: len(started) == 3)

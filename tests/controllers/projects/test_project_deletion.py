@@ -1,4 +1,4 @@
-"""A project that goes: in order, saying what it waits for, and leaving nothing behind."""
+"""Tests of deletion in `fairlead.controllers.projects.projects`: its order, its condition and its Event."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,82 +19,85 @@ from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture, as_ada, open_registry
 
-KIND, PLURAL, HOME = "DevPodWorkspaceInstance", "devpodworkspaceinstances", "service-p-p"
+KIND, PLURAL, NAMESPACE = "DevPodWorkspaceInstance", "devpodworkspaceinstances", "service-p-p"
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
     rules = (enforce_quotas(GROUP, NAMESPACE_PREFIX),)
-    async with open_registry(rules=rules) as made:
-        controllers = NamespaceController(made.registry), ProjectController(made.registry, GROUP, NAMESPACE_PREFIX)
-        async with running_controllers(made, *controllers):
-            yield made
+    async with open_registry(rules=rules) as fixture:
+        controllers = (
+            NamespaceController(fixture.registry),
+            ProjectController(fixture.registry, GROUP, NAMESPACE_PREFIX),
+        )
+        async with running_controllers(fixture, *controllers):
+            yield fixture
 
 
-def status(api: RegistryFixture) -> Object:
+def project_status(api: RegistryFixture) -> Object:
     found = api.see("Project", "p")
     assert found is not None
     return found.get("status") or {}
 
 
-def ready(api: RegistryFixture) -> Object:
-    return find_condition(status(api), "Ready") or {}
+def ready_condition(api: RegistryFixture) -> Object:
+    return find_condition(project_status(api), "Ready") or {}
 
 
-async def release(api: RegistryFixture, kind: str, name: str) -> None:
+async def remove_finalizers(api: RegistryFixture, kind: str, name: str) -> None:
     def edit(old: Object) -> Object:
         return {**old, "metadata": {**old["metadata"], "finalizers": []}}
 
-    await api.of(kind).modify(HOME, name, edit, as_ada())
+    await api.of(kind).modify(NAMESPACE, name, edit, as_ada())
 
 
-async def test_what_runs_goes_before_what_it_needs(api: RegistryFixture) -> None:
+async def test_instances_are_deleted_before_the_secrets_that_they_need(api: RegistryFixture) -> None:
     await api.create("Project", "p")
-    await api.create(KIND, "w", HOME, metadata={"finalizers": ["x.io/a"]})
-    await api.create("Secret", "s", HOME)
+    await api.create(KIND, "w", NAMESPACE, metadata={"finalizers": ["x.io/a"]})
+    await api.create("Secret", "s", NAMESPACE)
     await api.delete("Project", "p")
     await asyncio.sleep(5)
     assert (api.names(KIND), api.names("Secret")) == (["w"], ["s"])
-    assert HOME in api.names("Namespace")
-    await release(api, KIND, "w")
+    assert NAMESPACE in api.names("Namespace")
+    await remove_finalizers(api, KIND, "w")
     await eventually(lambda: api.names("Project") == [])
     assert (api.names("Secret"), api.names("Namespace")) == ([], ["default", "demo"])
 
 
-async def test_the_condition_says_what_is_waited_for_and_keeps_up(api: RegistryFixture) -> None:
+async def test_the_condition_lists_the_remaining_objects_and_is_updated(api: RegistryFixture) -> None:
     await api.create("Project", "p")
-    await eventually(lambda: ready(api).get("status") == "True")
+    await eventually(lambda: ready_condition(api).get("status") == "True")
     for name in ("a", "b"):
-        await api.create(KIND, name, HOME, metadata={"finalizers": ["x.io/a"]})
-    await api.create("Secret", "s", HOME, metadata={"finalizers": ["x.io/b", "x.io/c"]})
+        await api.create(KIND, name, NAMESPACE, metadata={"finalizers": ["x.io/a"]})
+    await api.create("Secret", "s", NAMESPACE, metadata={"finalizers": ["x.io/b", "x.io/c"]})
     await api.delete("Project", "p")
-    await eventually(lambda: ready(api)["status"] == "False")
-    assert ready(api)["reason"] == "Deleting"
-    secret = "1 secret (finalizers: x.io/b, x.io/c)"
-    expected = f"being deleted: waiting for 2 {PLURAL} (finalizers: x.io/a), {secret}"
-    await eventually(lambda: ready(api)["message"] == expected)
-    await release(api, KIND, "a")
-    expected = f"being deleted: waiting for 1 devpodworkspaceinstance (finalizers: x.io/a), {secret}"
-    await eventually(lambda: ready(api)["message"] == expected)
-    await release(api, KIND, "b")
-    await eventually(lambda: ready(api)["message"] == f"being deleted: waiting for {secret}")
-    await release(api, "Secret", "s")
+    await eventually(lambda: ready_condition(api)["status"] == "False")
+    assert ready_condition(api)["reason"] == "Deleting"
+    secret_text = "1 secret (finalizers: x.io/b, x.io/c)"
+    expected = f"being deleted: waiting for 2 {PLURAL} (finalizers: x.io/a), {secret_text}"
+    await eventually(lambda: ready_condition(api)["message"] == expected)
+    await remove_finalizers(api, KIND, "a")
+    expected = f"being deleted: waiting for 1 devpodworkspaceinstance (finalizers: x.io/a), {secret_text}"
+    await eventually(lambda: ready_condition(api)["message"] == expected)
+    await remove_finalizers(api, KIND, "b")
+    await eventually(lambda: ready_condition(api)["message"] == f"being deleted: waiting for {secret_text}")
+    await remove_finalizers(api, "Secret", "s")
     await eventually(lambda: api.names("Project") == [])
 
 
-async def test_an_event_tells_when_it_is_done(api: RegistryFixture) -> None:
+async def test_an_event_reports_the_deletion_of_the_namespace(api: RegistryFixture) -> None:
     await api.create("Project", "p")
     await api.delete("Project", "p")
     await eventually(lambda: api.names("Project") == [])
     await asyncio.sleep(1)
-    told = {each["reason"]: each for each in map(decode, api.view.entries("", "events", "default"))}
-    assert told["NamespaceDeleted"]["message"] == f"namespace {HOME} was deleted with all its content"
-    assert told["NamespaceDeleted"]["involvedObject"]["name"] == "p"
+    events_by_reason = {event["reason"]: event for event in map(decode, api.view.entries("", "events", "default"))}
+    assert events_by_reason["NamespaceDeleted"]["message"] == f"namespace {NAMESPACE} was deleted with all its content"
+    assert events_by_reason["NamespaceDeleted"]["involvedObject"]["name"] == "p"
 
 
-async def test_the_ticket_of_its_quotas_is_gone_too(api: RegistryFixture) -> None:
+async def test_the_write_lock_of_the_quotas_is_removed(api: RegistryFixture) -> None:
     await api.create("Project", "p", spec={"quotas": {"project": {PLURAL: "3"}}})
-    await api.create(KIND, "w", HOME)
+    await api.create(KIND, "w", NAMESPACE)
     assert api.view.get(write_locks.lock_key(GROUP, "p")) is not None
     await api.delete("Project", "p")
     await eventually(lambda: api.names("Project") == [])
@@ -102,15 +105,15 @@ async def test_the_ticket_of_its_quotas_is_gone_too(api: RegistryFixture) -> Non
     assert [record.key for record in (await api.store.scan((GROUP, write_locks.LOCK_PLURAL))).records] == []
 
 
-async def test_the_status_shows_what_is_used_of_the_quotas(api: RegistryFixture) -> None:
+async def test_the_status_shows_the_usage_of_the_quotas(api: RegistryFixture) -> None:
     limits = {"project": {PLURAL: "5", f"{PLURAL}.active": "3", "limits.cpu": "4"}, "user": {PLURAL: "2"}}
     await api.create("Project", "p", spec={"quotas": limits})
-    await api.create(KIND, "a", HOME, spec={"owner": {"user": "ada"}})
-    await api.create(KIND, "b", HOME, spec={"owner": {"team": "core"}})
-    await api.create(KIND, "c", HOME, spec={"owner": {"user": "ada"}})
-    asleep = {"phase": "Sleeping"}
-    await api.of(KIND).modify(HOME, "c", lambda old: {**old, "status": asleep}, server_write_options("status"))
-    wanted = {
+    await api.create(KIND, "a", NAMESPACE, spec={"owner": {"user": "ada"}})
+    await api.create(KIND, "b", NAMESPACE, spec={"owner": {"team": "core"}})
+    await api.create(KIND, "c", NAMESPACE, spec={"owner": {"user": "ada"}})
+    sleeping = {"phase": "Sleeping"}
+    await api.of(KIND).modify(NAMESPACE, "c", lambda old: {**old, "status": sleeping}, server_write_options("status"))
+    expected = {
         "project": {
             "limit": {PLURAL: "5", f"{PLURAL}.active": "3"},
             "used": {PLURAL: "3", f"{PLURAL}.active": "2"},
@@ -120,8 +123,8 @@ async def test_the_status_shows_what_is_used_of_the_quotas(api: RegistryFixture)
             "used": {"users": {"ada": {PLURAL: "2"}}, "teams": {"core": {PLURAL: "1"}}},
         },
     }
-    await eventually(lambda: status(api).get("quotas") == wanted)
-    await api.of(KIND).delete(HOME, "a", DeleteOptions(), as_ada())
-    await eventually(lambda: status(api)["quotas"]["project"]["used"][PLURAL] == "2")
+    await eventually(lambda: project_status(api).get("quotas") == expected)
+    await api.of(KIND).delete(NAMESPACE, "a", DeleteOptions(), as_ada())
+    await eventually(lambda: project_status(api)["quotas"]["project"]["used"][PLURAL] == "2")
     await api.patch("Project", "p", lambda obj: obj["spec"].pop("quotas"))
-    await eventually(lambda: "quotas" not in status(api))
+    await eventually(lambda: "quotas" not in project_status(api))

@@ -1,4 +1,4 @@
-"""Projects from first to last: Ready once, quiet afterwards, and gone together with the namespace."""
+"""Tests of `fairlead.controllers.projects.projects`: readiness, status, and deletion with the namespace."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture, as_ada, open_registry
 
 
-def controllers(api: RegistryFixture) -> tuple[NamespaceController, ProjectController, EventTtlController]:
+def build_controllers(api: RegistryFixture) -> tuple[NamespaceController, ProjectController, EventTtlController]:
     return (
         NamespaceController(api.registry),
         ProjectController(api.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX),
@@ -29,185 +29,195 @@ def controllers(api: RegistryFixture) -> tuple[NamespaceController, ProjectContr
 
 
 @pytest.fixture
-async def working(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
-    async with running_controllers(api, *controllers(api)):
+async def server(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
+    async with running_controllers(api, *build_controllers(api)):
         yield api
 
 
-def project(api: RegistryFixture, name: str = "p") -> Object:
-    found = api.see("Project", name)
-    assert found is not None
-    return found
+def get_project(api: RegistryFixture, name: str = "p") -> Object:
+    project = api.see("Project", name)
+    assert project is not None
+    return project
 
 
-def ready(api: RegistryFixture, name: str = "p") -> Object:
-    found = project(api, name).get("status") or {}
-    return next((each for each in found.get("conditions", ()) if each["type"] == "Ready"), {})
+def ready_condition(api: RegistryFixture, name: str = "p") -> Object:
+    status = get_project(api, name).get("status") or {}
+    return next((condition for condition in status.get("conditions", ()) if condition["type"] == "Ready"), {})
 
 
-async def made(api: RegistryFixture, name: str = "p") -> Object:
+async def create_ready_project(api: RegistryFixture, name: str = "p") -> Object:
     await api.create("Project", name, spec={"displayName": "one"})
-    await eventually(lambda: ready(api, name))
-    return project(api, name)
+    await eventually(lambda: ready_condition(api, name))
+    return get_project(api, name)
 
 
-async def test_a_new_project_becomes_ready_and_an_event_says_so(working: RegistryFixture) -> None:
-    found = await made(working)
-    assert found["status"]["observedGeneration"] == 1
-    assert (ready(working)["status"], ready(working)["reason"]) == ("True", "NamespaceReady")
-    await eventually(lambda: working.names("Event"))
-    (event,) = [decode(entry) for entry in working.view.entries("", "events")]
+async def test_a_new_project_becomes_ready_with_an_event(server: RegistryFixture) -> None:
+    project = await create_ready_project(server)
+    assert project["status"]["observedGeneration"] == 1
+    assert (ready_condition(server)["status"], ready_condition(server)["reason"]) == ("True", "NamespaceReady")
+    await eventually(lambda: server.names("Event"))
+    (event,) = [decode(entry) for entry in server.view.entries("", "events")]
     assert (event["reason"], event["involvedObject"]["name"]) == ("NamespaceReady", "p")
     assert event["metadata"]["namespace"] == "default"
 
 
-async def test_a_project_at_rest_is_not_written_again(working: RegistryFixture) -> None:
-    await made(working)
+async def test_an_unchanged_project_is_not_written_again(server: RegistryFixture) -> None:
+    await create_ready_project(server)
     await asyncio.sleep(1)
-    revision = await working.store.revision()
+    revision = await server.store.revision()
     await asyncio.sleep(3_000)
-    assert await working.store.revision() == revision
+    assert await server.store.revision() == revision
 
 
-async def test_a_restart_does_not_report_it_once_more(api: RegistryFixture) -> None:
-    async with running_controllers(api, *controllers(api)):
-        await made(api)
+async def test_a_restart_does_not_record_another_event(api: RegistryFixture) -> None:
+    async with running_controllers(api, *build_controllers(api)):
+        await create_ready_project(api)
         await asyncio.sleep(1)
-        before = project(api)
-    async with open_registry(api.store.inner) as restarted, running_controllers(restarted, *controllers(restarted)):
+        before = get_project(api)
+    async with (
+        open_registry(api.store.inner) as restarted,
+        running_controllers(restarted, *build_controllers(restarted)),
+    ):
         await asyncio.sleep(60)
-        assert project(restarted) == before
+        assert get_project(restarted) == before
         assert len(restarted.names("Event")) == 1
 
 
-async def test_a_changed_project_is_observed_and_stays_ready_since_when_it_was(working: RegistryFixture) -> None:
-    before = await made(working)
+async def test_a_changed_project_is_observed_and_keeps_its_transition_time(server: RegistryFixture) -> None:
+    before = await create_ready_project(server)
     await asyncio.sleep(100)
-    await working.patch("Project", "p", lambda obj: obj["spec"].update(displayName="two"))
-    await eventually(lambda: project(working)["status"]["observedGeneration"] == 2)
-    assert ready(working) == {**before["status"]["conditions"][0], "observedGeneration": 2}
-    assert len(working.names("Event")) == 1
+    await server.patch("Project", "p", lambda obj: obj["spec"].update(displayName="two"))
+    await eventually(lambda: get_project(server)["status"]["observedGeneration"] == 2)
+    assert ready_condition(server) == {**before["status"]["conditions"][0], "observedGeneration": 2}
+    assert len(server.names("Event")) == 1
 
 
-async def test_what_others_say_in_the_status_is_kept(working: RegistryFixture) -> None:
-    await made(working)
-    other = {"type": "x.io/Checked", "status": "True"}
-    status = as_ada(subresource="status")
-    await working.patch("Project", "p", lambda obj: obj["status"]["conditions"].append(other), status)
-    await working.patch("Project", "p", lambda obj: obj["spec"].update(displayName="two"))
-    await eventually(lambda: project(working)["status"]["observedGeneration"] == 2)
-    assert {each["type"] for each in project(working)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
+async def test_conditions_of_others_in_the_status_are_kept(server: RegistryFixture) -> None:
+    await create_ready_project(server)
+    other_condition = {"type": "x.io/Checked", "status": "True"}
+    status_options = as_ada(subresource="status")
+    await server.patch("Project", "p", lambda obj: obj["status"]["conditions"].append(other_condition), status_options)
+    await server.patch("Project", "p", lambda obj: obj["spec"].update(displayName="two"))
+    await eventually(lambda: get_project(server)["status"]["observedGeneration"] == 2)
+    assert {each["type"] for each in get_project(server)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
 
 
-async def test_a_project_becomes_ready_also_where_others_have_spoken_first(api: RegistryFixture) -> None:
+async def test_a_project_with_conditions_of_others_becomes_ready(api: RegistryFixture) -> None:
     await api.create("Project", "p")
-    other = {"type": "x.io/Checked", "status": "True"}
-    status = as_ada(subresource="status")
-    await api.patch("Project", "p", lambda obj: obj.update(status={"conditions": [other]}), status)
-    async with running_controllers(api, *controllers(api)):
+    other_condition = {"type": "x.io/Checked", "status": "True"}
+    status_options = as_ada(subresource="status")
+    await api.patch("Project", "p", lambda obj: obj.update(status={"conditions": [other_condition]}), status_options)
+    async with running_controllers(api, *build_controllers(api)):
         await asyncio.sleep(10)
-    assert {each["type"] for each in project(api)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
+    assert {each["type"] for each in get_project(api)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
 
 
-async def test_what_others_write_while_it_reports_is_not_undone(api: RegistryFixture) -> None:
+async def test_a_concurrent_write_to_the_status_is_not_undone(api: RegistryFixture) -> None:
     await api.create("Project", "p", spec={"displayName": "one"})
-    other = {"type": "x.io/Checked", "status": "True"}
-    status = as_ada(subresource="status")
+    other_condition = {"type": "x.io/Checked", "status": "True"}
+    status_options = as_ada(subresource="status")
     api.store.before = [
-        lambda: api.patch("Project", "p", lambda obj: obj.update(status={"conditions": [other]}), status)
+        lambda: api.patch(
+            "Project", "p", lambda obj: obj.update(status={"conditions": [other_condition]}), status_options
+        )
     ]
-    async with running_controllers(api, *controllers(api)):
+    async with running_controllers(api, *build_controllers(api)):
         await asyncio.sleep(10)
-    assert {each["type"] for each in project(api)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
+    assert {each["type"] for each in get_project(api)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
 
 
-async def test_a_deleted_project_goes_with_its_namespace_and_all_that_is_in_it(working: RegistryFixture) -> None:
-    await made(working)
-    await working.create("ConfigMap", "c", "service-p-p")
-    await working.create("DevPodWorkspaceInstance", "w", "service-p-p")
-    deleted = await working.delete("Project", "p")
+async def test_a_deleted_project_is_removed_with_its_namespace_and_its_objects(server: RegistryFixture) -> None:
+    await create_ready_project(server)
+    await server.create("ConfigMap", "c", "service-p-p")
+    await server.create("DevPodWorkspaceInstance", "w", "service-p-p")
+    deleted = await server.delete("Project", "p")
     assert not deleted.is_removed
-    await eventually(lambda: working.names("Project") == [])
-    assert "service-p-p" not in working.names("Namespace")
-    assert (working.names("ConfigMap"), working.names("DevPodWorkspaceInstance")) == ([], [])
-    assert working.names("Namespace") == ["default", "demo"]
+    await eventually(lambda: server.names("Project") == [])
+    assert "service-p-p" not in server.names("Namespace")
+    assert (server.names("ConfigMap"), server.names("DevPodWorkspaceInstance")) == ([], [])
+    assert server.names("Namespace") == ["default", "demo"]
 
 
-async def test_a_project_stays_as_long_as_something_in_its_namespace_is_held(working: RegistryFixture) -> None:
-    await made(working)
-    await working.create("ConfigMap", "held", "service-p-p", metadata={"finalizers": ["x.io/a"]})
-    await working.delete("Project", "p")
+async def test_a_project_is_kept_while_an_object_in_its_namespace_has_a_finalizer(server: RegistryFixture) -> None:
+    await create_ready_project(server)
+    await server.create("ConfigMap", "held", "service-p-p", metadata={"finalizers": ["x.io/a"]})
+    await server.delete("Project", "p")
     await asyncio.sleep(60)
-    assert "deletionTimestamp" in project(working)["metadata"]
-    assert working.names("ConfigMap") == ["held"]
+    assert "deletionTimestamp" in get_project(server)["metadata"]
+    assert server.names("ConfigMap") == ["held"]
 
-    def release(obj: Object) -> Object:
+    def remove_finalizers(obj: Object) -> Object:
         return {**obj, "metadata": {**obj["metadata"], "finalizers": []}}
 
-    await working.of("ConfigMap").modify("service-p-p", "held", release, as_ada())
-    await eventually(lambda: working.names("Project") == [])
-    assert "service-p-p" not in working.names("Namespace")
+    await server.of("ConfigMap").modify("service-p-p", "held", remove_finalizers, as_ada())
+    await eventually(lambda: server.names("Project") == [])
+    assert "service-p-p" not in server.names("Namespace")
 
 
-async def test_while_it_waits_for_its_namespace_nothing_is_written_over_and_over(working: RegistryFixture) -> None:
-    await made(working)
-    await working.create("ConfigMap", "held", "service-p-p", metadata={"finalizers": ["x.io/a"]})
-    await working.delete("Project", "p")
+async def test_nothing_is_written_repeatedly_while_a_project_waits_for_its_namespace(server: RegistryFixture) -> None:
+    await create_ready_project(server)
+    await server.create("ConfigMap", "held", "service-p-p", metadata={"finalizers": ["x.io/a"]})
+    await server.delete("Project", "p")
     await asyncio.sleep(10)
-    revision = await working.store.revision()
+    revision = await server.store.revision()
     await asyncio.sleep(60)
-    assert await working.store.revision() == revision
+    assert await server.store.revision() == revision
 
 
-async def test_a_projects_own_finalizer_outlives_the_namespace(working: RegistryFixture) -> None:
-    await working.create("Project", "p", metadata={"finalizers": ["x.io/a"]})
-    await working.delete("Project", "p")
-    await eventually(lambda: "service-p-p" not in working.names("Namespace"))
+async def test_a_finalizer_of_the_project_outlives_the_namespace(server: RegistryFixture) -> None:
+    await server.create("Project", "p", metadata={"finalizers": ["x.io/a"]})
+    await server.delete("Project", "p")
+    await eventually(lambda: "service-p-p" not in server.names("Namespace"))
     await asyncio.sleep(1)
-    assert project(working)["metadata"]["finalizers"] == ["x.io/a"]
-    await working.patch("Project", "p", lambda obj: obj["metadata"].update(finalizers=[]))
-    assert working.names("Project") == []
+    assert get_project(server)["metadata"]["finalizers"] == ["x.io/a"]
+    await server.patch("Project", "p", lambda obj: obj["metadata"].update(finalizers=[]))
+    assert server.names("Project") == []
 
 
-async def test_a_name_can_be_used_again_once_the_project_is_gone(working: RegistryFixture) -> None:
-    first = await made(working)
-    await working.delete("Project", "p")
-    await eventually(lambda: working.names("Project") == [])
-    second = await made(working)
+async def test_a_name_can_be_used_again_after_the_deletion_of_the_project(server: RegistryFixture) -> None:
+    first = await create_ready_project(server)
+    await server.delete("Project", "p")
+    await eventually(lambda: server.names("Project") == [])
+    second = await create_ready_project(server)
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
-    assert "service-p-p" in working.names("Namespace")
+    assert "service-p-p" in server.names("Namespace")
 
 
 async def test_a_deletion_that_began_before_a_restart_is_finished_after_it(api: RegistryFixture) -> None:
     await api.create("Project", "p")
     await api.delete("Project", "p")
-    async with open_registry(api.store.inner) as restarted, running_controllers(restarted, *controllers(restarted)):
+    async with (
+        open_registry(api.store.inner) as restarted,
+        running_controllers(restarted, *build_controllers(restarted)),
+    ):
         await eventually(lambda: restarted.names("Project") == [])
         assert "service-p-p" not in restarted.names("Namespace")
 
 
-async def test_many_projects_come_and_go_at_once(working: RegistryFixture) -> None:
+async def test_many_projects_are_created_and_deleted_concurrently(server: RegistryFixture) -> None:
     names = [f"p{number}" for number in range(20)]
-    await asyncio.gather(*(working.create("Project", name) for name in names))
-    await eventually(lambda: all(ready(working, name) for name in names))
-    await asyncio.gather(*(working.delete("Project", name) for name in names))
-    await eventually(lambda: working.names("Project") == [])
-    assert working.names("Namespace") == ["default", "demo"]
+    await asyncio.gather(*(server.create("Project", name) for name in names))
+    await eventually(lambda: all(ready_condition(server, name) for name in names))
+    await asyncio.gather(*(server.delete("Project", name) for name in names))
+    await eventually(lambda: server.names("Project") == [])
+    assert server.names("Namespace") == ["default", "demo"]
 
 
-async def test_a_foreground_delete_waits_for_the_namespace_too(working: RegistryFixture) -> None:
-    await made(working)
-    await working.delete("Project", "p", DeleteOptions(propagation="Foreground"))
-    await eventually(lambda: "service-p-p" not in working.names("Namespace"))
+async def test_a_foreground_delete_waits_for_the_namespace_too(server: RegistryFixture) -> None:
+    await create_ready_project(server)
+    await server.delete("Project", "p", DeleteOptions(propagation="Foreground"))
+    await eventually(lambda: "service-p-p" not in server.names("Namespace"))
     await asyncio.sleep(1)
-    assert project(working)["metadata"]["finalizers"] == ["foregroundDeletion"], "which is the garbage collector's"
+    assert get_project(server)["metadata"]["finalizers"] == ["foregroundDeletion"], (
+        "which the garbage collector removes"
+    )
 
 
-async def test_where_there_is_no_place_for_the_event_the_project_is_ready_all_the_same(api: RegistryFixture) -> None:
+async def test_a_project_is_ready_even_if_its_event_cannot_be_recorded(api: RegistryFixture) -> None:
     await api.delete("Namespace", "default")
-    async with running_controllers(api, *controllers(api)):
+    async with running_controllers(api, *build_controllers(api)):
         await eventually(lambda: "default" not in api.names("Namespace"))
-        await made(api)
+        await create_ready_project(api)
         await asyncio.sleep(60)
         revision = await api.store.revision()
         await asyncio.sleep(600)
@@ -217,50 +227,55 @@ async def test_where_there_is_no_place_for_the_event_the_project_is_ready_all_th
 NAMESPACE = f"{NAMESPACE_PREFIX}p"
 
 
-async def test_a_namespace_that_was_lost_is_made_again_and_that_is_told(working: RegistryFixture) -> None:
-    await made(working)
-    before = working.see("Namespace", NAMESPACE) or {}
-    entry = working.of("Namespace").get_cached("", NAMESPACE)
+async def test_a_lost_namespace_is_created_again_with_an_event(server: RegistryFixture) -> None:
+    await create_ready_project(server)
+    before = server.see("Namespace", NAMESPACE) or {}
+    entry = server.of("Namespace").get_cached("", NAMESPACE)
     assert entry is not None
-    await working.store.commit([Write(entry.key, None, entry.revision)])
+    await server.store.commit([Write(entry.key, None, entry.revision)])
     await eventually(
-        lambda: (working.see("Namespace", NAMESPACE) or before)["metadata"]["uid"] != before["metadata"]["uid"]
+        lambda: (server.see("Namespace", NAMESPACE) or before)["metadata"]["uid"] != before["metadata"]["uid"]
     )
-    assert (working.see("Namespace", NAMESPACE) or {})["metadata"]["labels"]["service.sh/project"] == "p"
-    events = lambda: {decode(each)["reason"] for each in working.view.entries("", "events")}  # noqa: E731
+    assert (server.see("Namespace", NAMESPACE) or {})["metadata"]["labels"]["service.sh/project"] == "p"
+    events = lambda: {decode(each)["reason"] for each in server.view.entries("", "events")}  # noqa: E731
     await eventually(lambda: "NamespaceRestored" in events())
-    await working.create("ConfigMap", "a", NAMESPACE)
+    await server.create("ConfigMap", "a", NAMESPACE)
 
 
-async def test_a_namespace_that_goes_without_its_project_is_said_and_made_again(api: RegistryFixture) -> None:
-    """As one that an earlier version let go is found."""
-    projects = ProjectController(api.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX)
+async def test_a_terminating_namespace_of_an_existing_project_is_reported_and_created_again(
+    api: RegistryFixture,
+) -> None:
+    """Such as a namespace whose deletion an earlier version allowed."""
+    project_controller = ProjectController(api.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX)
     await api.create("Project", "p", spec={})
-    marked = {**(api.see("Namespace", NAMESPACE) or {})}
-    marked["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    marked["status"] = {"phase": "Terminating"}
+    terminating = {**(api.see("Namespace", NAMESPACE) or {})}
+    terminating["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    terminating["status"] = {"phase": "Terminating"}
     entry = api.of("Namespace").get_cached("", NAMESPACE)
     assert entry is not None
-    await api.store.commit([Write(entry.key, encode(marked), entry.revision)])
-    async with running_controllers(api, projects):
-        await eventually(lambda: ready(api).get("reason") == "NamespaceTerminating")
+    await api.store.commit([Write(entry.key, encode(terminating), entry.revision)])
+    async with running_controllers(api, project_controller):
+        await eventually(lambda: ready_condition(api).get("reason") == "NamespaceTerminating")
         async with running_controllers(api, NamespaceController(api.registry)):
-            await eventually(lambda: ready(api).get("reason") == "NamespaceReady")
+            await eventually(lambda: ready_condition(api).get("reason") == "NamespaceReady")
     assert "deletionTimestamp" not in (api.see("Namespace", NAMESPACE) or {})["metadata"]
 
 
-async def test_the_garbage_collector_leaves_the_namespace_of_a_living_project(working: RegistryFixture) -> None:
-    """A reference to an owner that is gone may have been stored before that was refused."""
-    await made(working)
-    dead = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "dead"}
-    await working.patch(
-        "Namespace", NAMESPACE, lambda each: each["metadata"].update(ownerReferences=[dead]), server_write_options()
+async def test_the_garbage_collector_keeps_the_namespace_of_an_existing_project(server: RegistryFixture) -> None:
+    """A reference to a missing owner may have been stored before such references were rejected."""
+    await create_ready_project(server)
+    missing_owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "dead"}
+    await server.patch(
+        "Namespace",
+        NAMESPACE,
+        lambda each: each["metadata"].update(ownerReferences=[missing_owner]),
+        server_write_options(),
     )
-    uid = (working.see("Namespace", NAMESPACE) or {})["metadata"]["uid"]
-    async with running_controllers(working, GarbageCollector(working.registry)):
+    uid = (server.see("Namespace", NAMESPACE) or {})["metadata"]["uid"]
+    async with running_controllers(server, GarbageCollector(server.registry)):
         await asyncio.sleep(60)
-        found = (working.see("Namespace", NAMESPACE) or {})["metadata"]
-        assert (found["uid"], "deletionTimestamp" in found) == (uid, False)
-        await working.delete("Project", "p")
-        await eventually(lambda: working.see("Project", "p") is None)
-    assert working.see("Namespace", NAMESPACE) is None
+        metadata = (server.see("Namespace", NAMESPACE) or {})["metadata"]
+        assert (metadata["uid"], "deletionTimestamp" in metadata) == (uid, False)
+        await server.delete("Project", "p")
+        await eventually(lambda: server.see("Project", "p") is None)
+    assert server.see("Namespace", NAMESPACE) is None

@@ -1,4 +1,4 @@
-"""What has failed is tried again, later each time, and at once when something has changed."""
+"""Tests of `fairlead.controllers.runtime.backoff`: retries with growing delays, and without delay after a change."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import pytest
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError
 from fairlead.controllers.runtime.backoff import MAX_DELAY_SECONDS, MIN_DELAY_SECONDS, REQUEUE_SECONDS, Backoff
 
-WHERE = ("demo", "one")
-BROKEN, ON_ITS_WAY = InstanceError("Invalid", "", ERROR), InstanceError("Waiting", "", INFO)
+KEY = ("demo", "one")
+FAILED, IN_PROGRESS = InstanceError("Invalid", "", ERROR), InstanceError("Waiting", "", INFO)
 
 
-class Clock:
+class FakeClock:
     def __init__(self) -> None:
         self.time = 100.0
 
@@ -22,36 +22,36 @@ class Clock:
         raise NotImplementedError
 
 
-def test_each_wait_is_about_twice_the_one_before_up_to_a_limit() -> None:
-    backoff = Backoff(Clock())
-    waits = [backoff.record_failure(WHERE, 1, BROKEN) for _ in range(10)]
-    for number, wait in enumerate(waits):
-        wanted = min(MAX_DELAY_SECONDS, MIN_DELAY_SECONDS * 2**number)
-        assert 0.8 * wanted <= wait <= 1.2 * wanted
+def test_each_delay_is_about_twice_the_previous_one_up_to_a_limit() -> None:
+    backoff = Backoff(FakeClock())
+    delays = [backoff.record_failure(KEY, 1, FAILED) for _ in range(10)]
+    for number, delay in enumerate(delays):
+        expected = min(MAX_DELAY_SECONDS, MIN_DELAY_SECONDS * 2**number)
+        assert 0.8 * expected <= delay <= 1.2 * expected
 
 
-def test_whoever_comes_early_waits_and_whoever_has_changed_does_not() -> None:
-    clock = Clock()
+def test_an_unchanged_object_waits_and_a_changed_one_does_not() -> None:
+    clock = FakeClock()
     backoff = Backoff(clock)
-    wait = backoff.record_failure(WHERE, 1, BROKEN)
-    assert backoff.remaining_seconds(WHERE, 1) == pytest.approx(wait)
-    assert backoff.remaining_seconds(WHERE, 2) == 0
+    delay = backoff.record_failure(KEY, 1, FAILED)
+    assert backoff.remaining_seconds(KEY, 1) == pytest.approx(delay)
+    assert backoff.remaining_seconds(KEY, 2) == 0
     assert backoff.remaining_seconds(("demo", "two"), 1) == 0
-    clock.time += wait + 0.001
-    assert backoff.remaining_seconds(WHERE, 1) == 0
+    clock.time += delay + 0.001
+    assert backoff.remaining_seconds(KEY, 1) == 0
 
 
-def test_a_change_starts_over() -> None:
-    backoff = Backoff(Clock())
+def test_a_change_resets_the_delay() -> None:
+    backoff = Backoff(FakeClock())
     for _ in range(5):
-        backoff.record_failure(WHERE, 1, BROKEN)
-    assert backoff.record_failure(WHERE, 2, BROKEN) <= 1.2 * MIN_DELAY_SECONDS
-    backoff.forget(WHERE)
-    assert backoff.remaining_seconds(WHERE, 2) == 0
+        backoff.record_failure(KEY, 1, FAILED)
+    assert backoff.record_failure(KEY, 2, FAILED) <= 1.2 * MIN_DELAY_SECONDS
+    backoff.forget(KEY)
+    assert backoff.remaining_seconds(KEY, 2) == 0
 
 
-def test_what_is_on_its_way_has_not_failed() -> None:
-    backoff = Backoff(Clock())
-    waits = [backoff.record_failure(WHERE, 1, ON_ITS_WAY) for _ in range(5)]
-    assert max(waits) <= 1.2 * REQUEUE_SECONDS
-    assert backoff.remaining_seconds(WHERE, 1) == 0
+def test_an_operation_in_progress_is_no_failure() -> None:
+    backoff = Backoff(FakeClock())
+    delays = [backoff.record_failure(KEY, 1, IN_PROGRESS) for _ in range(5)]
+    assert max(delays) <= 1.2 * REQUEUE_SECONDS
+    assert backoff.remaining_seconds(KEY, 1) == 0

@@ -1,4 +1,4 @@
-"""Of several replicas one works, always one, and another one soon when it is gone. On virtual time."""
+"""Tests of `fairlead.controllers.runtime.leader` on virtual time: one replica leads, and another one takes over."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,37 +18,37 @@ from tests.harness.registry import NAMESPACE, RegistryFixture, open_registry
 from tests.harness.virtual_time import LoopClock
 
 TIMING = LeaseTiming()
-THING = b'{"apiVersion":"v1","kind":"Thing","metadata":{"name":"one"}}'
-Stint = tuple[str, float, float]
+OBJECT = b'{"apiVersion":"v1","kind":"Thing","metadata":{"name":"one"}}'
+Term = tuple[str, float, float]
 
 
-class JumpyClock(LoopClock):
-    """Whose wall clock is off by whatever a test says."""
+class OffsetClock(LoopClock):
+    """A clock whose wall time is off by a configurable offset."""
 
     def __init__(self) -> None:
-        self.off = timedelta()
+        self.offset = timedelta()
 
     def now(self) -> datetime:
-        return super().now() + self.off
+        return super().now() + self.offset
 
 
 @dataclass
 class Replica:
-    """A world of its own on the common store, and when it has worked."""
+    """A replica with its own registry on the shared store, and the terms in which it led."""
 
     name: str
     api: RegistryFixture
     leader: LeaderElector
-    clock: JumpyClock
-    stints: list[Stint] = field(default_factory=list)
-    trouble: Exception | None = None
-    lingering: float = 0.0
-    """Seconds that its work takes to end."""
+    clock: OffsetClock
+    terms: list[Term] = field(default_factory=list)
+    failure: Exception | None = None
+    shutdown_seconds: float = 0.0
+    """Seconds that its work takes to stop."""
     task: "asyncio.Task[None] | None" = None
 
     @property
-    def working(self) -> bool:
-        return bool(self.stints) and self.stints[-1][2] == float("inf")
+    def is_leading(self) -> bool:
+        return bool(self.terms) and self.terms[-1][2] == float("inf")
 
     def start(self) -> None:
         self.task = asyncio.create_task(self.leader.run(self._work))
@@ -59,18 +59,18 @@ class Replica:
             await asyncio.gather(self.task, return_exceptions=True)
 
     async def _work(self) -> None:
-        begun = self.clock.monotonic()
-        self.stints.append((self.name, begun, float("inf")))
+        start = self.clock.monotonic()
+        self.terms.append((self.name, start, float("inf")))
         try:
-            while self.trouble is None:  # noqa: ASYNC110  # a controller that looks after something
+            while self.failure is None:  # noqa: ASYNC110  # like a controller that polls
                 await asyncio.sleep(0.1)
-            raise self.trouble
+            raise self.failure
         finally:
-            await asyncio.sleep(self.lingering)
-            self.stints[-1] = (self.name, begun, self.clock.monotonic())
+            await asyncio.sleep(self.shutdown_seconds)
+            self.terms[-1] = (self.name, start, self.clock.monotonic())
 
-    def cut_off(self) -> None:
-        """From now on its commits never arrive."""
+    def disconnect(self) -> None:
+        """From now on, its commits never complete."""
         self.api.store.before = [asyncio.Event().wait] * 1_000
 
     def reconnect(self) -> None:
@@ -85,15 +85,15 @@ class Group:
         for replica in self.replicas:
             replica.start()
 
-    def working(self) -> list[str]:
-        return [replica.name for replica in self.replicas if replica.working]
+    def leading_names(self) -> list[str]:
+        return [replica.name for replica in self.replicas if replica.is_leading]
 
-    async def one_works(self) -> Replica:
-        await eventually(lambda: len(self.working()) == 1)
-        return next(replica for replica in self.replicas if replica.working)
+    async def wait_for_leader(self) -> Replica:
+        await eventually(lambda: len(self.leading_names()) == 1)
+        return next(replica for replica in self.replicas if replica.is_leading)
 
-    async def has_changed_hands(self, times: int) -> None:
-        await eventually(lambda: len(self.stints()) == times + 1)
+    async def wait_for_transitions(self, times: int) -> None:
+        await eventually(lambda: len(self.terms()) == times + 1)
 
     def others(self, replica: Replica) -> list[Replica]:
         return [each for each in self.replicas if each is not replica]
@@ -103,23 +103,25 @@ class Group:
         assert found is not None
         return found
 
-    def stints(self) -> list[Stint]:
-        return sorted((stint for replica in self.replicas for stint in replica.stints), key=lambda stint: stint[1])
+    def terms(self) -> list[Term]:
+        return sorted((term for replica in self.replicas for term in replica.terms), key=lambda term: term[1])
 
-    def check_one_at_a_time(self) -> None:
-        stints = self.stints()
-        for (_, _, end), (_, begin, _) in pairwise(stints):
-            assert end <= begin, stints
+    def check_terms_do_not_overlap(self) -> None:
+        terms = self.terms()
+        for (_, _, end), (_, start, _) in pairwise(terms):
+            assert end <= start, terms
 
 
 @asynccontextmanager
-async def grouped(count: int) -> AsyncIterator[Group]:
+async def open_group(count: int) -> AsyncIterator[Group]:
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(open_registry())
-        worlds = [first] + [await stack.enter_async_context(open_registry(first.store.inner)) for _ in range(count - 1)]
+        registries = [first] + [
+            await stack.enter_async_context(open_registry(first.store.inner)) for _ in range(count - 1)
+        ]
         replicas = []
-        for number, api in enumerate(worlds):
-            name, clock = f"r{number}", JumpyClock()
+        for number, api in enumerate(registries):
+            name, clock = f"r{number}", OffsetClock()
             replicas.append(Replica(name, api, LeaderElector(api.of("Lease"), NAMESPACE, clock, name), clock))
         group = Group(replicas)
         try:
@@ -131,178 +133,178 @@ async def grouped(count: int) -> AsyncIterator[Group]:
 
 @pytest.fixture
 async def group() -> AsyncIterator[Group]:
-    async with grouped(3) as made:
-        made.start()
-        yield made
-        made.check_one_at_a_time()
+    async with open_group(3) as running_group:
+        running_group.start()
+        yield running_group
+        running_group.check_terms_do_not_overlap()
 
 
-async def test_a_replica_that_is_alone_works_at_once() -> None:
-    async with grouped(1) as group:
+async def test_a_single_replica_leads_at_once() -> None:
+    async with open_group(1) as group:
         group.start()
-        await group.one_works()
-        assert group.stints()[0][1] < 0.5
+        await group.wait_for_leader()
+        assert group.terms()[0][1] < 0.5
 
 
-async def test_one_replica_works_for_as_long_as_it_lives(group: Group) -> None:
-    leader = await group.one_works()
+async def test_one_replica_leads_as_long_as_it_runs(group: Group) -> None:
+    leader = await group.wait_for_leader()
     await asyncio.sleep(3_600)
-    assert group.working() == [leader.name] and len(group.stints()) == 1
+    assert group.leading_names() == [leader.name] and len(group.terms()) == 1
     assert group.lease()["spec"]["holderIdentity"] == leader.name
     assert group.lease()["spec"]["leaseTransitions"] == 0
     assert [replica.leader.is_leader for replica in group.replicas].count(True) == 1
 
 
-async def test_a_replica_that_ends_in_order_hands_over_at_once(group: Group) -> None:
-    leader = await group.one_works()
+async def test_a_replica_that_stops_regularly_releases_the_lease_at_once(group: Group) -> None:
+    leader = await group.wait_for_leader()
     await asyncio.sleep(5)
     await leader.stop()
-    handed_over = leader.clock.monotonic()
-    successor = await group.one_works()
+    stopped_at = leader.clock.monotonic()
+    successor = await group.wait_for_leader()
     assert successor is not leader
-    assert successor.stints[-1][1] - handed_over < 1
+    assert successor.terms[-1][1] - stopped_at < 1
     assert group.lease()["spec"]["leaseTransitions"] == 1
 
 
-async def test_a_server_that_stops_hands_over_before_its_last_requests_are_done(group: Group) -> None:
-    """It ends the watches first. Nobody has cancelled anything yet."""
-    leader = await group.one_works()
+async def test_a_stopping_server_releases_the_lease_before_its_last_requests_are_done(group: Group) -> None:
+    """It ends the watches first, before any task is cancelled."""
+    leader = await group.wait_for_leader()
     leader.api.view.end_watches()
-    await eventually(lambda: not leader.working)
-    successor = await group.one_works()
-    assert successor.stints[-1][1] - leader.stints[-1][2] < 1
+    await eventually(lambda: not leader.is_leading)
+    successor = await group.wait_for_leader()
+    assert successor.terms[-1][1] - leader.terms[-1][2] < 1
     assert leader.task is not None
     await asyncio.wait_for(leader.task, 5)
 
 
-async def test_work_that_takes_a_moment_to_end_is_waited_for_and_then_the_lead_handed_over(group: Group) -> None:
-    """Also by a server that is in a hurry, which cancels what is about to end."""
-    leader = await group.one_works()
-    leader.lingering = 2.0
+async def test_the_lease_is_released_after_the_work_has_stopped(group: Group) -> None:
+    """Even if the server cancels the task that is about to end."""
+    leader = await group.wait_for_leader()
+    leader.shutdown_seconds = 2.0
     leader.api.view.end_watches()
     await asyncio.sleep(0.5)
     await leader.stop()
-    await group.has_changed_hands(1)
-    assert 0 <= group.stints()[1][1] - leader.stints[-1][2] < 1
+    await group.wait_for_transitions(1)
+    assert 0 <= group.terms()[1][1] - leader.terms[-1][2] < 1
 
 
-async def test_a_replica_that_is_cut_off_stops_before_another_one_begins(group: Group) -> None:
-    leader = await group.one_works()
+async def test_a_disconnected_replica_stops_before_another_one_leads(group: Group) -> None:
+    leader = await group.wait_for_leader()
     await asyncio.sleep(7)
-    leader.cut_off()
-    cut = leader.clock.monotonic()
-    await eventually(lambda: not leader.working)
-    assert leader.stints[-1][2] - cut <= TIMING.renew_deadline
-    successor = await group.one_works()
+    leader.disconnect()
+    disconnected_at = leader.clock.monotonic()
+    await eventually(lambda: not leader.is_leading)
+    assert leader.terms[-1][2] - disconnected_at <= TIMING.renew_deadline
+    successor = await group.wait_for_leader()
     assert (
         TIMING.lease_duration - TIMING.renew_interval
-        <= successor.stints[-1][1] - cut
+        <= successor.terms[-1][1] - disconnected_at
         <= TIMING.lease_duration + TIMING.renew_interval
     )
     leader.reconnect()
     await asyncio.sleep(60)
-    assert group.working() == [successor.name]
+    assert group.leading_names() == [successor.name]
 
 
-async def test_a_short_trouble_of_the_store_changes_nothing(group: Group) -> None:
-    leader = await group.one_works()
+async def test_a_short_failure_of_the_store_does_not_change_the_leader(group: Group) -> None:
+    leader = await group.wait_for_leader()
 
-    async def refuse() -> None:
+    async def reject() -> None:
         raise StoreUnavailable("the disk is full")
 
-    leader.api.store.before = [refuse] * 4
+    leader.api.store.before = [reject] * 4
     await asyncio.sleep(30)
-    assert group.working() == [leader.name] and len(group.stints()) == 1
+    assert group.leading_names() == [leader.name] and len(group.terms()) == 1
 
 
-async def test_a_renewal_whose_answer_is_lost_is_still_a_renewal(group: Group) -> None:
-    """The lease has moved, and the holder does not know where to. What it writes waits until it does."""
-    leader = await group.one_works()
+async def test_a_renewal_whose_response_is_lost_is_still_a_renewal(group: Group) -> None:
+    """The lease has a new revision that the holder does not know yet. Its writes wait until it does."""
+    leader = await group.wait_for_leader()
     await leader.api.patch("Lease", LEASE_NAME, lambda lease: lease["spec"].update(renewTime="2026-01-02T03:04:05Z"))
     fenced = FencedStore(leader.api.store, leader.leader.fence)
-    asked = leader.clock.monotonic()
-    await fenced.commit([Write(("", "things", "", "one"), THING, 0)])
-    assert leader.clock.monotonic() - asked < 0.1
-    assert group.working() == [leader.name]
+    start = leader.clock.monotonic()
+    await fenced.commit([Write(("", "things", "", "one"), OBJECT, 0)])
+    assert leader.clock.monotonic() - start < 0.1
+    assert group.leading_names() == [leader.name]
 
 
-async def test_whoever_works_while_the_lease_has_gone_writes_nothing(group: Group) -> None:
-    """As a process does that stood still: it has not even noticed that time has passed."""
-    leader = await group.one_works()
+async def test_a_leader_that_lost_the_lease_cannot_write(group: Group) -> None:
+    """Like a process that was suspended: it has not noticed that time has passed."""
+    leader = await group.wait_for_leader()
     fence, successor = leader.leader.fence, group.others(leader)[0]
     fenced = FencedStore(leader.api.store.inner, fence)
     entry = successor.api.of("Lease").get_cached(NAMESPACE, LEASE_NAME)
     assert entry is not None and fence.is_held
-    # Straight into the store: nothing in between lets the sleeper's own tasks run.
-    taken = entry.body.replace(leader.name.encode(), b"thief")
-    stale = asyncio.create_task(fenced.commit([Write(("", "things", "", "one"), THING, 0)]))
-    revision = await leader.api.store.inner.commit([Write(fence.key, taken, entry.revision)])
+    # Directly into the store, so that no task of the former leader runs in between.
+    stolen = entry.body.replace(leader.name.encode(), b"thief")
+    stale = asyncio.create_task(fenced.commit([Write(("", "things", "", "one"), OBJECT, 0)]))
+    revision = await leader.api.store.inner.commit([Write(fence.key, stolen, entry.revision)])
     with pytest.raises(LeadershipLost):
         await stale
     assert await leader.api.store.revision() == revision
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_clocks_that_jump_change_nothing(group: Group, hours: int) -> None:
-    leader = await group.one_works()
+async def test_clock_jumps_do_not_change_the_leader(group: Group, hours: int) -> None:
+    leader = await group.wait_for_leader()
     for replica in group.replicas:
-        replica.clock.off = timedelta(hours=hours)
+        replica.clock.offset = timedelta(hours=hours)
         await asyncio.sleep(20)
-    leader.clock.off = timedelta(hours=-2 * hours)
+    leader.clock.offset = timedelta(hours=-2 * hours)
     await asyncio.sleep(20)
-    assert group.working() == [leader.name] and len(group.stints()) == 1
+    assert group.leading_names() == [leader.name] and len(group.terms()) == 1
 
 
-def take_away(lease: Object) -> None:
-    lease["spec"].update(holderIdentity="somebody", leaseDurationSeconds=30)
+def steal_lease(lease: Object) -> None:
+    lease["spec"].update(holderIdentity="another", leaseDurationSeconds=30)
 
 
-async def test_whoever_takes_the_lease_by_hand_stops_the_work_for_as_long_as_it_lasts(group: Group) -> None:
-    leader = await group.one_works()
-    await leader.api.patch("Lease", LEASE_NAME, take_away)
-    taken = leader.clock.monotonic()
-    await eventually(lambda: not leader.working)
-    assert leader.stints[-1][2] - taken < 1
-    await group.one_works()
-    assert 30 <= group.stints()[-1][1] - taken < 32
+async def test_a_lease_taken_manually_stops_the_leader_until_it_expires(group: Group) -> None:
+    leader = await group.wait_for_leader()
+    await leader.api.patch("Lease", LEASE_NAME, steal_lease)
+    stolen_at = leader.clock.monotonic()
+    await eventually(lambda: not leader.is_leading)
+    assert leader.terms[-1][2] - stolen_at < 1
+    await group.wait_for_leader()
+    assert 30 <= group.terms()[-1][1] - stolen_at < 32
 
 
-async def test_a_lease_that_is_deleted_is_raced_for_anew(group: Group) -> None:
-    leader = await group.one_works()
+async def test_a_deleted_lease_leads_to_a_new_election(group: Group) -> None:
+    leader = await group.wait_for_leader()
     await leader.api.delete("Lease", LEASE_NAME)
-    await group.has_changed_hands(1)
+    await group.wait_for_transitions(1)
     await asyncio.sleep(60)
-    assert len(group.working()) == 1
+    assert len(group.leading_names()) == 1
 
 
-async def test_work_that_fails_is_told_and_another_replica_takes_over(group: Group) -> None:
-    leader = await group.one_works()
-    leader.trouble = RuntimeError("a fault of ours")
+async def test_an_exception_in_the_work_is_raised_and_another_replica_takes_over(group: Group) -> None:
+    leader = await group.wait_for_leader()
+    leader.failure = RuntimeError("a failure")
     assert leader.task is not None
-    with pytest.raises(RuntimeError, match="a fault of ours"):
+    with pytest.raises(RuntimeError, match="a failure"):
         await leader.task
-    successor = await group.one_works()
-    assert successor.stints[-1][1] - leader.stints[-1][2] < 1
+    successor = await group.wait_for_leader()
+    assert successor.terms[-1][1] - leader.terms[-1][2] < 1
 
 
-async def test_the_lead_goes_round_and_is_never_held_by_two(group: Group) -> None:
+async def test_the_lease_changes_between_replicas_and_is_never_held_by_two(group: Group) -> None:
     for number in range(30):
-        leader = await group.one_works()
+        leader = await group.wait_for_leader()
         if number % 3:
-            leader.cut_off()
-            await group.has_changed_hands(number + 1)
+            leader.disconnect()
+            await group.wait_for_transitions(number + 1)
             leader.reconnect()
         else:
             await leader.stop()
-            await group.has_changed_hands(number + 1)
+            await group.wait_for_transitions(number + 1)
             leader.start()
-    assert len(group.stints()) == 31
-    assert {name for name, _, _ in group.stints()} == {"r0", "r1", "r2"}
+    assert len(group.terms()) == 31
+    assert {name for name, _, _ in group.terms()} == {"r0", "r1", "r2"}
 
 
-def test_a_process_is_somebody_else_after_a_restart() -> None:
+def test_a_process_has_a_new_identity_after_a_restart() -> None:
     assert new_identity() != new_identity()
 
 
-def test_the_holder_stops_before_others_may_begin() -> None:
+def test_the_renew_deadline_is_shorter_than_the_lease_duration() -> None:
     assert TIMING.renew_interval < TIMING.renew_deadline < TIMING.lease_duration

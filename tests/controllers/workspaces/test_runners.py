@@ -1,4 +1,4 @@
-"""Runners: silent until they report, failed without their cluster, and never ended."""
+"""Tests of `fairlead.controllers.workspaces.runners`: the status of runners, and their clusters."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,79 +15,81 @@ from tests.harness.registry import RegistryFixture, as_ada
 
 
 @pytest.fixture
-async def working(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
+async def server(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
     async with running_controllers(api, RunnerController(api.registry, MANAGEMENT_GROUP)):
         yield api
 
 
-def status(api: RegistryFixture) -> Object:
-    found = api.see("Runner", "r")
-    assert found is not None
-    return found.get("status") or {}
+def runner_status(api: RegistryFixture) -> Object:
+    runner = api.see("Runner", "r")
+    assert runner is not None
+    return runner.get("status") or {}
 
 
-def state(api: RegistryFixture, type: str) -> tuple[str, str]:
-    found = status(api).get("conditions") or ()
-    return next(((each["status"], each["reason"]) for each in found if each["type"] == type), ("", ""))
+def condition_status(api: RegistryFixture, type: str) -> tuple[str, str]:
+    conditions = runner_status(api).get("conditions") or ()
+    return next(
+        ((condition["status"], condition["reason"]) for condition in conditions if condition["type"] == type), ("", "")
+    )
 
 
-async def report(api: RegistryFixture, **fields: Any) -> None:
+async def report_status(api: RegistryFixture, **fields: Any) -> None:
     def edit(obj: Object) -> None:
         obj["status"] = {**(obj.get("status") or {}), **fields}
 
     await api.patch("Runner", "r", edit, as_ada(subresource="status"))
 
 
-async def test_a_new_runner_is_waited_for_and_says_how_to_start_it(working: RegistryFixture) -> None:
-    await working.create("Runner", "r")
-    await eventually(lambda: state(working, "Ready") == ("False", "NotReported"))
-    assert status(working)["phase"] == ""
-    assert "fairlead runner key r" in status(working)["message"]
-    assert state(working, "Deployed") == ("False", "NotReported")
-    assert state(working, "Reconciling")[0] == "True"
-    assert status(working)["observedGeneration"] == 1
+async def test_a_new_runner_is_not_reported_and_its_message_names_the_start_command(server: RegistryFixture) -> None:
+    await server.create("Runner", "r")
+    await eventually(lambda: condition_status(server, "Ready") == ("False", "NotReported"))
+    assert runner_status(server)["phase"] == ""
+    assert "fairlead runner key r" in runner_status(server)["message"]
+    assert condition_status(server, "Deployed") == ("False", "NotReported")
+    assert condition_status(server, "Reconciling")[0] == "True"
+    assert runner_status(server)["observedGeneration"] == 1
 
 
-async def test_a_runner_that_has_reported_is_ready(working: RegistryFixture) -> None:
-    await working.create("Runner", "r")
-    await eventually(lambda: state(working, "Ready")[0])
-    await report(working, phase="Initialized")
-    await eventually(lambda: state(working, "Ready") == ("True", "Reported"))
-    assert (status(working)["phase"], status(working)["reason"]) == ("Initialized", "")
-    assert state(working, "Deployed") == ("True", "Reported")
-    assert state(working, "Reconciling") == ("", "")
+async def test_a_runner_that_has_reported_is_ready(server: RegistryFixture) -> None:
+    await server.create("Runner", "r")
+    await eventually(lambda: condition_status(server, "Ready")[0])
+    await report_status(server, phase="Initialized")
+    await eventually(lambda: condition_status(server, "Ready") == ("True", "Reported"))
+    assert (runner_status(server)["phase"], runner_status(server)["reason"]) == ("Initialized", "")
+    assert condition_status(server, "Deployed") == ("True", "Reported")
+    assert condition_status(server, "Reconciling") == ("", "")
 
 
-async def test_a_runner_says_itself_that_it_has_failed(working: RegistryFixture) -> None:
-    await working.create("Runner", "r")
-    await report(working, phase="Failed", reason="NoDisk", message="the disk is full")
-    await eventually(lambda: state(working, "Stalled") == ("True", "NoDisk"))
+async def test_a_runner_can_report_a_failure(server: RegistryFixture) -> None:
+    await server.create("Runner", "r")
+    await report_status(server, phase="Failed", reason="NoDisk", message="the disk is full")
+    await eventually(lambda: condition_status(server, "Stalled") == ("True", "NoDisk"))
     await asyncio.sleep(60)
-    assert (status(working)["phase"], status(working)["reason"]) == ("Failed", "NoDisk")
+    assert (runner_status(server)["phase"], runner_status(server)["reason"]) == ("Failed", "NoDisk")
 
 
-async def test_a_runner_fails_without_its_cluster_until_that_is_connected(working: RegistryFixture) -> None:
-    await working.create("Runner", "r", spec={"clusterRef": {"cluster": "berlin"}})
-    await eventually(lambda: status(working).get("phase") == "Failed")
-    assert state(working, "Deployed") == ("False", "ClusterNotFound")
-    await working.create("Cluster", "berlin")
-    await eventually(lambda: state(working, "Ready") == ("False", "NotReported"))
-    assert status(working)["phase"] == ""
+async def test_a_runner_without_its_cluster_fails_until_the_cluster_exists(server: RegistryFixture) -> None:
+    await server.create("Runner", "r", spec={"clusterRef": {"cluster": "berlin"}})
+    await eventually(lambda: runner_status(server).get("phase") == "Failed")
+    assert condition_status(server, "Deployed") == ("False", "ClusterNotFound")
+    await server.create("Cluster", "berlin")
+    await eventually(lambda: condition_status(server, "Ready") == ("False", "NotReported"))
+    assert runner_status(server)["phase"] == ""
 
 
-async def test_a_runner_that_is_up_stays_up_when_its_cluster_is_taken_away(working: RegistryFixture) -> None:
-    await working.create("Cluster", "berlin")
-    await working.create("Runner", "r", spec={"clusterRef": {"cluster": "berlin"}})
-    await report(working, phase="Initialized")
-    await eventually(lambda: state(working, "Ready")[0] == "True")
-    await working.delete("Cluster", "berlin")
-    await eventually(lambda: state(working, "Deployed") == ("False", "ClusterNotFound"))
-    assert status(working)["phase"] == "Initialized"
+async def test_a_ready_runner_stays_initialized_when_its_cluster_is_deleted(server: RegistryFixture) -> None:
+    await server.create("Cluster", "berlin")
+    await server.create("Runner", "r", spec={"clusterRef": {"cluster": "berlin"}})
+    await report_status(server, phase="Initialized")
+    await eventually(lambda: condition_status(server, "Ready")[0] == "True")
+    await server.delete("Cluster", "berlin")
+    await eventually(lambda: condition_status(server, "Deployed") == ("False", "ClusterNotFound"))
+    assert runner_status(server)["phase"] == "Initialized"
 
 
-async def test_a_runner_at_rest_is_not_written_again(working: RegistryFixture) -> None:
-    await working.create("Runner", "r")
-    await eventually(lambda: state(working, "Ready")[0])
-    revision = await working.store.revision()
+async def test_an_unchanged_runner_is_not_written_again(server: RegistryFixture) -> None:
+    await server.create("Runner", "r")
+    await eventually(lambda: condition_status(server, "Ready")[0])
+    revision = await server.store.revision()
     await asyncio.sleep(3_000)
-    assert await working.store.revision() == revision
+    assert await server.store.revision() == revision

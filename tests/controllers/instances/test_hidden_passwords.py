@@ -1,4 +1,4 @@
-"""Events about instances: what they tell, and what they keep to themselves."""
+"""Tests of passwords in the status of instances: Events and conditions do not contain them."""
 
 from fairlead.controllers.instances.prerequisites import InstanceConfig
 from fairlead.controllers.instances.remote_instance import RemoteInstanceStore
@@ -11,11 +11,11 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.harness.registry import NAMESPACE, open_registry
 
 
-async def test_an_event_does_not_quote_a_password_that_the_cluster_quotes() -> None:
+async def test_an_event_does_not_contain_a_password_that_the_cluster_returns() -> None:
     async with open_registry() as api:
         spec = {"parameters": "p: <hidden>", "parameterSecrets": {"p": "canary-1"}}
-        made = await api.create("SpaceInstance", "one", spec=spec)
-        before: Object = {**made, "spec": spec}
+        instance = await api.create("SpaceInstance", "one", spec=spec)
+        before: Object = {**instance, "spec": spec}
         rendered = {"renderedSecrets": {"q": "canary-2"}}
         status = {**rendered, "reason": "ApplyFailed", "message": "the cluster refuses canary-1 and canary-2"}
         await record_transition(api.registry, before, status)
@@ -25,16 +25,16 @@ async def test_an_event_does_not_quote_a_password_that_the_cluster_quotes() -> N
         assert found["message"] == "the cluster refuses <hidden> and <hidden>"
 
 
-async def test_a_condition_is_stored_without_a_password_that_the_cluster_quotes() -> None:
-    """It may stay after the passwords of the instance, by which it would be found in there, have become others."""
+async def test_a_condition_does_not_contain_a_password_that_the_cluster_returns() -> None:
+    """It may stay after the passwords of the instance have changed, and then they could not be found in it."""
     async with open_registry() as api:
         spec = {"parameters": "p: <hidden>", "parameterSecrets": {"p": "canary-1"}}
-        made = await api.create("SpaceInstance", "one", spec=spec)
-        before: Object = {**made, "spec": spec}
-        setting = InstanceConfig(GROUP, "service-p-", ClusterIdentityMapper(""))
-        instances = RemoteInstanceStore(api.registry, setting, "spaceinstances", "service.sh/space")
-        told = condition("SpaceSynced", "False", "ApplyFailed", "the cluster refuses canary-1")
-        await instances.write_status(before, (told,))
+        instance = await api.create("SpaceInstance", "one", spec=spec)
+        before: Object = {**instance, "spec": spec}
+        config = InstanceConfig(GROUP, "service-p-", ClusterIdentityMapper(""))
+        instances = RemoteInstanceStore(api.registry, config, "spaceinstances", "service.sh/space")
+        not_synced = condition("SpaceSynced", "False", "ApplyFailed", "the cluster refuses canary-1")
+        await instances.write_status(before, (not_synced,))
         entry = api.of("SpaceInstance").get_cached(NAMESPACE, "one")
         assert entry is not None
         synced = find_condition(decode(entry)["status"], "SpaceSynced")
