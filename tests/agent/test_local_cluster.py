@@ -14,15 +14,15 @@ from tests.fake_cluster.server import FakeCluster
 async def read_sent_token(local_cluster: LocalCluster, remote: FakeCluster) -> str:
     response = await local_cluster().send(Request("GET", "/x"))
     await response.read(1024 * 1024)
-    return remote.seen[-1].header("authorization")
+    return remote.requests[-1].header("authorization")
 
 
 async def test_a_renewed_credential_is_used_after_the_next_reload(tmp_path: Path, fake_cluster: FakeCluster) -> None:
     file = tmp_path / "config"
-    file.write_bytes(fake_cluster.kubeconfig(token="one"))
+    file.write_bytes(fake_cluster.build_kubeconfig(token="one"))
     local_cluster = LocalCluster(kubeconfig_source(file))
     assert await read_sent_token(local_cluster, fake_cluster) == "Bearer one"
-    file.write_bytes(fake_cluster.kubeconfig(token="two"))
+    file.write_bytes(fake_cluster.build_kubeconfig(token="two"))
     assert await read_sent_token(local_cluster, fake_cluster) == "Bearer one"
     await local_cluster.reload_credentials()
     assert await read_sent_token(local_cluster, fake_cluster) == "Bearer two"

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.client import ApiStatusError
 from tests.cli.end_to_end import expect_json, expect_success, open_admin_client
-from tests.fake_cluster.behaviours import never
+from tests.fake_cluster.behaviours import never_respond
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import FakeServer
@@ -59,8 +59,8 @@ def test_waiting_for_a_space_in_an_unresponsive_cluster_times_out(
 ) -> None:
     path = "/api/v1/namespaces/patient-dev"
     with FakeCluster() as cluster:
-        cluster.behave(path, never)
-        (tmp_path / "kubeconfig").write_bytes(cluster.kubeconfig())
+        cluster.set_behaviour(path, never_respond)
+        (tmp_path / "kubeconfig").write_bytes(cluster.build_kubeconfig())
         expect_success(cli.type("cluster", "add", "mute", "--kubeconfig", str(tmp_path / "kubeconfig")))
         expect_success(cli.type("project", "create", "patient"))
         command = ("space", "create", "dev", "--project", "patient", "--cluster", "mute")

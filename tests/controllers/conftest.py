@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.fake_cluster.kube import Kube
+from tests.fake_cluster.kube import FakeKube
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.remote import FakeAccess
 from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
@@ -18,7 +18,7 @@ def access() -> FakeAccess:
 
 
 @pytest.fixture
-def kube(access: FakeAccess) -> Kube:
+def kube(access: FakeAccess) -> FakeKube:
     return access.kube
 
 

@@ -1,4 +1,4 @@
-"""Certificates of the far side: an authority per process, and server and client certificates for any occasion."""
+"""Certificates of the fake cluster: one authority per process, which issues server and client certificates."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Pem:
+class PemPair:
     certificate: str
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Authority:
+class CertificateAuthority:
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
@@ -28,35 +28,35 @@ class Authority:
     def pem(self) -> str:
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
-    def issue(self, *names: str, common_name: str = "far side", days: int = 2) -> Pem:
-        """A certificate for these names and addresses; with negative `days` it ran out that long ago."""
+    def issue(self, *names: str, common_name: str = "fake cluster", days: int = 2) -> PemPair:
+        """Issues a certificate for these names and addresses. With negative `days` it expired that long ago."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(common_name, key, days).issuer_name(self.certificate.subject)
+        builder = _start_certificate(common_name, key, days).issuer_name(self.certificate.subject)
         if names:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_name(each) for each in names]), False)
+            builder = builder.add_extension(x509.SubjectAlternativeName([_parse_name(each) for each in names]), False)
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        made = builder.add_extension(signer, False).sign(self.key, hashes.SHA256())
-        private = key.private_bytes(
+        certificate = builder.add_extension(signer, False).sign(self.key, hashes.SHA256())
+        private_key = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        return Pem(made.public_bytes(serialization.Encoding.PEM).decode(), private.decode())
+        return PemPair(certificate.public_bytes(serialization.Encoding.PEM).decode(), private_key.decode())
 
 
 @cache
-def authority(common_name: str = "far side CA") -> Authority:
+def get_authority(common_name: str = "fake cluster CA") -> CertificateAuthority:
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(common_name, key, 2)
+    builder = _start_certificate(common_name, key, 2)
     usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
-    made = (
+    certificate = (
         builder.issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]))
         .add_extension(x509.BasicConstraints(True, None), True)
         .add_extension(usage, True)
         .sign(key, hashes.SHA256())
     )
-    return Authority(made, key)
+    return CertificateAuthority(certificate, key)
 
 
-def _builder(common_name: str, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+def _start_certificate(common_name: str, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -69,7 +69,7 @@ def _builder(common_name: str, key: ec.EllipticCurvePrivateKey, days: int) -> x5
     )
 
 
-def _name(name: str) -> x509.GeneralName:
+def _parse_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

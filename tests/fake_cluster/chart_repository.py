@@ -1,8 +1,8 @@
 """A chart repository over HTTPS on loopback, with small charts that are written here as text.
 
 `ChartRepository` packs its charts as `helm package` does, and serves them with an index and as an OCI registry (below
-`charts/`), to everybody or to one user. A program trusts it with SSL_CERT_FILE set to `ca_file`, which Go and OpenSSL
-read.
+`charts/`), to anonymous clients or to one user. A program trusts it with SSL_CERT_FILE set to `ca_file`, which Go and
+OpenSSL read.
 """
 
 import base64
@@ -20,12 +20,12 @@ from types import TracebackType
 
 import yaml
 
-from tests.fake_cluster.certificates import authority
+from tests.fake_cluster.certificates import get_authority
 
 OK, UNAUTHORIZED, NOT_FOUND = 200, 401, 404
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-CONFIG = "application/vnd.cncf.helm.config.v1+json"
-CONTENT = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+CONFIG_TYPE = "application/vnd.cncf.helm.config.v1+json"
+CONTENT_TYPE = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +38,20 @@ class Chart:
 
     @property
     def metadata(self) -> dict[str, str]:
-        return {"apiVersion": "v2", "name": self.name, "version": self.version, "description": "of the tests"}
+        return {"apiVersion": "v2", "name": self.name, "version": self.version, "description": "for tests"}
 
     def pack(self) -> bytes:
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archives = io.BytesIO()
+        with tarfile.open(fileobj=archives, mode="w:gz") as archive:
             for path, text in {"Chart.yaml": yaml.safe_dump(self.metadata), **self.files}.items():
                 entry = tarfile.TarInfo(f"{self.name}/{path}")
                 entry.size = len(text.encode())
                 archive.addfile(entry, io.BytesIO(text.encode()))
-        return packed.getvalue()
+        return archives.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ChartResponse:
     status: int
     body: bytes
     content_type: str = "application/octet-stream"
@@ -59,21 +59,25 @@ class Answer:
 
 @dataclass
 class ChartRepository:
-    """A context manager. With a `password`, user `ada` has to give it. `answers` are paths that answer otherwise."""
+    """A context manager. With a `password`, only user `ada` has access. `responses` override those of paths."""
 
     folder: Path
     charts: tuple[Chart, ...] = ()
     password: str = ""
-    answers: dict[str, Answer] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    responses: dict[str, ChartResponse] = field(default_factory=dict)
+    requested_paths: list[str] = field(default_factory=list)
 
     def __enter__(self) -> "ChartRepository":
-        pair = authority().issue("127.0.0.1")
+        pair = get_authority().issue("127.0.0.1")
         (self.folder / "server.pem").write_text(pair.certificate + pair.key)
-        self.ca_file.write_text(authority().pem)
-        packed = [(each, each.pack()) for each in self.charts]
-        self.answers = {**_repository_answers(packed), **_registry_answers(packed), **self.answers}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.ca_file.write_text(get_authority().pem)
+        archives = [(each, each.pack()) for each in self.charts]
+        self.responses = {
+            **_build_repository_responses(archives),
+            **_build_registry_responses(archives),
+            **self.responses,
+        }
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _build_handler(self))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.folder / "server.pem")
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
@@ -82,7 +86,7 @@ class ChartRepository:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._server.shutdown()
         self._thread.join()
@@ -105,68 +109,83 @@ class ChartRepository:
         return f"oci://{self.address}/charts"
 
 
-def _repository_answers(packed: Sequence[tuple[Chart, bytes]]) -> dict[str, Answer]:
+def _build_repository_responses(archives: Sequence[tuple[Chart, bytes]]) -> dict[str, ChartResponse]:
     entries: dict[str, list[dict[str, object]]] = {}
-    for chart, content in packed:
-        entry: dict[str, object] = {**chart.metadata, "urls": [_archive(chart)], "digest": _digest(content)[7:]}
+    for chart, content in archives:
+        entry: dict[str, object] = {
+            **chart.metadata,
+            "urls": [_name_archive(chart)],
+            "digest": _compute_digest(content)[7:],
+        }
         entries.setdefault(chart.name, []).append(entry)
     index = yaml.safe_dump({"apiVersion": "v1", "entries": entries}).encode()
-    return {"/index.yaml": Answer(OK, index), **{f"/{_archive(each)}": Answer(OK, content) for each, content in packed}}
+    return {
+        "/index.yaml": ChartResponse(OK, index),
+        **{f"/{_name_archive(each)}": ChartResponse(OK, content) for each, content in archives},
+    }
 
 
-def _registry_answers(packed: Sequence[tuple[Chart, bytes]]) -> dict[str, Answer]:
-    """What pulling takes of the OCI distribution specification."""
-    answers = {"/v2/": Answer(OK, b"{}", "application/json")}
-    for chart, content in packed:
-        at, config = f"/v2/charts/{chart.name}", json.dumps(chart.metadata).encode()
-        layers = [_descriptor(CONTENT, content)]
-        described = {"schemaVersion": 2, "mediaType": MANIFEST, "config": _descriptor(CONFIG, config), "layers": layers}
-        manifest = json.dumps(described).encode()
-        tags = json.dumps({"name": f"charts/{chart.name}", "tags": [chart.version]}).encode()
-        answers |= {
-            f"{at}/tags/list": Answer(OK, tags, "application/json"),
-            **{f"{at}/manifests/{each}": Answer(OK, manifest, MANIFEST) for each in (chart.version, _digest(manifest))},
-            **{f"{at}/blobs/{_digest(each)}": Answer(OK, each) for each in (config, content)},
+def _build_registry_responses(archives: Sequence[tuple[Chart, bytes]]) -> dict[str, ChartResponse]:
+    """The part of the OCI distribution specification that pulling needs."""
+    responses = {"/v2/": ChartResponse(OK, b"{}", "application/json")}
+    for chart, content in archives:
+        base, config = f"/v2/charts/{chart.name}", json.dumps(chart.metadata).encode()
+        layers = [_build_descriptor(CONTENT_TYPE, content)]
+        description = {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": _build_descriptor(CONFIG_TYPE, config),
+            "layers": layers,
         }
-    return answers
+        manifest = json.dumps(description).encode()
+        tags = json.dumps({"name": f"charts/{chart.name}", "tags": [chart.version]}).encode()
+        responses |= {
+            f"{base}/tags/list": ChartResponse(OK, tags, "application/json"),
+            **{
+                f"{base}/manifests/{each}": ChartResponse(OK, manifest, MANIFEST_TYPE)
+                for each in (chart.version, _compute_digest(manifest))
+            },
+            **{f"{base}/blobs/{_compute_digest(each)}": ChartResponse(OK, each) for each in (config, content)},
+        }
+    return responses
 
 
-def _archive(chart: Chart) -> str:
+def _name_archive(chart: Chart) -> str:
     return f"{chart.name}-{chart.version}.tgz"
 
 
-def _descriptor(media_type: str, content: bytes) -> dict[str, object]:
-    return {"mediaType": media_type, "digest": _digest(content), "size": len(content)}
+def _build_descriptor(media_type: str, content: bytes) -> dict[str, object]:
+    return {"mediaType": media_type, "digest": _compute_digest(content), "size": len(content)}
 
 
-def _digest(content: bytes) -> str:
+def _compute_digest(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _handler(repository: ChartRepository) -> type[BaseHTTPRequestHandler]:
+def _build_handler(repository: ChartRepository) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            repository.asked.append(self.path)
-            answer = repository.answers.get(self.path, Answer(NOT_FOUND, b"nothing here"))
-            if repository.password and not self._is_known():
-                answer = Answer(UNAUTHORIZED, b"who are you?")
-            self.send_response(answer.status)
-            if answer.status == UNAUTHORIZED:
+            repository.requested_paths.append(self.path)
+            response = repository.responses.get(self.path, ChartResponse(NOT_FOUND, b"not found"))
+            if repository.password and not self._is_authorized():
+                response = ChartResponse(UNAUTHORIZED, b"unauthorized")
+            self.send_response(response.status)
+            if response.status == UNAUTHORIZED:
                 self.send_header("WWW-Authenticate", 'Basic realm="charts"')
-            self.send_header("Content-Type", answer.content_type)
-            self.send_header("Content-Length", str(len(answer.body)))
-            self.send_header("Docker-Content-Digest", _digest(answer.body))
+            self.send_header("Content-Type", response.content_type)
+            self.send_header("Content-Length", str(len(response.body)))
+            self.send_header("Docker-Content-Digest", _compute_digest(response.body))
             self.end_headers()
             if self.command == "GET":
-                self.wfile.write(answer.body)
+                self.wfile.write(response.body)
 
         do_HEAD = do_GET
 
-        def _is_known(self) -> bool:
-            given = base64.b64encode(f"ada:{repository.password}".encode()).decode()
-            return self.headers.get("Authorization") == f"Basic {given}"
+        def _is_authorized(self) -> bool:
+            credentials = base64.b64encode(f"ada:{repository.password}".encode()).decode()
+            return self.headers.get("Authorization") == f"Basic {credentials}"
 
         def log_message(self, format: str, *args: object) -> None:
-            """Requests are in `asked`."""
+            """Requests are in `requested_paths`."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""What the far side was asked, and what it is to answer: the words that `server.py` and its behaviours share."""
+"""Requests to the fake cluster and its responses: the types that `server.py` and the behaviours share."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ class RecordedRequest:
     headers: tuple[tuple[str, str], ...]
     body: bytes
     connection: int
-    """The how-manieth connection it came by: two of the same one were sent over one."""
+    """The number of the connection. Requests with the same number came over one connection."""
     head: bytes = field(default=b"", repr=False)
 
     @property
@@ -32,32 +32,32 @@ class RecordedRequest:
         """The values of a header, joined; an empty string when there is none."""
         return ", ".join(value for each, value in self.headers if each == name)
 
-    def all(self, name: str) -> list[str]:
+    def header_values(self, name: str) -> list[str]:
         return [value for each, value in self.headers if each == name]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CannedResponse:
     status: int = 200
     body: bytes = b""
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def wire(self, method: str) -> bytes:
-        """All of it as bytes. An answer to HEAD says how long the body would be."""
-        lines = [f"HTTP/1.1 {self.status} Answer", f"content-type: {self.content_type}"]
+    def encode(self, method: str) -> bytes:
+        """The bytes of the response. To HEAD, it has the length of the body without the body."""
+        lines = [f"HTTP/1.1 {self.status} Status", f"content-type: {self.content_type}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         lines += [f"content-length: {len(self.body)}", "", ""]
         return "\r\n".join(lines).encode() + (b"" if method == "HEAD" else self.body)
 
 
-def as_json(value: Any, status: int = 200) -> Answer:
-    return Answer(status, json.dumps(value).encode())
+def build_json_response(value: Any, status: int = 200) -> CannedResponse:
+    return CannedResponse(status, json.dumps(value).encode())
 
 
-def status_object(code: int, reason: str, message: str) -> Answer:
-    """A failure as Kubernetes says it."""
-    return as_json(
+def build_status_response(code: int, reason: str, message: str) -> CannedResponse:
+    """A failure as a Kubernetes Status."""
+    return build_json_response(
         {
             "kind": "Status",
             "apiVersion": "v1",
@@ -71,8 +71,8 @@ def status_object(code: int, reason: str, message: str) -> Answer:
     )
 
 
-Answering = Callable[[RecordedRequest], Answer | None]
-"""None: not mine."""
+Responder = Callable[[RecordedRequest], CannedResponse | None]
+"""Returns None for requests that it does not handle."""
 
 Behaviour = Callable[[RecordedRequest, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
-"""Writes whatever it likes; whether the connection may be used again."""
+"""Writes a response and returns whether the connection can be reused."""

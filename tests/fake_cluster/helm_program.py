@@ -1,13 +1,13 @@
-"""A `helm` program for the tests: Helm 4 itself as a library, behind a command line that is ours.
+"""A `helm` program for tests: Helm 4 itself as a library, behind a command line of our own.
 
 There is no package of the helm program that a test could install on every machine. There is one of Helm's own Go
 library (`helm-python-sdk`), and this script puts the few commands that Fairlead runs in front of it: `upgrade
 --install`, `uninstall`, `repo add`, `registry login` and `version`. So charts are really fetched, rendered and deployed
-by Helm, and what it says about failures is its own. Not real is the surface: how arguments are parsed, the words
-`Error:` and `UPGRADE FAILED:`, and the file that `repo add` writes, which were written after Helm's and compared with
-the program of Helm 3.17. It knows only the flags that Fairlead uses, so that a new one is noticed.
+by Helm, and the error messages are its own. Not real are the argument parser, the words
+`Error:` and `UPGRADE FAILED:`, and the file that `repo add` writes, which imitate Helm's and were compared with
+the program of Helm 3.17. It accepts only the flags that Fairlead uses, so that a new one fails.
 
-`write_program` makes the executable; nothing but it starts this file.
+`write_helm_program` writes the executable, which alone starts this file.
 """
 
 import argparse
@@ -27,8 +27,8 @@ PROGRAM = """#!/bin/sh
 """
 
 
-def write_program(folder: Path, **variables: str) -> Path:
-    """The executable `helm` in a folder. `variables` are set for it: nobody else hands it an environment."""
+def write_helm_program(folder: Path, **variables: str) -> Path:
+    """Writes the executable `helm` to a folder. `variables` are its environment variables: callers pass none."""
     path = folder / "helm"
     lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     python, script = shlex.quote(sys.executable), shlex.quote(__file__)
@@ -39,15 +39,15 @@ def write_program(folder: Path, **variables: str) -> Path:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise SystemExit(_complain(message))
+        raise SystemExit(_print_error(message))
 
 
-def _complain(text: str) -> int:
+def _print_error(text: str) -> int:
     sys.stderr.write(f"Error: {text}\n")
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="helm", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     upgrade = commands.add_parser("upgrade", allow_abbrev=False)
@@ -64,11 +64,11 @@ def _parser() -> argparse.ArgumentParser:
     upgrade.add_argument("chart")
     for command, action, positionals in (("repo", "add", ("name", "url")), ("registry", "login", ("host",))):
         actions = commands.add_parser(command).add_subparsers(dest="action", required=True)
-        signing_in = actions.add_parser(action, allow_abbrev=False)
-        signing_in.add_argument("--username", default="")
-        signing_in.add_argument("--password-stdin", action="store_true", required=True)
+        login = actions.add_parser(action, allow_abbrev=False)
+        login.add_argument("--username", default="")
+        login.add_argument("--password-stdin", action="store_true", required=True)
         for positional in positionals:
-            signing_in.add_argument(positional)
+            login.add_argument(positional)
     commands.add_parser("version")
     return parser
 
@@ -77,74 +77,74 @@ def _read_seconds(text: str) -> int:
     return int(text.removesuffix("s"))
 
 
-def _upgrade(helm: Any, asked: argparse.Namespace) -> None:
-    with _config(helm, asked) as config:
+def _run_upgrade(helm: Any, args: argparse.Namespace) -> None:
+    with _build_config(helm, args) as config:
         config.set_registry_client(helm.RegistryClient(credentials_file=_registry_file()))
         try:
-            config.history(asked.name, max_revisions=1)
+            config.history(args.name, max_revisions=1)
         except helm.HelmNotFoundError:
-            chart, options = _chart(helm, asked)
-            config.install(chart, asked.name, _values(helm, asked), **options)
+            chart, options = _resolve_chart(helm, args)
+            config.install(chart, args.name, _read_values(helm, args), **options)
             return
-        (chart, options), values = _chart(helm, asked), _values(helm, asked)
+        (chart, options), values = _resolve_chart(helm, args), _read_values(helm, args)
         try:
-            config.upgrade(chart, asked.name, values, max_history=asked.history_max, **options)
+            config.upgrade(chart, args.name, values, max_history=args.history_max, **options)
         except (helm.HelmReleaseError, helm.HelmNotFoundError, helm.HelmCancelledError) as error:
-            raise SystemExit(_complain(f"UPGRADE FAILED: {error.detail}")) from None
+            raise SystemExit(_print_error(f"UPGRADE FAILED: {error.detail}")) from None
 
 
-def _chart(helm: Any, asked: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """The chart, and which version of it from where. That of a repository with a name is fetched here: the library
-    has no such names."""
-    running = {"timeout": asked.timeout, "context": asked.context}
-    options = {**running, "chart_repo_url": asked.repo or None, "chart_version": asked.version or None}
-    repository, _, name = asked.chart.partition("/")
-    if asked.repo or not name or asked.chart.startswith("oci://"):
-        return asked.chart, options
+def _resolve_chart(helm: Any, args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """The chart with its version and repository. From a named repository it is fetched here: the library
+    has no named repositories."""
+    run_options = {"timeout": args.timeout, "context": args.context}
+    options = {**run_options, "chart_repo_url": args.repo or None, "chart_version": args.version or None}
+    repository, _, name = args.chart.partition("/")
+    if args.repo or not name or args.chart.startswith("oci://"):
+        return args.chart, options
     entry = next(
         each for each in json.loads(_repositories_file().read_text())["repositories"] if each["name"] == repository
     )
-    place = Path(os.environ["HELM_CACHE_HOME"]) / "fetched"
-    place.mkdir(parents=True)
-    known = {"username": entry["username"], "password": entry["password"]}
-    helm.pull(name, destination=place, version=asked.version or None, repo_url=entry["url"], **known)
-    return str(next(place.iterdir())), running
+    folder = Path(os.environ["HELM_CACHE_HOME"]) / "fetched"
+    folder.mkdir(parents=True)
+    credentials = {"username": entry["username"], "password": entry["password"]}
+    helm.pull(name, destination=folder, version=args.version or None, repo_url=entry["url"], **credentials)
+    return str(next(folder.iterdir())), run_options
 
 
-def _values(helm: Any, asked: argparse.Namespace) -> dict[str, Any]:
+def _read_values(helm: Any, args: argparse.Namespace) -> dict[str, Any]:
     try:
-        values: dict[str, Any] = helm.values_from_yaml(Path(asked.values).read_text())
+        values: dict[str, Any] = helm.values_from_yaml(Path(args.values).read_text())
     except helm.HelmError as error:
-        raise SystemExit(_complain(f"failed to parse {asked.values}: {error.detail}")) from None
+        raise SystemExit(_print_error(f"failed to parse {args.values}: {error.detail}")) from None
     return values
 
 
-def _config(helm: Any, asked: argparse.Namespace) -> Any:
+def _build_config(helm: Any, args: argparse.Namespace) -> Any:
     return helm.Config(
-        kubeconfig_path=asked.kubeconfig, namespace=asked.namespace, kube_as_user=asked.kube_as_user or None
+        kubeconfig_path=args.kubeconfig, namespace=args.namespace, kube_as_user=args.kube_as_user or None
     )
 
 
-def _uninstall(helm: Any, asked: argparse.Namespace) -> None:
-    with _config(helm, asked) as config:
-        config.uninstall(asked.name, timeout=asked.timeout)
+def _run_uninstall(helm: Any, args: argparse.Namespace) -> None:
+    with _build_config(helm, args) as config:
+        config.uninstall(args.name, timeout=args.timeout)
 
 
-def _repo_add(helm: Any, asked: argparse.Namespace) -> None:
+def _run_repo_add(helm: Any, args: argparse.Namespace) -> None:
     password = sys.stdin.read()
     try:
-        helm.repo_index(asked.url, username=asked.username, password=password)
+        helm.repo_index(args.url, username=args.username, password=password)
     except helm.HelmError as error:
-        why = f'looks like "{asked.url}" is not a valid chart repository or cannot be reached: {error.detail}'
-        raise SystemExit(_complain(why)) from None
-    entry = {"name": asked.name, "url": asked.url, "username": asked.username, "password": password}
+        message = f'looks like "{args.url}" is not a valid chart repository or cannot be reached: {error.detail}'
+        raise SystemExit(_print_error(message)) from None
+    entry = {"name": args.name, "url": args.url, "username": args.username, "password": password}
     _repositories_file().parent.mkdir(parents=True, exist_ok=True)
     _repositories_file().write_text(json.dumps({"repositories": [entry]}))
 
 
-def _registry_login(helm: Any, asked: argparse.Namespace) -> None:
+def _run_registry_login(helm: Any, args: argparse.Namespace) -> None:
     with helm.RegistryClient(credentials_file=_registry_file()) as client:
-        client.login(asked.host, asked.username, sys.stdin.read())
+        client.login(args.host, args.username, sys.stdin.read())
 
 
 def _repositories_file() -> Path:
@@ -156,35 +156,40 @@ def _registry_file() -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
-    asked = _parser().parse_args(arguments)
-    import helm_python as helm  # loads the library, which takes longer than refusing arguments
+    args = _build_parser().parse_args(arguments)
+    import helm_python as helm  # slow; invalid arguments must be rejected fast
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format='level=%(levelname)s msg="%(message)s"')
     helm.enable_logging(logging.INFO)
-    if asked.command == "version":
+    if args.command == "version":
         sys.stdout.write(f"{helm.helm_sdk_version()}\n")
         return 0
-    do = {"upgrade": _upgrade, "uninstall": _uninstall, "repo": _repo_add, "registry": _registry_login}[asked.command]
-    if asked.command == "upgrade":
-        # As helm does: the release is noted as failed.
-        asked.context = helm.HelmContext()
-        signal.signal(signal.SIGTERM, lambda *_: asked.context.cancel())
+    run_command = {
+        "upgrade": _run_upgrade,
+        "uninstall": _run_uninstall,
+        "repo": _run_repo_add,
+        "registry": _run_registry_login,
+    }[args.command]
+    if args.command == "upgrade":
+        # As helm does: the release is recorded as failed.
+        args.context = helm.HelmContext()
+        signal.signal(signal.SIGTERM, lambda *_: args.context.cancel())
     codes: list[int] = []
     # Not in this thread: signals are handled in it, and only while it runs Python.
-    worker = threading.Thread(target=lambda: codes.append(_run(do, helm, asked)))
+    worker = threading.Thread(target=lambda: codes.append(_run(run_command, helm, args)))
     worker.start()
     while worker.is_alive():
         worker.join(0.05)
     return codes[0]
 
 
-def _run(do: Callable[[Any, argparse.Namespace], None], helm: Any, asked: argparse.Namespace) -> int:
+def _run(run_command: Callable[[Any, argparse.Namespace], None], helm: Any, args: argparse.Namespace) -> int:
     try:
-        do(helm, asked)
+        run_command(helm, args)
     except helm.HelmError as error:
-        return _complain(error.detail)
-    except SystemExit as ended:
-        return int(str(ended))
+        return _print_error(error.detail)
+    except SystemExit as exit:
+        return int(str(exit))
     return 0
 
 

@@ -1,7 +1,7 @@
-"""What a Kubernetes lets an impersonated user do, as a kube-apiserver 1.35 was seen to answer: RBAC with its check
-against granting what one does not hold, and pod security.
+"""Authorization of impersonated users, with the messages of kube-apiserver 1.35: RBAC with its check against granting
+permissions that the user does not hold, and pod security.
 
-Roles are those that every cluster has. Only writes are looked at, and only in namespaces.
+The roles are the default ClusterRoles. Only writes in namespaces are checked.
 """
 
 import re
@@ -9,64 +9,68 @@ from collections.abc import Mapping
 
 from fairlead.core.objects import Object
 
-EDITED = frozenset({"configmaps", "secrets", "pods", "services", "serviceaccounts"})
-ROLES: Mapping[str, frozenset[str]] = {
+EDITABLE_RESOURCES = frozenset({"configmaps", "secrets", "pods", "services", "serviceaccounts"})
+WRITABLE_RESOURCES: Mapping[str, frozenset[str]] = {
     "view": frozenset(),
-    "edit": EDITED,
-    "admin": EDITED | {"roles", "rolebindings"},
-    "cluster-admin": EDITED | {"roles", "rolebindings", "resourcequotas", "limitranges", "namespaces"},
+    "edit": EDITABLE_RESOURCES,
+    "admin": EDITABLE_RESOURCES | {"roles", "rolebindings"},
+    "cluster-admin": EDITABLE_RESOURCES | {"roles", "rolebindings", "resourcequotas", "limitranges", "namespaces"},
 }
-"""What each lets its holder write in a namespace."""
-ORDER = ("view", "edit", "admin", "cluster-admin")
-"""Each holds what those before it hold."""
+"""The resources in a namespace that each role can write."""
+ROLES_IN_ORDER = ("view", "edit", "admin", "cluster-admin")
+"""Each role includes those before it."""
 
 _PATH = re.compile(
     r"/api(?:s/(?P<group>[^/]+))?/[^/]+/namespaces/(?P<namespace>[^/]+)(?:/(?P<plural>[^/]+)/(?P<name>.+))?"
 )
 
 
-def refuse_impersonation(user: str) -> str:
-    why = 'User "stored" cannot impersonate resource "users" in API group "" at the cluster scope'
-    return f'users "{user}" is forbidden: {why}'
+def build_impersonation_error(user: str) -> str:
+    reason = 'User "stored" cannot impersonate resource "users" in API group "" at the cluster scope'
+    return f'users "{user}" is forbidden: {reason}'
 
 
-def find_refusal(objects: Mapping[str, Object], user: str, method: str, path: str, body: Object) -> str:
-    """The message of the 403 that a user gets; empty where the write goes through."""
-    found = _PATH.fullmatch(path)
-    assert found is not None, path
-    namespace, plural, name = found["namespace"], found["plural"] or "namespaces", found["name"] or found["namespace"]
-    group = found["group"] or ""
-    held = _roles(objects, user, namespace)
+def find_rbac_violation(objects: Mapping[str, Object], user: str, method: str, path: str, body: Object) -> str:
+    """The message of the 403 for a user, or an empty text if the write is allowed."""
+    match = _PATH.fullmatch(path)
+    assert match is not None, path
+    namespace, plural, name = match["namespace"], match["plural"] or "namespaces", match["name"] or match["namespace"]
+    group = match["group"] or ""
+    user_roles = _list_roles(objects, user, namespace)
     resource = f"{plural}.{group}" if group else plural
-    if not any(plural in ROLES.get(role, ()) for role in held):
+    if not any(plural in WRITABLE_RESOURCES.get(role, ()) for role in user_roles):
         verb = {"PATCH": "patch", "DELETE": "delete", "POST": "create"}[method]
-        why = f'User "{user}" cannot {verb} resource "{plural}" in API group "{group}" in the namespace "{namespace}"'
-        return f'{resource} "{name}" is forbidden: {why}'
-    if plural == "rolebindings" and method != "DELETE" and not _holds(held, body["roleRef"]["name"]):
-        why = f'user "{user}" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently'
-        return f'{resource} "{name}" is forbidden: {why} held:\n{{APIGroups:["*"], Resources:["*"], Verbs:["*"]}}'
+        reason = (
+            f'User "{user}" cannot {verb} resource "{plural}" in API group "{group}" in the namespace "{namespace}"'
+        )
+        return f'{resource} "{name}" is forbidden: {reason}'
+    if plural == "rolebindings" and method != "DELETE" and not _has_role(user_roles, body["roleRef"]["name"]):
+        reason = (
+            f'user "{user}" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently'
+        )
+        return f'{resource} "{name}" is forbidden: {reason} held:\n{{APIGroups:["*"], Resources:["*"], Verbs:["*"]}}'
     return ""
 
 
-def find_insecurity(objects: Mapping[str, Object], path: str, body: Object) -> str:
-    """What pod security says about a pod, whoever sends it."""
-    found = _PATH.fullmatch(path)
-    if found is None or found["plural"] != "pods":
+def find_pod_security_violation(objects: Mapping[str, Object], path: str, body: Object) -> str:
+    """The message of the 403 of pod security for a pod, or an empty text if the pod is allowed."""
+    match = _PATH.fullmatch(path)
+    if match is None or match["plural"] != "pods":
         return ""
-    labels = objects[f"/api/v1/namespaces/{found['namespace']}"]["metadata"].get("labels") or {}
+    labels = objects[f"/api/v1/namespaces/{match['namespace']}"]["metadata"].get("labels") or {}
     level = labels.get("pod-security.kubernetes.io/enforce", "privileged")
     names = [
         each["name"] for each in body["spec"]["containers"] if (each.get("securityContext") or {}).get("privileged")
     ]
     if level == "privileged" or not names:
         return ""
-    why = f'privileged (container "{names[0]}" must not set securityContext.privileged=true)'
-    return f'pods "{found["name"]}" is forbidden: violates PodSecurity "{level}:latest": {why}'
+    reason = f'privileged (container "{names[0]}" must not set securityContext.privileged=true)'
+    return f'pods "{match["name"]}" is forbidden: violates PodSecurity "{level}:latest": {reason}'
 
 
-def _roles(objects: Mapping[str, Object], user: str, namespace: str) -> set[str]:
-    below = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings/"
-    bindings = [obj for path, obj in objects.items() if path.startswith(below)]
+def _list_roles(objects: Mapping[str, Object], user: str, namespace: str) -> set[str]:
+    prefix = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings/"
+    bindings = [obj for path, obj in objects.items() if path.startswith(prefix)]
     return {
         each["roleRef"]["name"]
         for each in bindings
@@ -74,5 +78,7 @@ def _roles(objects: Mapping[str, Object], user: str, namespace: str) -> set[str]
     }
 
 
-def _holds(held: set[str], role: str) -> bool:
-    return role in ORDER and any(ORDER.index(each) >= ORDER.index(role) for each in held if each in ORDER)
+def _has_role(user_roles: set[str], role: str) -> bool:
+    return role in ROLES_IN_ORDER and any(
+        ROLES_IN_ORDER.index(each) >= ROLES_IN_ORDER.index(role) for each in user_roles if each in ROLES_IN_ORDER
+    )

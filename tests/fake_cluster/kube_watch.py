@@ -1,9 +1,9 @@
-"""List and watch of a Kubernetes in memory, with metadata only, as kube-apiserver 1.35 was seen to do it.
+"""List and watch of the in-memory Kubernetes, with metadata only, as kube-apiserver 1.35 does it.
 
-A watch tells of everything after the version that it names. An object that ceases to match the selector is DELETED,
-with the labels that it had. Bookmarks come every minute and have a version and nothing else. A version that is too old
-gets 200 and an ERROR event with a Status of 410 as its only line; one that is not there yet gets 200 and silence.
-`timeoutSeconds` ends the stream without a word.
+A watch sends every change after its resource version. An object that no longer matches the selector is DELETED,
+with its old labels. Bookmarks come every minute and have only a version. A version that is too old
+gets 200 and an ERROR event with a Status of 410 as its only line; a future one gets 200 and no events.
+`timeoutSeconds` ends the stream without an event.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ EXPIRED = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one write did to one object: its metadata before and after it."""
+    """The change of one object by one write: its metadata before and after."""
 
     version: int
     path: str
@@ -41,18 +41,18 @@ class Change:
 
 @dataclass
 class History:
-    """Every change, and who waits for more. `oldest`: changes up to this version are forgotten."""
+    """All changes and the open watches. Changes up to version `oldest` are compacted."""
 
     version: int = 100
     oldest: int = 0
     changes: list[Change] = field(default_factory=list)
     watchers: list[Callable[[Change], None]] = field(default_factory=list)
 
-    def next(self) -> str:
+    def increment_version(self) -> str:
         self.version += 1
         return str(self.version)
 
-    def note(self, path: str, before: Object | None, after: Object | None) -> None:
+    def record(self, path: str, before: Object | None, after: Object | None) -> None:
         change = Change(self.version, path, before and deep_copy(before), after and deep_copy(after))
         self.changes.append(change)
         for watcher in list(self.watchers):
@@ -60,14 +60,14 @@ class History:
 
 
 def is_within(path: str, collection: str) -> bool:
-    """Whether an object is in a collection: of its namespace, or of all."""
+    """Whether an object is in a collection of its namespace or of all namespaces."""
     parent, _, _ = path.rpartition("/")
     root, _, rest = parent.partition("/namespaces/")
     return collection in (parent, f"{root}/{rest.partition('/')[2]}" if rest else parent)
 
 
-def matches(selector: str, meta: Object | None) -> bool:
-    """Equality and existence, which is all that is asked for here."""
+def matches_selector(selector: str, meta: Object | None) -> bool:
+    """Supports equality and existence."""
     labels = (meta or {}).get("labels") or {}
     parts = [each.partition("=") for each in selector.split(",") if each]
     return meta is not None and all(
@@ -75,112 +75,116 @@ def matches(selector: str, meta: Object | None) -> bool:
     )
 
 
-def event_of(change: Change, collection: str, selector: str) -> Object | None:
-    """What a watch tells of a change."""
+def build_watch_event(change: Change, collection: str, selector: str) -> Object | None:
+    """The event of a change, or None if it concerns another collection or selector."""
     if not is_within(change.path, collection):
         return None
-    was, is_now = matches(selector, change.before), matches(selector, change.after)
-    if is_now:
-        return _event("MODIFIED" if was else "ADDED", change.after or {})
-    return _event("DELETED", {**(change.before or {}), "resourceVersion": str(change.version)}) if was else None
+    had_match, has_match = matches_selector(selector, change.before), matches_selector(selector, change.after)
+    if has_match:
+        return _build_event("MODIFIED" if had_match else "ADDED", change.after or {})
+    return (
+        _build_event("DELETED", {**(change.before or {}), "resourceVersion": str(change.version)})
+        if had_match
+        else None
+    )
 
 
-def partial(meta: Object) -> Object:
+def build_partial_metadata(meta: Object) -> Object:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
 
 
-def _event(type: str, meta: Object) -> Object:
-    return {"type": type, "object": partial(meta)}
+def _build_event(type: str, meta: Object) -> Object:
+    return {"type": type, "object": build_partial_metadata(meta)}
 
 
-def bookmark(version: int) -> Object:
-    return _event("BOOKMARK", {"resourceVersion": str(version)})
+def build_bookmark(version: int) -> Object:
+    return _build_event("BOOKMARK", {"resourceVersion": str(version)})
 
 
-class MemoryWay:
-    """The way to a Kubernetes in memory for lists and watches: what an Upstream is to a real one."""
+class InMemoryUpstream:
+    """An `Upstream` to the in-memory Kubernetes, for lists and watches."""
 
     def __init__(self, kube: Any) -> None:
         self.kube = kube
-        self.broken: Exception | None = None
-        self.asked: list[Request] = []
-        self.open: list[Stream] = []
+        self.error: Exception | None = None
+        self.requests: list[Request] = []
+        self.streams: list[WatchStream] = []
 
     async def send(self, request: Request, *, seconds: float | None = None) -> Response:
-        if self.broken is not None:
-            raise self.broken
-        self.asked.append(request)
+        if self.error is not None:
+            raise self.error
+        self.requests.append(request)
         accept = dict(request.headers)["accept"]
         parts = urlsplit(request.target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         if query.get("watch") != "true":
             assert "as=PartialObjectMetadataList;" in accept
-            status, found = self.kube.asked("GET", request.target)
-            return _answer(status, _partial_list(found) if status == 200 else found)
+            status, content = self.kube.handle_request("GET", request.target)
+            return _build_response(status, _build_partial_list(content) if status == 200 else content)
         assert "as=PartialObjectMetadata;" in accept
-        status, refusal = self.kube.refusal(unquote(parts.path))
+        status, failure = self.kube.find_failure(unquote(parts.path))
         if status:
-            return _answer(status, refusal)
-        return self._stream(unquote(parts.path), query)
+            return _build_response(status, failure)
+        return self._open_stream(unquote(parts.path), query)
 
-    def _stream(self, collection: str, query: dict[str, str]) -> Response:
+    def _open_stream(self, collection: str, query: dict[str, str]) -> Response:
         version, history = int(query["resourceVersion"]), self.kube.history
         if version < history.oldest:
-            return _answer(200, {"type": "ERROR", "object": EXPIRED})
-        stream = Stream(self, collection, query.get("labelSelector", ""), float(query["timeoutSeconds"]))
+            return _build_response(200, {"type": "ERROR", "object": EXPIRED})
+        stream = WatchStream(self, collection, query.get("labelSelector", ""), float(query["timeoutSeconds"]))
         if version <= history.version:
             for change in history.changes:
                 if change.version > version:
-                    stream.tell(change)
-            stream.begin()
+                    stream.send_change(change)
+            stream.start()
         return stream.response
 
-    def break_off(self) -> None:
-        """Every watch ends at once, as with a server that goes down."""
-        for stream in list(self.open):
+    def end_streams(self) -> None:
+        """Ends all watches at once, as when a server stops."""
+        for stream in list(self.streams):
             stream.end()
 
 
-class Stream:
+class WatchStream:
     """One open watch."""
 
-    def __init__(self, way: MemoryWay, collection: str, selector: str, seconds: float) -> None:
+    def __init__(self, upstream: InMemoryUpstream, collection: str, selector: str, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         self.response = Response(self, loop.create_future())
         self.response.status = 200
         self.response.head_received.set_result(None)
         self.collection = collection
-        self._way = way
+        self._upstream = upstream
         self._selector = selector
-        self._end = loop.call_later(seconds, self.end)
-        self._bookmark: asyncio.TimerHandle | None = None
-        way.open.append(self)
+        self._end_timer = loop.call_later(seconds, self.end)
+        self._bookmark_timer: asyncio.TimerHandle | None = None
+        upstream.streams.append(self)
 
-    def begin(self) -> None:
-        self._way.kube.history.watchers.append(self.tell)
-        self._bookmark = asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._mark)
+    def start(self) -> None:
+        self._upstream.kube.history.watchers.append(self.send_change)
+        self._bookmark_timer = asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._send_bookmark)
 
-    def tell(self, change: Change) -> None:
-        event = event_of(change, self.collection, self._selector)
+    def send_change(self, change: Change) -> None:
+        event = build_watch_event(change, self.collection, self._selector)
         if event is not None:
             self.response.feed(json.dumps(event).encode() + b"\n")
 
-    def _mark(self) -> None:
-        self.response.feed(json.dumps(bookmark(self._way.kube.history.version)).encode() + b"\n")
-        self._bookmark = asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._mark)
+    def _send_bookmark(self) -> None:
+        self.response.feed(json.dumps(build_bookmark(self._upstream.kube.history.version)).encode() + b"\n")
+        self._bookmark_timer = asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._send_bookmark)
 
     def end(self) -> None:
         self._clean_up()
         self.response.finish()
 
     def _clean_up(self) -> None:
-        self._end.cancel()
-        if self._bookmark is not None:
-            self._bookmark.cancel()
-        if self in self._way.open:
-            self._way.open.remove(self)
-        if self.tell in self._way.kube.history.watchers:
-            self._way.kube.history.watchers.remove(self.tell)
+        self._end_timer.cancel()
+        if self._bookmark_timer is not None:
+            self._bookmark_timer.cancel()
+        if self in self._upstream.streams:
+            self._upstream.streams.remove(self)
+        if self.send_change in self._upstream.kube.history.watchers:
+            self._upstream.kube.history.watchers.remove(self.send_change)
 
     def pause(self) -> None:
         """Nothing is read ahead here."""
@@ -192,15 +196,15 @@ class Stream:
         self._clean_up()
 
 
-def _partial_list(found: Object) -> Object:
-    items = [partial(each["metadata"]) for each in found["items"]]
-    meta = {"resourceVersion": found["metadata"]["resourceVersion"]}
+def _build_partial_list(content: Object) -> Object:
+    items = [build_partial_metadata(each["metadata"]) for each in content["items"]]
+    meta = {"resourceVersion": content["metadata"]["resourceVersion"]}
     return {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items}
 
 
-class _Nobody:
+class _NoFlowControl:
     def pause(self) -> None:
-        """All of it is there already."""
+        """The whole response is available already."""
 
     def resume(self) -> None:
         """See `pause`."""
@@ -209,8 +213,8 @@ class _Nobody:
         """See `pause`."""
 
 
-def _answer(status: int, body: Object) -> Response:
-    response = Response(_Nobody(), asyncio.get_running_loop().create_future())
+def _build_response(status: int, body: Object) -> Response:
+    response = Response(_NoFlowControl(), asyncio.get_running_loop().create_future())
     response.status = status
     response.head_received.set_result(None)
     response.feed(json.dumps(body).encode() + b"\n")

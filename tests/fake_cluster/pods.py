@@ -1,8 +1,8 @@
 """A cluster with one pod, for kubectl: enough of Kubernetes that exec, attach, port-forward and logs work.
 
-`serve_pod(far)` teaches a FakeCluster all of it. A command `cat` returns what it reads; `exit N` fails with that code
-after a word on stderr; attach says something and then returns what it reads. The pod's port 80 returns what is sent to
-it, over SPDY in a WebSocket as kubelets have it: of SPDY, what a client needs that opens streams and sends data.
+`serve_pod(cluster)` adds all of it to a FakeCluster. The command `cat` echoes its stdin; `exit N` fails with that code
+after a line on stderr; attach prints a line and then echoes stdin. The pod's port 80 echoes what is sent to
+it, over SPDY in a WebSocket as kubelets do: only the part of SPDY for opening streams and sending data.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
-from tests.fake_cluster.behaviours import ticks
-from tests.fake_cluster.exchange import Answer, RecordedRequest, as_json, status_object
-from tests.fake_cluster.exec_websockets import SUCCESS, accepted
+from tests.fake_cluster.behaviours import send_ticks
+from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, build_json_response, build_status_response
+from tests.fake_cluster.exec_websockets import SUCCESS, build_upgrade_response
 from tests.fake_cluster.server import FakeCluster
 from tests.live.discovery import aggregated, discovering, discovery_list
 
-POD, PENDING = "/api/v1/namespaces/default/pods/p", "/api/v1/namespaces/default/pods/pending"
-LINES = "tick 0\ntick 1\ntick 2\n"
+POD_PATH, PENDING_POD_PATH = "/api/v1/namespaces/default/pods/p", "/api/v1/namespaces/default/pods/pending"
+LOG_TEXT = "tick 0\ntick 1\ntick 2\n"
 
 STDIN, STDOUT, STDERR, ERROR = b"\x00", b"\x01", b"\x02", b"\x03"
 CLOSE_STDIN = b"\xff\x00"
@@ -43,8 +43,8 @@ _RESOURCES = [
 ]  # fmt: skip
 _DOCUMENTS = {
     "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": _RESOURCES},
-    POD: _POD,
-    PENDING: {
+    POD_PATH: _POD,
+    PENDING_POD_PATH: {
         **_POD,
         "metadata": {"name": "pending", "namespace": "default", "uid": "2"},
         "status": {"phase": "Pending"},
@@ -56,34 +56,34 @@ _VERSIONS = {"kind": "APIVersions", "versions": ["v1"]}
 _GROUPS: dict[str, Any] = {"kind": "APIGroupList", "apiVersion": "v1", "groups": []}
 
 
-def serve_pod(far: FakeCluster) -> None:
-    far.behave("/api", discovering(_VERSIONS, aggregated(_RESOURCES)))
-    far.behave("/apis", discovering(_GROUPS, discovery_list([])))
+def serve_pod(cluster: FakeCluster) -> None:
+    cluster.set_behaviour("/api", discovering(_VERSIONS, aggregated(_RESOURCES)))
+    cluster.set_behaviour("/apis", discovering(_GROUPS, discovery_list([])))
     for path, content in _DOCUMENTS.items():
-        far.answer(path, as_json(content))
-    far.behave(f"{POD}/log", _log)
-    for name, behaviour in (("exec", _exec), ("attach", _attach), ("portforward", _forward)):
-        far.behave_on_upgrade(f"{POD}/{name}", behaviour)
-        far.behave(f"{POD}/{name}", _without_upgrade)
-        far.behave(f"{PENDING}/{name}", _unassigned)
-        far.behave_on_upgrade(f"{PENDING}/{name}", _unassigned)
+        cluster.set_response(path, build_json_response(content))
+    cluster.set_behaviour(f"{POD_PATH}/log", _send_log)
+    for name, behaviour in (("exec", _run_exec), ("attach", _run_attach), ("portforward", _run_port_forward)):
+        cluster.set_upgrade_behaviour(f"{POD_PATH}/{name}", behaviour)
+        cluster.set_behaviour(f"{POD_PATH}/{name}", _reject_without_upgrade)
+        cluster.set_behaviour(f"{PENDING_POD_PATH}/{name}", _reject_pending_pod)
+        cluster.set_upgrade_behaviour(f"{PENDING_POD_PATH}/{name}", _reject_pending_pod)
 
 
-async def _log(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    if asked.query.get("follow") == "true":
-        return await ticks(asked, reader, writer)
-    writer.write(Answer(200, LINES.encode(), "text/plain").wire(asked.method))
+async def _send_log(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    if request.query.get("follow") == "true":
+        return await send_ticks(request, reader, writer)
+    writer.write(CannedResponse(200, LOG_TEXT.encode(), "text/plain").encode(request.method))
     return True
 
 
-class _Talk:
-    """Our end of a WebSocket: whole messages in, messages out."""
+class _WebSocket:
+    """The server's end of a WebSocket: receives and sends whole messages."""
 
-    def __init__(self, asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._protocol = ServerProtocol(state=OPEN, max_size=None)
-        writer.write(accepted(asked))
+        writer.write(build_upgrade_response(request))
 
     async def messages(self) -> AsyncIterator[bytes]:
         message = b""
@@ -103,8 +103,8 @@ class _Talk:
         self._protocol.send_binary(message)
         self._flush()
 
-    def end(self, outcome: bytes) -> None:
-        self.send(ERROR + outcome)
+    def end(self, exit_status: bytes) -> None:
+        self.send(ERROR + exit_status)
         self._protocol.send_close(1000)
         self._flush()
 
@@ -114,93 +114,101 @@ class _Talk:
                 self._writer.write(data)
 
 
-async def _without_upgrade(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    writer.write(status_object(400, "BadRequest", "Upgrade request required").wire(asked.method))
+async def _reject_without_upgrade(
+    request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> bool:
+    writer.write(build_status_response(400, "BadRequest", "Upgrade request required").encode(request.method))
     return True
 
 
-async def _unassigned(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """An API server looks everything up first, with an upgrade or without."""
-    writer.write(status_object(400, "BadRequest", "pod pending does not have a host assigned").wire(asked.method))
+async def _reject_pending_pod(
+    request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> bool:
+    """An API server looks up the pod first, with or without an upgrade."""
+    writer.write(
+        build_status_response(400, "BadRequest", "pod pending does not have a host assigned").encode(request.method)
+    )
     return True
 
 
-async def _exec(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    talk = _Talk(asked, reader, writer)
-    command = parse_qs(urlsplit(asked.target).query)["command"]
+async def _run_exec(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    websocket = _WebSocket(request, reader, writer)
+    command = parse_qs(urlsplit(request.target).query)["command"]
     if command[0] == "exit":
-        talk.send(STDERR + b"that went wrong\n")
-        talk.end(_failure(int(command[1])))
-        async for _ in talk.messages():  # until the other side has said goodbye, too
+        websocket.send(STDERR + b"that went wrong\n")
+        websocket.end(_build_exit_status(int(command[1])))
+        async for _ in websocket.messages():  # until the client closes, too
             pass
         return False
-    return await _echo(talk)
+    return await _echo_stdin(websocket)
 
 
-async def _attach(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    talk = _Talk(asked, reader, writer)
-    talk.send(STDOUT + b"attached\n")
-    return await _echo(talk)
+async def _run_attach(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    websocket = _WebSocket(request, reader, writer)
+    websocket.send(STDOUT + b"attached\n")
+    return await _echo_stdin(websocket)
 
 
-async def _echo(talk: _Talk) -> bool:
-    async for message in talk.messages():
+async def _echo_stdin(websocket: _WebSocket) -> bool:
+    async for message in websocket.messages():
         if message == CLOSE_STDIN:
-            talk.end(SUCCESS)
+            websocket.end(SUCCESS)
         elif message[:1] == STDIN and message[1:]:
-            talk.send(STDOUT + message[1:])
+            websocket.send(STDOUT + message[1:])
     return False
 
 
-def _failure(code: int) -> bytes:
+def _build_exit_status(code: int) -> bytes:
     causes = [{"reason": "ExitCode", "message": str(code)}]
-    told = {"metadata": {}, "status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}
-    return json.dumps({**told, "message": f"command terminated with exit code {code}"}).encode()
+    status = {"metadata": {}, "status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}
+    return json.dumps({**status, "message": f"command terminated with exit code {code}"}).encode()
 
 
-async def _forward(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    talk = _Talk(asked, reader, writer)
-    spdy = Spdy(talk.send)
-    async for message in talk.messages():
-        spdy.take(message)
+async def _run_port_forward(
+    request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> bool:
+    websocket = _WebSocket(request, reader, writer)
+    spdy = SpdyServer(websocket.send)
+    async for message in websocket.messages():
+        spdy.feed(message)
     return False
 
 
-class Spdy:
-    """The server's end of SPDY/3.1: agrees to every stream, and sends back what comes on it.
+class SpdyServer:
+    """The server's end of SPDY/3.1: accepts every stream and echoes its data.
 
-    Frames have a head of eight bytes. The first bit tells control frames, whose type is in the second half of the first
-    word, from data, where the word is the stream. Headers of streams are compressed and nobody needs them here; the
-    answer has none, which is compressed, too.
+    Frames have a head of eight bytes. The first bit marks control frames, whose type is in the second half of the first
+    word. In data frames the word is the stream. The compressed headers of streams are ignored; the reply has none,
+    which is compressed, too.
     """
 
-    AGREE, RESET, PING, FINISH = 2, 3, 6, 0x01
-    OPEN = 1
+    SYN_REPLY, RST_STREAM, PING, FLAG_FIN = 2, 3, 6, 0x01
+    SYN_STREAM = 1
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
-        self._waiting = b""
-        self._compress = zlib.compressobj()
+        self._buffer = b""
+        self._compressor = zlib.compressobj()
 
-    def take(self, data: bytes) -> None:
-        self._waiting += data
-        while len(self._waiting) >= 8:
-            word, rest = struct.unpack(">II", self._waiting[:8])
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= 8:
+            word, rest = struct.unpack(">II", self._buffer[:8])
             size = 8 + (rest & 0xFFFFFF)
-            if len(self._waiting) < size:
+            if len(self._buffer) < size:
                 return
-            frame, self._waiting = self._waiting[:size], self._waiting[size:]
+            frame, self._buffer = self._buffer[:size], self._buffer[size:]
             if word >> 31:
-                self._control(word & 0xFFFF, frame)
+                self._handle_control_frame(word & 0xFFFF, frame)
             else:
                 self._send(frame)
 
-    def _control(self, kind: int, frame: bytes) -> None:
-        if kind == self.OPEN:
+    def _handle_control_frame(self, frame_type: int, frame: bytes) -> None:
+        if frame_type == self.SYN_STREAM:
             stream = frame[8:12]
-            nothing = self._compress.compress(bytes(4)) + self._compress.flush(zlib.Z_SYNC_FLUSH)
-            self._send(struct.pack(">HHI", 0x8003, self.AGREE, 4 + len(nothing)) + stream + nothing)
-            if frame[4] & self.FINISH:  # one who says nothing more is told nothing more
-                self._send(stream + struct.pack(">I", self.FINISH << 24))
-        elif kind == self.PING:
+            no_headers = self._compressor.compress(bytes(4)) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
+            self._send(struct.pack(">HHI", 0x8003, self.SYN_REPLY, 4 + len(no_headers)) + stream + no_headers)
+            if frame[4] & self.FLAG_FIN:  # the client has finished, so the server finishes, too
+                self._send(stream + struct.pack(">I", self.FLAG_FIN << 24))
+        elif frame_type == self.PING:
             self._send(frame)

@@ -1,13 +1,13 @@
-"""A small API server for tests, in a thread of its own, with TLS: well-behaved, or broken in any way that is asked for.
+"""A small API server for tests, in a thread of its own, with TLS: well-behaved, or broken in any way a test needs.
 
-    with FakeCluster() as far:
-        far.url, far.ca_pem, far.kubeconfig(token="...")    how to reach it
-        far.seen                                            every request that came, as it came
-        far.answer("/some/path", Answer(...)), far.behave("/some/path", behaviour)
+    with FakeCluster() as cluster:
+        cluster.url, cluster.ca_pem, cluster.build_kubeconfig(token="...")    how to reach it
+        cluster.requests                                                    every request, as received
+        cluster.set_response("/path", CannedResponse(...)), cluster.set_behaviour("/path", behaviour)
 
-Without any of these it says what a Kubernetes of one node says at /version, /readyz, /api/v1/nodes and for the
-namespace kube-system, and reviews what may be impersonated; does what `behaviours.py` lists at /far/...; opens
-WebSockets as `exec_websockets.py` says; and anything else comes back as JSON of what was asked. The fixture is
+By default it responds like a Kubernetes of one node at /version, /readyz, /api/v1/nodes and for the
+namespace kube-system, and reviews who can be impersonated; does what `behaviours.py` lists at /fake/...; opens
+WebSockets as in `exec_websockets.py`; and returns any other request as JSON. The fixture is
 `from tests.fake_cluster.server import fake_cluster` in a conftest.
 """
 
@@ -27,44 +27,51 @@ import pytest
 import yaml
 
 from tests.fake_cluster.behaviours import BEHAVIOURS
-from tests.fake_cluster.certificates import Authority, authority
-from tests.fake_cluster.exchange import Answer, Answering, Behaviour, RecordedRequest, as_json, status_object
-from tests.fake_cluster.exec_websockets import socket
+from tests.fake_cluster.certificates import CertificateAuthority, get_authority
+from tests.fake_cluster.exchange import (
+    Behaviour,
+    CannedResponse,
+    RecordedRequest,
+    Responder,
+    build_json_response,
+    build_status_response,
+)
+from tests.fake_cluster.exec_websockets import serve_websocket
 
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 VERSION = {"major": "1", "minor": "34", "gitVersion": "v1.34.1", "platform": "linux/amd64"}
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterBehaviour:
-    """How a far side presents itself. `token`: the only one it lets in; empty: everybody is welcome."""
+class ClusterOptions:
+    """The configuration of a fake cluster. With a `token`, requests need it; without, anonymous ones are accepted."""
 
     names: tuple[str, ...] = ("127.0.0.1", "localhost")
     days: int = 2
-    issuer: Authority | None = None
+    issuer: CertificateAuthority | None = None
     token: str = ""
-    wants_certificate: bool = False
+    requires_client_certificate: bool = False
     uid: str = "00000000-0000-4000-8000-00000000fa12"
     nodes: int = 1
-    refused: tuple[str, ...] = ()
-    """Resources, such as `users` or `userextras/x`, that nobody may impersonate here."""
+    denied_impersonations: tuple[str, ...] = ()
+    """Resources, such as `users` or `userextras/x`, whose impersonation is denied."""
 
 
 class FakeCluster:
-    def __init__(self, answering: Answering | None = None, manner: ClusterBehaviour | None = None) -> None:
-        self.manner = manner or ClusterBehaviour()
-        self.seen: list[RecordedRequest] = []
-        self.connections = 0
-        """How many were ever made."""
-        self.open: set[int] = set()
-        """Those that are open now, by number."""
+    def __init__(self, responder: Responder | None = None, options: ClusterOptions | None = None) -> None:
+        self.options = options or ClusterOptions()
+        self.requests: list[RecordedRequest] = []
+        self.connection_count = 0
+        """How many were ever opened."""
+        self.open_connections: set[int] = set()
+        """The numbers of the connections that are open now."""
         self.port = 0
-        self._answering = answering
-        self._answers: dict[str, Answer] = {}
+        self._responder = responder
+        self._responses: dict[str, CannedResponse] = {}
         self._behaviours = dict(BEHAVIOURS)
         self._upgrades: dict[str, Behaviour] = {}
-        self._early: dict[str, bytes] = {}
-        self._authority = authority()
+        self._early_responses: dict[str, bytes] = {}
+        self._authority = get_authority()
         self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: asyncio.Server | None = None
@@ -81,55 +88,58 @@ class FakeCluster:
     def ca_pem(self) -> str:
         return self._authority.pem
 
-    def kubeconfig(self, token: str = "far-token", certificate: bool = False, server: str = "") -> bytes:
-        """With a token, or with a client certificate for `far-client` in its stead."""
+    def build_kubeconfig(self, token: str = "fake-token", certificate: bool = False, server: str = "") -> bytes:
+        """With a token, or with a client certificate for `fake-client` instead."""
         user: dict[str, Any] = {"token": token}
         if certificate:
-            pem = self._authority.issue(common_name="far-client")
-            user = {"client-certificate-data": _base64(pem.certificate), "client-key-data": _base64(pem.key)}
-        cluster = {"server": server or self.url, "certificate-authority-data": _base64(self.ca_pem)}
+            pem = self._authority.issue(common_name="fake-client")
+            user = {
+                "client-certificate-data": _encode_base64(pem.certificate),
+                "client-key-data": _encode_base64(pem.key),
+            }
+        cluster = {"server": server or self.url, "certificate-authority-data": _encode_base64(self.ca_pem)}
         content = {
             "apiVersion": "v1",
             "kind": "Config",
-            "current-context": "far",
-            "contexts": [{"name": "far", "context": {"cluster": "far", "user": "far"}}],
-            "clusters": [{"name": "far", "cluster": cluster}],
-            "users": [{"name": "far", "user": user}],
+            "current-context": "fake",
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
+            "clusters": [{"name": "fake", "cluster": cluster}],
+            "users": [{"name": "fake", "user": user}],
         }
         return yaml.safe_dump(content).encode()
 
-    def answer(self, path: str, answer: Answer) -> None:
-        """From now on, whatever the method, this is what comes from this path."""
-        self._answers[path] = answer
+    def set_response(self, path: str, response: CannedResponse) -> None:
+        """Sets the response to every method at this path."""
+        self._responses[path] = response
 
-    def behave(self, path: str, behaviour: Behaviour) -> None:
+    def set_behaviour(self, path: str, behaviour: Behaviour) -> None:
         self._behaviours[path] = behaviour
 
-    def behave_on_upgrade(self, path: str, behaviour: Behaviour) -> None:
-        """The same for those who ask for a WebSocket there."""
+    def set_upgrade_behaviour(self, path: str, behaviour: Behaviour) -> None:
+        """Sets the behaviour for WebSocket requests at this path."""
         self._upgrades[path] = behaviour
 
-    def early(self, path: str, content: bytes) -> None:
-        """Writes these bytes as soon as a head for this path has come, and never reads the body."""
-        self._early[path] = content
+    def set_early_response(self, path: str, content: bytes) -> None:
+        """Writes these bytes after a request head for this path, and never reads the body."""
+        self._early_responses[path] = content
 
-    def paths(self) -> list[str]:
-        return [f"{each.method} {each.target}" for each in self.seen]
+    def request_lines(self) -> list[str]:
+        return [f"{each.method} {each.target}" for each in self.requests]
 
     def stop(self) -> None:
-        """Gone, as a dead cluster is: open connections break, new ones are refused. `start` brings it back."""
+        """Stops like a dead cluster: open connections break, new ones are refused. `start` starts it again."""
         self._run(self._stop())
 
     def start(self) -> None:
-        """At the same port, if it has had one."""
+        """Listens at the same port as before, if there was one."""
         self._run(self._start())
 
-    def reload(self, manner: ClusterBehaviour) -> None:
-        """Presents another certificate from now on, as an API server does whose files have changed: connections that
-        are open stay."""
-        self.manner = manner
+    def reload(self, options: ClusterOptions) -> None:
+        """Presents another certificate from now on, as an API server does whose files have changed. Open connections
+        stay."""
+        self.options = options
         if self._tls is not None:
-            load_certificate(self._tls, manner, self._authority)
+            load_certificate(self._tls, options, self._authority)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -148,7 +158,7 @@ class FakeCluster:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _start(self) -> None:
-        self._tls = self._context()
+        self._tls = self._build_context()
         self._server = await asyncio.start_server(
             self._serve, "127.0.0.1", self.port, ssl=self._tls, limit=2**20, backlog=512
         )
@@ -162,9 +172,9 @@ class FakeCluster:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _context(self) -> ssl.SSLContext:
-        context = server_context(self.manner, self._authority)
-        if self.manner.wants_certificate:
+    def _build_context(self) -> ssl.SSLContext:
+        context = build_server_context(self.options, self._authority)
+        if self.options.requires_client_certificate:
             context.load_verify_locations(cadata=self.ca_pem)
             context.verify_mode = ssl.CERT_REQUIRED
         return context
@@ -173,88 +183,91 @@ class FakeCluster:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        self.connections += 1
-        number = self.connections
-        self.open.add(number)
+        self.connection_count += 1
+        number = self.connection_count
+        self.open_connections.add(number)
         try:
-            while await self._once(number, reader, writer):
+            while await self._serve_request(number, reader, writer):
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError, asyncio.LimitOverrunError):
             writer.transport.abort()
         finally:
             self._tasks.discard(task)
-            self.open.discard(number)
+            self.open_connections.discard(number)
             writer.close()
             with suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
-    async def _once(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        asked = await _head(number, reader)
-        if asked.path in self._early:
-            writer.write(self._early[asked.path])
+    async def _serve_request(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        request = await _read_head(number, reader)
+        if request.path in self._early_responses:
+            writer.write(self._early_responses[request.path])
             await asyncio.Event().wait()
-        asked = replace(asked, body=await _body(asked, reader))
-        self.seen.append(asked)
-        if self.manner.token and asked.header("authorization") != f"Bearer {self.manner.token}":
-            writer.write(status_object(401, "Unauthorized", "Unauthorized").wire(asked.method))
+        request = replace(request, body=await _read_body(request, reader))
+        self.requests.append(request)
+        if self.options.token and request.header("authorization") != f"Bearer {self.options.token}":
+            writer.write(build_status_response(401, "Unauthorized", "Unauthorized").encode(request.method))
             return True
-        if asked.header("upgrade").lower() == "websocket":
-            return await self._upgrades.get(asked.path, socket)(asked, reader, writer)
-        answer = self._answers.get(asked.path) or (self._answering(asked) if self._answering else None)
-        behaviour = self._behaviours.get(asked.path)
-        if answer is None and behaviour is not None:
-            return await behaviour(asked, reader, writer)
-        writer.write((answer or self._usual(asked)).wire(asked.method))
-        return asked.header("connection").lower() != "close"
+        if request.header("upgrade").lower() == "websocket":
+            return await self._upgrades.get(request.path, serve_websocket)(request, reader, writer)
+        response = self._responses.get(request.path) or (self._responder(request) if self._responder else None)
+        behaviour = self._behaviours.get(request.path)
+        if response is None and behaviour is not None:
+            return await behaviour(request, reader, writer)
+        writer.write((response or self._build_default_response(request)).encode(request.method))
+        return request.header("connection").lower() != "close"
 
-    def _reviewed(self, review: dict[str, Any]) -> Answer:
-        """As a real server answers: 201, with what was asked and the verdict."""
-        return as_json({**review, "status": {"allowed": review_resource(review) not in self.manner.refused}}, 201)
+    def _review_access(self, review: dict[str, Any]) -> CannedResponse:
+        """As a real server: 201, with the review and its result."""
+        return build_json_response(
+            {**review, "status": {"allowed": get_reviewed_resource(review) not in self.options.denied_impersonations}},
+            201,
+        )
 
-    def _usual(self, asked: RecordedRequest) -> Answer:
-        known = {
+    def _build_default_response(self, request: RecordedRequest) -> CannedResponse:
+        documents = {
             "/version": VERSION,
             "/api/v1/namespaces/kube-system": {
                 "apiVersion": "v1",
                 "kind": "Namespace",
-                "metadata": {"name": "kube-system", "uid": self.manner.uid},
+                "metadata": {"name": "kube-system", "uid": self.options.uid},
             },
             "/api/v1/nodes": {
                 "apiVersion": "v1",
                 "kind": "NodeList",
                 "metadata": {"resourceVersion": "1"},
-                "items": [{"metadata": {"name": f"node-{number}"}} for number in range(self.manner.nodes)],
+                "items": [{"metadata": {"name": f"node-{number}"}} for number in range(self.options.nodes)],
             },
         }
-        if asked.path in ("/readyz", "/livez", "/healthz"):
-            return Answer(body=b"ok", content_type="text/plain; charset=utf-8")
-        if asked.path == REVIEWS and asked.method == "POST" and asked.body:
-            return self._reviewed(json.loads(asked.body))
-        if asked.path in known:
-            return as_json(known[asked.path])
-        return as_json(
+        if request.path in ("/readyz", "/livez", "/healthz"):
+            return CannedResponse(body=b"ok", content_type="text/plain; charset=utf-8")
+        if request.path == ACCESS_REVIEWS_PATH and request.method == "POST" and request.body:
+            return self._review_access(json.loads(request.body))
+        if request.path in documents:
+            return build_json_response(documents[request.path])
+        return build_json_response(
             {
-                "method": asked.method,
-                "path": asked.target,
-                "headers": [list(each) for each in asked.headers],
-                "body": asked.body.decode("latin-1"),
+                "method": request.method,
+                "path": request.target,
+                "headers": [list(each) for each in request.headers],
+                "body": request.body.decode("latin-1"),
             }
         )
 
 
-def review_resource(review: dict[str, Any]) -> str:
+def get_reviewed_resource(review: dict[str, Any]) -> str:
     attributes = review["spec"]["resourceAttributes"]
     return "/".join(attributes[each] for each in ("resource", "subresource") if each in attributes)
 
 
-def server_context(manner: ClusterBehaviour, usual: Authority) -> ssl.SSLContext:
+def build_server_context(options: ClusterOptions, default_issuer: CertificateAuthority) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    load_certificate(context, manner, usual)
+    load_certificate(context, options, default_issuer)
     return context
 
 
-def load_certificate(context: ssl.SSLContext, manner: ClusterBehaviour, usual: Authority) -> None:
-    pem = (manner.issuer or usual).issue(*manner.names, days=manner.days)
+def load_certificate(context: ssl.SSLContext, options: ClusterOptions, default_issuer: CertificateAuthority) -> None:
+    pem = (options.issuer or default_issuer).issue(*options.names, days=options.days)
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = Path(folder, "cert"), Path(folder, "key")
         certificate.write_text(pem.certificate)
@@ -262,7 +275,7 @@ def load_certificate(context: ssl.SSLContext, manner: ClusterBehaviour, usual: A
         context.load_cert_chain(certificate, key)
 
 
-async def _head(number: int, reader: asyncio.StreamReader) -> RecordedRequest:
+async def _read_head(number: int, reader: asyncio.StreamReader) -> RecordedRequest:
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     method, target, _ = first.split(" ")
@@ -270,13 +283,13 @@ async def _head(number: int, reader: asyncio.StreamReader) -> RecordedRequest:
     return RecordedRequest(method, target, tuple(headers), b"", number, head)
 
 
-async def _body(asked: RecordedRequest, reader: asyncio.StreamReader) -> bytes:
-    if asked.header("transfer-encoding"):
-        return await _chunks(reader)
-    return await reader.readexactly(int(asked.header("content-length") or "0"))
+async def _read_body(request: RecordedRequest, reader: asyncio.StreamReader) -> bytes:
+    if request.header("transfer-encoding"):
+        return await _read_chunks(reader)
+    return await reader.readexactly(int(request.header("content-length") or "0"))
 
 
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     body = b""
     while size := int(await reader.readuntil(b"\r\n"), 16):
         body += (await reader.readexactly(size + 2))[:-2]
@@ -284,11 +297,11 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-def _base64(text: str) -> str:
+def _encode_base64(text: str) -> str:
     return b64encode(text.encode()).decode()
 
 
 @pytest.fixture
 def fake_cluster() -> Iterator[FakeCluster]:
-    with FakeCluster() as far:
-        yield far
+    with FakeCluster() as cluster:
+        yield cluster

@@ -29,7 +29,7 @@ async def resolve_to_loopback(host: str, port: int) -> str:
 @asynccontextmanager
 async def connect_upstream(fake_cluster: FakeCluster, limits: Limits | None = None) -> AsyncIterator[Upstream]:
     upstream = Upstream(
-        parse_kubeconfig(fake_cluster.kubeconfig(token=STORED_TOKEN)), resolve_to_loopback, limits or Limits()
+        parse_kubeconfig(fake_cluster.build_kubeconfig(token=STORED_TOKEN)), resolve_to_loopback, limits or Limits()
     )
     try:
         yield upstream

@@ -59,7 +59,7 @@ def build_guarded_call(path: str) -> tuple[Call, RevocableKey]:
 
 
 async def test_chunks_arrive_as_they_are_sent(upstream: Upstream) -> None:
-    stream = await open_stream(upstream, build_call("/far/ticks?seconds=0.01"))
+    stream = await open_stream(upstream, build_call("/fake/ticks?seconds=0.01"))
     assert (await anext(stream)).startswith(b"tick 0\n")
     assert b"tick" in await anext(stream)
     await stream.aclose()
@@ -68,33 +68,33 @@ async def test_chunks_arrive_as_they_are_sent(upstream: Upstream) -> None:
 async def test_a_client_that_disconnects_ends_the_request_to_the_cluster(
     fake_cluster: FakeCluster, upstream: Upstream
 ) -> None:
-    stream = await open_stream(upstream, build_call("/far/ticks?seconds=0.01"))
+    stream = await open_stream(upstream, build_call("/fake/ticks?seconds=0.01"))
     await anext(stream)
     await stream.aclose()
-    await eventually(lambda: not fake_cluster.open and upstream.in_use == 0)
+    await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 
 
 async def test_a_reader_that_is_cancelled_ends_the_request_to_the_cluster(
     fake_cluster: FakeCluster, upstream: Upstream
 ) -> None:
-    fake_cluster.behave("/quiet", serve_silent_watch)
+    fake_cluster.set_behaviour("/quiet", serve_silent_watch)
     stream = await open_stream(upstream, build_call("/quiet"))
     read_task = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0.01)
     read_task.cancel()
     await asyncio.gather(read_task, return_exceptions=True)
-    await eventually(lambda: not fake_cluster.open and upstream.in_use == 0)
+    await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 
 
 async def test_a_stream_without_references_ends(fake_cluster: FakeCluster, upstream: Upstream) -> None:
-    stream = await open_stream(upstream, build_call("/far/ticks?seconds=0.01"))
+    stream = await open_stream(upstream, build_call("/fake/ticks?seconds=0.01"))
     await anext(stream)
     del stream
-    await eventually(lambda: not fake_cluster.open)
+    await eventually(lambda: not fake_cluster.open_connections)
 
 
 async def test_a_stream_is_interrupted_when_its_cluster_stops(fake_cluster: FakeCluster, upstream: Upstream) -> None:
-    stream = await open_stream(upstream, build_call("/far/ticks?seconds=0.01"))
+    stream = await open_stream(upstream, build_call("/fake/ticks?seconds=0.01"))
     await anext(stream)
     fake_cluster.stop()
     with pytest.raises(UpstreamError):
@@ -105,7 +105,7 @@ async def test_a_stream_is_interrupted_when_its_cluster_stops(fake_cluster: Fake
 async def test_a_watch_ends_without_an_error_when_its_cluster_stops(
     fake_cluster: FakeCluster, upstream: Upstream
 ) -> None:
-    path = "/far/ticks?seconds=0.01"
+    path = "/fake/ticks?seconds=0.01"
     stream = await open_stream(upstream, build_call(path, target=RequestInfo("watch", path)))
     await anext(stream)
     fake_cluster.stop()
@@ -116,7 +116,7 @@ async def test_a_watch_ends_without_an_error_when_its_cluster_stops(
 async def test_an_interrupted_watch_with_a_content_length_is_an_error(
     fake_cluster: FakeCluster, upstream: Upstream
 ) -> None:
-    path = "/far/break-off?bytes=200000"
+    path = "/fake/break-off?bytes=200000"
     stream = await open_stream(upstream, build_call(path, target=RequestInfo("watch", path)))
     with pytest.raises(UpstreamError):
         await read_to_end(stream)
@@ -124,8 +124,8 @@ async def test_an_interrupted_watch_with_a_content_length_is_an_error(
 
 @pytest.mark.usefixtures("short_recheck_interval")
 async def test_a_revoked_key_interrupts_a_watch(fake_cluster: FakeCluster, upstream: Upstream) -> None:
-    call, key = build_guarded_call("/far/ticks?seconds=0.005")
-    call.target = RequestInfo("watch", "/far/ticks")
+    call, key = build_guarded_call("/fake/ticks?seconds=0.005")
+    call.target = RequestInfo("watch", "/fake/ticks")
     stream = await open_stream(upstream, call)
     key.is_revoked = True
     with pytest.raises(Unauthorized, match="the key is gone"):
@@ -135,10 +135,10 @@ async def test_a_revoked_key_interrupts_a_watch(fake_cluster: FakeCluster, upstr
 @pytest.mark.usefixtures("short_recheck_interval")
 async def test_a_stream_that_is_never_read_releases_its_slot(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster, Limits(max_requests=4)) as upstream:
-        await open_stream(upstream, build_call("/far/ticks?seconds=0.005"))
+        await open_stream(upstream, build_call("/fake/ticks?seconds=0.005"))
         with pytest.raises(TooManyRequests):
             await forward_call(upstream, build_call("/version"))
-        await eventually(lambda: not fake_cluster.open)
+        await eventually(lambda: not fake_cluster.open_connections)
         assert (await forward_call(upstream, build_call("/version"))).status == 200
 
 
@@ -156,7 +156,7 @@ async def test_a_slow_client_slows_down_the_cluster(upstream: Upstream, fake_clu
             sent += 65536
         return False
 
-    fake_cluster.behave("/endless", serve_endless_body)
+    fake_cluster.set_behaviour("/endless", serve_endless_body)
     stream = await open_stream(upstream, build_call("/endless"))
     await anext(stream)
     last_sent = -1
@@ -168,9 +168,9 @@ async def test_a_slow_client_slows_down_the_cluster(upstream: Upstream, fake_clu
 
 
 @pytest.mark.usefixtures("short_recheck_interval")
-@pytest.mark.parametrize("path", ["/quiet", "/far/ticks?seconds=0.005"])
+@pytest.mark.parametrize("path", ["/quiet", "/fake/ticks?seconds=0.005"])
 async def test_a_revoked_key_interrupts_a_stream(fake_cluster: FakeCluster, upstream: Upstream, path: str) -> None:
-    fake_cluster.behave("/quiet", serve_silent_watch)
+    fake_cluster.set_behaviour("/quiet", serve_silent_watch)
     call, key = build_guarded_call(path)
     stream = await open_stream(upstream, call)
     read_task = asyncio.ensure_future(read_to_end(stream))
@@ -179,33 +179,33 @@ async def test_a_revoked_key_interrupts_a_stream(fake_cluster: FakeCluster, upst
     key.is_revoked = True
     with pytest.raises(Unauthorized, match="the key is gone"):
         await asyncio.wait_for(read_task, 5)
-    await eventually(lambda: not fake_cluster.open and upstream.in_use == 0)
+    await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 
 
 @pytest.mark.usefixtures("short_recheck_interval")
 async def test_a_revoked_key_ends_a_stream_that_the_client_does_not_read(
     fake_cluster: FakeCluster, upstream: Upstream
 ) -> None:
-    call, key = build_guarded_call("/far/ticks?seconds=0.005")
+    call, key = build_guarded_call("/fake/ticks?seconds=0.005")
     stream = await open_stream(upstream, call)
     await anext(stream)
     key.is_revoked = True
-    await eventually(lambda: not fake_cluster.open)
+    await eventually(lambda: not fake_cluster.open_connections)
     with pytest.raises(Unauthorized):
         await anext(stream)
 
 
 @pytest.mark.usefixtures("short_recheck_interval")
 async def test_a_stream_that_is_never_read_is_closed(fake_cluster: FakeCluster, upstream: Upstream) -> None:
-    stream = await open_stream(upstream, build_call("/far/ticks?seconds=0.005"))
-    await eventually(lambda: not fake_cluster.open)
+    stream = await open_stream(upstream, build_call("/fake/ticks?seconds=0.005"))
+    await eventually(lambda: not fake_cluster.open_connections)
     with pytest.raises(ApiError, match="the client stopped reading"):
         await anext(stream)
 
 
 @pytest.mark.usefixtures("short_recheck_interval")
 async def test_a_finished_stream_is_not_rechecked(upstream: Upstream) -> None:
-    call, key = build_guarded_call("/far/ticks?count=5&seconds=0.03")
+    call, key = build_guarded_call("/fake/ticks?count=5&seconds=0.03")
     await read_to_end(await open_stream(upstream, call))
     rechecks = key.rechecks
     assert rechecks

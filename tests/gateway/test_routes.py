@@ -32,7 +32,7 @@ async def gateway(api: RegistryFixture) -> AsyncIterator[GatewayHandler]:
 
 
 async def create_connected_cluster(api: RegistryFixture, name: str, fake_cluster: FakeCluster) -> None:
-    data = {"config": b64encode(fake_cluster.kubeconfig(token=STORED_TOKEN)).decode()}
+    data = {"config": b64encode(fake_cluster.build_kubeconfig(token=STORED_TOKEN)).decode()}
     await api.create("Secret", f"cluster-{name}", data=data)
     config = {"secretName": f"cluster-{name}", "secretNamespace": NAMESPACE}
     await api.create("Cluster", name, spec={"config": config})
@@ -87,8 +87,8 @@ async def test_a_request_is_forwarded_to_the_cluster_with_that_name(
     await create_connected_cluster(api, "c", fake_cluster)
     reply = await gateway(build_cluster_call("c", "/api/v1/pods?limit=1&labelSelector=a%2Fb"))
     assert echoed_path(reply) == "/api/v1/pods?limit=1&labelSelector=a%2Fb"
-    assert fake_cluster.seen[0].header("impersonate-user") == "fairlead:anna"
-    assert fake_cluster.seen[0].all("authorization") == [f"Bearer {STORED_TOKEN}"]
+    assert fake_cluster.requests[0].header("impersonate-user") == "fairlead:anna"
+    assert fake_cluster.requests[0].header_values("authorization") == [f"Bearer {STORED_TOKEN}"]
 
 
 async def test_the_prefix_of_a_gateway_alone_is_the_root_path(
@@ -108,8 +108,8 @@ async def test_t13_a_request_goes_to_the_authorized_cluster_and_no_other(
         call = build_cluster_call("c", "/api/v1/pods?cluster=d")
         call.raw_target = call.raw_target.replace("/cluster/c", "/cluster/d")
         await gateway(call)
-        assert fake_cluster.paths() == ["GET /api/v1/pods?cluster=d"]
-        assert other.connections == 0
+        assert fake_cluster.request_lines() == ["GET /api/v1/pods?cluster=d"]
+        assert other.connection_count == 0
 
 
 async def test_t13_a_new_cluster_with_the_name_of_a_deleted_one_gets_its_own_connection(
@@ -123,7 +123,7 @@ async def test_t13_a_new_cluster_with_the_name_of_a_deleted_one_gets_its_own_con
     with FakeCluster() as new:
         await create_connected_cluster(api, "c", new)
         await gateway(build_cluster_call("c", "/version"))
-        assert (fake_cluster.paths(), new.paths()) == (["GET /version"], ["GET /version"])
+        assert (fake_cluster.request_lines(), new.request_lines()) == (["GET /version"], ["GET /version"])
 
 
 async def test_a_path_that_differs_from_the_authorized_path_is_rejected(
@@ -134,9 +134,9 @@ async def test_a_path_that_differs_from_the_authorized_path_is_rejected(
         assert isinstance(
             await expect_error(gateway, build_cluster_call("c", path, authorized_path=authorized_path)), BadRequest
         )
-    assert fake_cluster.connections == 0
+    assert fake_cluster.connection_count == 0
     await gateway(build_cluster_call("c", "/api/v1/pods/a%3ab", authorized_path="/api/v1/pods/a:b"))
-    assert fake_cluster.paths() == ["GET /api/v1/pods/a%3ab"]
+    assert fake_cluster.request_lines() == ["GET /api/v1/pods/a%3ab"]
 
 
 @pytest.mark.parametrize("path", ["/api/v1/../pods", "//pods", "/api/%2e%2e/x", "/a%2fb", "/a%00"])
@@ -145,7 +145,7 @@ async def test_ambiguous_paths_are_rejected(
 ) -> None:
     await create_connected_cluster(api, "c", fake_cluster)
     assert isinstance(await expect_error(gateway, build_cluster_call("c", path)), BadRequest)
-    assert fake_cluster.connections == 0
+    assert fake_cluster.connection_count == 0
 
 
 async def test_a_call_without_a_user_or_a_gateway_target_is_rejected(
@@ -156,7 +156,7 @@ async def test_a_call_without_a_user_or_a_gateway_target_is_rejected(
     call.user = None
     assert isinstance(await expect_error(gateway, call), Unauthorized)
     assert isinstance(await expect_error(gateway, build_call("/kubernetes/cluster/c/version")), Unauthorized)
-    assert fake_cluster.connections == 0
+    assert fake_cluster.connection_count == 0
 
 
 async def test_a_missing_cluster_or_instance_is_not_found(gateway: GatewayHandler) -> None:
@@ -191,7 +191,7 @@ async def test_the_gateway_of_a_space_rejects_requests_outside_its_namespace(
     error = await expect_error(gateway, build_project_call(SPACE, "s", path))
     assert isinstance(error, Forbidden)
     assert 'space "s" of project "demo" gives access to the namespace "mine" only' in error.message
-    assert fake_cluster.connections == 0
+    assert fake_cluster.connection_count == 0
 
 
 async def test_a_space_is_unavailable_until_it_owns_its_namespace(
@@ -202,7 +202,7 @@ async def test_a_space_is_unavailable_until_it_owns_its_namespace(
     await create_space(api, "s", namespace="kube-system", condition=conflict)
     call = build_project_call(SPACE, "s", "/api/v1/namespaces/kube-system/secrets")
     assert isinstance(await expect_error(gateway, call), Unavailable)
-    assert fake_cluster.connections == 0
+    assert fake_cluster.connection_count == 0
     await set_conditions(api, "SpaceInstance", "s", SYNCED_CONDITION)
     assert (await gateway(call)).status == 200
     await set_conditions(api, "SpaceInstance", "s", conflict)
@@ -232,7 +232,7 @@ async def test_a_virtual_cluster_is_reached_with_its_own_kubeconfig(
         "name": "v",
         "uid": instance["metadata"]["uid"],
     }
-    data = {"config": b64encode(fake_cluster.kubeconfig(token=STORED_TOKEN)).decode()}
+    data = {"config": b64encode(fake_cluster.build_kubeconfig(token=STORED_TOKEN)).decode()}
     await api.create("Secret", "vc-v-kubeconfig", data=data, metadata={"ownerReferences": [owner]})
     assert echoed_path(await gateway(build_project_call(VIRTUAL_CLUSTER, "v", "/api/v1/nodes/n"))) == "/api/v1/nodes/n"
 

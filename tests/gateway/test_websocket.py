@@ -11,7 +11,7 @@ from fairlead.core.user import User
 from fairlead.gateway import websocket
 from fairlead.upstream.access import Limits
 from fairlead.upstream.upstream import Upstream
-from tests.fake_cluster.exchange import Answer, RecordedRequest
+from tests.fake_cluster.exchange import CannedResponse, RecordedRequest
 from tests.fake_cluster.exec_websockets import FAILURE, SUCCESS
 from tests.fake_cluster.server import FakeCluster
 from tests.gateway.gateway_calls import STORED_TOKEN, WebSocketClient, build_call, connect_upstream, forward_call
@@ -46,11 +46,11 @@ async def test_exec_impersonates_the_user(fake_cluster: FakeCluster, upstream: U
     reply = await forward_call(upstream, build_websocket_call(headers=hostile_headers))
     assert reply.upgrade is not None
     assert reply.upgrade.subprotocol == V5_PROTOCOL
-    request = fake_cluster.seen[0]
+    request = fake_cluster.requests[0]
     assert request.target == EXEC_PATH
-    assert request.all("authorization") == [f"Bearer {STORED_TOKEN}"]
-    assert request.all("impersonate-user") == ["fairlead:anna"]
-    assert request.all("impersonate-group") == ["fairlead:devs", "system:authenticated"]
+    assert request.header_values("authorization") == [f"Bearer {STORED_TOKEN}"]
+    assert request.header_values("impersonate-user") == ["fairlead:anna"]
+    assert request.header_values("impersonate-group") == ["fairlead:devs", "system:authenticated"]
     assert request.header("cookie") == ""
     client = WebSocketClient()
     client.outgoing.put_nowait(None)
@@ -68,7 +68,7 @@ async def test_exec_ends_with_the_status_of_the_command(
     await asyncio.wait_for(tunnel, 10)
     assert client.received == [b"\x01hello\n", b"\x01" + b"x" * 3_000_000, b"\x03" + expected_status]
     assert client.close_frame == (1000, "")
-    await eventually(lambda: not fake_cluster.open and upstream.in_use == 0)
+    await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 
 
 async def test_port_forward_does_not_change_the_data(upstream: Upstream) -> None:
@@ -93,7 +93,7 @@ async def test_t23_a_credential_in_the_subprotocols_is_not_forwarded(
 ) -> None:
     token = "base64url.bearer.authorization.k8s.io.Y2FsbGVycw"
     reply = await forward_call(upstream, build_websocket_call(EXEC_PATH, token, V5_PROTOCOL))
-    assert b"Y2FsbGVycw" not in fake_cluster.seen[0].head
+    assert b"Y2FsbGVycw" not in fake_cluster.requests[0].head
     client = WebSocketClient()
     client.outgoing.put_nowait(None)
     await start_tunnel(reply, client)
@@ -106,12 +106,12 @@ async def test_a_client_that_disconnects_closes_the_websocket_to_the_cluster(
     tunnel = start_tunnel(await forward_call(upstream, build_websocket_call()), client)
     client.outgoing.put_nowait(None)
     await tunnel
-    await eventually(lambda: not fake_cluster.open and upstream.in_use == 0)
+    await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 
 
 async def test_a_cluster_that_disconnects_closes_the_websocket_to_the_client(upstream: Upstream) -> None:
     client = WebSocketClient()
-    await asyncio.wait_for(start_tunnel(await forward_call(upstream, build_websocket_call("/far/slam")), client), 10)
+    await asyncio.wait_for(start_tunnel(await forward_call(upstream, build_websocket_call("/fake/slam")), client), 10)
     assert client.close_frame == (1011, "the connection to the cluster was interrupted")
 
 
@@ -130,7 +130,7 @@ async def test_a_server_that_stops_closes_both_websockets(fake_cluster: FakeClus
     await asyncio.gather(tunnel, return_exceptions=True)
     assert client.close_frame is not None
     assert client.close_frame[0] == 1001
-    await eventually(lambda: not fake_cluster.open)
+    await eventually(lambda: not fake_cluster.open_connections)
 
 
 async def test_a_revoked_key_closes_the_websocket(
@@ -149,14 +149,14 @@ async def test_a_revoked_key_closes_the_websocket(
     call.guard = FakeGuard(recheck)
     await asyncio.wait_for(start_tunnel(await forward_call(upstream, call), client), 10)
     assert client.close_frame == (1008, "the key is gone")
-    await eventually(lambda: not fake_cluster.open and upstream.in_use == 0)
+    await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 
 
 async def test_t20_a_rejected_upgrade_leaves_no_connection_open(fake_cluster: FakeCluster, upstream: Upstream) -> None:
-    reply = await forward_call(upstream, build_websocket_call("/far/refuse"))
+    reply = await forward_call(upstream, build_websocket_call("/fake/refuse"))
     assert (reply.status, reply.upgrade) == (403, None)
-    assert b"no exec for you" in reply.body
-    await eventually(lambda: not fake_cluster.open and upstream.in_use == 0)
+    assert b"exec is forbidden" in reply.body
+    await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 302, 307, 401])
@@ -168,20 +168,20 @@ async def test_t20_only_a_101_switches_protocols(fake_cluster: FakeCluster, upst
     else:
         assert isinstance(reply, BadGateway)
         assert "elsewhere" not in reply.message
-    await eventually(lambda: not fake_cluster.open and upstream.in_use == 0)
+    await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 
 
 async def request_websocket(fake_cluster: FakeCluster, upstream: Upstream, status: int) -> Reply | ApiError:
     """Requests a WebSocket; the cluster responds with another status and keeps the connection open."""
 
     async def respond(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        writer.write(Answer(status, b"", headers={"location": "https://elsewhere.example/"}).wire("GET"))
+        writer.write(CannedResponse(status, b"", headers={"location": "https://elsewhere.example/"}).encode("GET"))
         await writer.drain()
         await reader.read()
         return False
 
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("tests.fake_cluster.server.socket", respond)
+        monkeypatch.setattr("tests.fake_cluster.server.serve_websocket", respond)
         try:
             return await forward_call(upstream, build_websocket_call())
         except ApiError as error:
@@ -199,7 +199,7 @@ async def test_a_client_that_disconnects_before_the_accept_leaves_no_connection_
 ) -> None:
     monkeypatch.setattr(websocket, "ACCEPT_SECONDS", 0.03)
     await forward_call(upstream, build_websocket_call())
-    await eventually(lambda: not fake_cluster.open and upstream.in_use == 0)
+    await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 
 
 async def test_one_user_cannot_use_all_websockets_of_a_cluster(fake_cluster: FakeCluster) -> None:
@@ -218,7 +218,7 @@ async def test_one_user_cannot_use_all_websockets_of_a_cluster(fake_cluster: Fak
         await asyncio.gather(*tunnels)
         await eventually(lambda: upstream.in_use == 0)
         for _ in range(3):
-            assert (await forward_call(upstream, build_websocket_call("/far/refuse"))).status == 403
+            assert (await forward_call(upstream, build_websocket_call("/fake/refuse"))).status == 403
         client = WebSocketClient()
         client.outgoing.put_nowait(None)
         await start_tunnel(await forward_call(upstream, build_websocket_call()), client)

@@ -90,7 +90,7 @@ class Agent:
         self.home = home or FakeHome()
         self.knowledge = ConfigCache(self.home, CacheOptions(CLUSTER, folder / "agent-config.json", 3600), self.clock)
         self.reports = ReportQueue(self.clock)
-        self.upstream = Upstream(parse_kubeconfig(far.kubeconfig()), resolve_host, LIMITS)
+        self.upstream = Upstream(parse_kubeconfig(far.build_kubeconfig()), resolve_host, LIMITS)
         surroundings = EndpointDependencies(
             self.knowledge,
             DirectTokenAuthenticator(self.clock),

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.fake_cluster.chart_repository import Chart, ChartRepository
-from tests.fake_cluster.helm_program import write_program
+from tests.fake_cluster.helm_program import write_helm_program
 from tests.harness.gateways import M, connect, create, gateway_path, is_online, make, merge, wait_until
 from tests.harness.server_process import Server, running
 
@@ -131,7 +131,7 @@ def helm_world(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmWorld, Serve
     """A server that deploys with Helm 4, with a cluster that this kubeconfig leads to."""
     folder.mkdir(parents=True, exist_ok=True)
     with ChartRepository(folder, CHARTS) as repository, pytest.MonkeyPatch.context() as patched:
-        write_program(folder, SSL_CERT_FILE=str(repository.ca_file))
+        write_helm_program(folder, SSL_CERT_FILE=str(repository.ca_file))
         patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         with running(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
             connect(admin, CLUSTER, kubeconfig.encode())

@@ -13,8 +13,8 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.errors import AddressBlocked, Unreachable, UpstreamError
-from tests.fake_cluster.kube import Kube, KubeApi
-from tests.fake_cluster.kube_watch import MemoryWay
+from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
+from tests.fake_cluster.kube_watch import InMemoryUpstream
 from tests.harness.registry import NAMESPACE, RegistryFixture
 
 INSTANCE_CONFIG = InstanceConfig(GROUP, "", ClusterIdentityMapper("fairlead:"))
@@ -28,9 +28,9 @@ class FakeAccess:
     """Ways to the Kubernetes of the test; with `down` set there are none."""
 
     def __init__(self) -> None:
-        self.kube = Kube()
-        self.virtual = Kube()
-        self.way = MemoryWay(self.kube)
+        self.kube = FakeKube()
+        self.virtual = FakeKube()
+        self.way = InMemoryUpstream(self.kube)
         self._down: UpstreamError | None = None
         self.virtual_down: UpstreamError | None = Unreachable("nobody is there")
         self.blocked: set[str] = set()
@@ -45,24 +45,24 @@ class FakeAccess:
     def down(self, error: UpstreamError | None) -> None:
         self._down = error
         if error is not None:
-            self.way.break_off()
+            self.way.end_streams()
 
-    def cluster_api(self, name: str, acting_as: str = "") -> KubeApi:
+    def cluster_api(self, name: str, acting_as: str = "") -> InMemoryClusterApi:
         assert name == "c"
-        return KubeApi(self.kube, self.down, acting_as)
+        return InMemoryClusterApi(self.kube, self.down, acting_as)
 
-    def watch_sender(self, name: str) -> MemoryWay:
+    def watch_sender(self, name: str) -> InMemoryUpstream:
         assert name == "c"
         if self.down is not None:
             raise self.down
         return self.way
 
-    def virtual_cluster_api(self, namespace: str, name: str) -> KubeApi:
-        return KubeApi(self.virtual, self.virtual_down)
+    def virtual_cluster_api(self, namespace: str, name: str) -> InMemoryClusterApi:
+        return InMemoryClusterApi(self.virtual, self.virtual_down)
 
     @asynccontextmanager
-    async def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AsyncIterator[KubeApi]:
-        yield KubeApi(self.virtual, self.virtual_down)
+    async def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AsyncIterator[InMemoryClusterApi]:
+        yield InMemoryClusterApi(self.virtual, self.virtual_down)
 
     async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
         self.looks += 1

@@ -60,7 +60,7 @@ def equip(folder: Path, server: Server, far: FakeCluster) -> None:
     assert answer["serviceHost"] == server.url
     folder.mkdir()
     (folder / "key").write_text(answer["accessKey"])
-    (folder / "kubeconfig").write_bytes(far.kubeconfig(token="clusters-own"))
+    (folder / "kubeconfig").write_bytes(far.build_kubeconfig(token="clusters-own"))
 
 
 def until(found: Callable[[], bool]) -> None:
@@ -100,8 +100,8 @@ def test_people_reach_a_cluster_directly_also_while_the_server_is_down(tmp_path:
             stranger = token(server, strangers_key)
             with agent(folder, server) as client:
                 assert client.get(PODS, headers=bearer(good)).status_code == 200
-                assert far.seen[-1].header("impersonate-user") == "fairlead:ada"
-                assert far.seen[-1].header("authorization") == "Bearer clusters-own"
+                assert far.requests[-1].header("impersonate-user") == "fairlead:ada"
+                assert far.requests[-1].header("authorization") == "Bearer clusters-own"
                 assert client.get(PODS, headers=bearer(scoped)).status_code == 200
                 assert client.post(PODS, json={}, headers=bearer(scoped)).status_code == 403
                 assert client.get(PODS, headers=bearer(elsewhere)).status_code == 403

@@ -34,10 +34,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def assert_discovery_lasts(kubectl: Kubectl, far: FakeCluster) -> None:
-    confirmed = len([each for each in far.seen if each.header("if-none-match")])
+    confirmed = len([each for each in far.requests if each.header("if-none-match")])
     for _ in range(3):
         assert [line.split()[0] for line in kubectl("api-resources", "--no-headers").splitlines()] == RESOURCES
-    assert len([each for each in far.seen if each.header("if-none-match")]) == confirmed + 4, "twice for each of two"
+    assert len([each for each in far.requests if each.header("if-none-match")]) == confirmed + 4, (
+        "twice for each of two"
+    )
     assert kubectl.names("pod", "p") == ["p"]
 
 
@@ -45,7 +47,7 @@ def test_discovery_through_a_gateway_lasts(
     server: Server, far: FakeCluster, component: Callable[[str], Path], tmp_path: Path
 ) -> None:
     with server.client() as admin:
-        connect(admin, "oslo", far.kubeconfig())
+        connect(admin, "oslo", far.build_kubeconfig())
         wait_until(lambda: is_online(admin, "oslo"))
     content = kubeconfig_of(server.url + gateway_path("oslo"), Path(server.ca_file), server.key)
     assert_discovery_lasts(kubectl_at(component("kubectl"), tmp_path, content), far)

@@ -17,7 +17,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, Protocol
 
 from tests.fake_cluster.exec_websockets import SUCCESS
-from tests.fake_cluster.floods import ENDINGS, ERROR, flooding, output
+from tests.fake_cluster.large_outputs import CLOSE_CODES, ERROR, generate_output, respond_with_output
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import connect, gateway_path, is_online, wait_until
 from tests.harness.server_process import TIMEOUT_SECONDS, Server, running, trusting
@@ -40,8 +40,8 @@ class Door:
 @pytest.fixture(scope="module")
 def far() -> Iterator[FakeCluster]:
     with FakeCluster() as made:
-        for ending in ENDINGS:
-            made.behave_on_upgrade(f"/flood/{ending}", flooding(SIZE, ending))
+        for ending in CLOSE_CODES:
+            made.set_upgrade_behaviour(f"/flood/{ending}", respond_with_output(SIZE, ending))
         yield made
 
 
@@ -57,7 +57,7 @@ def door(
 ) -> Iterator[Door]:
     with server.client() as admin:
         if request.param == "gateway":
-            connect(admin, "oslo", far.kubeconfig())
+            connect(admin, "oslo", far.build_kubeconfig())
             wait_until(lambda: is_online(admin, "oslo"))
             yield Door(server.url + gateway_path("oslo"), Path(server.ca_file), server.key)
             return
@@ -102,7 +102,7 @@ def heard_slowly(connection: socket.socket, between: Callable[[], None]) -> tupl
 
 
 @pytest.mark.parametrize("pings", [False, True])
-@pytest.mark.parametrize("ending", ["goodbye", "silent"])
+@pytest.mark.parametrize("ending", ["close-frame", "no-close-frame"])
 def test_all_of_it_arrives_and_then_the_code(door: Door, ending: str, pings: bool) -> None:
     with slow_connection(door, f"/flood/{ending}") as connection:
 
@@ -113,5 +113,5 @@ def test_all_of_it_arrives_and_then_the_code(door: Door, ending: str, pings: boo
         messages, code = heard_slowly(connection, ping)
     assert messages.pop() == ERROR + SUCCESS
     whole = hashlib.sha256(b"".join(each[1:] for each in messages)).hexdigest()
-    assert whole == hashlib.sha256(output(SIZE)).hexdigest()
-    assert code == CODES[ENDINGS[ending][0]]
+    assert whole == hashlib.sha256(generate_output(SIZE)).hexdigest()
+    assert code == CODES[CLOSE_CODES[ending][0]]

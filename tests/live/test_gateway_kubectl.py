@@ -17,7 +17,7 @@ from typing import IO
 
 import pytest
 
-from tests.fake_cluster.pods import LINES, POD, serve_pod
+from tests.fake_cluster.pods import LOG_TEXT, POD_PATH, serve_pod
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import (
     M,
@@ -226,7 +226,7 @@ def test_fairlead_writes_the_context(world: World, berlin: str) -> None:
 def oslos(world: World) -> Kubectl:
     """For the cluster with a pod."""
     with world.near.client() as admin:
-        connect(admin, "oslo", world.pods.kubeconfig(token="oslos-own"))
+        connect(admin, "oslo", world.pods.build_kubeconfig(token="oslos-own"))
         wait_until(lambda: is_online(admin, "oslo"))
         bo = create_user(admin, "bo", "oslo", "use")
     return world.kubectl("oslo", bo.key, "bo")
@@ -235,7 +235,7 @@ def oslos(world: World) -> Kubectl:
 def test_exec_reads_and_prints_and_ends_with_the_commands_code(oslos: Kubectl, world: World) -> None:
     text = "".join(f"line {number}\n" for number in range(20_000))
     assert oslos("exec", "-i", "p", "--", "cat", body=text) == text
-    asked = next(each for each in world.pods.seen if each.path == f"{POD}/exec")
+    asked = next(each for each in world.pods.requests if each.path == f"{POD_PATH}/exec")
     assert asked.header("upgrade").lower() == "websocket" and asked.header("impersonate-user") == "fairlead:bo"
     assert asked.header("authorization") == "Bearer oslos-own"
     failed = oslos.outcome("exec", "p", "--", "exit", "7")
@@ -248,10 +248,10 @@ def test_attach_shows_and_takes(oslos: Kubectl) -> None:
 
 
 def test_logs_are_read_and_followed(oslos: Kubectl) -> None:
-    assert oslos("logs", "p") == LINES
+    assert oslos("logs", "p") == LOG_TEXT
     with oslos.watching("logs", "-f", "p") as following:
         assert following.stdout is not None
-        assert [following.stdout.readline() for _ in range(3)] == LINES.splitlines(keepends=True)
+        assert [following.stdout.readline() for _ in range(3)] == LOG_TEXT.splitlines(keepends=True)
 
 
 def test_a_forwarded_port_carries_bytes_both_ways(oslos: Kubectl) -> None:
@@ -315,7 +315,7 @@ def test_a_cluster_that_is_away_is_told_of(
 ) -> None:
     """Discovery comes first, and of most errors in it kubectl shows no word that a server has said."""
     with FakeCluster() as gone:
-        content = gone.kubeconfig()
+        content = gone.build_kubeconfig()
     cluster = f"gone-{KUBECTLS.index(name)}"
     with world.near.client() as admin:
         connect(admin, cluster, content)

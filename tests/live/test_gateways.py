@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import httpx
 import pytest
 
-from tests.fake_cluster.exchange import Answer, RecordedRequest
+from tests.fake_cluster.exchange import CannedResponse, RecordedRequest
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import SYSTEM_SECRETS, M, connect, create_user, gateway_path, key_of, wait_until
 from tests.harness.server_process import TIMEOUT_SECONDS
@@ -66,10 +66,10 @@ KNOWN |= {"impersonate-uid", "audit-id", "content-length", "content-type"}
 def assert_adas_own(asked: RecordedRequest, far: FakeCluster, allowed: set[str]) -> None:
     assert {name for name, _ in asked.headers} <= allowed
     assert b"root" not in asked.head and b"thief" not in asked.head
-    assert asked.all("impersonate-user") == ["fairlead:ada"]
-    assert "system:masters" not in asked.all("impersonate-group")
-    assert asked.all("authorization") == [f"Bearer {TOKEN}"]
-    assert asked.all("host") == [f"127.0.0.1:{far.port}"]
+    assert asked.header_values("impersonate-user") == ["fairlead:ada"]
+    assert "system:masters" not in asked.header_values("impersonate-group")
+    assert asked.header_values("authorization") == [f"Bearer {TOKEN}"]
+    assert asked.header_values("host") == [f"127.0.0.1:{far.port}"]
 
 
 @pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
@@ -99,25 +99,25 @@ def test_t18_t24_nor_with_a_websocket(world: World) -> None:
 def test_t20_a_refused_upgrade_leaves_no_connection_behind(world: World) -> None:
     asked = len(asked_by_people(world.oslo))
     with pytest.raises(NotSwitched, match="403"):
-        socket_to(world, f"{gateway_path('oslo')}/far/refuse")
+        socket_to(world, f"{gateway_path('oslo')}/fake/refuse")
     number = asked_by_people(world.oslo)[asked].connection
-    wait_until(lambda: number not in world.oslo.open)
+    wait_until(lambda: number not in world.oslo.open_connections)
 
 
 @pytest.mark.parametrize("code", [200, 302, 401, 500])
 def test_t20_only_a_101_switches(world: World, code: int) -> None:
     async def plain(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        writer.write(Answer(code, b"tunnel", "text/plain", {"location": world.paris.url}).wire("GET"))
+        writer.write(CannedResponse(code, b"tunnel", "text/plain", {"location": world.paris.url}).encode("GET"))
         await reader.read()
         return False
 
-    world.oslo.behave_on_upgrade(f"/switch/{code}", plain)
+    world.oslo.set_upgrade_behaviour(f"/switch/{code}", plain)
     with pytest.raises(NotSwitched) as refused:
         socket_to(world, f"{gateway_path('oslo')}/switch/{code}")
     assert refused.value.status == {302: 502, 401: 502}.get(code, code)
     assert "location" not in refused.value.head and str(world.paris.port) not in refused.value.body
     number = asked_by_people(world.oslo)[-1].connection
-    wait_until(lambda: number not in world.oslo.open)
+    wait_until(lambda: number not in world.oslo.open_connections)
 
 
 def raw(world: World, text: str) -> bytes:
@@ -166,21 +166,21 @@ def test_t13_t24_nobody_who_may_use_oslo_ends_up_in_paris(world: World, target: 
 def test_t13_a_new_cluster_of_an_old_name_gets_nothing_of_the_old(world: World) -> None:
     """Requests go to the new one at once, and what was open to the old one is cut."""
     with world.server.client() as admin, FakeCluster() as old, FakeCluster() as new:
-        connect(admin, "reborn", old.kubeconfig(token="stored-token-old"))
-        with admin.stream("GET", f"{gateway_path('reborn')}/far/ticks", timeout=TIMEOUT_SECONDS) as stream:
+        connect(admin, "reborn", old.build_kubeconfig(token="stored-token-old"))
+        with admin.stream("GET", f"{gateway_path('reborn')}/fake/ticks", timeout=TIMEOUT_SECONDS) as stream:
             pieces = stream.iter_raw()
             assert next(pieces)
             for path in (f"{M}/clusters/reborn", f"{SYSTEM_SECRETS}/cluster-reborn"):
                 assert admin.delete(path).status_code == 200
             wait_until(lambda: admin.get(f"{M}/clusters/reborn").status_code == 404)
-            connect(admin, "reborn", new.kubeconfig(token="stored-token-new"))
-            before = len(old.seen)
+            connect(admin, "reborn", new.build_kubeconfig(token="stored-token-new"))
+            before = len(old.requests)
             assert admin.get(f"{gateway_path('reborn')}{PODS}").status_code == 200
             with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
                 for _ in pieces:
                     pass
-        assert len(asked_by_people(new)) == 1 and len(old.seen) == before
-        assert new.seen[-1].header("authorization") == "Bearer stored-token-new"
+        assert len(asked_by_people(new)) == 1 and len(old.requests) == before
+        assert new.requests[-1].header("authorization") == "Bearer stored-token-new"
 
 
 @pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
@@ -216,10 +216,13 @@ def test_t19_a_cluster_sees_the_impersonated_user_and_who_impersonates(world: Wo
         answer = admin.get(f"{gateway_path('oslo')}{PODS}", headers=headers)
     assert answer.status_code == 200 and "warning" not in answer.headers
     asked = asked_by_people(world.oslo)[-1]
-    assert asked.all("impersonate-user") == ["fairlead:ada"]
-    assert "fairlead:service:user:ada" in asked.all("impersonate-group") and "service:admins" not in asked.head.decode()
-    assert asked.all("impersonate-extra-service.sh%2fimpersonator") == ["fairlead:admin"]
-    assert asked.all("impersonate-extra-acme.com%2freason") == ["support"]
+    assert asked.header_values("impersonate-user") == ["fairlead:ada"]
+    assert (
+        "fairlead:service:user:ada" in asked.header_values("impersonate-group")
+        and "service:admins" not in asked.head.decode()
+    )
+    assert asked.header_values("impersonate-extra-service.sh%2fimpersonator") == ["fairlead:admin"]
+    assert asked.header_values("impersonate-extra-acme.com%2freason") == ["support"]
     wait_until(lambda: asked.header("audit-id") in world.audit_log.read_text())
     logged = [json.loads(line) for line in world.audit_log.read_text().splitlines()]
     (event,) = [each for each in logged if each["auditID"] == asked.header("audit-id")]
@@ -231,7 +234,7 @@ def test_t19_an_impersonated_websocket_is_the_users(world: World) -> None:
     with WebSocket(world.server, path, world.server.key, V5, headers) as opened:
         opened.send(b"\x00hello")
         assert opened.receive() == b"\x01hello"
-    assert asked_by_people(world.oslo)[-1].all("impersonate-user") == ["fairlead:ada"]
+    assert asked_by_people(world.oslo)[-1].header_values("impersonate-user") == ["fairlead:ada"]
 
 
 def test_t23_the_stored_credential_is_for_those_who_may_use_the_cluster(world: World) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.fake_cluster.certificates import authority
-from tests.fake_cluster.exchange import Answer, RecordedRequest
-from tests.fake_cluster.server import ClusterBehaviour, FakeCluster
+from tests.fake_cluster.certificates import get_authority
+from tests.fake_cluster.exchange import CannedResponse, RecordedRequest
+from tests.fake_cluster.server import ClusterOptions, FakeCluster
 from tests.harness.gateways import M, connect, gateway_path, make
 from tests.live.two_clusters import World, asked_by_people, two_clusters
 
@@ -52,17 +52,17 @@ def assert_status(answer: httpx.Response, code: int, reason: str, *secrets: obje
 
 
 FAULTS = {
-    "/far/never": TIMEOUT,
-    "/far/stall": TIMEOUT,
-    "/far/hang-up": UNAVAILABLE,
-    "/far/break-off?bytes=10": BAD_GATEWAY,
-    "/far/garbage": BAD_GATEWAY,
-    "/far/long-head?bytes=1000000": BAD_GATEWAY,
-    "/far/switch": BAD_GATEWAY,
-    "/far/status?code=401": BAD_GATEWAY,
-    "/far/status?code=301": BAD_GATEWAY,
-    "/far/status?code=399": BAD_GATEWAY,
-    "/far/redirect": BAD_GATEWAY,
+    "/fake/never": TIMEOUT,
+    "/fake/stall": TIMEOUT,
+    "/fake/hang-up": UNAVAILABLE,
+    "/fake/break-off?bytes=10": BAD_GATEWAY,
+    "/fake/garbage": BAD_GATEWAY,
+    "/fake/long-head?bytes=1000000": BAD_GATEWAY,
+    "/fake/switch": BAD_GATEWAY,
+    "/fake/status?code=401": BAD_GATEWAY,
+    "/fake/status?code=301": BAD_GATEWAY,
+    "/fake/status?code=399": BAD_GATEWAY,
+    "/fake/redirect": BAD_GATEWAY,
 }
 
 
@@ -75,12 +75,12 @@ def test_a_cluster_that_misbehaves_is_a_status_without_its_secrets(world: World,
 
 def test_t21_a_redirect_to_a_thief_is_neither_followed_nor_relayed(world: World, ada: httpx.Client) -> None:
     for method in ("GET", "POST", "DELETE"):
-        url = f"{gateway_path('oslo')}/far/redirect?to={world.paris.url}/stolen"
+        url = f"{gateway_path('oslo')}/fake/redirect?to={world.paris.url}/stolen"
         assert_status(ada.request(method, url), 502, "BadGateway", world.paris.port)
-    assert "/stolen" not in [each.path for each in world.paris.seen]
+    assert "/stolen" not in [each.path for each in world.paris.requests]
 
 
-@pytest.mark.parametrize("path", ["/far/break-off?bytes=500000", "/far/break-chunked"])
+@pytest.mark.parametrize("path", ["/fake/break-off?bytes=500000", "/fake/break-chunked"])
 def test_a_long_answer_that_breaks_off_is_never_taken_for_a_whole_one(ada: httpx.Client, path: str) -> None:
     try:
         answer = ada.get(gateway_path("oslo") + path)
@@ -90,12 +90,12 @@ def test_a_long_answer_that_breaks_off_is_never_taken_for_a_whole_one(ada: httpx
 
 
 GOOD = {
-    "/far/slow?seconds=0.5": b'"slow"',
-    "/far/until-closed?bytes=100000": b"x" * 100_000,
-    "/far/continue": b'"at last"',
-    "/far/last": b'"last"',
-    "/far/drop-idle": b'"bye"',
-    "/far/extra": b"ok",
+    "/fake/slow?seconds=0.5": b'"slow"',
+    "/fake/until-closed?bytes=100000": b"x" * 100_000,
+    "/fake/continue": b'"at last"',
+    "/fake/last": b'"last"',
+    "/fake/drop-idle": b'"bye"',
+    "/fake/extra": b"ok",
 }
 
 
@@ -110,22 +110,22 @@ def test_a_half_closed_connection_is_not_used_again(world: World, ada: httpx.Cli
     """The cluster has answered, says no more, and goes on listening: to send it something would be to wait for ever."""
 
     async def half(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        writer.write(Answer(body=b'"half"').wire(asked.method))
+        writer.write(CannedResponse(body=b'"half"').encode(asked.method))
         await writer.drain()
         writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
         await reader.read()
         return False
 
-    world.oslo.behave("/far/half", half)
+    world.oslo.set_behaviour("/fake/half", half)
     for _ in range(3):
-        assert ada.get(f"{gateway_path('oslo')}/far/half").content == b'"half"'
-    numbers = [each.connection for each in world.oslo.seen if each.path == "/far/half"]
+        assert ada.get(f"{gateway_path('oslo')}/fake/half").content == b'"half"'
+    numbers = [each.connection for each in world.oslo.requests if each.path == "/fake/half"]
     assert len(set(numbers)) == 3
 
 
-@pytest.mark.parametrize("path", ["/far/huge?bytes=30000000", "/far/chunked?bytes=30000000&size=70000"])
+@pytest.mark.parametrize("path", ["/fake/huge?bytes=30000000", "/fake/chunked?bytes=30000000&size=70000"])
 def test_a_huge_answer_passes_through_and_does_not_stay(world: World, ada: httpx.Client, path: str) -> None:
-    ada.get(f"{gateway_path('oslo')}/far/huge?bytes=1000000")
+    ada.get(f"{gateway_path('oslo')}/fake/huge?bytes=1000000")
     before = world.server.resident()
     with ada.stream("GET", gateway_path("oslo") + path) as answer:
         assert answer.status_code == 200
@@ -136,25 +136,25 @@ def test_a_huge_answer_passes_through_and_does_not_stay(world: World, ada: httpx
 def test_a_huge_upload_passes_through_whole(world: World, ada: httpx.Client) -> None:
     """Larger than the server takes for itself: it is the cluster's to limit."""
     pieces = [bytes([number]) * 1_000_000 for number in range(4)]
-    world.oslo.answer("/upload", Answer(201, b"{}"))
+    world.oslo.set_response("/upload", CannedResponse(201, b"{}"))
     assert ada.post(f"{gateway_path('oslo')}/upload", content=iter(pieces)).status_code == 201
     assert asked_by_people(world.oslo)[-1].body == b"".join(pieces)
 
 
 CERTIFICATES = {
-    "for another name": ClusterBehaviour(names=("other.example",)),
-    "that ran out": ClusterBehaviour(days=-1),
-    "of a stranger": ClusterBehaviour(issuer=authority("a stranger")),
+    "for another name": ClusterOptions(names=("other.example",)),
+    "that ran out": ClusterOptions(days=-1),
+    "of a stranger": ClusterOptions(issuer=get_authority("a stranger")),
 }
 
 
 @pytest.mark.parametrize("which", CERTIFICATES)
 def test_a_cluster_with_a_certificate_that_is_not_trusted_is_sent_nothing(world: World, which: str) -> None:
     name = "untrusted-" + which.rpartition(" ")[2]
-    with FakeCluster(manner=CERTIFICATES[which]) as far, world.server.client() as admin:
-        connect(admin, name, far.kubeconfig(token="stored-token"))
+    with FakeCluster(options=CERTIFICATES[which]) as far, world.server.client() as admin:
+        connect(admin, name, far.build_kubeconfig(token="stored-token"))
         assert_status(admin.get(f"{gateway_path(name)}/version"), 502, "BadGateway", far.port)
-        assert far.seen == []
+        assert far.requests == []
         assert admin.delete(f"{M}/clusters/{name}").status_code == 200
 
 
@@ -165,7 +165,7 @@ def test_t22_no_cluster_is_at_a_forbidden_address(world: World, address: str) ->
     name = "forbidden" + "".join(re.findall(r"[a-z0-9]", address))[:20]
     server = world.server.url + "/kubernetes/management" if address == "own" else address
     with world.server.client() as admin:
-        connect(admin, name, world.oslo.kubeconfig(token="stored-token", server=server))
+        connect(admin, name, world.oslo.build_kubeconfig(token="stored-token", server=server))
         answer = admin.get(f"{gateway_path(name)}/api/v1/secrets")
         assert_status(answer, 503, "ServiceUnavailable", server, "169.254", world.server.url)
         assert admin.delete(f"{M}/clusters/{name}").status_code == 200

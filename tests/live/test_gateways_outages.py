@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from tests.fake_cluster.exchange import RecordedRequest
-from tests.fake_cluster.server import ClusterBehaviour, FakeCluster
+from tests.fake_cluster.server import ClusterOptions, FakeCluster
 from tests.harness.gateways import (
     SYSTEM_SECRETS,
     M,
@@ -56,7 +56,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         FakeCluster() as healthy,
         server.client() as admin,
     ):
-        connect(admin, "healthy", healthy.kubeconfig())
+        connect(admin, "healthy", healthy.build_kubeconfig())
         yield World(server, admin, healthy)
 
 
@@ -109,7 +109,7 @@ def dead_ones(world: World) -> Iterator[tuple[str, ...]]:
         ports = {"silent": listener.getsockname()[1], "dead": other.getsockname()[1]}
         other.close()
         for name, port in ports.items():
-            connect(world.admin, name, world.healthy.kubeconfig(server=f"https://127.0.0.1:{port}"))
+            connect(world.admin, name, world.healthy.build_kubeconfig(server=f"https://127.0.0.1:{port}"))
         yield tuple(ports)
 
 
@@ -159,15 +159,15 @@ def assert_gone(admin: httpx.Client, key: str) -> None:
 def test_a_cluster_that_never_answers_has_a_limit_of_its_own(world: World) -> None:
     """Streams to it fill its places; who comes then is told to come again, and the other clusters have theirs."""
     with (
-        FakeCluster(manner=ClusterBehaviour(uid="busy")) as busy,
+        FakeCluster(options=ClusterOptions(uid="busy")) as busy,
         world.server.client() as client,
         ExitStack() as streams,
     ):
-        connect(world.admin, "busy", busy.kubeconfig())
+        connect(world.admin, "busy", busy.build_kubeconfig())
         people = [create_user(world.admin, f"busy-{number}", "busy", "use") for number in range(REQUESTS)]
         clients = [streams.enter_context(world.server.client(each.key)) for each in people]
         for each in clients:
-            assert streams.enter_context(each.stream("GET", f"{gateway_path('busy')}/far/ticks")).status_code == 200
+            assert streams.enter_context(each.stream("GET", f"{gateway_path('busy')}/fake/ticks")).status_code == 200
         answer = client.get(f"{gateway_path('busy')}/version")
         assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")
         assert int(answer.headers["retry-after"]) >= 1
@@ -178,10 +178,10 @@ def test_a_cluster_that_never_answers_has_a_limit_of_its_own(world: World) -> No
 
 def test_one_user_takes_no_more_than_a_share_of_a_cluster(world: World) -> None:
     """Administrators, too."""
-    with FakeCluster(manner=ClusterBehaviour(uid="shared")) as far, world.server.client() as client:
-        connect(world.admin, "shared", far.kubeconfig())
+    with FakeCluster(options=ClusterOptions(uid="shared")) as far, world.server.client() as client:
+        connect(world.admin, "shared", far.build_kubeconfig())
         other = create_user(world.admin, "shared-other", "shared", "use")
-        with client.stream("GET", f"{gateway_path('shared')}/far/ticks") as stream:
+        with client.stream("GET", f"{gateway_path('shared')}/fake/ticks") as stream:
             assert stream.status_code == 200
             answer = client.get(f"{gateway_path('shared')}/version")
             assert (answer.status_code, answer.json()["reason"]) == (429, "TooManyRequests")
@@ -204,10 +204,10 @@ async def ticking(asked: RecordedRequest, reader: asyncio.StreamReader, writer: 
 def test_a_cluster_that_dies_ends_its_watches_and_nothing_else_on_the_connection(world: World) -> None:
     """Over HTTP/2 a client has its streams from all clusters on one connection."""
     path = "/api/v1/pods"
-    with FakeCluster(manner=ClusterBehaviour(uid="dying")) as dying:
-        connect(world.admin, "dying", dying.kubeconfig())
+    with FakeCluster(options=ClusterOptions(uid="dying")) as dying:
+        connect(world.admin, "dying", dying.build_kubeconfig())
         for far in (dying, world.healthy):
-            far.behave(path, ticking)
+            far.set_behaviour(path, ticking)
         client = Http2(world.server)
         try:
             lost = client.request("GET", f"{gateway_path('dying')}{path}?watch=true")

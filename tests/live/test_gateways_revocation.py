@@ -16,8 +16,8 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from tests.fake_cluster.exchange import RecordedRequest
-from tests.fake_cluster.exec_websockets import accepted
-from tests.fake_cluster.pods import POD, serve_pod
+from tests.fake_cluster.exec_websockets import build_upgrade_response
+from tests.fake_cluster.pods import POD_PATH, serve_pod
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import GatewayUser, connect, create_user, gateway_path, merge, wait_until
 from tests.harness.server_process import Server, running
@@ -94,7 +94,7 @@ class Open:
 async def flood(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """Says that it has begun by no more than having begun: to wait until there is room again is all that it does."""
     if asked.header("upgrade"):
-        writer.write(accepted(asked))
+        writer.write(build_upgrade_response(asked))
         frame = Frame(Opcode.BINARY, bytes(60_000)).serialize(mask=False)
     else:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -152,10 +152,10 @@ def opened(server: Server, someone: GatewayUser, stack: ExitStack) -> dict[str, 
     client = stack.enter_context(server.client(someone.key))
     forward = "SPDY/3.1+portforward.k8s.io"
     return {
-        "log": http_stream(client, f"{POD}/log?follow=true", stack),
+        "log": http_stream(client, f"{POD_PATH}/log?follow=true", stack),
         "watch": http_stream(client, SILENT, stack),
-        "exec": web_socket(server, someone.key, f"{POD}/exec?command=cat&stdin=true", "v5.channel.k8s.io", stack),
-        "port-forward": web_socket(server, someone.key, f"{POD}/portforward?ports=80", forward, stack),
+        "exec": web_socket(server, someone.key, f"{POD_PATH}/exec?command=cat&stdin=true", "v5.channel.k8s.io", stack),
+        "port-forward": web_socket(server, someone.key, f"{POD_PATH}/portforward?ports=80", forward, stack),
     }
 
 
@@ -164,10 +164,10 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     folder = tmp_path_factory.mktemp("revoked")
     with running(folder / "data") as server, server.client() as admin, FakeCluster() as far, ExitStack() as stack:
         serve_pod(far)
-        far.behave(SILENT, silent)
-        far.behave(UNREAD[0], flood)
-        far.behave_on_upgrade(UNREAD[1], flood)
-        connect(admin, "oslo", far.kubeconfig())
+        far.set_behaviour(SILENT, silent)
+        far.set_behaviour(UNREAD[0], flood)
+        far.set_upgrade_behaviour(UNREAD[1], flood)
+        connect(admin, "oslo", far.build_kubeconfig())
         people = {way: create_user(admin, way.__name__.replace("_", "-"), "oslo", "use") for way in WAYS}
         streams = {way.__name__: opened(server, each, stack) for way, each in people.items()}
         leave_unread(server, people[disable_key], stack)
@@ -192,7 +192,7 @@ async def silent(asked: RecordedRequest, reader: asyncio.StreamReader, writer: a
 
 def status(server: Server, someone: GatewayUser) -> int:
     with server.client(someone.key) as client:
-        return client.get(f"{gateway_path('oslo')}{POD}").status_code
+        return client.get(f"{gateway_path('oslo')}{POD_PATH}").status_code
 
 
 CUTS = [(way.__name__, sort) for way in WAYS if way is not nothing for sort in STREAMS]
@@ -217,11 +217,14 @@ def test_who_keeps_everything_keeps_what_is_open(outcome: Outcome, sort: str) ->
 
 def test_t16_nothing_stays_open_at_the_cluster(outcome: Outcome) -> None:
     """Of those who were cut: the connections of the one who keeps everything, and one that is kept for later ones."""
-    kept = {each.connection for each in outcome.far.seen if each.header("impersonate-user") == "fairlead:nothing"}
+    kept = {each.connection for each in outcome.far.requests if each.header("impersonate-user") == "fairlead:nothing"}
     streaming = {
         each.connection
-        for each in outcome.far.seen
-        if each.path in (SILENT, f"{POD}/log", f"{POD}/exec", f"{POD}/portforward", *UNREAD)
+        for each in outcome.far.requests
+        if each.path in (SILENT, f"{POD_PATH}/log", f"{POD_PATH}/exec", f"{POD_PATH}/portforward", *UNREAD)
     }
     assert len(streaming) == len(WAYS) * len(STREAMS) + len(UNREAD)
-    wait_until(lambda: not (streaming - kept) & outcome.far.open, max(0.5, outcome.taken + PROMISE - time.monotonic()))
+    wait_until(
+        lambda: not (streaming - kept) & outcome.far.open_connections,
+        max(0.5, outcome.taken + PROMISE - time.monotonic()),
+    )

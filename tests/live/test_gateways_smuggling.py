@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from tests.fake_cluster.behaviours import sending
+from tests.fake_cluster.behaviours import respond_with_bytes
 from tests.fake_cluster.exchange import RecordedRequest
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import GatewayUser, connect, create_user, gateway_path
@@ -30,7 +30,7 @@ class World:
     ada: GatewayUser
 
     def heard(self) -> list[RecordedRequest]:
-        return [each for each in self.oslo.seen if each.header("impersonate-user")]
+        return [each for each in self.oslo.requests if each.header("impersonate-user")]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         FakeCluster() as oslo,
         server.client() as admin,
     ):
-        connect(admin, "oslo", oslo.kubeconfig())
+        connect(admin, "oslo", oslo.build_kubeconfig())
         yield World(server, oslo, create_user(admin, "ada", "oslo", "use"))
 
 
@@ -123,7 +123,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_t25_an_answer_that_can_be_read_two_ways_is_none(world: World, name: str) -> None:
-    world.oslo.behave("/two-ways", sending(ANSWERS[name]))
+    world.oslo.set_behaviour("/two-ways", respond_with_bytes(ANSWERS[name]))
     with world.server.client(world.ada.key) as client:
         try:
             answer = client.get(f"{gateway_path('oslo')}/two-ways")

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from tests.fake_cluster.exchange import RecordedRequest
-from tests.fake_cluster.server import ClusterBehaviour, FakeCluster
+from tests.fake_cluster.server import ClusterOptions, FakeCluster
 from tests.harness.gateways import GatewayUser, connect, create_user
 from tests.harness.server_process import Server, running
 
@@ -35,15 +35,15 @@ class World:
 
 @contextmanager
 def two_clusters(folder: Path) -> Iterator[World]:
-    elsewhere = ClusterBehaviour(uid="00000000-0000-4000-8000-00000000fa13")
+    elsewhere = ClusterOptions(uid="00000000-0000-4000-8000-00000000fa13")
     with (
         running(folder / "data", request_timeout=REQUEST_SECONDS) as server,
         FakeCluster() as oslo,
-        FakeCluster(manner=elsewhere) as paris,
+        FakeCluster(options=elsewhere) as paris,
         server.client() as admin,
     ):
-        connect(admin, "oslo", oslo.kubeconfig(token=TOKEN))
-        connect(admin, "paris", paris.kubeconfig(token="stored-token-of-paris"))
+        connect(admin, "oslo", oslo.build_kubeconfig(token=TOKEN))
+        connect(admin, "paris", paris.build_kubeconfig(token="stored-token-of-paris"))
         yield World(server, oslo, paris, create_user(admin, "ada", "oslo", "use"), folder / "data" / "audit.log")
         server.stop()
         said = server.log.read_text() + (folder / "data" / "audit.log").read_text()
@@ -53,4 +53,4 @@ def two_clusters(folder: Path) -> Iterator[World]:
 
 def asked_by_people(far: FakeCluster) -> list[RecordedRequest]:
     """What came through the gateway. The server asks how its clusters are in its own name."""
-    return [each for each in far.seen if each.header("impersonate-user")]
+    return [each for each in far.requests if each.header("impersonate-user")]

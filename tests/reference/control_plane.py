@@ -24,7 +24,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.fake_cluster.certificates import Authority, authority
+from tests.fake_cluster.certificates import CertificateAuthority, get_authority
 
 ADMIN_TOKEN, ALICE_TOKEN, NODE_TOKEN = "admin-token", "alice-token", "node-token"
 KUBELET_CLIENT = "apiserver-to-kubelet"
@@ -70,7 +70,7 @@ class ControlPlane:
         self.flags = list(flags)
         self.network = network
         self.port = port or free_port()
-        self.authority: Authority = authority("reference CA")
+        self.authority: CertificateAuthority = get_authority("reference CA")
         self._etcd_port = free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ class ControlPlane:
         }
         return yaml.safe_dump(content)
 
-    def write_serving_certificate(self, signer: Authority | None = None) -> None:
+    def write_serving_certificate(self, signer: CertificateAuthority | None = None) -> None:
         """kube-apiserver notices the new files and serves them to new connections, without a restart."""
         names = ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
         if self.network is not None:
@@ -248,7 +248,9 @@ class ControlPlane:
         (at / "tokens.csv").write_text("\n".join(users) + "\n")
         (at / "admin.kubeconfig").write_text(self.kubeconfig())
 
-    def _write_pair(self, name: str, signer: Authority, *names: str, common_name: str = "kube-apiserver") -> None:
+    def _write_pair(
+        self, name: str, signer: CertificateAuthority, *names: str, common_name: str = "kube-apiserver"
+    ) -> None:
         pem = signer.issue(*names, common_name=common_name)
         for suffix, text in (("key", pem.key), ("crt", pem.certificate)):
             written = self.folder / f"{name}.{suffix}.new"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.fake_cluster.certificates import authority
+from tests.fake_cluster.certificates import get_authority
 from tests.harness.gateways import status_of, wait_until
 from tests.reference.connected_cluster import CLUSTER, World, condition, connected_world
 from tests.reference.control_plane import ControlPlane
@@ -49,7 +49,7 @@ def test_a_silent_cluster_is_noticed_in_both_directions(own: World, measured: Me
 
 
 def test_a_reloaded_certificate_is_noticed_in_both_directions(own: World, measured: Measured) -> None:
-    own.plane.write_serving_certificate(authority("a stranger"))
+    own.plane.write_serving_certificate(get_authority("a stranger"))
     try:
         bad = until_ready(own, ("False", "CertificateNotTrusted"))
     finally:

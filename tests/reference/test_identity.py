@@ -19,7 +19,7 @@ from fairlead.authn.direct_tokens import AUDIENCE
 from fairlead.core.crypto.signing import sign
 from fairlead.core.objects import Object
 from tests.authn.test_direct_tokens_kubernetes import read_jwt_configuration
-from tests.fake_cluster.exchange import as_json
+from tests.fake_cluster.exchange import build_json_response
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import M, connect, create, grant, is_online, key_of, kubectl_at, make, may, wait_until
 from tests.harness.kubectl import Kubectl
@@ -76,8 +76,8 @@ def serve_keys(issuer: FakeCluster) -> None:
     """Makes the far side an issuer whose signing key the tests hold."""
     keys = f"{issuer.url}/keys"
     told = {"issuer": issuer.url, "jwks_uri": keys, "id_token_signing_alg_values_supported": ["RS256"]}
-    issuer.answer("/.well-known/openid-configuration", as_json(told))
-    issuer.answer("/keys", as_json(jwks(signing_key(0))))
+    issuer.set_response("/.well-known/openid-configuration", build_json_response(told))
+    issuer.set_response("/keys", build_json_response(jwks(signing_key(0))))
 
 
 @pytest.fixture(scope="module", params=["fairlead:", ""], ids=["prefix", "no-prefix"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fake_cluster.exchange import Answer, RecordedRequest, as_json
+from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, build_json_response
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import M, create, make, merge, wait_until
 from tests.harness.kstatus import kstatus
@@ -143,10 +143,12 @@ def test_a_quota_that_is_used_up_is_told(settled: World) -> None:
 
 
 def test_a_denying_webhook_is_heard_and_a_silent_one_is_named(settled: World) -> None:
-    def deny(asked: RecordedRequest) -> Answer:
+    def deny(asked: RecordedRequest) -> CannedResponse:
         review = json.loads(asked.body)
         response = {"uid": review["request"]["uid"], "allowed": False, "status": {"code": 403, "message": "not here"}}
-        return as_json({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+        return build_json_response(
+            {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        )
 
     make_space(settled, "hooked")
     wait_until(lambda: verdict(settled, "hooked")[0] == "True", 60)

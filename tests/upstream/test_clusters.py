@@ -39,7 +39,7 @@ def build_secret_data(kubeconfig: bytes, key: str = "config") -> Object:
 
 
 async def create_connected_cluster(api: RegistryFixture, fake_cluster: FakeCluster, config: Any = None) -> Object:
-    await api.create("Secret", "berlin", data=build_secret_data(fake_cluster.kubeconfig()))
+    await api.create("Secret", "berlin", data=build_secret_data(fake_cluster.build_kubeconfig()))
     return await api.create("Cluster", "berlin", spec={"config": config or CONFIG})
 
 
@@ -67,7 +67,7 @@ async def test_a_cluster_is_reached_with_the_kubeconfig_in_its_secret(
 ) -> None:
     await create_connected_cluster(api, fake_cluster)
     assert b"gitVersion" in await fetch_version(upstreams.cluster_upstream("berlin"))
-    assert fake_cluster.seen[-1].header("authorization") == "Bearer far-token"
+    assert fake_cluster.requests[-1].header("authorization") == "Bearer fake-token"
 
 
 async def test_a_secret_reference_without_a_namespace_uses_that_of_the_server(
@@ -95,7 +95,7 @@ async def test_the_system_upstream_has_its_own_connections(
     assert upstreams.system_upstream("berlin") is not upstreams.cluster_upstream("berlin")
     await fetch_version(upstreams.cluster_upstream("berlin"))
     await fetch_version(upstreams.system_upstream("berlin"))
-    assert [request.connection for request in fake_cluster.seen] == [1, 2]
+    assert [request.connection for request in fake_cluster.requests] == [1, 2]
 
 
 async def test_a_changed_secret_creates_a_new_upstream_and_closes_the_old_one(
@@ -104,13 +104,13 @@ async def test_a_changed_secret_creates_a_new_upstream_and_closes_the_old_one(
     await create_connected_cluster(api, fake_cluster)
     old = upstreams.cluster_upstream("berlin")
     await fetch_version(old)
-    await replace_kubeconfig(api, fake_cluster.kubeconfig(token="another"))
+    await replace_kubeconfig(api, fake_cluster.build_kubeconfig(token="another"))
     new = upstreams.cluster_upstream("berlin")
     assert new is not old
     await fetch_version(new)
-    assert fake_cluster.seen[-1].header("authorization") == "Bearer another"
+    assert fake_cluster.requests[-1].header("authorization") == "Bearer another"
     async with asyncio.timeout(5):
-        while 1 in fake_cluster.open:  # noqa: ASYNC110  # the fake cluster runs in another thread
+        while 1 in fake_cluster.open_connections:  # noqa: ASYNC110  # the fake cluster runs in another thread
             await asyncio.sleep(0.01)
 
 
@@ -118,8 +118,8 @@ async def test_requests_in_progress_finish_after_the_secret_changes(
     api: RegistryFixture, upstreams: UpstreamRegistry, fake_cluster: FakeCluster
 ) -> None:
     await create_connected_cluster(api, fake_cluster)
-    response = await upstreams.cluster_upstream("berlin").send(Request("GET", "/far/ticks?count=5&seconds=0.05"))
-    await replace_kubeconfig(api, fake_cluster.kubeconfig(token="another"))
+    response = await upstreams.cluster_upstream("berlin").send(Request("GET", "/fake/ticks?count=5&seconds=0.05"))
+    await replace_kubeconfig(api, fake_cluster.build_kubeconfig(token="another"))
     await fetch_version(upstreams.cluster_upstream("berlin"))
     assert (await response.read(10_000)).endswith(b"tick 4\n")
     await response.close()
@@ -139,11 +139,11 @@ async def test_connections_of_a_deleted_cluster_are_closed_at_once(
     api: RegistryFixture, upstreams: UpstreamRegistry, fake_cluster: FakeCluster
 ) -> None:
     await create_connected_cluster(api, fake_cluster)
-    stream = await upstreams.cluster_upstream("berlin").send(Request("GET", "/far/ticks?seconds=0.01"))
+    stream = await upstreams.cluster_upstream("berlin").send(Request("GET", "/fake/ticks?seconds=0.01"))
     await api.delete("Cluster", "berlin")
     assert expect_not_connected(upstreams) == "NotFound"
     async with asyncio.timeout(5):
-        while fake_cluster.open:  # noqa: ASYNC110  # the fake cluster runs in another thread
+        while fake_cluster.open_connections:  # noqa: ASYNC110  # the fake cluster runs in another thread
             await asyncio.sleep(0.01)
     await stream.close()
 
@@ -160,7 +160,9 @@ async def test_the_reason_says_what_is_missing(
     assert expect_not_connected(upstreams) == "KeyNotFound"
     await api.patch("Secret", "berlin", lambda obj: obj.update(data=build_secret_data(b"nonsense", "k")))
     assert expect_not_connected(upstreams) == "InvalidKubeconfig"
-    await api.patch("Secret", "berlin", lambda obj: obj.update(data=build_secret_data(fake_cluster.kubeconfig(), "k")))
+    await api.patch(
+        "Secret", "berlin", lambda obj: obj.update(data=build_secret_data(fake_cluster.build_kubeconfig(), "k"))
+    )
     assert b"gitVersion" in await fetch_version(upstreams.cluster_upstream("berlin"))
     await api.delete("Secret", "berlin")
     assert expect_not_connected(upstreams) == "SecretNotFound"
@@ -195,7 +197,7 @@ async def test_t22_a_cluster_on_loopback_is_blocked_unless_listed(
     strict_upstreams = build_upstreams(api)
     with pytest.raises(AddressBlocked):
         await fetch_version(strict_upstreams.cluster_upstream("berlin"))
-    assert fake_cluster.connections == 0
+    assert fake_cluster.connection_count == 0
     await strict_upstreams.close_all()
 
 
@@ -236,7 +238,7 @@ async def test_a_virtual_cluster_is_reached_with_the_secret_that_it_owns(
     }
     foreign_owner = {"ownerReferences": [{**owner, "uid": "of-another"}]}
     await api.create(
-        "Secret", "vc-v-kubeconfig", data=build_secret_data(fake_cluster.kubeconfig()), metadata=foreign_owner
+        "Secret", "vc-v-kubeconfig", data=build_secret_data(fake_cluster.build_kubeconfig()), metadata=foreign_owner
     )
     with pytest.raises(NotConnected):
         upstreams.virtual_cluster_upstream(NAMESPACE, "v")
@@ -247,20 +249,20 @@ async def test_a_virtual_cluster_is_reached_with_the_secret_that_it_owns(
 async def test_connections_of_a_deleted_virtual_cluster_are_closed_at_once(
     api: RegistryFixture, upstreams: UpstreamRegistry, fake_cluster: FakeCluster
 ) -> None:
-    await api.create("Secret", "mine", data=build_secret_data(fake_cluster.kubeconfig()))
+    await api.create("Secret", "mine", data=build_secret_data(fake_cluster.build_kubeconfig()))
     spec = {"config": {"secretName": "mine"}}
     await api.create("VirtualClusterInstance", "v", spec=spec, metadata={"finalizers": ["example.com/x"]})
     instance_upstreams = (
         upstreams.virtual_cluster_upstream(NAMESPACE, "v"),
         upstreams.virtual_cluster_system_upstream(NAMESPACE, "v"),
     )
-    streams = [await upstream.send(Request("GET", "/far/ticks?seconds=0.01")) for upstream in instance_upstreams]
+    streams = [await upstream.send(Request("GET", "/fake/ticks?seconds=0.01")) for upstream in instance_upstreams]
     upstreams.close_deleted_virtual_cluster(NAMESPACE, "v")
     assert upstreams.virtual_cluster_upstream(NAMESPACE, "v") is instance_upstreams[0]
     await api.delete("VirtualClusterInstance", "v")
     upstreams.close_deleted_virtual_cluster(NAMESPACE, "v")
     async with asyncio.timeout(5):
-        while fake_cluster.open:  # noqa: ASYNC110  # the fake cluster runs in another thread
+        while fake_cluster.open_connections:  # noqa: ASYNC110  # the fake cluster runs in another thread
             await asyncio.sleep(0.01)
     for stream in streams:
         await stream.close()

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.upstream.errors import ProtocolError, TimedOut
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError
-from tests.fake_cluster.exchange import Answer, as_json, status_object
+from tests.fake_cluster.exchange import CannedResponse, build_json_response, build_status_response
 from tests.fake_cluster.server import FakeCluster
 from tests.upstream.upstreams import connect_upstream
 
@@ -14,7 +14,7 @@ PATH = "/api/v1/namespaces/n"
 
 
 async def test_each_verb_sends_the_right_request(fake_cluster: FakeCluster) -> None:
-    fake_cluster.answer(PATH, as_json({"kind": "Namespace"}))
+    fake_cluster.set_response(PATH, build_json_response({"kind": "Namespace"}))
     body = {"metadata": {"name": "n"}}
     async with connect_upstream(fake_cluster) as upstream:
         api = KubeClient(upstream)
@@ -26,7 +26,7 @@ async def test_each_verb_sends_the_right_request(fake_cluster: FakeCluster) -> N
         await api.patch(PATH, [], "application/json-patch+json")
         await api.delete(PATH)
         await api.delete(PATH, {"preconditions": {"uid": "u"}})
-    assert fake_cluster.paths() == [
+    assert fake_cluster.request_lines() == [
         f"GET {PATH}",
         f"GET {PATH}?labelSelector=a%3Db%2Cc",
         f"POST {PATH}?fieldManager=fairlead",
@@ -36,7 +36,7 @@ async def test_each_verb_sends_the_right_request(fake_cluster: FakeCluster) -> N
         f"DELETE {PATH}",
         f"DELETE {PATH}",
     ]
-    assert [request.header("content-type") for request in fake_cluster.seen] == [
+    assert [request.header("content-type") for request in fake_cluster.requests] == [
         "",
         "",
         "application/json",
@@ -46,12 +46,12 @@ async def test_each_verb_sends_the_right_request(fake_cluster: FakeCluster) -> N
         "",
         "application/json",
     ]
-    assert json.loads(fake_cluster.seen[3].body) == body
-    assert fake_cluster.connections == 1
+    assert json.loads(fake_cluster.requests[3].body) == body
+    assert fake_cluster.connection_count == 1
 
 
 async def test_an_error_of_the_cluster_keeps_its_status_reason_and_message(fake_cluster: FakeCluster) -> None:
-    fake_cluster.answer(PATH, status_object(404, "NotFound", 'namespaces "n" not found'))
+    fake_cluster.set_response(PATH, build_status_response(404, "NotFound", 'namespaces "n" not found'))
     async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(RemoteApiError) as caught:
             await KubeClient(upstream).get(PATH)
@@ -61,7 +61,7 @@ async def test_an_error_of_the_cluster_keeps_its_status_reason_and_message(fake_
 
 @pytest.mark.parametrize("body", [b"<html>secret</html>", b'["secret"]', b'{"message":"secret"}', b""])
 async def test_an_error_body_that_is_no_status_object_is_not_repeated(fake_cluster: FakeCluster, body: bytes) -> None:
-    fake_cluster.answer(PATH, Answer(500, body, "text/html"))
+    fake_cluster.set_response(PATH, CannedResponse(500, body, "text/html"))
     async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(RemoteApiError) as caught:
             await KubeClient(upstream).get(PATH)
@@ -72,7 +72,7 @@ async def test_an_error_body_that_is_no_status_object_is_not_repeated(fake_clust
 async def test_a_redirect_is_an_error(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(RemoteApiError):
-            await KubeClient(upstream).get("/far/redirect")
+            await KubeClient(upstream).get("/fake/redirect")
 
 
 async def test_a_response_that_is_no_json_object_is_a_protocol_error(fake_cluster: FakeCluster) -> None:
@@ -84,5 +84,5 @@ async def test_a_response_that_is_no_json_object_is_a_protocol_error(fake_cluste
 async def test_a_request_has_a_timeout(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(TimedOut):
-            await KubeClient(upstream, seconds=0.1).get("/far/stall")
+            await KubeClient(upstream, seconds=0.1).get("/fake/stall")
         assert upstream.in_use == 0

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.kubeconfig import kubeconfig_problems as list_problems
-from tests.fake_cluster.certificates import authority
+from tests.fake_cluster.certificates import get_authority
 
 CANARY = "canary-credential"
 
@@ -25,7 +25,7 @@ def build_kubeconfig(cluster: dict[str, Any] | None = None, user: dict[str, Any]
     """A valid kubeconfig with these fields added or replaced."""
     valid_cluster = {
         "server": "https://berlin.example.com:6443",
-        "certificate-authority-data": encode_base64(authority().pem),
+        "certificate-authority-data": encode_base64(get_authority().pem),
     }
     content = {
         "apiVersion": "v1",
@@ -49,13 +49,13 @@ def test_a_server_an_authority_and_a_token_are_sufficient() -> None:
     endpoint = parse_kubeconfig(build_kubeconfig())
     assert (endpoint.host, endpoint.port, endpoint.base_path) == ("berlin.example.com", 6443, "")
     assert endpoint.tls_server_name == "berlin.example.com"
-    assert endpoint.ca_data == authority().pem
+    assert endpoint.ca_data == get_authority().pem
     assert endpoint.token == CANARY
     assert CANARY not in repr(endpoint)
 
 
 def test_a_client_certificate_can_replace_the_token() -> None:
-    pem = authority().issue(common_name="ada")
+    pem = get_authority().issue(common_name="ada")
     user = {"client-certificate-data": encode_base64(pem.certificate), "client-key-data": encode_base64(pem.key)}
     endpoint = parse_kubeconfig(build_kubeconfig(user=user))
     assert (endpoint.client_certificate, endpoint.client_key, endpoint.token) == (pem.certificate, pem.key, "")
@@ -191,7 +191,7 @@ def test_an_invalid_value_is_a_problem_of_its_field(cluster: Any, user: Any, pre
 
 
 def test_a_key_that_does_not_match_the_certificate_is_a_problem() -> None:
-    first, second = authority().issue(common_name="ada"), authority().issue(common_name="bob")
+    first, second = get_authority().issue(common_name="ada"), get_authority().issue(common_name="bob")
     user = {"client-certificate-data": encode_base64(first.certificate), "client-key-data": encode_base64(second.key)}
     [problem] = expect_problems(build_kubeconfig(user=user))
     assert "does not match client-certificate-data" in problem
@@ -259,7 +259,7 @@ def test_problems_can_be_listed_without_an_endpoint() -> None:
 
 
 def test_a_certificate_with_an_unsupported_key_type_is_a_problem() -> None:
-    pair = authority().issue(common_name="ada")
+    pair = get_authority().issue(common_name="ada")
     der = x509.load_pem_x509_certificate(pair.certificate.encode()).public_bytes(Encoding.DER)
     known_oid = next(oid for oid in map(bytes.fromhex, ("2a8648ce3d0201", "2a864886f70d010101")) if oid in der)
     certificate = b64encode(der.replace(known_oid, known_oid[:-1] + b"\x7f")).decode()

@@ -20,15 +20,15 @@ from tests.upstream.upstreams import (
 
 async def test_requests_over_the_limit_are_queued(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster, Limits(max_requests=2)) as upstream:
-        await asyncio.gather(*(fetch_body(upstream, "/far/slow?seconds=0.02") for _ in range(10)))
+        await asyncio.gather(*(fetch_body(upstream, "/fake/slow?seconds=0.02") for _ in range(10)))
         assert upstream.in_use == 0
-    assert len(fake_cluster.seen) == 10
-    assert fake_cluster.connections == 2
+    assert len(fake_cluster.requests) == 10
+    assert fake_cluster.connection_count == 2
 
 
 async def test_a_request_over_the_queue_limit_is_rejected(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster, Limits(max_requests=1, max_queued=1)) as upstream:
-        stream = await send_request(upstream, "/far/ticks")
+        stream = await send_request(upstream, "/fake/ticks")
         queued = asyncio.create_task(fetch_body(upstream, "/version"))
         await asyncio.sleep(0)
         with pytest.raises(ClusterLimitExceeded):
@@ -39,7 +39,7 @@ async def test_a_request_over_the_queue_limit_is_rejected(fake_cluster: FakeClus
 
 async def test_waiting_in_the_queue_has_a_timeout(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster, Limits(max_requests=1, connect_seconds=0.2)) as upstream:
-        stream = await send_request(upstream, "/far/ticks")
+        stream = await send_request(upstream, "/fake/ticks")
         with pytest.raises(ClusterLimitExceeded):
             await send_request(upstream, "/version")
         await stream.close()
@@ -48,7 +48,7 @@ async def test_waiting_in_the_queue_has_a_timeout(fake_cluster: FakeCluster) -> 
 
 async def test_a_cancelled_request_in_the_queue_passes_its_slot_on(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster, Limits(max_requests=1)) as upstream:
-        stream = await send_request(upstream, "/far/ticks")
+        stream = await send_request(upstream, "/fake/ticks")
         queued = [asyncio.create_task(fetch_body(upstream, "/version")) for _ in range(3)]
         await asyncio.sleep(0)
         queued[0].cancel()
@@ -61,9 +61,9 @@ async def test_a_cancelled_request_in_the_queue_passes_its_slot_on(fake_cluster:
 async def test_an_idle_connection_is_closed_after_a_timeout(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster, Limits(idle_seconds=0.01)) as upstream:
         await fetch_body(upstream, "/version")
-        await eventually(lambda: not fake_cluster.open)
+        await eventually(lambda: not fake_cluster.open_connections)
         await fetch_body(upstream, "/version")
-    assert fake_cluster.connections == 2
+    assert fake_cluster.connection_count == 2
 
 
 async def test_a_stopped_cluster_is_unreachable_and_holds_no_slot(fake_cluster: FakeCluster) -> None:
@@ -79,7 +79,7 @@ async def test_a_stopped_cluster_is_unreachable_and_holds_no_slot(fake_cluster: 
 
 async def test_a_cluster_that_stops_interrupts_responses_in_progress(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster) as upstream:
-        stream = await send_request(upstream, "/far/ticks")
+        stream = await send_request(upstream, "/fake/ticks")
         fake_cluster.stop()
         with pytest.raises(Exception, match="in the middle of its response"):
             await stream.read(READ_LIMIT)

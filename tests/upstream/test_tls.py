@@ -13,8 +13,8 @@ import yaml
 
 from fairlead.upstream.errors import TlsError
 from fairlead.upstream.upstream import Limits, Upstream
-from tests.fake_cluster.certificates import authority
-from tests.fake_cluster.server import ClusterBehaviour, FakeCluster, server_context
+from tests.fake_cluster.certificates import get_authority
+from tests.fake_cluster.server import ClusterOptions, FakeCluster, build_server_context
 from tests.upstream.upstreams import build_endpoint, connect_upstream, fetch_body, resolve_unchanged, send_request
 
 
@@ -23,12 +23,12 @@ async def expect_tls_error(fake_cluster: FakeCluster, **fields: str) -> str:
         with pytest.raises(TlsError) as caught:
             await send_request(upstream, "/version")
         assert upstream.in_use == 0
-    assert fake_cluster.seen == []
+    assert fake_cluster.requests == []
     return caught.value.message
 
 
 async def test_a_certificate_for_another_name_is_not_trusted() -> None:
-    with FakeCluster(manner=ClusterBehaviour(names=("other.example",))) as fake_cluster:
+    with FakeCluster(options=ClusterOptions(names=("other.example",))) as fake_cluster:
         assert "another IP address" in await expect_tls_error(fake_cluster)
         assert "another host name" in await expect_tls_error(fake_cluster, tls_server_name="third.example")
         async with connect_upstream(fake_cluster, tls_server_name="other.example") as upstream:
@@ -36,14 +36,14 @@ async def test_a_certificate_for_another_name_is_not_trusted() -> None:
 
 
 async def test_an_expired_certificate_is_not_trusted() -> None:
-    with FakeCluster(manner=ClusterBehaviour(days=-1)) as fake_cluster:
+    with FakeCluster(options=ClusterOptions(days=-1)) as fake_cluster:
         assert "expired" in await expect_tls_error(fake_cluster)
 
 
 async def test_a_certificate_of_an_unknown_authority_is_not_trusted() -> None:
-    with FakeCluster(manner=ClusterBehaviour(issuer=authority("unknown"))) as fake_cluster:
+    with FakeCluster(options=ClusterOptions(issuer=get_authority("unknown"))) as fake_cluster:
         assert "certificate-authority-data" in await expect_tls_error(fake_cluster)
-        async with connect_upstream(fake_cluster, ca_data=authority("unknown").pem) as upstream:
+        async with connect_upstream(fake_cluster, ca_data=get_authority("unknown").pem) as upstream:
             await fetch_body(upstream, "/version")
 
 
@@ -57,19 +57,19 @@ async def test_invalid_certificates_in_the_kubeconfig_are_an_error(fake_cluster:
 
 
 async def test_a_client_certificate_is_presented_if_there_is_one() -> None:
-    with FakeCluster(manner=ClusterBehaviour(wants_certificate=True)) as fake_cluster:
-        user = yaml.safe_load(fake_cluster.kubeconfig(certificate=True))["users"][0]["user"]
+    with FakeCluster(options=ClusterOptions(requires_client_certificate=True)) as fake_cluster:
+        user = yaml.safe_load(fake_cluster.build_kubeconfig(certificate=True))["users"][0]["user"]
         client_files = {
             f"client_{name}": b64decode(user[f"client-{name}-data"]).decode() for name in ("certificate", "key")
         }
         async with connect_upstream(fake_cluster, token="", **client_files) as upstream:
             await fetch_body(upstream, "/version")
-        assert fake_cluster.seen[0].all("authorization") == []
+        assert fake_cluster.requests[0].header_values("authorization") == []
 
 
 async def test_a_missing_client_certificate_is_reported_after_the_handshake(fake_cluster: FakeCluster) -> None:
     """With TLS 1.3, the client has finished by then. Servers of asyncio do not send the alert; Kubernetes does."""
-    context = server_context(fake_cluster.manner, authority())
+    context = build_server_context(fake_cluster.options, get_authority())
     context.load_verify_locations(cadata=fake_cluster.ca_pem)
     context.verify_mode = ssl.CERT_REQUIRED
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -19,8 +19,8 @@ from fairlead.upstream.transport import MAX_READS_PER_TURN, TlsTransport
 from fairlead.upstream.upstream import Request
 from fairlead.upstream.websocket import UpstreamWebSocket
 from tests.fake_cluster.exchange import RecordedRequest
-from tests.fake_cluster.exec_websockets import SUCCESS, accepted
-from tests.fake_cluster.floods import ENDINGS, ERROR, flooding, flooding_body, output
+from tests.fake_cluster.exec_websockets import SUCCESS, build_upgrade_response
+from tests.fake_cluster.large_outputs import CLOSE_CODES, ERROR, generate_output, respond_with_body, respond_with_output
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.eventually import eventually
 from tests.upstream.upstreams import READ_LIMIT, connect_upstream
@@ -42,50 +42,52 @@ async def expect_complete_output(websocket: UpstreamWebSocket, size: int, reply:
             await websocket.send(reply)
         await asyncio.sleep(0.002)
     assert messages.pop() == ERROR + SUCCESS
-    assert digest(b"".join(message[1:] for message in messages)) == digest(output(size))
+    assert digest(b"".join(message[1:] for message in messages)) == digest(generate_output(size))
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", CLOSE_CODES)
 @pytest.mark.parametrize("size", OUTPUT_SIZES)
 async def test_a_slow_reader_of_a_websocket_gets_all_messages_and_the_close_frame(
     fake_cluster: FakeCluster, size: int, ending: str
 ) -> None:
-    fake_cluster.behave_on_upgrade("/flood", flooding(size, ending))
+    fake_cluster.set_upgrade_behaviour("/flood", respond_with_output(size, ending))
     async with connect_upstream(fake_cluster) as upstream:
         websocket = await upstream.open_websocket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
         await expect_complete_output(websocket, size)
-        assert websocket.close_reason == ENDINGS[ending]
+        assert websocket.close_reason == CLOSE_CODES[ending]
         await eventually(lambda: upstream.in_use == 0)
 
 
 async def test_the_output_of_a_cluster_that_closed_during_writes_is_read_to_the_end(fake_cluster: FakeCluster) -> None:
     """As with a command that exits before it has read its input: its output arrives anyway."""
     size = 1_000_000
-    fake_cluster.behave_on_upgrade("/flood", flooding(size, "reset"))
+    fake_cluster.set_upgrade_behaviour("/flood", respond_with_output(size, "tcp-reset"))
     async with connect_upstream(fake_cluster) as upstream:
         websocket = await upstream.open_websocket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
         await expect_complete_output(websocket, size, b"\x00input that is not read")
 
 
-@pytest.mark.parametrize(("ending", "is_sized"), [("silent", True), ("silent", False), ("cut", True)])
+@pytest.mark.parametrize(
+    ("ending", "is_sized"), [("no-close-frame", True), ("no-close-frame", False), ("tcp-close", True)]
+)
 async def test_a_slow_reader_of_a_body_gets_all_of_it(fake_cluster: FakeCluster, is_sized: bool, ending: str) -> None:
-    fake_cluster.behave("/flood", flooding_body(5_000_000, ending, is_sized=is_sized))
+    fake_cluster.set_behaviour("/flood", respond_with_body(5_000_000, ending, is_sized=is_sized))
     async with connect_upstream(fake_cluster) as upstream:
         response = await upstream.send(Request("GET", "/flood"))
         chunks = list[bytes]()
         while chunk := await response.read_chunk():
             chunks.append(chunk)
             await asyncio.sleep(0.002)
-        assert digest(b"".join(chunks)) == digest(output(5_000_000))
+        assert digest(b"".join(chunks)) == digest(generate_output(5_000_000))
         await eventually(lambda: upstream.in_use == 0)
 
 
-@pytest.mark.parametrize("ending", ["reset", "cut"])
+@pytest.mark.parametrize("ending", ["tcp-reset", "tcp-close"])
 async def test_an_interrupted_body_is_read_as_far_as_it_arrived_and_is_then_an_error(
     fake_cluster: FakeCluster, ending: str
 ) -> None:
     """If only the end of the connection marks the end of the body, TLS has to confirm it: anyone can close TCP."""
-    fake_cluster.behave("/flood", flooding_body(3_000_000, ending, is_sized=False))
+    fake_cluster.set_behaviour("/flood", respond_with_body(3_000_000, ending, is_sized=False))
     async with connect_upstream(fake_cluster) as upstream:
         response = await upstream.send(Request("GET", "/flood"))
         chunks = list[bytes]()
@@ -93,7 +95,7 @@ async def test_an_interrupted_body_is_read_as_far_as_it_arrived_and_is_then_an_e
             while chunk := await response.read_chunk():
                 chunks.append(chunk)
                 await asyncio.sleep(0.002)
-        assert digest(b"".join(chunks)) == digest(output(3_000_000))
+        assert digest(b"".join(chunks)) == digest(generate_output(3_000_000))
 
 
 class EndlessSocket(socket.socket):
@@ -136,19 +138,19 @@ async def test_an_exception_in_a_protocol_closes_its_connection(
     async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(Unreachable):
             await asyncio.wait_for(upstream.send(Request("POST", "/version")), 10)
-        await eventually(lambda: upstream.in_use == 0 and not fake_cluster.open)
+        await eventually(lambda: upstream.in_use == 0 and not fake_cluster.open_connections)
     assert [str(error) for error in errors] == ["a fault"]
 
 
 async def test_backpressure_applies_to_a_response_that_closes_its_connection(fake_cluster: FakeCluster) -> None:
     """A body that is not read is not buffered, even if the connection will be closed after it."""
-    fake_cluster.behave("/flood", flooding_body(30_000_000, "silent", is_sized=True))
+    fake_cluster.set_behaviour("/flood", respond_with_body(30_000_000, "no-close-frame", is_sized=True))
     async with connect_upstream(fake_cluster) as upstream:
         response = await upstream.send(Request("GET", "/flood"))
         for _ in range(50):
             await asyncio.sleep(0.002)
         assert not response.is_complete
-        assert digest(await response.read(READ_LIMIT)) == digest(output(30_000_000))
+        assert digest(await response.read(READ_LIMIT)) == digest(generate_output(30_000_000))
 
 
 async def test_data_sent_to_a_cluster_that_reads_slowly_arrives_complete(fake_cluster: FakeCluster) -> None:
@@ -157,7 +159,7 @@ async def test_data_sent_to_a_cluster_that_reads_slowly_arrives_complete(fake_cl
     async def receive_slowly(
         request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        writer.write(accepted(request))
+        writer.write(build_upgrade_response(request))
         protocol = ServerProtocol(state=OPEN, max_size=None)
         while protocol.state is OPEN and (data := await reader.read(200_000)):
             protocol.receive_data(data)
@@ -168,8 +170,8 @@ async def test_data_sent_to_a_cluster_that_reads_slowly_arrives_complete(fake_cl
         loop.call_soon_threadsafe(done.set)
         return False
 
-    fake_cluster.behave_on_upgrade("/slow", receive_slowly)
-    content = output(5_000_000)
+    fake_cluster.set_upgrade_behaviour("/slow", receive_slowly)
+    content = generate_output(5_000_000)
     async with connect_upstream(fake_cluster) as upstream:
         websocket = await upstream.open_websocket(Request("GET", "/slow"), ())
         for start in range(0, len(content), 500_000):

@@ -13,8 +13,8 @@ from fairlead.upstream import watch
 from fairlead.upstream.access import Request
 from fairlead.upstream.messages import Response
 from fairlead.upstream.watch import MAX_NAME, MAX_RETRY_SECONDS, RemoteWatch
-from tests.fake_cluster.exchange import Answer, RecordedRequest, as_json, status_object
-from tests.fake_cluster.kube_watch import EXPIRED, bookmark, partial
+from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, build_json_response, build_status_response
+from tests.fake_cluster.kube_watch import EXPIRED, build_bookmark, build_partial_metadata
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.virtual_time import on_virtual_time
 from tests.upstream.upstreams import connect_upstream
@@ -72,7 +72,7 @@ class ScriptedCluster:
         if request.query.get("watch") != "true":
             content = self._pages[self._lists % len(self._pages)]
             self._lists += 1
-            writer.write(as_json(content).wire("GET"))
+            writer.write(build_json_response(content).encode("GET"))
             return True
         writer.write(RESPONSE_HEAD)
         for event in self._watches.pop(0) if self._watches else ():
@@ -88,17 +88,20 @@ class ScriptedCluster:
 
 def build_page(*names: str, version: int, continue_token: Any = "") -> Object:
     metadata = {"resourceVersion": str(version), **({"continue": continue_token} if continue_token else {})}
-    items = [partial({"name": name, "namespace": "n", "resourceVersion": "1"}) for name in names]
+    items = [build_partial_metadata({"name": name, "namespace": "n", "resourceVersion": "1"}) for name in names]
     return {"kind": "PartialObjectMetadataList", "metadata": metadata, "items": items}
 
 
 def build_event(type: str, name: str, version: int) -> Object:
-    return {"type": type, "object": partial({"name": name, "namespace": "n", "resourceVersion": str(version)})}
+    return {
+        "type": type,
+        "object": build_partial_metadata({"name": name, "namespace": "n", "resourceVersion": str(version)}),
+    }
 
 
 @asynccontextmanager
 async def run_watch(fake_cluster: FakeCluster, cluster: Any) -> AsyncIterator[RecordingListener]:
-    fake_cluster.behave(PATH, cluster)
+    fake_cluster.set_behaviour(PATH, cluster)
     listener = RecordingListener()
     async with connect_upstream(fake_cluster) as upstream:
         task = asyncio.create_task(RemoteWatch(lambda: upstream, PATH, "a=b,c", listener).run())
@@ -144,7 +147,9 @@ async def test_lists_are_requested_in_pages(fake_cluster: FakeCluster) -> None:
 
 
 async def test_a_watch_that_ends_is_resumed_after_the_last_bookmark(fake_cluster: FakeCluster) -> None:
-    cluster = ScriptedCluster([build_event("ADDED", "two", 11), bookmark(15)], [build_event("ADDED", "three", 16)])
+    cluster = ScriptedCluster(
+        [build_event("ADDED", "two", 11), build_bookmark(15)], [build_event("ADDED", "three", 16)]
+    )
     async with run_watch(fake_cluster, cluster) as listener:
         await listener.wait_until(lambda: ("object", "three") in listener.calls)
     assert requested_versions(cluster) == ["", "10", "15"]
@@ -166,7 +171,7 @@ async def test_a_410_leads_to_a_new_list(fake_cluster: FakeCluster) -> None:
         nonlocal expired_count
         if request.query.get("watch") == "true" and not expired_count:
             expired_count += 1
-            writer.write(status_object(410, "Expired", "too old resource version").wire("GET"))
+            writer.write(build_status_response(410, "Expired", "too old resource version").encode("GET"))
             return True
         return await cluster(request, reader, writer)
 
@@ -200,12 +205,12 @@ async def test_a_watch_without_events_is_listed_again_after_a_timeout(
 
 @pytest.mark.parametrize("status", [401, 403, 404, 406])
 async def test_a_rejection_is_reported_and_not_retried_soon(fake_cluster: FakeCluster, status: int) -> None:
-    fake_cluster.answer(PATH, status_object(status, "Refused", "not allowed"))
+    fake_cluster.set_response(PATH, build_status_response(status, "Refused", "not allowed"))
     async with run_watch(fake_cluster, ScriptedCluster()) as listener:
         await listener.wait_until(lambda: bool(listener.calls))
         await asyncio.sleep(0)
     assert listener.calls == [("state", (False, "not allowed"))]
-    assert len(fake_cluster.seen) == 1
+    assert len(fake_cluster.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -236,20 +241,20 @@ async def test_an_invalid_event_ends_the_watch_and_not_the_server(
 @pytest.mark.parametrize(
     "response",
     [
-        Answer(200, b"no json"),
-        as_json({"items": "x", "metadata": {"resourceVersion": "1"}}),
-        as_json({"items": [7], "metadata": {"resourceVersion": "1"}}),
-        as_json({"items": []}),
-        Answer(200, b" " * 5000),
+        CannedResponse(200, b"no json"),
+        build_json_response({"items": "x", "metadata": {"resourceVersion": "1"}}),
+        build_json_response({"items": [7], "metadata": {"resourceVersion": "1"}}),
+        build_json_response({"items": []}),
+        CannedResponse(200, b" " * 5000),
     ],
 )
 async def test_an_invalid_list_is_retried(
-    fake_cluster: FakeCluster, response: Answer, monkeypatch: pytest.MonkeyPatch
+    fake_cluster: FakeCluster, response: CannedResponse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "MAX_PAGE_BYTES", 4000)
-    fake_cluster.answer(PATH, response)
+    fake_cluster.set_response(PATH, response)
     async with run_watch(fake_cluster, ScriptedCluster()) as listener:
-        await listener.wait_until(lambda: len(fake_cluster.seen) >= 2)
+        await listener.wait_until(lambda: len(fake_cluster.requests) >= 2)
         await listener.wait_until(lambda: listener.count("state") >= 2)
     assert all(value == (False, "") for method, value in listener.calls if method == "state")
 
@@ -272,7 +277,7 @@ async def test_objects_with_names_over_the_limit_are_ignored_and_do_not_end_the_
     """Users who can create RoleBindings can give them such names."""
     long_namespace_event = {
         "type": "ADDED",
-        "object": partial({"name": "x", "namespace": LONG_NAME, "resourceVersion": "13"}),
+        "object": build_partial_metadata({"name": "x", "namespace": LONG_NAME, "resourceVersion": "13"}),
     }
     events: list[Object | bytes] = [
         build_event("ADDED", LONG_NAME, 11),
@@ -378,7 +383,9 @@ class ShortWatchServer:
     async def send(self, request: Request, *, seconds: float | None = None) -> Response:
         is_watch = "watch=true" in request.target
         self.watches += is_watch
-        response = build_response(json.dumps(bookmark(11) if is_watch else build_page(version=10)).encode() + b"\n")
+        response = build_response(
+            json.dumps(build_bookmark(11) if is_watch else build_page(version=10)).encode() + b"\n"
+        )
         response.finish()
         return response
 

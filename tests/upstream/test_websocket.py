@@ -16,9 +16,9 @@ from fairlead.upstream.websocket import (
     PARSE_SLICE_BYTES,
     UpstreamWebSocket,
 )
-from tests.fake_cluster.behaviours import sending
+from tests.fake_cluster.behaviours import respond_with_bytes
 from tests.fake_cluster.exchange import RecordedRequest
-from tests.fake_cluster.exec_websockets import accepted
+from tests.fake_cluster.exec_websockets import build_upgrade_response
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.eventually import eventually
 from tests.upstream.upstreams import connect_upstream
@@ -70,21 +70,25 @@ async def test_the_stored_credential_is_sent_and_the_handshake_of_the_client_is_
         await upstream.open_websocket(
             Request("GET", "/x/exec?a=b", [*headers, ("Authorization", "Bearer client")]), CHANNELS
         )
-    request = fake_cluster.seen[0]
+    request = fake_cluster.requests[0]
     assert request.target == "/below/x/exec?a=b"
-    assert request.all("authorization") == ["Bearer stored-token"]
-    assert (request.all("x"), request.all("cookie"), request.all("sec-websocket-extensions")) == (["y"], [], [])
-    assert request.all("sec-websocket-key") != ["x"]
+    assert request.header_values("authorization") == ["Bearer stored-token"]
+    assert (
+        request.header_values("x"),
+        request.header_values("cookie"),
+        request.header_values("sec-websocket-extensions"),
+    ) == (["y"], [], [])
+    assert request.header_values("sec-websocket-key") != ["x"]
 
 
 async def test_t20_any_status_but_101_closes_the_connection(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(HandshakeRejected) as caught:
-            await upstream.open_websocket(Request("GET", "/far/refuse"), CHANNELS)
+            await upstream.open_websocket(Request("GET", "/fake/refuse"), CHANNELS)
         assert caught.value.status == 403
-        assert b"no exec for you" in caught.value.body
+        assert b"exec is forbidden" in caught.value.body
         assert upstream.in_use == 0
-        await eventually(lambda: not fake_cluster.open)
+        await eventually(lambda: not fake_cluster.open_connections)
 
 
 SWITCHING_PROTOCOLS = b"HTTP/1.1 101 Switching Protocols\r\n"
@@ -100,17 +104,17 @@ SWITCHING_PROTOCOLS = b"HTTP/1.1 101 Switching Protocols\r\n"
     ],
 )
 async def test_t20_an_invalid_101_does_not_open_a_websocket(fake_cluster: FakeCluster, response: bytes) -> None:
-    fake_cluster.behave_on_upgrade("/wrong", sending(response))
+    fake_cluster.set_upgrade_behaviour("/wrong", respond_with_bytes(response))
     async with connect_upstream(fake_cluster, Limits(response_header_seconds=0.3)) as upstream:
         with pytest.raises((ProtocolError, TimedOut)):
             await upstream.open_websocket(Request("GET", "/wrong"), CHANNELS)
         assert upstream.in_use == 0
-        await eventually(lambda: not fake_cluster.open)
+        await eventually(lambda: not fake_cluster.open_connections)
 
 
 async def test_receive_returns_none_when_the_cluster_disconnects(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster) as upstream:
-        socket = await upstream.open_websocket(Request("GET", "/far/slam"), ())
+        socket = await upstream.open_websocket(Request("GET", "/fake/slam"), ())
         assert await socket.receive() is None
         assert socket.close_reason == (1006, "")
         await wait_until_unused(upstream)
@@ -118,7 +122,7 @@ async def test_receive_returns_none_when_the_cluster_disconnects(fake_cluster: F
 
 async def test_a_cluster_that_does_not_read_blocks_the_sender_until_closed(fake_cluster: FakeCluster) -> None:
     async with connect_upstream(fake_cluster) as upstream:
-        socket = await upstream.open_websocket(Request("GET", "/far/deaf"), ())
+        socket = await upstream.open_websocket(Request("GET", "/fake/deaf"), ())
 
         async def send_many() -> None:
             for _ in range(200):
@@ -180,11 +184,11 @@ async def test_invalid_frames_close_the_websocket(fake_cluster: FakeCluster) -> 
     async def send_garbage(
         request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        writer.write(accepted(request) + b"\xff\xff\xff\xff\xff")
+        writer.write(build_upgrade_response(request) + b"\xff\xff\xff\xff\xff")
         await reader.read()
         return False
 
-    fake_cluster.behave_on_upgrade("/nonsense", send_garbage)
+    fake_cluster.set_upgrade_behaviour("/nonsense", send_garbage)
     async with connect_upstream(fake_cluster) as upstream:
         socket = await upstream.open_websocket(Request("GET", "/nonsense"), CHANNELS)
         assert await socket.receive() is None

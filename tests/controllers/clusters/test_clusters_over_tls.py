@@ -15,7 +15,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import UpstreamRegistry
 from fairlead.upstream.upstream import Limits
-from tests.fake_cluster.certificates import authority
+from tests.fake_cluster.certificates import get_authority
 from tests.fake_cluster.server import FakeCluster, fake_cluster
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
@@ -44,14 +44,14 @@ async def lose_and_restore_cluster(fake_cluster: FakeCluster) -> None:
         ):
             await api.create("Cluster", "berlin", spec={"config": {"secretName": "s"}})
             await eventually(lambda: cluster_status(api).get("phase") == "Failed", 10)
-            await api.create("Secret", "s", data={"config": b64encode(fake_cluster.kubeconfig()).decode()})
+            await api.create("Secret", "s", data={"config": b64encode(fake_cluster.build_kubeconfig()).decode()})
             await eventually(lambda: cluster_status(api).get("phase") == "Initialized", 10)
             assert (cluster_status(api)["version"], cluster_status(api)["nodes"]) == ("v1.34.1", 1)
             fake_cluster.stop()
             await eventually(lambda: cluster_status(api)["reason"] == "Offline", 10)
             fake_cluster.start()
             await eventually(lambda: cluster_status(api)["online"], 10)
-            fake_cluster.reload(replace(healthy := fake_cluster.manner, issuer=authority("an unknown authority")))
+            fake_cluster.reload(replace(healthy := fake_cluster.options, issuer=get_authority("an unknown authority")))
             await eventually(
                 lambda: (
                     (cluster_status(api)["reason"], ready_reason(api))
@@ -62,7 +62,7 @@ async def lose_and_restore_cluster(fake_cluster: FakeCluster) -> None:
             fake_cluster.reload(healthy)
             await eventually(lambda: cluster_status(api)["phase"] == "Initialized", 10)
         await upstreams.close_all()
-    assert {each.header("authorization") for each in fake_cluster.seen} == {"Bearer far-token"}
+    assert {each.header("authorization") for each in fake_cluster.requests} == {"Bearer fake-token"}
 
 
 def test_a_cluster_is_connected_lost_and_restored_and_its_certificate_is_checked(

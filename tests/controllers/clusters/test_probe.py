@@ -12,9 +12,9 @@ from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Limits, Upstream
 from tests.fake_cluster.behaviours import BEHAVIOURS
-from tests.fake_cluster.certificates import authority
-from tests.fake_cluster.exchange import Answer, as_json, status_object
-from tests.fake_cluster.server import ClusterBehaviour, FakeCluster, fake_cluster
+from tests.fake_cluster.certificates import get_authority
+from tests.fake_cluster.exchange import CannedResponse, build_json_response, build_status_response
+from tests.fake_cluster.server import ClusterOptions, FakeCluster, fake_cluster
 
 __all__ = ["fake_cluster"]
 
@@ -23,11 +23,11 @@ CANARY = "canary-of-the-cluster"
 
 async def build_upstream(fake_cluster: FakeCluster, token: str) -> Upstream:
     policy = AddressPolicy(("127.0.0.0/8",), lambda: ())
-    return Upstream(parse_kubeconfig(fake_cluster.kubeconfig(token=token)), policy.resolve, Limits())
+    return Upstream(parse_kubeconfig(fake_cluster.build_kubeconfig(token=token)), policy.resolve, Limits())
 
 
 def run_probe(
-    fake_cluster: FakeCluster, known_details: ClusterDetails | None = None, token: str = "far-token"
+    fake_cluster: FakeCluster, known_details: ClusterDetails | None = None, token: str = "fake-token"
 ) -> ProbeResult:
     async def run() -> ProbeResult:
         upstream = await build_upstream(fake_cluster, token)
@@ -49,7 +49,7 @@ def outcomes_by_name(result: ProbeResult) -> dict[str, bool]:
 def test_a_healthy_cluster(fake_cluster: FakeCluster) -> None:
     result = run_probe(fake_cluster)
     assert (result.failure, result.not_ready, result.version, result.is_incomplete) == (None, "", "v1.34.1", False)
-    assert (result.details.uid, result.details.nodes) == (fake_cluster.manner.uid, 1)
+    assert (result.details.uid, result.details.nodes) == (fake_cluster.options.uid, 1)
     probe_names = (
         "config",
         "connection",
@@ -61,19 +61,19 @@ def test_a_healthy_cluster(fake_cluster: FakeCluster) -> None:
         "impersonation-extra",
     )
     assert outcomes_by_name(result) == dict.fromkeys(probe_names, True)
-    assert {each.header("authorization") for each in fake_cluster.seen} == {"Bearer far-token"}
-    assert fake_cluster.connections == 1
+    assert {each.header("authorization") for each in fake_cluster.requests} == {"Bearer fake-token"}
+    assert fake_cluster.connection_count == 1
 
 
 def test_known_details_are_not_requested_again(fake_cluster: FakeCluster) -> None:
     known_details = ClusterDetails((), "u", 7)
     assert run_probe(fake_cluster, known_details).details is known_details
-    assert fake_cluster.paths() == ["GET /version", "GET /readyz"]
+    assert fake_cluster.request_lines() == ["GET /version", "GET /readyz"]
 
 
 def test_a_server_without_namespaces_nodes_and_reviews_is_connected(fake_cluster: FakeCluster) -> None:
     for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", REVIEWS_PATH):
-        fake_cluster.answer(path, status_object(404, "NotFound", CANARY))
+        fake_cluster.set_response(path, build_status_response(404, "NotFound", CANARY))
     result = run_probe(fake_cluster)
     assert (result.failure, result.not_ready, result.details) == (None, "", ClusterDetails())
     assert all(outcomes_by_name(result).values())
@@ -81,7 +81,7 @@ def test_a_server_without_namespaces_nodes_and_reviews_is_connected(fake_cluster
 
 def test_details_that_the_credential_cannot_read_are_left_out_with_a_message(fake_cluster: FakeCluster) -> None:
     for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", REVIEWS_PATH):
-        fake_cluster.answer(path, status_object(403, "Forbidden", CANARY))
+        fake_cluster.set_response(path, build_status_response(403, "Forbidden", CANARY))
     result = run_probe(fake_cluster)
     assert (result.failure, result.not_ready, result.details.uid, result.details.nodes) == (None, "", "", None)
     assert all(outcomes_by_name(result).values())
@@ -90,7 +90,7 @@ def test_details_that_the_credential_cannot_read_are_left_out_with_a_message(fak
 
 def test_nodes_are_counted_with_one_request(fake_cluster: FakeCluster) -> None:
     page = {"items": [{}], "metadata": {"remainingItemCount": 249}}
-    fake_cluster.answer("/api/v1/nodes", as_json(page))
+    fake_cluster.set_response("/api/v1/nodes", build_json_response(page))
     assert run_probe(fake_cluster).details.nodes == 250
 
 
@@ -106,7 +106,7 @@ def test_nodes_are_counted_with_one_request(fake_cluster: FakeCluster) -> None:
 def test_missing_impersonation_permissions_are_named_with_a_command_that_prints_a_role(
     rejected: tuple[str, ...], expected: str
 ) -> None:
-    with FakeCluster(manner=ClusterBehaviour(refused=rejected)) as fake_cluster:
+    with FakeCluster(options=ClusterOptions(denied_impersonations=rejected)) as fake_cluster:
         result = run_probe(fake_cluster)
     assert (result.failure, result.not_ready) == (None, "")
     assert expected in result.details.missing_rights
@@ -116,7 +116,9 @@ def test_missing_impersonation_permissions_are_named_with_a_command_that_prints_
 
 
 def test_a_missing_permission_for_the_extra_value_is_only_a_warning() -> None:
-    with FakeCluster(manner=ClusterBehaviour(refused=("userextras/service.sh/impersonator",))) as fake_cluster:
+    with FakeCluster(
+        options=ClusterOptions(denied_impersonations=("userextras/service.sh/impersonator",))
+    ) as fake_cluster:
         result = run_probe(fake_cluster)
     assert result.details.missing_rights == ""
     warnings = [(each.name, each.severity) for each in result.details.probes if not each.ok]
@@ -128,7 +130,7 @@ def test_permissions_are_reviewed_with_the_resources_that_kubernetes_checks(
 ) -> None:
     run_probe(fake_cluster)
     reviews = [
-        json.loads(each.body)["spec"]["resourceAttributes"] for each in fake_cluster.seen if each.method == "POST"
+        json.loads(each.body)["spec"]["resourceAttributes"] for each in fake_cluster.requests if each.method == "POST"
     ]
     assert {each["verb"] for each in reviews} == {"impersonate"}
     assert [(each.get("group", ""), each["resource"], each.get("subresource", "")) for each in reviews] == [
@@ -141,7 +143,7 @@ def test_permissions_are_reviewed_with_the_resources_that_kubernetes_checks(
 
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_cluster_that_reports_not_ready_is_not_ready(fake_cluster: FakeCluster, status: int) -> None:
-    fake_cluster.answer("/readyz", Answer(status, CANARY.encode()))
+    fake_cluster.set_response("/readyz", CannedResponse(status, CANARY.encode()))
     result = run_probe(fake_cluster)
     assert result.failure is None
     assert str(status) in result.not_ready
@@ -151,28 +153,28 @@ def test_a_cluster_that_reports_not_ready_is_not_ready(fake_cluster: FakeCluster
 @pytest.mark.parametrize(
     ("answer", "reason", "is_permanent"),
     [
-        (status_object(401, "Unauthorized", CANARY), "Unauthorized", True),
-        (status_object(403, "Forbidden", CANARY), "Forbidden", True),
-        (status_object(404, "NotFound", CANARY), "NotKubernetes", True),
-        (Answer(302, b"", headers={"location": f"https://{CANARY}/"}), "NotKubernetes", True),
-        (Answer(200, CANARY.encode()), "NotKubernetes", True),
-        (as_json({"gitVersion": f"{CANARY}\n" * 100}), "NotKubernetes", True),
-        (as_json({"gitVersion": 7}), "NotKubernetes", True),
-        (status_object(429, "TooManyRequests", CANARY), "Unhealthy", False),
-        (status_object(503, "ServiceUnavailable", CANARY), "Unhealthy", False),
+        (build_status_response(401, "Unauthorized", CANARY), "Unauthorized", True),
+        (build_status_response(403, "Forbidden", CANARY), "Forbidden", True),
+        (build_status_response(404, "NotFound", CANARY), "NotKubernetes", True),
+        (CannedResponse(302, b"", headers={"location": f"https://{CANARY}/"}), "NotKubernetes", True),
+        (CannedResponse(200, CANARY.encode()), "NotKubernetes", True),
+        (build_json_response({"gitVersion": f"{CANARY}\n" * 100}), "NotKubernetes", True),
+        (build_json_response({"gitVersion": 7}), "NotKubernetes", True),
+        (build_status_response(429, "TooManyRequests", CANARY), "Unhealthy", False),
+        (build_status_response(503, "ServiceUnavailable", CANARY), "Unhealthy", False),
     ],
 )
 def test_t22_an_unexpected_response_is_reported_without_its_content(
-    fake_cluster: FakeCluster, answer: Answer, reason: str, is_permanent: bool
+    fake_cluster: FakeCluster, answer: CannedResponse, reason: str, is_permanent: bool
 ) -> None:
-    fake_cluster.answer("/version", answer)
+    fake_cluster.set_response("/version", answer)
     failure = run_probe(fake_cluster).failure
     assert failure is not None
     assert (failure.reason, failure.is_permanent) == (reason, is_permanent)
 
 
 def test_a_rejected_credential_is_a_separate_probe() -> None:
-    with FakeCluster(manner=ClusterBehaviour(token="right")) as fake_cluster:
+    with FakeCluster(options=ClusterOptions(token="right")) as fake_cluster:
         result = run_probe(fake_cluster, token="wrong")
     assert outcomes_by_name(result) == {"config": True, "connection": True, "credential": False}
 
@@ -180,15 +182,15 @@ def test_a_rejected_credential_is_a_separate_probe() -> None:
 @pytest.mark.parametrize(
     "cluster_behaviour",
     [
-        ClusterBehaviour(names=("other.example",)),
-        ClusterBehaviour(days=-1),
-        ClusterBehaviour(issuer=authority("an unknown authority")),
+        ClusterOptions(names=("other.example",)),
+        ClusterOptions(days=-1),
+        ClusterOptions(issuer=get_authority("an unknown authority")),
     ],
 )
-def test_an_untrusted_certificate_is_a_permanent_failure(cluster_behaviour: ClusterBehaviour) -> None:
-    with FakeCluster(manner=cluster_behaviour) as fake_cluster:
+def test_an_untrusted_certificate_is_a_permanent_failure(cluster_behaviour: ClusterOptions) -> None:
+    with FakeCluster(options=cluster_behaviour) as fake_cluster:
         result = run_probe(fake_cluster)
-        assert fake_cluster.seen == []
+        assert fake_cluster.requests == []
     assert result.failure is not None
     assert (result.failure.reason, result.failure.is_permanent) == ("CertificateNotTrusted", True)
 
@@ -202,24 +204,24 @@ def test_an_unreachable_cluster_is_a_temporary_failure(fake_cluster: FakeCluster
     assert run_probe(fake_cluster).failure is None
 
 
-@pytest.mark.parametrize("behaviour", ["/far/never", "/far/stall"])
+@pytest.mark.parametrize("behaviour", ["/fake/never", "/fake/stall"])
 def test_a_cluster_that_does_not_respond_is_a_timeout(
     fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, behaviour: str
 ) -> None:
     monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.3)
-    fake_cluster.behave("/version", BEHAVIOURS[behaviour])
+    fake_cluster.set_behaviour("/version", BEHAVIOURS[behaviour])
     failure = run_probe(fake_cluster).failure
     assert failure is not None
     assert (failure.reason, failure.is_permanent) == ("TimedOut", False)
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/api/v1/nodes"])
-@pytest.mark.parametrize("behaviour", ["/far/never", "/far/hang-up", "/far/garbage", "/far/break-off"])
+@pytest.mark.parametrize("behaviour", ["/fake/never", "/fake/hang-up", "/fake/garbage", "/fake/break-off"])
 def test_a_cluster_that_fails_after_the_first_request_is_connected_and_incomplete(
     fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, path: str, behaviour: str
 ) -> None:
     monkeypatch.setattr(probe, "PROBE_TIMEOUT", 0.5)
-    fake_cluster.behave(path, BEHAVIOURS[behaviour])
+    fake_cluster.set_behaviour(path, BEHAVIOURS[behaviour])
     result = run_probe(fake_cluster)
     assert result.failure is None
     assert result.is_incomplete

@@ -7,7 +7,7 @@ import pytest
 from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.deploy import MAX_RUN_SECONDS, clear_pending_release
 from fairlead.core.clock import timestamp
-from tests.fake_cluster.kube import Kube, KubeApi
+from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 OLD = NOW - timedelta(seconds=MAX_RUN_SECONDS + 1)
@@ -16,36 +16,36 @@ SECRETS = "/api/v1/namespaces/ns/secrets"
 
 
 def put_release_secret(
-    kube: Kube, status: str, created: datetime | None = OLD, name: str = "one", revision: int = 2
+    kube: FakeKube, status: str, created: datetime | None = OLD, name: str = "one", revision: int = 2
 ) -> str:
     """Stores a Secret like the one that Helm creates for each revision. Returns its path."""
     labels = {"owner": "helm", "name": name, "status": status, "version": str(revision)}
     path = f"{SECRETS}/sh.helm.release.v1.{name}.v{revision}"
     creation = {"creationTimestamp": timestamp(created)} if created else {}
-    kube.put(path, metadata={"labels": labels, **creation}, type="helm.sh/release.v1")
+    kube.add_object(path, metadata={"labels": labels, **creation}, type="helm.sh/release.v1")
     return path
 
 
 @pytest.mark.parametrize("status", ["pending-install", "pending-upgrade", "pending-rollback"])
 async def test_an_old_pending_release_is_removed_and_other_revisions_are_kept(status: str) -> None:
-    kube = Kube()
+    kube = FakeKube()
     deployed, pending = put_release_secret(kube, "deployed", revision=1), put_release_secret(kube, status, revision=2)
-    assert await clear_pending_release(KubeApi(kube), RELEASE, NOW)
+    assert await clear_pending_release(InMemoryClusterApi(kube), RELEASE, NOW)
     assert deployed in kube.objects and pending not in kube.objects
 
 
 @pytest.mark.parametrize("created", [NOW - timedelta(seconds=MAX_RUN_SECONDS - 1), NOW + timedelta(hours=1), None])
 async def test_a_run_that_may_still_be_active_is_not_disturbed(created: datetime | None) -> None:
-    kube = Kube()
+    kube = FakeKube()
     pending = put_release_secret(kube, "pending-upgrade", created)
-    assert not await clear_pending_release(KubeApi(kube), RELEASE, NOW)
+    assert not await clear_pending_release(InMemoryClusterApi(kube), RELEASE, NOW)
     assert pending in kube.objects
 
 
 async def test_other_releases_and_other_secrets_are_kept() -> None:
-    kube = Kube()
+    kube = FakeKube()
     other = put_release_secret(kube, "pending-upgrade", name="two")
     labels = {"owner": "helm", "name": "one", "status": "pending-upgrade"}
-    kube.put(f"{SECRETS}/mine", metadata={"labels": labels, "creationTimestamp": timestamp(OLD)})
-    assert not await clear_pending_release(KubeApi(kube), RELEASE, NOW)
+    kube.add_object(f"{SECRETS}/mine", metadata={"labels": labels, "creationTimestamp": timestamp(OLD)})
+    assert not await clear_pending_release(InMemoryClusterApi(kube), RELEASE, NOW)
     assert {other, f"{SECRETS}/mine"} <= kube.objects.keys()

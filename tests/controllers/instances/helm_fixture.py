@@ -12,7 +12,7 @@ from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.core.objects import Object
 from fairlead.upstream.access import ClusterEndpoint
-from tests.fake_cluster.kube import Kube
+from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
@@ -36,7 +36,7 @@ users: [{name: x, user: {token: inner-token}}]
 class FakeHelm:
     """Records its calls. An installed chart leaves `content` as its kubeconfig, unless that is empty."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: FakeKube) -> None:
         self.kube = kube
         self.is_missing = False
         self.is_failing = False
@@ -61,7 +61,7 @@ class FakeHelm:
             raise InstanceError("HelmFailed", "it broke", WARNING)
         if self.kubeconfig:
             path = f"/api/v1/namespaces/{release.namespace}/secrets/vc-{release.name}"
-            self.kube.put(path, data={"config": encoded(self.kubeconfig)})
+            self.kube.add_object(path, data={"config": encoded(self.kubeconfig)})
 
     def _release_secrets(self, release: Release) -> list[Object]:
         """The Secrets of the release in the cluster."""

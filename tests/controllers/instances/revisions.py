@@ -9,7 +9,7 @@ from fairlead.core.objects import Object
 from fairlead.storage import contract
 from fairlead.storage.contract import Precondition, Store
 from fairlead.storage.wrapper import StoreWrapper
-from tests.fake_cluster.kube import KubeApi
+from tests.fake_cluster.kube import InMemoryClusterApi
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import FakeAccess
 
@@ -50,13 +50,13 @@ def record_revisions(api: RegistryFixture, plural: str, check: Check) -> Revisio
 class SlowAccess(FakeAccess):
     """Access to a cluster whose responses are delayed, so that other things happen in between."""
 
-    def cluster_api(self, name: str, acting_as: str = "") -> KubeApi:
+    def cluster_api(self, name: str, acting_as: str = "") -> InMemoryClusterApi:
         return SlowApi(self, acting_as)
 
 
-class SlowApi(KubeApi):
+class SlowApi(InMemoryClusterApi):
     def __init__(self, access: FakeAccess, acting_as: str) -> None:
-        super().__init__(access.kube, acting_as=acting_as)
+        super().__init__(access.kube, impersonated_user=acting_as)
         self._access = access
 
     async def get(self, path: str) -> Object:
@@ -77,6 +77,6 @@ class SlowApi(KubeApi):
         if self._access.down is not None:
             raise self._access.down
         try:
-            return self._ask(method, path, body)
+            return self._send(method, path, body)
         finally:
             await asyncio.sleep(0.015)

@@ -14,10 +14,10 @@ from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import NotConnected, UpstreamRegistry
 from fairlead.upstream.errors import AddressBlocked, ProtocolError, TimedOut, TlsError, UpstreamError
 from fairlead.upstream.upstream import Limits
-from tests.fake_cluster.behaviours import never
-from tests.fake_cluster.certificates import authority
-from tests.fake_cluster.exchange import as_json
-from tests.fake_cluster.kube import Kube, kube_answering
+from tests.fake_cluster.behaviours import never_respond
+from tests.fake_cluster.certificates import get_authority
+from tests.fake_cluster.exchange import build_json_response
+from tests.fake_cluster.kube import FakeKube, build_kube_responder
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
@@ -42,11 +42,11 @@ def build_access(api: RegistryFixture, *networks: str) -> RegistryClusterAccess:
 
 
 def test_a_space_is_created_and_deleted_over_tls() -> None:
-    kube = Kube()
+    kube = FakeKube()
 
     async def run(fake_cluster: FakeCluster) -> None:
         async with open_registry() as api:
-            await create_project_and_cluster(api, fake_cluster.kubeconfig(token="stored-token"))
+            await create_project_and_cluster(api, fake_cluster.build_kubeconfig(token="stored-token"))
             access = build_access(api, "127.0.0.0/8")
             async with running_controllers(
                 api,
@@ -62,15 +62,15 @@ def test_a_space_is_created_and_deleted_over_tls() -> None:
             assert (endpoint.host, endpoint.port, endpoint.token) == ("127.0.0.1", fake_cluster.port, "stored-token")
             await access.upstreams.close_all()
 
-    with FakeCluster(kube_answering(kube)) as fake_cluster:
+    with FakeCluster(build_kube_responder(kube)) as fake_cluster:
         asyncio.run(run(fake_cluster))
         assert kube.objects == {}
-        assert {each.header("authorization") for each in fake_cluster.seen} == {"Bearer stored-token"}
+        assert {each.header("authorization") for each in fake_cluster.requests} == {"Bearer stored-token"}
 
 
 async def test_the_endpoint_for_other_programs_is_not_a_blocked_address(api: RegistryFixture) -> None:
     with FakeCluster() as fake_cluster:
-        kubeconfig = fake_cluster.kubeconfig()
+        kubeconfig = fake_cluster.build_kubeconfig()
     await create_project_and_cluster(api, kubeconfig)
     with pytest.raises(AddressBlocked):
         await build_access(api).cluster_endpoint("c")
@@ -86,7 +86,7 @@ async def test_a_cluster_that_is_not_connected_has_a_reason(
     assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize(("path", "error_type"), [("/far/never", TimedOut), ("/big", ProtocolError)])
+@pytest.mark.parametrize(("path", "error_type"), [("/fake/never", TimedOut), ("/big", ProtocolError)])
 def test_the_version_request_to_a_virtual_cluster_has_a_timeout_and_a_size_limit(
     path: str, error_type: type[UpstreamError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +95,7 @@ def test_the_version_request_to_a_virtual_cluster_has_a_timeout_and_a_size_limit
 
     async def run(fake_cluster: FakeCluster) -> None:
         async with open_registry() as api:
-            kubeconfig = fake_cluster.kubeconfig(server=f"{fake_cluster.url}{path}")
+            kubeconfig = fake_cluster.build_kubeconfig(server=f"{fake_cluster.url}{path}")
             await api.create("Secret", "mine", data={"config": b64encode(kubeconfig).decode()})
             await api.create("VirtualClusterInstance", "v", spec={"config": {"secretName": "mine"}})
             access = build_access(api, "127.0.0.0/8")
@@ -104,19 +104,19 @@ def test_the_version_request_to_a_virtual_cluster_has_a_timeout_and_a_size_limit
             await access.upstreams.close_all()
 
     with FakeCluster() as fake_cluster:
-        fake_cluster.behave("/far/never/version", never)
-        fake_cluster.answer("/big/version", as_json({"gitVersion": "A" * 100_000}, 200))
+        fake_cluster.set_behaviour("/fake/never/version", never_respond)
+        fake_cluster.set_response("/big/version", build_json_response({"gitVersion": "A" * 100_000}, 200))
         asyncio.run(run(fake_cluster))
 
 
 def test_a_reloaded_certificate_of_a_virtual_cluster_is_checked_by_the_version_request() -> None:
     async def run(fake_cluster: FakeCluster) -> None:
         async with open_registry() as api:
-            await api.create("Secret", "mine", data={"config": b64encode(fake_cluster.kubeconfig()).decode()})
+            await api.create("Secret", "mine", data={"config": b64encode(fake_cluster.build_kubeconfig()).decode()})
             await api.create("VirtualClusterInstance", "v", spec={"config": {"secretName": "mine"}})
             access = build_access(api, "127.0.0.0/8")
             assert (await access.virtual_cluster_version(NAMESPACE, "v"))["gitVersion"]
-            fake_cluster.reload(replace(fake_cluster.manner, issuer=authority("an unknown authority")))
+            fake_cluster.reload(replace(fake_cluster.options, issuer=get_authority("an unknown authority")))
             with pytest.raises(TlsError):
                 await access.virtual_cluster_version(NAMESPACE, "v")
             await access.upstreams.close_all()

@@ -12,7 +12,7 @@ from fairlead.core.objects import Object, get_path
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions, server_write_options
-from tests.fake_cluster.kube import Kube
+from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.registry import ADA, RegistryFixture, open_registry
@@ -91,18 +91,18 @@ async def wait_for_failure(api: RegistryFixture, reason: str) -> str:
     return condition_message(api, SPACE, "SpaceSynced")
 
 
-def template_objects(kube: Kube) -> set[str]:
+def template_objects(kube: FakeKube) -> set[str]:
     """The paths of the objects from templates: all but the namespace and the server's own bindings."""
     return {path for path in kube.objects if path != NAMESPACE_PATH and not path.startswith(f"{BINDINGS}/service.sh:")}
 
 
 async def test_allowed_objects_of_an_inline_template_are_created_by_the_deployer(
-    server: RegistryFixture, kube: Kube
+    server: RegistryFixture, kube: FakeKube
 ) -> None:
     await create_space(server, template={"objects": f"{CONFIG_MAP}\n---\n{BINDING.replace('ROLE', 'edit')}"})
     await wait_until_ready(server)
     assert template_objects(kube) == {f"{NAMESPACE_PATH}/configmaps/greeting", f"{BINDINGS}/mine"}
-    assert {user for user, _, _ in kube.acted} == {DEPLOYER}
+    assert {user for user, _, _ in kube.impersonated_requests} == {DEPLOYER}
     subjects = kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"]
     assert DEPLOYER in {each["name"] for each in subjects}
     assert get_path(server.see(SPACE, "one"), "status.templateTrust") == "Confined"
@@ -118,7 +118,7 @@ async def test_allowed_objects_of_an_inline_template_are_created_by_the_deployer
     ],
 )
 async def test_objects_that_the_owner_cannot_create_are_rejected(
-    server: RegistryFixture, kube: Kube, text: str, reason: str, expected: str
+    server: RegistryFixture, kube: FakeKube, text: str, reason: str, expected: str
 ) -> None:
     await create_space(server, template={"objects": text})
     assert expected in await wait_for_failure(server, reason)
@@ -127,16 +127,18 @@ async def test_objects_that_the_owner_cannot_create_are_rejected(
 
 @pytest.mark.parametrize("text", [POD, BINDING.replace("ROLE", "cluster-admin"), QUOTA])
 async def test_an_administrators_template_has_the_rights_of_the_stored_credential(
-    server: RegistryFixture, kube: Kube, text: str
+    server: RegistryFixture, kube: FakeKube, text: str
 ) -> None:
     await create_from_template(server, objects=text)
     await wait_until_ready(server)
     assert len(template_objects(kube)) == 1
-    assert kube.acted == []
+    assert kube.impersonated_requests == []
     assert ENFORCE not in labels(kube.objects[NAMESPACE_PATH])
 
 
-async def test_a_template_of_another_user_is_confined_until_it_is_trusted(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_template_of_another_user_is_confined_until_it_is_trusted(
+    server: RegistryFixture, kube: FakeKube
+) -> None:
     await create_from_template(server, user=ADA, objects=QUOTA)
     await wait_for_failure(server, "OwnerForbidden")
     await set_trust_annotation(server, "true")
@@ -145,7 +147,7 @@ async def test_a_template_of_another_user_is_confined_until_it_is_trusted(server
 
 
 async def test_an_object_of_others_is_not_deleted_because_a_template_named_it(
-    server: RegistryFixture, kube: Kube
+    server: RegistryFixture, kube: FakeKube
 ) -> None:
     """The deployer could not create it; an administrator's template without it must not delete it either."""
     await create_space(server, templateRef={"name": "t"})
@@ -160,7 +162,9 @@ async def test_an_object_of_others_is_not_deleted_because_a_template_named_it(
     assert template_objects(kube) == {f"{NAMESPACE_PATH}/resourcequotas/limit"}
 
 
-async def test_labels_and_annotations_that_are_not_allowed_are_left_out(server: RegistryFixture, kube: Kube) -> None:
+async def test_labels_and_annotations_that_are_not_allowed_are_left_out(
+    server: RegistryFixture, kube: FakeKube
+) -> None:
     allowed, rejected = {"tenant.service.sh/x": "1"}, {ENFORCE: "privileged", "istio-injection": "enabled"}
     template = {
         "metadata": {"labels": {**allowed, **rejected}, "annotations": {"linkerd.io/inject": "enabled", **allowed}}
@@ -178,14 +182,14 @@ async def test_labels_and_annotations_that_are_not_allowed_are_left_out(server: 
     assert "space_metadata" in message
 
 
-async def test_a_label_set_by_others_in_the_cluster_is_kept(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_label_set_by_others_in_the_cluster_is_kept(server: RegistryFixture, kube: FakeKube) -> None:
     await create_space(server)
     await wait_until_ready(server)
-    kube.edit(NAMESPACE_PATH, lambda each: each["metadata"]["labels"].update({ENFORCE: "restricted"}))
+    kube.edit_object(NAMESPACE_PATH, lambda each: each["metadata"]["labels"].update({ENFORCE: "restricted"}))
     managed = kube.objects[NAMESPACE_PATH]["metadata"]["managedFields"]
     del managed[0]["fieldsV1"]["f:metadata"]["f:labels"][f"f:{ENFORCE}"]
     await update_spec(server, SPACE, "one", displayName="another")
-    await eventually(lambda: kube.log.count(("PATCH", NAMESPACE_PATH)) >= 2)
+    await eventually(lambda: kube.request_log.count(("PATCH", NAMESPACE_PATH)) >= 2)
     assert labels(kube.objects[NAMESPACE_PATH])[ENFORCE] == "restricted"
 
 
@@ -198,7 +202,7 @@ async def test_a_label_set_by_others_in_the_cluster_is_kept(server: RegistryFixt
     ],
 )
 async def test_roles_that_are_not_in_the_setting_are_not_bound(
-    server: RegistryFixture, kube: Kube, spec: Object
+    server: RegistryFixture, kube: FakeKube, spec: Object
 ) -> None:
     await create_space(server, **spec)
     await wait_until_ready(server)
@@ -206,7 +210,7 @@ async def test_roles_that_are_not_in_the_setting_are_not_bound(
     assert "space_roles does not list (cluster-admin)" in condition_message(server, SPACE, "SpaceSynced")
 
 
-async def test_the_deployer_has_no_more_permissions_than_the_owner(server: RegistryFixture, kube: Kube) -> None:
+async def test_the_deployer_has_no_more_permissions_than_the_owner(server: RegistryFixture, kube: FakeKube) -> None:
     access = {"rules": [{"users": ["ada"], "clusterRole": "view"}]}
     await create_space(server, template={"access": access, "objects": CONFIG_MAP})
     assert 'cannot patch resource "configmaps"' in await wait_for_failure(server, "OwnerForbidden")
@@ -221,7 +225,7 @@ async def test_the_deployer_has_no_more_permissions_than_the_owner(server: Regis
     ],
 )
 async def test_nothing_is_created_for_a_missing_or_disabled_owner(
-    server: RegistryFixture, kube: Kube, owner: Object, reason: str
+    server: RegistryFixture, kube: FakeKube, owner: Object, reason: str
 ) -> None:
     await server.create("User", "off", spec={"disabled": True})
     await create_space(server, owner=owner, template={"objects": CONFIG_MAP})
@@ -229,33 +233,35 @@ async def test_nothing_is_created_for_a_missing_or_disabled_owner(
     assert template_objects(kube) == set()
 
 
-async def test_a_team_can_be_the_owner(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_team_can_be_the_owner(server: RegistryFixture, kube: FakeKube) -> None:
     await server.create("Team", "web", spec={})
     await create_space(server, owner={"team": "web"}, template={"objects": CONFIG_MAP})
     await wait_until_ready(server)
     assert template_objects(kube) == {f"{NAMESPACE_PATH}/configmaps/greeting"}
 
 
-async def test_no_objects_are_created_without_permission_to_impersonate(server: RegistryFixture, kube: Kube) -> None:
-    kube.may_impersonate = False
+async def test_no_objects_are_created_without_permission_to_impersonate(
+    server: RegistryFixture, kube: FakeKube
+) -> None:
+    kube.can_impersonate = False
     await create_space(server, template={"objects": CONFIG_MAP})
     assert "may not impersonate" in await wait_for_failure(server, "ImpersonationForbidden")
     assert template_objects(kube) == set()
 
 
-async def test_requests_are_retried_until_a_new_binding_is_effective(server: RegistryFixture, kube: Kube) -> None:
+async def test_requests_are_retried_until_a_new_binding_is_effective(server: RegistryFixture, kube: FakeKube) -> None:
     """The authorizer of a real cluster takes a moment to see a new binding."""
-    kube.deaf_for = 2
+    kube.stale_rbac_requests = 2
     await create_space(server, template={"objects": CONFIG_MAP})
     await wait_until_ready(server)
-    assert kube.acted[:3] == [(DEPLOYER, "PATCH", f"{NAMESPACE_PATH}/configmaps/greeting")] * 3
+    assert kube.impersonated_requests[:3] == [(DEPLOYER, "PATCH", f"{NAMESPACE_PATH}/configmaps/greeting")] * 3
     events = [server.see("Event", name) or {} for name in server.names("Event")]
     assert {each["type"] for each in events} <= {"Normal"}
 
 
 @pytest.mark.parametrize("spec", [{"templateRef": None, "template": {}}, {"templateRef": {"name": "other"}}])
 async def test_objects_of_an_administrators_template_are_not_replaced_by_an_untrusted_one(
-    server: RegistryFixture, kube: Kube, spec: Object
+    server: RegistryFixture, kube: FakeKube, spec: Object
 ) -> None:
     await create_from_template(server, objects=QUOTA, metadata={"labels": {ENFORCE: "restricted"}})
     await wait_until_ready(server)
@@ -269,7 +275,7 @@ async def test_objects_of_an_administrators_template_are_not_replaced_by_an_untr
 
 
 async def test_an_edit_by_another_user_is_not_applied_with_an_administrators_rights(
-    server: RegistryFixture, kube: Kube
+    server: RegistryFixture, kube: FakeKube
 ) -> None:
     await server.submit(
         TEMPLATE, server.body(TEMPLATE, "t", spec={"template": {"objects": CONFIG_MAP}}), WriteOptions(ROOT)
@@ -281,9 +287,9 @@ async def test_an_edit_by_another_user_is_not_applied_with_an_administrators_rig
     assert template_objects(kube) == {f"{NAMESPACE_PATH}/configmaps/greeting"}
 
 
-async def test_an_object_that_the_owner_cannot_delete_is_not_deleted(server: RegistryFixture, kube: Kube) -> None:
+async def test_an_object_that_the_owner_cannot_delete_is_not_deleted(server: RegistryFixture, kube: FakeKube) -> None:
     """A template names an object of the administrators of the cluster, and then no longer does."""
-    kube.put(f"{NAMESPACE_PATH}/resourcequotas/limit")
+    kube.add_object(f"{NAMESPACE_PATH}/resourcequotas/limit")
     await create_space(server, template={"objects": QUOTA})
     await wait_for_failure(server, "OwnerForbidden")
     await update_spec(server, SPACE, "one", template={"objects": CONFIG_MAP})
@@ -292,7 +298,9 @@ async def test_an_object_that_the_owner_cannot_delete_is_not_deleted(server: Reg
     assert "ResourceQuota limit of a former template were kept" in condition_message(server, SPACE, "SpaceSynced")
 
 
-async def test_a_template_without_a_trust_annotation_creates_nothing_new(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_template_without_a_trust_annotation_creates_nothing_new(
+    server: RegistryFixture, kube: FakeKube
+) -> None:
     await create_from_template(server, objects=QUOTA)
     await wait_until_ready(server)
     await server.delete(SPACE, "one")
@@ -309,7 +317,7 @@ async def test_a_template_without_a_trust_annotation_creates_nothing_new(server:
 
 
 async def test_an_existing_space_of_a_template_without_a_trust_annotation_is_kept(
-    server: RegistryFixture, kube: Kube
+    server: RegistryFixture, kube: FakeKube
 ) -> None:
     await create_from_template(server, objects=QUOTA, metadata={"labels": {ENFORCE: "restricted", "tier": "gold"}})
     await wait_until_ready(server)
@@ -322,7 +330,7 @@ async def test_an_existing_space_of_a_template_without_a_trust_annotation_is_kep
         "restricted",
         "gold",
     )
-    kube.asked("DELETE", NAMESPACE_PATH)
+    kube.handle_request("DELETE", NAMESPACE_PATH)
     assert "was deleted, and is not created again" in await wait_for_failure(server, "TemplateNotTrusted")
 
 

@@ -10,7 +10,7 @@ from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object, get_path
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.errors import Unreachable
-from tests.fake_cluster.kube import Kube
+from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
@@ -50,7 +50,7 @@ async def set_cluster_status(api: RegistryFixture, **status: object) -> None:
     await api.patch("Cluster", "c", lambda each: each.update(status=full_status), server_write_options("status"))
 
 
-async def test_spaces_are_not_ready_without_permission_to_impersonate(server: RegistryFixture, kube: Kube) -> None:
+async def test_spaces_are_not_ready_without_permission_to_impersonate(server: RegistryFixture, kube: FakeKube) -> None:
     reason = "ImpersonationForbidden"
     await set_cluster_status(server, reason=reason, conditions=[{"type": "Ready", "status": "False", "reason": reason}])
     await create_space(server)
@@ -62,7 +62,7 @@ async def test_spaces_are_not_ready_without_permission_to_impersonate(server: Re
 
 
 async def test_another_cluster_with_the_same_name_gets_the_namespace_at_once(
-    server: RegistryFixture, kube: Kube
+    server: RegistryFixture, kube: FakeKube
 ) -> None:
     await create_space(server)
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("True", "Usable"))
@@ -72,14 +72,14 @@ async def test_another_cluster_with_the_same_name_gets_the_namespace_at_once(
     await eventually(lambda: NAMESPACE_PATH in kube.objects, 3)
 
 
-async def test_a_space_in_a_virtual_cluster_is_stalled(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_space_in_a_virtual_cluster_is_stalled(server: RegistryFixture, kube: FakeKube) -> None:
     await create_space(server, virtualCluster="theirs")
     await eventually(lambda: condition_status(server, SPACE, "Stalled") == ("True", "SpaceInVirtualCluster"))
     assert "without spec.clusterRef.virtualCluster" in condition_message(server, SPACE, "Ready")
-    assert kube.log == []
+    assert kube.request_log == []
 
 
-async def test_spaces_of_a_failed_cluster_are_not_ready(server: RegistryFixture, kube: Kube) -> None:
+async def test_spaces_of_a_failed_cluster_are_not_ready(server: RegistryFixture, kube: FakeKube) -> None:
     await create_space(server)
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("True", "Usable"))
     await set_cluster_status(server, phase="Failed")

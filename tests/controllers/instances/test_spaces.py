@@ -13,7 +13,7 @@ from fairlead.core.objects import Object, get_path
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.errors import Unreachable
-from tests.fake_cluster.kube import Kube
+from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
@@ -59,7 +59,7 @@ async def wait_until_ready(api: RegistryFixture) -> None:
     await eventually(lambda: condition_status(api, SPACE, "SpaceReady") == ("True", "Active"))
 
 
-async def test_a_space_gets_its_namespace(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_space_gets_its_namespace(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
     created = await create_space(server)
     await wait_until_ready(server)
@@ -77,7 +77,7 @@ async def test_a_space_gets_its_namespace(server: RegistryFixture, kube: Kube) -
     assert get_path(seen, "status.online") is True
 
 
-async def test_the_owner_gets_the_role_admin_in_the_namespace(server: RegistryFixture, kube: Kube) -> None:
+async def test_the_owner_gets_the_role_admin_in_the_namespace(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
     await create_space(server)
     await wait_until_ready(server)
@@ -89,7 +89,7 @@ async def test_the_owner_gets_the_role_admin_in_the_namespace(server: RegistryFi
     }
 
 
-async def test_nothing_is_created_without_a_connected_cluster(server: RegistryFixture, kube: Kube) -> None:
+async def test_nothing_is_created_without_a_connected_cluster(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
     await server.create("Cluster", "unconnected", spec={})
     await create_space(server, clusterRef={"cluster": "unconnected"})
@@ -100,10 +100,10 @@ async def test_nothing_is_created_without_a_connected_cluster(server: RegistryFi
     assert "finalizers" not in (seen or {})["metadata"]
     assert get_path(seen, "spec.clusterRef") == {"cluster": "unconnected"}
     assert condition_status(server, SPACE, "SpaceSynced") == (None, None)
-    assert kube.log == []
+    assert kube.request_log == []
 
 
-async def test_a_cluster_that_is_connected_later_gets_its_spaces(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_cluster_that_is_connected_later_gets_its_spaces(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
     await server.delete("Cluster", "c")
     await create_space(server)
@@ -112,14 +112,14 @@ async def test_a_cluster_that_is_connected_later_gets_its_spaces(server: Registr
     assert kube.objects == {}
     await server.patch("Cluster", "c", lambda each: each["spec"].update(config={"secretName": "kubeconfig"}))
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("False", "ClusterNotProbed"))
-    assert kube.log == []
+    assert kube.request_log == []
     await set_online(server, True)
     await wait_until_ready(server)
 
 
-async def test_a_namespace_of_others_is_never_adopted(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_namespace_of_others_is_never_adopted(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
-    foreign_namespace = kube.put("/api/v1/namespaces/kube-system", metadata={"labels": {"team": "ops"}})
+    foreign_namespace = kube.add_object("/api/v1/namespaces/kube-system", metadata={"labels": {"team": "ops"}})
     await create_space(server, clusterRef={"cluster": "c", "namespace": "kube-system"})
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "NamespaceConflict"))
     assert "delete it there" in condition_message(server, SPACE, "SpaceSynced")
@@ -128,10 +128,10 @@ async def test_a_namespace_of_others_is_never_adopted(server: RegistryFixture, k
     await eventually(lambda: server.see(SPACE, "one") is None)
     assert kube.objects == {"/api/v1/namespaces/kube-system": foreign_namespace}
     assert labels(foreign_namespace) == {"team": "ops"}
-    assert {method for method, _ in kube.log} == {"GET"}
+    assert {method for method, _ in kube.request_log} == {"GET"}
 
 
-async def test_two_spaces_do_not_share_a_namespace(server: RegistryFixture, kube: Kube) -> None:
+async def test_two_spaces_do_not_share_a_namespace(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
     first = await create_space(server)
     await wait_until_ready(server)
@@ -143,16 +143,16 @@ async def test_two_spaces_do_not_share_a_namespace(server: RegistryFixture, kube
 
 
 async def test_drift_without_a_watch_is_repaired_at_the_next_resync(
-    server: RegistryFixture, access: FakeAccess, kube: Kube
+    server: RegistryFixture, access: FakeAccess, kube: FakeKube
 ) -> None:
-    access.way.broken = Unreachable("watches are not available")
+    access.way.error = Unreachable("watches are not available")
     await create_cluster(server)
     await create_space(server, template={"metadata": {"labels": {TIER: "gold"}}, "objects": CONFIG_MAP})
     await wait_until_ready(server)
     kube.objects[NAMESPACE_PATH]["metadata"]["labels"].update({TIER: "lead", "mine": "stays"})
     kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"] = []
-    kube.put(f"{BINDINGS}/service.sh:gone", metadata={"labels": {"service.sh/managed": "fairlead"}})
-    kube.put(f"{BINDINGS}/own", metadata={"labels": {}})
+    kube.add_object(f"{BINDINGS}/service.sh:gone", metadata={"labels": {"service.sh/managed": "fairlead"}})
+    kube.add_object(f"{BINDINGS}/own", metadata={"labels": {}})
     del kube.objects[f"{NAMESPACE_PATH}/configmaps/greeting"]
     await eventually(lambda: kube.objects[NAMESPACE_PATH]["metadata"]["labels"][TIER] == "gold", 2 * RESYNC_SECONDS)
     await eventually(lambda: f"{NAMESPACE_PATH}/configmaps/greeting" in kube.objects)
@@ -162,19 +162,19 @@ async def test_drift_without_a_watch_is_repaired_at_the_next_resync(
     assert f"{BINDINGS}/own" in kube.objects
 
 
-async def test_a_deleted_namespace_is_created_again(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_deleted_namespace_is_created_again(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
     await create_space(server)
     await wait_until_ready(server)
-    kube.slow_to_go = True
-    kube.asked("DELETE", NAMESPACE_PATH)
+    kube.delays_deletion = True
+    kube.handle_request("DELETE", NAMESPACE_PATH)
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "NamespaceTerminating"))
-    kube.finish()
+    kube.finish_deletions()
     await wait_until_ready(server)
     assert NAMESPACE_PATH in kube.objects
 
 
-async def test_a_template_can_set_labels_except_those_of_the_server(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_template_can_set_labels_except_those_of_the_server(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
     reserved_labels = {"service.sh/uid": "another", "service.sh/project": "other"}
     template = {
@@ -188,7 +188,7 @@ async def test_a_template_can_set_labels_except_those_of_the_server(server: Regi
     assert found["labels"]["service.sh/project"] == "demo"
 
 
-async def test_objects_are_created_and_deleted_with_the_template(server: RegistryFixture, kube: Kube) -> None:
+async def test_objects_are_created_and_deleted_with_the_template(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
     await create_space(server, template={"objects": CONFIG_MAP})
     await wait_until_ready(server)
@@ -223,7 +223,7 @@ async def test_objects_are_created_and_deleted_with_the_template(server: Registr
     ],
 )
 async def test_a_template_cannot_create_objects_outside_the_namespace(
-    server: RegistryFixture, kube: Kube, objects: str, expected: str
+    server: RegistryFixture, kube: FakeKube, objects: str, expected: str
 ) -> None:
     await create_cluster(server)
     await create_space(server, template={"objects": objects})
@@ -233,34 +233,34 @@ async def test_a_template_cannot_create_objects_outside_the_namespace(
     await eventually(lambda: get_path(server.see(SPACE, "one"), "status.phase") == "Failed")
 
 
-async def test_a_rejected_object_does_not_block_others(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_rejected_object_does_not_block_others(server: RegistryFixture, kube: FakeKube) -> None:
     """Neither from being created nor from being deleted when the template no longer has it."""
     await create_cluster(server)
-    kube.refused["/configmaps/rejected"] = 422
+    kube.failing_paths["/configmaps/rejected"] = 422
     first, rejected, other = (CONFIG_MAP.replace("greeting", name) for name in ("one", "rejected", "other"))
     await create_space(server, template={"objects": "---".join((first, rejected, other))})
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Refused"))
-    assert "as the test wants it" in condition_message(server, SPACE, "SpaceSynced")
+    assert "refused by the test" in condition_message(server, SPACE, "SpaceSynced")
     await eventually(lambda: get_path(server.see(SPACE, "one"), "status.phase") == "Failed")
     assert {f"{NAMESPACE_PATH}/configmaps/one", f"{NAMESPACE_PATH}/configmaps/other"} <= kube.objects.keys()
-    kube.refused.clear()
+    kube.failing_paths.clear()
     await server.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": first}))
     await wait_until_ready(server)
     await eventually(lambda: f"{NAMESPACE_PATH}/configmaps/other" not in kube.objects)
     assert f"{NAMESPACE_PATH}/configmaps/one" in kube.objects
 
 
-async def test_a_deleted_space_waits_until_its_namespace_is_deleted(server: RegistryFixture, kube: Kube) -> None:
+async def test_a_deleted_space_waits_until_its_namespace_is_deleted(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
     await create_space(server)
     await wait_until_ready(server)
-    kube.slow_to_go = True
+    kube.delays_deletion = True
     await server.delete(SPACE, "one")
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("False", "Deleting"))
     await asyncio.sleep(RESYNC_SECONDS)
     assert server.see(SPACE, "one") is not None
-    assert [entry for entry in kube.log if entry == ("DELETE", NAMESPACE_PATH)] == [("DELETE", NAMESPACE_PATH)]
-    kube.finish()
+    assert [entry for entry in kube.request_log if entry == ("DELETE", NAMESPACE_PATH)] == [("DELETE", NAMESPACE_PATH)]
+    kube.finish_deletions()
     await eventually(lambda: server.see(SPACE, "one") is None)
     assert kube.objects == {}
 
@@ -323,27 +323,27 @@ async def test_deletion_does_not_wait_for_a_deleted_cluster(server: RegistryFixt
 
 
 async def test_a_credential_without_permissions_is_reported_without_the_message_of_the_cluster(
-    server: RegistryFixture, kube: Kube
+    server: RegistryFixture, kube: FakeKube
 ) -> None:
     await create_cluster(server)
-    kube.refused["/namespaces"] = 403
+    kube.failing_paths["/namespaces"] = 403
     await create_space(server)
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Forbidden"))
     assert "grant that permission" in condition_message(server, SPACE, "SpaceSynced")
-    assert "as the test wants it" not in condition_message(server, SPACE, "SpaceSynced")
+    assert "refused by the test" not in condition_message(server, SPACE, "SpaceSynced")
 
 
-async def test_an_unusable_cluster_gets_no_new_spaces(server: RegistryFixture, kube: Kube) -> None:
+async def test_an_unusable_cluster_gets_no_new_spaces(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
     await server.patch("Cluster", "c", lambda each: each["spec"].update(unusable=True))
     await create_space(server)
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "ClusterUnusable"))
-    assert kube.log == []
+    assert kube.request_log == []
     await server.patch("Cluster", "c", lambda each: each["spec"].update(unusable=False))
     await wait_until_ready(server)
 
 
-async def test_the_namespace_is_named_by_the_pattern_of_the_project(server: RegistryFixture, kube: Kube) -> None:
+async def test_the_namespace_is_named_by_the_pattern_of_the_project(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server, namespacePattern={"space": "team-{{ project }}-{{name}}-x"})
     await create_space(server)
     await wait_until_ready(server)
@@ -357,12 +357,12 @@ async def test_an_invalid_namespace_pattern_is_reported(server: RegistryFixture,
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "InvalidNamespacePattern"))
 
 
-async def test_probes_of_a_cluster_do_not_trigger_its_spaces(server: RegistryFixture, kube: Kube) -> None:
+async def test_probes_of_a_cluster_do_not_trigger_its_spaces(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
     await create_space(server)
     await wait_until_ready(server)
     await asyncio.sleep(5)
-    before = len(kube.log)
+    before = len(kube.request_log)
 
     def set_probe_time(cluster: Object) -> None:
         cluster.setdefault("status", {})["lastProbeTime"] = "2026-01-01T00:00:00Z"
@@ -370,11 +370,11 @@ async def test_probes_of_a_cluster_do_not_trigger_its_spaces(server: RegistryFix
     await server.patch("Cluster", "c", set_probe_time, server_write_options("status"))
     await asyncio.sleep(5)
     assert get_path(server.see("Cluster", "c"), "status.lastProbeTime")
-    assert len(kube.log) == before
+    assert len(kube.request_log) == before
 
 
 async def test_nothing_is_applied_from_what_was_resolved_before_a_change(
-    api: RegistryFixture, access: FakeAccess, kube: Kube, monkeypatch: pytest.MonkeyPatch
+    api: RegistryFixture, access: FakeAccess, kube: FakeKube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await create_cluster(api)
     await create_space(api, template={"objects": CONFIG_MAP})
@@ -385,4 +385,4 @@ async def test_nothing_is_applied_from_what_was_resolved_before_a_change(
     await api.patch(SPACE, "one", lambda each: each["spec"].update(template={}))
     monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated)
     assert await controller.reconcile((GROUP, "spaceinstances", "demo", "one")) == DELETION_POLL_SECONDS
-    assert kube.log == []
+    assert kube.request_log == []

@@ -10,7 +10,7 @@ from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.controllers.runtime.backoff import MAX_DELAY_SECONDS
 from fairlead.core.objects import Object, get_path
-from tests.fake_cluster.kube import Kube
+from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.kstatus import kstatus
@@ -72,14 +72,14 @@ def list_events(api: RegistryFixture) -> list[tuple[str, str]]:
     return sorted((each["type"], each["reason"]) for each in objects)
 
 
-def count_apply_requests(kube: Kube) -> int:
-    return len([path for method, path in kube.log if method == "PATCH" and path == CONFIG_MAP_PATH])
+def count_apply_requests(kube: FakeKube) -> int:
+    return len([path for method, path in kube.request_log if method == "PATCH" and path == CONFIG_MAP_PATH])
 
 
 async def test_a_rejected_template_is_a_failure_with_the_message_of_the_cluster(
-    server: RegistryFixture, kube: Kube
+    server: RegistryFixture, kube: FakeKube
 ) -> None:
-    kube.answers[CONFIG_MAP_PATH] = (500, "", FIELD_NOT_DECLARED)
+    kube.apply_failures[CONFIG_MAP_PATH] = (500, "", FIELD_NOT_DECLARED)
     await create_space(server, build_config_map(foo=1))
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Invalid"))
     assert 'refused to apply ConfigMap "greeting"' in condition_message(server, SPACE, "SpaceSynced")
@@ -91,34 +91,34 @@ async def test_a_rejected_template_is_a_failure_with_the_message_of_the_cluster(
 
 
 async def test_a_rejected_template_is_retried_with_backoff_until_it_changes(
-    server: RegistryFixture, kube: Kube
+    server: RegistryFixture, kube: FakeKube
 ) -> None:
-    kube.answers[CONFIG_MAP_PATH] = (500, "", FIELD_NOT_DECLARED)
+    kube.apply_failures[CONFIG_MAP_PATH] = (500, "", FIELD_NOT_DECLARED)
     await create_space(server, build_config_map(foo=1))
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Invalid"))
     await asyncio.sleep(3600)
     before = count_apply_requests(kube)
     assert before <= 2 * 3600 / MAX_DELAY_SECONDS
     await asyncio.sleep(1)
-    del kube.answers[CONFIG_MAP_PATH]
+    del kube.apply_failures[CONFIG_MAP_PATH]
     change = {"objects": build_config_map(data="{hello: world}")}
     await server.patch(SPACE, "one", lambda each: each["spec"].update(template=change))
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("True", "Usable"), 3)
 
 
-async def test_the_return_of_a_cluster_ends_the_backoff(server: RegistryFixture, kube: Kube) -> None:
-    kube.answers[CONFIG_MAP_PATH] = (503, "", "the server is currently unable to handle the request")
+async def test_the_return_of_a_cluster_ends_the_backoff(server: RegistryFixture, kube: FakeKube) -> None:
+    kube.apply_failures[CONFIG_MAP_PATH] = (503, "", "the server is currently unable to handle the request")
     await create_space(server, build_config_map())
     await asyncio.sleep(3600)
     assert condition_status(server, SPACE, "SpaceSynced") == ("False", "ClusterFailing")
     await set_online(server, False)
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("False", "ClusterOffline"))
-    del kube.answers[CONFIG_MAP_PATH]
+    del kube.apply_failures[CONFIG_MAP_PATH]
     await set_online(server, True)
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("True", "Usable"), 3)
 
 
-async def test_metadata_that_an_api_server_sets_is_left_out(server: RegistryFixture, kube: Kube) -> None:
+async def test_metadata_that_an_api_server_sets_is_left_out(server: RegistryFixture, kube: FakeKube) -> None:
     text = build_config_map().replace(
         "{name: greeting}", "{name: greeting, uid: '5', resourceVersion: '7', managedFields: []}"
     )
@@ -128,17 +128,17 @@ async def test_metadata_that_an_api_server_sets_is_left_out(server: RegistryFixt
 
 
 async def test_a_namespace_that_is_not_deleted_is_reported_with_its_conditions(
-    server: RegistryFixture, kube: Kube
+    server: RegistryFixture, kube: FakeKube
 ) -> None:
     await create_space(server)
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("True", "Usable"))
-    kube.slow_to_go, kube.holdup = True, REMAINING_CONTENT
+    kube.delays_deletion, kube.deletion_conditions = True, REMAINING_CONTENT
     await server.delete(SPACE, "one")
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("False", "NamespaceFinalizersRemaining"))
     assert "example.com/held in 1 resource instances" in condition_message(server, SPACE, "SpaceReady")
     assert "configmaps. has 1 resource instances" in get_path(server.see(SPACE, "one"), "status.message")
     await eventually(lambda: ("Warning", "NamespaceFinalizersRemaining") in list_events(server))
-    kube.finish()
+    kube.finish_deletions()
     await eventually(lambda: server.see(SPACE, "one") is None)
 
 
@@ -146,10 +146,10 @@ async def test_a_namespace_that_is_not_deleted_is_reported_with_its_conditions(
     "conditions",
     [[], "x", [None], [{"type": "NamespaceContentRemaining", "status": "True", "message": ["\x1b" * 5000]}]],
 )
-async def test_messages_of_a_namespace_are_limited(server: RegistryFixture, kube: Kube, conditions: Any) -> None:
+async def test_messages_of_a_namespace_are_limited(server: RegistryFixture, kube: FakeKube, conditions: Any) -> None:
     await create_space(server)
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("True", "Usable"))
-    kube.slow_to_go, kube.holdup = True, conditions
+    kube.delays_deletion, kube.deletion_conditions = True, conditions
     await server.delete(SPACE, "one")
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("False", "Deleting"))
     await asyncio.sleep(5)
@@ -159,7 +159,7 @@ async def test_messages_of_a_namespace_are_limited(server: RegistryFixture, kube
 
 async def test_events_about_failures_are_warnings(server: RegistryFixture, access: FakeAccess) -> None:
     metadata: Object = {"labels": {"team": "ops"}}
-    access.kube.put(NAMESPACE_PATH, metadata=metadata)
+    access.kube.add_object(NAMESPACE_PATH, metadata=metadata)
     await create_space(server)
     await eventually(lambda: ("Warning", "NamespaceConflict") in list_events(server))
     del access.kube.objects[NAMESPACE_PATH]

@@ -169,12 +169,12 @@ class InstanceActions:
 
     async def delete(self) -> None:
         """Edits the instance while it is being deleted."""
-        self._access.kube.slow_to_go = True
+        self._access.kube.delays_deletion = True
         await self._api.delete(self._kind, "one")
         for _ in range(20):
             await self._edit()
             await asyncio.sleep(0.02)
-        self._access.kube.finish()
+        self._access.kube.finish_deletions()
         await eventually(lambda: self._api.see(self._kind, "one") is None)
 
 

@@ -57,7 +57,7 @@ async def test_an_imported_virtual_cluster_is_probed(
     access.virtual_down = None
     await server.delete(VC, "one")
     await eventually(lambda: server.see(VC, "one") is None)
-    assert (helm.installed, helm.uninstalled, access.kube.log) == ([], [], [])
+    assert (helm.installed, helm.uninstalled, access.kube.request_log) == ([], [], [])
 
 
 CLUSTER_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -87,7 +87,7 @@ async def test_a_virtual_cluster_that_rejects_role_bindings_is_still_ready(
     server: RegistryFixture, access: FakeAccess
 ) -> None:
     await create_cluster(server)
-    access.virtual.refused["clusterrolebindings"] = 403
+    access.virtual.failing_paths["clusterrolebindings"] = 403
     await server.create(VC, "one", spec={"owner": {"user": "eve"}, "config": {"secretName": "theirs"}})
     await wait_until_ready(server, access)
     await eventually(lambda: condition_status(server, VC, "AccessSynced") == ("False", "Forbidden"))
@@ -108,7 +108,7 @@ async def test_a_virtual_cluster_that_rejects_the_credential_is_online_and_not_r
     server: RegistryFixture, access: FakeAccess
 ) -> None:
     access.virtual_down = None
-    access.virtual.refused["/version"] = 401
+    access.virtual.failing_paths["/version"] = 401
     await server.create(VC, "one", spec={"config": {"secretName": "theirs"}})
     await eventually(lambda: condition_status(server, VC, "VirtualClusterReady") == ("False", "NotReady"))
     assert condition_status(server, VC, "VirtualClusterOnline")[0] == "True"
@@ -132,7 +132,7 @@ async def test_virtual_clusters_that_others_deploy_are_not_changed(
     assert condition_status(server, VC, "Ready") == expected
     assert get_path(server.see(VC, "one"), "status.phase") == "Pending"
     assert "finalizers" not in (server.see(VC, "one") or {})["metadata"]
-    assert (helm.installed, access.kube.log) == ([], [])
+    assert (helm.installed, access.kube.request_log) == ([], [])
     assert condition_status(server, VC, "VirtualClusterDeployed") == (None, None)
 
 
@@ -164,7 +164,7 @@ async def test_without_helm_nothing_is_created_and_that_is_reported(
     await create_from_template(server)
     await eventually(lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "HelmNotFound"))
     await eventually(lambda: get_path(server.see(VC, "one"), "status.phase") == "Failed")
-    assert access.kube.log == []
+    assert access.kube.request_log == []
     helm.is_missing = False
     await wait_until_ready(server, access)
 
@@ -192,7 +192,7 @@ async def test_a_pending_release_of_an_interrupted_run_is_deployed_again(
     server: RegistryFixture, access: FakeAccess, helm: FakeHelm
 ) -> None:
     await create_cluster(server)
-    access.kube.put(
+    access.kube.add_object(
         RELEASE_SECRET_PATH, metadata={"labels": PENDING_LABELS, "creationTimestamp": "2000-01-01T00:00:00Z"}
     )
     await create_from_template(server)
@@ -202,7 +202,7 @@ async def test_a_pending_release_of_an_interrupted_run_is_deployed_again(
 
 async def test_a_pending_release_of_another_run_is_not_disturbed(server: RegistryFixture, access: FakeAccess) -> None:
     await create_cluster(server)
-    access.kube.put(
+    access.kube.add_object(
         RELEASE_SECRET_PATH, metadata={"labels": PENDING_LABELS, "creationTimestamp": "2999-01-01T00:00:00Z"}
     )
     await create_from_template(server)
@@ -266,7 +266,7 @@ async def test_the_controller_waits_for_the_kubeconfig(
     await create_from_template(server)
     await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced") == ("False", "WaitingForKubeconfig"))
     await eventually(lambda: get_path(server.see(VC, "one"), "status.phase") == "Pending")
-    access.kube.put(f"{NAMESPACE_PATH}/secrets/vc-one", data={"config": encoded(KUBECONFIG)})
+    access.kube.add_object(f"{NAMESPACE_PATH}/secrets/vc-one", data={"config": encoded(KUBECONFIG)})
     await wait_until_ready(server, access)
     assert len(helm.installed) == 1
 
@@ -305,7 +305,7 @@ async def test_a_deleted_namespace_is_created_and_deployed_again(
     await create_from_template(server)
     await wait_until_ready(server, access)
     helm.is_failing = True
-    access.kube.asked("DELETE", NAMESPACE_PATH)
+    access.kube.handle_request("DELETE", NAMESPACE_PATH)
     await eventually(lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "HelmFailed"))
     helm.is_failing = False
     await eventually(lambda: condition_status(server, VC, "VirtualClusterDeployed")[0] == "True")
@@ -320,12 +320,12 @@ async def test_deletion_uninstalls_the_release_and_deletes_the_namespace(
     await create_cluster(server)
     await create_from_template(server)
     await wait_until_ready(server, access)
-    access.kube.slow_to_go = True
+    access.kube.delays_deletion = True
     await server.delete(VC, "one")
     await eventually(lambda: condition_status(server, VC, "SpaceReady") == ("False", "Deleting"))
     await asyncio.sleep(RESYNC_SECONDS)
     assert [each.name for each in helm.uninstalled] == ["one"]
-    access.kube.finish()
+    access.kube.finish_deletions()
     await eventually(lambda: server.see(VC, "one") is None)
     assert access.kube.objects == {}
 
@@ -373,7 +373,7 @@ async def test_a_finalizer_set_by_hand_reaches_nothing(
     await server.create(VC, "one", spec=spec, metadata={"finalizers": ["service.sh/virtual-cluster"]})
     await server.delete(VC, "one")
     await eventually(lambda: server.see(VC, "one") is None)
-    assert access.kube.log == []
+    assert access.kube.request_log == []
 
 
 async def test_events_about_failures_are_warnings(server: RegistryFixture, access: FakeAccess, helm: FakeHelm) -> None:
@@ -388,7 +388,7 @@ async def test_events_about_failures_are_warnings(server: RegistryFixture, acces
     helm.is_missing, helm.kubeconfig = False, b""
     await eventually(lambda: ("Normal", "WaitingForKubeconfig") in list_events(), 300)
     helm.kubeconfig = KUBECONFIG
-    access.kube.put(f"{NAMESPACE_PATH}/secrets/vc-one", data={"config": encoded(KUBECONFIG)})
+    access.kube.add_object(f"{NAMESPACE_PATH}/secrets/vc-one", data={"config": encoded(KUBECONFIG)})
     await eventually(lambda: ("Warning", "Unreachable") in list_events(), 300)
     access.virtual_down = None
     await eventually(lambda: ("Normal", "Usable") in list_events(), 300)

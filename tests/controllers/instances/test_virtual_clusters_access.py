@@ -46,11 +46,11 @@ async def test_deletion_removes_the_bindings_of_the_instance_and_no_others(
 ) -> None:
     await create_imported(server, access)
     managed_labels = {"service.sh/managed": "fairlead"}
-    access.virtual.put(f"{BINDINGS}/service.sh:admins", metadata={"labels": managed_labels})
-    access.virtual.put(
+    access.virtual.add_object(f"{BINDINGS}/service.sh:admins", metadata={"labels": managed_labels})
+    access.virtual.add_object(
         f"{BINDINGS}/service.sh:edit", metadata={"labels": {**managed_labels, "service.sh/uid": "of-another"}}
     )
-    access.virtual.put(f"{BINDINGS}/own", metadata={"labels": managed_labels})
+    access.virtual.add_object(f"{BINDINGS}/own", metadata={"labels": managed_labels})
     await server.delete(VC, "one")
     await eventually(lambda: server.see(VC, "one") is None)
     remaining = {path.rpartition("/")[2] for path in access.virtual.objects}
@@ -66,7 +66,7 @@ async def test_bindings_of_another_instance_for_the_same_cluster_are_not_changed
 ) -> None:
     await create_imported(server, access)
     foreign_labels = {"service.sh/managed": "fairlead", "service.sh/uid": "of-another"}
-    access.virtual.put(f"{BINDINGS}/service.sh:edit", metadata={"labels": foreign_labels})
+    access.virtual.add_object(f"{BINDINGS}/service.sh:edit", metadata={"labels": foreign_labels})
     await asyncio.sleep(100)
     assert f"{BINDINGS}/service.sh:edit" in access.virtual.objects
 
@@ -77,7 +77,7 @@ async def test_the_binding_of_administrators_is_never_replaced(
 ) -> None:
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     path = f"{BINDINGS}/service.sh:admins"
-    foreign_binding = deep_copy(access.virtual.put(path, metadata={"labels": binding_labels}, roleRef=role))
+    foreign_binding = deep_copy(access.virtual.add_object(path, metadata={"labels": binding_labels}, roleRef=role))
     await create_cluster(server)
     rules = [{"clusterRole": "admins", "users": ["eve"]}]
     spec = {"owner": {"user": "eve"}, "config": {"secretName": "theirs"}, "extraAccessRules": rules}
@@ -93,7 +93,7 @@ async def test_a_binding_of_others_is_not_changed_and_is_reported(
     server: RegistryFixture, access: FakeAccess, role: str
 ) -> None:
     role_ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-    foreign_binding = deep_copy(access.virtual.put(ADMIN_BINDING, metadata={}, roleRef=role_ref, subjects=[]))
+    foreign_binding = deep_copy(access.virtual.add_object(ADMIN_BINDING, metadata={}, roleRef=role_ref, subjects=[]))
     await create_cluster(server)
     await server.create(VC, "one", spec={"owner": {"user": "eve"}, "config": {"secretName": "theirs"}})
     await wait_until_ready(server, access)
@@ -161,7 +161,7 @@ async def test_bindings_are_removed_when_the_virtual_cluster_is_reachable_again(
 
 async def test_missing_permission_to_remove_bindings_is_reported(server: RegistryFixture, access: FakeAccess) -> None:
     await create_imported(server, access)
-    access.virtual.refused["clusterrolebindings"] = 403
+    access.virtual.failing_paths["clusterrolebindings"] = 403
     await server.delete(VC, "one")
     await eventually(lambda: condition_status(server, VC, "AccessSynced") == ("False", "Forbidden"))
     assert "may not delete the ClusterRoleBindings" in condition_message(server, VC, "AccessSynced")

@@ -61,7 +61,7 @@ async def test_a_chart_is_not_deployed_from_an_outdated_resolution(
     monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated_instance)
     assert await controller.reconcile(key) == DELETION_POLL_SECONDS
     assert get_path(api.see(VC, "one"), "spec.clusterRef.namespace") == "demo-v-one"
-    assert (helm.installed, access.kube.log) == ([], [])
+    assert (helm.installed, access.kube.request_log) == ([], [])
 
 
 async def test_a_release_is_uninstalled_with_the_confinement_of_its_installation(

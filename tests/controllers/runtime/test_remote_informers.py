@@ -18,8 +18,8 @@ from fairlead.controllers.runtime.remote_informers import MAX_PENDING_CHANGES, R
 from fairlead.core.objects import Object
 from fairlead.storage.contract import Key
 from fairlead.upstream.errors import Unreachable
-from tests.fake_cluster.kube import KubeApi
-from tests.fake_cluster.kube_watch import MemoryWay
+from tests.fake_cluster.kube import InMemoryClusterApi
+from tests.fake_cluster.kube_watch import InMemoryUpstream
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
@@ -35,7 +35,7 @@ CONFIG_MAP_PATH = "/api/v1/namespaces/far/configmaps/greeting"
 OBJECTS = "{apiVersion: v1, kind: ConfigMap, metadata: {name: greeting}, data: {hello: world}}"
 
 
-def raise_unreachable(cluster: str) -> MemoryWay:
+def raise_unreachable(cluster: str) -> InMemoryUpstream:
     raise Unreachable("no response")
 
 
@@ -144,7 +144,7 @@ async def test_a_space_is_repaired_at_once_even_if_another_names_its_namespace(a
     path = "/api/v1/namespaces/demo-one/configmaps/greeting"
 
     async def expect_repair() -> None:
-        access.kube.edit(path, lambda obj: obj.update(data={}))
+        access.kube.edit_object(path, lambda obj: obj.update(data={}))
         await eventually(lambda: access.kube.objects[path]["data"] == {"hello": "world"}, 5)
 
     async with running_controllers(
@@ -155,7 +155,7 @@ async def test_a_space_is_repaired_at_once_even_if_another_names_its_namespace(a
         await create_cluster(api)
         await create_space(api)
         await eventually(lambda: condition_status(api, SPACE, "SpaceReady") == ("True", "Active"))
-        await eventually(lambda: len(access.way.open) == 3)
+        await eventually(lambda: len(access.way.streams) == 3)
         await create_space(api, "two", namespace="demo-one")
         await eventually(lambda: condition_status(api, SPACE, "SpaceSynced", "two") == ("False", "NamespaceConflict"))
         await expect_repair()
@@ -164,7 +164,7 @@ async def test_a_space_is_repaired_at_once_even_if_another_names_its_namespace(a
         await expect_repair()
 
 
-class StuckApi(KubeApi):
+class StuckApi(InMemoryClusterApi):
     """A cluster that never responds to applied ConfigMaps."""
 
     async def apply(self, path: str, body: Object) -> Object:
@@ -174,7 +174,7 @@ class StuckApi(KubeApi):
 
 
 class StuckAccess(FakeAccess):
-    def cluster_api(self, name: str, acting_as: str = "") -> KubeApi:
+    def cluster_api(self, name: str, acting_as: str = "") -> InMemoryClusterApi:
         return StuckApi(self.kube, self.down, acting_as)
 
 

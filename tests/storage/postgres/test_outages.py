@@ -15,7 +15,7 @@ import pytest
 from fairlead.storage.contract import FIRST_REVISION, Event, Record, StoreUnavailable, Write
 from fairlead.storage.postgres import PostgresStore, connection, follower, reader, writer
 from fairlead.storage.postgres.connection import ERROR_ADVICE, explain_error, parse_address
-from tests.fake_cluster.certificates import authority
+from tests.fake_cluster.certificates import get_authority
 from tests.harness.postgres_server import DATABASE, FAST, USER, Server, free_port, require_postgres, schema_for
 
 A, B = ("a",), ("b",)
@@ -25,8 +25,8 @@ A, B = ("a",), ("b",)
 def server() -> Iterator[Server]:
     """A server of this module, to be stopped and broken. Each test leaves it running."""
     require_postgres()
-    certificate = authority().issue("127.0.0.1")
-    files = {"server.crt": certificate.certificate, "server.key": certificate.key, "root.crt": authority().pem}
+    certificate = get_authority().issue("127.0.0.1")
+    files = {"server.crt": certificate.certificate, "server.key": certificate.key, "root.crt": get_authority().pem}
     server = Server({**FAST, "ssl": "on", "ssl_ca_file": "root.crt"}, files=files)
     yield server
     server.remove()
@@ -241,8 +241,8 @@ async def test_a_user_without_permissions_gets_an_explanation(server: Server, ur
 
 
 async def test_server_and_client_certificates_are_verified(server: Server, url: str, tmp_path: Path) -> None:
-    client, other_authority = authority().issue(common_name="a-replica"), authority("another CA")
-    files = {"root": authority().pem, "cert": client.certificate, "key": client.key, "other": other_authority.pem}
+    client, other_authority = get_authority().issue(common_name="a-replica"), get_authority("another CA")
+    files = {"root": get_authority().pem, "cert": client.certificate, "key": client.key, "other": other_authority.pem}
     for name, content in files.items():
         (tmp_path / name).touch(mode=0o600)
         (tmp_path / name).write_text(content)
