@@ -1,6 +1,6 @@
-"""A server without its web, in which virtual clusters can be moved: real permissions, scopes, rules and audit.
+"""A server without HTTP for migrations of virtual clusters: real permissions, scopes, admission rules and audit.
 
-Who asks is said by a header. Controllers do not run, so that nothing moves but what a test moves.
+The fixture sets the user of each request. Controllers do not run, so that nothing moves unless a test moves it.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -43,14 +43,14 @@ TARGETS = ("b", "c", "d", "e", "f")
 BOB = User("bob", ("service:user:bob", "service:user:*", *AUTHENTICATED_GROUPS), key="laptop")
 
 
-class Town:
-    """Projects a to f, and an instance `v` in the first of them."""
+class MigrationFixture:
+    """Projects a to f, and an instance `v` in project a."""
 
-    def __init__(self, registry: Registry, store: MemoryStore, run: Handler, notebook: MemoryLog) -> None:
+    def __init__(self, registry: Registry, store: MemoryStore, run: Handler, audit_log: MemoryLog) -> None:
         self.registry = registry
         self.store = store
         self.run = run
-        self.notebook = notebook
+        self.audit_log = audit_log
         self.user = ADMIN
 
     def of(self, kind: str) -> Resource:
@@ -60,23 +60,25 @@ class Town:
         resource = self.of(kind)
         meta = {"name": name, **fields.pop("metadata", {})}
         body = {"apiVersion": resource.kind.api_version, "kind": kind, "metadata": meta, **fields}
-        made = await resource.create(body, f"{PREFIX}{project}" if project else "", WriteOptions(ADMIN, "tests"))
-        return dict(orjson.loads(made))
+        created = await resource.create(body, f"{PREFIX}{project}" if project else "", WriteOptions(ADMIN, "tests"))
+        return dict(orjson.loads(created))
 
-    async def own(self, kind: str, name: str, owner: Object, project: str = "a", **fields: Any) -> Object:
+    async def create_dependent(self, kind: str, name: str, owner: Object, project: str = "a", **fields: Any) -> Object:
         """Creates an object that depends on another one."""
         reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
         reference |= {"name": metadata(owner)["name"], "uid": metadata(owner)["uid"]}
         return await self.create(kind, name, project, metadata={"ownerReferences": [reference]}, **fields)
 
-    async def change(self, kind: str, name: str, project: str = "", **spec: Any) -> None:
-        def edit(old: Object) -> Object:
+    async def update_spec(self, kind: str, name: str, project: str = "", **spec: Any) -> None:
+        def merge_spec(old: Object) -> Object:
             return {**old, "spec": {**old.get("spec", {}), **spec}}
 
-        await self.of(kind).modify(f"{PREFIX}{project}" if project else "", name, edit, WriteOptions(ADMIN, "tests"))
+        await self.of(kind).modify(
+            f"{PREFIX}{project}" if project else "", name, merge_spec, WriteOptions(ADMIN, "tests")
+        )
 
-    async def allow(self, project: str, verbs: Sequence[str], *resources: str, group: str = GROUP) -> None:
-        """Lets bob do something in a project, or (without one) with a cluster-wide object."""
+    async def grant(self, project: str, verbs: Sequence[str], *resources: str, group: str = GROUP) -> None:
+        """Grants bob verbs in a project, or (without one) on cluster-scoped objects."""
         kind = "Role" if project else "ClusterRole"
         name = f"r-{'-'.join((*verbs, *resources)).replace('/', '-')}"
         rules = [{"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}]
@@ -85,68 +87,68 @@ class Town:
         subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}]
         await self.create(f"{kind}Binding", name, project, roleRef=reference, subjects=subjects)
 
-    async def migrate(self, target: str = "b", source: str = "a", name: str = "v", *, dry: bool = False) -> Reply:
-        return await self.ask(target, {"name": name, "namespace": f"{PREFIX}{source}"}, dry=dry)
+    async def migrate(self, target: str = "b", source: str = "a", name: str = "v", *, dry_run: bool = False) -> Reply:
+        return await self.send_migration(target, {"name": name, "namespace": f"{PREFIX}{source}"}, dry_run=dry_run)
 
-    async def ask(self, target: str, source: Any, *, dry: bool = False) -> Reply:
+    async def send_migration(self, target: str, source: Any, *, dry_run: bool = False) -> Reply:
         kind = "ProjectMigrateVirtualClusterInstance"
         body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "sourceVirtualClusterInstance": source}
         path = f"{MOUNT}/apis/{GROUP}/v1/projects/{target}/{MIGRATE_SUBRESOURCE}"
-        asked = call(path, "dryRun=All" if dry else "", method="POST", body=orjson.dumps(body))
-        asked.user = self.user
-        return await self.run(asked)
+        request = call(path, "dryRun=All" if dry_run else "", method="POST", body=orjson.dumps(body))
+        request.user = self.user
+        return await self.run(request)
 
-    def at(self, project: str, kind: str = INSTANCE) -> dict[str, Object]:
+    def objects_in(self, project: str, kind: str = INSTANCE) -> dict[str, Object]:
         declared = self.of(kind).kind
-        found = self.registry.view.entries(declared.group, declared.plural, f"{PREFIX}{project}")
-        return {entry.key[3]: decode(entry) for entry in found}
+        entries = self.registry.view.entries(declared.group, declared.plural, f"{PREFIX}{project}")
+        return {entry.key[3]: decode(entry) for entry in entries}
 
-    def homes(self, name: str = "v") -> list[str]:
-        return [project for project in ("a", *TARGETS) if name in self.at(project)]
+    def projects_with(self, name: str = "v") -> list[str]:
+        return [project for project in ("a", *TARGETS) if name in self.objects_in(project)]
 
-    async def everything(self) -> list[Record]:
+    async def all_records(self) -> list[Record]:
         return list((await self.store.scan(())).records)
 
 
-def told(reply: Reply) -> tuple[int, str]:
+def status_and_message(reply: Reply) -> tuple[int, str]:
     return reply.status, orjson.loads(reply.body)["message"]
 
 
 @asynccontextmanager
-async def new_town(folder: Path) -> AsyncIterator[Town]:
-    settings, clock, store, notebook = Settings(data=folder), LoopClock(), MemoryStore(), MemoryLog()
-    catalog = Catalog(_narrowed())
+async def open_migration(data_directory: Path) -> AsyncIterator[MigrationFixture]:
+    settings, clock, store, audit_log = Settings(data=data_directory), LoopClock(), MemoryStore(), MemoryLog()
+    catalog = Catalog(migration_kinds())
     view = View(store, entry_builder(catalog))
     await view.start()
-    people = build_auth(settings, catalog, view, clock)
-    chain = build_admission(settings, people)
+    auth = build_auth(settings, catalog, view, clock)
+    chain = build_admission(settings, auth)
     registry = Registry(catalog, store, view, chain, clock)
     chain.bind_registry(registry)
     actions = Actions(catalog, migration_handlers(GROUP, registry, PREFIX))
-    trail = AuditLogWriter(notebook, 1_000)
-    audit = AuditStage(BASICS, AuditLogs.single(trail), catalog, clock, MOUNT)
+    log_writer = AuditLogWriter(audit_log, 1_000)
+    audit = AuditStage(BASICS, AuditLogs.single(log_writer), catalog, clock, MOUNT)
 
     async def serve(call: Call) -> Reply:
         kind = catalog.find(call.target.group, call.target.version, call.target.resource)
         assert kind is not None
         return await actions(call, kind)
 
-    allowed = AuthorizeStage(people.authorizer, lambda call: call.user or ADMIN)
-    town = Town(registry, store, build_audited(audit, allowed, serve), notebook)
+    authorize = AuthorizeStage(auth.authorizer, lambda call: call.user or ADMIN)
+    fixture = MigrationFixture(registry, store, build_audited(audit, authorize, serve), audit_log)
     try:
         for project in ("a", *TARGETS):
-            await town.create("Project", project, spec={"requireTemplate": {"disabled": True}})
-        await town.create(INSTANCE, "v", "a", spec={"template": {}, "displayName": "V"})
-        yield town
+            await fixture.create("Project", project, spec={"requireTemplate": {"disabled": True}})
+        await fixture.create(INSTANCE, "v", "a", spec={"template": {}, "displayName": "V"})
+        yield fixture
     finally:
         audit.finish()
-        await trail.close()
+        await log_writer.close()
         await view.stop()
         await store.close()
 
 
-def _narrowed() -> list[Kind]:
-    """Everything that is stored, and no action but the one."""
+def migration_kinds() -> list[Kind]:
+    """All persisted kinds, with no action but the migration."""
     return [
         replace(kind, actions=tuple(each for each in kind.actions if each.name == MIGRATE_SUBRESOURCE))
         for kind in KINDS

@@ -1,4 +1,4 @@
-"""Reviews say what a request would meet, in the shape that a kube-apiserver gives its answers."""
+"""Access reviews: the decision about a request, in the format of a kube-apiserver, with an explanation."""
 
 from typing import Any
 
@@ -30,8 +30,8 @@ from fairlead.storage.view.view import Entry
 from fairlead.subresources.access_reviews import ReviewSources, review_handlers
 from tests.harness.calls import ADMIN, call
 
-K8S = "/apis/authorization.k8s.io/v1"
-OURS = f"/apis/{MANAGEMENT_GROUP}/v1"
+KUBERNETES = "/apis/authorization.k8s.io/v1"
+MANAGEMENT = f"/apis/{MANAGEMENT_GROUP}/v1"
 ADA = User("ada", ("service:user:ada", "system:authenticated"))
 CATALOG = Catalog(
     (
@@ -52,13 +52,13 @@ RULES: list[Object] = [
 ]
 
 
-def fenced(user: User, target: RequestInfo) -> Decision | None:
-    """Denies everything but apps to those with a scope."""
+def scope_limit(user: User, target: RequestInfo) -> Decision | None:
+    """Denies users with a scope everything but apps."""
     return Decision(False, "not in scope") if user.scope is not None and target.resource != "apps" else None
 
 
 def readers(user: User, target: RequestInfo) -> Decision | None:
-    """Lets a few do a few things."""
+    """Allows some users some requests."""
     allowed = {
         ("ada", "get", "apps", "", ""),
         ("ada", "get", "configmaps", "demo", "x"),
@@ -72,8 +72,8 @@ def readers(user: User, target: RequestInfo) -> Decision | None:
     return None
 
 
-class Shared:
-    """Ada has a few secrets of her own, so that her lists of them are cut."""
+class SharedObjects:
+    """Gives ada access to some secrets, so that her lists of secrets are filtered."""
 
     def __call__(self, user: User, target: RequestInfo) -> Decision | None:
         return None
@@ -85,19 +85,19 @@ class Shared:
         return (user.name, target.resource) == ("ada", "secrets")
 
 
-KEYS = {"fenced-key": User("ada", key="fenced-key", scope=Scope()), "team-key": User("service:team:t", ("team",))}
+KEYS = {"scoped-key": User("ada", key="scoped-key", scope=Scope()), "team-key": User("service:team:t", ("team",))}
 
 
-def inspect(user: User, name: str) -> None:
+def check_key_visible(user: User, name: str) -> None:
     if name == "secret-key":
         raise Forbidden("not yours")
 
 
-class Api:
-    """Reviews that one user asks for."""
+class ReviewApi:
+    """Sends reviews as one user."""
 
     def __init__(self, user: User = ADA) -> None:
-        def as_user(call: Call) -> None:
+        def set_user(call: Call) -> None:
             call.user = user
 
         async def serve(call: Call) -> Reply:
@@ -107,16 +107,16 @@ class Api:
 
         sources = ReviewSources(
             CATALOG,
-            AuthorizerChain((fenced, administrators, readers), (Shared(),)),
+            AuthorizerChain((scope_limit, administrators, readers), (SharedObjects(),)),
             rules_for=lambda user, namespace: RULES if (user.name, namespace) == ("ada", "demo") else [],
             find_user={"eve": User("eve", ("team",))}.get,
             user_for_key=KEYS.get,
-            check_key_visible=inspect,
+            check_key_visible=check_key_visible,
             is_project_member=lambda user, namespace: namespace == "team-space",
             matching_entry=lambda user, target: "projects[0]" if user.scope and target.resource == "apps" else "",
         )
         actions = Actions(CATALOG, review_handlers(MANAGEMENT_GROUP, sources))
-        self._run = Pipeline((routing_stage(RouteConfig("")), as_user), serve)
+        self._run = Pipeline((routing_stage(RouteConfig("")), set_user), serve)
 
     async def __call__(self, path: str, spec: Object | None = None, code: int = 201, **fields: Any) -> Any:
         body = orjson.dumps({**({} if spec is None else {"spec": spec}), **fields})
@@ -125,19 +125,19 @@ class Api:
         return orjson.loads(reply.body)
 
 
-def wanted(verb: str, resource: str, namespace: str = "", name: str = "", group: str = "") -> Object:
-    words = {"verb": verb, "resource": resource, "namespace": namespace, "name": name, "group": group}
-    return {"resourceAttributes": {key: value for key, value in words.items() if value}}
+def review_spec(verb: str, resource: str, namespace: str = "", name: str = "", group: str = "") -> Object:
+    attributes = {"verb": verb, "resource": resource, "namespace": namespace, "name": name, "group": group}
+    return {"resourceAttributes": {key: value for key, value in attributes.items() if value}}
 
 
-APPS = wanted("get", "apps", group=MANAGEMENT_GROUP)
+APPS = review_spec("get", "apps", group=MANAGEMENT_GROUP)
 
 
-# --- of oneself
+# --- SelfSubjectAccessReview
 
 
-async def test_the_question_comes_back_with_its_answer() -> None:
-    assert await Api()(f"{K8S}/selfsubjectaccessreviews", APPS) == {
+async def test_a_review_returns_its_spec_and_the_decision() -> None:
+    assert await ReviewApi()(f"{KUBERNETES}/selfsubjectaccessreviews", APPS) == {
         "kind": "SelfSubjectAccessReview",
         "apiVersion": "authorization.k8s.io/v1",
         "metadata": {},
@@ -149,181 +149,187 @@ async def test_the_question_comes_back_with_its_answer() -> None:
 @pytest.mark.parametrize(
     ("spec", "status"),
     [
-        (wanted("delete", "apps", group=MANAGEMENT_GROUP), {"allowed": False}),
-        (wanted("get", "configmaps", "demo", "x"), {"allowed": True, "reason": "ada reads"}),
-        (wanted("get", "configmaps", "demo"), {"allowed": False}),
-        (wanted("get", "configmaps", "other", "x"), {"allowed": False}),
+        (review_spec("delete", "apps", group=MANAGEMENT_GROUP), {"allowed": False}),
+        (review_spec("get", "configmaps", "demo", "x"), {"allowed": True, "reason": "ada reads"}),
+        (review_spec("get", "configmaps", "demo"), {"allowed": False}),
+        (review_spec("get", "configmaps", "other", "x"), {"allowed": False}),
         ({"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}, {"allowed": True, "reason": "open"}),
         ({"nonResourceAttributes": {"path": "/metrics", "verb": "post"}}, {"allowed": False}),
         ({"nonResourceAttributes": {"path": "/secret", "verb": "get"}}, {"allowed": False}),
         ({"resourceAttributes": {}}, {"allowed": False}),
     ],
 )
-async def test_what_nobody_allows_is_not_allowed_and_needs_no_reason(spec: Object, status: Object) -> None:
-    assert (await Api()(f"{K8S}/selfsubjectaccessreviews", spec))["status"] == status
+async def test_a_request_that_no_authorizer_allows_is_denied_without_a_reason(spec: Object, status: Object) -> None:
+    assert (await ReviewApi()(f"{KUBERNETES}/selfsubjectaccessreviews", spec))["status"] == status
 
 
 @pytest.mark.parametrize("path", ["/version", "/healthz", "/livez", "/readyz"])
-async def test_what_is_public_is_allowed_to_everybody(path: str) -> None:
-    for user in (ADA, User("nobody"), KEYS["fenced-key"]):
+async def test_public_paths_are_allowed_to_every_user(path: str) -> None:
+    for user in (ADA, User("nobody"), KEYS["scoped-key"]):
         spec = {"nonResourceAttributes": {"path": path, "verb": "get"}}
-        assert (await Api(user)(f"{K8S}/selfsubjectaccessreviews", spec))["status"]["allowed"]
+        assert (await ReviewApi(user)(f"{KUBERNETES}/selfsubjectaccessreviews", spec))["status"]["allowed"]
 
 
-async def test_the_scope_of_the_callers_key_counts() -> None:
-    api = Api(KEYS["fenced-key"])
-    answer = await api(f"{K8S}/selfsubjectaccessreviews", wanted("get", "configmaps", "demo", "x"))
-    assert answer["status"] == {"allowed": False, "reason": "not in scope"}
-    assert (await api(f"{K8S}/selfsubjectaccessreviews", APPS))["status"]["allowed"]
+async def test_the_scope_of_the_key_of_the_requester_applies() -> None:
+    api = ReviewApi(KEYS["scoped-key"])
+    review = await api(f"{KUBERNETES}/selfsubjectaccessreviews", review_spec("get", "configmaps", "demo", "x"))
+    assert review["status"] == {"allowed": False, "reason": "not in scope"}
+    assert (await api(f"{KUBERNETES}/selfsubjectaccessreviews", APPS))["status"]["allowed"]
 
 
-async def test_what_lives_in_no_namespace_is_not_asked_for_in_one() -> None:
-    """kubectl sends the namespace of its context along, whatever it asks about."""
-    api = Api()
-    apps = wanted("get", "apps", "demo", group=MANAGEMENT_GROUP)
-    answer = await api(f"{K8S}/selfsubjectaccessreviews", apps)
-    assert answer["status"]["allowed"]
-    assert answer["spec"] == apps
-    namespaces = wanted("get", "namespaces", "default", "demo")
-    assert (await api(f"{K8S}/selfsubjectaccessreviews", namespaces))["status"]["allowed"]
+async def test_the_namespace_is_ignored_for_cluster_scoped_resources() -> None:
+    """kubectl sends the namespace of its context for every resource."""
+    api = ReviewApi()
+    apps = review_spec("get", "apps", "demo", group=MANAGEMENT_GROUP)
+    review = await api(f"{KUBERNETES}/selfsubjectaccessreviews", apps)
+    assert review["status"]["allowed"]
+    assert review["spec"] == apps
+    namespaces = review_spec("get", "namespaces", "default", "demo")
+    assert (await api(f"{KUBERNETES}/selfsubjectaccessreviews", namespaces))["status"]["allowed"]
 
 
-async def test_a_list_that_would_be_cut_down_is_told_so() -> None:
-    answer = await Api()(f"{K8S}/selfsubjectaccessreviews", wanted("list", "secrets"))
-    assert not answer["status"]["allowed"]
-    assert "filtered to the objects that the user may get" in answer["status"]["reason"]
+async def test_the_reason_says_that_a_list_would_be_filtered() -> None:
+    review = await ReviewApi()(f"{KUBERNETES}/selfsubjectaccessreviews", review_spec("list", "secrets"))
+    assert not review["status"]["allowed"]
+    assert "filtered to the objects that the user may get" in review["status"]["reason"]
 
 
-async def test_selectors_are_taken_and_change_nothing() -> None:
+async def test_selectors_are_accepted_and_ignored() -> None:
     attributes = {
         **APPS["resourceAttributes"],
         "fieldSelector": {"requirements": [{"key": "metadata.name", "operator": "In", "values": ["x"]}]},
         "labelSelector": {"rawSelector": "a=b"},
     }
-    answer = await Api()(f"{K8S}/selfsubjectaccessreviews", {"resourceAttributes": attributes})
-    assert answer["status"]["allowed"]
-    assert answer["spec"] == {"resourceAttributes": attributes}
+    review = await ReviewApi()(f"{KUBERNETES}/selfsubjectaccessreviews", {"resourceAttributes": attributes})
+    assert review["status"]["allowed"]
+    assert review["spec"] == {"resourceAttributes": attributes}
 
 
-async def test_a_status_sent_along_decides_nothing() -> None:
-    spec = wanted("delete", "apps", group=MANAGEMENT_GROUP)
-    answer = await Api()(f"{K8S}/selfsubjectaccessreviews", spec, status={"allowed": True})
-    assert answer["status"] == {"allowed": False}
+async def test_a_status_in_the_request_is_ignored() -> None:
+    spec = review_spec("delete", "apps", group=MANAGEMENT_GROUP)
+    review = await ReviewApi()(f"{KUBERNETES}/selfsubjectaccessreviews", spec, status={"allowed": True})
+    assert review["status"] == {"allowed": False}
 
 
-async def test_a_review_without_attributes_is_invalid_in_kubernetes_words() -> None:
-    told = await Api()(f"{K8S}/selfsubjectaccessreviews", {}, code=422)
-    why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
-    assert told["message"] == f'.authorization.k8s.io "" is invalid: spec: {why}'
-    cause = {"reason": "FieldValueInvalid", "message": why, "field": "spec"}
-    assert told["details"] == {"group": "authorization.k8s.io", "causes": [cause]}
+async def test_a_review_without_attributes_gets_the_error_of_kubernetes() -> None:
+    error = await ReviewApi()(f"{KUBERNETES}/selfsubjectaccessreviews", {}, code=422)
+    message = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+    assert error["message"] == f'.authorization.k8s.io "" is invalid: spec: {message}'
+    cause = {"reason": "FieldValueInvalid", "message": message, "field": "spec"}
+    assert error["details"] == {"group": "authorization.k8s.io", "causes": [cause]}
 
 
-# --- of somebody
+# --- SubjectAccessReview
 
 
-async def test_somebody_is_taken_as_described() -> None:
-    api = Api(ADMIN)
+async def test_the_subject_of_a_review_is_taken_as_described() -> None:
+    api = ReviewApi(ADMIN)
     subject = {"user": "bob", "groups": ["g"], "uid": "1", "extra": {"k": ["v"]}}
-    here = wanted("get", "apps", name="here", group=MANAGEMENT_GROUP)
-    answer = await api(f"{K8S}/subjectaccessreviews", {**subject, **here})
-    assert answer["spec"] == {**subject, **here}
-    assert answer["status"] == {"allowed": True, "reason": "bob reads"}
-    assert (await api(f"{K8S}/subjectaccessreviews", {"user": "bob", **APPS}))["status"] == {"allowed": False}
-    for who in ({"groups": ["team"]}, {"user": "x", "groups": ["team"]}):
-        assert (await api(f"{K8S}/subjectaccessreviews", {**who, **APPS}))["status"]["allowed"]
+    spec = review_spec("get", "apps", name="here", group=MANAGEMENT_GROUP)
+    review = await api(f"{KUBERNETES}/subjectaccessreviews", {**subject, **spec})
+    assert review["spec"] == {**subject, **spec}
+    assert review["status"] == {"allowed": True, "reason": "bob reads"}
+    assert (await api(f"{KUBERNETES}/subjectaccessreviews", {"user": "bob", **APPS}))["status"] == {"allowed": False}
+    for subject_fields in ({"groups": ["team"]}, {"user": "x", "groups": ["team"]}):
+        assert (await api(f"{KUBERNETES}/subjectaccessreviews", {**subject_fields, **APPS}))["status"]["allowed"]
 
 
-async def test_groups_that_are_not_named_do_not_count() -> None:
-    """A user named without groups is in none, as Kubernetes has it, even if the user is known here."""
-    assert not (await Api(ADMIN)(f"{K8S}/subjectaccessreviews", {"user": "eve", **APPS}))["status"]["allowed"]
+async def test_groups_that_are_not_in_the_review_do_not_count() -> None:
+    """A user without groups in the review has none, as in Kubernetes, even if the user exists."""
+    assert not (await ReviewApi(ADMIN)(f"{KUBERNETES}/subjectaccessreviews", {"user": "eve", **APPS}))["status"][
+        "allowed"
+    ]
 
 
-async def test_the_built_in_admin_groups_may_do_everything() -> None:
-    answer = await Api(ADMIN)(f"{K8S}/subjectaccessreviews", {"groups": ["system:masters"], **APPS})
-    assert answer["status"]["allowed"]
+async def test_the_admin_groups_may_do_everything() -> None:
+    review = await ReviewApi(ADMIN)(f"{KUBERNETES}/subjectaccessreviews", {"groups": ["system:masters"], **APPS})
+    assert review["status"]["allowed"]
 
 
-# --- in a namespace
+# --- LocalSubjectAccessReview
 
 
-async def test_a_local_review_is_about_a_namespace() -> None:
-    path = f"{K8S}/namespaces/demo/localsubjectaccessreviews"
-    answer = await Api(ADMIN)(path, {"user": "ada", **wanted("get", "configmaps", "demo", "x")})
-    assert answer["metadata"] == {"namespace": "demo"}
-    assert answer["status"]["allowed"]
-    own = await Api(ADMIN)(path, {"user": "ada", **wanted("get", "namespaces", "demo", "demo")})
-    assert own["status"]["allowed"]
+async def test_a_local_review_decides_about_its_namespace() -> None:
+    path = f"{KUBERNETES}/namespaces/demo/localsubjectaccessreviews"
+    review = await ReviewApi(ADMIN)(path, {"user": "ada", **review_spec("get", "configmaps", "demo", "x")})
+    assert review["metadata"] == {"namespace": "demo"}
+    assert review["status"]["allowed"]
+    own_namespace = await ReviewApi(ADMIN)(path, {"user": "ada", **review_spec("get", "namespaces", "demo", "demo")})
+    assert own_namespace["status"]["allowed"]
 
 
 @pytest.mark.parametrize(
     "spec",
     [
-        wanted("get", "apps", "demo", group=MANAGEMENT_GROUP),
-        wanted("get", "namespaces", "demo", "other"),
-        wanted("get", "namespaces", "demo"),
+        review_spec("get", "apps", "demo", group=MANAGEMENT_GROUP),
+        review_spec("get", "namespaces", "demo", "other"),
+        review_spec("get", "namespaces", "demo"),
     ],
 )
-async def test_a_local_review_tells_nothing_about_what_is_outside(spec: Object) -> None:
-    path = f"{K8S}/namespaces/demo/localsubjectaccessreviews"
-    status = (await Api(ADMIN)(path, {"groups": ["system:masters"], **spec}))["status"]
+async def test_a_local_review_denies_cluster_scoped_resources(spec: Object) -> None:
+    path = f"{KUBERNETES}/namespaces/demo/localsubjectaccessreviews"
+    status = (await ReviewApi(ADMIN)(path, {"groups": ["system:masters"], **spec}))["status"]
     assert not status["allowed"]
     assert "this resource is cluster-scoped" in status["reason"]
 
 
-# --- rules
+# --- SelfSubjectRulesReview
 
 
-async def test_the_rules_of_a_namespace_are_told_apart() -> None:
-    answer = await Api()(f"{K8S}/selfsubjectrulesreviews", {"namespace": "demo"})
-    assert answer["spec"] == {}
-    assert answer["status"] == {"resourceRules": RULES[:1], "nonResourceRules": RULES[1:], "incomplete": False}
+async def test_a_rules_review_separates_resource_and_path_rules() -> None:
+    review = await ReviewApi()(f"{KUBERNETES}/selfsubjectrulesreviews", {"namespace": "demo"})
+    assert review["spec"] == {}
+    assert review["status"] == {"resourceRules": RULES[:1], "nonResourceRules": RULES[1:], "incomplete": False}
 
 
-async def test_who_has_no_rules_gets_empty_lists() -> None:
-    answer = await Api()(f"{K8S}/selfsubjectrulesreviews", {"namespace": "other"})
-    assert answer["status"] == {"resourceRules": [], "nonResourceRules": [], "incomplete": False}
+async def test_a_user_without_rules_gets_empty_lists() -> None:
+    review = await ReviewApi()(f"{KUBERNETES}/selfsubjectrulesreviews", {"namespace": "other"})
+    assert review["status"] == {"resourceRules": [], "nonResourceRules": [], "incomplete": False}
 
 
-async def test_with_a_scope_the_rules_are_not_the_whole_truth() -> None:
-    status = (await Api(KEYS["fenced-key"])(f"{K8S}/selfsubjectrulesreviews", {"namespace": "demo"}))["status"]
+async def test_the_rules_of_a_scoped_key_are_incomplete() -> None:
+    status = (await ReviewApi(KEYS["scoped-key"])(f"{KUBERNETES}/selfsubjectrulesreviews", {"namespace": "demo"}))[
+        "status"
+    ]
     assert status["incomplete"]
     assert "scope" in status["evaluationError"]
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"namespace": ""}])
-async def test_rules_are_asked_for_in_a_namespace(spec: Object | None) -> None:
-    told = await Api()(f"{K8S}/selfsubjectrulesreviews", spec, code=400)
-    assert told["message"] == "no namespace on request"
+async def test_a_rules_review_requires_a_namespace(spec: Object | None) -> None:
+    error = await ReviewApi()(f"{KUBERNETES}/selfsubjectrulesreviews", spec, code=400)
+    assert error["message"] == "no namespace on request"
 
 
-# --- explained
+# --- reviews of the management API, with an explanation
 
 
-async def test_the_platforms_own_reviews_tell_how_it_is_decided() -> None:
-    status = (await Api()(f"{OURS}/selfsubjectaccessreviews", APPS))["status"]
+async def test_a_management_review_explains_the_decision() -> None:
+    status = (await ReviewApi()(f"{MANAGEMENT}/selfsubjectaccessreviews", APPS))["status"]
     assert status == {
         "allowed": True,
         "reason": "ada reads",
         "path": [
-            {"step": "fenced", "verdict": "no opinion"},
+            {"step": "scope limit", "verdict": "no opinion"},
             {"step": "administrators", "verdict": "no opinion"},
             {"step": "readers", "verdict": "allow", "reason": "ada reads"},
-            {"step": "shared", "verdict": "not evaluated"},
+            {"step": "shared objects", "verdict": "not evaluated"},
         ],
     }
 
 
-async def test_a_denial_by_default_ends_the_path() -> None:
-    status = (await Api()(f"{OURS}/selfsubjectaccessreviews", wanted("delete", "configmaps")))["status"]
+async def test_a_denial_by_default_is_the_last_step() -> None:
+    status = (await ReviewApi()(f"{MANAGEMENT}/selfsubjectaccessreviews", review_spec("delete", "configmaps")))[
+        "status"
+    ]
     assert not status["allowed"]
     assert (status["path"][-1]["step"], status["path"][-1]["verdict"]) == ("default", "deny")
 
 
-async def test_a_key_is_judged_with_its_scope() -> None:
-    question = {"accessKey": "fenced-key", **wanted("get", "configmaps", "demo", "x")}
-    for api, plural in ((Api(), "selfsubjectaccessreviews"), (Api(ADMIN), "subjectaccessreviews")):
-        status = (await api(f"{OURS}/{plural}", question))["status"]
+async def test_a_review_of_a_key_applies_its_scope() -> None:
+    spec = {"accessKey": "scoped-key", **review_spec("get", "configmaps", "demo", "x")}
+    for api, plural in ((ReviewApi(), "selfsubjectaccessreviews"), (ReviewApi(ADMIN), "subjectaccessreviews")):
+        status = (await api(f"{MANAGEMENT}/{plural}", spec))["status"]
         assert (status["allowed"], status["reason"]) == (False, "not in scope")
         assert [step["verdict"] for step in status["path"]] == [
             "deny",
@@ -333,36 +339,40 @@ async def test_a_key_is_judged_with_its_scope() -> None:
         ]
 
 
-async def test_a_key_that_does_not_work_is_allowed_nothing() -> None:
-    status = (await Api(ADMIN)(f"{OURS}/subjectaccessreviews", {"accessKey": "gone", **APPS}))["status"]
+async def test_a_review_of_an_invalid_key_is_denied() -> None:
+    status = (await ReviewApi(ADMIN)(f"{MANAGEMENT}/subjectaccessreviews", {"accessKey": "gone", **APPS}))["status"]
     assert not status["allowed"]
     assert "401" in status["reason"]
     assert [step["step"] for step in status["path"]] == ["access keys"]
 
 
-async def test_a_key_of_somebody_else_is_not_explained() -> None:
-    await Api()(f"{OURS}/selfsubjectaccessreviews", {"accessKey": "secret-key", **APPS}, code=403)
+async def test_a_review_of_the_key_of_another_user_is_forbidden() -> None:
+    await ReviewApi()(f"{MANAGEMENT}/selfsubjectaccessreviews", {"accessKey": "secret-key", **APPS}, code=403)
 
 
-async def test_a_user_who_is_known_here_comes_with_all_groups() -> None:
-    api = Api(ADMIN)
-    assert (await api(f"{OURS}/subjectaccessreviews", {"user": "eve", **APPS}))["status"]["allowed"]
-    assert not (await api(f"{OURS}/subjectaccessreviews", {"user": "eve", "groups": ["x"], **APPS}))["status"][
+async def test_an_existing_user_is_reviewed_with_all_groups() -> None:
+    api = ReviewApi(ADMIN)
+    assert (await api(f"{MANAGEMENT}/subjectaccessreviews", {"user": "eve", **APPS}))["status"]["allowed"]
+    assert not (await api(f"{MANAGEMENT}/subjectaccessreviews", {"user": "eve", "groups": ["x"], **APPS}))["status"][
         "allowed"
     ]
-    assert not (await api(f"{OURS}/subjectaccessreviews", {"user": "nobody", **APPS}))["status"]["allowed"]
+    assert not (await api(f"{MANAGEMENT}/subjectaccessreviews", {"user": "nobody", **APPS}))["status"]["allowed"]
 
 
-async def test_the_path_names_the_entry_of_the_scope_that_lets_it_in() -> None:
-    status = (await Api(ADMIN)(f"{OURS}/subjectaccessreviews", {"accessKey": "fenced-key", **APPS}))["status"]
+async def test_the_explanation_names_the_matching_entry_of_the_scope() -> None:
+    status = (await ReviewApi(ADMIN)(f"{MANAGEMENT}/subjectaccessreviews", {"accessKey": "scoped-key", **APPS}))[
+        "status"
+    ]
     assert status["path"][0] == {
-        "step": "fenced",
+        "step": "scope limit",
         "verdict": "no opinion",
         "reason": "allowed by the scope: projects[0]",
     }
 
 
-async def test_a_members_rules_are_told_to_be_incomplete() -> None:
-    status = (await Api()(f"{K8S}/selfsubjectrulesreviews", {"namespace": "team-space"}))["status"]
+async def test_the_rules_of_a_project_member_are_incomplete() -> None:
+    status = (await ReviewApi()(f"{KUBERNETES}/selfsubjectrulesreviews", {"namespace": "team-space"}))["status"]
     assert status["incomplete"] and "project members" in status["evaluationError"]
-    assert not (await Api()(f"{K8S}/selfsubjectrulesreviews", {"namespace": "demo"}))["status"]["incomplete"]
+    assert not (await ReviewApi()(f"{KUBERNETES}/selfsubjectrulesreviews", {"namespace": "demo"}))["status"][
+        "incomplete"
+    ]

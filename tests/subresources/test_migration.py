@@ -1,4 +1,4 @@
-"""A virtual cluster moves to another project, or every refusal says why and changes nothing."""
+"""Migration of virtual clusters: an instance moves to another project, or an error says why and nothing changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -13,168 +13,210 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.scope import Scope
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.calls import ADMIN
-from tests.subresources.migration_fixture import BOB, INSTANCE, PREFIX, TARGETS, Town, new_town, told
+from tests.subresources.migration_fixture import (
+    BOB,
+    INSTANCE,
+    PREFIX,
+    TARGETS,
+    MigrationFixture,
+    open_migration,
+    status_and_message,
+)
 
 ACTION = "projects/migratevirtualclusterinstance"
 INSTANCES = "virtualclusterinstances"
-Before = Callable[[Town], Coroutine[Any, Any, object]]
+Prepare = Callable[[MigrationFixture], Coroutine[Any, Any, object]]
 
 
 @pytest.fixture
-async def town(tmp_path: Path) -> AsyncIterator[Town]:
-    async with new_town(tmp_path) as made:
-        yield made
+async def migration(tmp_path: Path) -> AsyncIterator[MigrationFixture]:
+    async with open_migration(tmp_path) as fixture:
+        yield fixture
 
 
-async def test_the_instance_is_in_the_other_project_and_the_request_is_echoed(town: Town) -> None:
-    before = town.at("a")["v"]
-    reply = await town.migrate()
-    answer = orjson.loads(reply.body)
-    assert (reply.status, answer["metadata"]) == (201, {"creationTimestamp": None})
-    assert answer["sourceVirtualClusterInstance"] == {"name": "v", "namespace": "service-p-a"}
-    assert answer["kind"] == "ProjectMigrateVirtualClusterInstance"
-    after = town.at("b")["v"]
-    assert (town.homes(), after["spec"]) == (["b"], before["spec"])
+async def test_the_instance_moves_to_the_other_project_and_the_request_is_echoed(migration: MigrationFixture) -> None:
+    before = migration.objects_in("a")["v"]
+    reply = await migration.migrate()
+    body = orjson.loads(reply.body)
+    assert (reply.status, body["metadata"]) == (201, {"creationTimestamp": None})
+    assert body["sourceVirtualClusterInstance"] == {"name": "v", "namespace": "service-p-a"}
+    assert body["kind"] == "ProjectMigrateVirtualClusterInstance"
+    after = migration.objects_in("b")["v"]
+    assert (migration.projects_with(), after["spec"]) == (["b"], before["spec"])
     assert metadata(after)["uid"] != metadata(before)["uid"]
 
 
-async def test_it_can_come_back(town: Town) -> None:
-    await town.migrate()
-    assert (await town.migrate("a", "b")).status == 201
-    assert town.homes() == ["a"]
+async def test_an_instance_can_be_moved_back(migration: MigrationFixture) -> None:
+    await migration.migrate()
+    assert (await migration.migrate("a", "b")).status == 201
+    assert migration.projects_with() == ["a"]
 
 
-async def test_dependants_of_every_kind_move_along(town: Town) -> None:
-    secret = await town.own("Secret", "s", town.at("a")["v"], stringData={"k": "v"})
-    await town.own("ConfigMap", "c", secret)
-    await town.migrate()
-    moved = town.at("b")["v"]
-    assert get_path(town.at("b", "Secret")["s"], "metadata.ownerReferences")[0]["uid"] == metadata(moved)["uid"]
-    assert town.at("b", "Secret")["s"]["data"] == {"k": "dg=="}
-    assert (set(town.at("b", "ConfigMap")), town.at("a", "ConfigMap"), town.at("a", "Secret")) == ({"c"}, {}, {})
+async def test_dependents_of_every_kind_move_along(migration: MigrationFixture) -> None:
+    secret = await migration.create_dependent("Secret", "s", migration.objects_in("a")["v"], stringData={"k": "v"})
+    await migration.create_dependent("ConfigMap", "c", secret)
+    await migration.migrate()
+    moved = migration.objects_in("b")["v"]
+    assert (
+        get_path(migration.objects_in("b", "Secret")["s"], "metadata.ownerReferences")[0]["uid"]
+        == metadata(moved)["uid"]
+    )
+    assert migration.objects_in("b", "Secret")["s"]["data"] == {"k": "dg=="}
+    assert (
+        set(migration.objects_in("b", "ConfigMap")),
+        migration.objects_in("a", "ConfigMap"),
+        migration.objects_in("a", "Secret"),
+    ) == ({"c"}, {}, {})
 
 
-async def test_the_status_stays_but_for_what_it_says_of_the_old_project(town: Town) -> None:
-    kept, lost = ({"type": each, "status": "True"} for each in ("TemplateResolved", "ProjectSecretsSynced"))
+async def test_the_status_is_kept_without_conditions_of_the_old_project(migration: MigrationFixture) -> None:
+    kept_condition, dropped_condition = (
+        {"type": each, "status": "True"} for each in ("TemplateResolved", "ProjectSecretsSynced")
+    )
 
-    def report(old: Object) -> Object:
-        return {**old, "status": {"phase": "Ready", "conditions": [kept, lost]}}
+    def write_status(old: Object) -> Object:
+        return {**old, "status": {"phase": "Ready", "conditions": [kept_condition, dropped_condition]}}
 
-    await town.of(INSTANCE).modify(f"{PREFIX}a", "v", report, WriteOptions(ADMIN, subresource="status"))
-    await town.migrate()
-    status = town.at("b")["v"]["status"]
+    await migration.of(INSTANCE).modify(f"{PREFIX}a", "v", write_status, WriteOptions(ADMIN, subresource="status"))
+    await migration.migrate()
+    status = migration.objects_in("b")["v"]["status"]
     assert (status["phase"], [each["type"] for each in status["conditions"]]) == ("Ready", ["TemplateResolved"])
 
 
-async def test_a_label_that_names_the_project_names_the_new_one(town: Town) -> None:
+async def test_the_project_label_is_updated(migration: MigrationFixture) -> None:
     labels = {"service.sh/project": "a", "other": "a"}
-    await town.create(INSTANCE, "w", "a", spec={"template": {}}, metadata={"labels": labels})
-    await town.migrate(name="w")
-    assert town.at("b")["w"]["metadata"]["labels"] == {"service.sh/project": "b", "other": "a"}
+    await migration.create(INSTANCE, "w", "a", spec={"template": {}}, metadata={"labels": labels})
+    await migration.migrate(name="w")
+    assert migration.objects_in("b")["w"]["metadata"]["labels"] == {"service.sh/project": "b", "other": "a"}
 
 
-async def test_both_projects_have_an_event(town: Town) -> None:
-    await town.own("ConfigMap", "c", town.at("a")["v"])
-    await town.migrate()
-    (away,), (here,) = town.at("a", "Event").values(), town.at("b", "Event").values()
-    assert (away["reason"], here["reason"]) == ("MigratedAway", "Migrated")
-    assert away["message"] == "moved to project b with 1 dependent objects by admin"
-    assert here["message"] == "moved here from project a with 1 dependent objects by admin"
-    assert here["involvedObject"]["uid"] == metadata(town.at("b")["v"])["uid"]
+async def test_both_projects_get_an_event(migration: MigrationFixture) -> None:
+    await migration.create_dependent("ConfigMap", "c", migration.objects_in("a")["v"])
+    await migration.migrate()
+    (source_event,), (target_event,) = (
+        migration.objects_in("a", "Event").values(),
+        migration.objects_in("b", "Event").values(),
+    )
+    assert (source_event["reason"], target_event["reason"]) == ("MigratedAway", "Migrated")
+    assert source_event["message"] == "moved to project b with 1 dependent objects by admin"
+    assert target_event["message"] == "moved here from project a with 1 dependent objects by admin"
+    assert target_event["involvedObject"]["uid"] == metadata(migration.objects_in("b")["v"])["uid"]
 
 
-async def test_the_audit_log_names_both_projects_also_of_a_refusal(tmp_path: Path) -> None:
-    async with new_town(tmp_path) as town:
-        await town.migrate("b")
-        await town.migrate("c")
-    marks = ("service.sh/source-project", "service.sh/target-project")
-    found = [
-        (each["responseStatus"]["code"], *(each["annotations"].get(mark) for mark in marks))
-        for each in town.notebook.events
+async def test_the_audit_log_names_both_projects_of_successes_and_failures(tmp_path: Path) -> None:
+    async with open_migration(tmp_path) as migration:
+        await migration.migrate("b")
+        await migration.migrate("c")
+    annotations = ("service.sh/source-project", "service.sh/target-project")
+    events = [
+        (each["responseStatus"]["code"], *(each["annotations"].get(annotation) for annotation in annotations))
+        for each in migration.audit_log.events
         if each["stage"] == "ResponseComplete"
     ]
-    assert found == [(201, "a", "b"), (404, "a", "c")]
+    assert events == [(201, "a", "b"), (404, "a", "c")]
 
 
-async def test_a_dry_run_answers_alike_and_changes_nothing(town: Town) -> None:
-    await town.own("ConfigMap", "c", town.at("a")["v"])
-    before = await town.everything()
-    rehearsed = await town.migrate(dry=True)
-    assert (rehearsed.status, await town.everything()) == (201, before)
-    assert (await town.migrate()).body == rehearsed.body
+async def test_a_dry_run_gets_the_same_reply_and_changes_nothing(migration: MigrationFixture) -> None:
+    await migration.create_dependent("ConfigMap", "c", migration.objects_in("a")["v"])
+    before = await migration.all_records()
+    dry_run_reply = await migration.migrate(dry_run=True)
+    assert (dry_run_reply.status, await migration.all_records()) == (201, before)
+    assert (await migration.migrate()).body == dry_run_reply.body
 
 
-async def nothing(town: Town) -> None:
+async def prepare_nothing(migration: MigrationFixture) -> None:
     return None
 
 
-async def taken(town: Town) -> None:
-    await town.create(INSTANCE, "v", "b", spec={"template": {}})
+async def create_same_name(migration: MigrationFixture) -> None:
+    await migration.create(INSTANCE, "v", "b", spec={"template": {}})
 
 
-async def dependant_taken(town: Town) -> None:
-    await town.own("ConfigMap", "c", town.at("a")["v"])
-    await town.create("ConfigMap", "c", "b")
+async def create_same_dependent(migration: MigrationFixture) -> None:
+    await migration.create_dependent("ConfigMap", "c", migration.objects_in("a")["v"])
+    await migration.create("ConfigMap", "c", "b")
 
 
-async def going(town: Town) -> None:
-    def hold(old: Object) -> Object:
+async def terminate_instance(migration: MigrationFixture) -> None:
+    def add_finalizer(old: Object) -> Object:
         return {**old, "metadata": {**old["metadata"], "finalizers": ["x/y"]}}
 
-    await town.of(INSTANCE).modify(f"{PREFIX}a", "v", hold, WriteOptions(ADMIN))
-    await town.of(INSTANCE).delete(f"{PREFIX}a", "v", DeleteOptions(), WriteOptions(ADMIN))
+    await migration.of(INSTANCE).modify(f"{PREFIX}a", "v", add_finalizer, WriteOptions(ADMIN))
+    await migration.of(INSTANCE).delete(f"{PREFIX}a", "v", DeleteOptions(), WriteOptions(ADMIN))
 
 
-async def target_going(town: Town) -> None:
-    await town.of("Project").delete("", "b", DeleteOptions(), WriteOptions(ADMIN))
+async def terminate_target(migration: MigrationFixture) -> None:
+    await migration.of("Project").delete("", "b", DeleteOptions(), WriteOptions(ADMIN))
 
 
-async def source_going(town: Town) -> None:
-    await town.of("Project").delete("", "a", DeleteOptions(), WriteOptions(ADMIN))
+async def terminate_source(migration: MigrationFixture) -> None:
+    await migration.of("Project").delete("", "a", DeleteOptions(), WriteOptions(ADMIN))
 
 
-async def another_cluster(town: Town) -> None:
-    await town.change(INSTANCE, "v", "a", clusterRef={"cluster": "berlin"})
-    await town.change("Project", "b", allowedClusters=[{"name": "paris"}])
+async def allow_other_cluster(migration: MigrationFixture) -> None:
+    await migration.update_spec(INSTANCE, "v", "a", clusterRef={"cluster": "berlin"})
+    await migration.update_spec("Project", "b", allowedClusters=[{"name": "paris"}])
 
 
-async def another_template(town: Town) -> None:
-    await town.create("VirtualClusterTemplate", "small", spec={"template": {}})
-    await town.create(INSTANCE, "t", "a", spec={"templateRef": {"name": "small"}})
-    await town.change("Project", "b", allowedTemplates=[{"kind": "VirtualClusterTemplate", "name": "large"}])
+async def allow_other_template(migration: MigrationFixture) -> None:
+    await migration.create("VirtualClusterTemplate", "small", spec={"template": {}})
+    await migration.create(INSTANCE, "t", "a", spec={"templateRef": {"name": "small"}})
+    await migration.update_spec("Project", "b", allowedTemplates=[{"kind": "VirtualClusterTemplate", "name": "large"}])
 
 
-async def full(town: Town) -> None:
-    await town.change("Project", "b", quotas={"project": {INSTANCES: "1"}})
-    await town.create(INSTANCE, "other", "b", spec={"template": {}})
+async def exhaust_quota(migration: MigrationFixture) -> None:
+    await migration.update_spec("Project", "b", quotas={"project": {INSTANCES: "1"}})
+    await migration.create(INSTANCE, "other", "b", spec={"template": {}})
 
 
-REFUSALS: dict[str, tuple[Before, dict[str, str], int, str]] = {
-    "no such instance": (nothing, {"name": "w"}, 404, 'virtualclusterinstances.management.service.sh "w" not found'),
-    "no such target": (nothing, {"target": "z"}, 404, 'projects.management.service.sh "z" not found'),
-    "no such source": (nothing, {"source": "z"}, 404, 'projects.management.service.sh "z" not found'),
-    "the same project": (nothing, {"target": "a"}, 400, '"v" is already in project "a"'),
-    "the name is taken": (taken, {}, 409, '"v" already exists in the namespace service-p-b; rename or delete'),
-    "a dependant's is": (dependant_taken, {}, 409, 'configmaps "c" already exists in the namespace service-p-b, and'),
-    "it is going": (going, {}, 409, "it is being deleted and cannot be moved"),
-    "the target is going": (target_going, {}, 409, 'service.sh "b": it is being deleted; nothing can be moved'),
-    "the source is going": (source_going, {}, 409, 'service.sh "a": it is being deleted; nothing can be moved'),
-    "the cluster": (another_cluster, {}, 403, 'project "b" does not allow the cluster "berlin"'),
-    "the template": (another_template, {"name": "t"}, 403, 'project "b" does not allow the'),
-    "the quota": (full, {}, 403, "exceeded quota: project b"),
+REJECTIONS: dict[str, tuple[Prepare, dict[str, str], int, str]] = {
+    "no such instance": (
+        prepare_nothing,
+        {"name": "w"},
+        404,
+        'virtualclusterinstances.management.service.sh "w" not found',
+    ),
+    "no such target": (prepare_nothing, {"target": "z"}, 404, 'projects.management.service.sh "z" not found'),
+    "no such source": (prepare_nothing, {"source": "z"}, 404, 'projects.management.service.sh "z" not found'),
+    "the same project": (prepare_nothing, {"target": "a"}, 400, '"v" is already in project "a"'),
+    "the name exists": (create_same_name, {}, 409, '"v" already exists in the namespace service-p-b; rename or delete'),
+    "the name of a dependent exists": (
+        create_same_dependent,
+        {},
+        409,
+        'configmaps "c" already exists in the namespace service-p-b, and',
+    ),
+    "the instance is terminating": (terminate_instance, {}, 409, "it is being deleted and cannot be moved"),
+    "the target is terminating": (
+        terminate_target,
+        {},
+        409,
+        'service.sh "b": it is being deleted; nothing can be moved',
+    ),
+    "the source is terminating": (
+        terminate_source,
+        {},
+        409,
+        'service.sh "a": it is being deleted; nothing can be moved',
+    ),
+    "a cluster that is not allowed": (allow_other_cluster, {}, 403, 'project "b" does not allow the cluster "berlin"'),
+    "a template that is not allowed": (allow_other_template, {"name": "t"}, 403, 'project "b" does not allow the'),
+    "an exceeded quota": (exhaust_quota, {}, 403, "exceeded quota: project b"),
 }
 
 
-@pytest.mark.parametrize("dry", [True, False], ids=["rehearsed", "meant"])
-@pytest.mark.parametrize("case", REFUSALS)
-async def test_a_refusal_says_why_and_changes_nothing(town: Town, case: str, dry: bool) -> None:
-    prepare, asked, code, message = REFUSALS[case]
-    await prepare(town)
-    before = await town.everything()
-    answer = told(await town.migrate(**asked, dry=dry))
-    assert answer[0] == code
-    assert message in answer[1]
-    assert await town.everything() == before
+@pytest.mark.parametrize("dry_run", [True, False], ids=["dry run", "migration"])
+@pytest.mark.parametrize("case", REJECTIONS)
+async def test_a_rejected_migration_says_why_and_changes_nothing(
+    migration: MigrationFixture, case: str, dry_run: bool
+) -> None:
+    prepare, arguments, code, message = REJECTIONS[case]
+    await prepare(migration)
+    before = await migration.all_records()
+    reply = status_and_message(await migration.migrate(**arguments, dry_run=dry_run))
+    assert reply[0] == code
+    assert message in reply[1]
+    assert await migration.all_records() == before
 
 
 @pytest.mark.parametrize(
@@ -193,61 +235,63 @@ async def test_a_refusal_says_why_and_changes_nothing(town: Town, case: str, dry
         ("v", "sourceVirtualClusterInstance"),
     ],
 )
-async def test_a_request_that_names_no_instance_is_invalid(town: Town, source: Any, message: str) -> None:
-    code, text = told(await town.ask("b", source))
+async def test_a_request_without_a_valid_instance_is_invalid(
+    migration: MigrationFixture, source: Any, message: str
+) -> None:
+    code, text = status_and_message(await migration.send_migration("b", source))
     assert (code, message in text) == (422, True), text
 
 
-ACT = ("", ("create",), ACTION)
+CALL_ACTION = ("", ("create",), ACTION)
 UPDATE, DELETE, CREATE = ("a", ("update",), INSTANCES), ("a", ("delete",), INSTANCES), ("b", ("create",), INSTANCES)
 MAKE_OWNER = ("b", ("makeowner",), INSTANCES)
-"""The instance belongs to nobody or to somebody else, so whoever moves it hands it on."""
-NEEDED = (ACT, UPDATE, DELETE, CREATE, MAKE_OWNER)
+"""The instance has no owner or another owner, so moving it requires permission to set the owner."""
+REQUIRED_GRANTS = (CALL_ACTION, UPDATE, DELETE, CREATE, MAKE_OWNER)
 
 
-async def test_t5_exactly_these_rights_are_enough(town: Town) -> None:
-    for right in NEEDED:
-        await town.allow(*right)
-    town.user = BOB
-    reply = await town.migrate()
+async def test_t5_the_required_permissions_are_sufficient(migration: MigrationFixture) -> None:
+    for grant in REQUIRED_GRANTS:
+        await migration.grant(*grant)
+    migration.user = BOB
+    reply = await migration.migrate()
     assert reply.status == 201, reply.body
 
 
-@pytest.mark.parametrize("missing", NEEDED[:4], ids=["the action", "update", "delete", "create"])
-async def test_t5_without_any_one_of_them_nothing_happens(town: Town, missing: Any) -> None:
-    for right in NEEDED:
-        if right is not missing:
-            await town.allow(*right)
-    before = await town.everything()
-    town.user = BOB
-    for name in ("v", "nothing-of-that-name"):
-        code, text = told(await town.migrate(name=name))
+@pytest.mark.parametrize("missing", REQUIRED_GRANTS[:4], ids=["the action", "update", "delete", "create"])
+async def test_t5_each_of_the_permissions_is_required(migration: MigrationFixture, missing: Any) -> None:
+    for grant in REQUIRED_GRANTS:
+        if grant is not missing:
+            await migration.grant(*grant)
+    before = await migration.all_records()
+    migration.user = BOB
+    for name in ("v", "missing"):
+        code, text = status_and_message(await migration.migrate(name=name))
         assert (code, f'User "bob" cannot {missing[1][0]}' in text) == (403, True), text
         assert "not found" not in text
-    assert await town.everything() == before
+    assert await migration.all_records() == before
 
 
 @pytest.mark.parametrize("verbs", [("update",), ("delete",), ()])
-async def test_t5_what_depends_on_it_takes_the_same_rights_and_stays_unnamed(
-    town: Town, verbs: tuple[str, ...]
+async def test_t5_dependents_require_the_same_permissions_and_are_not_named(
+    migration: MigrationFixture, verbs: tuple[str, ...]
 ) -> None:
-    """Otherwise whoever owns an instance could carry off the secrets of a project."""
-    for right in NEEDED:
-        await town.allow(*right)
-    await town.own("Secret", "hidden-name", town.at("a")["v"])
+    """Otherwise the owner of an instance could move the Secrets of a project."""
+    for grant in REQUIRED_GRANTS:
+        await migration.grant(*grant)
+    await migration.create_dependent("Secret", "hidden-name", migration.objects_in("a")["v"])
     if verbs:
-        await town.allow("a", verbs, "secrets", group="")
-    await town.allow("b", ("create",), "secrets", group="")
-    before = await town.everything()
-    town.user = BOB
-    code, text = told(await town.migrate())
+        await migration.grant("a", verbs, "secrets", group="")
+    await migration.grant("b", ("create",), "secrets", group="")
+    before = await migration.all_records()
+    migration.user = BOB
+    code, text = status_and_message(await migration.migrate())
     assert (code, "secrets depend on it and would move as well" in text) == (403, True), text
     assert "hidden-name" not in text
-    assert await town.everything() == before
-    town.user = ADMIN
-    await town.allow("a", ("update", "delete"), "secrets", group="")
-    town.user = BOB
-    assert (await town.migrate()).status == 201
+    assert await migration.all_records() == before
+    migration.user = ADMIN
+    await migration.grant("a", ("update", "delete"), "secrets", group="")
+    migration.user = BOB
+    assert (await migration.migrate()).status == 201
 
 
 @pytest.mark.parametrize(
@@ -261,27 +305,31 @@ async def test_t5_what_depends_on_it_takes_the_same_rights_and_stays_unnamed(
         Scope(virtual_clusters=(("a", "*"), ("b", "*"))),
     ],
 )
-async def test_t5_a_key_whose_scope_lacks_one_of_the_projects_migrates_nothing(town: Town, scope: Scope) -> None:
-    town.user = replace(ADMIN, scope=scope, key="ci")
-    before = await town.everything()
-    answers = {told(await town.migrate(name=name))[0] for name in ("v", "nothing-of-that-name")}
-    assert answers == {403}
-    assert await town.everything() == before
+async def test_t5_a_scope_without_one_of_the_projects_forbids_the_migration(
+    migration: MigrationFixture, scope: Scope
+) -> None:
+    migration.user = replace(ADMIN, scope=scope, key="ci")
+    before = await migration.all_records()
+    codes = {status_and_message(await migration.migrate(name=name))[0] for name in ("v", "missing")}
+    assert codes == {403}
+    assert await migration.all_records() == before
 
 
 @pytest.mark.parametrize("projects", [("a", "b"), ("*",)])
-async def test_t5_a_key_for_both_projects_may(town: Town, projects: tuple[str, ...]) -> None:
-    town.user = replace(ADMIN, scope=Scope(projects=projects), key="ci")
-    reply = await town.migrate()
+async def test_t5_a_scope_with_both_projects_allows_the_migration(
+    migration: MigrationFixture, projects: tuple[str, ...]
+) -> None:
+    migration.user = replace(ADMIN, scope=Scope(projects=projects), key="ci")
+    reply = await migration.migrate()
     assert reply.status == 201, reply.body
 
 
-async def test_of_fifty_who_move_one_instance_into_five_projects_exactly_one_wins(town: Town) -> None:
-    await town.own("ConfigMap", "c", town.at("a")["v"])
-    replies = await asyncio.gather(*(town.migrate(TARGETS[number % 5]) for number in range(50)))
+async def test_of_fifty_concurrent_migrations_exactly_one_succeeds(migration: MigrationFixture) -> None:
+    await migration.create_dependent("ConfigMap", "c", migration.objects_in("a")["v"])
+    replies = await asyncio.gather(*(migration.migrate(TARGETS[number % 5]) for number in range(50)))
     codes = [reply.status for reply in replies]
     assert codes.count(201) == 1
     assert set(codes) <= {201, 404, 409}
-    (home,) = town.homes()
-    assert [project for project in ("a", *TARGETS) if town.at(project, "ConfigMap")] == [home]
-    assert home == TARGETS[codes.index(201) % 5]
+    (destination,) = migration.projects_with()
+    assert [project for project in ("a", *TARGETS) if migration.objects_in(project, "ConfigMap")] == [destination]
+    assert destination == TARGETS[codes.index(201) % 5]

@@ -1,4 +1,4 @@
-"""What stands below a runner's path, as handlers answer it. Over HTTP: `tests/live/test_runner_keys.py`."""
+"""The handlers of the subresources of runners. Over HTTP: `tests/live/test_runner_keys.py`."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,53 +24,53 @@ PEPPER = Pepper(b"p" * 32)
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def handler(api: RegistryFixture, action: str, *published: Object) -> ActionHandler:
+def build_handler(api: RegistryFixture, action: str, *jwks: Object) -> ActionHandler:
     async def token_keys() -> Sequence[Object]:
-        return published
+        return jwks
 
-    rotation = KeyRotator(api.registry, GROUP, PEPPER, lambda outer, inner: True)
-    keys = ComponentKeys(api.registry, GROUP, RUNNER_COMPONENT, "demo", PEPPER, rotation)
-    facts = {"serviceHost": "https://fairlead.example.com"}
-    return runner_handlers(GROUP, api.registry, keys, token_keys, facts)[GROUP, "runners", action]
+    rotator = KeyRotator(api.registry, GROUP, PEPPER, lambda outer, inner: True)
+    keys = ComponentKeys(api.registry, GROUP, RUNNER_COMPONENT, "demo", PEPPER, rotator)
+    config_fields = {"serviceHost": "https://fairlead.example.com"}
+    return runner_handlers(GROUP, api.registry, keys, token_keys, config_fields)[GROUP, "runners", action]
 
 
-def asked(action: str, name: str = "r", *, dry_run: bool = False) -> ActionRequest:
+def action_request(action: str, name: str = "r", *, dry_run: bool = False) -> ActionRequest:
     kind = next(each.kind for each in RUNNER.actions if each.name == action)
     assert kind is not None
     return ActionRequest(ADMIN, kind, "get", "", name, {}, dry_run, call())
 
 
 @on_virtual_time
-async def test_a_runner_learns_what_tokens_are_verified_with() -> None:
+async def test_the_config_has_the_public_keys_of_tokens() -> None:
     keys = [signing.generate_signing_key(NOW, 60) for _ in range(2)]
-    published = signing.build_jwks(signing.rotate(SigningKeys(keys[0]), keys[1], NOW), NOW)
+    jwks = signing.build_jwks(signing.rotate(SigningKeys(keys[0]), keys[1], NOW), NOW)
     async with open_registry() as api:
         await api.create("Runner", "r")
-        told = await handler(api, "config", *published)(asked("config"))
-        assert isinstance(told, dict)
-        assert told["tokenCaCert"] == keys[1].public + keys[0].public
-        assert (told["kind"], told["serviceHost"]) == ("RunnerConfig", "https://fairlead.example.com")
+        config = await build_handler(api, "config", *jwks)(action_request("config"))
+        assert isinstance(config, dict)
+        assert config["tokenCaCert"] == keys[1].public + keys[0].public
+        assert (config["kind"], config["serviceHost"]) == ("RunnerConfig", "https://fairlead.example.com")
 
 
 @on_virtual_time
-async def test_before_the_first_token_there_is_nothing_to_verify_with() -> None:
+async def test_the_config_has_no_keys_before_the_first_token() -> None:
     async with open_registry() as api:
         await api.create("Runner", "r")
-        told = await handler(api, "config")(asked("config"))
-        assert isinstance(told, dict) and told["tokenCaCert"] == ""
+        config = await build_handler(api, "config")(action_request("config"))
+        assert isinstance(config, dict) and config["tokenCaCert"] == ""
 
 
 @on_virtual_time
-async def test_a_runner_that_does_not_exist_is_told_nothing() -> None:
+async def test_the_subresources_of_a_missing_runner_are_not_found() -> None:
     async with open_registry() as api:
         for action in ("config", "accesskey", "rotatekey"):
             with pytest.raises(NotFound, match="not found"):
-                await handler(api, action)(asked(action))
+                await build_handler(api, action)(action_request(action))
 
 
 @on_virtual_time
-async def test_a_rotation_is_not_rehearsed() -> None:
+async def test_a_rotation_supports_no_dry_run() -> None:
     async with open_registry() as api:
         await api.create("Runner", "r")
         with pytest.raises(BadRequest, match=r"dryRun is not supported: .*; omit it"):
-            await handler(api, "rotatekey")(asked("rotatekey", dry_run=True))
+            await build_handler(api, "rotatekey")(action_request("rotatekey", dry_run=True))

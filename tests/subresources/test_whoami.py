@@ -1,4 +1,4 @@
-"""Who somebody is: for the platform's tools, for kubectl, and for services that were handed a token."""
+"""Self, SelfSubjectReview and TokenReview: the identity of the requester, of an access key or of a token."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,26 +30,26 @@ from tests.harness.virtual_time import LoopClock
 
 SELVES = f"/apis/{MANAGEMENT_GROUP}/v1/selves"
 AUTHENTICATION = "/apis/authentication.k8s.io/v1"
-EVERYBODY = ("system:authenticated", "service:authenticated")
+AUTHENTICATED = ("system:authenticated", "service:authenticated")
 VALUE = "the-value-of-a-key"
 
 
-def kind(name: str, plural: str, **options: Any) -> Kind:
+def build_kind(name: str, plural: str, **options: Any) -> Kind:
     return Kind(
         name, plural, False, {"spec": open_object("Anything.")}, "A thing.", **options, sensitivity=Sensitivity.NORMAL
     )
 
 
 KINDS = (
-    kind("User", "users"),
-    kind("Team", "teams"),
-    kind("OwnedAccessKey", "ownedaccesskeys", sensitive=("spec.key",), write_only=("spec.key",)),
+    build_kind("User", "users"),
+    build_kind("Team", "teams"),
+    build_kind("OwnedAccessKey", "ownedaccesskeys", sensitive=("spec.key",), write_only=("spec.key",)),
     SELF,
     SELF_SUBJECT_REVIEW,
     TOKEN_REVIEW,
 )
 SCOPE = {"projects": [{"project": "demo"}]}
-OBJECTS: list[tuple[str, str, Object]] = [
+STORED_OBJECTS: list[tuple[str, str, Object]] = [
     (
         "User",
         "ada",
@@ -62,48 +62,48 @@ OBJECTS: list[tuple[str, str, Object]] = [
     ("OwnedAccessKey", "robot-key", {"subject": "robot", "type": "Other", "key": VALUE}),
 ]
 
-ADA = User("ada", ("service:team:core", *EVERYBODY, "service:user:ada", "service:user:*"), "uid-1", "ada-key")
+ADA = User("ada", ("service:team:core", *AUTHENTICATED, "service:user:ada", "service:user:*"), "uid-1", "ada-key")
 ADA_SCOPED = User("ada", ADA.groups, "uid-1", "ada-scoped", Scope())
-CORE = User("service:team:core", ("service:team:core", *EVERYBODY), "", "core-key")
-ROBOT = User("robot", ("machines", *EVERYBODY), "", "robot-key")
-BOB = User("bob", (*EVERYBODY, "service:user:bob", "service:user:*"))
-BY_KEY = {"ada-key": ADA, "ada-scoped": ADA_SCOPED, "core-key": CORE}
+CORE = User("service:team:core", ("service:team:core", *AUTHENTICATED), "", "core-key")
+ROBOT = User("robot", ("machines", *AUTHENTICATED), "", "robot-key")
+BOB = User("bob", (*AUTHENTICATED, "service:user:bob", "service:user:*"))
+USERS_BY_KEY = {"ada-key": ADA, "ada-scoped": ADA_SCOPED, "core-key": CORE}
 """The robot's key is disabled."""
 
 
-def bearer(call: Call) -> User | None:
+def authenticate_bearer(call: Call) -> User | None:
     token = call.headers.get("authorization").removeprefix("Bearer ")
-    found = {"good": ADA, "scoped": ADA_SCOPED}.get(token)
-    if found is None:
+    user = {"good": ADA, "scoped": ADA_SCOPED}.get(token)
+    if user is None:
         raise Unauthorized("invalid bearer token")
-    return found
+    return user
 
 
-def nobody(call: Call) -> User | None:
+def authenticate_nobody(call: Call) -> User | None:
     return None
 
 
-class Api:
+class WhoAmIApi:
     def __init__(self, registry: Registry, authenticators: tuple[Authenticator, ...]) -> None:
-        selves = WhoAmI(registry, MANAGEMENT_GROUP, BY_KEY.get, InstallationInfo("here", "service-p-"))
-        handlers = whoami_handlers(MANAGEMENT_GROUP, selves, TokenReviewer(authenticators))
+        whoami = WhoAmI(registry, MANAGEMENT_GROUP, USERS_BY_KEY.get, InstallationInfo("here", "service-p-"))
+        handlers = whoami_handlers(MANAGEMENT_GROUP, whoami, TokenReviewer(authenticators))
         self._actions = Actions(registry.catalog, handlers)
         self._catalog = registry.catalog
 
-    async def reply(self, user: User, path: str, body: Object) -> Reply:
-        def as_user(call: Call) -> None:
+    async def send_request(self, user: User, path: str, body: Object) -> Reply:
+        def set_user(call: Call) -> None:
             call.user = user
 
         async def serve(call: Call) -> Reply:
-            found = self._catalog.find(call.target.group, call.target.version, call.target.resource)
-            assert found is not None
-            return await self._actions(call, found)
+            kind = self._catalog.find(call.target.group, call.target.version, call.target.resource)
+            assert kind is not None
+            return await self._actions(call, kind)
 
-        run = Pipeline((routing_stage(RouteConfig("")), as_user), serve)
+        run = Pipeline((routing_stage(RouteConfig("")), set_user), serve)
         return await run(call(path, method="POST", body=orjson.dumps(body)))
 
     async def __call__(self, user: User, path: str, body: Object, code: int = 201) -> Any:
-        reply = await self.reply(user, path, body)
+        reply = await self.send_request(user, path, body)
         assert reply.status == code, reply.body
         assert VALUE.encode() not in reply.body
         return orjson.loads(reply.body)
@@ -113,20 +113,27 @@ class Api:
 
 
 @asynccontextmanager
-async def new_api(authenticators: tuple[Authenticator, ...] = (bearer,)) -> AsyncIterator[Api]:
-    async def admit(change: Change) -> None:
+async def open_whoami_api(
+    authenticators: tuple[Authenticator, ...] = (authenticate_bearer,),
+) -> AsyncIterator[WhoAmIApi]:
+    async def admit_all(change: Change) -> None:
         return None
 
     store, catalog = MemoryStore(), Catalog(KINDS)
     view = View(store, entry_builder(catalog))
     await view.start()
-    registry = Registry(catalog, store, view, admit, LoopClock())
-    for name, own, spec in OBJECTS:
+    registry = Registry(catalog, store, view, admit_all, LoopClock())
+    for name, object_name, spec in STORED_OBJECTS:
         resource = next(registry.resource_for(each) for each in KINDS if each.name == name)
-        body = {"apiVersion": f"{MANAGEMENT_GROUP}/v1", "kind": name, "metadata": {"name": own}, "spec": dict(spec)}
+        body = {
+            "apiVersion": f"{MANAGEMENT_GROUP}/v1",
+            "kind": name,
+            "metadata": {"name": object_name},
+            "spec": dict(spec),
+        }
         await resource.create(body, "", WriteOptions(ADMIN))
     try:
-        yield Api(registry, authenticators)
+        yield WhoAmIApi(registry, authenticators)
     finally:
         await view.stop()
         await store.close()
@@ -135,12 +142,12 @@ async def new_api(authenticators: tuple[Authenticator, ...] = (bearer,)) -> Asyn
 # --- Self
 
 
-async def test_a_user_learns_all_about_itself_from_an_empty_question() -> None:
-    async with new_api() as api:
-        answer = await api(ADA, SELVES, {})
+async def test_an_empty_self_request_returns_the_user() -> None:
+    async with open_whoami_api() as api:
+        body = await api(ADA, SELVES, {})
     ada = {"displayName": "Ada L.", "icon": "i.png", "username": "ada", "email": "a@b.c", "subject": "sso-1"}
     core = {"name": "core", "username": "core", "subject": "service:team:core", "displayName": "Core"}
-    assert answer == {
+    assert body == {
         "apiVersion": f"{MANAGEMENT_GROUP}/v1",
         "kind": "Self",
         "metadata": {},
@@ -157,37 +164,37 @@ async def test_a_user_learns_all_about_itself_from_an_empty_question() -> None:
     }
 
 
-async def test_the_scope_of_the_key_is_told() -> None:
-    async with new_api() as api:
+async def test_the_scope_of_the_key_is_returned() -> None:
+    async with open_whoami_api() as api:
         status = await api.status(ADA_SCOPED)
     assert (status["accessKeyScope"], status["accessKeyType"]) == (SCOPE, "Other")
 
 
-async def test_a_team_is_told_as_a_team() -> None:
-    async with new_api() as api:
+async def test_a_team_key_returns_the_team() -> None:
+    async with open_whoami_api() as api:
         status = await api.status(CORE)
     assert status["team"] == {"name": "core", "username": "core", "subject": "service:team:core", "displayName": "Core"}
     assert "user" not in status
 
 
-async def test_a_machine_is_told_as_a_user_of_its_name_because_clients_rely_on_one() -> None:
-    async with new_api() as api:
+async def test_a_machine_is_returned_as_a_user_because_clients_require_one() -> None:
+    async with open_whoami_api() as api:
         status = await api.status(ROBOT)
     assert status["user"] == {"name": "robot", "username": "robot", "subject": "robot"}
     assert status["groups"] == list(ROBOT.groups)
 
 
-async def test_a_machine_that_is_called_like_a_user_is_not_taken_for_the_user() -> None:
-    async with new_api() as api:
-        status = await api.status(User("ada", EVERYBODY))
+async def test_a_machine_with_the_name_of_a_user_is_not_that_user() -> None:
+    async with open_whoami_api() as api:
+        status = await api.status(User("ada", AUTHENTICATED))
     assert status["user"] == {"name": "ada", "username": "ada", "subject": "ada"}
     assert "accessKey" not in status
 
 
-async def test_who_acts_as_somebody_else_is_told_whom_and_with_which_key() -> None:
-    acting = User("ada", ADA.groups, impersonator=User("root", ("system:masters",), key="robot-key"))
-    async with new_api() as api:
-        status = await api.status(acting)
+async def test_an_impersonated_request_returns_the_user_and_the_key_in_use() -> None:
+    impersonated = User("ada", ADA.groups, impersonator=User("root", ("system:masters",), key="robot-key"))
+    async with open_whoami_api() as api:
+        status = await api.status(impersonated)
     assert (status["user"]["name"], status["accessKey"]) == ("ada", "robot-key")
 
 
@@ -207,13 +214,13 @@ async def test_who_acts_as_somebody_else_is_told_whom_and_with_which_key() -> No
         (ADMIN, "robot-key"),
     ],
 )
-async def test_owners_and_administrators_may_ask_about_a_key(user: User, key: str) -> None:
-    async with new_api() as api:
+async def test_owners_and_administrators_may_review_a_key(user: User, key: str) -> None:
+    async with open_whoami_api() as api:
         assert (await api.status(user, key))["accessKey"] == key
 
 
-async def test_a_key_that_is_asked_about_is_told_with_its_owner() -> None:
-    async with new_api() as api:
+async def test_the_review_of_a_key_returns_its_owner() -> None:
+    async with open_whoami_api() as api:
         scoped, team, robot = [await api.status(ADMIN, name) for name in ("ada-scoped", "core-key", "robot-key")]
     assert (scoped["user"]["name"], scoped["accessKeyScope"], scoped["groups"]) == ("ada", SCOPE, list(ADA.groups))
     assert team["team"]["name"] == "core"
@@ -227,35 +234,35 @@ async def test_a_key_that_is_asked_about_is_told_with_its_owner() -> None:
         (BOB, "ada-key"),
         (BOB, "core-key"),
         (BOB, "no-such-key"),
-        (User("ada", EVERYBODY), "ada-key"),
-        # A scope leaves nothing but the question who one is.
+        (User("ada", AUTHENTICATED), "ada-key"),
+        # A scoped key may only review itself.
         (ADA_SCOPED, "ada-key"),
         (User("root", ("system:masters",), "", "root-key", Scope()), "ada-key"),
         (User("root", ("system:masters",), "", "root-key", Scope()), "no-such-key"),
     ],
 )
-async def test_all_others_are_refused_whether_there_is_such_a_key_or_not(user: User, key: str) -> None:
-    async with new_api() as api:
-        told = await api(user, SELVES, {"spec": {"accessKey": key}}, 403)
-    why = f'User "{user.name}" cannot inspect this access key; only its owner and administrators can'
-    assert told["message"] == f'ownedaccesskeys.{MANAGEMENT_GROUP} "{key}" is forbidden: {why}'
+async def test_other_users_get_the_same_error_for_existing_and_missing_keys(user: User, key: str) -> None:
+    async with open_whoami_api() as api:
+        error = await api(user, SELVES, {"spec": {"accessKey": key}}, 403)
+    reason = f'User "{user.name}" cannot inspect this access key; only its owner and administrators can'
+    assert error["message"] == f'ownedaccesskeys.{MANAGEMENT_GROUP} "{key}" is forbidden: {reason}'
 
 
-async def test_administrators_hear_that_there_is_no_such_key() -> None:
-    async with new_api() as api:
+async def test_administrators_get_404_for_a_missing_key() -> None:
+    async with open_whoami_api() as api:
         await api(ADMIN, SELVES, {"spec": {"accessKey": "no-such-key"}}, 404)
 
 
 # --- SelfSubjectReview
 
 
-async def test_kubectl_is_told_who_the_caller_is() -> None:
+async def test_a_self_subject_review_returns_the_requester() -> None:
     user = User("ada", ("g",), "uid-1", extra=(("k", ("v", "w")),))
-    async with new_api() as api:
-        answer = await api(user, f"{AUTHENTICATION}/selfsubjectreviews", {})
+    async with open_whoami_api() as api:
+        body = await api(user, f"{AUTHENTICATION}/selfsubjectreviews", {})
     info = {"username": "ada", "uid": "uid-1", "groups": ["g"], "extra": {"k": ["v", "w"]}}
-    assert answer.pop("metadata").keys() == {"creationTimestamp"}
-    assert answer == {
+    assert body.pop("metadata").keys() == {"creationTimestamp"}
+    assert body == {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "SelfSubjectReview",
         "status": {"userInfo": info},
@@ -265,48 +272,48 @@ async def test_kubectl_is_told_who_the_caller_is() -> None:
 # --- TokenReview
 
 
-async def review(api: Api, spec: Object, code: int = 201) -> Any:
+async def send_token_review(api: WhoAmIApi, spec: Object, code: int = 201) -> Any:
     return await api(ADMIN, f"{AUTHENTICATION}/tokenreviews", {"spec": spec}, code)
 
 
-async def test_a_good_token_is_told_with_its_user_and_not_repeated() -> None:
-    async with new_api() as api:
-        answer = await review(api, {"token": "good", "audiences": ["https://somewhere"]})
-    assert answer["status"] == {
+async def test_a_valid_token_returns_its_user_and_not_the_token() -> None:
+    async with open_whoami_api() as api:
+        body = await send_token_review(api, {"token": "good", "audiences": ["https://somewhere"]})
+    assert body["status"] == {
         "authenticated": True,
         "user": {"username": "ada", "uid": "uid-1", "groups": list(ADA.groups)},
     }
-    assert answer["spec"] == {"audiences": ["https://somewhere"]}
+    assert body["spec"] == {"audiences": ["https://somewhere"]}
 
 
 @pytest.mark.parametrize("token", ["bad", " ", "good\r\nx: y"])
-async def test_a_bad_token_is_not_authenticated(token: str) -> None:
-    async with new_api() as api:
-        status = (await review(api, {"token": token}))["status"]
+async def test_an_invalid_token_is_not_authenticated(token: str) -> None:
+    async with open_whoami_api() as api:
+        status = (await send_token_review(api, {"token": token}))["status"]
     assert status == {"authenticated": False, "error": "invalid bearer token"}
 
 
-async def test_that_nobody_objects_to_a_token_is_not_enough() -> None:
-    async with new_api((nobody,)) as api:
-        assert not (await review(api, {"token": "good"}))["status"]["authenticated"]
+async def test_a_token_that_no_authenticator_accepts_is_not_authenticated() -> None:
+    async with open_whoami_api((authenticate_nobody,)) as api:
+        assert not (await send_token_review(api, {"token": "good"}))["status"]["authenticated"]
 
 
-async def test_a_scoped_key_is_not_vouched_for_as_the_answer_could_not_carry_the_scope() -> None:
-    async with new_api() as api:
-        status = (await review(api, {"token": "scoped"}))["status"]
+async def test_a_scoped_key_is_not_authenticated_because_the_review_has_no_scope() -> None:
+    async with open_whoami_api() as api:
+        status = (await send_token_review(api, {"token": "scoped"}))["status"]
     assert not status["authenticated"]
     assert "user" not in status
     assert "scope" in status["error"]
 
 
 @pytest.mark.parametrize("spec", [{}, {"token": ""}, {"token": None}])
-async def test_a_token_is_needed(spec: Object) -> None:
-    async with new_api() as api:
-        told = await review(api, spec, 400)
-    assert told["message"] == "token is required for TokenReview in authentication"
+async def test_a_token_is_required(spec: Object) -> None:
+    async with open_whoami_api() as api:
+        error = await send_token_review(api, spec, 400)
+    assert error["message"] == "token is required for TokenReview in authentication"
 
 
-async def test_a_token_that_is_no_text_is_refused_without_repeating_it() -> None:
-    async with new_api() as api:
-        told = await review(api, {"token": 5}, 400)
-    assert "spec.token" in told["message"]
+async def test_a_token_that_is_not_a_string_is_rejected_and_not_quoted() -> None:
+    async with open_whoami_api() as api:
+        error = await send_token_review(api, {"token": 5}, 400)
+    assert "spec.token" in error["message"]

@@ -1,4 +1,4 @@
-"""The keys of a user or team as a list of their own, and a new value for one of them."""
+"""The subresource `accesskeys` of users and teams, and the rotation of access keys."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,24 +30,24 @@ ROOT = f"/apis/{MANAGEMENT_GROUP}/v1"
 PEPPER = Pepper(b"p" * 32)
 
 
-async def unasked(asked: ActionRequest) -> bytes:
+async def fail_if_called(request: ActionRequest) -> bytes:
     raise AssertionError
 
 
-class Api:
+class KeyApi:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        rotation = KeyRotator(registry, MANAGEMENT_GROUP, PEPPER, lambda outer, inner: True)
+        rotator = KeyRotator(registry, MANAGEMENT_GROUP, PEPPER, lambda outer, inner: True)
         actions = Actions(
             registry.catalog,
             {
                 **key_list_handlers(MANAGEMENT_GROUP, registry),
-                **rotation_handlers(MANAGEMENT_GROUP, rotation),
-                (MANAGEMENT_GROUP, "users", "profile"): unasked,
+                **rotation_handlers(MANAGEMENT_GROUP, rotator),
+                (MANAGEMENT_GROUP, "users", "profile"): fail_if_called,
             },
         )
 
-        def as_admin(call: Call) -> None:
+        def set_admin_user(call: Call) -> None:
             call.user = ADMIN
 
         async def serve(call: Call) -> Reply:
@@ -55,7 +55,7 @@ class Api:
             assert kind is not None
             return await actions(call, kind)
 
-        self._run = Pipeline((routing_stage(RouteConfig("")), as_admin), serve)
+        self._run = Pipeline((routing_stage(RouteConfig("")), set_admin_user), serve)
 
     async def __call__(
         self, path: str, query: str = "", code: int = 200, method: str = "GET", body: bytes = b""
@@ -70,21 +70,21 @@ class Api:
         body = {"apiVersion": f"{MANAGEMENT_GROUP}/v1", "kind": kind, "metadata": {"name": name, "labels": labels}}
         await resource.create({**body, "spec": spec}, "", WriteOptions(ADMIN))
 
-    def stored(self, name: str) -> Object:
+    def stored_key(self, name: str) -> Object:
         entry = self.registry.resource(MANAGEMENT_GROUP, "ownedaccesskeys").get_cached("", name)
         assert entry is not None
         return decode(entry)
 
 
 @asynccontextmanager
-async def new_api() -> AsyncIterator[Api]:
-    async def admit(change: Change) -> None:
+async def open_key_api() -> AsyncIterator[KeyApi]:
+    async def admit_all(change: Change) -> None:
         return None
 
     store, catalog = MemoryStore(), Catalog((USER, TEAM, OWNED_ACCESS_KEY))
     view = View(store, entry_builder(catalog))
     await view.start()
-    api = Api(Registry(catalog, store, view, admit, LoopClock()))
+    api = KeyApi(Registry(catalog, store, view, admit_all, LoopClock()))
     for name in ("ada", "bob", "eve"):
         await api.create("User", name, {})
     await api.create("Team", "ada", {})
@@ -99,8 +99,8 @@ async def new_api() -> AsyncIterator[Api]:
         await store.close()
 
 
-def names(listed: Any) -> list[str]:
-    return [item["metadata"]["name"] for item in listed["items"]]
+def item_names(key_list: Any) -> list[str]:
+    return [item["metadata"]["name"] for item in key_list["items"]]
 
 
 @pytest.mark.parametrize(
@@ -112,58 +112,58 @@ def names(listed: Any) -> list[str]:
         ("teams/ada/accesskeys", ["team-0"]),
     ],
 )
-async def test_each_sees_its_own_keys_and_no_others(path: str, expected: list[str]) -> None:
-    async with new_api() as api:
-        listed = await api(path)
-    assert (listed["kind"], listed["apiVersion"]) == ("OwnedAccessKeyList", f"{MANAGEMENT_GROUP}/v1")
-    assert names(listed) == expected
+async def test_the_list_has_only_the_keys_of_the_user_or_team(path: str, expected: list[str]) -> None:
+    async with open_key_api() as api:
+        key_list = await api(path)
+    assert (key_list["kind"], key_list["apiVersion"]) == ("OwnedAccessKeyList", f"{MANAGEMENT_GROUP}/v1")
+    assert item_names(key_list) == expected
 
 
-async def test_no_value_and_no_digest_is_listed() -> None:
-    async with new_api() as api:
-        listed = await api("users/ada/accesskeys")
-    assert all("key" not in item["spec"] for item in listed["items"])
-    assert "hmac" not in str(listed)
+async def test_the_list_has_no_value_and_no_digest() -> None:
+    async with open_key_api() as api:
+        key_list = await api("users/ada/accesskeys")
+    assert all("key" not in item["spec"] for item in key_list["items"])
+    assert "hmac" not in str(key_list)
 
 
 @pytest.mark.parametrize("path", ["users/nobody/accesskeys", "teams/bob/accesskeys"])
-async def test_who_does_not_exist_is_not_found(path: str) -> None:
-    async with new_api() as api:
+async def test_the_list_of_an_unknown_user_or_team_is_not_found(path: str) -> None:
+    async with open_key_api() as api:
         await api(path, code=404)
 
 
-async def test_it_is_a_list_with_selectors_and_pages() -> None:
-    async with new_api() as api:
-        assert names(await api("users/ada/accesskeys", "labelSelector=half%3D2")) == ["ada-2"]
-        assert names(await api("users/ada/accesskeys", "fieldSelector=metadata.name%3Dbob-0")) == []
+async def test_the_list_supports_selectors_and_pages() -> None:
+    async with open_key_api() as api:
+        assert item_names(await api("users/ada/accesskeys", "labelSelector=half%3D2")) == ["ada-2"]
+        assert item_names(await api("users/ada/accesskeys", "fieldSelector=metadata.name%3Dbob-0")) == []
         first = await api("users/ada/accesskeys", "limit=3")
-        rest = await api("users/ada/accesskeys", f"limit=3&continue={first['metadata']['continue']}")
-    assert (names(first), names(rest)) == (["ada-0", "ada-1", "ada-2"], ["ada-3"])
+        second = await api("users/ada/accesskeys", f"limit=3&continue={first['metadata']['continue']}")
+    assert (item_names(first), item_names(second)) == (["ada-0", "ada-1", "ada-2"], ["ada-3"])
 
 
-async def test_a_rotated_key_shows_its_new_value_once() -> None:
-    async with new_api() as api:
-        answer = await api("ownedaccesskeys/ada-0/rotate", code=201, method="POST")
-        assert answer["kind"] == "OwnedAccessKey"
-        assert api.stored("ada-0")["spec"]["key"] == PEPPER.digest(answer["spec"]["key"])
+async def test_a_rotation_returns_the_new_value_once() -> None:
+    async with open_key_api() as api:
+        reply = await api("ownedaccesskeys/ada-0/rotate", code=201, method="POST")
+        assert reply["kind"] == "OwnedAccessKey"
+        assert api.stored_key("ada-0")["spec"]["key"] == PEPPER.digest(reply["spec"]["key"])
         assert "key" not in (await api("users/ada/accesskeys"))["items"][0]["spec"]
 
 
-async def test_the_old_value_lasts_as_long_as_asked() -> None:
-    async with new_api() as api:
+async def test_a_rotation_with_overlap_keeps_the_old_value() -> None:
+    async with open_key_api() as api:
         body = orjson.dumps({"spec": {"overlapSeconds": 60}})
         await api("ownedaccesskeys/ada-1/rotate", code=201, method="POST", body=body)
-        (previous,) = api.stored("ada-1")["status"]["previous"]
+        (previous,) = api.stored_key("ada-1")["status"]["previous"]
     assert previous["key"] == PEPPER.digest("value-1")
 
 
-async def test_a_rotation_cannot_be_rehearsed() -> None:
-    async with new_api() as api:
-        told = await api("ownedaccesskeys/ada-0/rotate", "dryRun=All", code=400, method="POST")
-        assert told["message"].startswith("dryRun is not supported") and "omit it" in told["message"]
-        assert api.stored("ada-0")["spec"]["key"] == PEPPER.digest("value-0")
+async def test_a_rotation_supports_no_dry_run() -> None:
+    async with open_key_api() as api:
+        error = await api("ownedaccesskeys/ada-0/rotate", "dryRun=All", code=400, method="POST")
+        assert error["message"].startswith("dryRun is not supported") and "omit it" in error["message"]
+        assert api.stored_key("ada-0")["spec"]["key"] == PEPPER.digest("value-0")
 
 
-async def test_a_key_that_does_not_exist_cannot_be_rotated() -> None:
-    async with new_api() as api:
+async def test_a_missing_key_cannot_be_rotated() -> None:
+    async with open_key_api() as api:
         await api("ownedaccesskeys/nothing/rotate", code=404, method="POST")
