@@ -1,3 +1,5 @@
+"""Deletion of templates: a template that instances use cannot be deleted."""
+
 from collections.abc import AsyncIterator
 
 import pytest

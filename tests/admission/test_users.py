@@ -67,7 +67,7 @@ async def test_only_administrators_write_users_in_an_admin_group(auth: AuthFixtu
     assert (await auth.api.delete("User", "boss", user=ROOT)).is_removed
 
 
-@pytest.mark.parametrize("spec", [{"passwordRef": PASSWORD}, {"codesRef": PASSWORD}, {"subject": "somebody"}])
+@pytest.mark.parametrize("spec", [{"passwordRef": PASSWORD}, {"codesRef": PASSWORD}, {"subject": "another"}])
 async def test_changing_the_credentials_of_another_user_requires_impersonate(auth: AuthFixture, spec: Object) -> None:
     assert await is_forbidden(auth.set("User", "bob", ADA, **spec), 'needs the verb "impersonate" on users "bob"')
     assert await is_forbidden(auth.user("eve", ADA, **spec), "impersonate")

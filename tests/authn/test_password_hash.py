@@ -241,7 +241,7 @@ async def test_the_dummy_hash_matches_no_password_and_differs_per_process() -> N
 
 
 async def test_one_account_cannot_use_all_slots() -> None:
-    """Clients are told apart by the account that flow control assigned to the request."""
+    """Clients are distinguished by the account that flow control assigned to the request."""
     hasher, busy_account, other_account = (
         PasswordHasher(CHEAP_COST, max_concurrent=1, max_waiting=7),
         Account(),
