@@ -14,7 +14,7 @@ from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.growth import assert_linear, words
+from tests.harness.growth import assert_linear, build_words
 from tests.harness.registry import RegistryFixture
 from tests.harness.users import ALICE, BOB
 
@@ -201,7 +201,7 @@ def run_to_completion(rule: Awaitable[None]) -> None:
 
 
 def access_entries(count: int, **fields: Any) -> list[dict[str, Any]]:
-    return [{"users": [name], "verbs": ["get", "use"], **fields} for name in words("u", count)]
+    return [{"users": [name], "verbs": ["get", "use"], **fields} for name in build_words("u", count)]
 
 
 async def test_replacing_entries_takes_linear_time(

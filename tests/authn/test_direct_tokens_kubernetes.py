@@ -23,7 +23,7 @@ from fairlead.core.objects import Object, metadata
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.authn.test_token_issuer import ISSUER, TokenIssuerFixture, open_token_issuer
-from tests.harness.agent import CLUSTER, configuration
+from tests.harness.agent import CLUSTER, build_configuration
 from tests.harness.auth import ROOT
 from tests.harness.signing_keys import keys_in_turn
 
@@ -75,7 +75,7 @@ async def agent_identity(fixture: TokenIssuerFixture, token: str, user: User) ->
     """The name, groups and uid that an agent sends for the token."""
     uid = metadata(fixture.auth.api.see("Cluster", CLUSTER) or {})["uid"]
     known_user = {"uid": user.uid, "generation": 0, "groups": list(user.groups)}
-    config = configuration(
+    config = build_configuration(
         issuer=ISSUER,
         clusterUID=uid,
         jwks={"keys": list(await fixture.keys.jwks())},

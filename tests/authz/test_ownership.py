@@ -15,7 +15,7 @@ from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from tests.harness.growth import assert_linear, words, work
+from tests.harness.growth import assert_linear, build_words, count_work
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.users import ALICE, BOB, CAROL, MACHINE, RED_KEY
 
@@ -135,7 +135,7 @@ async def test_the_cost_of_a_request_does_not_grow_with_the_number_of_entries(
         send_requests()
         return send_requests
 
-    small, large = work(await prepare_requests("a", 100)), work(await prepare_requests("b", 800))
+    small, large = count_work(await prepare_requests("a", 100)), count_work(await prepare_requests("b", 800))
     assert large <= 2 * small
 
 
@@ -171,8 +171,8 @@ def entry_allows(access: dict[str, list[str]], user: User, verb: str, subresourc
 
 def test_matching_names_takes_linear_time_in_the_number_of_groups() -> None:
     def prepare_requests(size: int) -> Callable[[], object]:
-        user = User("u", tuple(words("service:team:t", size)))
-        names = words("other", size)
+        user = User("u", tuple(build_words("service:team:t", size)))
+        names = build_words("other", size)
         return lambda: in_team(user, names) or is_user(user, names)
 
     assert_linear(prepare_requests)

@@ -10,7 +10,7 @@ from fairlead.core.call import RequestInfo
 from fairlead.core.user import User
 from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from tests.harness.growth import work
+from tests.harness.growth import count_work
 from tests.harness.registry import RegistryFixture
 from tests.harness.users import ALICE, BOB, CAROL, MACHINE
 
@@ -165,7 +165,7 @@ async def test_the_cost_of_a_request_does_not_grow_with_the_number_of_members(ap
         return send_requests
 
     authorizer = await create_authorizer(api)
-    small, large = work(await prepare_requests(50)), work(await prepare_requests(800))
+    small, large = count_work(await prepare_requests(50)), count_work(await prepare_requests(800))
     assert large <= 2 * small
 
 

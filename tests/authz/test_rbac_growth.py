@@ -12,7 +12,7 @@ from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from tests.authz.roles import binding, build_rbac, path_request, resource_request, resource_rule, role, subject
-from tests.harness.growth import work
+from tests.harness.growth import count_work
 from tests.harness.registry import RegistryFixture
 
 BOB = User("bob", ("devs",))
@@ -67,7 +67,7 @@ def test_the_cost_of_a_request_does_not_grow_with_the_number_of_rules(name: str,
         send_requests()
         return send_requests
 
-    assert work(prepare_requests(800)) <= 2 * work(prepare_requests(50))
+    assert count_work(prepare_requests(800)) <= 2 * count_work(prepare_requests(50))
 
 
 def test_the_reason_names_the_first_role_that_allows_the_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.timeout(600)
 
 def _postgres(folder: Path) -> str:
     postgres_server.require_postgres()
-    return postgres_server.address_in(folder)
+    return postgres_server.address_for(folder)
 
 
 def _etcd(folder: Path) -> str:
-    return f"etcd:{etcd_server.shared().url('conformance')}"
+    return f"etcd:{etcd_server.shared_cluster().url('conformance')}"
 
 
 @pytest.mark.parametrize("address", [_postgres, _etcd], ids=["postgres", "etcd"])

@@ -14,8 +14,8 @@ import pytest
 from tests.chaos.deployment import World
 from tests.chaos.faults import Fault
 from tests.chaos.probes import reads_go_on, until, until_accepted, until_refused
-from tests.harness.etcd_server import Cluster
-from tests.harness.postgres_server import Server as Postgres
+from tests.harness.etcd_server import EtcdCluster
+from tests.harness.postgres_server import PostgresServer as Postgres
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def fill_log(server: Postgres, disk: Path) -> Fault:
     return fault
 
 
-def fill_one_member(cluster: Cluster, disks: Sequence[Path]) -> Fault:
+def fill_one_member(cluster: EtcdCluster, disks: Sequence[Path]) -> Fault:
     """It ends, and the others carry on."""
 
     async def fault(world: World) -> None:
@@ -113,7 +113,7 @@ def fill_one_member(cluster: Cluster, disks: Sequence[Path]) -> Fault:
     return fault
 
 
-def fill_all_members(cluster: Cluster, disks: Sequence[Path]) -> Fault:
+def fill_all_members(cluster: EtcdCluster, disks: Sequence[Path]) -> Fault:
     """They end. When there is room again they are started, as service managers do."""
 
     async def fault(world: World) -> None:

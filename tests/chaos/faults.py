@@ -6,9 +6,9 @@ import signal
 from collections.abc import Awaitable, Callable
 
 from tests.chaos.deployment import Replica, World
-from tests.harness.etcd_proxy import Proxy
-from tests.harness.etcd_server import Cluster, Member
-from tests.harness.postgres_server import Server as Postgres
+from tests.harness.etcd_proxy import EtcdProxy
+from tests.harness.etcd_server import EtcdCluster, EtcdMember
+from tests.harness.postgres_server import PostgresServer as Postgres
 
 Fault = Callable[[World], Awaitable[None]]
 
@@ -87,33 +87,33 @@ def freeze_postgres(server: Postgres) -> Fault:
     return fault
 
 
-def kill_member(cluster: Cluster) -> Fault:
+def kill_member(cluster: EtcdCluster) -> Fault:
     async def fault(world: World) -> None:
         await kill_awhile(random.choice(cluster.members))
 
     return fault
 
 
-async def kill_awhile(member: Member) -> None:
+async def kill_awhile(member: EtcdMember) -> None:
     member.kill()
     await asyncio.sleep(random.uniform(0.2, 1.0))
     member.start()
 
 
-def freeze_member(cluster: Cluster) -> Fault:
+def freeze_member(cluster: EtcdCluster) -> Fault:
     async def fault(world: World) -> None:
         await stop_awhile(random.choice(cluster.members))
 
     return fault
 
 
-async def stop_awhile(member: Member) -> None:
+async def stop_awhile(member: EtcdMember) -> None:
     member.send(signal.SIGSTOP)
     await asyncio.sleep(random.uniform(0.5, 2.0))
     member.send(signal.SIGCONT)
 
 
-def kill_all_members(cluster: Cluster) -> Fault:
+def kill_all_members(cluster: EtcdCluster) -> Fault:
     async def fault(world: World) -> None:
         for member in cluster.members:
             member.kill()
@@ -124,7 +124,7 @@ def kill_all_members(cluster: Cluster) -> Fault:
     return fault
 
 
-def cut_off(proxies: list[Proxy]) -> Fault:
+def cut_off(proxies: list[EtcdProxy]) -> Fault:
     """The store cannot be reached by those who go through the proxies: all connections break, and no new ones."""
 
     async def fault(world: World) -> None:
@@ -136,16 +136,16 @@ def cut_off(proxies: list[Proxy]) -> Fault:
     return fault
 
 
-def swallow(proxies: list[Proxy]) -> Fault:
+def swallow(proxies: list[EtcdProxy]) -> Fault:
     """What is asked arrives and is done, but no answer comes back; then the connections break."""
 
     async def fault(world: World) -> None:
         for proxy in proxies:
-            proxy.answers.clear()
+            proxy.responses.clear()
         await asyncio.sleep(random.uniform(0.2, 1.0))
         for proxy in proxies:
-            proxy.cut()
-            proxy.answers.set()
+            proxy.abort_connections()
+            proxy.responses.set()
 
     return fault
 

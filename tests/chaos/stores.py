@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.chaos import disks, etcd_members, faults
 from tests.chaos.faults import Fault
 from tests.harness import etcd_server, postgres_server
-from tests.harness.etcd_proxy import Proxy
+from tests.harness.etcd_proxy import EtcdProxy
 
 Named = tuple[str, Fault]
 
@@ -34,7 +34,7 @@ async def postgres(folder: Path, replicas: int) -> AsyncIterator[Setting]:
     """The last replica reaches the store through a wire that can be cut."""
     postgres_server.require_postgres()
     async with AsyncExitStack() as stack:
-        server = await asyncio.to_thread(postgres_server.Server, None, "trust")
+        server = await asyncio.to_thread(postgres_server.PostgresServer, None, "trust")
         stack.callback(server.remove)
         proxy = await _proxy(stack, server.port)
         through = server.url.replace(f":{server.port}/", f":{proxy.port}/")
@@ -68,9 +68,11 @@ async def postgres_with_small_log(folder: Path, replicas: int) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def _postgres(settings: dict[str, str], folder: Path | None, wal: Path) -> AsyncIterator[postgres_server.Server]:
+async def _postgres(
+    settings: dict[str, str], folder: Path | None, wal: Path
+) -> AsyncIterator[postgres_server.PostgresServer]:
     postgres_server.require_postgres()
-    server = await asyncio.to_thread(postgres_server.Server, settings, "trust", None, folder, wal)
+    server = await asyncio.to_thread(postgres_server.PostgresServer, settings, "trust", None, folder, wal)
     try:
         yield server
     finally:
@@ -123,12 +125,12 @@ async def etcd_with_quota(folder: Path, replicas: int) -> AsyncIterator[Setting]
         )
 
 
-async def _cluster(stack: AsyncExitStack, folder: Path, *options: str) -> etcd_server.Cluster:
+async def _cluster(stack: AsyncExitStack, folder: Path, *options: str) -> etcd_server.EtcdCluster:
     return await stack.enter_async_context(etcd_server.running_etcd(folder / "etcd", 3, list(options)))
 
 
-async def _proxy(stack: AsyncExitStack, port: int) -> Proxy:
-    proxy = Proxy(port)
+async def _proxy(stack: AsyncExitStack, port: int) -> EtcdProxy:
+    proxy = EtcdProxy(port)
     await proxy.start()
     stack.push_async_callback(proxy.stop)
     return proxy

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates
 from tests.harness.cli import CliFixture
-from tests.harness.fake_server import FakeServer, serving
+from tests.harness.fake_server import FakeServer, running_fake_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,7 +60,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def fake(certificates: Certificates) -> Iterator[FakeServer]:
-    with serving(certificates) as server:
+    with running_fake_server(certificates) as server:
         yield server
 
 
@@ -73,6 +73,6 @@ def cli(fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cl
 @pytest.fixture
 def user(cli: CliFixture) -> CliFixture:
     """The CLI with a login as the user alice."""
-    cli.keep()
+    cli.save_login()
     cli.fake.on_self()
     return cli

@@ -24,34 +24,34 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def cli(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliFixture:
     """The CLI, logged in as the administrator."""
     cli = CliFixture(tmp_path, FakeServer(server.url, server.ca_file), monkeypatch)
-    cli.keep(key=server.key)
+    cli.save_login(key=server.key)
     return cli
 
 
 def test_a_cluster_is_added_listed_checked_and_removed_with_its_kubeconfig(cli: CliFixture, server: Server) -> None:
     kubeconfig = str(Path(server.ca_file).parents[1] / "admin.kubeconfig")
-    expect_success(cli.type("cluster", "add", "itself", "--kubeconfig", kubeconfig, "--no-wait"))
-    assert "the cluster itself already exists" in cli.type("cluster", "add", "itself", "--kubeconfig", kubeconfig).err
-    (cluster,) = expect_json(cli.type("cluster", "list", "-o", "json"))["items"]
+    expect_success(cli.run("cluster", "add", "itself", "--kubeconfig", kubeconfig, "--no-wait"))
+    assert "the cluster itself already exists" in cli.run("cluster", "add", "itself", "--kubeconfig", kubeconfig).err
+    (cluster,) = expect_json(cli.run("cluster", "list", "-o", "json"))["items"]
     assert cluster["spec"]["config"]["secretName"] == "cluster-itself"
-    assert cli.type("cluster", "check", "itself").code == 1  # no server connects to itself
-    context = expect_success(cli.type("kubeconfig", "--cluster", "itself", "-o", "-"))
+    assert cli.run("cluster", "check", "itself").code == 1  # no server connects to itself
+    context = expect_success(cli.run("kubeconfig", "--cluster", "itself", "-o", "-"))
     assert f"{server.url}/kubernetes/cluster/itself" in context
     with open_admin_client(server) as client:
         path = client.core_path("secrets", "cluster-itself", namespace="service-system")
         assert list(client.send("GET", path)["data"]) == ["config"]
-        assert "its kubeconfig is deleted" in cli.type("cluster", "remove", "itself", "--yes").err
+        assert "its kubeconfig is deleted" in cli.run("cluster", "remove", "itself", "--yes").err
         with pytest.raises(ApiStatusError, match="not found"):
             client.send("GET", path)
 
 
 def test_a_space_is_created_in_a_cluster_and_deleted(cli: CliFixture) -> None:
-    expect_success(cli.type("project", "create", "spacious"))
-    space = expect_json(cli.type("space", "create", "dev", "--project", "spacious", "--cluster", "none", "-o", "json"))
+    expect_success(cli.run("project", "create", "spacious"))
+    space = expect_json(cli.run("space", "create", "dev", "--project", "spacious", "--cluster", "none", "-o", "json"))
     assert space["spec"]["clusterRef"] == {"cluster": "none"}
-    assert "has no namespace" in cli.type("kubeconfig", "--space", "spacious/dev", "-o", "-").err
-    expect_success(cli.type("space", "delete", "dev", "--project", "spacious", "--yes"))
-    assert cli.type("space", "list", "--project", "spacious", "-o", "name").out == ""
+    assert "has no namespace" in cli.run("kubeconfig", "--space", "spacious/dev", "-o", "-").err
+    expect_success(cli.run("space", "delete", "dev", "--project", "spacious", "--yes"))
+    assert cli.run("space", "list", "--project", "spacious", "-o", "name").out == ""
 
 
 def test_waiting_for_a_space_in_an_unresponsive_cluster_times_out(
@@ -61,14 +61,14 @@ def test_waiting_for_a_space_in_an_unresponsive_cluster_times_out(
     with FakeCluster() as cluster:
         cluster.set_behaviour(path, never_respond)
         (tmp_path / "kubeconfig").write_bytes(cluster.build_kubeconfig())
-        expect_success(cli.type("cluster", "add", "mute", "--kubeconfig", str(tmp_path / "kubeconfig")))
-        expect_success(cli.type("project", "create", "patient"))
+        expect_success(cli.run("cluster", "add", "mute", "--kubeconfig", str(tmp_path / "kubeconfig")))
+        expect_success(cli.run("project", "create", "patient"))
         command = ("space", "create", "dev", "--project", "patient", "--cluster", "mute")
-        result = cli.type(*command, "--wait", "--timeout", "3s")
+        result = cli.run(*command, "--wait", "--timeout", "3s")
         assert result.code == 1
         assert (
             "the space dev is still Pending (Progressing: its namespace is being created or updated) after 3s"
             in result.err
         )
-        expect_success(cli.type("space", "delete", "dev", "--project", "patient", "--yes", "--abandon"))
-        expect_success(cli.type("cluster", "remove", "mute", "--yes", "--keep"))
+        expect_success(cli.run("space", "delete", "dev", "--project", "patient", "--yes", "--abandon"))
+        expect_success(cli.run("cluster", "remove", "mute", "--yes", "--keep"))

@@ -10,7 +10,7 @@ from typer.main import get_command
 from fairlead.cli import make_app
 from fairlead.cli.ui.completion import complete_logins, complete_names
 from tests.harness.cli import CliFixture
-from tests.harness.fake_server import M, failure, items, named
+from tests.harness.fake_server import M, build_object, failure_status, list_response
 from tests.harness.watch_responses import END, build_watch_response
 
 TEAM = f"{M}/teams/ops"
@@ -18,38 +18,38 @@ MIGRATION = f"{M}/projects/there/migratevirtualclusterinstance"
 
 
 def build_team_response(*users: str) -> tuple[int, dict[str, object]]:
-    team = named("ops", kind="Team", spec={"users": list(users)})
+    team = build_object("ops", kind="Team", spec={"users": list(users)})
     team["metadata"]["resourceVersion"] = "5"
     return 200, team
 
 
 def test_a_team_change_is_retried_on_conflict(user: CliFixture) -> None:
-    user.fake.on("GET", f"{M}/users/bob", (200, named("bob")))
+    user.fake.on("GET", f"{M}/users/bob", (200, build_object("bob")))
     user.fake.on("GET", TEAM, build_team_response("ada"))
-    user.fake.on("PATCH", TEAM, (409, failure(409, "Conflict", "changed")), build_team_response())
-    assert "bob is now a member of the team ops" in user.type("team", "add", "ops", "bob").err
+    user.fake.on("PATCH", TEAM, (409, failure_status(409, "Conflict", "changed")), build_team_response())
+    assert "bob is now a member of the team ops" in user.run("team", "add", "ops", "bob").err
     change = {"metadata": {"resourceVersion": "5"}, "spec": {"users": ["ada", "bob"]}}
-    assert [each.body for each in user.fake.asked("PATCH", TEAM)] == [change, change]
-    assert user.type("team", "remove", "ops", "ada").code == 0
-    assert user.fake.asked("PATCH", TEAM)[-1].body["spec"] == {"users": []}
+    assert [each.body for each in user.fake.requests_to("PATCH", TEAM)] == [change, change]
+    assert user.run("team", "remove", "ops", "ada").code == 0
+    assert user.fake.requests_to("PATCH", TEAM)[-1].body["spec"] == {"users": []}
 
 
 def test_a_team_change_without_effect_is_reported(user: CliFixture) -> None:
-    user.fake.on("GET", f"{M}/users/ada", (200, named("ada")))
+    user.fake.on("GET", f"{M}/users/ada", (200, build_object("ada")))
     user.fake.on("GET", TEAM, build_team_response("ada"))
-    assert "already" in user.type("team", "add", "ops", "ada").err
-    result = user.type("team", "remove", "ops", "bob")
+    assert "already" in user.run("team", "add", "ops", "ada").err
+    result = user.run("team", "remove", "ops", "bob")
     assert (result.code, "bob is not in spec.users of the team" in result.err) == (1, True)
-    assert "user 'eve' does not exist" in user.type("team", "create", "new", "--member", "eve").err
-    assert user.fake.asked("PATCH", TEAM) == user.fake.asked("POST", f"{M}/teams") == []
+    assert "user 'eve' does not exist" in user.run("team", "create", "new", "--member", "eve").err
+    assert user.fake.requests_to("PATCH", TEAM) == user.fake.requests_to("POST", f"{M}/teams") == []
 
 
 @pytest.mark.parametrize(("flags", "query"), [((), {}), (("--dry-run",), {"dryRun": "All"})])
 def test_a_migration_names_both_projects(user: CliFixture, flags: tuple[str, ...], query: dict[str, str]) -> None:
     user.fake.on("POST", MIGRATION, lambda request: (201, request.body))
-    result = user.type("vcluster", "migrate", "v", "--from", "here", "--to", "there", *flags)
+    result = user.run("vcluster", "migrate", "v", "--from", "here", "--to", "there", *flags)
     assert ("can be moved" if flags else "was moved") in result.err
-    (request,) = user.fake.asked("POST", MIGRATION)
+    (request,) = user.fake.requests_to("POST", MIGRATION)
     assert request.query == query
     assert request.body["sourceVirtualClusterInstance"] == {"name": "v", "namespace": "service-p-here"}
 
@@ -57,50 +57,50 @@ def test_a_migration_names_both_projects(user: CliFixture, flags: tuple[str, ...
 def test_an_imported_virtual_cluster_is_external(user: CliFixture) -> None:
     path = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
     user.fake.on("POST", path, lambda request: (201, request.body))
-    assert user.type("vcluster", "import", "v", "--project", "demo", "--cluster", "c").code == 0
-    assert user.fake.asked("POST", path)[0].body["spec"] == {"external": True, "clusterRef": {"cluster": "c"}}
+    assert user.run("vcluster", "import", "v", "--project", "demo", "--cluster", "c").code == 0
+    assert user.fake.requests_to("POST", path)[0].body["spec"] == {"external": True, "clusterRef": {"cluster": "c"}}
 
 
 @pytest.mark.parametrize("flags", [(), ("--abandon",)])
 def test_deleting_a_virtual_cluster_waits_for_it(user: CliFixture, flags: tuple[str, ...]) -> None:
     path = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
-    found = named("v", spec={"config": {"secretName": "theirs"}})
+    found = build_object("v", spec={"config": {"secretName": "theirs"}})
     found["metadata"] |= {"uid": "1", "namespace": "service-p-demo"}
     user.fake.on("GET", f"{path}/v", (200, found))
     user.fake.on("PATCH", f"{path}/v", (200, found))
     user.fake.on("DELETE", f"{path}/v", (200, found))
     user.fake.on("GET", path, build_watch_response(END))
-    assert user.type("vcluster", "delete", "v", "--project", "demo", *flags).code == 2
-    assert user.fake.asked("DELETE", f"{path}/v") == user.fake.asked("PATCH", f"{path}/v") == []
-    result = user.type("vcluster", "delete", "v", "--project", "demo", "--yes", *flags)
+    assert user.run("vcluster", "delete", "v", "--project", "demo", *flags).code == 2
+    assert user.fake.requests_to("DELETE", f"{path}/v") == user.fake.requests_to("PATCH", f"{path}/v") == []
+    result = user.run("vcluster", "delete", "v", "--project", "demo", "--yes", *flags)
     assert result.code == 0 and "the virtual cluster v is deleted" in result.err
     assert ("left behind" in result.err) is bool(flags)
-    assert len(user.fake.asked("PATCH", f"{path}/v")) == len(flags)
+    assert len(user.fake.requests_to("PATCH", f"{path}/v")) == len(flags)
 
 
 def test_an_app_is_shown_with_what_it_deploys(user: CliFixture) -> None:
     spec = {"config": {"chart": {"name": "nginx", "version": "4.0.0"}}, "parameters": [{"variable": "size"}]}
-    user.fake.on("GET", f"{M}/apps/web", (200, named("web", spec=spec)))
-    out = user.type("app", "show", "web").out
+    user.fake.on("GET", f"{M}/apps/web", (200, build_object("web", spec=spec)))
+    out = user.run("app", "show", "web").out
     assert "chart nginx 4.0.0" in out and "size: string" in out
 
 
 def test_contexts_are_listed_switched_and_removed_without_showing_keys(user: CliFixture) -> None:
-    user.keep("other")
-    user.keep("third", key="fairlead_secret")
-    assert user.type("context", "use", "test").code == 0
-    assert user.kept().current == "test"
-    listed = user.type("context", "list", "-o", "json").out
+    user.save_login("other")
+    user.save_login("third", key="fairlead_secret")
+    assert user.run("context", "use", "test").code == 0
+    assert user.load_contexts().current == "test"
+    listed = user.run("context", "list", "-o", "json").out
     assert [(each["name"], each["current"]) for each in json.loads(listed)] == [
         ("other", False),
         ("test", True),
         ("third", False),
     ]
-    assert "fairlead_" not in listed + user.type("context", "list").out
-    assert user.type("context", "forget", "third").code == 0
-    assert user.type("context", "list", "-o", "name").out == "context/other\ncontext/test\n"
-    assert user.type("context", "use", "third").code == 1
-    assert "FAIRLEAD_CONTEXT is set" in user.type("context", "use", "other", FAIRLEAD_CONTEXT="test").err
+    assert "fairlead_" not in listed + user.run("context", "list").out
+    assert user.run("context", "forget", "third").code == 0
+    assert user.run("context", "list", "-o", "name").out == "context/other\ncontext/test\n"
+    assert user.run("context", "use", "third").code == 1
+    assert "FAIRLEAD_CONTEXT is set" in user.run("context", "use", "other", FAIRLEAD_CONTEXT="test").err
 
 
 @pytest.fixture
@@ -118,8 +118,10 @@ def complete_name(user: CliFixture, monkeypatch: pytest.MonkeyPatch) -> Callable
 def test_names_are_completed_with_those_of_the_server(
     user: CliFixture, complete_name: Callable[..., list[str]]
 ) -> None:
-    user.fake.on("GET", f"{M}/projects", items(named("demo"), named("desk"), named("other")))
-    user.fake.on("GET", f"{M}/namespaces/service-p-demo/spaceinstances", items(named("s")))
+    user.fake.on(
+        "GET", f"{M}/projects", list_response(build_object("demo"), build_object("desk"), build_object("other"))
+    )
+    user.fake.on("GET", f"{M}/namespaces/service-p-demo/spaceinstances", list_response(build_object("s")))
     assert complete_name("projects", "de") == ["demo", "desk"]
     assert complete_name("spaceinstances", "", project="demo") == ["s"]
     assert complete_logins("te") == ["test"]
@@ -128,5 +130,5 @@ def test_names_are_completed_with_those_of_the_server(
 def test_completion_returns_nothing_when_it_fails(user: CliFixture, complete_name: Callable[..., list[str]]) -> None:
     assert complete_name("projects", "") == []
     assert complete_name("projects", "", context="unknown") == []
-    user.logins.write_text("- nonsense")
+    user.contexts_file.write_text("- nonsense")
     assert (complete_name("projects", ""), complete_logins("")) == ([], [])

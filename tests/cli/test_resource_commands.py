@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from fairlead.cli import make_app
 from tests.harness.cli import CliFixture
-from tests.harness.fake_server import M, failure, items, named
+from tests.harness.fake_server import M, build_object, failure_status, list_response
 from tests.harness.watch_responses import END, build_watch_response
 
 CLUSTER_SCOPED = {
@@ -35,38 +35,38 @@ def project_flags(command: str) -> tuple[str, ...]:
     return ("--project", "demo") if command in PROJECT_SCOPED else ()
 
 
-def build_object(command: str, **fields: Any) -> dict[str, Any]:
-    found = named("one", kind="Thing", spec=SPEC, **fields)
+def build_command_object(command: str, **fields: Any) -> dict[str, Any]:
+    found = build_object("one", kind="Thing", spec=SPEC, **fields)
     found["metadata"] |= {"uid": "1"} | ({"namespace": "service-p-demo"} if command in PROJECT_SCOPED else {})
     return found
 
 
 @pytest.mark.parametrize("command", PATHS)
 def test_one_object_is_shown_in_every_format(user: CliFixture, command: str) -> None:
-    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_object(command)))
+    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_command_object(command)))
     rows = dict(
-        line.split("   ", 1) for line in user.type(command, "show", "one", *project_flags(command)).out.splitlines()
+        line.split("   ", 1) for line in user.run(command, "show", "one", *project_flags(command)).out.splitlines()
     )
     shown = {label.strip(): value.strip() for label, value in rows.items()}
     assert shown["name"] == "one"
     assert shown["display name"] == "The first"
     assert shown["description"] == "To try things"
-    assert user.type(command, "show", "one", *project_flags(command), "-o", "name").out == "thing/one\n"
-    assert json.loads(user.type(command, "show", "one", *project_flags(command), "-o", "json").out)["spec"] == SPEC
+    assert user.run(command, "show", "one", *project_flags(command), "-o", "name").out == "thing/one\n"
+    assert json.loads(user.run(command, "show", "one", *project_flags(command), "-o", "json").out)["spec"] == SPEC
 
 
 @pytest.mark.parametrize("command", [each for each in PATHS if each != "project"])
 def test_fields_that_are_not_set_are_not_shown(user: CliFixture, command: str) -> None:
-    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_object(command)))
-    lines = user.type(command, "show", "one", *project_flags(command)).out.splitlines()
+    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_command_object(command)))
+    lines = user.run(command, "show", "one", *project_flags(command)).out.splitlines()
     assert [line for line in lines if line.endswith(" -")] == []
 
 
 @pytest.mark.parametrize("command", PROJECT_SCOPED)
 def test_an_instance_is_shown_with_its_project_and_why_it_is_not_ready(user: CliFixture, command: str) -> None:
     status = {"phase": "Failed", "reason": "NoSuchTemplate", "message": "the template is missing"}
-    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_object(command, status=status)))
-    out = user.type(command, "show", "one", "--project", "demo").out
+    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_command_object(command, status=status)))
+    out = user.run(command, "show", "one", "--project", "demo").out
     assert [line.split()[1:] for line in out.splitlines() if line.startswith(("project", "phase", "reason"))] == [
         ["demo"],
         ["Failed"],
@@ -77,8 +77,8 @@ def test_an_instance_is_shown_with_its_project_and_why_it_is_not_ready(user: Cli
 
 @pytest.mark.parametrize("command", PATHS)
 def test_an_object_that_does_not_exist_is_an_error(user: CliFixture, command: str) -> None:
-    user.fake.on("GET", f"{PATHS[command]}/one", (404, failure(404, "NotFound", "there is no such object")))
-    result = user.type(command, "show", "one", *project_flags(command))
+    user.fake.on("GET", f"{PATHS[command]}/one", (404, failure_status(404, "NotFound", "there is no such object")))
+    result = user.run(command, "show", "one", *project_flags(command))
     assert (result.code, result.out) == (1, "")
     assert "there is no such object" in result.err
 
@@ -86,46 +86,46 @@ def test_an_object_that_does_not_exist_is_an_error(user: CliFixture, command: st
 @pytest.mark.parametrize("command", [each for each in PATHS if each != "cluster"])
 def test_delete_waits_unless_no_wait_is_set(user: CliFixture, command: str) -> None:
     path = PATHS[command]
-    user.fake.on("GET", f"{path}/one", (200, build_object(command)))
-    user.fake.on("DELETE", f"{path}/one", (200, build_object(command)))
+    user.fake.on("GET", f"{path}/one", (200, build_command_object(command)))
+    user.fake.on("DELETE", f"{path}/one", (200, build_command_object(command)))
     user.fake.on(
         "GET",
         path,
         build_watch_response(
-            {"type": "ADDED", "object": build_object(command)},
+            {"type": "ADDED", "object": build_command_object(command)},
             END,
-            {"type": "DELETED", "object": build_object(command)},
+            {"type": "DELETED", "object": build_command_object(command)},
         ),
     )
     confirmation = () if command == "workspace" else ("--yes",)
-    result = user.type(command, "delete", "one", *project_flags(command), *confirmation)
+    result = user.run(command, "delete", "one", *project_flags(command), *confirmation)
     assert result.code == 0
     assert result.err.startswith("waiting for one to be deleted\n")
     assert " one is deleted" in result.err.splitlines()[-1]
-    watches = len(user.fake.asked("GET", path))
-    result = user.type(command, "delete", "one", *project_flags(command), *confirmation, "--no-wait")
+    watches = len(user.fake.requests_to("GET", path))
+    result = user.run(command, "delete", "one", *project_flags(command), *confirmation, "--no-wait")
     assert "is being deleted" in result.err
-    assert len(user.fake.asked("GET", path)) == watches
-    assert len(user.fake.asked("DELETE", f"{path}/one")) == 2
+    assert len(user.fake.requests_to("GET", path)) == watches
+    assert len(user.fake.requests_to("DELETE", f"{path}/one")) == 2
 
 
 @pytest.mark.parametrize("command", [each for each in PATHS if each not in ("cluster", "workspace")])
 def test_nothing_is_deleted_without_a_confirmation(user: CliFixture, command: str) -> None:
-    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_object(command)))
-    assert user.type(command, "delete", "one", *project_flags(command)).code == 2
+    user.fake.on("GET", f"{PATHS[command]}/one", (200, build_command_object(command)))
+    assert user.run(command, "delete", "one", *project_flags(command)).code == 2
     user.use_terminal()
-    result = user.type(command, "delete", "one", *project_flags(command), stdin="n\n")
+    result = user.run(command, "delete", "one", *project_flags(command), stdin="n\n")
     assert result.code == 2
     assert f"Delete the {'virtual cluster' if command == 'vcluster' else command} one" in result.err
-    assert user.fake.asked("DELETE", f"{PATHS[command]}/one") == []
+    assert user.fake.requests_to("DELETE", f"{PATHS[command]}/one") == []
 
 
 @pytest.mark.parametrize("command", PROJECT_SCOPED)
 def test_instances_are_listed_in_one_project_or_in_all(user: CliFixture, command: str) -> None:
-    user.fake.on("GET", PATHS[command], items())
-    user.fake.on("GET", f"{M}/{PROJECT_SCOPED[command]}", items(build_object(command)))
-    assert user.type(command, "list", "--project", "demo").err.endswith(" in demo\n")
-    header, row = (line.split() for line in user.type(command, "list").out.splitlines())
+    user.fake.on("GET", PATHS[command], list_response())
+    user.fake.on("GET", f"{M}/{PROJECT_SCOPED[command]}", list_response(build_command_object(command)))
+    assert user.run(command, "list", "--project", "demo").err.endswith(" in demo\n")
+    header, row = (line.split() for line in user.run(command, "list").out.splitlines())
     assert (header[:3], row[:3]) == (["NAME", "PROJECT", "PHASE"], ["one", "demo", "Pending"])
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.client import Client
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates
-from tests.harness.fake_server import KEY, FakeServer, serving
+from tests.harness.fake_server import KEY, FakeServer, running_fake_server
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def fake(certificates: Certificates) -> Iterator[FakeServer]:
-    with serving(certificates) as server:
+    with running_fake_server(certificates) as server:
         yield server
 
 

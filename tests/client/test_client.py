@@ -9,11 +9,11 @@ import pytest
 from fairlead.client import ApiStatusError, Cause, CertificateError, Client, ClientError, Unreachable
 from fairlead.client.client import normalize_url
 from fairlead.core.crypto.certificates import ensure_certificates
-from tests.harness.fake_server import KEY, FakeServer, M, failure, items, named
+from tests.harness.fake_server import KEY, FakeServer, M, build_object, failure_status, list_response
 
 
 def test_list_reads_all_pages(fake: FakeServer, client: Client) -> None:
-    fake.on("GET", f"{M}/users", items(named("a"), token="more"), items(named("b")))
+    fake.on("GET", f"{M}/users", list_response(build_object("a"), token="more"), list_response(build_object("b")))
     assert [each["metadata"]["name"] for each in client.list("users", labels="x=y")] == ["a", "b"]
     first, second = fake.requests
     assert first.query == {"limit": "500", "labelSelector": "x=y"}
@@ -28,21 +28,21 @@ def test_each_verb_uses_its_method_and_path(fake: FakeServer, client: Client) ->
         ("POST", f"{M}/users/alice/profile"),
         ("DELETE", f"{M}/users/alice"),
     ):
-        fake.on(method, path, (200, named("seen")))
+        fake.on(method, path, (200, build_object("seen")))
     client.get("users", "alice")
     client.create("apps", {"spec": {}}, namespace="p")
     client.patch("users", "alice", {"spec": {"disabled": True}})
     client.invoke_action("users", "alice", "profile", {"email": "a@example.com"})
-    assert client.delete("users", "alice") == named("seen")
-    patched = fake.asked("PATCH", f"{M}/users/alice")[0]
+    assert client.delete("users", "alice") == build_object("seen")
+    patched = fake.requests_to("PATCH", f"{M}/users/alice")[0]
     assert patched.headers["content-type"] == "application/merge-patch+json"
     assert patched.body == {"spec": {"disabled": True}}
 
 
 def test_another_api_group_changes_the_path(fake: FakeServer) -> None:
-    fake.on("GET", "/kubernetes/management/apis/manage.example.com/v1/users/a", (200, named("a")))
+    fake.on("GET", "/kubernetes/management/apis/manage.example.com/v1/users/a", (200, build_object("a")))
     with Client(fake.url, KEY, ca_file=fake.ca_file, group="manage.example.com") as client:
-        assert client.get("users", "a") == named("a")
+        assert client.get("users", "a") == build_object("a")
 
 
 def test_an_object_is_sent_with_the_api_version_of_its_group(fake: FakeServer, client: Client) -> None:
@@ -53,14 +53,14 @@ def test_an_object_is_sent_with_the_api_version_of_its_group(fake: FakeServer, c
 
 
 def test_an_object_with_a_kind_is_sent_with_strict_field_validation(fake: FakeServer, client: Client) -> None:
-    fake.on("POST", f"{M}/users", (201, named("a")))
+    fake.on("POST", f"{M}/users", (201, build_object("a")))
     client.create("users", {"kind": "User"})
     client.create("users", {"spec": {}})
-    assert [each.query for each in fake.asked("POST", f"{M}/users")] == [{"fieldValidation": "Strict"}, {}]
+    assert [each.query for each in fake.requests_to("POST", f"{M}/users")] == [{"fieldValidation": "Strict"}, {}]
 
 
 def test_warning_headers_are_passed_to_the_callback(fake: FakeServer, client: Client) -> None:
-    fake.on("GET", f"{M}/users/a", (200, named("a")))
+    fake.on("GET", f"{M}/users/a", (200, build_object("a")))
     fake.warnings += [r'299 - "unknown field \"spec.x\""', '299 fairlead "old, very old", 299 - "older"', "nonsense"]
     client.get("users", "a")
     warnings: list[str] = []
@@ -70,7 +70,7 @@ def test_warning_headers_are_passed_to_the_callback(fake: FakeServer, client: Cl
 
 
 def test_the_key_is_only_in_the_authorization_header(fake: FakeServer, client: Client) -> None:
-    fake.on("GET", f"{M}/users", items(named("a"), token="more"), items())
+    fake.on("GET", f"{M}/users", list_response(build_object("a"), token="more"), list_response())
     list(client.list("users"))
     for request in fake.requests:
         assert request.headers["authorization"] == f"Bearer {KEY}"
@@ -97,7 +97,7 @@ def test_object_names_are_escaped_in_the_path(fake: FakeServer, client: Client) 
 
 def test_a_status_becomes_an_error_with_its_code_reason_and_causes(fake: FakeServer, client: Client) -> None:
     causes = [{"field": "spec.ttl", "reason": "FieldValueInvalid", "message": "too long"}, "odd"]
-    fake.on("POST", f"{M}/users", (422, failure(422, "Invalid", 'User "a" is invalid', causes=causes)))
+    fake.on("POST", f"{M}/users", (422, failure_status(422, "Invalid", 'User "a" is invalid', causes=causes)))
     with pytest.raises(ApiStatusError) as caught:
         client.create("users", {})
     error = caught.value
@@ -119,7 +119,7 @@ def test_a_status_becomes_an_error_with_its_code_reason_and_causes(fake: FakeSer
 def test_an_error_status_comes_with_advice(
     fake: FakeServer, client: Client, code: int, reason: str, advice: str
 ) -> None:
-    fake.on("GET", f"{M}/users/a", (code, failure(code, reason, 'User "b" cannot do this')))
+    fake.on("GET", f"{M}/users/a", (code, failure_status(code, reason, 'User "b" cannot do this')))
     with pytest.raises(ApiStatusError, match=f'User "b" cannot do this; {advice}'):
         client.get("users", "a")
 
@@ -128,7 +128,7 @@ def test_an_error_status_comes_with_advice(
 def test_an_error_message_with_advice_of_its_own_gets_no_more(
     fake: FakeServer, client: Client, code: int, reason: str
 ) -> None:
-    fake.on("GET", f"{M}/users/a", (code, failure(code, reason, "set spec.ttl to at most 60")))
+    fake.on("GET", f"{M}/users/a", (code, failure_status(code, reason, "set spec.ttl to at most 60")))
     with pytest.raises(ApiStatusError, match=r"^set spec\.ttl to at most 60$"):
         client.get("users", "a")
 

@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.client import Client, ClientError
 from fairlead.client.discovery import AGGREGATED_DISCOVERY, ApiResource, find_resource
-from tests.harness.fake_server import FakeServer, failure
+from tests.harness.fake_server import FakeServer, failure_status
 
 ROOT = "/kubernetes/management"
 
@@ -71,6 +71,6 @@ def test_an_unknown_resource_is_an_error(discovery_server: FakeServer, client: C
 
 
 def test_without_permission_for_discovery_the_name_is_used_as_typed(fake: FakeServer, client: Client) -> None:
-    fake.on("GET", f"{ROOT}/api", (403, failure(403, "Forbidden", "no")))
+    fake.on("GET", f"{ROOT}/api", (403, failure_status(403, "Forbidden", "no")))
     assert find_resource(client, "apps") == ApiResource("management.service.sh", "apps")
     assert find_resource(client, "roles.rbac.authorization.k8s.io") == ApiResource("rbac.authorization.k8s.io", "roles")

@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from fairlead.client import ApiStatusError, Client, ClientError, Event, watch
-from tests.harness.fake_server import FakeServer, M, failure
+from tests.harness.fake_server import FakeServer, M, failure_status
 from tests.harness.watch_responses import END, build_watch_event, build_watch_response
 
 TEAMS = f"{M}/teams"
@@ -34,7 +34,7 @@ def test_existing_objects_come_first_then_changes(client: Client, fake: FakeServ
     )
     events = read_events(client.watch("teams", labels="x=y", fields="metadata.name=a"), 4)
     assert events == [("ADDED", "a"), ("SYNCED", ""), ("MODIFIED", "a"), ("DELETED", "a")]
-    (request,) = fake.asked("GET", TEAMS)
+    (request,) = fake.requests_to("GET", TEAMS)
     assert request.query == {
         "watch": "true",
         "allowWatchBookmarks": "true",
@@ -55,9 +55,9 @@ def test_a_closed_watch_resumes_at_its_last_resource_version(client: Client, fak
         build_watch_response(build_watch_event("ADDED", "b", "13")),
     )
     assert read_events(client.watch("teams"), 2) == [("SYNCED", ""), ("ADDED", "b")]
-    versions = [each.query.get("resourceVersion") for each in fake.asked("GET", TEAMS)]
+    versions = [each.query.get("resourceVersion") for each in fake.requests_to("GET", TEAMS)]
     assert versions == [None, "12", "12"]
-    assert "sendInitialEvents" not in fake.asked("GET", TEAMS)[1].query
+    assert "sendInitialEvents" not in fake.requests_to("GET", TEAMS)[1].query
 
 
 def test_a_watch_that_ends_before_its_initial_events_do_starts_again(client: Client, fake: FakeServer) -> None:
@@ -68,11 +68,11 @@ def test_a_watch_that_ends_before_its_initial_events_do_starts_again(client: Cli
         build_watch_response(build_watch_event("ADDED", "a", "3"), END),
     )
     assert read_events(client.watch("teams"), 3) == [("ADDED", "a"), ("ADDED", "a"), ("SYNCED", "")]
-    assert "resourceVersion" not in fake.asked("GET", TEAMS)[1].query
+    assert "resourceVersion" not in fake.requests_to("GET", TEAMS)[1].query
 
 
 def test_an_error_event_is_raised(client: Client, fake: FakeServer) -> None:
-    gone = {"type": "ERROR", "object": failure(410, "Expired", "too old resource version")}
+    gone = {"type": "ERROR", "object": failure_status(410, "Expired", "too old resource version")}
     fake.on("GET", TEAMS, build_watch_response(END, gone))
     with pytest.raises(ApiStatusError, match="too old") as raised:
         read_events(client.watch("teams"), 2)
@@ -80,7 +80,7 @@ def test_an_error_event_is_raised(client: Client, fake: FakeServer) -> None:
 
 
 def test_an_error_response_is_raised(client: Client, fake: FakeServer) -> None:
-    fake.on("GET", TEAMS, (403, failure(403, "Forbidden", "not for you")))
+    fake.on("GET", TEAMS, (403, failure_status(403, "Forbidden", "not for you")))
     with pytest.raises(ApiStatusError, match="not for you"):
         read_events(client.watch("teams"), 1)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core.concurrency import ITEM_OVERHEAD_BYTES, iter_slices, split_by_size
-from tests.harness.event_loop_turns import Turns
+from tests.harness.event_loop_turns import TurnCounter
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_items_are_grouped_in_order_by_what_they_cost(items: list[int], groups: 
 
 
 async def test_others_get_a_turn_between_two_slices() -> None:
-    async with Turns() as turns:
+    async with TurnCounter() as turns:
         found = [len(some) async for some in iter_slices(range(100), lambda item: 0, 10 * ITEM_OVERHEAD_BYTES)]
     assert found == [10] * 10
     assert turns.count >= 9

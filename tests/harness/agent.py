@@ -30,7 +30,7 @@ CLUSTER, CLUSTER_UID = "berlin", "uid-of-berlin"
 ADA = {"uid": "uid-of-ada", "generation": 3, "groups": ["service:team:ops"]}
 
 
-def configuration(**changes: Any) -> Object:
+def build_configuration(**changes: Any) -> Object:
     """What the server says of cluster `berlin`, where space `s` of project `web` is."""
     told: Object = {
         "kind": "ClusterAgentConfig",
@@ -48,78 +48,80 @@ def configuration(**changes: Any) -> Object:
     return {**told, **changes}
 
 
-def without_ada() -> Object:
-    return configuration(identities={"users": [], "teams": []})
+def configuration_without_ada() -> Object:
+    return build_configuration(identities={"users": [], "teams": []})
 
 
-def scoped(scope: Object, clusters: dict[str, str] | None = None) -> str:
+def sign_scoped_token(scope: Object, clusters: dict[str, str] | None = None) -> str:
     """A token of ada's that is cut down."""
     bound = {CLUSTER: CLUSTER_UID} if clusters is None else clusters
     aud = [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/{CLUSTER_UID}"]
     return token_with_claims(aud=aud, **{"service.sh": {**PRIVATE_CLAIMS, "scope": scope, "clusters": bound}})
 
 
-class FakeHome:
+class FakeControlPlane:
     """A server that says what it is told to, raises what it is told to, and counts."""
 
     def __init__(self, config: Object | None = None) -> None:
-        self.config = configuration() if config is None else config
-        self.problem: ControlPlaneError | None = None
-        self.asked: list[str] = []
-        self.reported: list[Object] = []
+        self.config = build_configuration() if config is None else config
+        self.error: ControlPlaneError | None = None
+        self.requested_etags: list[str] = []
+        self.reports: list[Object] = []
 
     @property
     def etag(self) -> str:
         return f'"{hash(orjson.dumps(self.config))}"'
 
     async def get_config(self, etag: str) -> tuple[str, bytes] | None:
-        self.asked.append(etag)
-        if self.problem is not None:
-            raise self.problem
+        self.requested_etags.append(etag)
+        if self.error is not None:
+            raise self.error
         return None if etag == self.etag else (self.etag, orjson.dumps(self.config))
 
     async def send_report(self, spec: Object) -> None:
-        if self.problem is not None:
-            raise self.problem
-        self.reported.append(orjson.loads(orjson.dumps(spec)))
+        if self.error is not None:
+            raise self.error
+        self.reports.append(orjson.loads(orjson.dumps(spec)))
 
 
-class Agent:
-    def __init__(self, folder: Path, far: FakeCluster, home: FakeHome | None = None) -> None:
+class AgentFixture:
+    def __init__(self, folder: Path, cluster: FakeCluster, control_plane: FakeControlPlane | None = None) -> None:
         self.clock = ManualClock()
-        self.home = home or FakeHome()
-        self.knowledge = ConfigCache(self.home, CacheOptions(CLUSTER, folder / "agent-config.json", 3600), self.clock)
+        self.control_plane = control_plane or FakeControlPlane()
+        self.config_cache = ConfigCache(
+            self.control_plane, CacheOptions(CLUSTER, folder / "agent-config.json", 3600), self.clock
+        )
         self.reports = ReportQueue(self.clock)
-        self.upstream = Upstream(parse_kubeconfig(far.build_kubeconfig()), resolve_host, LIMITS)
-        surroundings = EndpointDependencies(
-            self.knowledge,
+        self.upstream = Upstream(parse_kubeconfig(cluster.build_kubeconfig()), resolve_host, LIMITS)
+        dependencies = EndpointDependencies(
+            self.config_cache,
             DirectTokenAuthenticator(self.clock),
             self.reports,
             lambda: self.upstream,
             parse_api_path,
             lambda call: None,
         )
-        self.direct = DirectEndpoint(surroundings)
-        self.last: Call = call()
+        self.endpoint = DirectEndpoint(dependencies)
+        self.last_call: Call = call()
 
-    async def ask(self, path: str, token: str | None = VALID_TOKEN, method: str = "GET", **headers: str) -> Reply:
+    async def send(self, path: str, token: str | None = VALID_TOKEN, method: str = "GET", **headers: str) -> Reply:
         bearer = {} if token is None else {"authorization": f"Bearer {token}"}
         made = call(path.partition("?")[0], path.partition("?")[2], method=method, headers={**bearer, **headers})
         made.raw_target = path
-        self.last = made
-        return await Pipeline((), self.direct)(self.last)
+        self.last_call = made
+        return await Pipeline((), self.endpoint)(self.last_call)
 
 
 @asynccontextmanager
-async def agent(folder: Path, far: FakeCluster) -> AsyncIterator[Agent]:
-    made = Agent(folder, far)
-    await made.knowledge.refresh()
+async def open_agent(folder: Path, cluster: FakeCluster) -> AsyncIterator[AgentFixture]:
+    made = AgentFixture(folder, cluster)
+    await made.config_cache.refresh()
     try:
         yield made
     finally:
         await made.upstream.close()
 
 
-def said(reply: Reply) -> Object:
+def parse_body(reply: Reply) -> Object:
     told: Object = orjson.loads(reply.body)
     return told

@@ -58,8 +58,8 @@ class AuditFixture:
 
     run: Handler
     audit: AuditStage
-    trail: AuditLogWriter
-    notebook: MemoryLog
+    writer: AuditLogWriter
+    log: MemoryLog
 
     async def __call__(
         self,
@@ -81,13 +81,13 @@ class AuditFixture:
 
     @property
     def events(self) -> list[Event]:
-        return self.notebook.events
+        return self.log.events
 
-    def completed(self) -> list[Event]:
+    def completed_events(self) -> list[Event]:
         return [event for event in self.events if event["stage"] == "ResponseComplete"]
 
 
-def signed_in(user: User | None) -> Callable[[Call], None]:
+def authenticate_as(user: User | None) -> Callable[[Call], None]:
     def stage(call: Call) -> None:
         if call.deferred_error is not None:
             raise call.pop_deferred_error()
@@ -99,7 +99,7 @@ def signed_in(user: User | None) -> Callable[[Call], None]:
     return stage
 
 
-def build_audited(audit: AuditStage, authorize: Callable[[Call], None], serve: Handler) -> Pipeline:
+def build_audited_pipeline(audit: AuditStage, authorize: Callable[[Call], None], serve: Handler) -> Pipeline:
     """A pipeline with the audit stages, routing and one more stage."""
     before = (audit.begin, routing_stage(RouteConfig(MOUNT)), authorize, audit.require_auditable)
     return Pipeline(before, serve, (audit.record,), (audit.record_aborted,))
@@ -119,20 +119,20 @@ async def open_audit(
     trail = AuditLogWriter(notebook, events)
     audit = AuditStage(policy, AuditLogs.single(trail), catalog, SystemClock(), MOUNT)
     try:
-        yield AuditFixture(build_audited(audit, signed_in(user), serve), audit, trail, notebook)
+        yield AuditFixture(build_audited_pipeline(audit, authenticate_as(user), serve), audit, trail, notebook)
     finally:
         audit.finish()
         await trail.close()
 
 
-def place(kind: Kind, name: str = "", subresource: str = "") -> str:
+def object_path(kind: Kind, name: str = "", subresource: str = "") -> str:
     """The path of a kind's objects, or of one of them."""
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     inside = "/namespaces/demo" if kind.namespaced else ""
     return "/".join(filter(None, (f"{MOUNT}{root}{inside}/{kind.plural}", name, subresource)))
 
 
-def answers(status: int, body: Any, content_type: str = "application/json") -> Handler:
+def reply_with(status: int, body: Any, content_type: str = "application/json") -> Handler:
     async def serve(call: Call) -> Reply:
         await call.read_body()
         return Reply(status, body if isinstance(body, bytes) else orjson.dumps(body), content_type)
@@ -140,4 +140,4 @@ def answers(status: int, body: Any, content_type: str = "application/json") -> H
     return serve
 
 
-OK = answers(200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+OK = reply_with(200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})

@@ -70,14 +70,14 @@ def _nothing(target: RequestInfo) -> None:
 class FakeGuard:
     """Whoever let a call in, and what it says when it is asked again."""
 
-    recheck_says: Callable[[], None] = lambda: None
-    require_says: Callable[[RequestInfo], None] = _nothing
+    on_recheck: Callable[[], None] = lambda: None
+    on_require: Callable[[RequestInfo], None] = _nothing
 
     def require(self, call: Call, target: RequestInfo) -> None:
-        self.require_says(target)
+        self.on_require(target)
 
     def recheck(self, call: Call) -> None:
-        self.recheck_says()
+        self.on_recheck()
 
 
 def always_reply(reply: Reply) -> Callable[[Call], Awaitable[Reply]]:

@@ -30,18 +30,18 @@ class CliFixture:
     patches: pytest.MonkeyPatch
 
     @property
-    def logins(self) -> Path:
+    def contexts_file(self) -> Path:
         return self.home / "config" / "fairlead" / "config.yaml"
 
-    def kept(self) -> Contexts:
-        return load_contexts(self.logins)
+    def load_contexts(self) -> Contexts:
+        return load_contexts(self.contexts_file)
 
-    def keep(self, name: str = "test", key: str = KEY) -> None:
+    def save_login(self, name: str = "test", key: str = KEY) -> None:
         """A login at the server with canned answers, as if made before."""
         login = Login(self.fake.url, key, Path(self.fake.ca_file).read_text())
-        save_contexts(self.logins, self.kept().with_login(name, login))
+        save_contexts(self.contexts_file, self.load_contexts().with_login(name, login))
 
-    def type(self, *arguments: str, stdin: str = "", **variables: str) -> CommandResult:
+    def run(self, *arguments: str, stdin: str = "", **variables: str) -> CommandResult:
         """A command, with an environment that has nothing of the machine's own settings."""
         blank = dict.fromkeys((name for name in os.environ if name.startswith(("FAIRLEAD_", "KUBE"))), None)
         home = {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / "config")}

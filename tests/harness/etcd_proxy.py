@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 
-class Proxy:
+class EtcdProxy:
     """Listens on a loopback port and passes everything on to etcd, until told otherwise."""
 
     def __init__(self, port: int) -> None:
@@ -14,10 +14,10 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.requests = asyncio.Event()
         """Set: what the client sends is passed on."""
-        self.answers = asyncio.Event()
+        self.responses = asyncio.Event()
         """Set: what etcd answers is passed on."""
         self.requests.set()
-        self.answers.set()
+        self.responses.set()
         self.port = 0
 
     async def start(self) -> None:
@@ -29,13 +29,13 @@ class Proxy:
         if self._server is not None:
             self._server.close()
             self._server = None
-        self.cut()
+        self.abort_connections()
         self.requests.set()
-        self.answers.set()
+        self.responses.set()
         # Hung up on at both ends, they end by themselves.
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def cut(self) -> None:
+    def abort_connections(self) -> None:
         """Hangs up on everybody; what was held back is lost."""
         for writer in self._writers:
             writer.transport.abort()
@@ -51,7 +51,7 @@ class Proxy:
             upstream, onward = await asyncio.open_connection("127.0.0.1", self._upstream)
             self._writers.add(onward)
             await asyncio.gather(
-                self._pass_on(reader, onward, self.requests), self._pass_on(upstream, writer, self.answers)
+                self._pass_on(reader, onward, self.requests), self._pass_on(upstream, writer, self.responses)
             )
 
     async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: asyncio.Event) -> None:

@@ -32,7 +32,7 @@ FAST = ["--heartbeat-interval=20", "--election-timeout=200"]
 """A new leader in a fraction of a second: members on one machine hear each other at once."""
 
 
-def program() -> str:
+def find_etcd() -> str:
     """etcd's path. Without one the test is skipped, on a developer's machine only."""
     path = shutil.which("etcd")
     if path is None and os.environ.get("CI") == "true":
@@ -51,7 +51,7 @@ def free_ports(count: int) -> list[int]:
 
 
 @dataclass
-class Member:
+class EtcdMember:
     """One etcd process, which can be killed, stopped, and started again on its data."""
 
     folder: Path
@@ -91,21 +91,21 @@ class Member:
 
 
 @dataclass
-class Cluster:
+class EtcdCluster:
     folder: Path
-    members: list[Member] = field(default_factory=list)
+    members: list[EtcdMember] = field(default_factory=list)
     options: str = ""
     """What follows the question mark of its addresses."""
     login: str = ""
 
-    def url(self, prefix: str = "tests", members: list[Member] | None = None) -> str:
+    def url(self, prefix: str = "tests", members: list[EtcdMember] | None = None) -> str:
         hosts = ",".join(member.endpoint for member in members or self.members)
         return f"//{self.login}{hosts}/{prefix}{self.options}"
 
-    async def open(self, prefix: str = "tests", members: list[Member] | None = None) -> EtcdStore:
+    async def open(self, prefix: str = "tests", members: list[EtcdMember] | None = None) -> EtcdStore:
         return await EtcdStore.open(parse_address(self.url(prefix, members), {}))
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Waits until it answers."""
         end = time.monotonic() + START_SECONDS
         while True:
@@ -141,25 +141,25 @@ class Cluster:
 @asynccontextmanager
 async def running_etcd(
     folder: Path, size: int = 1, extra: list[str] | None = None, scheme: str = "http", options: str = ""
-) -> AsyncIterator[Cluster]:
+) -> AsyncIterator[EtcdCluster]:
     """A cluster that answers, for as long as the block lasts. `options` are those of its addresses."""
-    cluster = _plan(folder, size, extra or [], scheme)
+    cluster = _build_cluster(folder, size, extra or [], scheme)
     cluster.options = options
     try:
         cluster.start()
-        await cluster.ready()
+        await cluster.wait_until_ready()
         yield cluster
     finally:
         cluster.stop()
 
 
-def _plan(folder: Path, size: int = 1, extra: list[str] | None = None, scheme: str = "http") -> Cluster:
+def _build_cluster(folder: Path, size: int = 1, extra: list[str] | None = None, scheme: str = "http") -> EtcdCluster:
     """A cluster that has not been started."""
-    etcd = program()
+    etcd = find_etcd()
     ports = free_ports(2 * size)
     clients, peers = ports[:size], ports[size:]
     everybody = ",".join(f"m{number}=http://127.0.0.1:{port}" for number, port in enumerate(peers))
-    cluster = Cluster(folder)
+    cluster = EtcdCluster(folder)
     for number, (client, peer) in enumerate(zip(clients, peers, strict=True)):
         addresses = [
             f"--listen-client-urls={scheme}://127.0.0.1:{client}",
@@ -168,16 +168,16 @@ def _plan(folder: Path, size: int = 1, extra: list[str] | None = None, scheme: s
             f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
         ]
         command = [etcd, f"--name=m{number}", f"--initial-cluster={everybody}", *addresses, *FAST, *(extra or [])]
-        cluster.members.append(Member(folder / f"m{number}", client, command))
+        cluster.members.append(EtcdMember(folder / f"m{number}", client, command))
     return cluster
 
 
 @cache
-def shared() -> Cluster:
+def shared_cluster() -> EtcdCluster:
     """One server for all stores that only need some etcd; it ends with this process."""
-    program()
+    find_etcd()
     folder = Path(tempfile.mkdtemp(prefix="fairlead-etcd-"))
-    cluster = _plan(folder)
+    cluster = _build_cluster(folder)
 
     def end() -> None:
         cluster.stop()
@@ -190,8 +190,8 @@ def shared() -> Cluster:
 
 async def open_etcd(folder: Path) -> EtcdStore:
     """The store that belongs to a folder: the same one each time."""
-    fresh = shared.cache_info().currsize == 0
-    cluster = shared()
+    fresh = shared_cluster.cache_info().currsize == 0
+    cluster = shared_cluster()
     if fresh:
-        await cluster.ready()
+        await cluster.wait_until_ready()
     return await cluster.open(f"tests/{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}")

@@ -3,14 +3,14 @@
 import asyncio
 
 
-class Turns:
+class TurnCounter:
     """A task that takes each turn it gets. `async with Turns() as turns: ...; assert turns.count >= ...`"""
 
     def __init__(self) -> None:
         self.count = 0
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> "Turns":
+    async def __aenter__(self) -> "TurnCounter":
         self._task = asyncio.create_task(self._take())
         await asyncio.sleep(0)
         self.count = 0

@@ -34,7 +34,7 @@ class Request:
     body: Any
 
 
-Answer = tuple[int, Any] | Callable[[Request], tuple[int, Any]]
+Response = tuple[int, Any] | Callable[[Request], tuple[int, Any]]
 
 
 @dataclass
@@ -44,29 +44,29 @@ class FakeServer:
     url: str
     ca_file: str
     requests: list[Request] = field(default_factory=list)
-    answers: dict[tuple[str, str], list[Answer]] = field(default_factory=dict)
+    responses: dict[tuple[str, str], list[Response]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     """Values of the Warning headers of every answer."""
 
-    def on(self, method: str, path: str, *answers: Answer) -> None:
-        self.answers[method, path] = list(answers)
+    def on(self, method: str, path: str, *answers: Response) -> None:
+        self.responses[method, path] = list(answers)
 
     def on_self(self, **changes: Any) -> None:
         self.on("POST", f"{M}/selves", (201, {"status": SELF | changes}))
 
-    def asked(self, method: str, path: str) -> list[Request]:
+    def requests_to(self, method: str, path: str) -> list[Request]:
         return [each for each in self.requests if (each.method, each.path) == (method, path)]
 
-    def answer(self, request: Request) -> tuple[int, Any]:
+    def respond(self, request: Request) -> tuple[int, Any]:
         self.requests.append(request)
-        found = self.answers.get((request.method, request.path))
+        found = self.responses.get((request.method, request.path))
         if not found:
-            return 404, failure(404, "NotFound", f"{request.method} {request.path} not found")
+            return 404, failure_status(404, "NotFound", f"{request.method} {request.path} not found")
         answer = found.pop(0) if len(found) > 1 else found[0]
         return answer(request) if callable(answer) else answer
 
 
-def failure(code: int, reason: str, message: str, **details: Any) -> dict[str, Any]:
+def failure_status(code: int, reason: str, message: str, **details: Any) -> dict[str, Any]:
     return {
         "kind": "Status",
         "status": "Failure",
@@ -77,16 +77,16 @@ def failure(code: int, reason: str, message: str, **details: Any) -> dict[str, A
     }
 
 
-def items(*objects: dict[str, Any], token: str = "") -> tuple[int, Any]:
+def list_response(*objects: dict[str, Any], token: str = "") -> tuple[int, Any]:
     return 200, {"kind": "List", "metadata": {"continue": token} if token else {}, "items": list(objects)}
 
 
-def named(name: str, **parts: Any) -> dict[str, Any]:
+def build_object(name: str, **parts: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"}, **parts}
 
 
 @contextmanager
-def serving(certificates: Certificates) -> Iterator[FakeServer]:
+def running_fake_server(certificates: Certificates) -> Iterator[FakeServer]:
     fake = FakeServer("", str(certificates.ca_file))
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -113,7 +113,7 @@ def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(length)) if length else None
             headers = {name.lower(): value for name, value in self.headers.items()}
             query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-            code, content = fake.answer(Request(self.command, parts.path, query, headers, body))
+            code, content = fake.respond(Request(self.command, parts.path, query, headers, body))
             data = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")

@@ -33,11 +33,11 @@ class Word(str):
         return str.__hash__(self)
 
 
-def words(begin: str, count: int) -> list[str]:
+def build_words(begin: str, count: int) -> list[str]:
     return [Word(f"{begin}{index}") for index in range(count)]
 
 
-def work(function: Callable[[], object]) -> int:
+def count_work(function: Callable[[], object]) -> int:
     """How much work a function does."""
     count = 0
 
@@ -63,7 +63,7 @@ def work(function: Callable[[], object]) -> int:
 
 def assert_linear(make: Callable[[int], Callable[[], object]], size: int = 200) -> None:
     """`make` prepares what is to be measured for an input of that size."""
-    small, large = work(make(size)), work(make(FACTOR * size))
+    small, large = count_work(make(size)), count_work(make(FACTOR * size))
     assert large <= LIMIT * small, f"{FACTOR} times the input took {large / small:.1f} times the work: {small}, {large}"
 
 

@@ -268,7 +268,7 @@ _FIELDS: dict[str, Object] = {
 }
 
 
-def example(name: str, **fields: Any) -> Object:
+def build_example(name: str, **fields: Any) -> Object:
     """Returns a new object of the kind; `fields` replace top-level ones, and None removes one."""
     kind = BY_NAME[name]
     metadata = {"name": "demo", "namespace": "demo"} if kind.namespaced else {"name": "demo"}
@@ -276,7 +276,7 @@ def example(name: str, **fields: Any) -> Object:
     return {field: value for field, value in obj.items() if value is not None}
 
 
-def newer_event() -> Object:
+def build_events_v1_event() -> Object:
     """Returns a new, complete Event of `events.k8s.io`."""
     return {
         "apiVersion": "events.k8s.io/v1",
@@ -335,10 +335,10 @@ SERIES = {"count": 2, "lastObservedTime": "2026-01-02T03:04:05.000000Z"}
 
 
 def build_event(**fields: Any) -> Object:
-    return {name: value for name, value in {**newer_event(), **fields}.items() if value is not None}
+    return {name: value for name, value in {**build_events_v1_event(), **fields}.items() if value is not None}
 
 
-def every_kind(kinds: Iterable[Kind] = KINDS) -> Iterator[Kind]:
+def iter_kinds(kinds: Iterable[Kind] = KINDS) -> Iterator[Kind]:
     """The kinds, and those that the paths below their objects take."""
     for kind in kinds:
         yield kind

@@ -19,7 +19,7 @@ def kstatus(obj: Object) -> str:
     return "Current" if ready is None or ready.get("status") == TRUE else "InProgress"
 
 
-def is_over(obj: Object, type: str = "Ready") -> bool:
+def is_wait_over(obj: Object, type: str = "Ready") -> bool:
     """Whether `kubectl wait --for=condition=...` ends here."""
     found = find_condition(obj.get("status"), type)
     if found is None:

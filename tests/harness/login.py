@@ -64,11 +64,11 @@ class LoginFixture:
     def __init__(self, registry: Registry, clock: ManualClock, pepper: Pepper) -> None:
         self.registry = registry
         self.clock = clock
-        self.hashing = CountingHasher(CHEAP_COST)
+        self.hasher = CountingHasher(CHEAP_COST)
         self.logins = LoginSessions(registry, GROUP, lambda: TTL)
-        self.passwords = PasswordStore(registry, GROUP, self.hashing, self.logins)
+        self.passwords = PasswordStore(registry, GROUP, self.hasher, self.logins)
         self.throttle = LoginThrottle(clock)
-        self.login = LoginHandlers(self.passwords, self.logins, self.throttle)
+        self.handlers = LoginHandlers(self.passwords, self.logins, self.throttle)
         self.grants: set[tuple[str, str]] = set()
         self.profiles = ProfileHandler(registry, GROUP, self.passwords, self.throttle, self.decide)
         people = PrincipalDirectory(Informer(registry.view, GROUP, USERS), Informer(registry.view, GROUP, TEAMS))
@@ -87,7 +87,7 @@ class LoginFixture:
         await users.create(body, "", WriteOptions(CONTROLLER_USER, "tests"))
         if password is not None:
             await self.passwords.set_password(name, password, CONTROLLER_USER)
-        self.hashing.hashes = 0
+        self.hasher.hashes = 0
         return decode(await users.get("", name))
 
     async def add_key(self, user: str, **spec: Any) -> str:
@@ -103,7 +103,7 @@ class LoginFixture:
     def key_names(self) -> list[str]:
         return [entry.key[3] for entry in self.registry.view.entries(GROUP, ACCESS_KEYS)]
 
-    def stored(self) -> bytes:
+    def stored_bytes(self) -> bytes:
         """Everything that the store holds, one after the other."""
         resources = ((GROUP, USERS), (GROUP, ACCESS_KEYS), ("", "secrets"))
         entries = (entry for resource in resources for entry in self.registry.view.entries(*resource))
@@ -136,7 +136,7 @@ class LoginFixture:
             if target.path == "/auth/logout":
                 call.user = self.keys(call) or self.cookies(call)
 
-        handler = self.login.endpoints()[target.verb, target.path]
+        handler = self.handlers.endpoints()[target.verb, target.path]
         return await Pipeline((identified,), handler)(made)
 
 
@@ -160,7 +160,7 @@ async def open_login() -> AsyncIterator[LoginFixture]:
         await store.close()
 
 
-def reply_body(reply: Reply) -> Object:
+def parse_body(reply: Reply) -> Object:
     value: Object = orjson.loads(reply.body)
     return value
 

@@ -30,7 +30,7 @@ START_SECONDS = 30.0
 FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
 
 
-def missing() -> str | None:
+def find_missing_reason() -> str | None:
     """Why there is no PostgreSQL on this machine; None if there is."""
     return None if find_programs() else "PostgreSQL is not installed; install Debian's package `postgresql`"
 
@@ -44,7 +44,7 @@ def find_programs() -> Path | None:
 
 def require_postgres() -> None:
     """Where everything is installed on purpose, a server that is missing is a mistake and not a reason to pass."""
-    if reason := missing():
+    if reason := find_missing_reason():
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
@@ -57,7 +57,7 @@ def free_port() -> int:
         return port
 
 
-class Server:
+class PostgresServer:
     def __init__(
         self,
         settings: dict[str, str] | None = None,
@@ -79,7 +79,7 @@ class Server:
         try:
             self._initialise(authentication)
             for name, content in (files or {}).items():
-                self._give(self.folder / "data" / name, content)
+                self._chown(self.folder / "data" / name, content)
             self.start()
         except BaseException:
             # Nobody else has it yet, so nobody else can end it: a timeout or Ctrl-C while it starts included.
@@ -97,9 +97,9 @@ class Server:
         with (self.folder / "log").open("ab") as log:
             command = self._as_owner("postgres", "-D", str(self.folder / "data"), *options)
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.wait()
+        self.wait_until_ready()
 
-    def wait(self) -> None:
+    def wait_until_ready(self) -> None:
         """Returns once it answers; after a crash of one of its processes it recovers for a moment."""
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
@@ -140,18 +140,18 @@ class Server:
 
     def _initialise(self, authentication: str) -> None:
         password = self.folder / "password"
-        self._give(password, PASSWORD)
-        self._give(self.folder)
+        self._chown(password, PASSWORD)
+        self._chown(self.folder)
         how = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", authentication, "-U", USER, f"--pwfile={password}"]
         if self._wal is not None:
-            self._give(self._wal)
+            self._chown(self._wal)
             how.append(f"--waldir={self._wal}")
         self._run("initdb", "-D", str(self.folder / "data"), *how)
         # Without a server: it runs for this one statement.
         create = self._as_owner("postgres", "--single", "-D", str(self.folder / "data"), "postgres")
         subprocess.run(create, input=f"CREATE DATABASE {DATABASE}\n".encode(), check=True, capture_output=True)
 
-    def _give(self, path: Path, content: str | None = None) -> None:
+    def _chown(self, path: Path, content: str | None = None) -> None:
         """To the user that the server runs as, and to nobody else."""
         if content is not None:
             path.touch(mode=0o600)
@@ -178,9 +178,9 @@ class Server:
 
 
 @cache
-def shared_server() -> Server:
+def shared_server() -> PostgresServer:
     # Proving a password is slow by design, and these tests open hundreds of stores.
-    server = Server(authentication="trust")
+    server = PostgresServer(authentication="trust")
     atexit.register(server.remove)
     return server
 
@@ -189,11 +189,11 @@ def schema_for(folder: Path) -> str:
     return "t" + hashlib.sha256(str(folder).encode()).hexdigest()[:20]
 
 
-def address_in(folder: Path) -> str:
+def address_for(folder: Path) -> str:
     """Of a store that belongs to a folder, in the shared server."""
     require_postgres()
     return f"{shared_server().url}?schema={schema_for(folder)}"
 
 
 async def open_postgres(folder: Path) -> Store:
-    return await PostgresStore.open(address_in(folder))
+    return await PostgresStore.open(address_for(folder))

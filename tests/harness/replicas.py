@@ -30,9 +30,9 @@ Found = TypeVar("Found")
 def store_for(kind: str, folder: Path) -> str:
     """The address of an empty store that belongs to a folder."""
     if kind == "postgres":
-        return postgres_server.address_in(folder)
-    cluster = etcd_server.shared()
-    asyncio.run(cluster.ready())
+        return postgres_server.address_for(folder)
+    cluster = etcd_server.shared_cluster()
+    asyncio.run(cluster.wait_until_ready())
     return f"etcd:{cluster.url('tests/' + hashlib.sha256(str(folder).encode()).hexdigest()[:16])}"
 
 

@@ -4,17 +4,17 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.harness.growth import assert_linear, words
+from tests.harness.growth import assert_linear, build_words
 
 
 def test_linear_work_and_sorting_pass() -> None:
-    assert_linear(lambda size: lambda: set(words("a", size)))
+    assert_linear(lambda size: lambda: set(build_words("a", size)))
     assert_linear(lambda size: lambda: sorted(range(size), key=lambda each: -each))
 
 
 def scan(size: int) -> Callable[[], object]:
     """A membership test in C, inside a loop: there is nothing to see of it but comparisons."""
-    names, others = tuple(words("a", size)), words("b", size)
+    names, others = tuple(build_words("a", size)), build_words("b", size)
     return lambda: [each for each in others if each in names]
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from fairlead.client import watch
-from tests.harness.fake_server import named
+from tests.harness.fake_server import build_object
 
 END = {
     "type": "BOOKMARK",
@@ -17,6 +17,6 @@ def build_watch_response(*events: Any) -> tuple[int, bytes]:
 
 
 def build_watch_event(type: str, name: str, version: str) -> dict[str, Any]:
-    obj = named(name)
+    obj = build_object(name)
     obj["metadata"]["resourceVersion"] = version
     return {"type": type, "object": obj}

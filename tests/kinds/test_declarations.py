@@ -10,7 +10,7 @@ from fairlead.kinds import KINDS
 from fairlead.kinds.fields import CATEGORY
 from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind
 from fairlead.registry.validate import Validator
-from tests.harness.kind_examples import apply_defaults, example, find_problems
+from tests.harness.kind_examples import apply_defaults, build_example, find_problems
 from tests.kinds.schema_fields import is_declared, iter_fields
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -57,7 +57,7 @@ def test_required_fields_exist(kind: Kind) -> None:
 
 @each_stored_form
 def test_an_example_of_each_kind_is_valid(kind: Kind) -> None:
-    obj = example(kind.name)
+    obj = build_example(kind.name)
     findings = Validator(kind.schema()).validate(obj)
     assert (findings.unknown_fields, findings.problems) == ([], [])
     assert find_problems(obj) == []
@@ -65,13 +65,13 @@ def test_an_example_of_each_kind_is_valid(kind: Kind) -> None:
 
 @each_stored_form
 def test_defaulting_twice_changes_nothing(kind: Kind) -> None:
-    defaulted = apply_defaults(example(kind.name))
+    defaulted = apply_defaults(build_example(kind.name))
     assert apply_defaults(deepcopy(defaulted)) == defaulted
 
 
 @each_stored_form
 def test_every_column_has_a_value_in_the_example(kind: Kind) -> None:
-    obj = apply_defaults(example(kind.name))
+    obj = apply_defaults(build_example(kind.name))
     shown = {each.name: each.path(obj) if callable(each.path) else get_path(obj, each.path) for each in kind.columns}
     assert [name for name, value in shown.items() if value in (None, "")] == []
     assert all(column.description for column in kind.columns)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Kind
-from tests.harness.kind_examples import example
+from tests.harness.kind_examples import build_example
 
 ALL_SECRET_KINDS = tuple(kind for kind in KINDS if kind.sensitive)
 SECRET_KINDS = tuple(kind for kind in ALL_SECRET_KINDS if kind.persisted and "create" in kind.verbs)
@@ -60,7 +60,7 @@ def spellings(text: str) -> Iterator[bytes]:
 
 def planted(kind: Kind, name: str, canaries: Canaries) -> dict[str, Any]:
     """An object of the kind with a canary in each of its secret fields."""
-    obj = example(kind.name)
+    obj = build_example(kind.name)
     obj["metadata"] = {"name": name, **({"namespace": "default"} if kind.namespaced else {})}
     for name in _CLASHES.get(kind.name, ()):
         obj["spec"].pop(name, None)

@@ -26,7 +26,7 @@ from fairlead.registry.selectors import Selector, parse_fields, parse_labels
 from fairlead.registry.write_options import ListPage
 from fairlead.storage.contract import Write
 from fairlead.storage.view.view import ChunkSlice
-from tests.harness.event_loop_turns import Turns
+from tests.harness.event_loop_turns import TurnCounter
 from tests.harness.registry import RegistryFixture
 
 
@@ -301,7 +301,7 @@ async def test_a_large_list_is_encoded_in_slices(api: RegistryFixture, monkeypat
     monkeypatch.setattr(listing, "MAX_JOIN_BYTES", 2_000)
     await create_gadgets(api, *(f"g{number:03}" for number in range(40)))
     for page in (await list_kind(api), ListPage(list((await list_kind(api)).entries), 5)):
-        async with Turns() as turns:
+        async with TurnCounter() as turns:
             body = await decode_list(api, "Gadget", page)
         assert [item["metadata"]["name"] for item in body["items"]] == names_of(page)
         if not isinstance(page.entries, ChunkSlice):  # a ChunkSlice has its bytes ready
@@ -334,7 +334,7 @@ async def test_large_lists_of_one_user_are_encoded_one_at_a_time(
     slicer = CountingSlicer(at_once)
     monkeypatch.setattr(listing, "iter_slices", slicer.iter_slices)
     CURRENT_ACCOUNT.set(Account())
-    async with Turns():  # keeps the virtual clock from advancing while a thread works
+    async with TurnCounter():  # keeps the virtual clock from advancing while a thread works
         bodies = await asyncio.gather(*(decode_list(api, "Gadget", page) for _ in range(8)))
     assert all(names_of(page) == [item["metadata"]["name"] for item in body["items"]] for body in bodies)
     assert max(at_once) == 1
@@ -343,7 +343,7 @@ async def test_large_lists_of_one_user_are_encoded_one_at_a_time(
 async def test_entries_are_mapped_in_slices(api: RegistryFixture) -> None:
     await create_gadgets(api, *(f"g{number:03}" for number in range(5)))
     large = [entry.with_body(b"x" * MAX_SLICE_BYTES) for entry in (await list_kind(api)).entries]
-    async with Turns() as turns:
+    async with TurnCounter() as turns:
         mapped = await map_entries(large, lambda entry: entry.with_body(entry.body[:1]))
     assert [entry.body for entry in mapped] == [b"x"] * 5
     assert turns.count >= 4

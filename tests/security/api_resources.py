@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.harness.kind_examples import example, newer_event
+from tests.harness.kind_examples import build_events_v1_event, build_example
 from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS
 
 KEPT = "kept"
@@ -54,7 +54,7 @@ class Resource:
 
     def example(self, name: str, namespace: str = "") -> dict[str, Any]:
         """An object that can be created."""
-        obj = newer_event() if self.is_second_form else example(self.kind)
+        obj = build_events_v1_event() if self.is_second_form else build_example(self.kind)
         obj["apiVersion"] = self.group_version
         obj["metadata"] = {"name": name, "labels": LABEL} if self.stored else {}
         if self.namespaced:

@@ -16,7 +16,7 @@ from fairlead.storage.contract import Key, Record, Store, StoreUnavailable, Writ
 from fairlead.storage.copy import UNFINISHED_KEY, Snapshot, take_snapshot
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.open import open_snapshot, open_store
-from tests.harness.durable_stores import DURABLE
+from tests.harness.durable_stores import ADDRESSES
 
 TIMESTAMP = "2026-11-15T10:00:00Z"
 RECORDS = {("g", "things", "", "a"): b"{}", ("g", "things", "", "b\0c"): b"\x00\xff any bytes", ("h",): b""}
@@ -137,9 +137,9 @@ async def keep_writing(store: Store, writer: int, stop: asyncio.Event) -> None:
         created = [created[1], last]
 
 
-@pytest.mark.parametrize("backend", DURABLE)
+@pytest.mark.parametrize("backend", ADDRESSES)
 async def test_a_backup_under_load_is_a_consistent_snapshot(backend: str, tmp_path: Path) -> None:
-    url = await DURABLE[backend](tmp_path / "store")
+    url = await ADDRESSES[backend](tmp_path / "store")
     store = await open_store(url)
     stop = asyncio.Event()
     writers = [asyncio.create_task(keep_writing(store, number, stop)) for number in range(8)]

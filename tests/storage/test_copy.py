@@ -21,9 +21,9 @@ from fairlead.storage.copy import (
 )
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.open import open_for_restore, open_store
-from tests.harness.durable_stores import DURABLE
+from tests.harness.durable_stores import ADDRESSES
 
-EACH_BACKEND = pytest.mark.parametrize("backend", DURABLE)
+EACH_BACKEND = pytest.mark.parametrize("backend", ADDRESSES)
 RECORDS: dict[Key, bytes] = {("g", "things", "", f"{number:04}"): b"%d" % number for number in range(950)}
 
 
@@ -54,7 +54,7 @@ class RecordingStore(MemoryStore):
 async def test_a_restored_store_has_all_records_at_higher_revisions_and_no_history(
     backend: str, tmp_path: Path
 ) -> None:
-    url = await DURABLE[backend](tmp_path / "store")
+    url = await ADDRESSES[backend](tmp_path / "store")
     first = first_revision_after(5_000)
     store = await open_for_restore(url, first)
     summary = await restore_records(store, iter_records(RECORDS))
@@ -74,7 +74,7 @@ async def test_a_restored_store_has_all_records_at_higher_revisions_and_no_histo
 
 @EACH_BACKEND
 async def test_the_revision_of_an_existing_store_is_raised(backend: str, tmp_path: Path) -> None:
-    url = await DURABLE[backend](tmp_path / "store")
+    url = await ADDRESSES[backend](tmp_path / "store")
     store = await open_store(url)
     revision = 0
     for number in range(5):
@@ -99,7 +99,7 @@ async def test_the_revision_of_an_existing_store_is_raised(backend: str, tmp_pat
 
 @EACH_BACKEND
 async def test_a_store_with_records_is_not_replaced_unless_requested(backend: str, tmp_path: Path) -> None:
-    url = await DURABLE[backend](tmp_path / "store")
+    url = await ADDRESSES[backend](tmp_path / "store")
     store = await open_store(url)
     existing: dict[Key, bytes] = {("g", "things", "", "0001"): b"old", ("z",): b"older"}
     revision = await store.commit([Write(key, value, 0) for key, value in existing.items()])
@@ -113,7 +113,7 @@ async def test_a_store_with_records_is_not_replaced_unless_requested(backend: st
 
 @EACH_BACKEND
 async def test_an_unfinished_restore_cannot_be_opened_until_it_is_repeated(backend: str, tmp_path: Path) -> None:
-    url = await DURABLE[backend](tmp_path / "store")
+    url = await ADDRESSES[backend](tmp_path / "store")
     store = await open_for_restore(url)
     with pytest.raises(RuntimeError):
         await restore_records(store, iter_records(RECORDS, RuntimeError()))

@@ -33,7 +33,7 @@ from fairlead.storage.contract import Record
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
 from fairlead.subresources.migration import MIGRATE_SUBRESOURCE, migration_handlers
-from tests.harness.audit import BASICS, MOUNT, MemoryLog, build_audited
+from tests.harness.audit import BASICS, MOUNT, MemoryLog, build_audited_pipeline
 from tests.harness.calls import ADMIN, call
 from tests.harness.virtual_time import LoopClock
 
@@ -134,7 +134,7 @@ async def open_migration(data_directory: Path) -> AsyncIterator[MigrationFixture
         return await actions(call, kind)
 
     authorize = AuthorizeStage(auth.authorizer, lambda call: call.user or ADMIN)
-    fixture = MigrationFixture(registry, store, build_audited(audit, authorize, serve), audit_log)
+    fixture = MigrationFixture(registry, store, build_audited_pipeline(audit, authorize, serve), audit_log)
     try:
         for project in ("a", *TARGETS):
             await fixture.create("Project", project, spec={"requireTemplate": {"disabled": True}})

@@ -52,7 +52,7 @@ class TokenApi:
 
     @property
     def log(self) -> bytes:
-        return self.audited.notebook.data
+        return self.audited.log.data
 
 
 def build_handler(handlers: DirectTokenHandlers) -> Handler:
@@ -127,7 +127,7 @@ async def test_t_30_every_token_is_audited_and_none_is_in_the_log() -> None:
         with capture_logs() as lines:
             created = await api(TOKENS)
     token = created["status"]["token"]
-    (event,) = api.audited.completed()
+    (event,) = api.audited.completed_events()
     assert event["objectRef"]["resource"] == TOKENS
     assert event["responseObject"]["spec"] == created["spec"]
     for part in token.split("."):

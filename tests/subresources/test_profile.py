@@ -21,7 +21,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.server.api.actions import ActionRequest
 from fairlead.subresources.profile import MAX_CUSTOM_BYTES
 from tests.harness.calls import call
-from tests.harness.login import CLIENT, PASSWORD, LoginFixture, open_login, reply_body
+from tests.harness.login import CLIENT, PASSWORD, LoginFixture, open_login, parse_body
 
 NEW_PASSWORD = "a completely new password"
 
@@ -239,8 +239,8 @@ async def test_an_invalid_password_is_rejected_and_not_quoted(login: LoginFixtur
 
 
 async def test_a_new_password_ends_other_logins_and_keeps_other_keys(login: LoginFixture) -> None:
-    own_login, other_login = [reply_body(await login.sign_in("alice"))["accessKey"] for _ in range(2)]
-    access_key, bobs_login = await login.add_key("alice"), reply_body(await login.sign_in("bob"))["accessKey"]
+    own_login, other_login = [parse_body(await login.sign_in("alice"))["accessKey"] for _ in range(2)]
+    access_key, bobs_login = await login.add_key("alice"), parse_body(await login.sign_in("bob"))["accessKey"]
     await update_profile(
         login, login.keys.authenticate_token(own_login), "alice", password=NEW_PASSWORD, currentPassword=PASSWORD
     )
@@ -252,8 +252,8 @@ async def test_a_new_password_ends_other_logins_and_keeps_other_keys(login: Logi
 
 async def test_a_password_set_by_an_administrator_ends_all_logins_of_the_user(login: LoginFixture) -> None:
     alice_login, root_login = (
-        reply_body(await login.sign_in("alice"))["accessKey"],
-        reply_body(await login.sign_in("root"))["accessKey"],
+        parse_body(await login.sign_in("alice"))["accessKey"],
+        parse_body(await login.sign_in("root"))["accessKey"],
     )
     await update_profile(login, login.keys.authenticate_token(root_login), "alice", password=NEW_PASSWORD)
     with pytest.raises(Unauthorized):
@@ -299,6 +299,6 @@ async def test_t29_no_password_is_in_any_log_reply_or_error(login: LoginFixture)
             except ApiError as error:
                 outputs += [error.message, repr(error), repr(error.details)]
     assert await can_log_in(login, "alice", canary)
-    all_output = repr(lines) + "".join(outputs) + login.stored().decode()
+    all_output = repr(lines) + "".join(outputs) + login.stored_bytes().decode()
     assert "canary" not in all_output and PASSWORD not in all_output
     assert b64encode(canary.encode()).decode().rstrip("=") not in all_output

@@ -21,7 +21,7 @@ from fairlead.kinds.access.scope import scope_problems
 from tests.authz.scope import model
 from tests.authz.scope.decisions import ADA, core_request
 from tests.authz.scope.strategies import GATEWAYS, NAMES, TARGETS, pairs, resources, rules, tuples_of
-from tests.harness.growth import assert_linear, words, work
+from tests.harness.growth import assert_linear, build_words, count_work
 
 model_settings = settings(max_examples=150, deadline=None)
 many_rules = st.lists(rules, max_size=40).map(tuple)
@@ -135,22 +135,27 @@ def test_overlapping_names_agree_with_the_model(names: list[str]) -> None:
 
 Shape = Callable[[int], Any]
 LISTS: dict[str, Shape] = {
-    "resources": lambda n: {"resources": [{"resources": words("r", n)}]},
-    "entries": lambda n: {"resources": [{"resources": [each]} for each in words("r", n)]},
-    "subresources": lambda n: {"resources": [{"resources": [f"{each}/s" for each in words("r", n)]}]},
+    "resources": lambda n: {"resources": [{"resources": build_words("r", n)}]},
+    "entries": lambda n: {"resources": [{"resources": [each]} for each in build_words("r", n)]},
+    "subresources": lambda n: {"resources": [{"resources": [f"{each}/s" for each in build_words("r", n)]}]},
     "duplicates": lambda n: {"resources": [{"resources": ["r"] * n}]},
     "overlapping wildcards": lambda n: {
         "resources": [
-            {"resources": [*(f"{each}/*" for each in words("r", n)), *(f"*/{each}" for each in words("s", n))]}
+            {
+                "resources": [
+                    *(f"{each}/*" for each in build_words("r", n)),
+                    *(f"*/{each}" for each in build_words("s", n)),
+                ]
+            }
         ]
     },
-    "behind a wildcard": lambda n: {"resources": [{"resources": ["*", *words("r", n)]}]},
-    "groups": lambda n: {"resources": [{"group": each, "resources": ["*"]} for each in words("g", n)]},
-    "names of objects": lambda n: {"resources": [{"resources": ["r"]}], "resourceNames": words("o", n)},
-    "paths": lambda n: {"nonResourceURLs": [f"/{each}/*" for each in words("p", n)]},
-    "verbs": lambda n: {"verbs": words("v", n)},
-    "namespaces": lambda n: {"namespaces": words("n", n)},
-    "virtual clusters": lambda n: {"virtualClusters": [{"name": each} for each in words("c", n)]},
+    "behind a wildcard": lambda n: {"resources": [{"resources": ["*", *build_words("r", n)]}]},
+    "groups": lambda n: {"resources": [{"group": each, "resources": ["*"]} for each in build_words("g", n)]},
+    "names of objects": lambda n: {"resources": [{"resources": ["r"]}], "resourceNames": build_words("o", n)},
+    "paths": lambda n: {"nonResourceURLs": [f"/{each}/*" for each in build_words("p", n)]},
+    "verbs": lambda n: {"verbs": build_words("v", n)},
+    "namespaces": lambda n: {"namespaces": build_words("n", n)},
+    "virtual clusters": lambda n: {"virtualClusters": [{"name": each} for each in build_words("c", n)]},
 }
 
 
@@ -161,20 +166,20 @@ def as_single_rule(shape: Shape) -> Shape:
 SCOPES: dict[str, Shape] = {
     **{name: as_single_rule(shape) for name, shape in LISTS.items()},
     "rules with a name each": lambda n: {
-        "rules": [{"verbs": ["get"], "resources": [{"resources": [each]}]} for each in words("r", n)]
+        "rules": [{"verbs": ["get"], "resources": [{"resources": [each]}]} for each in build_words("r", n)]
     },
-    "rules with a path each": lambda n: {"rules": [{"nonResourceURLs": [f"/{each}"]} for each in words("p", n)]},
-    "rules with a verb each": lambda n: {"rules": [{"verbs": [each]} for each in words("v", n)]},
+    "rules with a path each": lambda n: {"rules": [{"nonResourceURLs": [f"/{each}"]} for each in build_words("p", n)]},
+    "rules with a verb each": lambda n: {"rules": [{"verbs": [each]} for each in build_words("v", n)]},
     "rules with a namespace each": lambda n: {
-        "rules": [{"namespaces": [each], "resources": [{"resources": ["r"]}]} for each in words("n", n)]
+        "rules": [{"namespaces": [each], "resources": [{"resources": ["r"]}]} for each in build_words("n", n)]
     },
-    "rules with a cluster each": lambda n: {"rules": [{"cluster": each} for each in words("c", n)]},
-    "projects": lambda n: {"projects": [{"project": each} for each in words("p", n)]},
-    "spaces": lambda n: {"spaces": [{"project": each, "space": "x"} for each in words("p", n)]},
+    "rules with a cluster each": lambda n: {"rules": [{"cluster": each} for each in build_words("c", n)]},
+    "projects": lambda n: {"projects": [{"project": each} for each in build_words("p", n)]},
+    "spaces": lambda n: {"spaces": [{"project": each, "space": "x"} for each in build_words("p", n)]},
     "virtual clusters of projects": lambda n: {
-        "virtualClusters": [{"project": "x", "virtualCluster": each} for each in words("p", n)]
+        "virtualClusters": [{"project": "x", "virtualCluster": each} for each in build_words("p", n)]
     },
-    "clusters": lambda n: {"clusters": [{"cluster": each} for each in words("c", n)]},
+    "clusters": lambda n: {"clusters": [{"cluster": each} for each in build_words("c", n)]},
 }
 each_scope = pytest.mark.parametrize("shape", SCOPES.values(), ids=SCOPES.keys())
 
@@ -229,7 +234,7 @@ def test_the_cost_of_a_request_does_not_grow_with_the_scope(shape: Shape) -> Non
         send_requests()
         return send_requests
 
-    small, large = work(prepare(100)), work(prepare(1600))
+    small, large = count_work(prepare(100)), count_work(prepare(1600))
     assert large <= 2 * small, f"16 times the scope took {large / small:.1f} times the work"
 
 
@@ -237,9 +242,9 @@ def test_the_cost_of_a_listed_object_does_not_grow_with_rules_for_its_name() -> 
     """Half of the rules have the namespace and other names, half the name and other namespaces."""
 
     def prepare(size: int) -> Callable[[], object]:
-        namespaces, names = tuple(words("n", 8)), tuple(words("o", 8))
-        same_namespaces = [ScopeRule(namespaces=namespaces, object_names=(each,)) for each in words("x", size)]
-        same_names = [ScopeRule(namespaces=(each,), object_names=names) for each in words("y", size)]
+        namespaces, names = tuple(build_words("n", 8)), tuple(build_words("o", 8))
+        same_namespaces = [ScopeRule(namespaces=namespaces, object_names=(each,)) for each in build_words("x", size)]
+        same_names = [ScopeRule(namespaces=(each,), object_names=names) for each in build_words("y", size)]
         index = RuleIndex(map(compile_rule, [*same_namespaces, *same_names]))
         objects = [
             core_request("list", "configmaps", namespace, name) for namespace, name in product(namespaces, names)
@@ -251,7 +256,7 @@ def test_the_cost_of_a_listed_object_does_not_grow_with_rules_for_its_name() -> 
         send_requests()
         return send_requests
 
-    assert work(prepare(2000)) <= 2 * work(prepare(200))
+    assert count_work(prepare(2000)) <= 2 * count_work(prepare(200))
 
 
 def test_finding_the_matching_entry_takes_linear_time() -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from fairlead.cli.access.key import expiry_time, key_state, table_row
 from tests.harness.cli import CliFixture, parse_yaml
-from tests.harness.fake_server import M, failure, items, named
+from tests.harness.fake_server import M, build_object, failure_status, list_response
 
 KEYS = f"{M}/ownedaccesskeys"
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 
 
 def build_key(name: str, **spec: Any) -> dict[str, Any]:
-    return named(name, spec={"user": "alice", "type": "User"} | spec, status={})
+    return build_object(name, spec={"user": "alice", "type": "User"} | spec, status={})
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def key_cli(user: CliFixture) -> CliFixture:
 
 
 def last_created(cli: CliFixture) -> dict[str, Any]:
-    body: dict[str, Any] = cli.fake.asked("POST", KEYS)[-1].body
+    body: dict[str, Any] = cli.fake.requests_to("POST", KEYS)[-1].body
     return body
 
 
 def test_the_value_of_a_new_key_is_the_only_output_on_stdout(key_cli: CliFixture) -> None:
-    result = key_cli.type("key", "create")
+    result = key_cli.run("key", "create")
     assert (result.code, result.out) == (0, "fairlead_new-value\n")
     assert "the key key-x7k2p; it is shown only once" in result.err
     assert "fairlead_new-value" not in result.err
@@ -44,14 +44,14 @@ def test_the_value_of_a_new_key_is_the_only_output_on_stdout(key_cli: CliFixture
 
 
 def test_json_and_yaml_have_the_whole_object(key_cli: CliFixture) -> None:
-    assert json.loads(key_cli.type("key", "create", "-o", "json").out)["spec"]["key"] == "fairlead_new-value"
-    assert parse_yaml(key_cli.type("key", "create", "-o", "yaml").out)["metadata"]["name"] == "key-x7k2p"
+    assert json.loads(key_cli.run("key", "create", "-o", "json").out)["spec"]["key"] == "fairlead_new-value"
+    assert parse_yaml(key_cli.run("key", "create", "-o", "yaml").out)["metadata"]["name"] == "key-x7k2p"
 
 
 def test_every_flag_becomes_a_field(key_cli: CliFixture) -> None:
     texts = ("--name", "ci", "--display-name", "CI", "--description", "for builds", "--user", "bob", "--type", "Other")
     lifetime = ("--ttl", "30d", "--ttl-after-activity", "--disabled")
-    assert key_cli.type("key", "create", *texts, *lifetime).code == 0
+    assert key_cli.run("key", "create", *texts, *lifetime).code == 0
     assert last_created(key_cli)["metadata"] == {"name": "ci"}
     assert last_created(key_cli)["spec"] == {
         "displayName": "CI",
@@ -66,7 +66,7 @@ def test_every_flag_becomes_a_field(key_cli: CliFixture) -> None:
 
 def test_a_scope_is_built_from_flags(key_cli: CliFixture) -> None:
     parts = ("--project", "a", "--project", "b", "--space", "a/s", "--virtual-cluster", "a/v", "--cluster", "c")
-    assert key_cli.type("key", "create", *parts, "--allow-cli").code == 0
+    assert key_cli.run("key", "create", *parts, "--allow-cli").code == 0
     assert last_created(key_cli)["spec"]["scope"] == {
         "projects": [{"project": "a"}, {"project": "b"}],
         "spaces": [{"project": "a", "space": "s"}],
@@ -80,7 +80,7 @@ def test_a_scope_can_come_from_a_file_even_an_empty_scope(key_cli: CliFixture, t
     path = tmp_path / "scope.yaml"
     for text, scope in (("rules: [{verbs: [get]}]", {"rules": [{"verbs": ["get"]}]}), ("{}", {})):
         path.write_text(text)
-        assert key_cli.type("key", "create", "--scope-file", str(path)).code == 0
+        assert key_cli.run("key", "create", "--scope-file", str(path)).code == 0
         assert last_created(key_cli)["spec"]["scope"] == scope
 
 
@@ -95,10 +95,10 @@ def test_a_scope_can_come_from_a_file_even_an_empty_scope(key_cli: CliFixture, t
     ],
 )
 def test_an_invalid_scope_flag_is_a_usage_error(key_cli: CliFixture, flags: tuple[str, ...], advice: str) -> None:
-    result = key_cli.type("key", "create", *flags)
+    result = key_cli.run("key", "create", *flags)
     assert (result.code, result.out) == (2, "")
     assert advice in result.err
-    assert not key_cli.fake.asked("POST", KEYS)
+    assert not key_cli.fake.requests_to("POST", KEYS)
 
 
 @pytest.mark.parametrize("content", ["- a", "a: [b", "{a: 1, a: 2}", ""])
@@ -106,48 +106,50 @@ def test_an_invalid_scope_file_never_creates_a_key_without_scope(
     key_cli: CliFixture, tmp_path: Path, content: str
 ) -> None:
     (tmp_path / "scope.yaml").write_text(content)
-    result = key_cli.type("key", "create", "--scope-file", str(tmp_path / "scope.yaml"))
+    result = key_cli.run("key", "create", "--scope-file", str(tmp_path / "scope.yaml"))
     assert result.code == 2
     assert "scope.yaml: " in result.err
-    assert not key_cli.fake.asked("POST", KEYS)
+    assert not key_cli.fake.requests_to("POST", KEYS)
 
 
 def test_an_invalid_duration_is_a_usage_error(key_cli: CliFixture) -> None:
-    result = key_cli.type("key", "create", "--ttl", "a while")
+    result = key_cli.run("key", "create", "--ttl", "a while")
     assert result.code == 2
     assert "use the format 30d, 12h, 90m, 45s" in " ".join(result.err.replace("│", " ").split())
 
 
 def test_a_forbidden_request_is_reported_with_its_message(key_cli: CliFixture) -> None:
-    key_cli.fake.on("POST", KEYS, (403, failure(403, "Forbidden", "spec.scope reaches further than your key")))
-    result = key_cli.type("key", "create")
+    key_cli.fake.on("POST", KEYS, (403, failure_status(403, "Forbidden", "spec.scope reaches further than your key")))
+    result = key_cli.run("key", "create")
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith("fairlead: spec.scope reaches further than your key\n")
 
 
 def test_a_ttl_over_the_limit_is_reported_with_its_flag(key_cli: CliFixture) -> None:
-    key_cli.fake.on("POST", KEYS, (403, failure(403, "Forbidden", "set spec.ttl to at most 60")))
-    assert "set spec.ttl with --ttl" in key_cli.type("key", "create").err
+    key_cli.fake.on("POST", KEYS, (403, failure_status(403, "Forbidden", "set spec.ttl to at most 60")))
+    assert "set spec.ttl with --ttl" in key_cli.run("key", "create").err
 
 
 def test_a_rejected_scope_is_reported_with_its_file(key_cli: CliFixture, tmp_path: Path) -> None:
     file = tmp_path / "scope.yaml"
     file.write_text("rules: [{verb: [get]}]")
-    key_cli.fake.on("POST", KEYS, (400, failure(400, "BadRequest", 'unknown field "spec.scope.rules[0].verb"')))
-    result = key_cli.type("key", "create", "--scope-file", str(file))
+    key_cli.fake.on("POST", KEYS, (400, failure_status(400, "BadRequest", 'unknown field "spec.scope.rules[0].verb"')))
+    result = key_cli.run("key", "create", "--scope-file", str(file))
     assert (result.code, f"spec.scope is the content of {file}" in result.err) == (1, True)
 
 
 def test_warnings_of_the_server_go_to_stderr(key_cli: CliFixture) -> None:
     key_cli.fake.warnings.append('299 - "spec.scope is empty"')
-    result = key_cli.type("key", "create")
+    result = key_cli.run("key", "create")
     assert len(result.out.splitlines()) == 1
     assert "warning: spec.scope is empty\n" in result.err
 
 
 def serve_keys(cli: CliFixture) -> None:
     cli.fake.on(
-        "GET", KEYS, items(build_key("mine"), build_key("bobs", user="bob"), named("ops", spec={"team": "ops"}))
+        "GET",
+        KEYS,
+        list_response(build_key("mine"), build_key("bobs", user="bob"), build_object("ops", spec={"team": "ops"})),
     )
 
 
@@ -162,30 +164,30 @@ def serve_keys(cli: CliFixture) -> None:
 )
 def test_list_shows_the_keys_of_the_requested_owner(user: CliFixture, flags: tuple[str, ...], names: list[str]) -> None:
     serve_keys(user)
-    result = user.type("key", "list", *flags)
+    result = user.run("key", "list", *flags)
     header, *rows = result.out.splitlines()
     assert header.split()[:3] == ["NAME", "OWNER", "TYPE"]
     assert [line.split()[0] for line in rows] == names
-    listed = json.loads(user.type("key", "list", *flags, "-o", "json").out)
+    listed = json.loads(user.run("key", "list", *flags, "-o", "json").out)
     assert [each["metadata"]["name"] for each in listed["items"]] == names
 
 
 def test_a_team_key_lists_the_keys_of_the_team(user: CliFixture) -> None:
     serve_keys(user)
     user.fake.on("POST", f"{M}/selves", (201, {"status": {"team": {"name": "ops"}}}))
-    assert [line.split()[0] for line in user.type("key", "list").out.splitlines()[1:]] == ["ops"]
+    assert [line.split()[0] for line in user.run("key", "list").out.splitlines()[1:]] == ["ops"]
 
 
 def test_an_empty_list_is_reported_on_stderr(user: CliFixture) -> None:
-    user.fake.on("GET", KEYS, items())
-    result = user.type("key", "list")
+    user.fake.on("GET", KEYS, list_response())
+    result = user.run("key", "list")
     assert (result.code, result.out) == (0, "")
     assert "no keys; create one with `fairlead key create`" in result.err
-    assert "no keys of team ops that you may read" in user.type("key", "list", "--team", "ops").err
+    assert "no keys of team ops that you may read" in user.run("key", "list", "--team", "ops").err
 
 
 def test_owner_flags_are_mutually_exclusive(user: CliFixture) -> None:
-    result = user.type("key", "list", "--team", "ops", "--all")
+    result = user.run("key", "list", "--team", "ops", "--all")
     assert (result.code, "choose one" in result.err) == (2, True)
 
 
@@ -195,7 +197,7 @@ def test_a_table_row_has_state_expiry_last_use_and_scope() -> None:
     key["status"]["lastActivity"] = "2026-01-09T22:00:00Z"
     expected = ("ci", "alice", "User", "active", "in 21d", "2h ago", "project a (+1)", "CI", "9d")
     assert table_row(key, NOW) == expected
-    assert table_row(named("ops", spec={"team": "ops"}), NOW)[1:8] == (
+    assert table_row(build_object("ops", spec={"team": "ops"}), NOW)[1:8] == (
         "team ops",
         "-",
         "active",
@@ -218,16 +220,16 @@ def test_a_ttl_after_last_activity_counts_from_the_last_use() -> None:
     assert expiry_time(sliding) == NOW + timedelta(minutes=30)
     assert (key_state(fixed, NOW), key_state(sliding, NOW)) == ("expired", "active")
     assert key_state(build_key("c", disabled=True, ttl=1), NOW) == "disabled"
-    assert key_state(named("d", spec={}, status={"expired": "2026-01-02T00:00:00Z"}), NOW) == "expired"
+    assert key_state(build_object("d", spec={}, status={"expired": "2026-01-02T00:00:00Z"}), NOW) == "expired"
 
 
 def test_one_key_is_shown_without_its_value(user: CliFixture) -> None:
     user.fake.on("GET", f"{KEYS}/ci", (200, build_key("ci", ttl=3600, ttlAfterLastActivity=True, description="builds")))
-    out = user.type("key", "show", "ci").out
+    out = user.run("key", "show", "ci").out
     assert "2026-01-01 01:00:00 UTC, 1h after its last use" in out
     assert "builds" in out
-    assert parse_yaml(user.type("key", "show", "ci", "-o", "yaml").out)["spec"]["ttl"] == 3600
-    missing = user.type("key", "show", "none")
+    assert parse_yaml(user.run("key", "show", "ci", "-o", "yaml").out)["spec"]["ttl"] == 3600
+    missing = user.run("key", "show", "none")
     assert missing.code == 1
     assert "not found" in missing.err
 
@@ -235,53 +237,53 @@ def test_one_key_is_shown_without_its_value(user: CliFixture) -> None:
 @pytest.mark.parametrize(("command", "disabled"), [("disable", True), ("enable", False)])
 def test_keys_are_disabled_and_enabled(user: CliFixture, command: str, disabled: bool) -> None:
     user.fake.on("PATCH", f"{KEYS}/ci", (200, build_key("ci")))
-    assert user.type("key", command, "ci").code == 0
-    assert user.fake.asked("PATCH", f"{KEYS}/ci")[0].body == {"spec": {"disabled": disabled}}
+    assert user.run("key", command, "ci").code == 0
+    assert user.fake.requests_to("PATCH", f"{KEYS}/ci")[0].body == {"spec": {"disabled": disabled}}
 
 
 def test_enabling_an_expired_key_does_not_claim_that_it_works(user: CliFixture) -> None:
     user.fake.on("PATCH", f"{KEYS}/ci", (200, build_key("ci", ttl=1)))
-    assert "the key ci is enabled, but has expired" in user.type("key", "enable", "ci").err
+    assert "the key ci is enabled, but has expired" in user.run("key", "enable", "ci").err
 
 
 def test_rotate_prints_the_new_value_and_keeps_the_old_one_for_the_overlap(user: CliFixture) -> None:
     user.fake.on("POST", f"{KEYS}/ci/rotate", (201, build_key("ci", key="fairlead_second")))
-    result = user.type("key", "rotate", "ci", "--overlap", "1h")
+    result = user.run("key", "rotate", "ci", "--overlap", "1h")
     assert (result.code, result.out) == (0, "fairlead_second\n")
     assert "the old value stays valid for 1h" in result.err
-    assert user.fake.asked("POST", f"{KEYS}/ci/rotate")[0].body == {"spec": {"overlapSeconds": 3600}}
-    assert "the old value is revoked" in user.type("key", "rotate", "ci").err
-    assert user.fake.asked("POST", f"{KEYS}/ci/rotate")[1].body == {"spec": {}}
-    assert user.kept().contexts["test"].key != "fairlead_second"
+    assert user.fake.requests_to("POST", f"{KEYS}/ci/rotate")[0].body == {"spec": {"overlapSeconds": 3600}}
+    assert "the old value is revoked" in user.run("key", "rotate", "ci").err
+    assert user.fake.requests_to("POST", f"{KEYS}/ci/rotate")[1].body == {"spec": {}}
+    assert user.load_contexts().contexts["test"].key != "fairlead_second"
 
 
 def test_rotating_the_key_in_use_keeps_the_login_working(user: CliFixture) -> None:
     user.fake.on("POST", f"{KEYS}/alice-key/rotate", (201, build_key("alice-key", key="fairlead_second")))
-    result = user.type("key", "rotate", "alice-key")
+    result = user.run("key", "rotate", "alice-key")
     assert result.out == "fairlead_second\n"
     assert "the login 'test' now uses the new value" in result.err
-    assert user.kept().contexts["test"].key == "fairlead_second"
+    assert user.load_contexts().contexts["test"].key == "fairlead_second"
 
 
 def test_revoke_needs_a_confirmation(user: CliFixture) -> None:
     user.fake.on("GET", f"{KEYS}/ci", (200, build_key("ci")))
     user.fake.on("DELETE", f"{KEYS}/ci", (200, {}))
-    result = user.type("key", "revoke", "ci")
+    result = user.run("key", "revoke", "ci")
     assert result.code == 2
     assert "Permanently revoke the key ci of user alice? Cannot ask for confirmation" in result.err
     user.use_terminal()
-    assert user.type("key", "revoke", "ci", stdin="n\n").code == 2
-    assert not user.fake.asked("DELETE", f"{KEYS}/ci")
-    assert user.type("key", "revoke", "ci", stdin="y\n").code == 0
-    assert user.type("key", "revoke", "ci", "--yes").code == 0
-    assert len(user.fake.asked("DELETE", f"{KEYS}/ci")) == 2
+    assert user.run("key", "revoke", "ci", stdin="n\n").code == 2
+    assert not user.fake.requests_to("DELETE", f"{KEYS}/ci")
+    assert user.run("key", "revoke", "ci", stdin="y\n").code == 0
+    assert user.run("key", "revoke", "ci", "--yes").code == 0
+    assert len(user.fake.requests_to("DELETE", f"{KEYS}/ci")) == 2
 
 
 @pytest.mark.parametrize("command", ["revoke", "disable"])
 def test_revoking_or_disabling_the_key_in_use_needs_a_confirmation(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{KEYS}/alice-key", (200, build_key("alice-key")))
     user.use_terminal()
-    result = user.type("key", command, "alice-key", stdin="\n")
+    result = user.run("key", command, "alice-key", stdin="\n")
     assert result.code == 2
     assert f"alice-key is the key that you are using now. Really {command} it?" in result.err
     assert not [each for each in user.fake.requests if each.method in ("DELETE", "PATCH")]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.harness.cli import CliFixture
-from tests.harness.fake_server import M, failure
+from tests.harness.fake_server import M, failure_status
 
 SELF_REVIEWS, REVIEWS = f"{M}/selfsubjectaccessreviews", f"{M}/subjectaccessreviews"
 
@@ -35,12 +35,12 @@ def review_cli(user: CliFixture) -> CliFixture:
 
 
 def last_review(cli: CliFixture, path: str = SELF_REVIEWS) -> dict[str, Any]:
-    body: dict[str, Any] = cli.fake.asked("POST", path)[-1].body
+    body: dict[str, Any] = cli.fake.requests_to("POST", path)[-1].body
     return body
 
 
 def test_the_verdict_of_each_authorizer_is_shown(review_cli: CliFixture) -> None:
-    result = review_cli.type("key", "explain", "ci", "--verb", "create", "--resource", "app", "--project", "demo")
+    result = review_cli.run("key", "explain", "ci", "--verb", "create", "--resource", "app", "--project", "demo")
     assert result.code == 0, result.err
     lines = [" ".join(line.split()) for line in result.out.splitlines()]
     assert lines == [
@@ -64,12 +64,12 @@ def test_the_verdict_of_each_authorizer_is_shown(review_cli: CliFixture) -> None
 def test_a_denial_exits_with_1_like_kubectl_auth_can_i(review_cli: CliFixture) -> None:
     review_cli.fake.on("POST", SELF_REVIEWS, (201, {"status": DENIED}))
     flags = ("--verb", "get", "--resource", "apps/status", "--name", "x", "-n", "ns")
-    result = review_cli.type("key", "explain", "ci", *flags)
+    result = review_cli.run("key", "explain", "ci", *flags)
     assert result.code == 1
     assert result.out.startswith("ci may not get apps.management.service.sh/status x in ns\napps are outside\n")
     assert result.err == ""
     assert last_review(review_cli)["spec"]["resourceAttributes"]["subresource"] == "status"
-    result = review_cli.type("key", "explain", "ci", *flags, "-o", "json")
+    result = review_cli.run("key", "explain", "ci", *flags, "-o", "json")
     assert (result.code, json.loads(result.out)) == (1, DENIED)
 
 
@@ -83,34 +83,34 @@ def test_a_denial_exits_with_1_like_kubectl_auth_can_i(review_cli: CliFixture) -
 def test_an_unknown_verb_or_a_needless_namespace_gets_a_warning(
     review_cli: CliFixture, flags: tuple[str, ...], warning: str
 ) -> None:
-    result = review_cli.type("key", "explain", "ci", *flags)
+    result = review_cli.run("key", "explain", "ci", *flags)
     assert (result.code, warning in result.err) == (0, True)
 
 
 @pytest.mark.parametrize("verb", ["get", "bind"])
 def test_a_valid_question_gets_no_warning(review_cli: CliFixture, verb: str) -> None:
-    assert review_cli.type("key", "explain", "ci", "--verb", verb, "--resource", "clusters").err == ""
+    assert review_cli.run("key", "explain", "ci", "--verb", verb, "--resource", "clusters").err == ""
 
 
 def test_without_a_namespace_the_review_is_for_all_namespaces(review_cli: CliFixture) -> None:
-    output = review_cli.type("key", "explain", "ci", "--verb", "get", "--resource", "apps").out
+    output = review_cli.run("key", "explain", "ci", "--verb", "get", "--resource", "apps").out
     assert output.startswith("ci may get apps.management.service.sh in all namespaces\n")
-    output = review_cli.type("key", "explain", "ci", "--verb", "get", "--resource", "clusters").out
+    output = review_cli.run("key", "explain", "ci", "--verb", "get", "--resource", "clusters").out
     assert output.startswith("ci may get clusters.management.service.sh\n")
 
 
 def test_a_non_resource_path_can_be_reviewed(review_cli: CliFixture) -> None:
-    assert review_cli.type("key", "explain", "ci", "--verb", "get", "--path", "/metrics").code == 0
+    assert review_cli.run("key", "explain", "ci", "--verb", "get", "--path", "/metrics").code == 0
     assert last_review(review_cli)["spec"]["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
 
 
 def test_keys_of_other_users_are_reviewed_with_a_subject_access_review(review_cli: CliFixture) -> None:
-    review_cli.fake.on("POST", SELF_REVIEWS, (403, failure(403, "Forbidden", "not yours")))
+    review_cli.fake.on("POST", SELF_REVIEWS, (403, failure_status(403, "Forbidden", "not yours")))
     review_cli.fake.on("POST", REVIEWS, (201, {"status": ALLOWED}))
-    assert review_cli.type("key", "explain", "bobs", "--verb", "get", "--resource", "apps").code == 0
+    assert review_cli.run("key", "explain", "bobs", "--verb", "get", "--resource", "apps").code == 0
     assert last_review(review_cli, REVIEWS)["spec"]["accessKey"] == "bobs"
-    review_cli.fake.on("POST", REVIEWS, (403, failure(403, "Forbidden", "you may not review access")))
-    result = review_cli.type("key", "explain", "bobs", "--verb", "get", "--resource", "apps")
+    review_cli.fake.on("POST", REVIEWS, (403, failure_status(403, "Forbidden", "you may not review access")))
+    result = review_cli.run("key", "explain", "bobs", "--verb", "get", "--resource", "apps")
     assert result.code == 1
     assert "fairlead: you may not review access" in result.err
 
@@ -126,13 +126,13 @@ def test_keys_of_other_users_are_reviewed_with_a_subject_access_review(review_cl
     ],
 )
 def test_contradicting_flags_are_a_usage_error(review_cli: CliFixture, flags: tuple[str, ...], advice: str) -> None:
-    result = review_cli.type("key", "explain", "ci", "--verb", "get", *flags)
+    result = review_cli.run("key", "explain", "ci", "--verb", "get", *flags)
     assert result.code == 2
     assert advice in result.err
 
 
 def test_an_unknown_resource_is_an_error_and_not_a_denial(review_cli: CliFixture) -> None:
-    result = review_cli.type("key", "explain", "ci", "--verb", "get", "--resource", "pods")
+    result = review_cli.run("key", "explain", "ci", "--verb", "get", "--resource", "pods")
     assert result.code == 1
     assert "the server has no resource 'pods'" in result.err
-    assert not review_cli.fake.asked("POST", SELF_REVIEWS)
+    assert not review_cli.fake.requests_to("POST", SELF_REVIEWS)

@@ -8,7 +8,7 @@ import pytest
 from fairlead.client.contexts import Login
 from fairlead.client.tls import fetch_certificate, fingerprint
 from tests.harness.cli import CliFixture
-from tests.harness.fake_server import KEY, M, failure
+from tests.harness.fake_server import KEY, M, failure_status
 
 VERSION = (200, {"version": "0.1.0"})
 
@@ -21,59 +21,61 @@ def login_cli(cli: CliFixture) -> CliFixture:
 
 
 def test_an_accepted_key_is_stored_for_the_other_commands(login_cli: CliFixture) -> None:
-    result = login_cli.type(
+    result = login_cli.run(
         "login", login_cli.fake.url, "--key-stdin", "--ca-file", login_cli.fake.ca_file, stdin=f"{KEY}\n"
     )
     assert (result.code, result.out) == (0, "")
     assert f"logged in to {login_cli.fake.url} as user alice" in result.err
     assert KEY not in result.err
     name = login_cli.fake.url.removeprefix("https://")
-    assert login_cli.kept().current == name
-    assert login_cli.kept().contexts[name] == Login(login_cli.fake.url, KEY, Path(login_cli.fake.ca_file).read_text())
-    assert stat.S_IMODE(login_cli.logins.stat().st_mode) == 0o600
-    assert login_cli.type("whoami").code == 0
+    assert login_cli.load_contexts().current == name
+    assert login_cli.load_contexts().contexts[name] == Login(
+        login_cli.fake.url, KEY, Path(login_cli.fake.ca_file).read_text()
+    )
+    assert stat.S_IMODE(login_cli.contexts_file.stat().st_mode) == 0o600
+    assert login_cli.run("whoami").code == 0
 
 
 def test_the_key_is_not_sent_before_the_server_is_trusted(login_cli: CliFixture) -> None:
-    result = login_cli.type("login", login_cli.fake.url, "--key-stdin", stdin=KEY)
+    result = login_cli.run("login", login_cli.fake.url, "--key-stdin", stdin=KEY)
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith(f"fairlead: {login_cli.fake.url}: the server's certificate is signed by an unknown CA")
     assert "--ca-file" in result.err
     assert not login_cli.fake.requests
-    assert not login_cli.logins.exists()
+    assert not login_cli.contexts_file.exists()
 
 
 def test_a_key_that_the_server_rejects_is_not_stored(login_cli: CliFixture) -> None:
-    login_cli.fake.on("POST", f"{M}/selves", (401, failure(401, "Unauthorized", "invalid bearer token")))
-    result = login_cli.type("login", login_cli.fake.url, "--key-stdin", "--ca-file", login_cli.fake.ca_file, stdin=KEY)
+    login_cli.fake.on("POST", f"{M}/selves", (401, failure_status(401, "Unauthorized", "invalid bearer token")))
+    result = login_cli.run("login", login_cli.fake.url, "--key-stdin", "--ca-file", login_cli.fake.ca_file, stdin=KEY)
     assert result.code == 1
     assert "does not accept this key (invalid bearer token); check that it is complete" in result.err
-    assert not login_cli.logins.exists()
+    assert not login_cli.contexts_file.exists()
 
 
 def test_a_key_on_the_command_line_works_with_a_warning(login_cli: CliFixture) -> None:
-    result = login_cli.type(
+    result = login_cli.run(
         "login", login_cli.fake.url, "--key", KEY, "--ca-file", login_cli.fake.ca_file, "--name", "mine"
     )
     assert result.code == 0
     assert "warning: the key is now in the shell history; use --key-stdin to avoid that" in result.err
-    assert login_cli.kept().current == "mine"
+    assert login_cli.load_contexts().current == "mine"
 
 
 def test_key_and_ca_file_can_come_from_the_environment(login_cli: CliFixture) -> None:
     variables = {"FAIRLEAD_KEY": KEY, "FAIRLEAD_CA_FILE": login_cli.fake.ca_file}
-    assert login_cli.type("login", login_cli.fake.url, **variables).code == 0
-    assert next(iter(login_cli.kept().contexts.values())).key == KEY
+    assert login_cli.run("login", login_cli.fake.url, **variables).code == 0
+    assert next(iter(login_cli.load_contexts().contexts.values())).key == KEY
 
 
 def test_without_flags_the_terminal_prompts_for_the_key(login_cli: CliFixture) -> None:
     login_cli.use_terminal(f" {KEY} ")
-    assert login_cli.type("login", login_cli.fake.url, "--ca-file", login_cli.fake.ca_file).code == 0
-    assert next(iter(login_cli.kept().contexts.values())).key == KEY
+    assert login_cli.run("login", login_cli.fake.url, "--ca-file", login_cli.fake.ca_file).code == 0
+    assert next(iter(login_cli.load_contexts().contexts.values())).key == KEY
 
 
 def test_without_a_terminal_the_error_names_the_flag(login_cli: CliFixture) -> None:
-    result = login_cli.type("login", login_cli.fake.url, "--ca-file", login_cli.fake.ca_file)
+    result = login_cli.run("login", login_cli.fake.url, "--ca-file", login_cli.fake.ca_file)
     assert result.code == 2
     assert result.err.startswith("fairlead: cannot prompt for the access key: stdin is not a terminal; use --key-stdin")
 
@@ -81,28 +83,28 @@ def test_without_a_terminal_the_error_names_the_flag(login_cli: CliFixture) -> N
 def test_a_password_login_stores_a_key(login_cli: CliFixture) -> None:
     login_cli.fake.on("POST", "/auth/password/login", (200, {"user": "alice", "accessKey": "login-key"}))
     login_cli.use_terminal("correct horse")
-    result = login_cli.type("login", login_cli.fake.url, "--user", "alice", "--ca-file", login_cli.fake.ca_file)
+    result = login_cli.run("login", login_cli.fake.url, "--user", "alice", "--ca-file", login_cli.fake.ca_file)
     assert result.code == 0
-    (request,) = login_cli.fake.asked("POST", "/auth/password/login")
+    (request,) = login_cli.fake.requests_to("POST", "/auth/password/login")
     assert request.body == {"username": "alice", "password": "correct horse"}
     assert "authorization" not in request.headers
-    assert next(iter(login_cli.kept().contexts.values())).key == "login-key"
-    assert "correct horse" not in login_cli.logins.read_text() + result.err
+    assert next(iter(login_cli.load_contexts().contexts.values())).key == "login-key"
+    assert "correct horse" not in login_cli.contexts_file.read_text() + result.err
 
 
 def test_a_password_can_be_piped(login_cli: CliFixture) -> None:
     login_cli.fake.on("POST", "/auth/password/login", (200, {"accessKey": "login-key"}))
     flags = ("--user", "alice", "--password-stdin", "--ca-file", login_cli.fake.ca_file)
-    assert login_cli.type("login", login_cli.fake.url, *flags, stdin="correct horse\n").code == 0
-    assert login_cli.fake.asked("POST", "/auth/password/login")[0].body["password"] == "correct horse"
+    assert login_cli.run("login", login_cli.fake.url, *flags, stdin="correct horse\n").code == 0
+    assert login_cli.fake.requests_to("POST", "/auth/password/login")[0].body["password"] == "correct horse"
 
 
 def test_a_wrong_password_is_reported_with_the_message_of_the_server(login_cli: CliFixture) -> None:
     login_cli.fake.on(
-        "POST", "/auth/password/login", (401, failure(401, "Unauthorized", "user name or password is wrong"))
+        "POST", "/auth/password/login", (401, failure_status(401, "Unauthorized", "user name or password is wrong"))
     )
     flags = ("--user", "alice", "--password-stdin", "--ca-file", login_cli.fake.ca_file)
-    result = login_cli.type("login", login_cli.fake.url, *flags, stdin="wrong\n")
+    result = login_cli.run("login", login_cli.fake.url, *flags, stdin="wrong\n")
     assert result.code == 1
     assert "rejected the login of alice: user name or password is wrong; try again" in result.err
 
@@ -116,39 +118,39 @@ def test_a_wrong_password_is_reported_with_the_message_of_the_server(login_cli: 
     ],
 )
 def test_an_invalid_url_or_ca_file_is_a_usage_error(cli: CliFixture, arguments: tuple[str, ...], advice: str) -> None:
-    result = cli.type("login", *arguments, "--key-stdin", stdin=KEY)
+    result = cli.run("login", *arguments, "--key-stdin", stdin=KEY)
     assert (result.code, advice in result.err) == (2, True)
 
 
 def test_without_a_url_the_error_suggests_the_server_on_this_machine(cli: CliFixture) -> None:
-    assert cli.type("login").err.endswith("like `fairlead login https://127.0.0.1:8443`\n")
+    assert cli.run("login").err.endswith("like `fairlead login https://127.0.0.1:8443`\n")
     kubeconfig = cli.home / "share" / "fairlead" / "admin.kubeconfig"
     kubeconfig.parent.mkdir(parents=True)
     kubeconfig.touch()
-    result = cli.type("login")
+    result = cli.run("login")
     assert (result.code, f"`fairlead login --kubeconfig {kubeconfig}`" in result.err) == (2, True)
 
 
 def test_there_is_no_flag_for_a_password(login_cli: CliFixture) -> None:
-    assert login_cli.type("login", login_cli.fake.url, "--user", "alice", "--password", "x").code == 2
+    assert login_cli.run("login", login_cli.fake.url, "--user", "alice", "--password", "x").code == 2
 
 
 def test_a_certificate_can_be_accepted_after_comparing_its_fingerprint(login_cli: CliFixture) -> None:
     login_cli.use_terminal(KEY)
-    result = login_cli.type("login", login_cli.fake.url, stdin="y\n")
+    result = login_cli.run("login", login_cli.fake.url, stdin="y\n")
     assert result.code == 0, result.err
     certificate = fetch_certificate(login_cli.fake.url)
     assert f"SHA-256 fingerprint: {fingerprint(certificate)}" in result.err
-    assert next(iter(login_cli.kept().contexts.values())).authority == certificate
+    assert next(iter(login_cli.load_contexts().contexts.values())).authority == certificate
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", "", "yes please\n"])
 def test_anything_but_yes_leaves_the_certificate_untrusted(login_cli: CliFixture, answer: str) -> None:
     login_cli.use_terminal(KEY)
-    result = login_cli.type("login", login_cli.fake.url, stdin=answer)
+    result = login_cli.run("login", login_cli.fake.url, stdin=answer)
     assert result.code == 1
     assert not login_cli.fake.requests
-    assert not login_cli.logins.exists()
+    assert not login_cli.contexts_file.exists()
 
 
 def test_a_certificate_of_another_ca_than_the_given_one_cannot_be_accepted(
@@ -158,27 +160,27 @@ def test_a_certificate_of_another_ca_than_the_given_one_cannot_be_accepted(
 
     login_cli.use_terminal(KEY)
     other = ensure_certificates(tmp_path / "other").ca_file
-    result = login_cli.type("login", login_cli.fake.url, "--ca-file", str(other), stdin="y\n")
+    result = login_cli.run("login", login_cli.fake.url, "--ca-file", str(other), stdin="y\n")
     assert result.code == 1
     assert "fingerprint" not in result.err
     assert "specify the right one with `fairlead login --ca-file`" in result.err
 
 
 def test_insecure_is_stored_with_a_warning(login_cli: CliFixture) -> None:
-    result = login_cli.type("login", login_cli.fake.url, "--key-stdin", "--insecure", stdin=KEY)
+    result = login_cli.run("login", login_cli.fake.url, "--key-stdin", "--insecure", stdin=KEY)
     assert result.code == 0
     assert "can be intercepted and modified (--insecure)" in result.err
-    assert next(iter(login_cli.kept().contexts.values())).insecure
+    assert next(iter(login_cli.load_contexts().contexts.values())).insecure
 
 
 def test_a_login_can_be_read_from_a_kubeconfig(login_cli: CliFixture, tmp_path: Path) -> None:
-    login_cli.keep()
+    login_cli.save_login()
     target = tmp_path / "admin.kubeconfig"
-    assert login_cli.type("kubeconfig", "-o", str(target)).code == 0
-    login_cli.logins.unlink()
-    result = login_cli.type("login", "--kubeconfig", str(target), "--name", "local")
+    assert login_cli.run("kubeconfig", "-o", str(target)).code == 0
+    login_cli.contexts_file.unlink()
+    result = login_cli.run("login", "--kubeconfig", str(target), "--name", "local")
     assert result.code == 0, result.err
-    assert login_cli.kept().contexts["local"] == Login(
+    assert login_cli.load_contexts().contexts["local"] == Login(
         login_cli.fake.url, KEY, Path(login_cli.fake.ca_file).read_text()
     )
 
@@ -195,7 +197,7 @@ def test_a_login_can_be_read_from_a_kubeconfig(login_cli: CliFixture, tmp_path: 
 def test_flags_that_contradict_each_other_are_a_usage_error(
     cli: CliFixture, flags: tuple[str, ...], advice: str
 ) -> None:
-    result = cli.type("login", *flags)
+    result = cli.run("login", *flags)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("fairlead: ") and advice in result.err
     assert result.err.count("\n") == 1
@@ -203,43 +205,43 @@ def test_flags_that_contradict_each_other_are_a_usage_error(
 
 def test_a_new_login_revokes_the_previous_login_key(login_cli: CliFixture) -> None:
     name = login_cli.fake.url.removeprefix("https://")
-    login_cli.keep(name, key="old-login-key")
+    login_cli.save_login(name, key="old-login-key")
     login_cli.fake.on_self(accessKeyType="Login", accessKey="alice-login")
     login_cli.fake.on("DELETE", f"{M}/ownedaccesskeys/alice-login", (200, {}))
-    login_cli.type("login", login_cli.fake.url, "--key-stdin", "--ca-file", login_cli.fake.ca_file, stdin=KEY)
-    (revocation,) = login_cli.fake.asked("DELETE", f"{M}/ownedaccesskeys/alice-login")
+    login_cli.run("login", login_cli.fake.url, "--key-stdin", "--ca-file", login_cli.fake.ca_file, stdin=KEY)
+    (revocation,) = login_cli.fake.requests_to("DELETE", f"{M}/ownedaccesskeys/alice-login")
     assert revocation.headers["authorization"] == "Bearer old-login-key"
-    assert login_cli.kept().contexts[name].key == KEY
+    assert login_cli.load_contexts().contexts[name].key == KEY
 
 
 def test_logout_revokes_a_login_key_and_removes_the_login(user: CliFixture) -> None:
     user.fake.on_self(accessKeyType="Login", accessKey="alice-login")
     user.fake.on("DELETE", f"{M}/ownedaccesskeys/alice-login", (200, {}))
-    result = user.type("logout")
+    result = user.run("logout")
     assert (result.code, result.out) == (0, "")
     assert "the key alice-login is revoked" in result.err
-    assert len(user.fake.asked("DELETE", f"{M}/ownedaccesskeys/alice-login")) == 1
-    assert user.kept().contexts == {}
+    assert len(user.fake.requests_to("DELETE", f"{M}/ownedaccesskeys/alice-login")) == 1
+    assert user.load_contexts().contexts == {}
 
 
 def test_logout_does_not_revoke_a_key_that_was_created_separately(user: CliFixture) -> None:
-    result = user.type("logout", "--context", "test")
+    result = user.run("logout", "--context", "test")
     assert result.code == 0
     assert "the key alice-key stays valid; revoke it with `fairlead key revoke alice-key`" in result.err
     assert {each.method for each in user.fake.requests} == {"POST"}
-    assert user.kept().contexts == {}
+    assert user.load_contexts().contexts == {}
 
 
 def test_logout_removes_the_login_even_if_the_server_fails(user: CliFixture) -> None:
-    user.fake.on("POST", f"{M}/selves", (503, failure(503, "ServiceUnavailable", "the disk is full")))
-    result = user.type("logout")
+    user.fake.on("POST", f"{M}/selves", (503, failure_status(503, "ServiceUnavailable", "the disk is full")))
+    result = user.run("logout")
     assert result.code == 0
     assert "warning: the key was not revoked on the server (the disk is full" in result.err
-    assert user.kept().contexts == {}
+    assert user.load_contexts().contexts == {}
 
 
 def test_logout_with_a_login_from_the_environment_is_a_usage_error(cli: CliFixture) -> None:
     variables = {"FAIRLEAD_URL": cli.fake.url, "FAIRLEAD_KEY": KEY, "FAIRLEAD_CA_FILE": cli.fake.ca_file}
-    result = cli.type("logout", **variables)
+    result = cli.run("logout", **variables)
     assert result.code == 2
     assert "unset FAIRLEAD_URL and FAIRLEAD_KEY" in result.err

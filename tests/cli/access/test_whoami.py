@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.harness.cli import CliFixture, parse_yaml
-from tests.harness.fake_server import KEY, SELF, M, failure, items, named
+from tests.harness.fake_server import KEY, SELF, M, build_object, failure_status, list_response
 
 
 def test_user_groups_key_and_scope_are_shown(user: CliFixture) -> None:
-    result = user.type("whoami")
+    result = user.run("whoami")
     assert (result.code, result.err) == (0, "")
     lines = [line.split(maxsplit=1) for line in result.out.splitlines()]
     assert lines == [
@@ -24,24 +24,24 @@ def test_user_groups_key_and_scope_are_shown(user: CliFixture) -> None:
 
 
 def test_json_and_yaml_have_the_status_of_the_self(user: CliFixture) -> None:
-    assert json.loads(user.type("whoami", "-o", "json").out) == SELF
-    assert parse_yaml(user.type("whoami", "-o", "yaml").out) == SELF
+    assert json.loads(user.run("whoami", "-o", "json").out) == SELF
+    assert parse_yaml(user.run("whoami", "-o", "yaml").out) == SELF
 
 
 def test_the_error_for_a_rejected_key_names_the_environment_variable(user: CliFixture) -> None:
-    user.fake.on("POST", f"{M}/selves", (401, failure(401, "Unauthorized", "invalid bearer token")))
-    result = user.type("whoami")
+    user.fake.on("POST", f"{M}/selves", (401, failure_status(401, "Unauthorized", "invalid bearer token")))
+    result = user.run("whoami")
     assert (result.code, result.err) == (1, "fairlead: invalid bearer token; log in again with `fairlead login`\n")
-    result = user.type("whoami", FAIRLEAD_KEY="old")
+    result = user.run("whoami", FAIRLEAD_KEY="old")
     assert (result.code, "does not accept the key in FAIRLEAD_KEY (invalid bearer token)" in result.err) == (1, True)
 
 
 def test_managed_fields_are_not_printed(user: CliFixture) -> None:
-    managed = named("x") | {"metadata": {"name": "x", "managedFields": [{"manager": "m"}]}}
+    managed = build_object("x") | {"metadata": {"name": "x", "managedFields": [{"manager": "m"}]}}
     user.fake.on("GET", f"{M}/ownedaccesskeys/x", (200, managed))
-    user.fake.on("GET", f"{M}/users", items(managed))
+    user.fake.on("GET", f"{M}/users", list_response(managed))
     for arguments in (("key", "show", "x"), ("user", "list")):
-        assert "managedFields" not in user.type(*arguments, "-o", "yaml").out
+        assert "managedFields" not in user.run(*arguments, "-o", "yaml").out
 
 
 @pytest.mark.parametrize(
@@ -83,28 +83,28 @@ def test_managed_fields_are_not_printed(user: CliFixture) -> None:
 )
 def test_a_scope_is_described_line_by_line(user: CliFixture, scope: dict[str, Any], lines: list[str]) -> None:
     user.fake.on_self(accessKeyScope=scope)
-    output = user.type("whoami").out.splitlines()[5:]
+    output = user.run("whoami").out.splitlines()[5:]
     assert [line.removeprefix("scope").strip() for line in output] == lines
 
 
 def test_a_team_key_is_shown_with_its_team(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (201, {"status": {"team": {"name": "ops"}, "accessKey": "ops-key"}}))
-    assert "team" in user.type("whoami").out
-    assert "all permissions of ops" in user.type("whoami").out
+    assert "team" in user.run("whoami").out
+    assert "all permissions of ops" in user.run("whoami").out
 
 
 def test_control_characters_from_the_server_are_escaped(user: CliFixture) -> None:
     user.fake.on_self(user={"name": "al\x1b]0;owned\x07ice", "displayName": "[bold]A[/bold]\r\x9b31m"})
-    out = user.type("whoami").out
+    out = user.run("whoami").out
     assert "al\\x1b]0;owned\\x07ice ([bold]A[/bold]\\r\\x9b31m)" in out
-    user.fake.on("POST", f"{M}/selves", (403, failure(403, "Forbidden", "no\x1b[2J way\nfairlead: yes")))
-    result = user.type("whoami")
+    user.fake.on("POST", f"{M}/selves", (403, failure_status(403, "Forbidden", "no\x1b[2J way\nfairlead: yes")))
+    result = user.run("whoami")
     assert result.err.startswith("fairlead: no\\x1b[2J way\\nfairlead: yes\n")
     assert result.err.count("\n") == 1
 
 
 def test_without_a_login_the_error_has_advice(cli: CliFixture) -> None:
-    result = cli.type("whoami")
+    result = cli.run("whoami")
     assert (result.code, result.out) == (1, "")
     assert result.err == (
         "fairlead: no login yet; log in with `fairlead login URL`, or set FAIRLEAD_URL and FAIRLEAD_KEY\n"
@@ -115,24 +115,24 @@ def test_with_a_server_on_this_machine_the_advice_is_its_login_command(cli: CliF
     kubeconfig = cli.home / "share" / "fairlead" / "admin.kubeconfig"
     kubeconfig.parent.mkdir(parents=True)
     kubeconfig.touch()
-    assert f"for the server on this machine: `fairlead login --kubeconfig {kubeconfig}`" in cli.type("whoami").err
+    assert f"for the server on this machine: `fairlead login --kubeconfig {kubeconfig}`" in cli.run("whoami").err
     data_folder = cli.home / "data"
     data_folder.mkdir()
     (data_folder / "admin.kubeconfig").touch()
-    assert str(data_folder) in cli.type("whoami", FAIRLEAD_DATA=str(data_folder)).err
+    assert str(data_folder) in cli.run("whoami", FAIRLEAD_DATA=str(data_folder)).err
 
 
 def test_the_error_for_an_expired_key_suggests_to_log_in_again(user: CliFixture) -> None:
-    user.fake.on("POST", f"{M}/selves", (401, failure(401, "Unauthorized", "the key has expired")))
-    result = user.type("whoami")
+    user.fake.on("POST", f"{M}/selves", (401, failure_status(401, "Unauthorized", "the key has expired")))
+    result = user.run("whoami")
     assert (result.code, result.err) == (1, "fairlead: the key has expired; log in again with `fairlead login`\n")
 
 
 def test_another_context_can_be_selected(user: CliFixture) -> None:
-    user.keep("other", key="other-key")
-    user.type("whoami", "--context", "test")
-    user.type("whoami")
+    user.save_login("other", key="other-key")
+    user.run("whoami", "--context", "test")
+    user.run("whoami")
     assert [each.headers["authorization"] for each in user.fake.requests] == [f"Bearer {KEY}", "Bearer other-key"]
-    result = user.type("whoami", "--context", "third")
+    result = user.run("whoami", "--context", "third")
     assert result.code == 1
     assert "no login named 'third' (available: other, test)" in result.err

@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from tests.harness.cli import CliFixture
-from tests.harness.fake_server import M, named
+from tests.harness.fake_server import M, build_object
 from tests.harness.watch_responses import END, build_watch_response
 
 CLUSTERS = f"{M}/clusters"
@@ -31,7 +31,7 @@ def build_condition(type: str, status: str, reason: str = "", message: str = "")
 
 def build_cluster(**status: Any) -> dict[str, Any]:
     config = {"secretName": "cluster-berlin", "secretNamespace": "service-system", "key": "config"}
-    cluster = named("berlin", kind="Cluster", spec={"config": config}, status=status)
+    cluster = build_object("berlin", kind="Cluster", spec={"config": config}, status=status)
     cluster["metadata"]["uid"] = "1"
     return cluster
 

@@ -14,7 +14,7 @@ from tests.cli.resources.cluster_responses import (
     write_kubeconfig,
 )
 from tests.harness.cli import CliFixture
-from tests.harness.fake_server import M, items
+from tests.harness.fake_server import M, list_response
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def ops(user: CliFixture) -> CliFixture:
     user.fake.on("DELETE", SECRET, (200, {}))
     user.fake.on("DELETE", f"{CLUSTERS}/berlin", (200, {}))
     for plural in ("spaceinstances", "virtualclusterinstances"):
-        user.fake.on("GET", f"{M}/{plural}", items())
-    user.fake.on("GET", EVENTS, items())
+        user.fake.on("GET", f"{M}/{plural}", list_response())
+    user.fake.on("GET", EVENTS, list_response())
     write_kubeconfig(user, {"token": TOKEN})
     return user

@@ -27,10 +27,10 @@ from tests.cli.resources.cluster_responses import (
     write_kubeconfig,
 )
 from tests.harness.cli import CliFixture, CommandResult
-from tests.harness.fake_server import failure, items, named
+from tests.harness.fake_server import build_object, failure_status, list_response
 from tests.harness.watch_responses import END, build_watch_response
 
-ALREADY_EXISTS = (409, failure(409, "AlreadyExists", "it is there already"))
+ALREADY_EXISTS = (409, failure_status(409, "AlreadyExists", "it is there already"))
 
 
 def build_offline_cluster(reason: str = "Unreachable", **more: Any) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def build_offline_cluster(reason: str = "Unreachable", **more: Any) -> dict[str,
 
 
 def add_cluster(cli: CliFixture, *flags: str) -> CommandResult:
-    return cli.type("cluster", "add", "berlin", *flags)
+    return cli.run("cluster", "add", "berlin", *flags)
 
 
 def test_add_creates_a_secret_and_a_cluster_that_refers_to_it(ops: CliFixture) -> None:
@@ -52,13 +52,13 @@ def test_add_creates_a_secret_and_a_cluster_that_refers_to_it(ops: CliFixture) -
         "the cluster berlin is connected: Kubernetes v1.31.0, 3 nodes",
         "`fairlead kubeconfig --cluster berlin` writes a kubectl context for it",
     ]
-    stored = ops.fake.asked("POST", SECRETS)[0].body
+    stored = ops.fake.requests_to("POST", SECRETS)[0].body
     assert stored["metadata"] == {"name": "cluster-berlin", "labels": {LABEL: "berlin"}}
     kubeconfig = yaml.safe_load(base64.b64decode(stored["data"].pop("config")))
     assert kubeconfig["users"][0]["user"] == {"token": TOKEN}
     assert kubeconfig["clusters"][0]["cluster"] == {"server": SERVER}
     assert stored["data"] == {}
-    assert ops.fake.asked("POST", CLUSTERS)[0].body == {
+    assert ops.fake.requests_to("POST", CLUSTERS)[0].body == {
         "apiVersion": "management.service.sh/v1",
         "kind": "Cluster",
         "metadata": {"name": "berlin"},
@@ -80,7 +80,7 @@ def test_the_credential_is_only_in_the_secret(ops: CliFixture) -> None:
 def test_add_with_no_wait_does_not_watch_the_cluster(ops: CliFixture) -> None:
     result = add_cluster(ops, "--no-wait", "-o", "name")
     assert (result.code, result.out) == (0, "cluster/berlin\n")
-    assert ops.fake.asked("GET", CLUSTERS) == []
+    assert ops.fake.requests_to("GET", CLUSTERS) == []
 
 
 def test_another_kubeconfig_and_context_can_be_selected(ops: CliFixture) -> None:
@@ -88,7 +88,7 @@ def test_another_kubeconfig_and_context_can_be_selected(ops: CliFixture) -> None
     other = source.rename(ops.home / "other")
     assert "--kubeconfig" in add_cluster(ops).err
     assert add_cluster(ops, "--kubeconfig", str(other)).code == 0
-    assert ops.type("cluster", "add", "berlin", KUBECONFIG=str(other)).code == 0
+    assert ops.run("cluster", "add", "berlin", KUBECONFIG=str(other)).code == 0
     result = add_cluster(ops, "--kubeconfig", str(other), "--kube-context", "none")
     assert (result.code, "select one with --kube-context from the desk" in result.err) == (1, True)
 
@@ -107,8 +107,8 @@ def test_a_failed_connection_is_reported_by_probe_and_nothing_is_deleted(ops: Cl
         "  the server retries by itself; `fairlead cluster check berlin` shows the status",
         "  to use another kubeconfig, run `fairlead cluster remove berlin`, then add it again",
     ]
-    assert ops.fake.asked("DELETE", SECRET) == []
-    assert ops.fake.asked("DELETE", f"{CLUSTERS}/berlin") == []
+    assert ops.fake.requests_to("DELETE", SECRET) == []
+    assert ops.fake.requests_to("DELETE", f"{CLUSTERS}/berlin") == []
 
 
 def test_a_cluster_in_phase_failed_is_an_error(ops: CliFixture) -> None:
@@ -171,14 +171,14 @@ def test_an_existing_name_is_rejected_before_a_secret_is_created(ops: CliFixture
     result = add_cluster(ops)
     assert result.code == 1
     assert "the cluster berlin already exists; choose another name" in result.err
-    assert ops.fake.asked("POST", SECRETS) == []
+    assert ops.fake.requests_to("POST", SECRETS) == []
 
 
 @pytest.mark.parametrize(
     ("response", "message"),
     [
         (ALREADY_EXISTS, "the cluster berlin already exists"),
-        ((403, failure(403, "Forbidden", "not for you")), "not for you"),
+        ((403, failure_status(403, "Forbidden", "not for you")), "not for you"),
     ],
 )
 def test_if_the_cluster_is_rejected_the_secret_is_deleted(
@@ -187,7 +187,7 @@ def test_if_the_cluster_is_rejected_the_secret_is_deleted(
     ops.fake.on("POST", CLUSTERS, response)
     result = add_cluster(ops)
     assert (result.code, message in result.err) == (1, True)
-    assert len(ops.fake.asked("DELETE", SECRET)) == 1
+    assert len(ops.fake.requests_to("DELETE", SECRET)) == 1
 
 
 def test_the_secret_of_an_earlier_attempt_is_overwritten(ops: CliFixture) -> None:
@@ -195,7 +195,7 @@ def test_the_secret_of_an_earlier_attempt_is_overwritten(ops: CliFixture) -> Non
     ops.fake.on("GET", SECRET, (200, build_secret(**{LABEL: "berlin"})))
     ops.fake.on("PATCH", SECRET, (200, {}))
     assert add_cluster(ops).code == 0
-    (request,) = ops.fake.asked("PATCH", SECRET)
+    (request,) = ops.fake.requests_to("PATCH", SECRET)
     assert list(request.body) == ["data"]
 
 
@@ -204,26 +204,26 @@ def test_a_secret_not_created_by_this_command_is_left_unchanged(ops: CliFixture)
     ops.fake.on("GET", SECRET, (200, build_secret()))
     result = add_cluster(ops)
     assert (result.code, "was not created by this command" in result.err) == (1, True)
-    assert ops.fake.asked("PATCH", SECRET) == ops.fake.asked("POST", CLUSTERS) == []
+    assert ops.fake.requests_to("PATCH", SECRET) == ops.fake.requests_to("POST", CLUSTERS) == []
 
 
 def test_clusters_are_listed(ops: CliFixture) -> None:
-    ops.fake.on("GET", CLUSTERS, items(build_healthy_cluster(), build_offline_cluster(), named("new")))
-    header, *rows = (line.split() for line in ops.type("cluster", "list").out.splitlines())
+    ops.fake.on("GET", CLUSTERS, list_response(build_healthy_cluster(), build_offline_cluster(), build_object("new")))
+    header, *rows = (line.split() for line in ops.run("cluster", "list").out.splitlines())
     assert header == ["NAME", "PHASE", "ONLINE", "VERSION", "REASON", "AGE"]
     assert [row[:5] for row in rows] == [
         ["berlin", "Initialized", "true", "v1.31.0", "-"],
         ["berlin", "-", "false", "-", "Offline"],
         ["new", "-", "-", "-", "-"],
     ]
-    ops.fake.on("GET", CLUSTERS, items())
-    assert "connect one with `fairlead cluster add`" in ops.type("cluster", "list").err
+    ops.fake.on("GET", CLUSTERS, list_response())
+    assert "connect one with `fairlead cluster add`" in ops.run("cluster", "list").err
 
 
 def test_check_of_a_healthy_cluster_prints_each_probe(ops: CliFixture) -> None:
     now = datetime.now(UTC).isoformat()
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_healthy_cluster(lastProbeTime=now)))
-    result = ops.type("cluster", "check", "berlin")
+    result = ops.run("cluster", "check", "berlin")
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines() == [
         "✓ version   v1.31.0",
@@ -234,7 +234,7 @@ def test_check_of_a_healthy_cluster_prints_each_probe(ops: CliFixture) -> None:
 
 def test_check_of_an_offline_cluster_prints_the_failure_and_advice(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_offline_cluster()))
-    result = ops.type("cluster", "check", "berlin")
+    result = ops.run("cluster", "check", "berlin")
     assert result.code == 1
     assert result.out.splitlines() == [
         "✗ version   nobody answers at its address",
@@ -246,7 +246,7 @@ def test_check_of_an_offline_cluster_prints_the_failure_and_advice(ops: CliFixtu
 def test_a_connected_cluster_that_is_not_ready_is_not_healthy(ops: CliFixture) -> None:
     conditions = [build_condition("Connected", "True"), build_condition("Ready", "False", "NotReady", "etcd is down")]
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_cluster(phase="Initialized", conditions=conditions)))
-    result = ops.type("cluster", "check", "berlin")
+    result = ops.run("cluster", "check", "berlin")
     assert result.code == 1
     assert "✗ the cluster berlin is connected, but not healthy: NotReady: etcd is down" in result.out
 
@@ -255,9 +255,9 @@ def test_a_cluster_with_a_failed_probe_is_not_healthy(ops: CliFixture) -> None:
     unhealthy = build_healthy_cluster()
     unhealthy["status"]["probes"] = [*PROBES, {"name": "impersonation", "ok": False, "message": "bind it to a role"}]
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, unhealthy))
-    result = ops.type("cluster", "check", "berlin")
+    result = ops.run("cluster", "check", "berlin")
     assert (result.code, "not healthy: impersonation: bind it to a role" in result.out) == (1, True)
-    ops.fake.on("GET", f"{CLUSTERS}/berlin", (404, failure(404, "NotFound", "no such cluster")))
+    ops.fake.on("GET", f"{CLUSTERS}/berlin", (404, failure_status(404, "NotFound", "no such cluster")))
     ops.fake.on("GET", CLUSTERS, watch_cluster_states(unhealthy))
     result = add_cluster(ops)
     assert (result.code, "✗ impersonation   bind it to a role" in result.err) == (1, True)
@@ -269,25 +269,25 @@ def test_missing_bindings_of_administrators_are_reported_without_failing(ops: Cl
         build_condition("AdministratorsBound", "False", "Forbidden", "bind them yourself")
     )
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, unbound))
-    result = ops.type("cluster", "check", "berlin")
+    result = ops.run("cluster", "check", "berlin")
     assert (result.code, result.err) == (0, "bind them yourself\n")
 
 
 def test_check_with_json_output_has_the_same_exit_code(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_offline_cluster()))
-    result = ops.type("cluster", "check", "berlin", "-o", "json")
+    result = ops.run("cluster", "check", "berlin", "-o", "json")
     assert result.code == 1
     assert json.loads(result.out)["status"]["reason"] == "Offline"
 
 
 def test_check_reports_an_outdated_probe(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_healthy_cluster(lastProbeTime="2026-01-01T00:00:00Z")))
-    assert "the last probe was" in ops.type("cluster", "check", "berlin").err
+    assert "the last probe was" in ops.run("cluster", "check", "berlin").err
 
 
 def test_check_reports_a_cluster_without_a_kubeconfig(ops: CliFixture) -> None:
-    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, named("berlin", spec={})))
-    result = ops.type("cluster", "check", "berlin")
+    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_object("berlin", spec={})))
+    result = ops.run("cluster", "check", "berlin")
     assert (result.code, "the server has not probed it yet" in result.out) == (1, True)
     assert "it has no kubeconfig" in result.err
 
@@ -295,5 +295,5 @@ def test_check_reports_a_cluster_without_a_kubeconfig(ops: CliFixture) -> None:
 def test_the_key_of_an_agent_is_the_only_output_on_stdout(ops: CliFixture) -> None:
     access_key = {"kind": "ClusterAccessKey", "accessKey": "fairlead_agent-key"}
     ops.fake.on("GET", f"{CLUSTERS}/berlin/accesskey", (200, access_key))
-    assert ops.type("cluster", "key", "berlin").out == "fairlead_agent-key\n"
-    assert json.loads(ops.type("cluster", "key", "berlin", "-o", "json").out) == access_key
+    assert ops.run("cluster", "key", "berlin").out == "fairlead_agent-key\n"
+    assert json.loads(ops.run("cluster", "key", "berlin", "-o", "json").out) == access_key

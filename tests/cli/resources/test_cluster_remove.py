@@ -12,7 +12,7 @@ from tests.cli.resources.cluster_responses import (
     build_secret,
 )
 from tests.harness.cli import CliFixture
-from tests.harness.fake_server import M, failure, items, named
+from tests.harness.fake_server import M, build_object, failure_status, list_response
 from tests.harness.watch_responses import END, build_watch_response
 
 
@@ -20,10 +20,10 @@ def test_remove_deletes_the_kubeconfig_secret(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_healthy_cluster()))
     ops.fake.on("GET", CLUSTERS, build_watch_response(END))
     ops.fake.on("GET", SECRET, (200, build_secret(**{LABEL: "berlin"})))
-    result = ops.type("cluster", "remove", "berlin", "--yes")
+    result = ops.run("cluster", "remove", "berlin", "--yes")
     assert result.code == 0
     assert result.err.endswith("the cluster berlin is removed, and its kubeconfig is deleted\n")
-    assert len(ops.fake.asked("DELETE", f"{CLUSTERS}/berlin")) == len(ops.fake.asked("DELETE", SECRET)) == 1
+    assert len(ops.fake.requests_to("DELETE", f"{CLUSTERS}/berlin")) == len(ops.fake.requests_to("DELETE", SECRET)) == 1
 
 
 def test_remove_prints_what_it_waits_for(ops: CliFixture) -> None:
@@ -32,7 +32,7 @@ def test_remove_prints_what_it_waits_for(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, held))
     gone = {"type": "DELETED", "object": held}
     ops.fake.on("GET", CLUSTERS, build_watch_response({"type": "ADDED", "object": held}, END, gone))
-    result = ops.type("cluster", "remove", "berlin", "--yes")
+    result = ops.run("cluster", "remove", "berlin", "--yes")
     assert "being deleted: waiting for the finalizers example.com/held" in result.err
     assert result.err.endswith("the cluster berlin is removed\n")
 
@@ -42,16 +42,16 @@ def test_remove_keeps_secrets_not_created_by_cluster_add(ops: CliFixture) -> Non
     ops.fake.on("GET", SECRET, (200, build_secret()))
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_healthy_cluster()))
     assert (
-        "was not created by `fairlead cluster add` and is kept" in ops.type("cluster", "remove", "berlin", "--yes").err
+        "was not created by `fairlead cluster add` and is kept" in ops.run("cluster", "remove", "berlin", "--yes").err
     )
-    other_secret = named("berlin", spec={"config": {"secretName": "other", "secretNamespace": "default"}})
+    other_secret = build_object("berlin", spec={"config": {"secretName": "other", "secretNamespace": "default"}})
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, other_secret))
-    assert ops.type("cluster", "remove", "berlin", "--yes").code == 0
-    assert ops.fake.asked("DELETE", SECRET) == []
+    assert ops.run("cluster", "remove", "berlin", "--yes").code == 0
+    assert ops.fake.requests_to("DELETE", SECRET) == []
 
 
 def build_instance(name: str, namespace: str = "") -> dict[str, Any]:
-    found = named(name, spec={"clusterRef": {"cluster": "berlin", "namespace": namespace}})
+    found = build_object(name, spec={"clusterRef": {"cluster": "berlin", "namespace": namespace}})
     found["metadata"]["namespace"] = "p-demo"
     return found
 
@@ -59,14 +59,14 @@ def build_instance(name: str, namespace: str = "") -> dict[str, Any]:
 def serve_instances(cli: CliFixture, *spaces: dict[str, Any]) -> None:
     cli.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_healthy_cluster()))
     cli.fake.on("GET", CLUSTERS, build_watch_response(END))
-    cli.fake.on("GET", f"{M}/spaceinstances", items(*spaces))
-    cli.fake.on("GET", f"{M}/virtualclusterinstances", (403, failure(403, "Forbidden", "not for you")))
+    cli.fake.on("GET", f"{M}/spaceinstances", list_response(*spaces))
+    cli.fake.on("GET", f"{M}/virtualclusterinstances", (403, failure_status(403, "Forbidden", "not for you")))
     cli.fake.on("POST", f"{M}/selves", (201, {"status": {"projectNamespacePrefix": "p-"}}))
 
 
 def test_remove_is_rejected_while_the_cluster_has_instances(ops: CliFixture) -> None:
     serve_instances(ops, build_instance("a", "demo-a"), build_instance("b"))
-    result = ops.type("cluster", "remove", "berlin", "--yes")
+    result = ops.run("cluster", "remove", "berlin", "--yes")
     assert result.code == 1
     assert result.err.splitlines()[:3] == [
         "fairlead: there are 2 instances in the cluster berlin:",
@@ -74,14 +74,14 @@ def test_remove_is_rejected_while_the_cluster_has_instances(ops: CliFixture) -> 
         "  space b of the project demo: no namespace yet",
     ]
     assert all(option in result.err for option in ("delete them first", "--abandon", "--keep"))
-    assert ops.fake.asked("DELETE", f"{CLUSTERS}/berlin") == []
-    (query, *_) = (each.query for each in ops.fake.asked("GET", f"{M}/spaceinstances"))
+    assert ops.fake.requests_to("DELETE", f"{CLUSTERS}/berlin") == []
+    (query, *_) = (each.query for each in ops.fake.requests_to("GET", f"{M}/spaceinstances"))
     assert query["fieldSelector"] == "spec.clusterRef.cluster=berlin"
 
 
 def test_the_error_lists_at_most_20_instances(ops: CliFixture) -> None:
     serve_instances(ops, *(build_instance(f"s-{number}") for number in range(30)))
-    result = ops.type("cluster", "remove", "berlin", "--yes")
+    result = ops.run("cluster", "remove", "berlin", "--yes")
     assert "  and 10 more" in result.err.splitlines()
     assert "s-19 " in result.err and "s-20 " not in result.err
 
@@ -91,22 +91,22 @@ def test_instances_can_be_abandoned_and_their_namespaces_are_listed(ops: CliFixt
     left = {"message": "objects of these instances were left in the cluster: space p-demo/a (namespace demo-a)"}
     ops.fake.on("GET", EVENTS, (200, {"items": [left]}))
     ops.use_terminal()
-    result = ops.type("cluster", "remove", "berlin", "--abandon", stdin="n\n")
+    result = ops.run("cluster", "remove", "berlin", "--abandon", stdin="n\n")
     assert (result.code, "These namespaces are left in it: demo-a." in result.err) == (2, True)
-    result = ops.type("cluster", "remove", "berlin", "--abandon", "--yes")
+    result = ops.run("cluster", "remove", "berlin", "--abandon", "--yes")
     assert result.code == 0
     assert result.err.endswith(f"warning: {left['message']}\n")
-    assert ops.fake.asked("PATCH", f"{CLUSTERS}/berlin") == []
-    assert ops.fake.asked("GET", EVENTS)[0].query["fieldSelector"] == "involvedObject.uid=1,reason=LeftBehind"
+    assert ops.fake.requests_to("PATCH", f"{CLUSTERS}/berlin") == []
+    assert ops.fake.requests_to("GET", EVENTS)[0].query["fieldSelector"] == "involvedObject.uid=1,reason=LeftBehind"
 
 
 def test_remove_with_keep_leaves_everything_in_the_cluster(ops: CliFixture) -> None:
     serve_instances(ops, build_instance("a", "demo-a"))
     ops.fake.on("PATCH", f"{CLUSTERS}/berlin", (200, build_healthy_cluster()))
-    assert ops.type("cluster", "remove", "berlin", "--keep", "--yes").code == 0
-    (request,) = ops.fake.asked("PATCH", f"{CLUSTERS}/berlin")
+    assert ops.run("cluster", "remove", "berlin", "--keep", "--yes").code == 0
+    (request,) = ops.fake.requests_to("PATCH", f"{CLUSTERS}/berlin")
     assert request.body == {"metadata": {"annotations": {"service.sh/abandon": "true"}}}
-    assert len(ops.fake.asked("DELETE", f"{CLUSTERS}/berlin")) == 1
+    assert len(ops.fake.requests_to("DELETE", f"{CLUSTERS}/berlin")) == 1
 
 
 def test_remove_that_waits_for_an_unreachable_cluster_suggests_keep(ops: CliFixture) -> None:
@@ -115,20 +115,20 @@ def test_remove_that_waits_for_an_unreachable_cluster_suggests_keep(ops: CliFixt
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, waiting))
     gone = {"type": "DELETED", "object": waiting}
     ops.fake.on("GET", CLUSTERS, build_watch_response({"type": "ADDED", "object": waiting}, END, gone))
-    result = ops.type("cluster", "remove", "berlin", "--yes")
+    result = ops.run("cluster", "remove", "berlin", "--yes")
     assert "it cannot be reached, as `fairlead cluster remove berlin --keep` does" in result.err
 
 
 def test_remove_works_without_permission_to_read_events(ops: CliFixture) -> None:
     serve_instances(ops)
-    ops.fake.on("GET", EVENTS, (403, failure(403, "Forbidden", "not for you")))
-    assert ops.type("cluster", "remove", "berlin", "--yes").code == 0
+    ops.fake.on("GET", EVENTS, (403, failure_status(403, "Forbidden", "not for you")))
+    assert ops.run("cluster", "remove", "berlin", "--yes").code == 0
 
 
 def test_remove_needs_a_confirmation(ops: CliFixture) -> None:
     serve_instances(ops)
-    assert ops.type("cluster", "remove", "berlin").code == 2
+    assert ops.run("cluster", "remove", "berlin").code == 2
     ops.use_terminal()
-    result = ops.type("cluster", "remove", "berlin", stdin="n\n")
+    result = ops.run("cluster", "remove", "berlin", stdin="n\n")
     assert (result.code, "Remove the cluster berlin? [y/N]" in result.err) == (2, True)
-    assert ops.fake.asked("DELETE", f"{CLUSTERS}/berlin") == []
+    assert ops.fake.requests_to("DELETE", f"{CLUSTERS}/berlin") == []

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from tests.harness.cli import CliFixture
-from tests.harness.fake_server import KEY, M, failure
+from tests.harness.fake_server import KEY, M, failure_status
 
 
 def test_a_context_is_written_to_the_default_kubeconfig(user: CliFixture) -> None:
-    result = user.type("kubeconfig")
+    result = user.run("kubeconfig")
     assert (result.code, result.out) == (0, "")
     path = user.home / ".kube" / "config"
     assert f"wrote the context 'fairlead-test' to {path}" in result.err
@@ -26,7 +26,7 @@ def test_a_context_is_written_to_the_default_kubeconfig(user: CliFixture) -> Non
 def test_a_project_sets_the_namespace_as_the_server_names_it(user: CliFixture, tmp_path: Path) -> None:
     user.fake.on_self(projectNamespacePrefix="p-")
     target = tmp_path / "mine"
-    result = user.type("kubeconfig", "--project", "demo", "-o", str(target))
+    result = user.run("kubeconfig", "--project", "demo", "-o", str(target))
     assert result.code == 0
     assert f"kubectl --kubeconfig {target} --context fairlead-test-demo" in result.err
     (context,) = yaml.safe_load(target.read_bytes())["contexts"]
@@ -52,7 +52,7 @@ def test_a_context_can_point_to_a_gateway(
     user: CliFixture, flags: tuple[str, str], object: str, path: str, name: str
 ) -> None:
     user.fake.on("GET", f"{M}/{object}", (200, {}))
-    config = yaml.safe_load(user.type("kubeconfig", *flags, "-o", "-").out)
+    config = yaml.safe_load(user.run("kubeconfig", *flags, "-o", "-").out)
     cluster = config["clusters"][0]["cluster"]
     assert cluster["server"] == f"{user.fake.url}/kubernetes/{path}"
     assert cluster["certificate-authority-data"]
@@ -61,14 +61,14 @@ def test_a_context_can_point_to_a_gateway(
 
 
 def test_an_unknown_cluster_creates_no_context(user: CliFixture) -> None:
-    result = user.type("kubeconfig", "--cluster", "berlin", "-o", "-")
+    result = user.run("kubeconfig", "--cluster", "berlin", "-o", "-")
     assert (result.code, result.out) == (1, "")
     assert "check the name" in result.err
 
 
 def test_without_permission_to_read_the_cluster_the_context_is_still_written(user: CliFixture) -> None:
-    user.fake.on("GET", f"{M}/clusters/berlin", (403, failure(403, "Forbidden", "outside of the key's scope")))
-    assert "/kubernetes/cluster/berlin" in user.type("kubeconfig", "--cluster", "berlin", "-o", "-").out
+    user.fake.on("GET", f"{M}/clusters/berlin", (403, failure_status(403, "Forbidden", "outside of the key's scope")))
+    assert "/kubernetes/cluster/berlin" in user.run("kubeconfig", "--cluster", "berlin", "-o", "-").out
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_without_permission_to_read_the_cluster_the_context_is_still_written(use
     ],
 )
 def test_a_context_has_one_valid_target(user: CliFixture, flags: tuple[str, ...], message: str) -> None:
-    result = user.type("kubeconfig", *flags)
+    result = user.run("kubeconfig", *flags)
     assert (result.code, message in result.err) == (2, True)
     assert not (user.home / ".kube").exists()
 
 
 @pytest.mark.parametrize("name", ["..", "."])
 def test_a_name_that_is_a_path_segment_is_rejected(user: CliFixture, name: str) -> None:
-    result = user.type("kubeconfig", "--cluster", name, "-o", "-")
+    result = user.run("kubeconfig", "--cluster", name, "-o", "-")
     assert (result.code, result.out) == (1, "")
     assert "is not a valid object name" in result.err
 
@@ -98,7 +98,7 @@ def test_other_contexts_and_the_current_one_can_stay(user: CliFixture) -> None:
     path.parent.mkdir()
     before = "contexts: [{name: other, context: {cluster: c, user: u}}]\ncurrent-context: other\n"
     path.write_text(before)
-    result = user.type("kubeconfig", "--keep-current", "--context-name", "mine")
+    result = user.run("kubeconfig", "--keep-current", "--context-name", "mine")
     assert "kubectl --context mine" in result.err
     assert f"the previous version is {path}.bak" in result.err
     config = yaml.safe_load(path.read_bytes())
@@ -108,18 +108,18 @@ def test_other_contexts_and_the_current_one_can_stay(user: CliFixture) -> None:
 
 
 def test_stdout_gets_a_complete_kubeconfig(user: CliFixture) -> None:
-    result = user.type("kubeconfig", "-o", "-")
+    result = user.run("kubeconfig", "-o", "-")
     assert yaml.safe_load(result.out)["current-context"] == "fairlead-test"
     assert result.err == ""
     assert not (user.home / ".kube").exists()
 
 
 def test_another_file_in_the_variable_kubeconfig_gets_a_warning(user: CliFixture) -> None:
-    assert "`unset KUBECONFIG` to use this file" in user.type("kubeconfig", KUBECONFIG="/elsewhere").err
+    assert "`unset KUBECONFIG` to use this file" in user.run("kubeconfig", KUBECONFIG="/elsewhere").err
 
 
 def test_a_context_can_use_an_exec_plugin_instead_of_the_key(user: CliFixture) -> None:
-    out = user.type("kubeconfig", "--exec", "-o", "-").out
+    out = user.run("kubeconfig", "--exec", "-o", "-").out
     assert KEY not in out
     plugin = yaml.safe_load(out)["users"][0]["user"]["exec"]
     assert plugin["apiVersion"] == "client.authentication.k8s.io/v1"
@@ -130,20 +130,20 @@ def test_a_context_can_use_an_exec_plugin_instead_of_the_key(user: CliFixture) -
 def test_an_insecure_login_writes_an_insecure_context(cli: CliFixture) -> None:
     cli.fake.on("GET", "/version", (200, {}))
     cli.fake.on_self()
-    cli.type("login", cli.fake.url, "--insecure", "--key-stdin", stdin=KEY)
-    cluster = yaml.safe_load(cli.type("kubeconfig", "-o", "-").out)["clusters"][0]["cluster"]
+    cli.run("login", cli.fake.url, "--insecure", "--key-stdin", stdin=KEY)
+    cluster = yaml.safe_load(cli.run("kubeconfig", "-o", "-").out)["clusters"][0]["cluster"]
     assert cluster == {"server": f"{cli.fake.url}/kubernetes/management", "insecure-skip-tls-verify": True}
 
 
 def test_the_token_is_printed_as_an_exec_credential(user: CliFixture) -> None:
-    result = user.type("token")
+    result = user.run("token")
     assert (result.code, result.err) == (0, "")
     assert json.loads(result.out) == {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
         "status": {"token": KEY},
     }
-    assert user.type("token", "--plain").out == f"{KEY}\n"
+    assert user.run("token", "--plain").out == f"{KEY}\n"
     assert not user.fake.requests
 
 
@@ -155,11 +155,11 @@ def test_the_exec_credential_has_the_version_that_kubectl_requests(
     user: CliFixture, requested: str, expected: str
 ) -> None:
     info = json.dumps({"apiVersion": requested, "kind": "ExecCredential"})
-    out = user.type("token", KUBERNETES_EXEC_INFO=info).out
+    out = user.run("token", KUBERNETES_EXEC_INFO=info).out
     assert json.loads(out)["apiVersion"] == f"client.authentication.k8s.io/{expected}"
 
 
 def test_token_without_a_login_is_an_error(cli: CliFixture) -> None:
-    result = cli.type("token", "--context", "gone")
+    result = cli.run("token", "--context", "gone")
     assert (result.code, result.out) == (1, "")
     assert "no login named 'gone'" in result.err

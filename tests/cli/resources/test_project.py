@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.harness.cli import CliFixture
-from tests.harness.fake_server import M, failure, named
+from tests.harness.fake_server import M, build_object, failure_status
 from tests.harness.watch_responses import END, build_watch_response
 
 PROJECTS = f"{M}/projects"
 MEMBERS = [{"kind": "User", "name": "ada", "clusterRole": "admin"}, {"kind": "Team", "name": "ops"}]
-DEMO = named("demo", kind="Project", spec={"displayName": "Demo", "owner": {"team": "ops"}, "members": MEMBERS})
+DEMO = build_object("demo", kind="Project", spec={"displayName": "Demo", "owner": {"team": "ops"}, "members": MEMBERS})
 
 
 @pytest.fixture
@@ -34,36 +34,36 @@ def build_project(uid: str = "1", waiting: str = "") -> dict[str, Any]:
 
 def test_create_sends_the_given_flags(ada: CliFixture) -> None:
     flags = ("--display-name", "Demo", "--description", "to try", "--owner", "Team:ops")
-    result = ada.type("project", "create", "demo", *flags, "--member", "user:ada:service:own", "--member", "Team:*")
+    result = ada.run("project", "create", "demo", *flags, "--member", "user:ada:service:own", "--member", "Team:*")
     assert (result.code, result.out) == (0, "")
     assert "with the namespace service-p-demo" in result.err
-    (request,) = ada.fake.asked("POST", PROJECTS)
+    (request,) = ada.fake.requests_to("POST", PROJECTS)
     assert request.body["spec"] == {
         "displayName": "Demo",
         "description": "to try",
         "owner": {"team": "ops"},
         "members": [{"kind": "User", "name": "ada", "clusterRole": "service:own"}, {"kind": "Team", "name": "*"}],
     }
-    assert ada.type("project", "create", "two", "--owner", "ada", "-o", "name").out == "project/two\n"
-    assert ada.fake.asked("POST", PROJECTS)[1].body["spec"] == {"owner": {"user": "ada"}}
+    assert ada.run("project", "create", "two", "--owner", "ada", "-o", "name").out == "project/two\n"
+    assert ada.fake.requests_to("POST", PROJECTS)[1].body["spec"] == {"owner": {"user": "ada"}}
 
 
 @pytest.mark.parametrize("flags", [("--member", "ada"), ("--member", "Robot:r2"), ("--owner", "Team:")])
 def test_an_invalid_member_or_owner_creates_no_project(ada: CliFixture, flags: tuple[str, str]) -> None:
-    result = ada.type("project", "create", "demo", *flags)
+    result = ada.run("project", "create", "demo", *flags)
     assert result.code == 2
     assert "use the format" in result.err
-    assert ada.fake.asked("POST", PROJECTS) == []
+    assert ada.fake.requests_to("POST", PROJECTS) == []
 
 
 def test_a_project_is_shown_with_its_members_and_quotas(ada: CliFixture) -> None:
     quotas = {"project": {"limit": {"spaceinstances": "5"}, "used": {"spaceinstances": "2"}}}
     project = build_project() | {"status": {"quotas": quotas}}
     ada.fake.on("GET", f"{PROJECTS}/demo", (200, project))
-    out = ada.type("project", "show", "demo").out
+    out = ada.run("project", "show", "demo").out
     for text in ("service-p-demo", "team ops", "user ada (admin)", "team ops (viewer)", "spaceinstances: 2 of 5"):
         assert text in out
-    assert ada.type("project", "show", "demo", "-o", "name").out == "project/demo\n"
+    assert ada.run("project", "show", "demo", "-o", "name").out == "project/demo\n"
 
 
 def test_members_are_listed_with_their_roles(ada: CliFixture) -> None:
@@ -73,13 +73,13 @@ def test_members_are_listed_with_their_roles(ada: CliFixture) -> None:
         "teams": [{"info": {"name": "ops"}}],
     }
     ada.fake.on("GET", f"{PROJECTS}/demo/members", (200, members))
-    lines = ada.type("project", "members", "demo").out.splitlines()[1:]
+    lines = ada.run("project", "members", "demo").out.splitlines()[1:]
     assert [line.split("   ")[0].split()[0] for line in lines] == ["user", "user", "team"]
     assert "admin" in lines[0] and "Ada L." in lines[0]
     assert "through a team" in lines[1]
     assert "owner, viewer" in lines[2]
-    assert ada.type("project", "members", "demo", "-o", "name").out == "user/ada\nuser/bob\nteam/ops\n"
-    assert json.loads(ada.type("project", "members", "demo", "-o", "json").out) == members
+    assert ada.run("project", "members", "demo", "-o", "name").out == "user/ada\nuser/bob\nteam/ops\n"
+    assert json.loads(ada.run("project", "members", "demo", "-o", "json").out) == members
 
 
 def test_delete_prints_what_it_waits_for_until_the_project_is_deleted(ada: CliFixture) -> None:
@@ -92,36 +92,36 @@ def test_delete_prints_what_it_waits_for_until_the_project_is_deleted(ada: CliFi
         PROJECTS,
         build_watch_response({"type": "ADDED", "object": build_project()}, END, *waiting, waiting[1], gone),
     )
-    result = ada.type("project", "delete", "demo", "--yes")
+    result = ada.run("project", "delete", "demo", "--yes")
     assert result.err.splitlines() == [
         "waiting for demo to be deleted",
         "waiting for 1 space",
         "waiting for a secret",
         "the project demo is deleted, with everything in it",
     ]
-    assert ada.fake.asked("GET", PROJECTS)[0].query["fieldSelector"] == "metadata.name=demo"
+    assert ada.fake.requests_to("GET", PROJECTS)[0].query["fieldSelector"] == "metadata.name=demo"
 
 
 @pytest.mark.parametrize("initial_events", [[], [{"type": "ADDED", "object": build_project(uid="another")}]])
 def test_delete_does_not_wait_for_a_project_that_no_longer_exists(ada: CliFixture, initial_events: list[Any]) -> None:
     ada.fake.on("GET", PROJECTS, build_watch_response(*initial_events, END))
-    assert "the project demo is deleted" in ada.type("project", "delete", "demo", "--yes").err
+    assert "the project demo is deleted" in ada.run("project", "delete", "demo", "--yes").err
 
 
 def test_delete_with_no_wait_does_not_watch(ada: CliFixture) -> None:
-    result = ada.type("project", "delete", "demo", "--yes", "--no-wait")
+    result = ada.run("project", "delete", "demo", "--yes", "--no-wait")
     assert "`fairlead project show demo` shows what it is waiting for" in result.err
-    assert ada.fake.asked("GET", PROJECTS) == []
+    assert ada.fake.requests_to("GET", PROJECTS) == []
 
 
 def test_delete_needs_a_confirmation(ada: CliFixture) -> None:
-    assert ada.type("project", "delete", "demo").code == 2
+    assert ada.run("project", "delete", "demo").code == 2
     ada.use_terminal()
-    assert ada.type("project", "delete", "demo", stdin="n\n").code == 2
-    assert ada.fake.asked("DELETE", f"{PROJECTS}/demo") == []
+    assert ada.run("project", "delete", "demo", stdin="n\n").code == 2
+    assert ada.fake.requests_to("DELETE", f"{PROJECTS}/demo") == []
 
 
 def test_a_forbidden_deletion_is_an_error(ada: CliFixture) -> None:
-    ada.fake.on("DELETE", f"{PROJECTS}/demo", (403, failure(403, "Forbidden", "not yours")))
-    result = ada.type("project", "delete", "demo", "--yes")
+    ada.fake.on("DELETE", f"{PROJECTS}/demo", (403, failure_status(403, "Forbidden", "not yours")))
+    result = ada.run("project", "delete", "demo", "--yes")
     assert (result.code, "not yours" in result.err) == (1, True)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.harness.cli import CliFixture, parse_yaml
-from tests.harness.fake_server import KEY, M, failure, named
+from tests.harness.fake_server import KEY, M, build_object, failure_status
 from tests.harness.watch_responses import END, build_watch_response
 
 SPACES = f"{M}/namespaces/service-p-demo/spaceinstances"
@@ -14,7 +14,7 @@ CREATE = ("space", "create", "dev", "--project", "demo", "--cluster", "berlin")
 
 def build_space(namespace: str = "", **status: Any) -> dict[str, Any]:
     cluster_ref = {"cluster": "berlin"} | ({"namespace": namespace} if namespace else {})
-    space = named("dev", kind="SpaceInstance", spec={"clusterRef": cluster_ref}, status=status)
+    space = build_object("dev", kind="SpaceInstance", spec={"clusterRef": cluster_ref}, status=status)
     space["metadata"] |= {"uid": "1", "namespace": "service-p-demo"}
     return space
 
@@ -29,11 +29,11 @@ def ada(user: CliFixture) -> CliFixture:
 
 def test_create_sends_only_the_given_flags(ada: CliFixture) -> None:
     flags = ("--template", "small@1.x.x", "--parameter", "size=3", "--namespace", "ours", "--display-name", "Dev")
-    assert ada.type(*CREATE, *flags, "--description", "To try things", "-o", "name").out == "spaceinstance/dev\n"
-    result = ada.type(*CREATE)
+    assert ada.run(*CREATE, *flags, "--description", "To try things", "-o", "name").out == "spaceinstance/dev\n"
+    result = ada.run(*CREATE)
     assert result.code == 0
     assert "`fairlead space kubeconfig dev --project demo`" in result.err
-    first, second = (each.body["spec"] for each in ada.fake.asked("POST", SPACES))
+    first, second = (each.body["spec"] for each in ada.fake.requests_to("POST", SPACES))
     assert parse_yaml(first.pop("parameters")) == {"size": "3"}
     assert first == {
         "displayName": "Dev",
@@ -47,7 +47,7 @@ def test_create_sends_only_the_given_flags(ada: CliFixture) -> None:
 def test_create_with_wait_returns_when_the_space_is_ready(ada: CliFixture) -> None:
     ready = {"type": "MODIFIED", "object": build_space("demo-dev", phase="Ready")}
     ada.fake.on("GET", SPACES, build_watch_response({"type": "ADDED", "object": build_space()}, END, ready))
-    result = ada.type(*CREATE, "--wait")
+    result = ada.run(*CREATE, "--wait")
     assert result.code == 0
     assert "dev is Pending" in result.err
     assert "the space dev is Ready" in result.err
@@ -56,15 +56,15 @@ def test_create_with_wait_returns_when_the_space_is_ready(ada: CliFixture) -> No
 def test_a_failed_space_is_an_error_with_its_reason(ada: CliFixture) -> None:
     failed = build_space(phase="Failed", reason="NamespaceConflict", message="choose another")
     ada.fake.on("GET", SPACES, build_watch_response({"type": "ADDED", "object": failed}, END))
-    result = ada.type(*CREATE, "--wait")
+    result = ada.run(*CREATE, "--wait")
     assert result.code == 1
     assert "the space dev is Failed (NamespaceConflict: choose another)" in result.err
     assert "space kubeconfig" not in result.err
 
 
 def test_a_context_has_the_namespace_of_the_space(ada: CliFixture) -> None:
-    by_flag = ada.type("kubeconfig", "--space", "demo/dev", "-o", "-")
-    by_command = ada.type("space", "kubeconfig", "dev", "--project", "demo", "-o", "-")
+    by_flag = ada.run("kubeconfig", "--space", "demo/dev", "-o", "-")
+    by_command = ada.run("space", "kubeconfig", "dev", "--project", "demo", "-o", "-")
     assert (by_command.code, by_command.out) == (0, by_flag.out)
     config = parse_yaml(by_command.out)
     assert config["clusters"][0]["cluster"]["server"] == f"{ada.fake.url}/kubernetes/project/demo/space/dev"
@@ -75,14 +75,14 @@ def test_a_context_has_the_namespace_of_the_space(ada: CliFixture) -> None:
 
 def test_a_space_without_a_namespace_has_no_context_yet(ada: CliFixture) -> None:
     ada.fake.on("GET", f"{SPACES}/dev", (200, build_space()))
-    result = ada.type("space", "kubeconfig", "dev", "--project", "demo", "-o", "-")
+    result = ada.run("space", "kubeconfig", "dev", "--project", "demo", "-o", "-")
     assert (result.code, result.out) == (1, "")
     assert "no namespace in a cluster yet; `fairlead space list --project demo`" in result.err
 
 
 def test_delete_needs_a_confirmation_and_waits(ada: CliFixture) -> None:
-    assert ada.type("space", "delete", "dev", "--project", "demo").code == 2
-    assert ada.fake.asked("DELETE", f"{SPACES}/dev") == []
+    assert ada.run("space", "delete", "dev", "--project", "demo").code == 2
+    assert ada.fake.requests_to("DELETE", f"{SPACES}/dev") == []
     deleting = build_space(reason="Deleting", message="waiting for the namespace demo-dev")
     deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     ada.fake.on(
@@ -90,15 +90,17 @@ def test_delete_needs_a_confirmation_and_waits(ada: CliFixture) -> None:
         SPACES,
         build_watch_response({"type": "ADDED", "object": deleting}, END, {"type": "DELETED", "object": deleting}),
     )
-    result = ada.type("space", "delete", "dev", "--project", "demo", "--yes")
+    result = ada.run("space", "delete", "dev", "--project", "demo", "--yes")
     assert "waiting for the namespace demo-dev" in result.err
     assert result.err.endswith("the space dev is deleted\n")
-    assert "being deleted" in ada.type("space", "delete", "dev", "--project", "demo", "--yes", "--no-wait").err
+    assert "being deleted" in ada.run("space", "delete", "dev", "--project", "demo", "--yes", "--no-wait").err
 
 
 def test_a_forbidden_creation_is_an_error(ada: CliFixture) -> None:
-    ada.fake.on("POST", SPACES, (403, failure(403, "Forbidden", "the project does not allow the cluster berlin")))
-    result = ada.type(*CREATE)
+    ada.fake.on(
+        "POST", SPACES, (403, failure_status(403, "Forbidden", "the project does not allow the cluster berlin"))
+    )
+    result = ada.run(*CREATE)
     assert (result.code, "does not allow the cluster berlin" in result.err) == (1, True)
 
 
@@ -107,13 +109,13 @@ def test_waiting_times_out_with_the_last_status(ada: CliFixture) -> None:
         "demo-dev", phase="Pending", reason="Progressing", message="its namespace is being created or updated"
     )
     ada.fake.on("GET", SPACES, build_watch_response({"type": "ADDED", "object": waiting}, END), build_watch_response())
-    result = ada.type(*CREATE, "--wait", "--timeout", "1s")
+    result = ada.run(*CREATE, "--wait", "--timeout", "1s")
     assert result.code == 1
     assert (
         "the space dev is still Pending (Progressing: its namespace is being created or updated) after 1s" in result.err
     )
     assert "--timeout" in result.err
-    assert {each.query["timeoutSeconds"] for each in ada.fake.asked("GET", SPACES)} == {"1"}
+    assert {each.query["timeoutSeconds"] for each in ada.fake.requests_to("GET", SPACES)} == {"1"}
 
 
 def test_a_status_of_an_older_generation_does_not_end_the_wait(ada: CliFixture) -> None:
@@ -123,24 +125,24 @@ def test_a_status_of_an_older_generation_does_not_end_the_wait(ada: CliFixture) 
     ada.fake.on(
         "GET", SPACES, build_watch_response({"type": "ADDED", "object": old}, END, {"type": "MODIFIED", "object": new})
     )
-    result = ada.type(*CREATE, "--wait", "-o", "json")
+    result = ada.run(*CREATE, "--wait", "-o", "json")
     assert result.code == 0
     assert parse_yaml(result.out)["status"]["observedGeneration"] == 2
 
 
 def test_an_invalid_timeout_is_rejected_before_the_space_is_created(ada: CliFixture) -> None:
-    result = ada.type(*CREATE, "--wait", "--timeout", "soon")
+    result = ada.run(*CREATE, "--wait", "--timeout", "soon")
     assert result.code == 2
     assert "'soon' is not a duration" in result.err
-    assert ada.fake.asked("POST", SPACES) == []
+    assert ada.fake.requests_to("POST", SPACES) == []
 
 
 def test_delete_with_abandon_leaves_the_namespace_in_the_cluster(ada: CliFixture) -> None:
     ada.fake.on("PATCH", f"{SPACES}/dev", (200, build_space()))
     ada.fake.on("GET", SPACES, build_watch_response(END))
-    result = ada.type("space", "delete", "dev", "--project", "demo", "--yes", "--abandon")
+    result = ada.run("space", "delete", "dev", "--project", "demo", "--yes", "--abandon")
     assert result.code == 0
-    (change,) = ada.fake.asked("PATCH", f"{SPACES}/dev")
+    (change,) = ada.fake.requests_to("PATCH", f"{SPACES}/dev")
     assert change.body == {"metadata": {"annotations": {"service.sh/abandon": "true"}}}
-    assert len(ada.fake.asked("DELETE", f"{SPACES}/dev")) == 1
+    assert len(ada.fake.requests_to("DELETE", f"{SPACES}/dev")) == 1
     assert "the namespace demo-dev in the cluster berlin was left behind" in result.err

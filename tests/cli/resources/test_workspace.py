@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.harness.cli import CliFixture, parse_yaml
-from tests.harness.fake_server import M, named
+from tests.harness.fake_server import M, build_object
 from tests.harness.watch_responses import END, build_watch_response
 
 WORKSPACES = f"{M}/namespaces/service-p-demo/devpodworkspaceinstances"
@@ -13,7 +13,9 @@ CREATE = ("workspace", "create", "desk", "--project", "demo", "--template")
 
 
 def build_workspace(**status: Any) -> dict[str, Any]:
-    workspace = named("desk", kind="DevPodWorkspaceInstance", spec={"runnerRef": {"runner": "dock"}}, status=status)
+    workspace = build_object(
+        "desk", kind="DevPodWorkspaceInstance", spec={"runnerRef": {"runner": "dock"}}, status=status
+    )
     workspace["metadata"] |= {"uid": "1", "namespace": "service-p-demo"}
     return workspace
 
@@ -32,9 +34,9 @@ def ada(user: CliFixture) -> CliFixture:
 
 def test_create_sends_template_version_and_parameters(ada: CliFixture) -> None:
     flags = ("--parameter", "size=3", "--parameter", "url=a=b", "--runner", "dock", "--display-name", "CliFixture")
-    assert ada.type(*CREATE, "python@1.2.x", *flags, "-o", "name").out == "devpodworkspaceinstance/desk\n"
-    assert ada.type(*CREATE, "python").code == 0
-    first, second = (each.body["spec"] for each in ada.fake.asked("POST", WORKSPACES))
+    assert ada.run(*CREATE, "python@1.2.x", *flags, "-o", "name").out == "devpodworkspaceinstance/desk\n"
+    assert ada.run(*CREATE, "python").code == 0
+    first, second = (each.body["spec"] for each in ada.fake.requests_to("POST", WORKSPACES))
     assert parse_yaml(first.pop("parameters")) == {"size": "3", "url": "a=b"}
     assert first == {
         "displayName": "CliFixture",
@@ -47,17 +49,17 @@ def test_create_sends_template_version_and_parameters(ada: CliFixture) -> None:
 @pytest.mark.parametrize("parameters", [("size",), ("=3",), ("size=1", "size=2")])
 def test_an_invalid_parameter_creates_no_workspace(ada: CliFixture, parameters: tuple[str, ...]) -> None:
     flags = [part for each in parameters for part in ("--parameter", each)]
-    result = ada.type(*CREATE, "python", *flags)
+    result = ada.run(*CREATE, "python", *flags)
     assert result.code == 2
     assert result.err.startswith("fairlead: ")
-    assert ada.fake.asked("POST", WORKSPACES) == []
+    assert ada.fake.requests_to("POST", WORKSPACES) == []
 
 
 def test_create_with_wait_prints_each_phase_until_ready(ada: CliFixture) -> None:
     added = {"type": "ADDED", "object": build_workspace()}
     pending = build_modified_event(phase="Pending", reason="Scheduling", message="looking for a runner")
     ada.fake.on("GET", WORKSPACES, build_watch_response(added, END, pending, build_modified_event(phase="Ready")))
-    result = ada.type(*CREATE, "python", "--wait")
+    result = ada.run(*CREATE, "python", "--wait")
     assert result.code == 0
     assert result.err.splitlines() == [
         "created the workspace desk in the project demo",
@@ -78,14 +80,14 @@ def test_a_failed_or_stalled_workspace_is_an_error_with_its_reason(ada: CliFixtu
         WORKSPACES,
         build_watch_response(build_modified_event(**status, reason="VersionError", message="no such version"), END),
     )
-    result = ada.type(*CREATE, "python", "--wait")
+    result = ada.run(*CREATE, "python", "--wait")
     assert result.code == 1
     assert "VersionError: no such version" in result.err
 
 
 def test_a_workspace_that_is_deleted_while_waiting_is_an_error(ada: CliFixture) -> None:
     ada.fake.on("GET", WORKSPACES, build_watch_response(END))
-    result = ada.type(*CREATE, "python", "--wait")
+    result = ada.run(*CREATE, "python", "--wait")
     assert result.code == 1
     assert "was deleted while waiting" in result.err
 
@@ -96,7 +98,7 @@ def test_delete_waits_for_the_runner(ada: CliFixture) -> None:
         WORKSPACES,
         build_watch_response(build_modified_event(), END, {"type": "DELETED", "object": build_workspace()}),
     )
-    result = ada.type("workspace", "delete", "desk", "--project", "demo")
+    result = ada.run("workspace", "delete", "desk", "--project", "demo")
     assert "waiting for the runner dock" in result.err
     assert result.err.endswith("the workspace desk is deleted\n")
-    assert "being deleted" in ada.type("workspace", "delete", "desk", "--project", "demo", "--no-wait").err
+    assert "being deleted" in ada.run("workspace", "delete", "desk", "--project", "demo", "--no-wait").err

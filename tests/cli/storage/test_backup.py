@@ -15,7 +15,7 @@ from fairlead.storage.backup import verify_file
 from fairlead.storage.contract import Write
 from fairlead.storage.copy import MAX_BATCH_RECORDS, REVISION_GAP
 from fairlead.storage.open import open_store
-from tests.harness.durable_stores import DURABLE
+from tests.harness.durable_stores import ADDRESSES
 
 KEY = ("g", "things", "", "a")
 
@@ -209,9 +209,9 @@ def test_a_store_can_be_copied_but_not_to_or_from_memory(data: Path) -> None:
     assert (code, "can only be read by the server that uses it" in output) == (1, True)
 
 
-@pytest.mark.parametrize("backend", DURABLE)
+@pytest.mark.parametrize("backend", ADDRESSES)
 async def test_copying_a_store_onto_itself_is_rejected_and_loses_nothing(backend: str, tmp_path: Path) -> None:
-    url = await DURABLE[backend](tmp_path / "store")
+    url = await ADDRESSES[backend](tmp_path / "store")
     store = await open_store(url)
     await store.commit([Write(KEY, b"kept", 0)])
     await store.close()
@@ -223,7 +223,7 @@ async def test_copying_a_store_onto_itself_is_rejected_and_loses_nothing(backend
 
 
 async def test_a_shared_store_with_active_writers_is_not_replaced(backup: Path, tmp_path: Path) -> None:
-    url = await DURABLE["postgres"](tmp_path / "store")
+    url = await ADDRESSES["postgres"](tmp_path / "store")
     store = await open_store(url)
     restoring = asyncio.create_task(maintenance.restore_backup(str(backup), url, force=True, idle_seconds=1))
     revision = 0

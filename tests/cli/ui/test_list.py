@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.harness.cli import CliFixture, parse_yaml
-from tests.harness.fake_server import M, Request, failure, items, named
+from tests.harness.fake_server import M, Request, build_object, failure_status, list_response
 from tests.harness.watch_responses import END, build_watch_event, build_watch_response
 
 TEAMS = f"{M}/teams"
@@ -45,12 +45,12 @@ def watch_cli(user: CliFixture, monkeypatch: pytest.MonkeyPatch) -> CliFixture:
 def test_every_list_command_has_all_formats_and_can_watch(
     watch_cli: CliFixture, command: str, plural: str, kind: str
 ) -> None:
-    watch_cli.fake.on("GET", f"{M}/{plural}", items(named("one"), named("two")))
-    assert watch_cli.type(command, "list", "-o", "name").out == f"{kind}/one\n{kind}/two\n"
-    assert [line.split()[0] for line in watch_cli.type(command, "list").out.splitlines()] == ["NAME", "one", "two"]
-    assert len(json.loads(watch_cli.type(command, "list", "-o", "json").out)["items"]) == 2
+    watch_cli.fake.on("GET", f"{M}/{plural}", list_response(build_object("one"), build_object("two")))
+    assert watch_cli.run(command, "list", "-o", "name").out == f"{kind}/one\n{kind}/two\n"
+    assert [line.split()[0] for line in watch_cli.run(command, "list").out.splitlines()] == ["NAME", "one", "two"]
+    assert len(json.loads(watch_cli.run(command, "list", "-o", "json").out)["items"]) == 2
     watch_cli.fake.on("GET", f"{M}/{plural}", *watch_until_interrupt(build_watch_event("ADDED", "one", "1"), END))
-    result = watch_cli.type(command, "list", "--watch")
+    result = watch_cli.run(command, "list", "--watch")
     assert result.code == 0
     assert [line.split()[:2] for line in result.out.splitlines()] == [["EVENT", "NAME"], ["ADDED", "one"]]
 
@@ -58,14 +58,14 @@ def test_every_list_command_has_all_formats_and_can_watch(
 def test_later_rows_are_aligned_with_their_headers(watch_cli: CliFixture) -> None:
     first, later = build_watch_event("ADDED", "a-long-name", "1"), build_watch_event("DELETED", "b", "8")
     watch_cli.fake.on("GET", TEAMS, *watch_until_interrupt(first, END, later))
-    header, _, row = watch_cli.type("team", "list", "-w").out.splitlines()
+    header, _, row = watch_cli.run("team", "list", "-w").out.splitlines()
     assert row.index(" b ") + 1 == header.index("NAME")
     assert row.index("active") == header.index("STATE")
 
 
 def test_a_watch_of_an_empty_list_prints_headers_with_the_first_row(watch_cli: CliFixture) -> None:
     watch_cli.fake.on("GET", TEAMS, *watch_until_interrupt(END, build_watch_event("ADDED", "a", "8")))
-    result = watch_cli.type("team", "list", "-w")
+    result = watch_cli.run("team", "list", "-w")
     assert "no teams" in result.err
     assert [line.split()[0] for line in result.out.splitlines()] == ["EVENT", "ADDED"]
 
@@ -73,24 +73,24 @@ def test_a_watch_of_an_empty_list_prints_headers_with_the_first_row(watch_cli: C
 def test_events_are_printed_as_json_yaml_and_names(watch_cli: CliFixture) -> None:
     answers = watch_until_interrupt(build_watch_event("ADDED", "a", "1"), END, build_watch_event("DELETED", "a", "8"))
     watch_cli.fake.on("GET", TEAMS, *answers)
-    events = [json.loads(line) for line in watch_cli.type("team", "list", "-w", "-o", "json").out.splitlines()]
+    events = [json.loads(line) for line in watch_cli.run("team", "list", "-w", "-o", "json").out.splitlines()]
     assert [(each["type"], each["object"]["metadata"]["name"]) for each in events] == [("ADDED", "a"), ("DELETED", "a")]
     watch_cli.fake.on("GET", TEAMS, *answers)
-    _, *documents = watch_cli.type("team", "list", "-w", "-o", "yaml").out.split("---\n")
+    _, *documents = watch_cli.run("team", "list", "-w", "-o", "yaml").out.split("---\n")
     assert [parse_yaml(each)["type"] for each in documents] == ["ADDED", "DELETED"]
     watch_cli.fake.on("GET", TEAMS, *answers)
-    assert watch_cli.type("team", "list", "-w", "-o", "name").out == "team/a\nteam/a\n"
+    assert watch_cli.run("team", "list", "-w", "-o", "name").out == "team/a\nteam/a\n"
 
 
 def test_a_watch_filters_objects_like_the_list(watch_cli: CliFixture) -> None:
     mine, others = build_watch_event("ADDED", "mine", "1"), build_watch_event("ADDED", "others", "2")
     mine["object"]["spec"], others["object"]["spec"] = {"user": "alice"}, {"user": "bob"}
     watch_cli.fake.on("GET", f"{M}/ownedaccesskeys", *watch_until_interrupt(mine, others, END))
-    assert watch_cli.type("key", "list", "-w", "-o", "name").out == "ownedaccesskey/mine\n"
+    assert watch_cli.run("key", "list", "-w", "-o", "name").out == "ownedaccesskey/mine\n"
 
 
 def test_a_forbidden_watch_fails(watch_cli: CliFixture) -> None:
-    watch_cli.fake.on("GET", TEAMS, (403, failure(403, "Forbidden", "not for you")))
-    result = watch_cli.type("team", "list", "--watch")
+    watch_cli.fake.on("GET", TEAMS, (403, failure_status(403, "Forbidden", "not for you")))
+    result = watch_cli.run("team", "list", "--watch")
     assert (result.code, result.out) == (1, "")
     assert "not for you" in result.err

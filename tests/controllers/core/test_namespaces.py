@@ -9,7 +9,7 @@ from fairlead.controllers.core.namespaces import DELETE_BATCH_SIZE, MAX_REQUEUE_
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from tests.harness.controllers import running_controllers
-from tests.harness.event_loop_turns import Turns
+from tests.harness.event_loop_turns import TurnCounter
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture, as_ada
 
@@ -193,7 +193,7 @@ async def test_many_objects_with_finalizers_are_processed_in_batches_and_rarely(
     await api.delete("Namespace", "demo")
     key = ("", "namespaces", "", "demo")
     await controller.reconcile(key)
-    async with Turns() as turns:
+    async with TurnCounter() as turns:
         requeue_seconds = await controller.reconcile(key)
     assert turns.count >= 3
     assert requeue_seconds == MAX_REQUEUE_SECONDS

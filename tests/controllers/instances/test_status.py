@@ -19,7 +19,7 @@ from tests.controllers.instances.helm_fixture import CHART, FakeHelm
 from tests.controllers.instances.revisions import RevisionRecorder, SlowAccess, record_revisions
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
-from tests.harness.kstatus import is_over, kstatus
+from tests.harness.kstatus import is_wait_over, kstatus
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, create_cluster, set_online
 
@@ -44,7 +44,7 @@ class ReadyChecker:
         assert ready is not None
         is_ready = ready["status"] == "True"
         assert (status["phase"] == "Ready") == is_ready
-        if kstatus(obj) == "Current" or is_over(obj):
+        if kstatus(obj) == "Current" or is_wait_over(obj):
             assert is_ready and ready["observedGeneration"] == generation
         if is_ready:
             assert not (is_changed and self._access.down)
@@ -202,7 +202,7 @@ async def test_the_first_revision_is_in_progress() -> None:
     async with run_with_checks(SPACE) as (api, access, recorder):
         await InstanceActions(api, access, SPACE, 0).create()
         first = recorder.revisions[0]
-        assert (kstatus(first), is_over(first)) == ("InProgress", False)
+        assert (kstatus(first), is_wait_over(first)) == ("InProgress", False)
         assert get_path(first, "status.phase") == "Pending"
         assert not [each for each in first["metadata"]["managedFields"] if "f:status" in each["fieldsV1"]]
 

@@ -22,7 +22,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 from tests.harness.controllers import running_controllers
-from tests.harness.event_loop_turns import Turns
+from tests.harness.event_loop_turns import TurnCounter
 from tests.harness.registry import RegistryFixture
 
 GADGETS = (MANAGEMENT_GROUP, "gadgets")
@@ -286,7 +286,7 @@ async def test_an_event_with_thousands_of_keys_does_not_block_the_event_loop(api
             return [(*key[:3], f"child-{number}") for number in range(10 * ENQUEUE_BATCH_SIZE)]
 
     loop = ControllerLoop(FanOutController(api), api.view, api.clock)
-    async with Turns() as turns:
+    async with TurnCounter() as turns:
         await loop._enqueue([((*GADGETS, "", "owner"), None)])
     assert turns.count >= 9
     assert len(loop._due_at) == 10 * ENQUEUE_BATCH_SIZE
@@ -298,6 +298,6 @@ async def test_thousands_of_events_without_keys_do_not_block_the_event_loop(api:
             return ()
 
     loop = ControllerLoop(IgnoringController(api), api.view, api.clock)
-    async with Turns() as turns:
+    async with TurnCounter() as turns:
         await loop._enqueue([((*GADGETS, "", f"g{number}"), None) for number in range(10 * ENQUEUE_BATCH_SIZE)])
     assert turns.count >= 9 and not loop._due_at

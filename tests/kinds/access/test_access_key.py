@@ -12,7 +12,7 @@ from fairlead.registry.kind import Catalog
 from fairlead.registry.selectors import SelectorFieldReader
 from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Record
-from tests.harness.kind_examples import computed_cells, example, find_problems, find_warnings, problem_reasons
+from tests.harness.kind_examples import build_example, computed_cells, find_problems, find_warnings, problem_reasons
 
 VALIDATOR = Validator(OWNED_ACCESS_KEY.schema())
 FULL_SPEC: Object = {
@@ -69,11 +69,11 @@ FULL_SPEC: Object = {
 
 
 def build_key(**spec: Any) -> Object:
-    return example("OwnedAccessKey", spec={"user": "ada", **spec})
+    return build_example("OwnedAccessKey", spec={"user": "ada", **spec})
 
 
 def test_every_specified_field_is_known() -> None:
-    findings = VALIDATOR.validate(example("OwnedAccessKey", spec=FULL_SPEC))
+    findings = VALIDATOR.validate(build_example("OwnedAccessKey", spec=FULL_SPEC))
     assert (findings.unknown_fields, findings.problems) == ([], [])
 
 
@@ -121,7 +121,7 @@ def test_deprecated_fields_are_accepted_with_a_warning() -> None:
 
 def test_t26_responses_contain_no_sensitive_field() -> None:
     build_entry = entry_builder(Catalog((OWNED_ACCESS_KEY,)))
-    obj = example("OwnedAccessKey", spec={**FULL_SPEC, "key": "SECRET"})
+    obj = build_example("OwnedAccessKey", spec={**FULL_SPEC, "key": "SECRET"})
     obj["status"]["previous"] = [{"key": "SECRET", "until": "2026-01-02T03:04:05Z"}]
     key = OWNED_ACCESS_KEY.key("", "demo")
     entry = build_entry(Record(key, encode(obj), 7))
@@ -141,7 +141,7 @@ def test_keys_can_be_selected_by_owner_type_and_disabled() -> None:
 
 def test_the_table_shows_the_owner_of_any_type() -> None:
     for owner in ("user", "team", "subject"):
-        row = computed_cells(OWNED_ACCESS_KEY, example("OwnedAccessKey", spec={owner: "x", "scope": {}}))
+        row = computed_cells(OWNED_ACCESS_KEY, build_example("OwnedAccessKey", spec={owner: "x", "scope": {}}))
         assert (row["Owner"], row["Scoped"], row["Disabled"]) == ("x", True, False)
 
 

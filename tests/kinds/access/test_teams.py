@@ -4,11 +4,11 @@ from typing import Any
 
 from fairlead.core.objects import Object
 from fairlead.kinds.access.users import TEAM
-from tests.harness.kind_examples import apply_defaults, computed_cells, example, problem_reasons
+from tests.harness.kind_examples import apply_defaults, build_example, computed_cells, problem_reasons
 
 
 def build_team(**spec: Any) -> Object:
-    return example("Team", metadata={"name": "core"}, spec=spec)
+    return build_example("Team", metadata={"name": "core"}, spec=spec)
 
 
 def test_the_username_defaults_to_the_name() -> None:

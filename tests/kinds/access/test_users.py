@@ -7,11 +7,11 @@ import pytest
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds.access.users import PROFILE, USER
 from fairlead.registry.validate import Validator
-from tests.harness.kind_examples import apply_defaults, computed_cells, example, find_problems, problem_reasons
+from tests.harness.kind_examples import apply_defaults, build_example, computed_cells, find_problems, problem_reasons
 
 
 def build_user(**spec: Any) -> Object:
-    return example("User", metadata={"name": "ada"}, spec=spec)
+    return build_example("User", metadata={"name": "ada"}, spec=spec)
 
 
 @pytest.mark.parametrize("sent", [{}, {"username": ""}])
@@ -21,7 +21,7 @@ def test_the_username_defaults_to_the_name(sent: Object) -> None:
 
 
 def test_a_user_without_a_spec_has_a_username() -> None:
-    assert apply_defaults(example("User", metadata={"name": "ada"}, spec=None))["spec"] == {"username": "ada"}
+    assert apply_defaults(build_example("User", metadata={"name": "ada"}, spec=None))["spec"] == {"username": "ada"}
 
 
 def test_an_update_without_the_username_keeps_it() -> None:

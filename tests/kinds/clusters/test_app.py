@@ -3,13 +3,20 @@
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, apply_defaults, example, find_problems, find_warnings, problem_reasons
+from tests.harness.kind_examples import (
+    BY_NAME,
+    apply_defaults,
+    build_example,
+    find_problems,
+    find_warnings,
+    problem_reasons,
+)
 
 CHART = {"name": "nginx", "repoURL": "https://charts.example.com"}
 
 
 def build_app(**spec: object) -> Object:
-    return example("App", spec=spec)
+    return build_example("App", spec=spec)
 
 
 @pytest.mark.parametrize(
@@ -68,14 +75,14 @@ def test_deprecated_fields_are_accepted_with_a_warning() -> None:
 
 
 def test_an_ordinary_app_gets_no_warning() -> None:
-    assert find_warnings(example("App")) == []
+    assert find_warnings(build_example("App")) == []
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"access": [{}], "icon": "", "config": {}, "recommendedApp": ["other"]}])
 def test_empty_and_free_form_values_are_kept(spec: Object | None) -> None:
-    sent = example("App", spec=spec)
+    sent = build_example("App", spec=spec)
     assert find_problems(sent) == []
-    assert apply_defaults(sent) == example("App", spec=spec)
+    assert apply_defaults(sent) == build_example("App", spec=spec)
 
 
 def test_passwords_of_repositories_are_sensitive_in_every_field() -> None:

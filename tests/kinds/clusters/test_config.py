@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.kinds.clusters.config import CONFIG_NAME, MAX_HEADERS, parse_settings
-from tests.harness.kind_examples import apply_defaults, example, find_problems, problem_reasons
+from tests.harness.kind_examples import apply_defaults, build_example, find_problems, problem_reasons
 
 
 def setting_errors(raw: str) -> list[str]:
@@ -76,16 +76,18 @@ def test_the_number_of_headers_is_limited() -> None:
 
 
 def test_the_status_is_computed_from_the_text() -> None:
-    sent = example("Config", spec={"raw": "audit: {level: Request}"}, status={"auth": {"accessKeyMaxTTLSeconds": 1}})
+    sent = build_example(
+        "Config", spec={"raw": "audit: {level: Request}"}, status={"auth": {"accessKeyMaxTTLSeconds": 1}}
+    )
     assert apply_defaults(sent)["status"] == {"audit": {"level": "Request"}}
-    assert apply_defaults(example("Config", spec={}, status=None))["status"] == {}
+    assert apply_defaults(build_example("Config", spec={}, status=None))["status"] == {}
 
 
 def test_only_one_config_object_is_allowed() -> None:
-    other = example("Config", metadata={"name": "another"})
+    other = build_example("Config", metadata={"name": "another"})
     assert problem_reasons(other) == [("metadata.name", "FieldValueInvalid")]
     assert CONFIG_NAME in find_problems(other)[0].message
 
 
 def test_errors_refer_to_the_raw_text() -> None:
-    assert problem_reasons(example("Config", spec={"raw": "x: 1"})) == [("spec.raw", "FieldValueInvalid")]
+    assert problem_reasons(build_example("Config", spec={"raw": "x: 1"})) == [("spec.raw", "FieldValueInvalid")]

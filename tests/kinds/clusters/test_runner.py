@@ -10,7 +10,7 @@ from fairlead.kinds.clusters.runner import (
     RUNNER_KEY_ROTATION,
 )
 from fairlead.registry.validate import Validator
-from tests.harness.kind_examples import computed_cells, example, problem_reasons
+from tests.harness.kind_examples import build_example, computed_cells, problem_reasons
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from tests.harness.kind_examples import computed_cells, example, problem_reasons
     ["runner", "runner.example.com", "runner.example.com:8443", "https://runner.example.com", "10.0.0.1:1", "[::1]:80"],
 )
 def test_a_host_is_a_valid_endpoint(endpoint: str) -> None:
-    assert problem_reasons(example("Runner", spec={"endpoint": endpoint})) == []
+    assert problem_reasons(build_example("Runner", spec={"endpoint": endpoint})) == []
 
 
 @pytest.mark.parametrize(
@@ -29,17 +29,21 @@ def test_a_host_is_a_valid_endpoint(endpoint: str) -> None:
     ],
 )
 def test_any_other_endpoint_is_rejected(endpoint: str) -> None:
-    assert problem_reasons(example("Runner", spec={"endpoint": endpoint})) == [("spec.endpoint", "FieldValueInvalid")]
+    assert problem_reasons(build_example("Runner", spec={"endpoint": endpoint})) == [
+        ("spec.endpoint", "FieldValueInvalid")
+    ]
 
 
 def test_a_runner_has_at_most_one_owner() -> None:
     owner = {"user": "ada", "team": "core"}
-    assert problem_reasons(example("Runner", spec={"owner": owner})) == [("spec.owner.team", "FieldValueForbidden")]
+    assert problem_reasons(build_example("Runner", spec={"owner": owner})) == [
+        ("spec.owner.team", "FieldValueForbidden")
+    ]
 
 
 def test_a_runner_is_usable_by_default() -> None:
-    assert computed_cells(RUNNER, example("Runner", spec={}))["Unusable"] is False
-    assert computed_cells(RUNNER, example("Runner", spec={"unusable": True}))["Unusable"] is True
+    assert computed_cells(RUNNER, build_example("Runner", spec={}))["Unusable"] is False
+    assert computed_cells(RUNNER, build_example("Runner", spec={"unusable": True}))["Unusable"] is True
 
 
 def test_names_are_valid_label_values() -> None:

@@ -3,13 +3,20 @@
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, apply_defaults, computed_cells, example, find_problems, problem_reasons
+from tests.harness.kind_examples import (
+    BY_NAME,
+    apply_defaults,
+    build_example,
+    computed_cells,
+    find_problems,
+    problem_reasons,
+)
 
 MIB = 1024 * 1024
 
 
 def build_configmap(**fields: object) -> Object:
-    return example("ConfigMap", **{"data": None, "binaryData": None, **fields})
+    return build_example("ConfigMap", **{"data": None, "binaryData": None, **fields})
 
 
 @pytest.mark.parametrize("key", ["A.b-c_D", ".x", "-", "x" * 253])

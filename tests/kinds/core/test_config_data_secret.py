@@ -5,14 +5,14 @@ from base64 import b64encode
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, apply_defaults, example, find_problems, problem_reasons
+from tests.harness.kind_examples import BY_NAME, apply_defaults, build_example, find_problems, problem_reasons
 
 MIB = 1024 * 1024
 DOCKER = "kubernetes.io/dockerconfigjson"
 
 
 def build_secret(**fields: object) -> Object:
-    return example("Secret", **{"data": None, "type": None, **fields})
+    return build_example("Secret", **{"data": None, "type": None, **fields})
 
 
 def encode(text: str) -> str:

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, apply_defaults, computed_cells, example, find_problems, problem_reasons
+from tests.harness.kind_examples import (
+    BY_NAME,
+    apply_defaults,
+    build_example,
+    computed_cells,
+    find_problems,
+    problem_reasons,
+)
 
 KIND = BY_NAME["Event"]
 INVOLVED_OBJECT = {"kind": "ConfigMap", "name": "x", "namespace": "demo"}
@@ -128,7 +135,7 @@ def test_the_table_has_the_columns_of_kubernetes() -> None:
     assert [column.name for column in KIND.columns if not column.wide] == [
         *("Last Seen", "Type", "Reason", "Object", "Message"),
     ]
-    assert computed_cells(KIND, example("Event")) == {
+    assert computed_cells(KIND, build_example("Event")) == {
         "Last Seen": "2026-01-02T03:05:05Z",
         "Object": "configmap/x",
         "Source": "tester, h1",

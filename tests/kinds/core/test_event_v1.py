@@ -8,7 +8,7 @@ from fairlead.kinds.core.event import EVENT
 from fairlead.kinds.core.event_v1 import EVENT_V1, from_core, to_core
 from fairlead.registry.kind import Change
 from fairlead.registry.validate import Validator
-from tests.harness.kind_examples import INVOLVED_OBJECT, SERIES, build_event, example
+from tests.harness.kind_examples import INVOLVED_OBJECT, SERIES, build_event, build_example
 
 
 def find_messages(new: Object, old: Object | None = None) -> list[str]:
@@ -23,7 +23,7 @@ def test_both_groups_have_the_same_fields_under_their_own_names() -> None:
 
 
 def test_converting_an_event_and_back_changes_nothing() -> None:
-    core = example("Event", reportingComponent="c", reportingInstance="i", series=SERIES)
+    core = build_example("Event", reportingComponent="c", reportingInstance="i", series=SERIES)
     converted = from_core(core)
     assert {"regarding", "note", "deprecatedSource", "deprecatedCount", "reportingController"} <= converted.keys()
     assert to_core(converted) == core
@@ -80,13 +80,13 @@ def test_only_the_series_can_be_updated() -> None:
 
 
 def test_an_incomplete_core_event_can_still_be_labeled() -> None:
-    old = from_core(example("Event", reportingComponent="", reportingInstance="", eventTime=None))
+    old = from_core(build_example("Event", reportingComponent="", reportingInstance="", eventTime=None))
     labeled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
     assert find_messages(labeled, old) == []
 
 
 def test_the_table_is_that_of_the_core_group() -> None:
-    core = example("Event", reportingComponent="", reportingInstance="")
+    core = build_example("Event", reportingComponent="", reportingInstance="")
     for column, core_column in zip(EVENT_V1.columns, EVENT.columns, strict=True):
         assert callable(column.path)
         expected = core_column.path(core) if callable(core_column.path) else None

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, apply_defaults, example, find_problems, problem_reasons
+from tests.harness.kind_examples import BY_NAME, apply_defaults, build_example, find_problems, problem_reasons
 
 
 def build_lease(**spec: Any) -> Object:
-    return example("Lease", spec=spec)
+    return build_example("Lease", spec=spec)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_an_invalid_time_is_left_for_the_schema_to_reject(sent: str) -> None:
 
 
 def test_a_lease_always_has_a_spec() -> None:
-    assert apply_defaults(example("Lease", spec=None))["spec"] == {}
+    assert apply_defaults(build_example("Lease", spec=None))["spec"] == {}
 
 
 @pytest.mark.parametrize(

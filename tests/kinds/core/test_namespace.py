@@ -5,7 +5,7 @@ import pytest
 from fairlead.core.objects import Object
 from fairlead.registry.write_options import DeleteOptions
 from fairlead.registry.write_rules import is_deletion_complete, mark_deleted
-from tests.harness.kind_examples import BY_NAME, apply_defaults, example, find_problems, problem_reasons
+from tests.harness.kind_examples import BY_NAME, apply_defaults, build_example, find_problems, problem_reasons
 
 KIND = BY_NAME["Namespace"]
 LABEL = {"kubernetes.io/metadata.name": "demo"}
@@ -13,36 +13,38 @@ TERMINATING = {"name": "demo", "deletionTimestamp": "2026-01-02T03:04:05Z"}
 
 
 def build_namespace(**fields: object) -> Object:
-    return apply_defaults(example("Namespace", **fields))
+    return apply_defaults(build_example("Namespace", **fields))
 
 
 def test_a_new_namespace_gets_its_finalizer_phase_and_label() -> None:
-    new = apply_defaults(example("Namespace", spec=None, status=None))
+    new = apply_defaults(build_example("Namespace", spec=None, status=None))
     assert new["spec"] == {"finalizers": ["kubernetes"]}
     assert new["status"] == {"phase": "Active"}
     assert new["metadata"]["labels"] == LABEL
 
 
 def test_own_finalizers_come_first_and_a_sent_status_is_ignored() -> None:
-    new = apply_defaults(example("Namespace", spec={"finalizers": ["x.io/mine"]}, status={"phase": "Terminating"}))
+    new = apply_defaults(
+        build_example("Namespace", spec={"finalizers": ["x.io/mine"]}, status={"phase": "Terminating"})
+    )
     assert new["spec"] == {"finalizers": ["x.io/mine", "kubernetes"]}
     assert new["status"] == {"phase": "Active"}
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"kubernetes.io/metadata.name": "other"}])
 def test_the_name_label_cannot_be_removed(labels: Object | None) -> None:
-    new = example("Namespace", metadata={"name": "demo", "labels": labels})
+    new = build_example("Namespace", metadata={"name": "demo", "labels": labels})
     assert apply_defaults(new, build_namespace())["metadata"]["labels"] == LABEL
 
 
 @pytest.mark.parametrize("subresource", ["", "status"])
 def test_ordinary_updates_keep_the_finalizers_of_the_spec(subresource: str) -> None:
-    new = example("Namespace", spec={"finalizers": []})
+    new = build_example("Namespace", spec={"finalizers": []})
     assert apply_defaults(new, build_namespace(), subresource)["spec"] == {"finalizers": ["kubernetes"]}
 
 
 def test_the_finalize_subresource_sets_the_finalizers() -> None:
-    new = example("Namespace", spec={"finalizers": ["x.io/mine"]})
+    new = build_example("Namespace", spec={"finalizers": ["x.io/mine"]})
     assert apply_defaults(new, build_namespace(), "finalize")["spec"] == {"finalizers": ["x.io/mine"]}
 
 
@@ -50,25 +52,27 @@ def test_the_finalize_subresource_sets_the_finalizers() -> None:
     ("name", "is_valid"), [("kubernetes", True), ("x.io/mine", True), ("mine", False), ("a b", False)]
 )
 def test_finalizers_must_be_standard_or_qualified_names(name: str, is_valid: bool) -> None:
-    found = problem_reasons(example("Namespace", spec={"finalizers": [name]}), build_namespace(), "finalize")
+    found = problem_reasons(build_example("Namespace", spec={"finalizers": [name]}), build_namespace(), "finalize")
     assert {field for field, _ in found} == (set() if is_valid else {"spec.finalizers[0]"})
 
 
 def test_the_phase_follows_the_deletion_timestamp() -> None:
     old = build_namespace()
-    assert problem_reasons(example("Namespace", status={"phase": "Terminating"}), old, "status") == [
+    assert problem_reasons(build_example("Namespace", status={"phase": "Terminating"}), old, "status") == [
         ("status.phase", "FieldValueInvalid")
     ]
-    terminating = example("Namespace", metadata=dict(TERMINATING))
+    terminating = build_example("Namespace", metadata=dict(TERMINATING))
     assert problem_reasons(terminating, old, "status") == [("status.phase", "FieldValueInvalid")]
     assert (
-        find_problems(example("Namespace", metadata=dict(TERMINATING), status={"phase": "Terminating"}), old, "status")
+        find_problems(
+            build_example("Namespace", metadata=dict(TERMINATING), status={"phase": "Terminating"}), old, "status"
+        )
         == []
     )
 
 
 def test_conditions_can_be_written_without_the_phase() -> None:
-    new = example("Namespace", status={"conditions": [{"type": "x.io/Ready", "status": "True"}]})
+    new = build_example("Namespace", status={"conditions": [{"type": "x.io/Ready", "status": "True"}]})
     assert apply_defaults(new, build_namespace(), "status")["status"] == {
         "conditions": [{"type": "x.io/Ready", "status": "True"}],
         "phase": "Active",
@@ -85,9 +89,11 @@ def test_deletion_completes_when_the_finalizers_of_the_spec_are_removed() -> Non
 
 
 def test_an_update_of_a_terminating_namespace_keeps_its_phase() -> None:
-    terminating = example("Namespace", metadata=dict(TERMINATING), status={"phase": "Terminating"})
+    terminating = build_example("Namespace", metadata=dict(TERMINATING), status={"phase": "Terminating"})
     assert (
-        find_problems(example("Namespace", metadata=dict(TERMINATING), status={"phase": "Terminating"}), terminating)
+        find_problems(
+            build_example("Namespace", metadata=dict(TERMINATING), status={"phase": "Terminating"}), terminating
+        )
         == []
     )
 

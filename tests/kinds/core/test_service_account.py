@@ -10,11 +10,11 @@ from fairlead.kinds.core.service_account import (
     parse_account_username,
     token_problems,
 )
-from tests.harness.kind_examples import apply_defaults, example
+from tests.harness.kind_examples import apply_defaults, build_example
 
 
 def test_references_to_secrets_keep_only_the_name() -> None:
-    sent = example("ServiceAccount", secrets=[{"name": "a", "kind": "Secret", "namespace": "other"}])
+    sent = build_example("ServiceAccount", secrets=[{"name": "a", "kind": "Secret", "namespace": "other"}])
     assert apply_defaults(sent)["secrets"] == [{"name": "a"}]
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.registry.validate import Validator
-from tests.harness.kind_examples import BY_NAME, apply_defaults, computed_cells, example, problem_reasons
+from tests.harness.kind_examples import BY_NAME, apply_defaults, build_example, computed_cells, problem_reasons
 
 both_kinds = pytest.mark.parametrize("kind", ["SpaceInstance", "VirtualClusterInstance"])
 
 
 def build_instance(kind: str, **spec: Any) -> Object:
-    return example(kind, spec=spec)
+    return build_example(kind, spec=spec)
 
 
 @both_kinds
@@ -55,8 +55,8 @@ def test_an_update_without_the_cluster_keeps_it(kind: str, sent: Object) -> None
 
 @both_kinds
 def test_per_user_status_fields_are_not_stored(kind: str) -> None:
-    old = example(kind, status={"phase": "Ready"})
-    new = example(kind, status={"phase": "Ready", "canUse": True, "canUpdate": False})
+    old = build_example(kind, status={"phase": "Ready"})
+    new = build_example(kind, status={"phase": "Ready", "canUse": True, "canUpdate": False})
     assert apply_defaults(new, old, "status")["status"].keys().isdisjoint({"canUse", "canUpdate"})
 
 
@@ -74,11 +74,11 @@ def test_passwords_of_charts_are_write_only_in_spec_and_status(kind: str) -> Non
 
 
 def test_the_uid_of_a_virtual_cluster_is_immutable() -> None:
-    old = example("VirtualClusterInstance", status={"serviceUID": "one"})
-    assert apply_defaults(example("VirtualClusterInstance", status={}), old, "status")["status"] == {
+    old = build_example("VirtualClusterInstance", status={"serviceUID": "one"})
+    assert apply_defaults(build_example("VirtualClusterInstance", status={}), old, "status")["status"] == {
         "serviceUID": "one"
     }
-    other = example("VirtualClusterInstance", status={"serviceUID": "two"})
+    other = build_example("VirtualClusterInstance", status={"serviceUID": "two"})
     assert problem_reasons(other, old, "status") == [("status.serviceUID", "FieldValueInvalid")]
 
 

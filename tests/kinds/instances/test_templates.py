@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, computed_cells, example, problem_reasons
+from tests.harness.kind_examples import BY_NAME, build_example, computed_cells, problem_reasons
 
 KINDS = ["DevPodWorkspaceTemplate", "SpaceTemplate", "VirtualClusterTemplate"]
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def build_template(kind: str, **spec: Any) -> Object:
-    return example(kind, spec=spec)
+    return build_example(kind, spec=spec)
 
 
 @each_kind

@@ -5,11 +5,18 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, apply_defaults, computed_cells, example, find_problems, problem_reasons
+from tests.harness.kind_examples import (
+    BY_NAME,
+    apply_defaults,
+    build_example,
+    computed_cells,
+    find_problems,
+    problem_reasons,
+)
 
 
 def build_workspace(**spec: Any) -> Object:
-    return example("DevPodWorkspaceInstance", spec=spec)
+    return build_example("DevPodWorkspaceInstance", spec=spec)
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,17 @@ from fairlead.core.user import User
 from fairlead.kinds.projects.project import project_kind
 from fairlead.registry.kind import Change
 from fairlead.registry.validate import Validator
-from tests.harness.kind_examples import BY_NAME, computed_cells, example, find_problems, problem_reasons
+from tests.harness.kind_examples import BY_NAME, build_example, computed_cells, find_problems, problem_reasons
 
 PREFIX = "service-p-"
 
 
 def project_named(name: str) -> Object:
-    return example("Project", metadata={"name": name})
+    return build_example("Project", metadata={"name": name})
 
 
 def project_with_spec(**spec: Any) -> Object:
-    return example("Project", spec=spec)
+    return build_example("Project", spec=spec)
 
 
 def test_a_name_leaves_room_for_the_namespace_prefix() -> None:
@@ -72,5 +72,5 @@ def test_a_member_must_be_a_named_user_or_team(member: Object) -> None:
 
 
 def test_the_table_shows_namespace_readiness_and_members() -> None:
-    row = computed_cells(BY_NAME["Project"], example("Project"))
+    row = computed_cells(BY_NAME["Project"], build_example("Project"))
     assert row == {"Namespace": "service-p-demo", "Ready": "True", "Members": 2}

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from tests.harness.kind_examples import BY_NAME, computed_cells, example, problem_reasons
+from tests.harness.kind_examples import BY_NAME, build_example, computed_cells, problem_reasons
 
 both_kinds = pytest.mark.parametrize("kind", ["ProjectSecret", "SharedSecret"])
 
 
 def build_secret(kind: str, **spec: Any) -> Object:
-    return example(kind, spec=spec)
+    return build_example(kind, spec=spec)
 
 
 @both_kinds

@@ -7,7 +7,14 @@ import pytest
 from fairlead.core.objects import Object
 from fairlead.registry import object_metadata
 from fairlead.registry.table import table_columns
-from tests.harness.kind_examples import BY_NAME, apply_defaults, computed_cells, example, find_problems, problem_reasons
+from tests.harness.kind_examples import (
+    BY_NAME,
+    apply_defaults,
+    build_example,
+    computed_cells,
+    find_problems,
+    problem_reasons,
+)
 
 GROUP = "rbac.authorization.k8s.io"
 ROLES = ("Role", "ClusterRole")
@@ -20,21 +27,21 @@ def find_messages(new: Object, old: Object | None = None) -> list[str]:
 
 
 def build_role(*rules: Object, kind: str = "Role", **fields: Any) -> Object:
-    return example(kind, rules=list(rules), **{"aggregationRule": None, **fields})
+    return build_example(kind, rules=list(rules), **{"aggregationRule": None, **fields})
 
 
 def build_aggregated_role(*selectors: Object) -> Object:
-    return example("ClusterRole", aggregationRule={"clusterRoleSelectors": list(selectors)})
+    return build_example("ClusterRole", aggregationRule={"clusterRoleSelectors": list(selectors)})
 
 
 def build_binding(*subjects: Object, kind: str = "RoleBinding", **fields: Any) -> Object:
-    return example(kind, **{"subjects": list(subjects), "roleRef": REFERENCE, **fields})
+    return build_example(kind, **{"subjects": list(subjects), "roleRef": REFERENCE, **fields})
 
 
 @pytest.mark.parametrize("kind", ROLES)
 @pytest.mark.parametrize("rules", [None, []])
 def test_a_role_without_rules_has_null_rules(kind: str, rules: list[Object] | None) -> None:
-    assert apply_defaults(example(kind, rules=rules))["rules"] is None
+    assert apply_defaults(build_example(kind, rules=rules))["rules"] is None
 
 
 @pytest.mark.parametrize("kind", ROLES)
@@ -100,7 +107,7 @@ def test_empty_fields_of_selectors_are_removed() -> None:
 
 @pytest.mark.parametrize("rule", [{}, {"clusterRoleSelectors": []}])
 def test_an_aggregation_rule_needs_a_selector(rule: Object) -> None:
-    assert find_messages(example("ClusterRole", aggregationRule=rule)) == [
+    assert find_messages(build_example("ClusterRole", aggregationRule=rule)) == [
         "aggregationRule.clusterRoleSelectors: Required value: "
         "at least one clusterRoleSelector required if aggregationRule is non-nil"
     ]
@@ -192,7 +199,7 @@ def test_a_role_binding_accepts_roles_too() -> None:
 
 @pytest.mark.parametrize("kind", BINDINGS)
 def test_a_binding_without_a_role_is_rejected(kind: str) -> None:
-    assert [path for path, _ in problem_reasons(example(kind, roleRef=None))] == ["roleRef.kind", "roleRef.name"]
+    assert [path for path, _ in problem_reasons(build_example(kind, roleRef=None))] == ["roleRef.kind", "roleRef.name"]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +264,7 @@ def test_the_subjects_of_a_binding_can_change(kind: str) -> None:
     ],
 )
 def test_names_can_contain_all_characters_of_a_path_segment(kind: str, name: str, error: str) -> None:
-    obj = example(kind, metadata={"name": name})
+    obj = build_example(kind, metadata={"name": name})
     found = list(object_metadata.problems(obj, BY_NAME[kind]))
     assert [problem.field for problem in found] == (["metadata.name"] if error else [])
     assert all(problem.message.endswith(error) for problem in found)

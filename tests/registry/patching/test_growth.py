@@ -18,7 +18,7 @@ from fairlead.registry.patching.merge_patches import apply_strategic_merge_patch
 from fairlead.registry.patching.merge_schema import ATOMIC, MergeSchema
 from fairlead.registry.patching.type_check import type_errors
 from fairlead.registry.schema import array, obj, string
-from tests.harness.growth import assert_linear, cpu_time, words, work
+from tests.harness.growth import assert_linear, build_words, count_work, cpu_time
 
 SET = MergeSchema(entries=ATOMIC, keys=())
 BY_NAME = MergeSchema(entries=MergeSchema({"name": ATOMIC, "x": ATOMIC}), keys=("name",))
@@ -29,7 +29,7 @@ BuildCase = Callable[[int], Callable[[], object]]
 
 
 def build_object(begin: str, size: int, x: int = 1) -> Any:
-    names = [str(each) for each in words(begin, size)]
+    names = [str(each) for each in build_words(begin, size)]
     return {"spec": {"set": names, "map": [{"name": each, "x": x} for each in names]}}
 
 
@@ -131,14 +131,15 @@ def nest_in_lists(value: Any, levels: int) -> Any:
 
 def assert_depth_does_not_multiply(build: BuildCase) -> None:
     """The innermost value is visited a few times, and not once per level."""
-    assert work(build(160)) <= 4 * work(build(10))
+    assert count_work(build(160)) <= 4 * count_work(build(10))
 
 
 def test_comparing_deeply_nested_objects_takes_linear_time() -> None:
     def build(levels: int) -> Callable[[], object]:
-        keys = words("k", 500)
+        keys = build_words("k", 500)
         old, new = (
-            {"spec": nest_in_objects(dict(zip(keys, words("v", 500), strict=True)) | {"z": z}, levels)} for z in "xy"
+            {"spec": nest_in_objects(dict(zip(keys, build_words("v", 500), strict=True)) | {"z": z}, levels)}
+            for z in "xy"
         )
         assert compare_objects(old, new, MergeSchema())[0] == {"f:spec": nest_set({"f:z": {}}, levels)}
         return lambda: compare_objects(old, new, MergeSchema())
@@ -154,7 +155,7 @@ def nest_set(fields: FieldSet, levels: int) -> FieldSet:
 
 def test_comparing_deeply_nested_sets_takes_linear_time() -> None:
     def build(levels: int) -> Callable[[], object]:
-        one, other = (nest_in_lists(words("k", 500), levels) for _ in range(2))
+        one, other = (nest_in_lists(build_words("k", 500), levels) for _ in range(2))
         return lambda: is_equal_json(one, other)
 
     assert_depth_does_not_multiply(build)

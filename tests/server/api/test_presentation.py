@@ -12,7 +12,7 @@ from fairlead.registry.kind import Kind
 from fairlead.registry.table import partial_object_metadata, render_table
 from fairlead.server.api.content import JSON, YAML, Representation
 from fairlead.server.api.presentation import Presentation, render_list, render_object
-from tests.harness.kind_examples import BY_NAME, example
+from tests.harness.kind_examples import BY_NAME, build_example
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 METADATA = {"resourceVersion": "7", "continue": "abc"}
@@ -26,7 +26,7 @@ def build_objects(kind: Kind, count: int) -> list[dict[str, Any]]:
     for number in range(count):
         metadata = {"name": f"n{number}", "creationTimestamp": "2026-01-30T00:00:00Z", "resourceVersion": "5"}
         objects.append(
-            {**example(kind.name), "metadata": {**metadata, "annotations": {"a": "\n"}}, "odd": special_values}
+            {**build_example(kind.name), "metadata": {**metadata, "annotations": {"a": "\n"}}, "odd": special_values}
         )
     return objects
 

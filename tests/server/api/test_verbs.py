@@ -333,7 +333,7 @@ async def test_an_apply_that_would_create_requires_permission_to_create() -> Non
                 verbs.append(target.verb)
                 raise Forbidden("no right to create")
 
-            call.guard = FakeGuard(require_says=deny)
+            call.guard = FakeGuard(on_require=deny)
 
         guarded = Pipeline((set_guard,), api._run)
         path = f"{GADGETS}/new"

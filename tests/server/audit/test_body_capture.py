@@ -14,9 +14,9 @@ from fairlead.server.api.content import read_object
 from fairlead.server.audit import body_capture
 from fairlead.server.audit.body_capture import MAX_CAPTURED_BYTES, MAX_YAML_BYTES
 from fairlead.server.audit.policy import METADATA, REQUEST, REQUEST_RESPONSE, Policy, PolicyRule
-from tests.harness.audit import answers, open_audit, place
+from tests.harness.audit import object_path, open_audit, reply_with
 
-CONFIGMAPS = place(CONFIGMAP)
+CONFIGMAPS = object_path(CONFIGMAP)
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 BODY = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"b": "c"}}
 REQUEST_OMITTED, RESPONSE_OMITTED = "service.sh/request-object-omitted", "service.sh/response-object-omitted"
@@ -67,7 +67,7 @@ async def test_t_31_each_type_of_body_is_recorded_once(body: str, level: int) ->
     media_type, data, reason = BODIES[body]
     async with open_audit(create, Policy((PolicyRule(level),))) as audit:
         reply = await audit("POST", CONFIGMAPS, data, headers={"content-type": media_type})
-    (event,) = audit.completed()
+    (event,) = audit.completed_events()
     assert event["responseStatus"]["code"] == reply.status
     if level >= REQUEST and body != "an unknown type":
         assert event["annotations"].get(REQUEST_OMITTED, "") == reason
@@ -87,7 +87,7 @@ async def raise_incomplete() -> bytes:
 async def test_t_31_an_incomplete_body_is_recorded_once(read: Read, code: int, level: int) -> None:
     async with open_audit(create, Policy((PolicyRule(level),))) as audit:
         await audit("POST", CONFIGMAPS, BODY, read=read)
-    (event,) = audit.completed()
+    (event,) = audit.completed_events()
     assert event["responseStatus"]["code"] == code
     assert event["annotations"].get(REQUEST_OMITTED, "") == ("not read" if level >= REQUEST else "")
 
@@ -96,7 +96,7 @@ async def test_t_31_an_incomplete_body_is_recorded_once(read: Read, code: int, l
 async def test_t_31_a_compressed_body_is_rejected_and_recorded_once(level: int) -> None:
     async with open_audit(create, Policy((PolicyRule(level),))) as audit:
         await audit("POST", CONFIGMAPS, gzip.compress(orjson.dumps(BODY)), headers={"content-encoding": "gzip"})
-    (event,) = audit.completed()
+    (event,) = audit.completed_events()
     assert event["responseStatus"]["code"] == 415
     assert event["annotations"].get(REQUEST_OMITTED, "") == ("not read" if level >= REQUEST else "")
 
@@ -105,13 +105,13 @@ async def test_an_unread_body_of_unknown_length_is_noted() -> None:
     async with open_audit(create, Policy((PolicyRule(REQUEST),))) as audit:
         headers = {"content-length": "0", "transfer-encoding": "chunked", "content-encoding": "gzip"}
         await audit("POST", CONFIGMAPS, BODY, headers=headers)
-    assert audit.completed()[0]["annotations"][REQUEST_OMITTED] == "not read"
+    assert audit.completed_events()[0]["annotations"][REQUEST_OMITTED] == "not read"
 
 
 async def test_nothing_is_noted_without_a_body() -> None:
-    async with open_audit(answers(200, BODY), Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
+    async with open_audit(reply_with(200, BODY), Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
         await audit("GET", f"{CONFIGMAPS}/a")
-    (event,) = audit.completed()
+    (event,) = audit.completed_events()
     assert "requestObject" not in event and REQUEST_OMITTED not in event["annotations"]
     assert event["responseObject"] == BODY
 
@@ -130,9 +130,9 @@ async def test_nothing_is_noted_without_a_body() -> None:
     ],
 )
 async def test_a_response_that_is_not_recorded_has_a_reason(content: bytes, content_type: str, reason: str) -> None:
-    async with open_audit(answers(200, content, content_type), Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
+    async with open_audit(reply_with(200, content, content_type), Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
         await audit("GET", f"{CONFIGMAPS}/a")
-    (event,) = audit.completed()
+    (event,) = audit.completed_events()
     assert event["annotations"].get(RESPONSE_OMITTED, "") == reason
     assert ("responseObject" in event) is not bool(reason)
 
@@ -142,9 +142,9 @@ async def test_lists_and_tables_are_recorded_without_managed_fields() -> None:
     expected = {**BODY, "metadata": {"name": "a"}}
 
     async def record_response(content: object) -> object:
-        async with open_audit(answers(200, content), Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
+        async with open_audit(reply_with(200, content), Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
             await audit("GET", CONFIGMAPS)
-        return audit.completed()[0]["responseObject"]
+        return audit.completed_events()[0]["responseObject"]
 
     list_fields = {"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}}
     assert await record_response({**list_fields, "items": [item]}) == {**list_fields, "items": [expected]}
@@ -165,11 +165,11 @@ async def test_an_internal_error_while_processing_a_body_does_not_lose_the_event
     monkeypatch.setattr(body_capture, "redact_object", raise_recursion_error)
 
     with structlog.testing.capture_logs() as lines:
-        async with open_audit(answers(201, BODY), Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
+        async with open_audit(reply_with(201, BODY), Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
             await audit("POST", CONFIGMAPS, BODY)
             await audit("GET", f"{CONFIGMAPS}/b")
     assert {line["audit_id"] for line in lines} == {"0000-audit"}
-    first, second = audit.completed()
+    first, second = audit.completed_events()
     assert first["objectRef"]["name"] == "a" and second["objectRef"]["name"] == "b"
     assert "could not be processed" in first["annotations"]["service.sh/unreadable"]
     assert not {"requestObject", "responseObject"} & first.keys()

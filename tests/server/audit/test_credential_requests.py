@@ -11,7 +11,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Catalog, Kind, Sens
 from fairlead.registry.schema import obj, string
 from fairlead.server.audit.policy import COMPLETE, METADATA, NONE, REQUEST_RESPONSE, Policy, PolicyRule
 from fairlead.server.audit.redaction import CredentialRequests
-from tests.harness.audit import CATALOG, MOUNT, OK, answers, open_audit, place
+from tests.harness.audit import CATALOG, MOUNT, OK, object_path, open_audit, reply_with
 
 MANAGEMENT = f"{MOUNT}/apis/{MANAGEMENT_GROUP}/v1"
 CANARY = "canary-c2c4a7d1-not-to-be-logged"
@@ -20,18 +20,18 @@ RECORD_NOTHING = Policy((PolicyRule(NONE),))
 OMIT_COMPLETE = Policy((PolicyRule(METADATA, omit_stages=frozenset({COMPLETE})),))
 
 CREDENTIALS = [
-    ("GET", place(SECRET, "a"), ""),
-    ("GET", place(SECRET), ""),
-    ("GET", place(SECRET), "watch=1"),
+    ("GET", object_path(SECRET, "a"), ""),
+    ("GET", object_path(SECRET), ""),
+    ("GET", object_path(SECRET), "watch=1"),
     ("GET", f"{MOUNT}/api/v1/secrets", ""),
-    ("POST", place(SECRET), ""),
-    ("PUT", place(SECRET, "a"), ""),
-    ("PATCH", place(SECRET, "a"), ""),
-    ("POST", place(OWNED_ACCESS_KEY), ""),
-    ("PUT", place(OWNED_ACCESS_KEY, "a"), ""),
-    ("POST", place(OWNED_ACCESS_KEY, "a", "rotate"), ""),
-    ("POST", place(USER, "alice", "profile"), ""),
-    ("GET", place(USER, "alice", "accesskeys"), ""),
+    ("POST", object_path(SECRET), ""),
+    ("PUT", object_path(SECRET, "a"), ""),
+    ("PATCH", object_path(SECRET, "a"), ""),
+    ("POST", object_path(OWNED_ACCESS_KEY), ""),
+    ("PUT", object_path(OWNED_ACCESS_KEY, "a"), ""),
+    ("POST", object_path(OWNED_ACCESS_KEY, "a", "rotate"), ""),
+    ("POST", object_path(USER, "alice", "profile"), ""),
+    ("GET", object_path(USER, "alice", "accesskeys"), ""),
     ("POST", f"{MANAGEMENT}/directclusterendpointtokens", ""),
     ("GET", f"{MANAGEMENT}/runners/a/accesskey", ""),
     ("POST", f"{MANAGEMENT}/runners/a/rotatekey", ""),
@@ -46,9 +46,9 @@ CREDENTIALS = [
 @pytest.mark.parametrize("policy", [RECORD_NOTHING, OMIT_COMPLETE])
 @pytest.mark.parametrize(("method", "path", "query"), CREDENTIALS)
 async def test_t_30_every_use_of_a_credential_is_recorded(method: str, path: str, query: str, policy: Policy) -> None:
-    async with open_audit(answers(200, {"spec": {"key": CANARY}}), policy) as audit:
+    async with open_audit(reply_with(200, {"spec": {"key": CANARY}}), policy) as audit:
         await audit(method, path, {"password": CANARY}, query=query)
-    (event,) = audit.completed()
+    (event,) = audit.completed_events()
     assert (event["level"], event["user"]["username"]) == ("Metadata", "alice")
     assert event["user"]["extra"]["service.sh/access-key"] == ["laptop"]
     assert event["sourceIPs"] == ["192.0.2.7"]
@@ -59,10 +59,10 @@ async def test_t_30_every_use_of_a_credential_is_recorded(method: str, path: str
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", place(CONFIGMAP, "a")),
-        ("POST", place(CONFIGMAP)),
-        ("DELETE", place(SECRET, "a")),
-        ("GET", place(OWNED_ACCESS_KEY)),
+        ("GET", object_path(CONFIGMAP, "a")),
+        ("POST", object_path(CONFIGMAP)),
+        ("DELETE", object_path(SECRET, "a")),
+        ("GET", object_path(OWNED_ACCESS_KEY)),
         ("GET", "/version"),
     ],
 )
@@ -74,21 +74,21 @@ async def test_other_requests_follow_the_policy(method: str, path: str) -> None:
 
 async def test_a_higher_level_of_the_policy_is_kept() -> None:
     async with open_audit(OK, Policy((PolicyRule(REQUEST_RESPONSE, omit_stages=frozenset({COMPLETE})),))) as audit:
-        await audit("GET", place(SECRET, "a"))
-    assert [event["level"] for event in audit.completed()] == ["RequestResponse"]
+        await audit("GET", object_path(SECRET, "a"))
+    assert [event["level"] for event in audit.completed_events()] == ["RequestResponse"]
 
 
 @pytest.mark.parametrize("code", [200, 201, 403, 404, 422, 500])
 async def test_t_30_rejected_requests_are_recorded_as_well(code: int) -> None:
-    async with open_audit(answers(code, {"kind": "Status", "message": CANARY}), RECORD_NOTHING) as audit:
-        await audit("POST", place(OWNED_ACCESS_KEY), {"spec": {"key": CANARY}})
-    assert [event["responseStatus"]["code"] for event in audit.completed()] == [code]
+    async with open_audit(reply_with(code, {"kind": "Status", "message": CANARY}), RECORD_NOTHING) as audit:
+        await audit("POST", object_path(OWNED_ACCESS_KEY), {"spec": {"key": CANARY}})
+    assert [event["responseStatus"]["code"] for event in audit.completed_events()] == [code]
 
 
 async def test_unauthenticated_requests_are_recorded_as_well() -> None:
     async with open_audit(OK, RECORD_NOTHING, user=None) as audit:
-        await audit("GET", place(SECRET, "a"))
-    assert [event["responseStatus"]["code"] for event in audit.completed()] == [401]
+        await audit("GET", object_path(SECRET, "a"))
+    assert [event["responseStatus"]["code"] for event in audit.completed_events()] == [401]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CATALOG.kinds if kind.sensitive], ids=lambda kind: kind.name)

@@ -16,11 +16,22 @@ from fairlead.server.audit.intake import AuditLogs, AuditQuotas, source_network
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import METADATA, Policy, PolicyRule
 from fairlead.server.audit.stage import AuditStage
-from tests.harness.audit import ALICE, BASICS, CATALOG, MOUNT, OK, Event, MemoryLog, build_audited, place, signed_in
+from tests.harness.audit import (
+    ALICE,
+    BASICS,
+    CATALOG,
+    MOUNT,
+    OK,
+    Event,
+    MemoryLog,
+    authenticate_as,
+    build_audited_pipeline,
+    object_path,
+)
 from tests.harness.calls import always_raise, call
 from tests.harness.clock import ManualClock
 
-CONFIGMAPS, SECRETS, REVIEWS = place(CONFIGMAP), place(SECRET), place(SELF_SUBJECT_ACCESS_REVIEW)
+CONFIGMAPS, SECRETS, REVIEWS = object_path(CONFIGMAP), object_path(SECRET), object_path(SELF_SUBJECT_ACCESS_REVIEW)
 LOGIN = "/auth/password/login"
 
 
@@ -50,7 +61,7 @@ class QuotaFixture:
     ) -> Reply:
         request = call(path, query, method=method, headers={"user-agent": "flood"})
         request.client = client
-        return await build_audited(self.audit, signed_in(self.user), serve)(request)
+        return await build_audited_pipeline(self.audit, authenticate_as(self.user), serve)(request)
 
 
 @asynccontextmanager

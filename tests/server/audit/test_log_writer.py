@@ -13,9 +13,9 @@ from fairlead.core.errors import Unavailable
 from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.server.audit import log_writer, stage
 from fairlead.server.audit.log_writer import AuditLogWriter
-from tests.harness.audit import MOUNT, OK, AuditFixture, MemoryLog, open_audit, place
+from tests.harness.audit import MOUNT, OK, AuditFixture, MemoryLog, object_path, open_audit
 
-CONFIGMAPS, SECRETS = place(CONFIGMAP), place(SECRET)
+CONFIGMAPS, SECRETS = object_path(CONFIGMAP), object_path(SECRET)
 
 
 class FakeSink(MemoryLog):
@@ -303,7 +303,7 @@ async def test_requests_wait_while_the_queue_is_full_and_no_event_is_lost() -> N
         assert len(served) == 3 and not any(task.done() for task in queued)
         sink.unblocked.set()
         assert {reply.status for reply in await asyncio.gather(*queued)} == {200}
-    assert len(audit.completed()) == len(served) == 10
+    assert len(audit.completed_events()) == len(served) == 10
 
 
 async def test_a_request_that_waited_too_long_gets_503_before_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +316,7 @@ async def test_a_request_that_waited_too_long_gets_503_before_it_is_served(monke
         assert ("retry-after", "5") in reply.headers
         assert b"the audit log cannot be written (the disk is too slow for the request rate)" in reply.body
         sink.unblocked.set()
-    assert len(audit.completed()) == 1
+    assert len(audit.completed_events()) == 1
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/healthz", f"{MOUNT}/livez"])
@@ -343,7 +343,7 @@ async def test_a_path_similar_to_a_health_check_does_not_bypass_the_log(
 async def break_sink(audit: AuditFixture, sink: FakeSink) -> None:
     sink.error = OSError(errno.ENOSPC, "No space left on device")
     await audit("GET", CONFIGMAPS)
-    await wait_until(lambda: bool(audit.trail.failure))
+    await wait_until(lambda: bool(audit.writer.failure))
 
 
 @pytest.mark.parametrize(
@@ -373,9 +373,9 @@ async def test_writes_and_secret_reads_are_rejected_while_the_log_is_not_writabl
         assert b"No space left on device" in reply.body
         assert ("retry-after", "5") in reply.headers
         sink.error = None
-        await wait_until(lambda: not audit.trail.failure)
+        await wait_until(lambda: not audit.writer.failure)
         assert (await audit(method, path, {})).status == 200
-    assert [event["responseStatus"]["code"] for event in audit.completed()] == [200, 503, 200]
+    assert [event["responseStatus"]["code"] for event in audit.completed_events()] == [200, 503, 200]
 
 
 async def test_other_reads_continue_while_the_log_is_not_writable_and_are_recorded_later() -> None:
@@ -385,4 +385,4 @@ async def test_other_reads_continue_while_the_log_is_not_writable_and_are_record
         for _ in range(5):
             assert (await audit("GET", f"{CONFIGMAPS}/a")).status == 200
         sink.error = None
-    assert len(audit.completed()) == 6
+    assert len(audit.completed_events()) == 6

@@ -22,7 +22,7 @@ from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.registry.kind import Action, Catalog, Kind, Sensitivity
 from fairlead.registry.schema import array, integer, mapping, obj, open_object, string
 from fairlead.server.audit.policy import METADATA, REQUEST, REQUEST_RESPONSE, Policy, PolicyRule
-from tests.harness.audit import MOUNT, answers, open_audit, place
+from tests.harness.audit import MOUNT, object_path, open_audit, reply_with
 
 CANARY = "canary/5b1f+0c7e?not&to be=logged"
 KEY = "fairlead_9uQx0Jr2mVwZ8kTtY4cLbN6aHsDfGgEeRpOiUyWqMzX"
@@ -141,21 +141,21 @@ async def test_t_28_no_canary_in_objects_of_requests_and_responses(kind: Kind) -
     async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
         for body in build_objects_with_canary(kind):
             for method, name in (("POST", ""), ("PUT", "a")):
-                await audit(method, place(kind, name), body)
+                await audit(method, object_path(kind, name), body)
             text = yaml.encode(body)
             headers = {"content-type": "application/yaml", "accept": "application/yaml"}
-            await audit("POST", place(kind), text, headers=headers)
-    assert_no_canary(audit.notebook.data)
-    for event in audit.completed():
+            await audit("POST", object_path(kind), text, headers=headers)
+    assert_no_canary(audit.log.data)
+    for event in audit.completed_events():
         assert event["requestObject"]["kind"] == event["responseObject"]["kind"] == kind.name
 
 
 async def test_t_28_passwords_are_recognized_by_their_format_or_name() -> None:
     body = {"kind": "Vault", "spec": {"codes": {"a": CANARY}, "title": "mine"}, "status": {"token": CANARY}}
     async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
-        await audit("PUT", place(VAULT, "a"), body)
-    assert_no_canary(audit.notebook.data)
-    assert audit.completed()[0]["requestObject"]["spec"] == {"codes": {"a": "<redacted>"}, "title": "mine"}
+        await audit("PUT", object_path(VAULT, "a"), body)
+    assert_no_canary(audit.log.data)
+    assert audit.completed_events()[0]["requestObject"]["spec"] == {"codes": {"a": "<redacted>"}, "title": "mine"}
 
 
 PATCHES = {
@@ -170,12 +170,14 @@ PATCHES = {
 async def test_t_28_no_canary_in_patches(kind: Kind, media_type: str) -> None:
     async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
         for body in build_objects_with_canary(kind):
-            await audit("PATCH", place(kind, "a"), body, headers={"content-type": media_type})
+            await audit("PATCH", object_path(kind, "a"), body, headers={"content-type": media_type})
         directives = {"$patch": CANARY, "$setElementOrder/spec": [CANARY], "$retainKeys": [CANARY]}
-        await audit("PATCH", place(kind, "a"), {**directives, "spec": directives}, headers={"content-type": media_type})
-        await audit("PATCH", place(kind, "a"), [CANARY, {"spec": CANARY}], headers={"content-type": media_type})
-    assert_no_canary(audit.notebook.data)
-    assert all("requestObject" in event for event in audit.completed())
+        await audit(
+            "PATCH", object_path(kind, "a"), {**directives, "spec": directives}, headers={"content-type": media_type}
+        )
+        await audit("PATCH", object_path(kind, "a"), [CANARY, {"spec": CANARY}], headers={"content-type": media_type})
+    assert_no_canary(audit.log.data)
+    assert all("requestObject" in event for event in audit.completed_events())
 
 
 @pytest.mark.parametrize("kind", SECRET_KINDS, ids=lambda kind: kind.name)
@@ -194,11 +196,13 @@ async def test_t_28_no_canary_in_the_operations_of_a_json_patch(kind: Kind) -> N
     ]
     del operations[2]["op"]
     async with open_audit(
-        answers(200, {"kind": kind.name}), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG
+        reply_with(200, {"kind": kind.name}), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG
     ) as audit:
-        await audit("PATCH", place(kind, "a"), operations, headers={"content-type": "application/json-patch+json"})
-    assert_no_canary(audit.notebook.data)
-    (event,) = audit.completed()
+        await audit(
+            "PATCH", object_path(kind, "a"), operations, headers={"content-type": "application/json-patch+json"}
+        )
+    assert_no_canary(audit.log.data)
+    (event,) = audit.completed_events()
     assert event["requestObject"][0] == {"op": "replace", "path": "", "value": "<redacted>"}
 
 
@@ -215,9 +219,9 @@ async def test_t_28_no_canary_in_lists_tables_and_metadata(kind: Kind) -> None:
             {"kind": "PartialObjectMetadataList", "items": partial},
             partial[0],
         ):
-            await audit("GET", place(kind), content)
-    assert_no_canary(audit.notebook.data)
-    assert all("responseObject" in event for event in audit.completed())
+            await audit("GET", object_path(kind), content)
+    assert_no_canary(audit.log.data)
+    assert all("responseObject" in event for event in audit.completed_events())
 
 
 @pytest.mark.parametrize("level", [METADATA, REQUEST, REQUEST_RESPONSE])
@@ -231,50 +235,52 @@ async def test_t_28_no_canary_in_error_messages_that_quote_it(level: int) -> Non
 
     for serve in (raise_invalid, raise_bad_request):
         async with open_audit(serve, Policy((PolicyRule(level),)), catalog=CATALOG) as audit:
-            await audit("POST", place(VAULT), build_nested("spec.key", CANARY))
-            await audit("POST", place(USER, "alice", "profile"), {"password": CANARY})
+            await audit("POST", object_path(VAULT), build_nested("spec.key", CANARY))
+            await audit("POST", object_path(USER, "alice", "profile"), {"password": CANARY})
             await audit("POST", "/auth/password/login", {"password": CANARY})
-        assert_no_canary(audit.notebook.data)
-        assert len(audit.completed()) == 3
+        assert_no_canary(audit.log.data)
+        assert len(audit.completed_events()) == 3
         if serve is raise_invalid:
-            causes = audit.completed()[0]["responseStatus"]["details"]["causes"]
+            causes = audit.completed_events()[0]["responseStatus"]["details"]["causes"]
             assert causes == [{"reason": "FieldValueInvalid", "field": "spec.key"}]
 
 
 async def test_t_28_no_canary_of_query_strings() -> None:
     names = ("access_token", "token", "key", "password", "code", "state", "id_token", "X-Amz-Signature", "unknown")
-    async with open_audit(answers(200, {}), catalog=CATALOG) as audit:
-        for path in (place(VAULT), "/auth/callback", f"{MOUNT}/version", "/nowhere"):
+    async with open_audit(reply_with(200, {}), catalog=CATALOG) as audit:
+        for path in (object_path(VAULT), "/auth/callback", f"{MOUNT}/version", "/nowhere"):
             for name in names:
                 await audit("GET", path, query=f"{name}={quote(CANARY)}&limit=5&{name}={KEY}")
             await audit("GET", path, query=f"{KEY}&limit=5")
             await audit("GET", path, query=f"continue={KEY}&limit=5&labelSelector=a%3D{KEY}")
             await audit("GET", path, query=f"fieldSelector=spec.key%3D{quote(CANARY)}&limit=5")
             await audit("GET", path, query=f"fieldSelector={quote(CANARY, safe='')}&limit=5")
-    assert_no_canary(audit.notebook.data)
+    assert_no_canary(audit.log.data)
     assert all("limit=5" in event["requestURI"] for event in audit.events)
     assert "access_token=REDACTED" in audit.events[0]["requestURI"]
 
 
 async def test_selectors_of_known_fields_are_recorded() -> None:
-    async with open_audit(answers(200, {}), catalog=CATALOG) as audit:
-        await audit("GET", place(SECRET), query="fieldSelector=type%3Da,metadata.name!%3Db&labelSelector=c+in+(d)")
-        await audit("GET", place(CONFIGMAP), query="fieldSelector=anyfield%3Da")
+    async with open_audit(reply_with(200, {}), catalog=CATALOG) as audit:
+        await audit(
+            "GET", object_path(SECRET), query="fieldSelector=type%3Da,metadata.name!%3Db&labelSelector=c+in+(d)"
+        )
+        await audit("GET", object_path(CONFIGMAP), query="fieldSelector=anyfield%3Da")
     first, second = (event["requestURI"].partition("?")[2] for event in audit.events)
     assert first == "fieldSelector=type%3Da,metadata.name%21%3Db&labelSelector=c%20in%20%28d%29"
     assert second == "fieldSelector=anyfield%3Da"
 
 
 async def test_t_28_no_key_of_paths_names_and_headers() -> None:
-    async with open_audit(answers(404, {"kind": "Status", "message": f'"{KEY}" not found'})) as audit:
-        for path in (f"/{KEY}", f"/import/{KEY}.yaml", place(SECRET, KEY), place(SECRET, "a", KEY)):
+    async with open_audit(reply_with(404, {"kind": "Status", "message": f'"{KEY}" not found'})) as audit:
+        for path in (f"/{KEY}", f"/import/{KEY}.yaml", object_path(SECRET, KEY), object_path(SECRET, "a", KEY)):
             await audit("GET", path, headers={"user-agent": f"tool {KEY}"})
         for length in range(1_000, 1_050):  # wherever a long text is truncated
             await audit("GET", f"/{'a/' * (length * 4)}{KEY}", headers={"user-agent": f"{'a ' * (length // 2)}{KEY}"})
         await audit("GET", f"{MOUNT}/api/v1/namespaces/{KEY}/{KEY}")
         await audit("GET", f"{MOUNT}/apis/{KEY}/{KEY}/{KEY}/{KEY}")
-    assert_no_canary(audit.notebook.data)
-    assert KEY[:20].encode() not in audit.notebook.data
+    assert_no_canary(audit.log.data)
+    assert KEY[:20].encode() not in audit.log.data
     assert audit.events[2]["objectRef"]["name"] == "REDACTED"
     assert audit.events[2]["responseStatus"]["message"] == '"REDACTED" not found'
 
@@ -290,27 +296,27 @@ async def test_t_28_no_key_of_paths_names_and_headers() -> None:
     ],
 )
 async def test_ordinary_text_is_recorded_unchanged(text: str) -> None:
-    async with open_audit(answers(200, {})) as audit:
+    async with open_audit(reply_with(200, {})) as audit:
         await audit("GET", "/version", headers={"user-agent": text})
     assert audit.events[0]["userAgent"] == text
 
 
 async def test_t_28_a_key_returned_only_once_is_not_in_the_log() -> None:
     content = {"kind": "Vault", "metadata": {"name": "a"}, "spec": {"key": KEY, "title": "mine"}}
-    async with open_audit(answers(201, content), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
-        await audit("POST", place(VAULT), {"spec": {"title": "mine"}})
-        await audit("POST", place(VAULT, "a", "rotate"), {"spec": {}})
-    assert_no_canary(audit.notebook.data)
-    for event in audit.completed():
+    async with open_audit(reply_with(201, content), Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
+        await audit("POST", object_path(VAULT), {"spec": {"title": "mine"}})
+        await audit("POST", object_path(VAULT, "a", "rotate"), {"spec": {}})
+    assert_no_canary(audit.log.data)
+    for event in audit.completed_events():
         assert event["responseObject"]["spec"] == {"key": "<redacted>", "title": "mine"}
 
 
 async def test_only_the_credentials_of_an_access_key_are_redacted() -> None:
     spec = {"displayName": "mine", "user": "alice", "key": KEY, "ttl": 60, "scope": {"projects": [{"project": "p"}]}}
     content = {"kind": "OwnedAccessKey", "apiVersion": OWNED_ACCESS_KEY.api_version, "metadata": {"name": "a"}}
-    async with open_audit(answers(201, {**content, "spec": spec}), Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
-        await audit("POST", place(OWNED_ACCESS_KEY), {**content, "spec": spec})
-    (event,) = audit.completed()
+    async with open_audit(reply_with(201, {**content, "spec": spec}), Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
+        await audit("POST", object_path(OWNED_ACCESS_KEY), {**content, "spec": spec})
+    (event,) = audit.completed_events()
     assert event["requestObject"]["spec"] == event["responseObject"]["spec"] == {**spec, "key": "<redacted>"}
     assert event["objectRef"]["name"] == "a"
 
@@ -318,19 +324,19 @@ async def test_only_the_credentials_of_an_access_key_are_redacted() -> None:
 async def test_a_body_whose_kind_does_not_match_the_path_is_omitted() -> None:
     body = {"apiVersion": "v1", "kind": "Secret", "stringData": {"a": CANARY}}
     async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
-        await audit("POST", place(CONFIGMAP), body)
-        await audit("POST", place(CONFIGMAP), {**body, "kind": "List", "items": [body]})
-    assert_no_canary(audit.notebook.data)
-    for event in audit.completed():
+        await audit("POST", object_path(CONFIGMAP), body)
+        await audit("POST", object_path(CONFIGMAP), {**body, "kind": "List", "items": [body]})
+    assert_no_canary(audit.log.data)
+    for event in audit.completed_events():
         assert "kind does not match the path" in event["annotations"]["service.sh/request-object-omitted"]
         assert "kind does not match the path" in event["annotations"]["service.sh/response-object-omitted"]
 
 
 async def test_bodies_of_unknown_subresources_are_omitted() -> None:
     async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
-        await audit("POST", place(CONFIGMAP, "a", "proxy"), {"kind": "ConfigMap", "data": {"a": CANARY}})
-    assert_no_canary(audit.notebook.data)
-    (event,) = audit.completed()
+        await audit("POST", object_path(CONFIGMAP, "a", "proxy"), {"kind": "ConfigMap", "data": {"a": CANARY}})
+    assert_no_canary(audit.log.data)
+    (event,) = audit.completed_events()
     assert event["annotations"]["service.sh/request-object-omitted"] == "unknown kind"
 
 
@@ -343,10 +349,12 @@ async def test_in_other_kinds_fields_named_like_credentials_are_redacted() -> No
         {"op": "add", "path": "/data", "value": data},
     ]
     async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),))) as audit:
-        await audit("POST", place(CONFIGMAP), {"kind": "ConfigMap", "metadata": meta, "data": data})
-        await audit("PATCH", place(CONFIGMAP, "a"), operations, headers={"content-type": "application/json-patch+json"})
-    assert_no_canary(audit.notebook.data)
-    created, patched = audit.completed()
+        await audit("POST", object_path(CONFIGMAP), {"kind": "ConfigMap", "metadata": meta, "data": data})
+        await audit(
+            "PATCH", object_path(CONFIGMAP, "a"), operations, headers={"content-type": "application/json-patch+json"}
+        )
+    assert_no_canary(audit.log.data)
+    created, patched = audit.completed_events()
     assert created["requestObject"]["data"]["colour"] == "blue"
     assert patched["requestObject"][2]["value"]["colour"] == "blue"
 
@@ -354,10 +362,10 @@ async def test_in_other_kinds_fields_named_like_credentials_are_redacted() -> No
 async def test_known_fields_of_delete_options_are_recorded() -> None:
     options = {"kind": "DeleteOptions", "propagationPolicy": "Orphan", "preconditions": {"uid": "u"}, "more": CANARY}
     async with open_audit(
-        answers(200, {"kind": "Status", "status": "Success"}), Policy((PolicyRule(REQUEST_RESPONSE),))
+        reply_with(200, {"kind": "Status", "status": "Success"}), Policy((PolicyRule(REQUEST_RESPONSE),))
     ) as audit:
-        await audit("DELETE", place(SECRET, "a"), options)
-    (event,) = audit.completed()
+        await audit("DELETE", object_path(SECRET, "a"), options)
+    (event,) = audit.completed_events()
     assert event["requestObject"] == {**options, "more": "<redacted>"}
 
 
@@ -381,17 +389,17 @@ async def test_t_28_unknown_fields_of_kinds_without_credentials_are_redacted(kin
         bodies.append({**type_meta, "spec": {"unknown": unknown, "oidcClientSecret": CANARY, "vault_token": CANARY}})
     async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
         for body in bodies:
-            await audit("PUT", place(kind, "a"), body)
-            await audit("PATCH", place(kind, "a"), body, headers={"content-type": "application/merge-patch+json"})
-    assert_no_canary(audit.notebook.data)
-    assert all(event["requestObject"]["kind"] == kind.name for event in audit.completed())
+            await audit("PUT", object_path(kind, "a"), body)
+            await audit("PATCH", object_path(kind, "a"), body, headers={"content-type": "application/merge-patch+json"})
+    assert_no_canary(audit.log.data)
+    assert all(event["requestObject"]["kind"] == kind.name for event in audit.completed_events())
 
 
 @pytest.mark.parametrize("name", ["values", "objects", "manifests", "script", "parameters", "raw"])
 async def test_t_28_strings_that_contain_whole_documents_are_redacted(name: str) -> None:
     body = {"kind": "Vault", "spec": {"own": {"a": 1}, "title": "mine", name: f"a: {CANARY}"}}
     async with open_audit(echo_body, Policy((PolicyRule(REQUEST_RESPONSE),)), catalog=CATALOG) as audit:
-        await audit("PUT", place(VAULT, "a"), body)
-        await audit("PUT", place(CONFIGMAP, "a"), {"kind": "ConfigMap", "data": {name: CANARY, "other": "seen"}})
-    assert_no_canary(audit.notebook.data)
-    assert audit.completed()[1]["requestObject"]["data"]["other"] == "seen"
+        await audit("PUT", object_path(VAULT, "a"), body)
+        await audit("PUT", object_path(CONFIGMAP, "a"), {"kind": "ConfigMap", "data": {name: CANARY, "other": "seen"}})
+    assert_no_canary(audit.log.data)
+    assert audit.completed_events()[1]["requestObject"]["data"]["other"] == "seen"

@@ -26,11 +26,11 @@ from fairlead.server.audit.policy import (
     Policy,
     PolicyRule,
 )
-from tests.harness.audit import ALICE, EVERYTHING, MOUNT, OK, AuditFixture, answers, open_audit, place
+from tests.harness.audit import ALICE, EVERYTHING, MOUNT, OK, AuditFixture, object_path, open_audit, reply_with
 from tests.harness.calls import always_raise, call
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
-CONFIGMAPS = place(CONFIGMAP)
+CONFIGMAPS = object_path(CONFIGMAP)
 BODY = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"b": "c"}}
 
 
@@ -79,7 +79,7 @@ def test_timestamps_always_have_microseconds() -> None:
 
 async def test_the_object_reference_has_the_group_and_the_subresource() -> None:
     async with open_audit(OK) as audit:
-        await audit("GET", place(PROJECT, "p", "status"))
+        await audit("GET", object_path(PROJECT, "p", "status"))
     assert audit.events[0]["objectRef"] == {
         "resource": "projects",
         "name": "p",
@@ -127,7 +127,7 @@ async def test_the_policy_applies_to_the_impersonator() -> None:
     policy = Policy((PolicyRule(NONE, users=frozenset({"bob"})), PolicyRule(METADATA)))
     async with open_audit(OK, policy, user=User("bob", impersonator=ALICE)) as audit:
         await audit("GET", CONFIGMAPS)
-    assert len(audit.completed()) == 1
+    assert len(audit.completed_events()) == 1
 
 
 async def test_unauthenticated_requests_are_recorded() -> None:
@@ -218,7 +218,7 @@ async def test_a_long_message_is_truncated() -> None:
 
 
 async def test_a_response_that_is_not_a_status_is_recorded_with_its_code() -> None:
-    async with open_audit(answers(404, b"404 page not found\n", "text/plain; charset=utf-8")) as audit:
+    async with open_audit(reply_with(404, b"404 page not found\n", "text/plain; charset=utf-8")) as audit:
         await audit("GET", "/nowhere")
     assert audit.events[0]["responseStatus"] == {"metadata": {}, "code": 404}
 
@@ -228,7 +228,7 @@ async def test_a_response_that_is_not_a_status_is_recorded_with_its_code() -> No
 
 async def test_a_created_object_has_the_name_from_the_response() -> None:
     body = build_configmap(uid="u-1", resourceVersion="7")
-    async with open_audit(answers(201, body)) as audit:
+    async with open_audit(reply_with(201, body)) as audit:
         await audit("POST", CONFIGMAPS, BODY)
     reference = audit.events[0]["objectRef"]
     assert (reference["name"], reference["uid"], reference["resourceVersion"]) == ("a", "u-1", "7")
@@ -242,9 +242,9 @@ async def test_an_object_that_was_not_created_has_the_name_from_the_error() -> N
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"metadata":[]}', b'{"metadata":{"name":1}}'])
 async def test_a_response_without_a_name_leaves_the_object_unnamed(content: bytes) -> None:
-    async with open_audit(answers(201, content)) as audit:
+    async with open_audit(reply_with(201, content)) as audit:
         await audit("POST", CONFIGMAPS, BODY)
-    (event,) = audit.completed()
+    (event,) = audit.completed_events()
     assert "name" not in event["objectRef"]
 
 
@@ -255,9 +255,9 @@ async def test_a_response_without_a_name_leaves_the_object_unnamed(content: byte
     ("level", "recorded"), [(METADATA, set()), (REQUEST, {"requestObject"}), (3, {"requestObject", "responseObject"})]
 )
 async def test_the_level_determines_which_bodies_are_recorded(level: int, recorded: set[str]) -> None:
-    async with open_audit(answers(201, build_configmap(uid="u")), Policy((PolicyRule(level),))) as audit:
+    async with open_audit(reply_with(201, build_configmap(uid="u")), Policy((PolicyRule(level),))) as audit:
         await audit("POST", CONFIGMAPS, BODY)
-    (event,) = audit.completed()
+    (event,) = audit.completed_events()
     assert {"requestObject", "responseObject"} & event.keys() == recorded
     if "requestObject" in recorded:
         assert event["requestObject"] == BODY
@@ -280,7 +280,7 @@ async def test_health_checks_are_not_recorded_by_default(mount: str) -> None:
 
 
 async def test_bodies_of_requests_that_are_not_for_resources_are_not_recorded() -> None:
-    async with open_audit(answers(200, {"kind": "Thing"}), EVERYTHING) as audit:
+    async with open_audit(reply_with(200, {"kind": "Thing"}), EVERYTHING) as audit:
         await audit("POST", "/auth/password/login", {"username": "a", "password": "b"})
     (event,) = audit.events
     assert not {"requestObject", "responseObject"} & event.keys()
@@ -322,14 +322,14 @@ async def test_a_cancelled_request_is_recorded_and_stays_cancelled() -> None:
     async with open_audit(always_raise(asyncio.CancelledError())) as audit:
         with pytest.raises(asyncio.CancelledError):
             await audit("GET", CONFIGMAPS)
-    (event,) = audit.completed()
+    (event,) = audit.completed_events()
     assert "responseStatus" not in event
     assert "aborted the request" in event["annotations"]["service.sh/aborted"]
 
 
 async def test_the_response_is_not_changed() -> None:
     body = orjson.dumps(build_configmap(managedFields="mine"))
-    async with open_audit(answers(200, body), EVERYTHING) as audit:
+    async with open_audit(reply_with(200, body), EVERYTHING) as audit:
         reply = await audit("GET", f"{CONFIGMAPS}/a")
     assert (reply.status, reply.body) == (200, body)
 
@@ -353,7 +353,7 @@ async def test_the_body_reaches_the_handler() -> None:
 async def test_every_error_is_recorded_once(error: type[ApiError]) -> None:
     async with open_audit(always_raise(error("an error")), EVERYTHING) as audit:
         await audit("GET", CONFIGMAPS)
-    (event,) = audit.completed()
+    (event,) = audit.completed_events()
     assert (event["responseStatus"]["code"], event["responseStatus"]["reason"]) == (error.code, error.reason)
     assert event["responseObject"]["message"] == "an error"
 

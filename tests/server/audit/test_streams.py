@@ -11,10 +11,10 @@ from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.kinds.core.config_data import CONFIGMAP
 from fairlead.server.audit.policy import METADATA, RECEIVED, STARTED, Policy, PolicyRule
 from fairlead.server.http.asgi import AsgiApp
-from tests.harness.audit import AuditFixture, open_audit, place
+from tests.harness.audit import AuditFixture, object_path, open_audit
 from tests.harness.calls import read_stream
 
-CONFIGMAPS = place(CONFIGMAP)
+CONFIGMAPS = object_path(CONFIGMAP)
 STARTED_AND_COMPLETE = ["ResponseStarted", "ResponseComplete"]
 
 

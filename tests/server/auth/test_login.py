@@ -23,7 +23,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from fairlead.server.auth.login import MAX_BODY_BYTES, WRONG_CREDENTIALS, Credentials
 from tests.harness.calls import call
-from tests.harness.login import PASSWORD, TTL, LoginFixture, header, open_login, reply_body
+from tests.harness.login import PASSWORD, TTL, LoginFixture, header, open_login, parse_body
 
 SAME_ORIGIN = {"host": "fairlead.example.com", "origin": "https://fairlead.example.com"}
 AS_SERVER = WriteOptions(CONTROLLER_USER, "tests")
@@ -51,7 +51,7 @@ async def edit_secret(login: LoginFixture, data: dict[str, str]) -> None:
 
 async def test_a_login_returns_a_working_access_key(login: LoginFixture) -> None:
     reply = await login.sign_in()
-    body = reply_body(reply)
+    body = parse_body(reply)
     assert reply.status == 200 and body == {"user": "alice", "username": "alice", "accessKey": body["accessKey"]}
     assert login.keys.authenticate_token(body["accessKey"]).name == "alice"
     assert not header(reply, "set-cookie")
@@ -74,7 +74,7 @@ async def test_the_key_has_the_type_login_a_ttl_and_the_name_of_the_client(login
 
 
 async def test_a_login_expires_after_its_ttl(login: LoginFixture) -> None:
-    key = reply_body(await login.sign_in())["accessKey"]
+    key = parse_body(await login.sign_in())["accessKey"]
     login.clock.tick(TTL - 1)
     assert login.keys.authenticate_token(key).name == "alice"
     login.clock.tick(1)
@@ -85,7 +85,7 @@ async def test_a_login_expires_after_its_ttl(login: LoginFixture) -> None:
 async def test_users_log_in_with_their_username_not_the_name_of_the_object(login: LoginFixture) -> None:
     await login.add_user("u-17", username="bob@example.com")
     reply = await login.sign_in("bob@example.com")
-    assert reply_body(reply)["user"] == "u-17" and reply_body(reply)["username"] == "bob@example.com"
+    assert parse_body(reply)["user"] == "u-17" and parse_body(reply)["username"] == "bob@example.com"
     assert (await login.sign_in("u-17")).status == 401
 
 
@@ -115,13 +115,13 @@ async def collect_rejections(login: LoginFixture) -> dict[str, bytes]:
     await login.registry.resource(GROUP, USERS).delete("", "deleting", DeleteOptions(), AS_SERVER)
     bodies = {}
     for name in ("disabled", "no-password", "foreign-secret", "deleting", "unknown", "x" * 3000):
-        login.hashing.hashes = 0
+        login.hasher.hashes = 0
         reply = await login.sign_in(name, PASSWORD)
-        assert (reply.status, login.hashing.hashes) == (401, 1), name
+        assert (reply.status, login.hasher.hashes) == (401, 1), name
         bodies[name] = reply.body
-    login.hashing.hashes = 0
+    login.hasher.hashes = 0
     bodies["alice"] = (await login.sign_in("alice", "a wrong password")).body
-    assert login.hashing.hashes == 1
+    assert login.hasher.hashes == 1
     return bodies
 
 
@@ -178,7 +178,7 @@ async def test_a_login_fails_if_the_password_changes_meanwhile(login: LoginFixtu
         return await login.logins.create(user, agent)
 
     sessions = _Substitute(login.logins, create=change_password_and_create)
-    login.login = replace(login.login, sessions=sessions)  # type: ignore[arg-type]
+    login.handlers = replace(login.handlers, sessions=sessions)  # type: ignore[arg-type]
     assert (await login.sign_in()).status == 401
     assert not login.key_names()
 
@@ -198,7 +198,7 @@ async def test_the_oldest_logins_of_a_user_end_at_the_limit(login: LoginFixture)
     keys = []
     for _ in range(MAX_LOGINS + 2):
         login.clock.tick(1)
-        keys.append(reply_body(await login.sign_in())["accessKey"])
+        keys.append(parse_body(await login.sign_in())["accessKey"])
     assert len(login.key_names()) == MAX_LOGINS
     for ended in keys[:2]:
         with pytest.raises(Unauthorized):
@@ -207,16 +207,16 @@ async def test_the_oldest_logins_of_a_user_end_at_the_limit(login: LoginFixture)
 
 
 async def test_an_outdated_hash_is_replaced_at_login(login: LoginFixture) -> None:
-    outdated = await PasswordHasher(replace(login.hashing._cost, memory=16)).hash(PASSWORD)
+    outdated = await PasswordHasher(replace(login.hasher._cost, memory=16)).hash(PASSWORD)
     await edit_secret(login, {"password": b64encode(outdated.encode()).decode()})
-    assert b64encode(outdated.encode()) in login.stored()
+    assert b64encode(outdated.encode()) in login.stored_bytes()
     assert (await login.sign_in()).status == 200
-    assert b64encode(outdated.encode()) not in login.stored()
+    assert b64encode(outdated.encode()) not in login.stored_bytes()
     assert (await login.sign_in()).status == 200
 
 
 async def test_replacing_an_outdated_hash_does_not_undo_a_password_change(login: LoginFixture) -> None:
-    outdated = await PasswordHasher(replace(login.hashing._cost, memory=16)).hash(PASSWORD)
+    outdated = await PasswordHasher(replace(login.hasher._cost, memory=16)).hash(PASSWORD)
     await edit_secret(login, {"password": b64encode(outdated.encode()).decode()})
     alice = await login.passwords.find_by_username("alice")
     assert alice is not None
@@ -227,7 +227,7 @@ async def test_replacing_an_outdated_hash_does_not_undo_a_password_change(login:
 
 
 async def test_concurrent_logins_succeed_while_a_hash_is_replaced(login: LoginFixture) -> None:
-    outdated = await PasswordHasher(replace(login.hashing._cost, memory=16)).hash(PASSWORD)
+    outdated = await PasswordHasher(replace(login.hasher._cost, memory=16)).hash(PASSWORD)
     await edit_secret(login, {"password": b64encode(outdated.encode()).decode()})
     replies = await asyncio.gather(*(login.sign_in() for _ in range(4)))
     assert [reply.status for reply in replies] == [200] * 4
@@ -236,9 +236,9 @@ async def test_concurrent_logins_succeed_while_a_hash_is_replaced(login: LoginFi
 async def test_failed_logins_are_throttled_with_retry_after(login: LoginFixture) -> None:
     for _ in range(USER_BACKOFF.free_failures):
         assert (await login.sign_in(password="a wrong password")).status == 401
-    login.hashing.hashes = 0
+    login.hasher.hashes = 0
     reply = await login.sign_in()
-    assert (reply.status, header(reply, "retry-after"), login.hashing.hashes) == (429, "1", 0)
+    assert (reply.status, header(reply, "retry-after"), login.hasher.hashes) == (429, "1", 0)
     login.clock.tick(1)
     assert (await login.sign_in()).status == 200
     assert (await login.sign_in(password="a wrong password")).status == 401
@@ -257,12 +257,12 @@ async def test_unknown_usernames_are_throttled_alike(login: LoginFixture) -> Non
 async def test_concurrent_guesses_are_throttled(login: LoginFixture) -> None:
     replies = await asyncio.gather(*(login.sign_in(password=f"a wrong password {number}") for number in range(30)))
     assert [reply.status for reply in replies].count(401) == USER_BACKOFF.free_failures
-    assert login.hashing.hashes == USER_BACKOFF.free_failures
+    assert login.hasher.hashes == USER_BACKOFF.free_failures
 
 
 async def test_with_cookie_true_the_key_is_in_a_cookie_and_not_in_the_body(login: LoginFixture) -> None:
     reply = await login.sign_in(query="cookie=true", **SAME_ORIGIN)
-    assert reply_body(reply) == {"user": "alice", "username": "alice"}
+    assert parse_body(reply) == {"user": "alice", "username": "alice"}
     cookie = header(reply, "set-cookie")
     assert f"Max-Age={TTL}" in cookie and "HttpOnly" in cookie and "Secure" in cookie and "SameSite=Strict" in cookie
     user = login.cookies(call(headers={"cookie": cookie.partition(";")[0]}))
@@ -278,7 +278,7 @@ async def test_a_cookie_login_from_another_origin_is_rejected(login: LoginFixtur
 @pytest.mark.parametrize("query", ["cookie=false", "cookie=0", ""])
 async def test_no_cookie_is_set_unless_requested(login: LoginFixture, query: str) -> None:
     reply = await login.sign_in(query=query)
-    assert "accessKey" in reply_body(reply) and not header(reply, "set-cookie")
+    assert "accessKey" in parse_body(reply) and not header(reply, "set-cookie")
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ async def test_no_cookie_is_set_unless_requested(login: LoginFixture, query: str
 )
 async def test_an_invalid_body_gets_400_without_quoting_it(login: LoginFixture, body: bytes) -> None:
     reply = await login.post("/auth/password/login", body)
-    status = reply_body(reply)
+    status = parse_body(reply)
     assert reply.status == 400 and "must be a JSON object" in status["message"]
     assert b"canary" not in reply.body and b"123456" not in reply.body
 
@@ -327,23 +327,23 @@ async def test_an_authorization_header_does_not_affect_a_login(login: LoginFixtu
 
 
 async def test_password_login_can_be_disabled(login: LoginFixture) -> None:
-    login.login = replace(login.login, is_enabled=lambda: False)
+    login.handlers = replace(login.handlers, is_enabled=lambda: False)
     reply = await login.sign_in()
-    assert reply.status == 403 and "use an access key" in reply_body(reply)["message"]
+    assert reply.status == 403 and "use an access key" in parse_body(reply)["message"]
     assert not login.key_names()
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])
 async def test_login_methods_are_listed_without_authentication(login: LoginFixture, is_enabled: bool) -> None:
-    login.login = replace(login.login, is_enabled=lambda: is_enabled)
+    login.handlers = replace(login.handlers, is_enabled=lambda: is_enabled)
     reply = await login.handle(call("/auth/methods"), RequestInfo("get", "/auth/methods"))
-    assert reply_body(reply) == {"methods": {"sso": [], "password": {"enabled": is_enabled}}}
+    assert parse_body(reply) == {"methods": {"sso": [], "password": {"enabled": is_enabled}}}
 
 
 async def test_logout_ends_the_login(login: LoginFixture) -> None:
-    key = reply_body(await login.sign_in())["accessKey"]
+    key = parse_body(await login.sign_in())["accessKey"]
     reply = await login.post("/auth/logout", headers={"authorization": f"Bearer {key}"})
-    assert reply.status == 200 and reply_body(reply)["message"] == "signed out"
+    assert reply.status == 200 and parse_body(reply)["message"] == "signed out"
     with pytest.raises(Unauthorized):
         login.keys.authenticate_token(key)
 
@@ -359,13 +359,13 @@ async def test_logout_in_a_browser_removes_the_cookie(login: LoginFixture) -> No
 async def test_logout_does_not_revoke_other_keys(login: LoginFixture) -> None:
     key = await login.add_key("alice")
     reply = await login.post("/auth/logout", headers={"authorization": f"Bearer {key}"})
-    assert reply.status == 200 and "stays valid" in reply_body(reply)["message"]
+    assert reply.status == 200 and "stays valid" in parse_body(reply)["message"]
     assert login.keys.authenticate_token(key).name == "alice"
 
 
 async def test_the_store_contains_neither_the_password_nor_the_key(login: LoginFixture) -> None:
-    key = reply_body(await login.sign_in())["accessKey"]
-    content = login.stored()
+    key = parse_body(await login.sign_in())["accessKey"]
+    content = login.stored_bytes()
     assert b64encode(b"$argon2id$")[:12] in content
     for secret in (PASSWORD, key, key.removeprefix("fairlead_")):
         assert secret.encode() not in content and b64encode(secret.encode()).rstrip(b"=") not in content
@@ -384,7 +384,7 @@ async def test_t29_no_password_is_in_any_log_response_or_repr(caplog: pytest.Log
                 for _ in range(USER_BACKOFF.free_failures + 1)
             ]
             outputs += [(await login.post("/auth/password/login", f'{{"password": "{canary}"'.encode())).body.decode()]
-            outputs += [repr(Credentials(canary, canary)), repr(login.login), str(Unauthorized(WRONG_CREDENTIALS))]
+            outputs += [repr(Credentials(canary, canary)), repr(login.handlers), str(Unauthorized(WRONG_CREDENTIALS))]
     assert {"a login failed", "a password was set"} <= {line["event"] for line in lines}
     content = repr(lines) + caplog.text + "".join(outputs)
     for encoded in (canary, quote(canary), b64encode(canary.encode()).decode().rstrip("=")):

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from fairlead.storage.contract import FIRST_REVISION, StoreUnavailable, Write
 from fairlead.storage.etcd import EtcdStore, parse_address
 from fairlead.storage.etcd.client import EtcdClient
-from tests.harness.etcd_server import Cluster, running_etcd
+from tests.harness.etcd_server import EtcdCluster, running_etcd
 
 A = ("things", "a")
 
@@ -74,7 +74,7 @@ async def test_tls_with_a_client_certificate(tmp_path: Path, short_timeouts: Non
             await cluster.open()
 
 
-def enable_authentication(cluster: Cluster) -> None:
+def enable_authentication(cluster: EtcdCluster) -> None:
     """Adds a user with access to /tests/ only, and root, which etcd requires for authentication."""
     for command in (
         "role add fairlead",

@@ -24,17 +24,17 @@ from fairlead.storage.etcd import EtcdStore, parse_address
 from fairlead.storage.etcd.address import UnknownOutcome
 from fairlead.storage.etcd.client import TXN, EtcdClient
 from fairlead.storage.etcd.messages import TxnResponse, watch_request
-from tests.harness.etcd_proxy import Proxy
-from tests.harness.etcd_server import Cluster, free_ports, open_etcd, running_etcd, shared
+from tests.harness.etcd_proxy import EtcdProxy
+from tests.harness.etcd_server import EtcdCluster, free_ports, open_etcd, running_etcd, shared_cluster
 
 A, B = ("things", "a"), ("things", "b")
 NUMBERS = count()
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> Cluster:
+async def cluster(tmp_path: Path) -> EtcdCluster:
     await (await open_etcd(tmp_path)).close()
-    return shared()
+    return shared_cluster()
 
 
 @pytest.fixture
@@ -43,25 +43,25 @@ def prefix() -> str:
 
 
 @pytest.fixture
-async def proxy(cluster: Cluster) -> AsyncIterator[Proxy]:
-    proxy = Proxy(cluster.members[0].port)
+async def proxy(cluster: EtcdCluster) -> AsyncIterator[EtcdProxy]:
+    proxy = EtcdProxy(cluster.members[0].port)
     await proxy.start()
     yield proxy
     await proxy.stop()
 
 
 @pytest.fixture
-async def store(proxy: Proxy, prefix: str) -> AsyncIterator[EtcdStore]:
+async def store(proxy: EtcdProxy, prefix: str) -> AsyncIterator[EtcdStore]:
     """A store that connects through the proxy."""
     store = await EtcdStore.open(parse_address(f"//127.0.0.1:{proxy.port}/{prefix}", {}))
     yield store
     proxy.requests.set()
-    proxy.answers.set()
+    proxy.responses.set()
     await store.close()
 
 
 @pytest.fixture
-async def direct(cluster: Cluster, prefix: str, store: EtcdStore) -> AsyncIterator[EtcdStore]:
+async def direct(cluster: EtcdCluster, prefix: str, store: EtcdStore) -> AsyncIterator[EtcdStore]:
     """A second store on the same data whose connection is never cut."""
     direct = await cluster.open(prefix)
     yield direct
@@ -102,28 +102,28 @@ async def wait_for_value(store: Store, value: bytes) -> Record:
 
 
 async def test_a_commit_whose_reply_was_lost_is_found_and_not_repeated(
-    proxy: Proxy, store: EtcdStore, direct: EtcdStore
+    proxy: EtcdProxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
     first = await store.commit([Write(A, b"1", 0)])
-    proxy.answers.clear()
+    proxy.responses.clear()
     commit = asyncio.create_task(store.commit([Write(A, b"2", first)]))
     written = await wait_for_value(direct, b"2")
-    proxy.cut()
-    proxy.answers.set()
+    proxy.abort_connections()
+    proxy.responses.set()
     assert await commit == written.revision
     assert await store.read(A) == written
     await store.check_writable()
 
 
 async def test_a_commit_that_did_not_arrive_is_sent_again_once(
-    proxy: Proxy, store: EtcdStore, direct: EtcdStore
+    proxy: EtcdProxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
     first = await store.commit([Write(A, b"1", 0)])
     proxy.requests.clear()
     commit = asyncio.create_task(store.commit([Write(A, b"2", first)]))
     others = [asyncio.create_task(store.commit([Write(("k", str(n)), b"x", 0)])) for n in range(20)]
     await asyncio.sleep(0.1)
-    proxy.cut()
+    proxy.abort_connections()
     proxy.requests.set()
     revision = await commit
     assert await direct.read(A) == Record(A, b"2", revision)
@@ -134,14 +134,14 @@ async def test_a_commit_that_did_not_arrive_is_sent_again_once(
 
 
 async def test_a_commit_that_lost_to_another_while_disconnected_is_a_conflict(
-    proxy: Proxy, store: EtcdStore, direct: EtcdStore
+    proxy: EtcdProxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
     first = await store.commit([Write(A, b"1", 0)])
     proxy.requests.clear()
     commit = asyncio.create_task(store.commit([Write(A, b"own", first)]))
     await asyncio.sleep(0.05)
     winner = await direct.commit([Write(A, b"other", first)])
-    proxy.cut()
+    proxy.abort_connections()
     proxy.requests.set()
     with pytest.raises(RevisionConflict) as caught:
         await commit
@@ -171,10 +171,10 @@ async def test_a_commit_that_arrives_after_it_was_given_up_has_no_effect(
 
 
 async def test_a_commit_with_an_unknown_outcome_reports_so(
-    proxy: Proxy, store: EtcdStore, direct: EtcdStore, monkeypatch: pytest.MonkeyPatch
+    proxy: EtcdProxy, store: EtcdStore, direct: EtcdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.storage.etcd.writer.RETRY_TIMEOUT", 0.5)
-    proxy.answers.clear()
+    proxy.responses.clear()
     commit = asyncio.create_task(store.commit([Write(A, b"1", 0)]))
     await wait_for_value(direct, b"1")
     port = proxy.port
@@ -182,14 +182,14 @@ async def test_a_commit_with_an_unknown_outcome_reports_so(
     with pytest.raises(StoreUnavailable, match="unknown whether the write was committed"):
         await commit
     proxy.port = port
-    proxy.answers.set()
+    proxy.responses.set()
     await proxy.start()
     await store.check_writable()
     assert await store.commit([Write(B, b"2", 0)]) == await direct.revision()
 
 
 async def test_a_watch_survives_many_disconnects_without_gaps_or_duplicates(
-    proxy: Proxy, store: EtcdStore, direct: EtcdStore
+    proxy: EtcdProxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
     recorder = EventRecorder(store)
     revisions: list[int] = []
@@ -197,13 +197,13 @@ async def test_a_watch_survives_many_disconnects_without_gaps_or_duplicates(
         writer = store if number % 2 else direct
         revisions.append(await writer.commit([Write(("k", str(number), part), b"x", 0) for part in "ab"]))
         if number % 10 == 5:
-            proxy.cut()
+            proxy.abort_connections()
     events = await recorder.wait_for_revision(revisions[-1])
     assert [event.revision for event in events] == [revision for revision in revisions for _ in "ab"]
 
 
 async def test_a_watch_that_missed_compacted_events_raises_compacted(
-    proxy: Proxy, store: EtcdStore, direct: EtcdStore
+    proxy: EtcdProxy, store: EtcdStore, direct: EtcdStore
 ) -> None:
     revision = await store.commit([Write(A, b"1", 0)])
     watch = store.watch((), FIRST_REVISION)
@@ -224,7 +224,7 @@ async def test_a_watch_that_missed_compacted_events_raises_compacted(
 
 
 async def test_a_disconnected_watch_that_missed_nothing_survives_a_compaction(
-    proxy: Proxy, store: EtcdStore, direct: EtcdStore, cluster: Cluster, prefix: str
+    proxy: EtcdProxy, store: EtcdStore, direct: EtcdStore, cluster: EtcdCluster, prefix: str
 ) -> None:
     revision = await store.commit([Write(A, b"1", 0)])
     watch = store.watch((), FIRST_REVISION)
@@ -250,7 +250,7 @@ async def test_an_unreachable_etcd_is_reported_as_unavailable(monkeypatch: pytes
         await EtcdStore.open(parse_address(f"//127.0.0.1:{port}", {}))
 
 
-async def test_an_unreachable_member_is_skipped(cluster: Cluster, prefix: str) -> None:
+async def test_an_unreachable_member_is_skipped(cluster: EtcdCluster, prefix: str) -> None:
     [port] = free_ports(1)
     address = parse_address(f"//127.0.0.1:{port},{cluster.members[0].endpoint}/{prefix}", {})
     store = await EtcdStore.open(address)
@@ -346,14 +346,14 @@ async def test_a_running_store_detects_an_etcd_restored_from_an_older_backup(tmp
         member.kill()
         shutil.copytree(member.folder / "data", tmp_path / "backup")
         member.start()
-        await cluster.ready()
+        await cluster.wait_until_ready()
         for number in range(2):
             await store.commit([Write(("lost", str(number)), b"x", 0)])
         member.kill()
         shutil.rmtree(member.folder / "data")
         shutil.move(tmp_path / "backup", member.folder / "data")
         member.start()
-        await cluster.ready()
+        await cluster.wait_until_ready()
         # The same revisions, but a different history.
         other = await cluster.open()
         for number in range(3):

@@ -29,7 +29,7 @@ from fairlead.storage.etcd.messages import (
     range_request,
     txn_request,
 )
-from tests.harness.etcd_server import Cluster, open_etcd, running_etcd, shared
+from tests.harness.etcd_server import EtcdCluster, open_etcd, running_etcd, shared_cluster
 
 A, B = ("things", "a"), ("things", "b")
 NUMBERS = count()
@@ -37,10 +37,10 @@ Watch = AsyncIterator[Sequence[Event]]
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> Cluster:
+async def cluster(tmp_path: Path) -> EtcdCluster:
     """The shared etcd, running."""
     await (await open_etcd(tmp_path)).close()
-    return shared()
+    return shared_cluster()
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def prefix() -> str:
 
 
 @pytest.fixture
-async def other_client(cluster: Cluster) -> AsyncIterator[EtcdClient]:
+async def other_client(cluster: EtcdCluster) -> AsyncIterator[EtcdClient]:
     """A client of another program in the same etcd."""
     client = EtcdClient(parse_address(cluster.url(), {}))
     yield client
@@ -71,7 +71,7 @@ async def read_events(watch: Watch, count: int) -> list[Event]:
     return events
 
 
-async def test_two_servers_see_the_commits_of_each_other(cluster: Cluster, prefix: str) -> None:
+async def test_two_servers_see_the_commits_of_each_other(cluster: EtcdCluster, prefix: str) -> None:
     first_store, second_store = await cluster.open(prefix), await cluster.open(prefix)
     events = asyncio.create_task(read_events(second_store.watch((), FIRST_REVISION), 2))
     first = await first_store.commit([Write(A, b"1", 0)])
@@ -84,7 +84,7 @@ async def test_two_servers_see_the_commits_of_each_other(cluster: Cluster, prefi
     await second_store.close()
 
 
-async def test_of_concurrent_writers_on_several_servers_one_wins_each_round(cluster: Cluster, prefix: str) -> None:
+async def test_of_concurrent_writers_on_several_servers_one_wins_each_round(cluster: EtcdCluster, prefix: str) -> None:
     stores = [await cluster.open(prefix) for _ in range(3)]
     start = 0
     for round in range(10):
@@ -99,7 +99,7 @@ async def test_of_concurrent_writers_on_several_servers_one_wins_each_round(clus
         await store.close()
 
 
-async def test_a_reopened_store_continues_at_its_revision(cluster: Cluster, prefix: str) -> None:
+async def test_a_reopened_store_continues_at_its_revision(cluster: EtcdCluster, prefix: str) -> None:
     store = await cluster.open(prefix)
     first = await store.commit([Write(A, b"1", 0)])
     second = await store.commit([Write(A, b"2", first)])
@@ -111,7 +111,7 @@ async def test_a_reopened_store_continues_at_its_revision(cluster: Cluster, pref
     await store.close()
 
 
-async def test_a_store_can_start_at_a_given_revision(cluster: Cluster, prefix: str) -> None:
+async def test_a_store_can_start_at_a_given_revision(cluster: EtcdCluster, prefix: str) -> None:
     address = parse_address(cluster.url(prefix), {})
     for _ in range(2):
         store = await EtcdStore.open(address, first=5_000_000)
@@ -123,7 +123,7 @@ async def test_a_store_can_start_at_a_given_revision(cluster: Cluster, prefix: s
 
 
 async def test_writes_of_other_programs_are_not_visible(
-    cluster: Cluster, prefix: str, other_client: EtcdClient
+    cluster: EtcdCluster, prefix: str, other_client: EtcdClient
 ) -> None:
     store, other_store = await cluster.open(prefix), await cluster.open(f"{prefix}-longer")
     watch = store.watch((), FIRST_REVISION)
@@ -143,7 +143,7 @@ async def test_writes_of_other_programs_are_not_visible(
 
 
 async def test_a_compaction_by_another_program_removes_nothing_that_is_needed(
-    cluster: Cluster, prefix: str, other_client: EtcdClient
+    cluster: EtcdCluster, prefix: str, other_client: EtcdClient
 ) -> None:
     store = await cluster.open(prefix)
     first = await store.commit([Write(A, b"1", 0)])
@@ -165,7 +165,7 @@ async def test_a_compaction_by_another_program_removes_nothing_that_is_needed(
 
 
 async def test_a_server_started_after_a_foreign_compaction_reads_everything(
-    cluster: Cluster, prefix: str, other_client: EtcdClient
+    cluster: EtcdCluster, prefix: str, other_client: EtcdClient
 ) -> None:
     store = await cluster.open(prefix)
     first = await store.commit([Write(A, b"1", 0)])
@@ -180,7 +180,7 @@ async def test_a_server_started_after_a_foreign_compaction_reads_everything(
 
 
 async def test_many_records_are_read_in_chunks_of_one_snapshot(
-    cluster: Cluster, prefix: str, monkeypatch: pytest.MonkeyPatch
+    cluster: EtcdCluster, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.storage.etcd.store.CHUNK_RECORDS", 10)
     store = await cluster.open(prefix)
@@ -199,7 +199,7 @@ async def test_many_records_are_read_in_chunks_of_one_snapshot(
     await store.close()
 
 
-async def test_a_large_commit_is_one_batch_of_a_watch(cluster: Cluster, prefix: str) -> None:
+async def test_a_large_commit_is_one_batch_of_a_watch(cluster: EtcdCluster, prefix: str) -> None:
     """Large enough for etcd to split it into fragments."""
     store = await cluster.open(prefix)
     changes = [Write(("k", f"{number:02}"), bytes(14_000), 0) for number in range(100)]
@@ -212,7 +212,7 @@ async def test_a_large_commit_is_one_batch_of_a_watch(cluster: Cluster, prefix: 
     await store.close()
 
 
-async def test_a_commit_with_too_many_keys_for_etcd_explains_the_limit(cluster: Cluster, prefix: str) -> None:
+async def test_a_commit_with_too_many_keys_for_etcd_explains_the_limit(cluster: EtcdCluster, prefix: str) -> None:
     store = await cluster.open(prefix)
     assert await store.commit([Write(("k", str(number)), b"x", 0) for number in range(126)]) == FIRST_REVISION + 1
     with pytest.raises(StoreUnavailable, match="--max-txn-ops"):
@@ -222,7 +222,7 @@ async def test_a_commit_with_too_many_keys_for_etcd_explains_the_limit(cluster: 
     await store.close()
 
 
-async def test_a_value_too_large_for_etcd_explains_the_limit(cluster: Cluster, prefix: str) -> None:
+async def test_a_value_too_large_for_etcd_explains_the_limit(cluster: EtcdCluster, prefix: str) -> None:
     store = await cluster.open(prefix)
     for size in (1_600_000, 3_000_000):
         with pytest.raises(StoreUnavailable, match="--max-request-bytes"):
@@ -232,7 +232,7 @@ async def test_a_value_too_large_for_etcd_explains_the_limit(cluster: Cluster, p
 
 
 async def test_a_prefix_deleted_under_a_running_server_is_not_written_to(
-    cluster: Cluster, prefix: str, other_client: EtcdClient
+    cluster: EtcdCluster, prefix: str, other_client: EtcdClient
 ) -> None:
     store = await cluster.open(prefix)
     first = await store.commit([Write(A, b"1", 0)])
@@ -245,14 +245,16 @@ async def test_a_prefix_deleted_under_a_running_server_is_not_written_to(
 
 
 async def test_a_prefix_with_keys_of_another_program_is_rejected(
-    cluster: Cluster, prefix: str, other_client: EtcdClient
+    cluster: EtcdCluster, prefix: str, other_client: EtcdClient
 ) -> None:
     await other_client.call_idempotent(TXN, txn_request([], [op_put(f"/{prefix}/format".encode(), b"other")]))
     with pytest.raises(StoreUnavailable, match="another program"):
         await cluster.open(prefix)
 
 
-async def test_a_store_of_a_newer_version_is_rejected(cluster: Cluster, prefix: str, other_client: EtcdClient) -> None:
+async def test_a_store_of_a_newer_version_is_rejected(
+    cluster: EtcdCluster, prefix: str, other_client: EtcdClient
+) -> None:
     value = b'{"version":2,"first":1000}'
     await other_client.call_idempotent(TXN, txn_request([], [op_put(f"/{prefix}/format".encode(), value)]))
     with pytest.raises(StoreUnavailable, match="newer version"):
@@ -271,7 +273,7 @@ async def test_a_full_etcd_rejects_writes_with_an_explanation_and_recovers(tmp_p
         full.stop()
         full.members[0].command.remove("--quota-backend-bytes=200000")
         full.members[0].start()
-        await full.ready()
+        await full.wait_until_ready()
         full.etcdctl("alarm", "disarm")
         await store.check_writable()
         assert await store.commit([Write(A, b"x", 0)]) == await store.revision()

@@ -16,24 +16,24 @@ from fairlead.storage.contract import FIRST_REVISION, Event, Record, StoreUnavai
 from fairlead.storage.postgres import PostgresStore, connection, follower, reader, writer
 from fairlead.storage.postgres.connection import ERROR_ADVICE, explain_error, parse_address
 from tests.fake_cluster.certificates import get_authority
-from tests.harness.postgres_server import DATABASE, FAST, USER, Server, free_port, require_postgres, schema_for
+from tests.harness.postgres_server import DATABASE, FAST, USER, PostgresServer, free_port, require_postgres, schema_for
 
 A, B = ("a",), ("b",)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server() -> Iterator[PostgresServer]:
     """A server of this module, to be stopped and broken. Each test leaves it running."""
     require_postgres()
     certificate = get_authority().issue("127.0.0.1")
     files = {"server.crt": certificate.certificate, "server.key": certificate.key, "root.crt": get_authority().pem}
-    server = Server({**FAST, "ssl": "on", "ssl_ca_file": "root.crt"}, files=files)
+    server = PostgresServer({**FAST, "ssl": "on", "ssl_ca_file": "root.crt"}, files=files)
     yield server
     server.remove()
 
 
 @pytest.fixture
-def url(server: Server, tmp_path: Path) -> str:
+def url(server: PostgresServer, tmp_path: Path) -> str:
     return f"{server.url}?schema={schema_for(tmp_path)}"
 
 
@@ -109,7 +109,7 @@ def has_each_number_once(events: list[Event]) -> bool:
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGQUIT])
 async def test_a_restart_of_the_database_loses_nothing_and_repeats_nothing(
-    signal_number: signal.Signals, server: Server, store: PostgresStore
+    signal_number: signal.Signals, server: PostgresServer, store: PostgresStore
 ) -> None:
     load = Load(store)
     await asyncio.sleep(0.2)
@@ -119,7 +119,9 @@ async def test_a_restart_of_the_database_loses_nothing_and_repeats_nothing(
     await store.check_writable()
 
 
-async def test_a_crash_during_commits_loses_nothing_and_repeats_nothing(server: Server, store: PostgresStore) -> None:
+async def test_a_crash_during_commits_loses_nothing_and_repeats_nothing(
+    server: PostgresServer, store: PostgresStore
+) -> None:
     """Kills one backend process; PostgreSQL then closes all connections and recovers from its log."""
     load = Load(store)
     pids = "SELECT pid FROM pg_stat_activity WHERE application_name = 'fairlead' AND query LIKE '%commit_group%'"
@@ -129,12 +131,12 @@ async def test_a_crash_during_commits_loses_nothing_and_repeats_nothing(server: 
             await asyncio.sleep(0.2)
             found = await asyncio.to_thread(server.sql, pids)
         os.kill(int(found.split()[0]), signal.SIGKILL)
-        await asyncio.to_thread(server.wait)
+        await asyncio.to_thread(server.wait_until_ready)
     assert has_each_number_once(await load.finish())
 
 
 async def test_operations_fail_while_the_database_is_down_and_work_again_afterwards(
-    server: Server, store: PostgresStore, short_timeouts: None
+    server: PostgresServer, store: PostgresStore, short_timeouts: None
 ) -> None:
     good = await store.commit([Write(A, b"good", 0)])
     watch = store.watch((), FIRST_REVISION)
@@ -159,7 +161,9 @@ async def test_operations_fail_while_the_database_is_down_and_work_again_afterwa
     assert list(await anext(watch)) == [Event(A, b"better", later)]
 
 
-async def test_a_store_can_be_closed_while_the_database_is_down(server: Server, url: str, short_timeouts: None) -> None:
+async def test_a_store_can_be_closed_while_the_database_is_down(
+    server: PostgresServer, url: str, short_timeouts: None
+) -> None:
     store = await PostgresStore.open(url)
     await store.commit([Write(A, b"x", 0)])
     await asyncio.to_thread(server.stop)
@@ -173,7 +177,7 @@ async def test_a_store_can_be_closed_while_the_database_is_down(server: Server, 
 
 
 async def test_a_commit_without_a_reply_has_an_unknown_outcome(
-    server: Server, store: PostgresStore, short_timeouts: None, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, store: PostgresStore, short_timeouts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = await store.commit([Write(A, b"good", 0)])
     monkeypatch.setattr(writer, "COMMIT_TIMEOUT", 0.3)
@@ -232,7 +236,7 @@ async def test_the_password_can_come_from_the_environment(url: str, monkeypatch:
     await (await PostgresStore.open(url.replace(":correct%20horse", ""))).close()
 
 
-async def test_a_user_without_permissions_gets_an_explanation(server: Server, url: str) -> None:
+async def test_a_user_without_permissions_gets_an_explanation(server: PostgresServer, url: str) -> None:
     server.sql("CREATE ROLE poor LOGIN PASSWORD 'p'")
     with pytest.raises(
         StoreUnavailable, match=r"may not create the schema .* an administrator must run `CREATE SCHEMA"
@@ -240,7 +244,7 @@ async def test_a_user_without_permissions_gets_an_explanation(server: Server, ur
         await PostgresStore.open(url.replace(f"{USER}:correct%20horse", "poor:p"))
 
 
-async def test_server_and_client_certificates_are_verified(server: Server, url: str, tmp_path: Path) -> None:
+async def test_server_and_client_certificates_are_verified(server: PostgresServer, url: str, tmp_path: Path) -> None:
     client, other_authority = get_authority().issue(common_name="a-replica"), get_authority("another CA")
     files = {"root": get_authority().pem, "cert": client.certificate, "key": client.key, "other": other_authority.pem}
     for name, content in files.items():

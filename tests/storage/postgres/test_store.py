@@ -24,7 +24,7 @@ from fairlead.storage.postgres import PostgresStore, follower, reader
 from fairlead.storage.postgres.connection import parse_address
 from fairlead.storage.postgres.schema import MIGRATIONS, sweep
 from fairlead.storage.postgres.writer import WriterSession
-from tests.harness.postgres_server import address_in, schema_for, shared_server
+from tests.harness.postgres_server import address_for, schema_for, shared_server
 
 A, B = ("things", "a"), ("things", "b")
 OpenReplica = Callable[[], Awaitable[PostgresStore]]
@@ -32,7 +32,7 @@ OpenReplica = Callable[[], Awaitable[PostgresStore]]
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return address_in(tmp_path)
+    return address_for(tmp_path)
 
 
 @pytest.fixture
