@@ -83,7 +83,7 @@ def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.module
 
 
-def strangers(source: Source) -> Iterator[str]:
+def find_misplaced_imports(source: Source) -> Iterator[str]:
     for line, name in imported(source.tree):
         homes = HOMES.get(name.partition(".")[0])
         if homes and not any(source.module == home or source.module.startswith(home + ".") for home in homes):
@@ -145,7 +145,7 @@ def test_rooms_import_only_what_their_contracts_allow() -> None:
 
 
 def test_drivers_and_the_http_server_are_imported_only_at_home() -> None:
-    assert not breaches(strangers, "fairlead")
+    assert not breaches(find_misplaced_imports, "fairlead")
 
 
 def test_no_file_is_longer_than_a_reader_can_hold() -> None:
@@ -169,10 +169,10 @@ def test_no_reminders_are_left_in_the_code() -> None:
 
 
 BREACHES: list[tuple[Rule, str, str]] = [
-    (strangers, "fairlead/registry/resource.py", "def f():\n    import sqlite3"),
-    (strangers, "fairlead/storage/view/view.py", "from sqlite3 import dbapi2"),
-    (strangers, "fairlead/storage/sqlite_like.py", "import sqlite3"),
-    (strangers, "fairlead/server/api/watch.py", "import granian.rsgi"),
+    (find_misplaced_imports, "fairlead/registry/resource.py", "def f():\n    import sqlite3"),
+    (find_misplaced_imports, "fairlead/storage/view/view.py", "from sqlite3 import dbapi2"),
+    (find_misplaced_imports, "fairlead/storage/sqlite_like.py", "import sqlite3"),
+    (find_misplaced_imports, "fairlead/server/api/watch.py", "import granian.rsgi"),
     (long_files, "fairlead/app.py", "x = 1\n" * 401),
     (long_functions, "fairlead/app.py", "def f():\n" + "    x = 1\n" * 60),
     (crowded_functions, "fairlead/app.py", "async def f(a, b, c, d, *, e, f, g): ..."),
@@ -182,8 +182,8 @@ BREACHES: list[tuple[Rule, str, str]] = [
 ]
 
 TIDY: list[tuple[Rule, str, str]] = [
-    (strangers, "fairlead/storage/sqlite.py", "import sqlite3"),
-    (strangers, "fairlead/server/http/asgi.py", "from granian.rsgi import Scope"),
+    (find_misplaced_imports, "fairlead/storage/sqlite.py", "import sqlite3"),
+    (find_misplaced_imports, "fairlead/server/http/asgi.py", "from granian.rsgi import Scope"),
     (long_files, "fairlead/app.py", "x = 1\n" * 400),
     (long_functions, "fairlead/app.py", "def f():\n" + "    x = 1\n" * 59),
     (crowded_functions, "fairlead/app.py", "class C:\n    def f(self, a, b, c, d, e, f): ..."),

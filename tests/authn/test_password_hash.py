@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
@@ -13,6 +13,7 @@ from fairlead.authn import password_hash
 from fairlead.authn.password_hash import DEFAULT_COST, MAX_BYTES, Cost, PasswordHasher, password_problem
 from fairlead.core.concurrency import CURRENT_ACCOUNT, Account
 from fairlead.core.errors import TooManyRequests
+from tests.harness.eventually import eventually
 
 CHEAP_COST = Cost(memory=8, passes=1)
 PASSWORD = "correct horse battery staple"
@@ -139,20 +140,11 @@ async def test_rejecting_an_invalid_password_costs_as_much_too(hasher: PasswordH
         assert len(probe.costs) == 1
 
 
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Polls, because threads do not notify the event loop."""
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("the condition did not become true")
-
-
 async def test_the_number_of_concurrent_hashes_is_limited(probe: HashProbe) -> None:
     hasher = PasswordHasher(CHEAP_COST, max_concurrent=2, max_waiting=8)
     probe.released.clear()
     tasks = [asyncio.create_task(hasher.verify("wrong", None)) for _ in range(10)]
-    await wait_until(lambda: probe.running == 2)
+    await eventually(lambda: probe.running == 2)
     await asyncio.sleep(0.01)
     assert probe.running == 2
     probe.released.set()
@@ -164,7 +156,7 @@ async def test_a_full_queue_gets_429_with_retry_after(probe: HashProbe) -> None:
     hasher = PasswordHasher(CHEAP_COST, max_concurrent=1, max_waiting=1)
     probe.released.clear()
     tasks = [asyncio.create_task(hasher.verify("wrong", None)) for _ in range(2)]
-    await wait_until(lambda: probe.running == 1)
+    await eventually(lambda: probe.running == 1)
     with pytest.raises(TooManyRequests, match="try again") as error:
         await hasher.verify("wrong", None)
     assert error.value.details.retry_after == 1
@@ -178,7 +170,7 @@ async def test_a_slot_is_not_free_before_its_thread_is_done(probe: HashProbe) ->
     hasher = PasswordHasher(CHEAP_COST, max_concurrent=1, max_waiting=1)
     probe.released.clear()
     cancelled = asyncio.create_task(hasher.verify("wrong", None))
-    await wait_until(lambda: probe.running == 1)
+    await eventually(lambda: probe.running == 1)
     cancelled.cancel()
     await asyncio.gather(cancelled, return_exceptions=True)
     later = asyncio.create_task(hasher.verify("wrong", None))
@@ -193,7 +185,7 @@ async def test_a_cancelled_waiter_frees_its_slot(probe: HashProbe) -> None:
     hasher = PasswordHasher(CHEAP_COST, max_concurrent=1, max_waiting=1)
     probe.released.clear()
     first = asyncio.create_task(hasher.verify("wrong", None))
-    await wait_until(lambda: probe.running == 1)
+    await eventually(lambda: probe.running == 1)
     waiting = asyncio.create_task(hasher.verify("wrong", None))
     await asyncio.sleep(0)
     waiting.cancel()

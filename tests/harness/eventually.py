@@ -1,13 +1,15 @@
-"""Waiting for a condition that has no event of its own: in a coroutine, or in a thread of a real client."""
+"""Waiting for a condition that has no event of its own: in a coroutine, or in code without an event loop."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 Found = TypeVar("Found")
 
 INTERVAL_SECONDS = 0.05
+TIMEOUT_SECONDS = 20.0
+"""Long enough for a busy machine: a condition that does not hold by then is not going to."""
 
 
 async def eventually(check: Callable[[], Found], seconds: float = 120) -> Found:
@@ -18,10 +20,37 @@ async def eventually(check: Callable[[], Found], seconds: float = 120) -> Found:
     return found
 
 
-def wait_until(check: Callable[[], Found], seconds: float) -> Found:
-    """The same for code without an event loop."""
+async def eventually_found(
+    look: Callable[[], Awaitable[Found | None]], what: str, seconds: float, ignored: type[Exception]
+) -> Found:
+    """Returns the first result of `look` that is not None. Errors of the type `ignored` are tried again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if (found := await look()) is not None:
+                return found
+        except ignored:
+            pass
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds} s: {what}")
+        await asyncio.sleep(INTERVAL_SECONDS)
+
+
+def wait_until(
+    check: Callable[[], Found], seconds: float = TIMEOUT_SECONDS, what: str = "the condition holds"
+) -> Found:
+    """Returns the first true result of `check`, in code without an event loop. `what` describes it in the error."""
     deadline = time.monotonic() + seconds
     while not (found := check()):
-        assert time.monotonic() < deadline, f"the condition does not hold within {seconds} s"
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(INTERVAL_SECONDS)
     return found
+
+
+def seconds_until(
+    check: Callable[[], object], seconds: float = TIMEOUT_SECONDS, what: str = "the condition holds"
+) -> float:
+    """Waits like `wait_until` and returns how long it took."""
+    began = time.monotonic()
+    wait_until(check, seconds, what)
+    return time.monotonic() - began

@@ -1,16 +1,5 @@
-"""These tests run on virtual time, in a world of their own each."""
+"""Runs the tests of the registry on virtual time."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
-from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry() as made:
-        yield made

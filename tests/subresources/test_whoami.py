@@ -79,7 +79,7 @@ def authenticate_bearer(call: Call) -> User | None:
     return user
 
 
-def authenticate_nobody(call: Call) -> User | None:
+def ignore_credentials(call: Call) -> User | None:
     return None
 
 
@@ -294,7 +294,7 @@ async def test_an_invalid_token_is_not_authenticated(token: str) -> None:
 
 
 async def test_a_token_that_no_authenticator_accepts_is_not_authenticated() -> None:
-    async with open_whoami_api((authenticate_nobody,)) as api:
+    async with open_whoami_api((ignore_credentials,)) as api:
         assert not (await send_token_review(api, {"token": "good"}))["status"]["authenticated"]
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import threading
-from collections.abc import Callable
 
 import pytest
 import structlog
@@ -14,6 +13,7 @@ from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.server.audit import log_writer, stage
 from fairlead.server.audit.log_writer import AuditLogWriter
 from tests.harness.audit import MOUNT, OK, AuditFixture, MemoryLog, object_path, open_audit
+from tests.harness.eventually import eventually
 
 CONFIGMAPS, SECRETS = object_path(CONFIGMAP), object_path(SECRET)
 
@@ -56,14 +56,6 @@ class LateEvent:
 @pytest.fixture(autouse=True)
 def _short_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.01)
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(1_000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("the condition was never met")
 
 
 async def test_events_are_written_in_order() -> None:
@@ -119,7 +111,7 @@ async def test_a_single_lazy_event_is_written_soon() -> None:
     sink = MemoryLog()
     writer = AuditLogWriter(sink)
     writer.add_lazy(LazyEvent(b"one\n"))
-    await wait_until(lambda: sink.data == b"one\n")
+    await eventually(lambda: sink.data == b"one\n")
     await writer.close()
 
 
@@ -127,7 +119,7 @@ async def test_lazy_events_of_other_threads_are_written() -> None:
     sink = MemoryLog()
     writer = AuditLogWriter(sink)
     await asyncio.gather(*(asyncio.to_thread(writer.add_lazy, LazyEvent(b"line\n")) for _ in range(100)))
-    await wait_until(lambda: sink.data == b"line\n" * 100)
+    await eventually(lambda: sink.data == b"line\n" * 100)
     assert writer.total_events == 100
     await writer.close()
 
@@ -136,9 +128,9 @@ async def test_an_event_is_written_soon_without_a_flush() -> None:
     sink = MemoryLog()
     writer = AuditLogWriter(sink)
     writer.add(b"one\n")
-    await wait_until(lambda: sink.data == b"one\n")
+    await eventually(lambda: sink.data == b"one\n")
     writer.add(b"two\n")
-    await wait_until(lambda: sink.data == b"one\ntwo\n")
+    await eventually(lambda: sink.data == b"one\ntwo\n")
     await writer.close()
 
 
@@ -180,7 +172,7 @@ async def test_failures_within_a_line_neither_lose_nor_repeat_bytes() -> None:
         writer = AuditLogWriter(sink)
         writer.add(b"one line\n")
         writer.add(b"another line\n")
-        await wait_until(lambda: sink.data == b"one line\nanother line\n")
+        await eventually(lambda: sink.data == b"one line\nanother line\n")
         await writer.close()
     assert sink.data == b"one line\nanother line\n"
 
@@ -207,7 +199,7 @@ async def test_closing_the_writer_retries_a_failed_write() -> None:
     with structlog.testing.capture_logs():
         writer = AuditLogWriter(sink)
         writer.add(b"one line\n")
-        await wait_until(sink.entered.is_set)
+        await eventually(sink.entered.is_set)
         closing = asyncio.create_task(writer.close())
         await asyncio.sleep(0)
         writer.add(b"another line\n")
@@ -223,12 +215,12 @@ async def test_a_failure_is_logged_once_and_so_is_the_recovery() -> None:
         await writer.check_writable()
         sink.error = OSError(errno.ENOSPC, "No space left on device")
         writer.add(b"one\n")
-        await wait_until(lambda: bool(writer.failure))
+        await eventually(lambda: bool(writer.failure))
         await asyncio.sleep(0.1)
         with pytest.raises(Unavailable, match="No space left on device"):
             await writer.check_writable()
         sink.error = None
-        await wait_until(lambda: not writer.failure)
+        await eventually(lambda: not writer.failure)
         await writer.check_writable()
         await writer.close()
     assert [line["log_level"] for line in lines] == ["error", "info"]
@@ -343,7 +335,7 @@ async def test_a_path_similar_to_a_health_check_does_not_bypass_the_log(
 async def break_sink(audit: AuditFixture, sink: FakeSink) -> None:
     sink.error = OSError(errno.ENOSPC, "No space left on device")
     await audit("GET", CONFIGMAPS)
-    await wait_until(lambda: bool(audit.writer.failure))
+    await eventually(lambda: bool(audit.writer.failure))
 
 
 @pytest.mark.parametrize(
@@ -373,7 +365,7 @@ async def test_writes_and_secret_reads_are_rejected_while_the_log_is_not_writabl
         assert b"No space left on device" in reply.body
         assert ("retry-after", "5") in reply.headers
         sink.error = None
-        await wait_until(lambda: not audit.writer.failure)
+        await eventually(lambda: not audit.writer.failure)
         assert (await audit(method, path, {})).status == 200
     assert [event["responseStatus"]["code"] for event in audit.completed_events()] == [200, 503, 200]
 

@@ -123,7 +123,7 @@ async def test_connections_that_have_read_or_closed_are_removed_by_asking_the_ke
     assert reader.name not in responses.unread_since
 
 
-async def test_the_kernel_is_not_asked_during_writes_or_too_often() -> None:
+async def test_the_kernel_is_not_queried_during_writes_or_too_often() -> None:
     clock = FakeClock()
     responses = WholeResponses(clock)
     assert all(responses.admit(f"192.0.2.1:{port}", len(LARGE)) for port in range(MAX_UNREAD_CONNECTIONS))
