@@ -32,7 +32,7 @@ async def open_auth_with_limits(keys: int = 3, size: int = 1 << 20) -> AsyncIter
 async def create_labelled_key(
     auth: AuthFixture, name: str, writer: User, labels: dict[str, str], **spec: Any
 ) -> Object:
-    body = auth.api.body(KIND, name, metadata={"labels": labels}, spec=spec)
+    body = auth.api.build_object(KIND, name, metadata={"labels": labels}, spec=spec)
     return await auth.api.submit(KIND, body, WriteOptions(writer, "tests"))
 
 
@@ -43,24 +43,26 @@ def large_labels(size: int) -> dict[str, str]:
 async def test_the_key_over_the_limit_is_rejected_with_advice() -> None:
     async with open_auth_with_limits(3) as auth:
         for name in ("a", "b", "c"):
-            await auth.key(name)
+            await auth.create_key(name)
         with pytest.raises(Forbidden) as error:
-            await auth.key("d")
+            await auth.create_key("d")
         assert error.value.message == (
             f'ownedaccesskeys.{GROUP} "d" is forbidden: user "ada" has 3 access keys, and the limit is 3; delete '
             "those that are not needed, or have an administrator raise the setting access_keys_per_owner"
         )
-        await auth.key("bobs", BOB)
-        await auth.api.of(KIND).delete("", "a", DeleteOptions(), WriteOptions(ADA))
-        await auth.key("d")
+        await auth.create_key("bobs", BOB)
+        await auth.api.resource(KIND).delete("", "a", DeleteOptions(), WriteOptions(ADA))
+        await auth.create_key("d")
 
 
 async def test_fifty_concurrent_creates_stop_exactly_at_the_limit() -> None:
     async with open_auth_with_limits(7) as auth:
-        outcomes = await asyncio.gather(*(auth.key(f"k{number}") for number in range(50)), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(auth.create_key(f"k{number}") for number in range(50)), return_exceptions=True
+        )
         assert sum(isinstance(each, dict) for each in outcomes) == 7
         assert {type(each) for each in outcomes} == {dict, Forbidden}
-        assert len(auth.api.names(KIND)) == 7
+        assert len(auth.api.list_names(KIND)) == 7
 
 
 async def test_a_key_that_another_replica_creates_concurrently_counts() -> None:
@@ -68,12 +70,12 @@ async def test_a_key_that_another_replica_creates_concurrently_counts() -> None:
         store = auth.api.store
 
         async def create_on_other_replica() -> None:
-            await auth.key("theirs")
+            await auth.create_key("theirs")
 
         store.before.append(create_on_other_replica)
         with pytest.raises(Forbidden):
-            await auth.key("ours")
-        assert auth.api.names(KIND) == ["theirs"]
+            await auth.create_key("ours")
+        assert auth.api.list_names(KIND) == ["theirs"]
 
 
 async def test_generated_names_and_dry_runs_count_towards_the_limit() -> None:
@@ -90,68 +92,68 @@ async def test_generated_names_and_dry_runs_count_towards_the_limit() -> None:
 async def test_administrators_are_exempt_from_the_limit_and_their_keys_count_for_the_owner() -> None:
     async with open_auth_with_limits(2) as auth:
         for number in range(4):
-            await auth.key(f"k{number}", ROOT, user="ada")
+            await auth.create_key(f"k{number}", ROOT, user="ada")
         with pytest.raises(Forbidden, match='user "ada" has 4 access keys'):
-            await auth.key("mine")
+            await auth.create_key("mine")
 
 
 async def test_an_administrator_with_a_scoped_key_is_limited_too() -> None:
     async with open_auth_with_limits(1) as auth:
         rule = {"resources": [{"group": GROUP, "resources": ["ownedaccesskeys"]}]}
-        scoped_root = await auth.signed_in("root", scope={"rules": [rule]})
+        scoped_root = await auth.sign_in("root", scope={"rules": [rule]})
         with pytest.raises(Forbidden, match="the limit is 1;"):
-            await auth.key("another", scoped_root, scope={"rules": [rule]})
+            await auth.create_key("another", scoped_root, scope={"rules": [rule]})
 
 
 async def test_the_keys_of_a_team_are_limited_too() -> None:
     async with open_auth_with_limits(2) as auth:
-        await auth.team("core")
-        created = await auth.key("core-1", ROOT, team="core")
-        team = auth.authenticate.authenticate_token(created["spec"]["key"])
-        await auth.key("core-2", team)
+        await auth.create_team("core")
+        created = await auth.create_key("core-1", ROOT, team="core")
+        team = auth.authenticator.authenticate_token(created["spec"]["key"])
+        await auth.create_key("core-2", team)
         with pytest.raises(Forbidden, match='team "core" has 2 access keys'):
-            await auth.key("core-3", team)
+            await auth.create_key("core-3", team)
 
 
 async def test_logins_have_a_limit_of_their_own_and_the_server_is_exempt() -> None:
     async with open_auth_with_limits(1) as auth:
-        await auth.key("own")
+        await auth.create_key("own")
         for number in range(MAX_LOGINS + 1):
-            await auth.key(f"login-{number}", CONTROLLER_USER, user="ada", type=LOGIN_TYPE)
+            await auth.create_key(f"login-{number}", CONTROLLER_USER, user="ada", type=LOGIN_TYPE)
         with pytest.raises(Forbidden, match=f"has {MAX_LOGINS + 1} logins, and the limit is {MAX_LOGINS}; delete"):
-            await auth.key("sly", type=LOGIN_TYPE)
+            await auth.create_key("sly", type=LOGIN_TYPE)
 
 
 async def test_changing_the_type_of_a_key_does_not_bypass_the_limit() -> None:
     async with open_auth_with_limits(1) as auth:
-        await auth.key("own")
-        await auth.key("sly", type=LOGIN_TYPE)
+        await auth.create_key("own")
+        await auth.create_key("sly", type=LOGIN_TYPE)
         with pytest.raises(Forbidden, match="has 1 access keys, and the limit is 1;"):
-            await auth.set(KIND, "sly", ADA, type="User")
+            await auth.update_spec(KIND, "sly", ADA, type="User")
 
 
 async def test_expired_keys_are_deleted_to_make_room_oldest_first() -> None:
     async with open_auth_with_limits(2) as auth:
-        await auth.key("old", ttl=10)
-        await auth.key("older", ttl=10)
-        await auth.set_status("old", expired="2026-01-02T00:00:00Z")
-        await auth.set_status("older", expired="2026-01-01T00:00:00Z")
-        await auth.key("new")
-        assert auth.api.names(KIND) == ["new", "old"]
-        await auth.key("newer")
-        assert auth.api.names(KIND) == ["new", "newer"]
+        await auth.create_key("old", ttl=10)
+        await auth.create_key("older", ttl=10)
+        await auth.update_key_status("old", expired="2026-01-02T00:00:00Z")
+        await auth.update_key_status("older", expired="2026-01-01T00:00:00Z")
+        await auth.create_key("new")
+        assert auth.api.list_names(KIND) == ["new", "old"]
+        await auth.create_key("newer")
+        assert auth.api.list_names(KIND) == ["new", "newer"]
         with pytest.raises(Forbidden):
-            await auth.key("newest")
+            await auth.create_key("newest")
 
 
 async def test_an_expired_key_with_a_finalizer_stays_and_counts() -> None:
     async with open_auth_with_limits(1) as auth:
-        body = auth.api.body(KIND, "held", metadata={"finalizers": ["example.com/held"]}, spec={"ttl": 10})
+        body = auth.api.build_object(KIND, "held", metadata={"finalizers": ["example.com/held"]}, spec={"ttl": 10})
         await auth.api.submit(KIND, body, WriteOptions(ADA, "tests"))
-        await auth.set_status("held", expired="2026-01-01T00:00:00Z")
+        await auth.update_key_status("held", expired="2026-01-01T00:00:00Z")
         with pytest.raises(Forbidden):
-            await auth.key("new")
-        assert auth.api.names(KIND) == ["held"]
+            await auth.create_key("new")
+        assert auth.api.list_names(KIND) == ["held"]
 
 
 async def test_the_total_size_of_all_keys_is_limited() -> None:
@@ -163,23 +165,23 @@ async def test_the_total_size_of_all_keys_is_limited() -> None:
         assert "access_key_bytes_per_owner" in error.value.message
         await create_labelled_key(auth, "b", ADA, large_labels(5_000))
         with pytest.raises(Forbidden, match="the limit is 40000"):
-            await auth.set(KIND, "b", ADA, description="x" * 40_000)
+            await auth.update_spec(KIND, "b", ADA, description="x" * 40_000)
 
 
 async def test_an_owner_over_the_limit_can_still_disable_shrink_and_delete_keys() -> None:
     async with open_auth_with_limits(100, 40_000) as auth:
         await create_labelled_key(auth, "large", ROOT, large_labels(60_000), user="ada")
-        await auth.key("small", ROOT, user="ada")
-        disabled = await auth.set(KIND, "small", ADA, disabled=True)
+        await auth.create_key("small", ROOT, user="ada")
+        disabled = await auth.update_spec(KIND, "small", ADA, disabled=True)
         assert disabled["spec"]["disabled"] is True
         with pytest.raises(Forbidden):
-            await auth.set(KIND, "small", ADA, description="x" * MAX_EXEMPT_BYTES)
+            await auth.update_spec(KIND, "small", ADA, description="x" * MAX_EXEMPT_BYTES)
 
         def shrink(key: Object) -> None:
             key["metadata"]["labels"] = large_labels(50_000)
 
         await auth.api.patch(KIND, "large", shrink, WriteOptions(ADA, "tests"))
-        await auth.api.of(KIND).delete("", "large", DeleteOptions(), WriteOptions(ADA))
+        await auth.api.resource(KIND).delete("", "large", DeleteOptions(), WriteOptions(ADA))
 
 
 async def test_only_administrators_set_the_cooldown_of_last_used_updates() -> None:
@@ -187,7 +189,7 @@ async def test_only_administrators_set_the_cooldown_of_last_used_updates() -> No
         with pytest.raises(Forbidden, match=f"only administrators may set the label {COOLDOWN_LABEL}; leave it out"):
             await create_labelled_key(auth, "k", ADA, {COOLDOWN_LABEL: "60"})
         await create_labelled_key(auth, "k", ROOT, {COOLDOWN_LABEL: "600"}, user="ada")
-        await auth.set(KIND, "k", ADA, displayName="as it was")
+        await auth.update_spec(KIND, "k", ADA, displayName="as it was")
 
         def shorten_cooldown(key: Object) -> None:
             key["metadata"]["labels"][COOLDOWN_LABEL] = "61"
@@ -212,22 +214,22 @@ async def test_a_cooldown_below_one_minute_is_invalid(value: str) -> None:
 
 async def test_the_write_lock_is_deleted_with_its_owner() -> None:
     async with open_auth_with_limits() as auth:
-        await auth.key("k")
+        await auth.create_key("k")
         assert auth.api.view.get(LOCK_KEY) is not None
-        await auth.api.of("User").delete("", "ada", DeleteOptions(), WriteOptions(ROOT))
+        await auth.api.resource("User").delete("", "ada", DeleteOptions(), WriteOptions(ROOT))
         assert auth.api.view.get(LOCK_KEY) is None
 
 
 async def test_creating_a_key_does_not_scan_all_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_auth_with_limits(10) as auth:
-        await auth.key("first", key="another-value-of-my-own")
+        await auth.create_key("first", key="another-value-of-my-own")
         for number in range(30):
-            await auth.key(f"r{number}", ROOT, user="root")
+            await auth.create_key(f"r{number}", ROOT, user="root")
 
         def fail_on_scan(*args: object) -> None:
             raise AssertionError("all access keys were scanned")
 
         monkeypatch.setattr(View, "entries", fail_on_scan)
-        await auth.key("second", key="a-value-of-my-own-choice")
+        await auth.create_key("second", key="a-value-of-my-own-choice")
         with pytest.raises(Invalid, match="this value cannot be used"):
-            await auth.key("third", key="a-value-of-my-own-choice")
+            await auth.create_key("third", key="a-value-of-my-own-choice")

@@ -56,7 +56,7 @@ async def test_updates_and_other_kinds_get_no_secret(api: RegistryFixture) -> No
     update = create_change()
     update.verb = "update"
     other = create_change()
-    other.kind = api.of("Gadget").kind
+    other.kind = api.resource("Gadget").kind
     for change in (update, other):
         await RULE(change, api.registry)
         assert change.extra_writes == []

@@ -11,7 +11,7 @@ from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from tests.harness.registry import RegistryFixture, as_ada, open_registry
+from tests.harness.registry import RegistryFixture, open_registry, write_options
 
 KIND, PROJECT_NAMESPACE = "DevPodWorkspaceInstance", "service-p-p"
 TEMPLATE = "DevPodWorkspaceTemplate"
@@ -91,7 +91,7 @@ async def test_only_changes_to_a_reference_that_is_not_allowed_are_rejected(api:
         def replace_spec(old: Object) -> Object:
             return {**old, "spec": {**old["spec"], **spec}}
 
-        await api.of(KIND).modify(PROJECT_NAMESPACE, "a", replace_spec, as_ada())
+        await api.resource(KIND).modify(PROJECT_NAMESPACE, "a", replace_spec, write_options())
 
     await update_spec(displayName="still created from the old template")
     with pytest.raises(Forbidden, match='the template "other"'):

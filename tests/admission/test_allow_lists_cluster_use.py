@@ -42,7 +42,7 @@ async def api() -> AsyncIterator[RegistryFixture]:
     async with open_registry(rules=rules()) as fixture:
         metadata = {"annotations": {"service.sh/unlisted-clusters": "use"}}
         await fixture.submit(
-            "Namespace", fixture.body("Namespace", SYSTEM, metadata=metadata), WriteOptions(CONTROLLER_USER)
+            "Namespace", fixture.build_object("Namespace", SYSTEM, metadata=metadata), WriteOptions(CONTROLLER_USER)
         )
         yield fixture
 
@@ -56,14 +56,14 @@ async def older_api() -> AsyncIterator[RegistryFixture]:
 
 
 async def create_project(api: RegistryFixture, user: User = ROOT, **spec: Any) -> Object:
-    return await api.submit("Project", api.body("Project", "p", spec=spec), WriteOptions(user))
+    return await api.submit("Project", api.build_object("Project", "p", spec=spec), WriteOptions(user))
 
 
 async def create_instance(api: RegistryFixture, user: User, cluster: str, kind: str = "SpaceInstance") -> list[str]:
     """Creates an instance in the cluster. Returns the warnings."""
     reference: Object = {"cluster": cluster} if KINDS[kind] == "clusterRef" else {"cluster": {"name": cluster}}
     options = WriteOptions(user)
-    body = api.body(kind, "", PROJECT_NAMESPACE, metadata={"generateName": "x-"}, spec={KINDS[kind]: reference})
+    body = api.build_object(kind, "", PROJECT_NAMESPACE, metadata={"generateName": "x-"}, spec={KINDS[kind]: reference})
     await api.submit(kind, body, options)
     return options.warnings
 

@@ -45,7 +45,7 @@ def check_scope(user: User, target: RequestInfo) -> Decision | None:
 
 
 async def create_object(api: RegistryFixture, user: User, kind: str, name: str, **fields: Any) -> Object:
-    return await api.submit(kind, api.body(kind, name, **fields), WriteOptions(user, "tests"))
+    return await api.submit(kind, api.build_object(kind, name, **fields), WriteOptions(user, "tests"))
 
 
 async def update_object(api: RegistryFixture, user: User, kind: str, name: str, **fields: Any) -> Object:
@@ -92,7 +92,7 @@ async def test_rules_that_are_not_held_are_rejected_and_listed(api_with_rule: Re
         '{APIGroups:[""], Resources:["configmaps"], Verbs:["*"]}\n'
         '{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
     )
-    assert api_with_rule.see("Role", "r") is None
+    assert api_with_rule.get("Role", "r") is None
 
 
 async def test_rules_held_in_one_namespace_cannot_be_granted_elsewhere(api_with_rule: RegistryFixture) -> None:
@@ -134,7 +134,7 @@ async def test_removing_rules_requires_holding_the_remaining_rules(api_with_rule
 
 
 async def test_a_dry_run_is_rejected_like_the_write(api_with_rule: RegistryFixture) -> None:
-    body = api_with_rule.body("Role", "r", rules=[READ_SECRETS])
+    body = api_with_rule.build_object("Role", "r", rules=[READ_SECRETS])
     with pytest.raises(Forbidden):
         await api_with_rule.submit("Role", body, WriteOptions(EVE, "tests", dry_run=True))
 
@@ -305,7 +305,7 @@ async def test_deleting_roles_and_bindings_does_not_require_holding_them(api_wit
     await create_object(api_with_rule, ROOT, "RoleBinding", "b", **binding_fields("r"))
     await api_with_rule.delete("RoleBinding", "b", user=EVE)
     await api_with_rule.delete("Role", "r", user=EVE)
-    assert api_with_rule.names("Role") == api_with_rule.names("RoleBinding") == []
+    assert api_with_rule.list_names("Role") == api_with_rule.list_names("RoleBinding") == []
 
 
 async def test_other_kinds_are_not_checked(api_with_rule: RegistryFixture) -> None:

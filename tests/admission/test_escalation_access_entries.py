@@ -52,7 +52,7 @@ async def api_with_rule(api: RegistryFixture, permissions: HeldPermissions) -> A
 
 
 async def create_object(api: RegistryFixture, user: User, kind: str, name: str, **spec: Any) -> dict[str, Any]:
-    return await api.submit(kind, api.body(kind, name, spec=spec), WriteOptions(user))
+    return await api.submit(kind, api.build_object(kind, name, spec=spec), WriteOptions(user))
 
 
 ACCOUNT = User("system:serviceaccount:demo:ci", ("system:serviceaccounts", "system:authenticated"))
@@ -213,7 +213,7 @@ async def test_replacing_entries_takes_linear_time(
         GrantChecks(permissions, is_in_scope, owns, lambda user, namespace: False),
         ResourceNaming(MANAGEMENT_GROUP, "service-p-"),
     )
-    kind = api_with_rule.of("App").kind
+    kind = api_with_rule.resource("App").kind
 
     def build_change(size: int) -> Callable[[], object]:
         old = {"metadata": {"name": "a"}, "spec": {"access": access_entries(size)}}
@@ -239,7 +239,9 @@ async def test_a_permission_in_many_entries_is_checked_once(
         ResourceNaming(MANAGEMENT_GROUP, "p-"),
     )
     new = {"metadata": {"name": "a"}, "spec": {"access": access_entries(500)}}
-    run_to_completion(rule(Change("create", api_with_rule.of("App").kind, BOB, None, new), api_with_rule.registry))
+    run_to_completion(
+        rule(Change("create", api_with_rule.resource("App").kind, BOB, None, new), api_with_rule.registry)
+    )
     assert sorted(target.verb for target in requests) == ["get", "use"]
 
 

@@ -41,7 +41,7 @@ def authorize(user: User, target: RequestInfo) -> Decision:
 @asynccontextmanager
 async def open_project(**spec: Any) -> AsyncIterator[RegistryFixture]:
     async with open_registry(rules=(default_instance_owner(authorize, GROUP, NAMESPACE_PREFIX),)) as api:
-        await api.submit("Project", api.body("Project", "web", spec=spec), WriteOptions(CONTROLLER_USER))
+        await api.submit("Project", api.build_object("Project", "web", spec=spec), WriteOptions(CONTROLLER_USER))
         yield api
 
 
@@ -52,11 +52,11 @@ async def api() -> AsyncIterator[RegistryFixture]:
 
 
 async def create_instance(api: RegistryFixture, kind: str, user: User = ADA, **spec: Any) -> Object:
-    return await api.submit(kind, api.body(kind, "one", NAMESPACE, spec=spec), WriteOptions(user))
+    return await api.submit(kind, api.build_object(kind, "one", NAMESPACE, spec=spec), WriteOptions(user))
 
 
 async def update_instance(api: RegistryFixture, kind: str, user: User = ADA, **spec: Any) -> Object:
-    resource = api.of(kind)
+    resource = api.resource(kind)
 
     def merge_spec(old: Object) -> Object:
         return {**old, "spec": {name: value for name, value in {**old["spec"], **spec}.items() if value is not None}}
@@ -151,7 +151,7 @@ async def test_a_project_can_disable_the_requirement(kind: str) -> None:
 
 async def test_outside_of_projects_a_template_is_required_too(api: RegistryFixture) -> None:
     with pytest.raises(Forbidden):
-        await api.submit("SpaceInstance", api.body("SpaceInstance", "one", spec={}), WriteOptions(ADA))
+        await api.submit("SpaceInstance", api.build_object("SpaceInstance", "one", spec={}), WriteOptions(ADA))
 
 
 async def test_the_server_is_not_checked(api: RegistryFixture) -> None:

@@ -34,7 +34,7 @@ async def create_instance(
     api: RegistryFixture, kind: str, user: User = ADA, annotations: Object | None = None, **spec: Any
 ) -> Object:
     metadata = {"annotations": annotations} if annotations else {}
-    return await api.submit(kind, api.body(kind, "a", metadata=metadata, spec=spec), WriteOptions(user))
+    return await api.submit(kind, api.build_object(kind, "a", metadata=metadata, spec=spec), WriteOptions(user))
 
 
 @both_kinds

@@ -35,7 +35,7 @@ def access_rules(*roles: str) -> list[Object]:
 
 
 async def create_instance(api: RegistryFixture, kind: str = SPACE, user: User = ADA, **spec: Any) -> Object:
-    return await api.submit(kind, api.body(kind, "one", spec=spec), WriteOptions(user))
+    return await api.submit(kind, api.build_object(kind, "one", spec=spec), WriteOptions(user))
 
 
 async def test_a_space_can_grant_the_default_namespace_roles(api: RegistryFixture) -> None:
@@ -104,6 +104,6 @@ async def test_the_setting_defines_the_roles_that_can_be_granted() -> None:
 @both_kinds
 async def test_a_status_in_a_create_does_not_allow_choosing_the_namespace(api: RegistryFixture, kind: str) -> None:
     """Only an instance that moves from another project has a status on create."""
-    body = api.body(kind, "one", spec={"clusterRef": {"cluster": "c", "namespace": "kube-system"}})
+    body = api.build_object(kind, "one", spec={"clusterRef": {"cluster": "c", "namespace": "kube-system"}})
     with pytest.raises(Forbidden, match=r"clusterRef\.namespace"):
         await api.submit(kind, {**body, "status": {"serviceUID": "x"}}, WriteOptions(ADA))

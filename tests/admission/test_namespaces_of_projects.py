@@ -7,18 +7,18 @@ from fairlead.core.errors import AlreadyExists, Forbidden, Invalid
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry import object_metadata
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.registry import RegistryFixture, as_ada
+from tests.harness.registry import RegistryFixture, write_options
 
 
 async def create_namespace_as_server(api: RegistryFixture, name: str) -> None:
     """Creates a namespace as the server: nobody else may create those of projects."""
-    await api.submit("Namespace", api.body("Namespace", name), WriteOptions(CONTROLLER_USER, "fairlead"))
+    await api.submit("Namespace", api.build_object("Namespace", name), WriteOptions(CONTROLLER_USER, "fairlead"))
 
 
 async def test_a_project_and_its_namespace_are_created_in_one_commit(api: RegistryFixture) -> None:
     before = await api.store.revision()
     created = await api.create("Project", "demo", spec={"displayName": "Demo"})
-    namespace = api.see("Namespace", "service-p-demo")
+    namespace = api.get("Namespace", "service-p-demo")
     assert namespace is not None
     assert await api.store.revision() == before + 1
     assert namespace["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"] == str(before + 1)
@@ -41,15 +41,15 @@ async def test_a_project_whose_namespace_exists_is_not_created(api: RegistryFixt
     await create_namespace_as_server(api, "service-p-demo")
     with pytest.raises(AlreadyExists, match='namespaces "service-p-demo" already exists'):
         await api.create("Project", "demo")
-    assert api.names("Project") == []
+    assert api.list_names("Project") == []
 
 
 async def test_a_duplicate_project_is_reported_and_its_namespace_unchanged(api: RegistryFixture) -> None:
     await api.create("Project", "demo")
-    before = api.see("Namespace", "service-p-demo")
+    before = api.get("Namespace", "service-p-demo")
     with pytest.raises(AlreadyExists, match=r'projects\.management\.service\.sh "demo" already exists'):
         await api.create("Project", "demo")
-    assert api.see("Namespace", "service-p-demo") == before
+    assert api.get("Namespace", "service-p-demo") == before
 
 
 async def test_a_generated_name_is_used_for_the_namespace_too(
@@ -59,8 +59,8 @@ async def test_a_generated_name_is_used_for_the_namespace_too(
     monkeypatch.setattr(object_metadata, "generate_name", lambda prefix: next(generated))
     await api.create("Project", metadata={"generateName": "p-"})
     await api.create("Project", metadata={"generateName": "p-"})
-    assert api.names("Project") == ["p-a", "p-b"]
-    assert {"service-p-p-a", "service-p-p-b"} <= set(api.names("Namespace"))
+    assert api.list_names("Project") == ["p-a", "p-b"]
+    assert {"service-p-p-a", "service-p-p-b"} <= set(api.list_names("Namespace"))
 
 
 async def test_a_generated_name_whose_namespace_exists_is_generated_again(
@@ -80,7 +80,7 @@ async def test_an_invalid_name_is_reported_for_the_project(api: RegistryFixture,
         await api.create("Project", name)
     assert (error.value.details.kind, error.value.details.name) == ("Project", name)
     assert {problem.field for problem in error.value.details.problems} == {"metadata.name"}
-    assert api.names("Project") == []
+    assert api.list_names("Project") == []
 
 
 async def test_all_errors_of_a_project_are_reported(api: RegistryFixture) -> None:
@@ -97,16 +97,16 @@ async def test_a_project_without_a_name_is_invalid(api: RegistryFixture) -> None
 
 async def test_a_dry_run_creates_no_namespace(api: RegistryFixture) -> None:
     before = await api.store.revision()
-    created = await api.submit("Project", api.body("Project", "demo"), as_ada(dry_run=True))
+    created = await api.submit("Project", api.build_object("Project", "demo"), write_options(dry_run=True))
     assert created["metadata"]["finalizers"] == [PROJECT_FINALIZER]
     assert await api.store.revision() == before
-    assert "service-p-demo" not in api.names("Namespace")
+    assert "service-p-demo" not in api.list_names("Namespace")
 
 
 async def test_a_dry_run_reports_that_the_namespace_exists(api: RegistryFixture) -> None:
     await create_namespace_as_server(api, "service-p-demo")
     with pytest.raises(AlreadyExists):
-        await api.submit("Project", api.body("Project", "demo"), as_ada(dry_run=True))
+        await api.submit("Project", api.build_object("Project", "demo"), write_options(dry_run=True))
 
 
 async def test_users_neither_create_nor_delete_the_namespace_of_a_project(api: RegistryFixture) -> None:
@@ -115,7 +115,7 @@ async def test_users_neither_create_nor_delete_the_namespace_of_a_project(api: R
         await api.delete("Namespace", "service-p-demo")
     with pytest.raises(Forbidden, match='it belongs to project "new"; create the project instead'):
         await api.create("Namespace", "service-p-new")
-    namespace = api.see("Namespace", "service-p-demo")
+    namespace = api.get("Namespace", "service-p-demo")
     assert namespace is not None
     assert "deletionTimestamp" not in namespace["metadata"]
 
@@ -141,7 +141,7 @@ async def test_the_namespace_of_a_project_can_be_labelled(api: RegistryFixture) 
 async def test_other_namespaces_can_be_created_and_deleted(api: RegistryFixture) -> None:
     await api.create("Namespace", "service-px")
     assert not (await api.delete("Namespace", "service-px")).is_removed
-    namespace = api.see("Namespace", "service-px")
+    namespace = api.get("Namespace", "service-px")
     assert namespace is not None
     assert namespace["status"]["phase"] == "Terminating"
 
@@ -151,8 +151,8 @@ async def test_an_update_without_finalizers_keeps_the_finalizer_of_the_namespace
 ) -> None:
     """Users keep manifests without finalizers and replace objects with them."""
     created = await api.create("Project", "demo")
-    body = api.body("Project", "demo", metadata={"resourceVersion": created["metadata"]["resourceVersion"]})
-    await api.put("Project", body)
+    body = api.build_object("Project", "demo", metadata={"resourceVersion": created["metadata"]["resourceVersion"]})
+    await api.replace("Project", body)
     deleted = await api.delete("Project", "demo")
     assert not deleted.is_removed, "the namespace still exists, and nobody could delete it any more"
 
@@ -162,4 +162,4 @@ async def test_the_finalizer_can_be_removed_while_the_project_terminates(api: Re
     await api.delete("Project", "demo")
     options = WriteOptions(CONTROLLER_USER, "fairlead")
     await api.patch("Project", "demo", lambda obj: obj["metadata"].update(finalizers=[]), options)
-    assert api.names("Project") == []
+    assert api.list_names("Project") == []

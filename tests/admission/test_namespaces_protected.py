@@ -14,7 +14,7 @@ RULE = protect_system_namespaces(("default", "service-system"))
 
 def build_change(api: RegistryFixture, kind: str, name: str, verb: str = "delete") -> Change:
     obj: Object = {"metadata": {"name": name}}
-    return Change(verb, api.of(kind).kind, ADA, obj, None if verb == "delete" else obj)
+    return Change(verb, api.resource(kind).kind, ADA, obj, None if verb == "delete" else obj)
 
 
 async def test_a_system_namespace_cannot_be_deleted(api: RegistryFixture) -> None:

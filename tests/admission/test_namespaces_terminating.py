@@ -30,18 +30,18 @@ async def test_objects_in_a_terminating_namespace_can_be_updated_and_deleted(api
     await api.patch("ConfigMap", "c", lambda obj: obj.update(data={"a": "1"}))
     assert not (await api.delete("ConfigMap", "c")).is_removed
     await api.patch("ConfigMap", "c", lambda obj: obj["metadata"].update(finalizers=[]))
-    assert api.names("ConfigMap") == []
+    assert api.list_names("ConfigMap") == []
 
 
 async def test_an_annotation_that_mentions_deletion_does_not_terminate_a_namespace(api: RegistryFixture) -> None:
     metadata = {"annotations": {"note": '"deletionTimestamp":"2026-01-01T00:00:00Z"'}}
     await api.patch("Namespace", "demo", lambda obj: obj["metadata"].update(metadata))
     await api.create("ConfigMap", "c")
-    assert api.names("ConfigMap") == ["c"]
+    assert api.list_names("ConfigMap") == ["c"]
 
 
 async def test_the_commit_has_a_precondition_on_the_namespace(api: RegistryFixture) -> None:
-    namespace = api.of("Namespace").get_cached("", "demo")
+    namespace = api.resource("Namespace").get_cached("", "demo")
     assert namespace is not None
     await api.create("ConfigMap", "c")
     assert list(api.store.commits[-1][1]) == [Precondition(namespace.key, namespace.revision)]

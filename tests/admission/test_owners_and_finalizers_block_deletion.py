@@ -10,7 +10,7 @@ from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.write_options import WriteOptions
-from tests.harness.registry import ADA, RegistryFixture, as_ada
+from tests.harness.registry import ADA, RegistryFixture, write_options
 
 BOB = User("bob")
 
@@ -43,7 +43,7 @@ def owner_reference(blocking: bool | None = True, **changes: Any) -> Object:
 
 
 async def create_child(api: RegistryFixture, user: User, *references: Object, dry_run: bool = False) -> Object:
-    body = api.body("ConfigMap", "a", metadata={"ownerReferences": list(references)})
+    body = api.build_object("ConfigMap", "a", metadata={"ownerReferences": list(references)})
     return await api.submit("ConfigMap", body, WriteOptions(user, "tests", dry_run=dry_run))
 
 
@@ -64,7 +64,7 @@ async def test_blocking_deletion_requires_permission_to_delete_the_owner(
     assert (problem.field, problem.reason) == ("metadata.ownerReferences", "FieldValueForbidden")
     assert 'ConfigMap "parent"' in problem.message
     assert '"bob" may not delete that owner (not in the list); leave blockOwnerDeletion out' in problem.message
-    assert api.see("ConfigMap", "a") is None
+    assert api.get("ConfigMap", "a") is None
     assert authorizer.requests == [RequestInfo("delete", "", "", "", "v1", "configmaps", "", "demo", "parent")]
 
 
@@ -163,7 +163,9 @@ async def test_missing_fields_of_a_reference_are_reported(
 
 async def test_a_delete_is_not_checked(api: RegistryFixture, authorizer: RecordingAuthorizer) -> None:
     await api.submit(
-        "ConfigMap", api.body("ConfigMap", "a", metadata={"ownerReferences": [owner_reference()]}), as_ada()
+        "ConfigMap",
+        api.build_object("ConfigMap", "a", metadata={"ownerReferences": [owner_reference()]}),
+        write_options(),
     )
     authorizer.requests.clear()
     await api.delete("ConfigMap", "a", user=BOB)

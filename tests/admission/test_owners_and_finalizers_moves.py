@@ -9,7 +9,7 @@ from fairlead.admission.owners_and_finalizers import touch_movable_owner
 from fairlead.core.objects import Object, metadata
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.namespace_move import MoveRequest, move
-from tests.harness.registry import NAMESPACE, RegistryFixture, as_ada, open_registry
+from tests.harness.registry import NAMESPACE, RegistryFixture, open_registry, write_options
 
 INSTANCE = "VirtualClusterInstance"
 
@@ -34,7 +34,7 @@ async def create_dependent(api: RegistryFixture, name: str, *owners: Object) -> 
 
 
 def resource_version(api: RegistryFixture, kind: str, name: str) -> str:
-    found = api.see(kind, name)
+    found = api.get(kind, name)
     assert found is not None
     return str(metadata(found)["resourceVersion"])
 
@@ -48,7 +48,7 @@ async def test_a_new_dependent_changes_only_the_revision_of_the_instance(api: Re
     instance = await create_instance(api)
     dependent = await create_dependent(api, "c", instance)
     assert resource_version(api, INSTANCE, "v") == metadata(dependent)["resourceVersion"]
-    assert without_resource_version(api.see(INSTANCE, "v")) == without_resource_version(instance)
+    assert without_resource_version(api.get(INSTANCE, "v")) == without_resource_version(instance)
 
 
 async def test_attaching_an_object_later_changes_the_revision_once(api: RegistryFixture) -> None:
@@ -114,8 +114,8 @@ async def test_a_dependent_added_before_the_commit_moves_along(
         await add_dependent(api, instance)
 
     api.store.before.append(add_before_commit)
-    move_request = MoveRequest(api.of(INSTANCE), "v", NAMESPACE, "default", (), lambda parts: None)
-    moved = await move(api.registry, move_request, as_ada())
+    move_request = MoveRequest(api.resource(INSTANCE), "v", NAMESPACE, "default", (), lambda parts: None)
+    moved = await move(api.registry, move_request, write_options())
     assert moved.dependents == 1
-    assert api.see("ConfigMap", "late") is None
-    assert api.of("ConfigMap").get_cached("default", "late") is not None
+    assert api.get("ConfigMap", "late") is None
+    assert api.resource("ConfigMap").get_cached("default", "late") is not None

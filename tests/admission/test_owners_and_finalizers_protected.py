@@ -33,7 +33,7 @@ async def api() -> AsyncIterator[RegistryFixture]:
     protected = ProtectedObjects("service-p-", ("default", "service-system"), "service-system")
     async with open_registry(rules=(protect_metadata(authorize, protected),)) as fixture:
         for name in NAMES[:2]:
-            await fixture.submit("Namespace", fixture.body("Namespace", name), SERVER)
+            await fixture.submit("Namespace", fixture.build_object("Namespace", name), SERVER)
         yield fixture
 
 
@@ -63,10 +63,10 @@ async def test_only_the_server_changes_finalizers_of_a_protected_namespace(
 
 
 async def test_a_status_update_ignores_metadata(api: RegistryFixture) -> None:
-    before = api.see("Namespace", "service-p-x")
+    before = api.get("Namespace", "service-p-x")
     for field, value in (("finalizers", ["example.com/x"]), ("ownerReferences", [MISSING_OWNER])):
         await api.patch("Namespace", "service-p-x", set_metadata(field, value), WriteOptions(ADA, subresource="status"))
-    assert api.see("Namespace", "service-p-x") == before
+    assert api.get("Namespace", "service-p-x") == before
 
 
 async def test_other_namespaces_can_have_finalizers_and_owners(api: RegistryFixture) -> None:
@@ -77,7 +77,7 @@ async def test_other_namespaces_can_have_finalizers_and_owners(api: RegistryFixt
 
 @pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
 async def test_only_administrators_set_owners_in_the_system_namespace(api: RegistryFixture, kind: str) -> None:
-    body = api.body(kind, "a", "service-system", metadata={"ownerReferences": [MISSING_OWNER]})
+    body = api.build_object(kind, "a", "service-system", metadata={"ownerReferences": [MISSING_OWNER]})
     for user in (ADA, BOB):
         with pytest.raises(Forbidden):
             await api.submit(kind, body, WriteOptions(user))
@@ -86,7 +86,7 @@ async def test_only_administrators_set_owners_in_the_system_namespace(api: Regis
 
 async def test_a_default_role_gets_no_owner(api: RegistryFixture) -> None:
     metadata = {"labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}
-    await api.submit("ClusterRole", api.body("ClusterRole", "admin", metadata=metadata, rules=[]), SERVER)
+    await api.submit("ClusterRole", api.build_object("ClusterRole", "admin", metadata=metadata, rules=[]), SERVER)
     for field, value in (("ownerReferences", [MISSING_OWNER]), ("finalizers", ["example.com/x"])):
         with pytest.raises(Forbidden):
             await api.patch("ClusterRole", "admin", set_metadata(field, value), WriteOptions(BOB))
@@ -105,7 +105,7 @@ async def test_changing_owners_requires_permission_to_delete(api: RegistryFixtur
 async def test_only_the_server_sets_and_removes_its_finalizers(api: RegistryFixture, user: User) -> None:
     await api.create("Project", "x-y", spec={})
     own, others = "service.sh/space", ["example.com/one", "example.com/two"]
-    body = api.body("SpaceInstance", "a", "demo", metadata={"finalizers": [own, *others[:1]]}, spec={})
+    body = api.build_object("SpaceInstance", "a", "demo", metadata={"finalizers": [own, *others[:1]]}, spec={})
     options = WriteOptions(user)
     assert (await api.submit("SpaceInstance", body, options))["metadata"]["finalizers"] == others[:1]
     assert any("only the server sets and removes" in each for each in options.warnings)
@@ -119,10 +119,10 @@ async def test_only_the_server_sets_and_removes_its_finalizers(api: RegistryFixt
 
 
 async def test_the_owner_cannot_remove_the_finalizer_of_a_terminating_instance(api: RegistryFixture) -> None:
-    body = api.body("SpaceInstance", "a", "demo", metadata={"finalizers": ["service.sh/space"]}, spec={})
+    body = api.build_object("SpaceInstance", "a", "demo", metadata={"finalizers": ["service.sh/space"]}, spec={})
     await api.submit("SpaceInstance", body, SERVER)
     await api.delete("SpaceInstance", "a")
     await api.patch("SpaceInstance", "a", set_metadata("finalizers", []))
-    assert api.see("SpaceInstance", "a") is not None
+    assert api.get("SpaceInstance", "a") is not None
     await api.patch("SpaceInstance", "a", set_metadata("finalizers", []), SERVER)
-    assert api.see("SpaceInstance", "a") is None
+    assert api.get("SpaceInstance", "a") is None

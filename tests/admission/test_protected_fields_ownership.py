@@ -29,7 +29,7 @@ def set_metadata(field: str, **values: Any) -> Callable[[dict[str, Any]], object
 async def test_t11_an_ownership_label_cannot_be_changed_or_removed(
     api_with_rule: RegistryFixture, field: str, key: str
 ) -> None:
-    body = api_with_rule.body("Gadget", "a", metadata={field: {key: "mine", "other": "x"}})
+    body = api_with_rule.build_object("Gadget", "a", metadata={field: {key: "mine", "other": "x"}})
     await api_with_rule.submit("Gadget", body, WriteOptions(ADMIN))
     for patch in (set_metadata(field, **{key: "yours"}), set_metadata(field), set_metadata(field, other="x")):
         for user in (ADA, SCOPED):
@@ -48,7 +48,7 @@ async def test_t11_an_ownership_label_can_be_set_where_there_is_none(api_with_ru
 
 async def test_t11_only_administrators_label_the_namespace_of_a_project(api_with_rule: RegistryFixture) -> None:
     await api_with_rule.submit(
-        "Namespace", api_with_rule.body("Namespace", "service-p-x"), WriteOptions(CONTROLLER_USER)
+        "Namespace", api_with_rule.build_object("Namespace", "service-p-x"), WriteOptions(CONTROLLER_USER)
     )
     await api_with_rule.create("Namespace", "free")
     for field in ("labels", "annotations"):
@@ -72,7 +72,7 @@ async def test_t11_server_only_labels_are_dropped_with_a_warning(
     api_with_rule: RegistryFixture, field: str, key: str, user: User
 ) -> None:
     options = WriteOptions(user)
-    body = api_with_rule.body("Gadget", "a", metadata={field: {key: "mine", "other": "x"}})
+    body = api_with_rule.build_object("Gadget", "a", metadata={field: {key: "mine", "other": "x"}})
     assert (await api_with_rule.submit("Gadget", body, options))["metadata"][field] == {"other": "x"}
     assert options.warnings == [f"metadata.{field}[{key}] is set by the server only; it was dropped"]
     after = await api_with_rule.patch(
@@ -89,6 +89,6 @@ async def test_t11_server_only_labels_are_dropped_with_a_warning(
 
 
 async def test_t11_a_new_namespace_cannot_carry_the_project_label(api_with_rule: RegistryFixture) -> None:
-    body = api_with_rule.body("Namespace", "free", metadata={"labels": {"service.sh/project": "theirs"}})
+    body = api_with_rule.build_object("Namespace", "free", metadata={"labels": {"service.sh/project": "theirs"}})
     created = await api_with_rule.submit("Namespace", body, WriteOptions(ADA))
     assert "service.sh/project" not in created["metadata"]["labels"]

@@ -40,11 +40,13 @@ async def test_t7_users_cannot_write_the_status_that_controllers_act_on(
 ) -> None:
     await api_with_rule.create(kind, "one", spec={})
     with pytest.raises(Forbidden, match="change its spec instead"):
-        await api_with_rule.of(kind).modify(
+        await api_with_rule.resource(kind).modify(
             namespace_of(kind), "one", with_failed_phase, WriteOptions(user, subresource="status")
         )
-    await api_with_rule.of(kind).modify(namespace_of(kind), "one", deep_copy, WriteOptions(user, subresource="status"))
-    await api_with_rule.of(kind).modify(namespace_of(kind), "one", with_description, WriteOptions(user))
+    await api_with_rule.resource(kind).modify(
+        namespace_of(kind), "one", deep_copy, WriteOptions(user, subresource="status")
+    )
+    await api_with_rule.resource(kind).modify(namespace_of(kind), "one", with_description, WriteOptions(user))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,7 +55,7 @@ async def test_the_server_and_administrators_write_the_status(
     api_with_rule: RegistryFixture, kind: str, user: User
 ) -> None:
     await api_with_rule.create(kind, "one", spec={})
-    await api_with_rule.of(kind).modify(
+    await api_with_rule.resource(kind).modify(
         namespace_of(kind), "one", with_failed_phase, WriteOptions(user, subresource="status")
     )
 
@@ -61,7 +63,7 @@ async def test_the_server_and_administrators_write_the_status(
 async def test_the_status_of_workspaces_is_writable(api_with_rule: RegistryFixture) -> None:
     await api_with_rule.create("DevPodWorkspaceInstance", "one", spec={})
     options = WriteOptions(OWNER, subresource="status")
-    await api_with_rule.of("DevPodWorkspaceInstance").modify(NAMESPACE, "one", with_failed_phase, options)
+    await api_with_rule.resource("DevPodWorkspaceInstance").modify(NAMESPACE, "one", with_failed_phase, options)
 
 
 def with_sleeping_phase(obj: Object) -> Object:
@@ -72,7 +74,7 @@ async def test_only_its_runner_reports_that_a_workspace_sleeps(api_with_rule: Re
     """A sleeping workspace does not count towards the quota of active ones."""
     created = await api_with_rule.create("DevPodWorkspaceInstance", "one", spec={}, status={"phase": "Sleeping"})
     assert (created.get("status") or {}).get("phase") != "Sleeping"
-    workspaces = api_with_rule.of("DevPodWorkspaceInstance")
+    workspaces = api_with_rule.resource("DevPodWorkspaceInstance")
     with pytest.raises(Forbidden, match="only its runner may report"):
         await workspaces.modify(NAMESPACE, "one", with_sleeping_phase, WriteOptions(OWNER, subresource="status"))
     await workspaces.modify(NAMESPACE, "one", with_failed_phase, WriteOptions(OWNER, subresource="status"))

@@ -17,7 +17,7 @@ from fairlead.registry import write_locks
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
-from tests.harness.registry import RegistryFixture, as_ada, open_registry
+from tests.harness.registry import RegistryFixture, open_registry, write_options
 
 KIND, PLURAL, PROJECT_NAMESPACE = "DevPodWorkspaceInstance", "devpodworkspaceinstances", "service-p-p"
 LOCK_KEY = write_locks.lock_key(GROUP, "p")
@@ -42,7 +42,7 @@ async def update_workspace(api: RegistryFixture, name: str, **fields: Any) -> No
     def merge_fields(old: Object) -> Object:
         return {**old, **fields, "metadata": {**old["metadata"], **fields.get("metadata", {})}}
 
-    await api.of(KIND).modify(PROJECT_NAMESPACE, name, merge_fields, as_ada())
+    await api.resource(KIND).modify(PROJECT_NAMESPACE, name, merge_fields, write_options())
 
 
 async def test_an_instance_over_the_quota_gets_the_message_of_kubernetes(api: RegistryFixture) -> None:
@@ -56,14 +56,14 @@ async def test_an_instance_over_the_quota_gets_the_message_of_kubernetes(api: Re
         f"requested: {PLURAL}=1, used: {PLURAL}=2, limited: {PLURAL}=2"
     )
     assert (error.value.details.name, error.value.details.kind) == ("c", PLURAL)
-    assert api.names(KIND) == ["a", "b"]
+    assert api.list_names(KIND) == ["a", "b"]
 
 
 async def test_fifty_concurrent_creates_stop_exactly_at_the_quota(api: RegistryFixture) -> None:
     await create_project(api, project={PLURAL: "10"})
     results = await asyncio.gather(*(create_workspace(api, f"w{each}") for each in range(50)), return_exceptions=True)
     assert sum(isinstance(each, Forbidden) for each in results) == 40
-    assert len(api.names(KIND)) == 10
+    assert len(api.list_names(KIND)) == 10
 
 
 async def test_more_concurrent_creates_than_write_attempts_all_succeed_below_the_quota(
@@ -72,15 +72,17 @@ async def test_more_concurrent_creates_than_write_attempts_all_succeed_below_the
     await create_project(api, project={PLURAL: "1000"})
     results = await asyncio.gather(*(create_workspace(api, f"w{each}") for each in range(200)), return_exceptions=True)
     assert [each for each in results if isinstance(each, BaseException)] == []
-    assert len(api.names(KIND)) == 200
+    assert len(api.list_names(KIND)) == 200
 
 
 async def test_fifty_concurrent_generated_names_stop_exactly_at_the_quota(api: RegistryFixture) -> None:
     await create_project(api, project={PLURAL: "10"})
-    bodies = [api.body(KIND, "", PROJECT_NAMESPACE, metadata={"generateName": "w-"}, spec={}) for _ in range(50)]
+    bodies = [
+        api.build_object(KIND, "", PROJECT_NAMESPACE, metadata={"generateName": "w-"}, spec={}) for _ in range(50)
+    ]
     results = await asyncio.gather(*(api.submit(KIND, body) for body in bodies), return_exceptions=True)
     assert sum(isinstance(each, Forbidden) for each in results) == 40
-    assert len(api.names(KIND)) == 10
+    assert len(api.list_names(KIND)) == 10
 
 
 async def test_the_loser_of_a_race_counts_again(api: RegistryFixture) -> None:
@@ -88,7 +90,7 @@ async def test_the_loser_of_a_race_counts_again(api: RegistryFixture) -> None:
     api.store.before = [lambda: create_workspace(api, "quicker")]
     with pytest.raises(Forbidden, match="exceeded quota"):
         await create_workspace(api, "slower")
-    assert api.names(KIND) == ["quicker"]
+    assert api.list_names(KIND) == ["quicker"]
 
 
 async def test_a_lost_race_for_a_new_write_lock_is_not_a_name_conflict(api: RegistryFixture) -> None:
@@ -96,7 +98,7 @@ async def test_a_lost_race_for_a_new_write_lock_is_not_a_name_conflict(api: Regi
     assert api.view.get(LOCK_KEY) is None
     api.store.before = [lambda: create_workspace(api, "quicker")]
     assert (await create_workspace(api, "slower"))["metadata"]["name"] == "slower"
-    assert api.names(KIND) == ["quicker", "slower"]
+    assert api.list_names(KIND) == ["quicker", "slower"]
 
 
 async def test_a_duplicate_name_is_reported_as_such(api: RegistryFixture) -> None:
@@ -109,9 +111,9 @@ async def test_a_duplicate_name_is_reported_as_such(api: RegistryFixture) -> Non
 async def test_a_delete_makes_room(api: RegistryFixture) -> None:
     await create_project(api, project={PLURAL: "1"})
     await create_workspace(api, "a")
-    await api.of(KIND).delete(PROJECT_NAMESPACE, "a", DeleteOptions(), as_ada())
+    await api.resource(KIND).delete(PROJECT_NAMESPACE, "a", DeleteOptions(), write_options())
     await create_workspace(api, "b")
-    assert api.names(KIND) == ["b"]
+    assert api.list_names(KIND) == ["b"]
 
 
 async def test_a_lowered_quota_deletes_nothing_and_rejects_new_instances(api: RegistryFixture) -> None:
@@ -119,7 +121,7 @@ async def test_a_lowered_quota_deletes_nothing_and_rejects_new_instances(api: Re
     for name in ("a", "b", "c"):
         await create_workspace(api, name)
     await api.patch("Project", "p", lambda obj: obj["spec"].update(quotas={"project": {PLURAL: "1"}}))
-    assert api.names(KIND) == ["a", "b", "c"]
+    assert api.list_names(KIND) == ["a", "b", "c"]
     await update_workspace(api, "a", spec={"displayName": "still can be changed"})
     with pytest.raises(Forbidden, match=f"used: {PLURAL}=3, limited: {PLURAL}=1"):
         await create_workspace(api, "d")
@@ -150,7 +152,9 @@ async def test_an_instance_cannot_move_to_an_owner_at_the_quota(api: RegistryFix
 async def put_to_sleep(api: RegistryFixture, name: str) -> None:
     """Puts an instance to sleep, as its controller does."""
     options = WriteOptions(CONTROLLER_USER, "fairlead", subresource="status")
-    await api.of(KIND).modify(PROJECT_NAMESPACE, name, lambda old: {**old, "status": {"phase": "Sleeping"}}, options)
+    await api.resource(KIND).modify(
+        PROJECT_NAMESPACE, name, lambda old: {**old, "status": {"phase": "Sleeping"}}, options
+    )
 
 
 AWAKE = {"annotations": {LAST_ACTIVITY_ANNOTATION: "5"}}
@@ -195,17 +199,17 @@ async def test_a_status_update_is_never_rejected(api: RegistryFixture) -> None:
     await put_to_sleep(api, "a")
     await create_workspace(api, "b")
     options = WriteOptions(CONTROLLER_USER, "fairlead", subresource="status")
-    await api.of(KIND).modify(PROJECT_NAMESPACE, "a", lambda old: {**old, "status": {"phase": "Ready"}}, options)
+    await api.resource(KIND).modify(PROJECT_NAMESPACE, "a", lambda old: {**old, "status": {"phase": "Ready"}}, options)
 
 
 async def test_a_dry_run_is_checked_and_uses_no_quota(api: RegistryFixture) -> None:
     await create_project(api, project={PLURAL: "1"})
-    body = api.body(KIND, "a", PROJECT_NAMESPACE, spec={})
-    await api.submit(KIND, body, as_ada(dry_run=True))
+    body = api.build_object(KIND, "a", PROJECT_NAMESPACE, spec={})
+    await api.submit(KIND, body, write_options(dry_run=True))
     assert api.view.get(LOCK_KEY) is None
     await create_workspace(api, "a")
     with pytest.raises(Forbidden, match="exceeded quota"):
-        await api.submit(KIND, api.body(KIND, "b", PROJECT_NAMESPACE, spec={}), as_ada(dry_run=True))
+        await api.submit(KIND, api.build_object(KIND, "b", PROJECT_NAMESPACE, spec={}), write_options(dry_run=True))
 
 
 async def test_without_a_quota_no_write_lock_is_taken(api: RegistryFixture) -> None:
@@ -219,15 +223,15 @@ async def test_the_write_lock_is_deleted_with_the_project(api: RegistryFixture) 
     await create_project(api, project={PLURAL: "5"})
     await create_workspace(api, "a")
     assert api.view.get(LOCK_KEY) is not None
-    await api.of(KIND).delete(PROJECT_NAMESPACE, "a", DeleteOptions(), as_ada())
+    await api.resource(KIND).delete(PROJECT_NAMESPACE, "a", DeleteOptions(), write_options())
     await api.delete("Project", "p")
     assert api.view.get(LOCK_KEY) is not None
 
     def without_finalizers(old: Object) -> Object:
         return {**old, "metadata": {**old["metadata"], "finalizers": []}}
 
-    await api.of("Project").modify("", "p", without_finalizers, WriteOptions(CONTROLLER_USER, "fairlead"))
-    assert api.names("Project") == []
+    await api.resource("Project").modify("", "p", without_finalizers, WriteOptions(CONTROLLER_USER, "fairlead"))
+    assert api.list_names("Project") == []
     assert api.view.get(LOCK_KEY) is None
 
 

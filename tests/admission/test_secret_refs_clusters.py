@@ -37,7 +37,7 @@ def api_with_rule(api: RegistryFixture, readable_secrets: set[tuple[str, str]]) 
 async def test_t12_a_secret_that_the_writer_may_not_read_is_rejected(
     api_with_rule: RegistryFixture, readable_secrets: set[tuple[str, str]]
 ) -> None:
-    body = api_with_rule.body("Cluster", "c", spec={"config": CONFIG})
+    body = api_with_rule.build_object("Cluster", "c", spec={"config": CONFIG})
     with pytest.raises(Forbidden, match='cannot read the secret "kubeconfig" in the namespace "vault"'):
         await api_with_rule.submit("Cluster", body, WriteOptions(BOB))
     readable_secrets.add(("vault", "kubeconfig"))
@@ -49,7 +49,9 @@ async def test_t12_the_default_namespace_is_the_system_namespace(
 ) -> None:
     readable_secrets.add(("service-system", "kubeconfig"))
     await api_with_rule.submit(
-        "Cluster", api_with_rule.body("Cluster", "c", spec={"config": {"secretName": "kubeconfig"}}), WriteOptions(BOB)
+        "Cluster",
+        api_with_rule.build_object("Cluster", "c", spec={"config": {"secretName": "kubeconfig"}}),
+        WriteOptions(BOB),
     )
 
 
@@ -58,7 +60,7 @@ async def test_t12_an_update_is_checked_only_when_the_reference_changes(
 ) -> None:
     readable_secrets.add(("vault", "kubeconfig"))
     await api_with_rule.submit(
-        "Cluster", api_with_rule.body("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB)
+        "Cluster", api_with_rule.build_object("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB)
     )
     readable_secrets.clear()
     await api_with_rule.patch("Cluster", "c", lambda each: each["spec"].update(displayName="x"), WriteOptions(BOB))
@@ -70,7 +72,7 @@ async def test_t12_an_update_is_checked_only_when_the_reference_changes(
 
 async def create_and_return_warnings(api_with_rule: RegistryFixture, config: dict[str, str]) -> list[str]:
     options = WriteOptions(BOB)
-    body = api_with_rule.body("Cluster", spec={"config": {"secretNamespace": NAMESPACE, **config}})
+    body = api_with_rule.build_object("Cluster", spec={"config": {"secretNamespace": NAMESPACE, **config}})
     body["metadata"]["generateName"] = "c-"
     await api_with_rule.submit("Cluster", body, options)
     return options.warnings
@@ -93,7 +95,7 @@ async def test_an_unusable_kubeconfig_is_accepted_with_a_warning(
 async def test_t12_no_warning_discloses_a_secret_that_the_writer_may_not_read(api_with_rule: RegistryFixture) -> None:
     await api_with_rule.create("Secret", "kubeconfig", data={"config": b64encode(b"odd").decode()})
     options = WriteOptions(BOB)
-    body = api_with_rule.body(
+    body = api_with_rule.build_object(
         "Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": NAMESPACE}}
     )
     with pytest.raises(Forbidden):
@@ -108,7 +110,7 @@ async def test_a_reference_of_the_wrong_type_is_invalid(
     readable_secrets.add(("vault", "kubeconfig"))
     with pytest.raises(Invalid, match=rf"spec.config.{next(iter(changes))}"):
         await api_with_rule.submit(
-            "Cluster", api_with_rule.body("Cluster", "c", spec={"config": CONFIG | changes}), WriteOptions(BOB)
+            "Cluster", api_with_rule.build_object("Cluster", "c", spec={"config": CONFIG | changes}), WriteOptions(BOB)
         )
 
 
@@ -117,7 +119,7 @@ async def test_an_update_with_a_reference_of_the_wrong_type_is_invalid(
 ) -> None:
     readable_secrets.add(("vault", "kubeconfig"))
     await api_with_rule.submit(
-        "Cluster", api_with_rule.body("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB)
+        "Cluster", api_with_rule.build_object("Cluster", "c", spec={"config": CONFIG}), WriteOptions(BOB)
     )
     with pytest.raises(Invalid, match=r"spec\.config\.secretNamespace"):
         await api_with_rule.patch(

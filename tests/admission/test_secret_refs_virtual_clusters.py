@@ -34,16 +34,16 @@ async def test_t12_a_secret_that_the_writer_may_not_read_is_rejected(
     api_with_rule: RegistryFixture, readable_secrets: set[str]
 ) -> None:
     with pytest.raises(Forbidden, match='cannot read the secret "kubeconfig"'):
-        await api_with_rule.submit(VC, api_with_rule.body(VC, "v", spec=SPEC), WriteOptions(BOB))
+        await api_with_rule.submit(VC, api_with_rule.build_object(VC, "v", spec=SPEC), WriteOptions(BOB))
     readable_secrets.add("kubeconfig")
-    await api_with_rule.submit(VC, api_with_rule.body(VC, "v", spec=SPEC), WriteOptions(BOB))
+    await api_with_rule.submit(VC, api_with_rule.build_object(VC, "v", spec=SPEC), WriteOptions(BOB))
 
 
 async def test_t12_an_update_is_checked_only_when_the_reference_changes(
     api_with_rule: RegistryFixture, readable_secrets: set[str]
 ) -> None:
     readable_secrets.add("kubeconfig")
-    await api_with_rule.submit(VC, api_with_rule.body(VC, "v", spec=SPEC), WriteOptions(BOB))
+    await api_with_rule.submit(VC, api_with_rule.build_object(VC, "v", spec=SPEC), WriteOptions(BOB))
     readable_secrets.clear()
     await api_with_rule.patch(VC, "v", lambda each: each["spec"].update(displayName="x"), WriteOptions(BOB))
     with pytest.raises(Forbidden):
@@ -53,5 +53,5 @@ async def test_t12_an_update_is_checked_only_when_the_reference_changes(
 
 
 async def test_the_server_and_specs_without_a_secret_are_not_checked(api_with_rule: RegistryFixture) -> None:
-    await api_with_rule.submit(VC, api_with_rule.body(VC, "v", spec={}), WriteOptions(BOB))
-    await api_with_rule.submit(VC, api_with_rule.body(VC, "w", spec=SPEC), WriteOptions(CONTROLLER_USER))
+    await api_with_rule.submit(VC, api_with_rule.build_object(VC, "v", spec={}), WriteOptions(BOB))
+    await api_with_rule.submit(VC, api_with_rule.build_object(VC, "w", spec=SPEC), WriteOptions(CONTROLLER_USER))

@@ -42,7 +42,7 @@ async def test_a_template_in_use_is_not_deleted_and_the_error_names_its_users(ap
     with pytest.raises(Conflict) as error:
         await api.delete(KINDS[kind], "t")
     assert "demo/one, demo/two are using it" in error.value.message
-    assert api.see(KINDS[kind], "t") is not None
+    assert api.get(KINDS[kind], "t") is not None
 
 
 @every_kind

@@ -10,7 +10,7 @@ from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.templated_kinds import TEMPLATES, every_kind
-from tests.harness.registry import RegistryFixture, as_ada, open_registry
+from tests.harness.registry import RegistryFixture, open_registry, write_options
 
 DEFINITIONS = [{"variable": "size", "type": "number", "max": 3}, {"variable": "image.tag", "required": True}]
 
@@ -57,8 +57,10 @@ async def test_a_missing_template_or_version_validates_nothing(api: RegistryFixt
 
 
 async def test_an_unknown_parameter_warns(api: RegistryFixture) -> None:
-    options = as_ada()
-    body = api.body("SpaceInstance", "one", spec={"templateRef": {"name": "t"}, "parameters": "image.tag: a\nsiez: 1"})
+    options = write_options()
+    body = api.build_object(
+        "SpaceInstance", "one", spec={"templateRef": {"name": "t"}, "parameters": "image.tag: a\nsiez: 1"}
+    )
     await api.submit("SpaceInstance", body, options)
     assert options.warnings == ["spec.parameters[siez] is not a parameter of the template and has no effect"]
 

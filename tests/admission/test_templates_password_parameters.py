@@ -17,7 +17,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.secret_fields import SensitiveFieldIndex
 from fairlead.registry.write_options import WriteOptions, server_write_options
 from tests.admission.templated_kinds import TEMPLATES, every_kind
-from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, as_ada, open_registry
+from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, open_registry, write_options
 
 CANARY = 'can\'ary "7f3a" \\ ü'
 PASSWORD = "canary-7f3a"
@@ -40,13 +40,13 @@ async def create_instance(api: RegistryFixture, kind: str, text: str, **spec: An
 
 
 def reply_body(api: RegistryFixture, kind: str) -> bytes:
-    entry = api.of(kind).get_cached(NAMESPACE, "one")
+    entry = api.resource(kind).get_cached(NAMESPACE, "one")
     assert entry is not None
     return entry.body
 
 
 def stored_object(api: RegistryFixture, kind: str) -> Object:
-    entry = api.of(kind).get_cached(NAMESPACE, "one")
+    entry = api.resource(kind).get_cached(NAMESPACE, "one")
     assert entry is not None
     return decode(entry)
 
@@ -57,7 +57,7 @@ def stored_password(api: RegistryFixture, kind: str) -> str | None:
 
 
 def rendered_annotations(api: RegistryFixture, kind: str) -> Object:
-    entry = api.of(TEMPLATES[kind]).get_cached("", "t")
+    entry = api.resource(TEMPLATES[kind]).get_cached("", "t")
     assert entry is not None
     result = render_definition(stored_object(api, kind), find_definition(stored_object(api, kind), decode(entry)))
     annotations: Object = get_path(result, "instanceTemplate.metadata.annotations")
@@ -133,11 +133,11 @@ async def test_another_template_does_not_get_the_password(api: RegistryFixture, 
 
 @every_kind
 async def test_the_last_applied_annotation_of_kubectl_has_no_password(api: RegistryFixture, kind: str) -> None:
-    body = api.body(kind, "one", spec={"templateRef": {"name": "t"}})
+    body = api.build_object(kind, "one", spec={"templateRef": {"name": "t"}})
     body["metadata"]["namespace"] = NAMESPACE
     body["spec"]["parameters"] = f"db.password: {orjson.dumps(CANARY).decode()}"
     body["metadata"]["annotations"] = {LAST_APPLIED: orjson.dumps(body).decode()}
-    await api.submit(kind, body, as_ada())
+    await api.submit(kind, body, write_options())
     applied = get_path(stored_object(api, kind), "metadata.annotations")[LAST_APPLIED]
     assert "7f3a" not in applied and "<hidden>" in applied and b"7f3a" not in reply_body(api, kind)
 
@@ -145,21 +145,21 @@ async def test_the_last_applied_annotation_of_kubectl_has_no_password(api: Regis
 @every_kind
 async def test_the_rendered_template_and_messages_show_no_password(api: RegistryFixture, kind: str) -> None:
     await create_instance(api, kind, f"db.password: {orjson.dumps(CANARY).decode()}")
-    field = INSTANCES[api.of(kind).kind.plural].rendered_field
+    field = INSTANCES[api.resource(kind).kind.plural].rendered_field
     result = {"instanceTemplate": {"metadata": {"annotations": rendered_annotations(api, kind)}}}
 
     def write_status(old: Object) -> Object:
         status = {**old.get("status", {}), field: result, "message": f"cannot read {CANARY}"}
         return {**old, "status": record_rendered_secrets(old, status)}
 
-    await api.of(kind).modify(NAMESPACE, "one", write_status, server_write_options("status"))
+    await api.resource(kind).modify(NAMESPACE, "one", write_status, server_write_options("status"))
     assert b"7f3a" not in reply_body(api, kind)
     assert get_path(stored_object(api, kind), f"status.{field}") == result
 
     def send_back(old: Object) -> Object:
         return {**old, "status": {**old["status"], "reason": "Seen"}}
 
-    await api.of(kind).modify(NAMESPACE, "one", send_back, WriteOptions(ADA, "tests", subresource="status"))
+    await api.resource(kind).modify(NAMESPACE, "one", send_back, WriteOptions(ADA, "tests", subresource="status"))
     assert get_path(stored_object(api, kind), f"status.{field}") == result, (
         "sending the redacted status back changes nothing"
     )
@@ -171,7 +171,7 @@ async def test_the_rendered_template_and_messages_show_no_password(api: Registry
 @every_kind
 async def test_parameters_are_encrypted_even_before_their_template_exists(api: RegistryFixture, kind: str) -> None:
     await create_instance(api, kind, f"db.password: {PASSWORD}", templateRef={"name": "missing"})
-    resource = api.of(kind)
+    resource = api.resource(kind)
     entry = resource.get_cached(NAMESPACE, "one")
     assert entry is not None
     assert SensitiveFieldIndex(api.registry.catalog).may_contain(entry.key, entry.full_body or entry.body)

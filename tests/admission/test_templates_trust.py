@@ -26,7 +26,9 @@ async def api_with_rule() -> AsyncIterator[RegistryFixture]:
 
 
 async def create_template(api: RegistryFixture, user: User, kind: str = "SpaceTemplate", **annotations: str) -> Object:
-    body = api.body(kind, "t", spec={"template": {}}, metadata={"annotations": annotations} if annotations else {})
+    body = api.build_object(
+        kind, "t", spec={"template": {}}, metadata={"annotations": annotations} if annotations else {}
+    )
     return await api.submit(kind, body, WriteOptions(user))
 
 
@@ -103,7 +105,7 @@ async def test_a_change_by_an_administrator_does_not_make_a_template_trusted(api
 
 async def test_a_template_without_the_annotation_stays_without_it(api_with_rule: RegistryFixture) -> None:
     await api_with_rule.submit(
-        "SpaceTemplate", api_with_rule.body("SpaceTemplate", "t", spec={"template": {}}), server_write_options()
+        "SpaceTemplate", api_with_rule.build_object("SpaceTemplate", "t", spec={"template": {}}), server_write_options()
     )
     assert trusted_value(await update_template(api_with_rule, ROOT, displayName="x")) is None
     assert trusted_value(await update_template(api_with_rule, ADA, displayName="y")) is None

@@ -33,7 +33,7 @@ async def api_with_rule(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
 
 
 async def create_secret(api: RegistryFixture, name: str, user: User, namespace: str = NAMESPACE) -> None:
-    await api.submit("Secret", api.body("Secret", name, namespace, data=HASH), WriteOptions(user))
+    await api.submit("Secret", api.build_object("Secret", name, namespace, data=HASH), WriteOptions(user))
 
 
 @pytest.mark.parametrize("user", [WRITER, SCOPED_ROOT])
@@ -76,5 +76,7 @@ async def test_labels_can_change_and_the_secret_can_be_deleted(api_with_rule: Re
     await api_with_rule.patch(
         "Secret", "bob-password", lambda secret: secret["metadata"].update(labels={"a": "b"}), WriteOptions(WRITER)
     )
-    deleted = await api_with_rule.of("Secret").delete(NAMESPACE, "bob-password", DeleteOptions(), WriteOptions(WRITER))
+    deleted = await api_with_rule.resource("Secret").delete(
+        NAMESPACE, "bob-password", DeleteOptions(), WriteOptions(WRITER)
+    )
     assert deleted.is_removed

@@ -40,12 +40,12 @@ class ComponentKeysFixture:
         self.keys = ComponentKeys(auth.registry, GROUP, RUNNER_COMPONENT, SYSTEM, PEPPER, self.rotator)
 
     def stored_secret(self) -> Object | None:
-        entry = self.api.of("Secret").get_cached(SYSTEM, "runner-r-key")
+        entry = self.api.resource("Secret").get_cached(SYSTEM, "runner-r-key")
         return decode(entry) if entry is not None else None
 
     def stored_key(self) -> Object:
-        (name,) = self.api.names("OwnedAccessKey")
-        key = self.api.see("OwnedAccessKey", name)
+        (name,) = self.api.list_names("OwnedAccessKey")
+        key = self.api.get("OwnedAccessKey", name)
         assert key is not None
         return key
 
@@ -67,22 +67,22 @@ async def open_component_keys() -> AsyncIterator[ComponentKeysFixture]:
 @on_virtual_time
 async def test_a_key_is_created_on_the_first_request_and_returned_again() -> None:
     async with open_component_keys() as fixture:
-        assert fixture.api.names("OwnedAccessKey") == []
+        assert fixture.api.list_names("OwnedAccessKey") == []
         value = await fixture.keys.get_or_create("r")
         assert value.startswith("fairlead_")
         assert await fixture.keys.get_or_create("r") == value
-        assert len(fixture.api.names("OwnedAccessKey")) == 1
+        assert len(fixture.api.list_names("OwnedAccessKey")) == 1
 
 
 @on_virtual_time
 async def test_the_key_is_the_runners_identity() -> None:
     async with open_component_keys() as fixture:
-        user = fixture.auth.authenticate.authenticate_token(await fixture.keys.get_or_create("r"))
+        user = fixture.auth.authenticator.authenticate_token(await fixture.keys.get_or_create("r"))
         assert user.name == "service:runner:r"
         assert {"service:runners", "service:runner:r", "system:authenticated"} == set(user.groups) - {
             "service:authenticated"
         }
-        key, runner = fixture.stored_key(), fixture.api.see("Runner", "r") or {}
+        key, runner = fixture.stored_key(), fixture.api.get("Runner", "r") or {}
         assert key["metadata"]["labels"] == {"service.sh/runner": "r"}
         assert key["metadata"]["ownerReferences"][0]["uid"] == runner["metadata"]["uid"]
         assert key["spec"]["type"] == "Other"
@@ -94,8 +94,8 @@ async def test_concurrent_first_requests_get_the_same_key() -> None:
     async with open_component_keys() as fixture:
         values = await asyncio.gather(*(fixture.keys.get_or_create("r") for _ in range(20)))
         assert len(set(values)) == 1
-        assert len(fixture.api.names("OwnedAccessKey")) == 1
-        assert fixture.auth.opens(values[0])
+        assert len(fixture.api.list_names("OwnedAccessKey")) == 1
+        assert fixture.auth.accepts(values[0])
 
 
 @on_virtual_time
@@ -118,7 +118,7 @@ async def test_the_loser_of_a_race_returns_the_key_of_the_winner() -> None:
 
         fixture.api.store.before = [create_first]
         assert await fixture.keys.get_or_create("r") == other_values[0]
-        assert len(fixture.api.names("OwnedAccessKey")) == 1
+        assert len(fixture.api.list_names("OwnedAccessKey")) == 1
 
 
 @on_virtual_time
@@ -146,7 +146,7 @@ async def test_t27_a_rotation_replaces_the_key_that_is_returned() -> None:
         new = await fixture.rotate()
         assert new != old
         assert await fixture.keys.get_or_create("r") == new
-        assert (fixture.auth.opens(old), fixture.auth.opens(new)) == (False, True)
+        assert (fixture.auth.accepts(old), fixture.auth.accepts(new)) == (False, True)
         assert list((fixture.stored_secret() or {})["data"]) == ["accessKey"]
 
 
@@ -155,9 +155,9 @@ async def test_an_old_key_is_valid_for_the_overlap() -> None:
     async with open_component_keys() as fixture:
         old = await fixture.keys.get_or_create("r")
         await fixture.rotate(overlap=60)
-        assert fixture.auth.opens(old)
+        assert fixture.auth.accepts(old)
         await asyncio.sleep(61)
-        assert not fixture.auth.opens(old)
+        assert not fixture.auth.accepts(old)
 
 
 @on_virtual_time
@@ -173,7 +173,7 @@ async def test_concurrent_rotations_leave_one_valid_key() -> None:
         values = await asyncio.gather(*(fixture.rotate() for _ in range(8)))
         value = await fixture.keys.get_or_create("r")
         assert value in values
-        assert [each for each in values if fixture.auth.opens(each)] == [value]
+        assert [each for each in values if fixture.auth.accepts(each)] == [value]
         assert list((fixture.stored_secret() or {})["data"]) == ["accessKey"]
 
 
@@ -193,9 +193,9 @@ async def test_an_interrupted_rotation_leaves_a_valid_key() -> None:
             with suppress(Unavailable):
                 await fixture.rotate(overlap=60)
             fixture.api.store.before = []
-            assert fixture.auth.opens(await fixture.keys.get_or_create("r"))
+            assert fixture.auth.accepts(await fixture.keys.get_or_create("r"))
             await fixture.rotate()
-            assert fixture.auth.opens(await fixture.keys.get_or_create("r"))
+            assert fixture.auth.accepts(await fixture.keys.get_or_create("r"))
 
 
 @on_virtual_time
@@ -212,16 +212,16 @@ async def test_a_rejected_rotation_changes_nothing() -> None:
 async def test_a_disabled_key_is_returned_unchanged() -> None:
     async with open_component_keys() as fixture:
         value = await fixture.keys.get_or_create("r")
-        await fixture.auth.set("OwnedAccessKey", fixture.stored_key()["metadata"]["name"], ROOT, disabled=True)
+        await fixture.auth.update_spec("OwnedAccessKey", fixture.stored_key()["metadata"]["name"], ROOT, disabled=True)
         assert await fixture.keys.get_or_create("r") == value
-        assert not fixture.auth.opens(value)
+        assert not fixture.auth.accepts(value)
 
 
 @on_virtual_time
 async def test_an_expired_key_is_returned_unchanged_and_not_rotated() -> None:
     async with open_component_keys() as fixture:
         value = await fixture.keys.get_or_create("r")
-        await fixture.auth.set_status(fixture.stored_key()["metadata"]["name"], expired="2026-01-02T03:04:05Z")
+        await fixture.auth.update_key_status(fixture.stored_key()["metadata"]["name"], expired="2026-01-02T03:04:05Z")
         assert await fixture.keys.get_or_create("r") == value
         with pytest.raises(Conflict, match="expired"):
             await fixture.rotate()
@@ -234,17 +234,17 @@ async def test_a_deleted_key_is_replaced_by_a_new_one() -> None:
         await fixture.api.delete("OwnedAccessKey", fixture.stored_key()["metadata"]["name"])
         values = await asyncio.gather(*(fixture.keys.get_or_create("r") for _ in range(5)))
         assert len(set(values)) == 1
-        assert (fixture.auth.opens(old), fixture.auth.opens(values[0])) == (False, True)
+        assert (fixture.auth.accepts(old), fixture.auth.accepts(values[0])) == (False, True)
 
 
 @on_virtual_time
 async def test_a_key_without_its_secret_is_replaced() -> None:
     async with open_component_keys() as fixture:
         old = await fixture.keys.get_or_create("r")
-        await fixture.api.of("Secret").delete(SYSTEM, "runner-r-key", DeleteOptions(), SERVER)
+        await fixture.api.resource("Secret").delete(SYSTEM, "runner-r-key", DeleteOptions(), SERVER)
         new = await fixture.keys.get_or_create("r")
-        assert (fixture.auth.opens(old), fixture.auth.opens(new)) == (False, True)
-        assert len(fixture.api.names("OwnedAccessKey")) == 1
+        assert (fixture.auth.accepts(old), fixture.auth.accepts(new)) == (False, True)
+        assert len(fixture.api.list_names("OwnedAccessKey")) == 1
 
 
 @on_virtual_time
@@ -261,11 +261,13 @@ async def test_a_key_that_was_rotated_directly_is_a_conflict() -> None:
 @on_virtual_time
 async def test_an_existing_secret_of_that_name_is_not_used() -> None:
     async with open_component_keys() as fixture:
-        body = fixture.api.body("Secret", "runner-r-key", SYSTEM, stringData={"accessKey": "planted-by-another-user"})
+        body = fixture.api.build_object(
+            "Secret", "runner-r-key", SYSTEM, stringData={"accessKey": "planted-by-another-user"}
+        )
         await fixture.api.submit("Secret", body)
         value = await fixture.keys.get_or_create("r")
         assert value != "planted-by-another-user"
-        assert fixture.auth.opens(value)
+        assert fixture.auth.accepts(value)
 
 
 @on_virtual_time
@@ -277,10 +279,10 @@ async def test_the_key_and_the_secret_are_deleted_with_their_runner() -> None:
         new = await fixture.keys.get_or_create("r")
         assert new != old
         async with running_controllers(fixture.api, GarbageCollector(fixture.auth.registry)):
-            await eventually(lambda: len(fixture.api.names("OwnedAccessKey")) == 1)
-            assert (fixture.auth.opens(old), fixture.auth.opens(new)) == (False, True)
+            await eventually(lambda: len(fixture.api.list_names("OwnedAccessKey")) == 1)
+            assert (fixture.auth.accepts(old), fixture.auth.accepts(new)) == (False, True)
             await fixture.api.delete("Runner", "r")
-            await eventually(lambda: fixture.api.names("OwnedAccessKey") == [] and fixture.stored_secret() is None)
+            await eventually(lambda: fixture.api.list_names("OwnedAccessKey") == [] and fixture.stored_secret() is None)
 
 
 @on_virtual_time

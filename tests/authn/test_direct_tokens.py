@@ -15,14 +15,14 @@ from fairlead.core.crypto.signing import SigningKey, sign
 from fairlead.core.objects import Object
 from tests.harness.signing_keys import (
     NOW,
-    by_hand,
-    by_hand_with_pss,
-    by_hand_with_secret,
+    encode_base64url,
+    encode_unsigned,
     jwks,
     private_key,
+    sign_token,
+    sign_token_with_pss,
+    sign_token_with_secret,
     signing_key,
-    text,
-    unsigned,
 )
 
 ISSUER = "https://fairlead.example.com"
@@ -50,7 +50,7 @@ def with_changes(obj: Object, changes: Object) -> Object:
 
 def token_with_claims(**changes: Any) -> str:
     """A token with changed claims and a valid signature."""
-    return by_hand(HEADER, with_changes(CLAIMS, changes), KEY)
+    return sign_token(HEADER, with_changes(CLAIMS, changes), KEY)
 
 
 def token_with_private_claims(**changes: Any) -> str:
@@ -59,7 +59,7 @@ def token_with_private_claims(**changes: Any) -> str:
 
 def token_with_header(**changes: Any) -> str:
     """A token with a changed header and a valid signature."""
-    return by_hand(with_changes(HEADER, changes), CLAIMS, KEY)
+    return sign_token(with_changes(HEADER, changes), CLAIMS, KEY)
 
 
 def verify_token(token: str, keys: Object | None = None, seconds: float = 0, **options: Any) -> Claims:
@@ -111,35 +111,35 @@ INVALID_TOKENS: dict[str, str] = {
     "too large": f"{TOKEN_PARTS[0]}.{'A' * 300_000}.{TOKEN_PARTS[2]}",
     "an access key": "fairlead_5r642GzeHUrk-gwT1Ufa_6taG-O290vTZsrlcSWmhjE",
     "five parts, as if encrypted": f"{VALID_TOKEN}.{TOKEN_PARTS[1]}.{TOKEN_PARTS[2]}",
-    "a header that is no JSON": by_hand(b"{", CLAIMS, KEY),
-    "a header that is a list": by_hand([HEADER], CLAIMS, KEY),
-    "a payload that is no JSON": by_hand(HEADER, b"{", KEY),
-    "a payload that is a list": by_hand(HEADER, [CLAIMS], KEY),
-    "a payload that is not UTF-8": by_hand(HEADER, b'{"iss": "\xff"}', KEY),
+    "a header that is no JSON": sign_token(b"{", CLAIMS, KEY),
+    "a header that is a list": sign_token([HEADER], CLAIMS, KEY),
+    "a payload that is no JSON": sign_token(HEADER, b"{", KEY),
+    "a payload that is a list": sign_token(HEADER, [CLAIMS], KEY),
+    "a payload that is not UTF-8": sign_token(HEADER, b'{"iss": "\xff"}', KEY),
     # Signatures.
     "a changed payload": f"{TOKEN_PARTS[0]}.{change_character(TOKEN_PARTS[1])}.{TOKEN_PARTS[2]}",
     "a changed signature": f"{TOKEN_PARTS[0]}.{TOKEN_PARTS[1]}.{change_character(TOKEN_PARTS[2])}",
     "a shorter signature": f"{TOKEN_PARTS[0]}.{TOKEN_PARTS[1]}.{TOKEN_PARTS[2][:-4]}",
     "the signature of another token": f"{TOKEN_PARTS[0]}.{TOKEN_PARTS[1]}.{token_with_claims(sub='bob').split('.')[2]}",
-    "a signature of zeros": f"{TOKEN_PARTS[0]}.{TOKEN_PARTS[1]}.{text(bytes(384))}",
-    "signed by another published key": by_hand(HEADER, CLAIMS, OTHER_KEY),
-    "signed by a key that is not published": by_hand({**HEADER, "kid": "k"}, CLAIMS, signing_key(2)),
-    "signed with another hash": by_hand(HEADER, CLAIMS, KEY, SHA384()),
-    "signed with another padding": by_hand_with_pss(HEADER, CLAIMS, KEY),
-    "hashed with the public key as PEM": by_hand_with_secret(HS256, CLAIMS, KEY.public.encode()),
-    "hashed with the public key as PEM, stripped": by_hand_with_secret(HS256, CLAIMS, KEY.public.strip().encode()),
-    "hashed with the public key as DER": by_hand_with_secret(HS256, CLAIMS, PUBLIC_KEY_DER),
-    "hashed with the modulus": by_hand_with_secret(HS256, CLAIMS, MODULUS.encode()),
-    "hashed with nothing": by_hand_with_secret(HS256, CLAIMS, b""),
-    "hashed, but declared as signed": by_hand_with_secret(HEADER, CLAIMS, KEY.public.encode()),
+    "a signature of zeros": f"{TOKEN_PARTS[0]}.{TOKEN_PARTS[1]}.{encode_base64url(bytes(384))}",
+    "signed by another published key": sign_token(HEADER, CLAIMS, OTHER_KEY),
+    "signed by a key that is not published": sign_token({**HEADER, "kid": "k"}, CLAIMS, signing_key(2)),
+    "signed with another hash": sign_token(HEADER, CLAIMS, KEY, SHA384()),
+    "signed with another padding": sign_token_with_pss(HEADER, CLAIMS, KEY),
+    "hashed with the public key as PEM": sign_token_with_secret(HS256, CLAIMS, KEY.public.encode()),
+    "hashed with the public key as PEM, stripped": sign_token_with_secret(HS256, CLAIMS, KEY.public.strip().encode()),
+    "hashed with the public key as DER": sign_token_with_secret(HS256, CLAIMS, PUBLIC_KEY_DER),
+    "hashed with the modulus": sign_token_with_secret(HS256, CLAIMS, MODULUS.encode()),
+    "hashed with nothing": sign_token_with_secret(HS256, CLAIMS, b""),
+    "hashed, but declared as signed": sign_token_with_secret(HEADER, CLAIMS, KEY.public.encode()),
     # Headers.
-    "none without a signature": f"{unsigned({**HEADER, 'alg': 'none'}, CLAIMS)}.",
+    "none without a signature": f"{encode_unsigned({**HEADER, 'alg': 'none'}, CLAIMS)}.",
     "none with a signature": token_with_header(alg="none"),
     "None": token_with_header(alg="None"),
-    "NONE without a signature": f"{unsigned({**HEADER, 'alg': 'NONE'}, CLAIMS)}.",
+    "NONE without a signature": f"{encode_unsigned({**HEADER, 'alg': 'NONE'}, CLAIMS)}.",
     "rs256": token_with_header(alg="rs256"),
-    "RS384": by_hand({**HEADER, "alg": "RS384"}, CLAIMS, KEY, SHA384()),
-    "PS256": by_hand_with_pss({**HEADER, "alg": "PS256"}, CLAIMS, KEY),
+    "RS384": sign_token({**HEADER, "alg": "RS384"}, CLAIMS, KEY, SHA384()),
+    "PS256": sign_token_with_pss({**HEADER, "alg": "PS256"}, CLAIMS, KEY),
     "ES256": token_with_header(alg="ES256"),
     "an algorithm that is a list": token_with_header(alg=["RS256"]),
     "no algorithm": token_with_header(alg=REMOVED),
@@ -156,7 +156,7 @@ INVALID_TOKENS: dict[str, str] = {
     "an unknown critical extension": token_with_header(crit=["x"], x=1),
     "an empty list of critical extensions": token_with_header(crit=[]),
     "a payload that is not encoded": token_with_header(b64=False, crit=["b64"]),
-    "a key of its own": by_hand({**HEADER, "jwk": OTHER_JWK}, CLAIMS, OTHER_KEY),
+    "a key of its own": sign_token({**HEADER, "jwk": OTHER_JWK}, CLAIMS, OTHER_KEY),
     "a key of its own, signed by ours": token_with_header(jwk=OTHER_JWK),
     "an address of keys": token_with_header(jku="https://elsewhere.example.com/jwks"),
     "an address of a certificate": token_with_header(x5u="https://elsewhere.example.com/cert"),
@@ -196,7 +196,7 @@ INVALID_TOKENS: dict[str, str] = {
     "an end that is a text": token_with_claims(exp=str(START + 3600)),
     "an end that is a fraction": token_with_claims(exp=START + 3600.5),
     "an end that is true": token_with_claims(exp=True),
-    "an end beyond all numbers": by_hand(HEADER, orjson.dumps(CLAIMS).replace(b'"exp":', b'"exp":1e999,"x":'), KEY),
+    "an end beyond all numbers": sign_token(HEADER, orjson.dumps(CLAIMS).replace(b'"exp":', b'"exp":1e999,"x":'), KEY),
     "not yet valid": token_with_claims(nbf=START + 61),
     "no beginning": token_with_claims(nbf=REMOVED),
     "a beginning that is a text": token_with_claims(nbf="0"),
@@ -310,7 +310,7 @@ def jwks_with(**changes: Any) -> Object:
 
 def jwks_with_short_key() -> Object:
     numbers = generate_private_key(65537, 1024).public_key().public_numbers()
-    return jwks_with(n=text(numbers.n.to_bytes(128, "big")))
+    return jwks_with(n=encode_base64url(numbers.n.to_bytes(128, "big")))
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def jwks_with_short_key() -> Object:
         lambda: {"keys": []},
         lambda: {"keys": ["x"]},
         lambda: {"keys": jwks(KEY, KEY)["keys"]},
-        lambda: jwks_with(kty="oct", k=text(b"secret")),
+        lambda: jwks_with(kty="oct", k=encode_base64url(b"secret")),
         lambda: jwks_with(alg="HS256"),
         lambda: jwks_with(alg=REMOVED),
         lambda: jwks_with(use="enc"),

@@ -25,7 +25,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.authn.test_token_issuer import ISSUER, TokenIssuerFixture, open_token_issuer
 from tests.harness.agent import CLUSTER, build_configuration
 from tests.harness.auth import ROOT
-from tests.harness.signing_keys import keys_in_turn
+from tests.harness.signing_keys import iterate_keys
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "direct-tokens.md"
 NAMES = ClusterIdentityMapper(DEFAULT_PREFIX)
@@ -67,13 +67,13 @@ def gateway_identity(user: User) -> tuple[str, tuple[str, ...], str]:
 
 @pytest.fixture(autouse=True)
 def use_prepared_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = keys_in_turn()
+    keys = iterate_keys()
     monkeypatch.setattr(signing, "generate_signing_key", lambda now, longest: next(keys))
 
 
 async def agent_identity(fixture: TokenIssuerFixture, token: str, user: User) -> tuple[str, tuple[str, ...], str]:
     """The name, groups and uid that an agent sends for the token."""
-    uid = metadata(fixture.auth.api.see("Cluster", CLUSTER) or {})["uid"]
+    uid = metadata(fixture.auth.api.get("Cluster", CLUSTER) or {})["uid"]
     known_user = {"uid": user.uid, "generation": 0, "groups": list(user.groups)}
     config = build_configuration(
         issuer=ISSUER,
@@ -89,18 +89,18 @@ async def agent_identity(fixture: TokenIssuerFixture, token: str, user: User) ->
 
 async def create_users(fixture: TokenIssuerFixture) -> list[User]:
     """An ordinary user in a team and a system group, and administrators with and without a User."""
-    await fixture.auth.set("User", "ada", ROOT, groups=["devs", "system:nodes"])
-    await fixture.auth.user("boss", groups=["system:masters", "ops"])
-    await fixture.auth.team("red", users=["ada"])
-    users = [await fixture.auth.signed_in(name) for name in ("ada", "boss")]
+    await fixture.auth.update_spec("User", "ada", ROOT, groups=["devs", "system:nodes"])
+    await fixture.auth.create_user("boss", groups=["system:masters", "ops"])
+    await fixture.auth.create_team("red", users=["ada"])
+    users = [await fixture.auth.sign_in(name) for name in ("ada", "boss")]
     return [*users, ROOT]
 
 
 async def test_a_token_is_the_same_identity_at_kube_apiserver_gateway_and_agent() -> None:
     async with open_token_issuer() as fixture:
-        await fixture.auth.make("Cluster", CLUSTER, ROOT)
+        await fixture.auth.create("Cluster", CLUSTER, ROOT)
         for user in await create_users(fixture):
-            fixture.auth.rights.grant(user, "use", f"clusters.{GROUP}", CLUSTER)
+            fixture.auth.permissions.grant(user, "use", f"clusters.{GROUP}", CLUSTER)
             token = await fixture.issue(user)
             claims = decode_payload(token.value)
             assert kube_apiserver_identity(claims) == gateway_identity(user)

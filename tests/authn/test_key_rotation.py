@@ -15,7 +15,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from tests.harness.auth import ADA, BOB, PEPPER, ROOT, AuthFixture, open_auth, projects
+from tests.harness.auth import ADA, BOB, PEPPER, ROOT, AuthFixture, open_auth, project_scope
 from tests.harness.virtual_time import on_virtual_time
 
 FIRST_VALUE = "the-first-value-of-this-key"
@@ -36,13 +36,13 @@ class RotationFixture:
         return value
 
     def is_valid(self, value: str) -> bool:
-        return self.auth.opens(value)
+        return self.auth.accepts(value)
 
 
 @asynccontextmanager
 async def open_rotation(**spec: Any) -> AsyncIterator[RotationFixture]:
     async with open_auth() as auth:
-        await auth.key("k", CONTROLLER_USER, **{"user": "ada", "key": FIRST_VALUE, **spec})
+        await auth.create_key("k", CONTROLLER_USER, **{"user": "ada", "key": FIRST_VALUE, **spec})
         yield RotationFixture(auth)
 
 
@@ -96,9 +96,9 @@ async def test_the_number_of_valid_values_is_limited() -> None:
 @on_virtual_time
 async def test_a_rotation_changes_nothing_else_and_discloses_no_old_value() -> None:
     async with open_rotation(ttl=500, groups=["ci"]) as keys:
-        before = keys.auth.stored("k")
+        before = keys.auth.stored_key("k")
         body = await keys.rotator.rotate(ROOT, "k", {"spec": {"overlapSeconds": 60}})
-        reply, after = orjson.loads(body), keys.auth.stored("k")
+        reply, after = orjson.loads(body), keys.auth.stored_key("k")
         assert PEPPER.digest(FIRST_VALUE).encode() not in body and b'"previous":' not in body
         assert reply["metadata"]["uid"] == before["metadata"]["uid"]
         for obj in (before, after, reply):
@@ -127,7 +127,7 @@ async def test_a_missing_key_is_not_found() -> None:
 @on_virtual_time
 async def test_an_expired_key_cannot_be_rotated() -> None:
     async with open_rotation() as keys:
-        await keys.auth.set_status("k", expired="2026-01-02T03:04:05Z")
+        await keys.auth.update_key_status("k", expired="2026-01-02T03:04:05Z")
         with pytest.raises(Conflict, match="has expired"):
             await keys.rotate()
 
@@ -149,8 +149,8 @@ async def test_t4_only_administrators_rotate_the_keys_of_others() -> None:
 @on_virtual_time
 async def test_t4_a_key_cannot_rotate_one_with_a_wider_scope_or_a_longer_ttl() -> None:
     async with open_rotation() as keys:
-        scoped = await keys.auth.signed_in("ada", scope=projects("a"))
-        expiring = await keys.auth.signed_in("ada", ttl=60)
+        scoped = await keys.auth.sign_in("ada", scope=project_scope("a"))
+        expiring = await keys.auth.sign_in("ada", ttl=60)
         assert await is_forbidden(keys.rotate(scoped), "exceeds the scope")
         assert await is_forbidden(keys.rotate(expiring), "no key outlives")
         assert keys.is_valid(FIRST_VALUE)
@@ -160,14 +160,14 @@ async def test_t4_a_key_cannot_rotate_one_with_a_wider_scope_or_a_longer_ttl() -
 async def test_t4_a_key_with_extra_groups_is_rotated_with_itself_or_by_administrators() -> None:
     async with open_rotation(groups=["ci"]) as keys:
         assert await is_forbidden(keys.rotate(ADA), "can add groups")
-        assert await keys.rotate(keys.auth.authenticate.authenticate_token(FIRST_VALUE))
+        assert await keys.rotate(keys.auth.authenticator.authenticate_token(FIRST_VALUE))
 
 
 @on_virtual_time
 async def test_a_key_can_rotate_itself_whatever_its_scope_and_ttl() -> None:
-    async with open_rotation(scope=projects("a"), ttl=60) as keys:
+    async with open_rotation(scope=project_scope("a"), ttl=60) as keys:
         await asyncio.sleep(30)
-        assert keys.is_valid(await keys.rotate(keys.auth.authenticate.authenticate_token(FIRST_VALUE)))
+        assert keys.is_valid(await keys.rotate(keys.auth.authenticator.authenticate_token(FIRST_VALUE)))
 
 
 @on_virtual_time

@@ -24,7 +24,7 @@ ADA_WITH_KEY = User("ada", key="k")
 @asynccontextmanager
 async def run_tracker(auth: AuthFixture) -> AsyncIterator[None]:
     """Runs the task that stores the last use."""
-    task = asyncio.create_task(auth.activity.run(auth.api.of("OwnedAccessKey")))
+    task = asyncio.create_task(auth.last_used.run(auth.api.resource("OwnedAccessKey")))
     try:
         yield
     finally:
@@ -34,7 +34,7 @@ async def run_tracker(auth: AuthFixture) -> AsyncIterator[None]:
 
 
 def stored_last_use(auth: AuthFixture) -> str | None:
-    last = get_path(auth.stored("k"), "status.lastActivity")
+    last = get_path(auth.stored_key("k"), "status.lastActivity")
     assert last is None or isinstance(last, str)
     return last
 
@@ -50,11 +50,11 @@ def count_commits(auth: AuthFixture) -> int:
 @on_virtual_time
 async def test_a_use_is_stored_soon_after() -> None:
     async with open_auth() as auth:
-        await auth.key("k")
+        await auth.create_key("k")
         async with run_tracker(auth):
             await asyncio.sleep(100)
             assert stored_last_use(auth) is None
-            auth.activity.record_use(ADA_WITH_KEY)
+            auth.last_used.record_use(ADA_WITH_KEY)
             await asyncio.sleep(2)
             assert stored_last_use(auth) == timestamp_at(100)
 
@@ -62,12 +62,12 @@ async def test_a_use_is_stored_soon_after() -> None:
 @on_virtual_time
 async def test_ten_thousand_uses_cause_few_writes() -> None:
     async with open_auth() as auth:
-        await auth.key("k")
+        await auth.create_key("k")
         async with run_tracker(auth):
             before = count_commits(auth)
             for _ in range(100):
                 for _ in range(100):
-                    auth.activity.record_use(ADA_WITH_KEY)
+                    auth.last_used.record_use(ADA_WITH_KEY)
                 await asyncio.sleep(2.4)
             assert count_commits(auth) - before <= 5
         assert stored_last_use(auth) == timestamp_at(99 * 2.4)
@@ -76,10 +76,10 @@ async def test_ten_thousand_uses_cause_few_writes() -> None:
 @on_virtual_time
 async def test_recording_a_use_writes_nothing() -> None:
     async with open_auth() as auth:
-        await auth.key("k")
+        await auth.create_key("k")
         before = count_commits(auth)
         for _ in range(1_000):
-            auth.activity.record_use(ADA_WITH_KEY)
+            auth.last_used.record_use(ADA_WITH_KEY)
         await asyncio.sleep(0)
         assert count_commits(auth) == before
 
@@ -87,25 +87,25 @@ async def test_recording_a_use_writes_nothing() -> None:
 @on_virtual_time
 async def test_the_use_of_a_key_with_sliding_ttl_is_stored_often_enough_for_a_restart() -> None:
     async with open_auth() as auth:
-        created = await auth.key("k", ttl=900, ttlAfterLastActivity=True)
+        created = await auth.create_key("k", ttl=900, ttlAfterLastActivity=True)
         async with run_tracker(auth):
             for _ in range(60):
-                auth.activity.record_use(auth.authenticate.authenticate_token(created["spec"]["key"]))
+                auth.last_used.record_use(auth.authenticator.authenticate_token(created["spec"]["key"]))
                 await asyncio.sleep(60.6)
                 assert (stored_last_use(auth) or "") >= timestamp_at(auth.api.clock.monotonic() - 184)
         await asyncio.sleep(901)
         with pytest.raises(Unauthorized):
-            auth.authenticate.authenticate_token(created["spec"]["key"])
+            auth.authenticator.authenticate_token(created["spec"]["key"])
 
 
 @on_virtual_time
 async def test_a_key_is_written_at_most_once_a_minute() -> None:
     async with open_auth() as auth:
-        created = await auth.key("k", ttl=5, ttlAfterLastActivity=True)
+        created = await auth.create_key("k", ttl=5, ttlAfterLastActivity=True)
         async with run_tracker(auth):
             before = count_commits(auth)
             for _ in range(599):
-                auth.activity.record_use(auth.authenticate.authenticate_token(created["spec"]["key"]))
+                auth.last_used.record_use(auth.authenticator.authenticate_token(created["spec"]["key"]))
                 await asyncio.sleep(1)
             assert 1 <= count_commits(auth) - before <= 10
 
@@ -114,12 +114,12 @@ async def test_a_key_is_written_at_most_once_a_minute() -> None:
 async def test_the_cooldown_label_reduces_the_writes() -> None:
     async with open_auth() as auth:
         labels = {COOLDOWN_LABEL: "600"}
-        body = auth.api.body("OwnedAccessKey", "k", metadata={"labels": labels}, spec={"user": "ada"})
+        body = auth.api.build_object("OwnedAccessKey", "k", metadata={"labels": labels}, spec={"user": "ada"})
         await auth.api.submit("OwnedAccessKey", body, WriteOptions(ROOT, "tests"))
         async with run_tracker(auth):
             before = count_commits(auth)
             for _ in range(1_190):
-                auth.activity.record_use(ADA_WITH_KEY)
+                auth.last_used.record_use(ADA_WITH_KEY)
                 await asyncio.sleep(1)
             assert count_commits(auth) - before == 2
 
@@ -127,10 +127,10 @@ async def test_the_cooldown_label_reduces_the_writes() -> None:
 @on_virtual_time
 async def test_after_a_restart_keys_keep_their_write_interval() -> None:
     async with open_auth() as auth:
-        await auth.key("k")
-        auth.activity.record_use(ADA_WITH_KEY)
-        keys = auth.api.of("OwnedAccessKey")
-        await auth.activity.flush(keys)
+        await auth.create_key("k")
+        auth.last_used.record_use(ADA_WITH_KEY)
+        keys = auth.api.resource("OwnedAccessKey")
+        await auth.last_used.flush(keys)
         before = count_commits(auth)
         restarted = LastUsedTracker(auth.api.clock)
         await asyncio.sleep(10)
@@ -145,11 +145,11 @@ async def test_after_a_restart_keys_keep_their_write_interval() -> None:
 @on_virtual_time
 async def test_pending_uses_are_stored_on_shutdown() -> None:
     async with open_auth() as auth:
-        await auth.key("k")
+        await auth.create_key("k")
         async with run_tracker(auth):
-            auth.activity.record_use(ADA_WITH_KEY)
+            auth.last_used.record_use(ADA_WITH_KEY)
             await asyncio.sleep(5)
-            auth.activity.record_use(ADA_WITH_KEY)
+            auth.last_used.record_use(ADA_WITH_KEY)
             await asyncio.sleep(0)
         assert stored_last_use(auth) == timestamp_at(5)
 
@@ -157,25 +157,25 @@ async def test_pending_uses_are_stored_on_shutdown() -> None:
 @on_virtual_time
 async def test_setting_the_clock_back_does_not_overwrite_a_later_use() -> None:
     async with open_auth() as auth:
-        await auth.key("k")
-        keys = auth.api.of("OwnedAccessKey")
-        await auth.set_status("k", lastActivity=timestamp_at(5_000))
-        auth.activity.record_use(ADA_WITH_KEY)
-        await auth.activity.flush(keys, everything=True)
+        await auth.create_key("k")
+        keys = auth.api.resource("OwnedAccessKey")
+        await auth.update_key_status("k", lastActivity=timestamp_at(5_000))
+        auth.last_used.record_use(ADA_WITH_KEY)
+        await auth.last_used.flush(keys, everything=True)
         assert stored_last_use(auth) == timestamp_at(5_000)
 
 
 @on_virtual_time
 async def test_a_failed_write_is_retried() -> None:
     async with open_auth() as auth:
-        await auth.key("k")
+        await auth.create_key("k")
 
         async def fail_commit() -> None:
             raise StoreUnavailable("the disk is full")
 
         async with run_tracker(auth):
             auth.api.store.before.append(fail_commit)
-            auth.activity.record_use(ADA_WITH_KEY)
+            auth.last_used.record_use(ADA_WITH_KEY)
             await asyncio.sleep(3)
             assert stored_last_use(auth) is None
             await asyncio.sleep(6)
@@ -185,19 +185,19 @@ async def test_a_failed_write_is_retried() -> None:
 @on_virtual_time
 async def test_deleted_keys_are_forgotten() -> None:
     async with open_auth() as auth:
-        await auth.key("k")
+        await auth.create_key("k")
         async with run_tracker(auth):
-            auth.activity.record_use(ADA_WITH_KEY)
+            auth.last_used.record_use(ADA_WITH_KEY)
             await asyncio.sleep(5)
             await auth.api.delete("OwnedAccessKey", "k", user=CONTROLLER_USER)
-            auth.activity.record_use(User("ada", key="never-was"))
+            auth.last_used.record_use(User("ada", key="never-was"))
             await asyncio.sleep(120)
-        assert auth.activity.last_use("k") is None
-        assert auth.activity.last_use("never-was") is None
+        assert auth.last_used.last_use("k") is None
+        assert auth.last_used.last_use("never-was") is None
 
 
 @on_virtual_time
 async def test_a_user_without_a_key_is_not_recorded() -> None:
     async with open_auth() as auth:
-        auth.activity.record_use(ADA)
-        assert auth.activity.last_use("") is None
+        auth.last_used.record_use(ADA)
+        assert auth.last_used.last_use("") is None

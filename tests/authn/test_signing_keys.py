@@ -17,19 +17,19 @@ from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.registry import NAMESPACE as SYSTEM
 from tests.harness.registry import RegistryFixture, open_registry
-from tests.harness.signing_keys import MAXIMUM, NOW, keys_in_turn, signing_key
+from tests.harness.signing_keys import MAXIMUM, NOW, iterate_keys, signing_key
 
 
 @asynccontextmanager
 async def open_registry_with_prepared_keys(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RegistryFixture]:
-    keys = keys_in_turn()
+    keys = iterate_keys()
     monkeypatch.setattr(signing, "generate_signing_key", lambda now, longest: next(keys))
     async with open_registry() as api:
         yield api
 
 
 def stored_secret(api: RegistryFixture) -> Object | None:
-    return api.see("Secret", SECRET_NAME)
+    return api.get("Secret", SECRET_NAME)
 
 
 async def key_ids(store: SigningKeyStore) -> list[str]:
@@ -92,7 +92,7 @@ async def test_deleting_the_secret_ends_all_keys_and_the_next_token_gets_a_new_o
     async with open_registry_with_prepared_keys(monkeypatch) as api:
         store = SigningKeyStore(api.registry, SYSTEM)
         first = (await store.active_key(MAXIMUM)).active.id
-        await api.of("Secret").delete(SYSTEM, SECRET_NAME, DeleteOptions(), WriteOptions(CONTROLLER_USER))
+        await api.resource("Secret").delete(SYSTEM, SECRET_NAME, DeleteOptions(), WriteOptions(CONTROLLER_USER))
         assert await store.jwks() == []
         assert (await store.active_key(MAXIMUM)).active.id != first
 
@@ -137,7 +137,7 @@ async def test_rotations_per_hour_are_limited_before_a_key_is_generated(monkeypa
             await store.rotate(MAXIMUM)
         assert not error.value.details.retry_after, "clients would wait for that long"
         assert not generated and await key_ids(store) == before
-        more_keys = keys_in_turn()
+        more_keys = iterate_keys()
         monkeypatch.setattr(signing, "generate_signing_key", lambda now, longest: next(more_keys))
         clock.seconds += 3_001
         await store.rotate(MAXIMUM)
@@ -161,7 +161,7 @@ async def test_retired_keys_are_limited_and_none_with_valid_tokens_is_dropped(mo
             await store.rotate(MAXIMUM)
         assert await key_ids(store) == before
         clock.seconds += MAXIMUM
-        more_keys = keys_in_turn()
+        more_keys = iterate_keys()
         monkeypatch.setattr(signing, "generate_signing_key", lambda now, longest: next(more_keys))
         await store.rotate(MAXIMUM)
         assert len(await key_ids(store)) == 3

@@ -26,9 +26,9 @@ from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from tests.harness.auth import ADA, BOB, ROOT, AuthFixture, open_auth, projects
+from tests.harness.auth import ADA, BOB, ROOT, AuthFixture, open_auth, project_scope
 from tests.harness.registry import NAMESPACE as SYSTEM
-from tests.harness.signing_keys import keys_in_turn
+from tests.harness.signing_keys import iterate_keys
 
 ISSUER = "https://fairlead.example.com"
 DAY = 24 * 3600
@@ -59,20 +59,20 @@ async def open_token_issuer() -> AsyncIterator[TokenIssuerFixture]:
     async with open_auth() as auth:
         keys = SigningKeyStore(auth.registry, SYSTEM)
         config = IssuerConfig(ISSUER, lambda: fixture.lifetimes)
-        issuer = DirectTokenIssuer(auth.registry, GROUP, keys, config, DelegationChecks(is_superset, auth.rights))
+        issuer = DirectTokenIssuer(auth.registry, GROUP, keys, config, DelegationChecks(is_superset, auth.permissions))
         fixture = TokenIssuerFixture(auth, keys, issuer)
         yield fixture
 
 
 @pytest.fixture(autouse=True)
 def use_prepared_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = keys_in_turn()
+    keys = iterate_keys()
     monkeypatch.setattr(signing, "generate_signing_key", lambda now, longest: next(keys))
 
 
 async def test_a_token_identifies_its_owner() -> None:
     async with open_token_issuer() as fixture:
-        ada = await fixture.auth.signed_in("ada")
+        ada = await fixture.auth.sign_in("ada")
         claims = await fixture.claims(ada)
         assert (claims.user, claims.name, claims.kind, claims.uid) == ("ada", "ada", "User", ada.uid)
         assert set(claims.groups) == {"service:authenticated", "service:user:ada", "service:user:*"}
@@ -112,7 +112,7 @@ async def test_changed_lifetimes_apply_immediately() -> None:
 
 async def test_t4_a_token_does_not_outlive_the_key_that_requests_it() -> None:
     async with open_token_issuer() as fixture:
-        ada = await fixture.auth.signed_in("ada", ttl=3600)
+        ada = await fixture.auth.sign_in("ada", ttl=3600)
         with pytest.raises(Forbidden, match=r"set spec.ttl to at most 3[56]\d\d"):
             await fixture.issue(ada, ttl=3700)
         assert (await fixture.issue(ada, ttl=3000)).ttl == 3000
@@ -120,10 +120,10 @@ async def test_t4_a_token_does_not_outlive_the_key_that_requests_it() -> None:
 
 async def test_t4_the_default_ttl_is_limited_by_the_key() -> None:
     async with open_token_issuer() as fixture:
-        ada = await fixture.auth.signed_in("ada", ttl=3600)
+        ada = await fixture.auth.sign_in("ada", ttl=3600)
         token = await fixture.issue(ada)
         assert 3500 < token.ttl <= 3600
-        long_lived = await fixture.auth.signed_in("ada", ttl=90 * DAY)
+        long_lived = await fixture.auth.sign_in("ada", ttl=90 * DAY)
         assert (await fixture.issue(long_lived)).ttl == DAY
 
 
@@ -135,30 +135,30 @@ async def test_t4_a_deleted_key_gets_no_token() -> None:
 
 async def test_t4_a_token_inherits_the_scope_of_the_key() -> None:
     async with open_token_issuer() as fixture:
-        ada = await fixture.auth.signed_in("ada", scope=projects("web", "api"))
-        assert (await fixture.claims(ada)).scope == projects("web", "api")
-        assert (await fixture.claims(ada, scope=projects("web"))).scope == projects("web")
+        ada = await fixture.auth.sign_in("ada", scope=project_scope("web", "api"))
+        assert (await fixture.claims(ada)).scope == project_scope("web", "api")
+        assert (await fixture.claims(ada, scope=project_scope("web"))).scope == project_scope("web")
 
 
 async def test_t4_a_wider_scope_is_forbidden() -> None:
     async with open_token_issuer() as fixture:
-        ada = await fixture.auth.signed_in("ada", scope=projects("web"))
-        for scope in (projects("web", "api"), projects("*"), {"clusters": [{"cluster": "berlin"}]}):
+        ada = await fixture.auth.sign_in("ada", scope=project_scope("web"))
+        for scope in (project_scope("web", "api"), project_scope("*"), {"clusters": [{"cluster": "berlin"}]}):
             with pytest.raises(Forbidden, match=r"spec.scope exceeds the scope of"):
                 await fixture.issue(ada, scope=scope)
 
 
 async def test_t4_a_key_whose_scope_was_removed_concurrently_gets_no_unscoped_token() -> None:
     async with open_token_issuer() as fixture:
-        ada = await fixture.auth.signed_in("ada", scope=projects("web"))
-        await fixture.auth.set("OwnedAccessKey", ada.key, ROOT, scope=None)
+        ada = await fixture.auth.sign_in("ada", scope=project_scope("web"))
+        await fixture.auth.update_spec("OwnedAccessKey", ada.key, ROOT, scope=None)
         with pytest.raises(Forbidden, match="exceeds the scope"):
             await fixture.issue(ada)
 
 
 async def test_a_key_without_a_scope_may_request_any_scope() -> None:
     async with open_token_issuer() as fixture:
-        for scope in ({}, projects("web")):
+        for scope in ({}, project_scope("web")):
             assert (await fixture.claims(ADA, scope=scope)).scope == scope
 
 
@@ -173,9 +173,9 @@ async def test_a_scoped_token_has_another_audience() -> None:
 
 async def test_t13_a_token_has_the_uids_of_the_clusters_in_its_scope() -> None:
     async with open_token_issuer() as fixture:
-        cluster = await fixture.auth.make("Cluster", "berlin", ROOT)
+        cluster = await fixture.auth.create("Cluster", "berlin", ROOT)
         scope = {"clusters": [{"cluster": name} for name in ("berlin", "oslo", "*")]}
-        fixture.auth.rights.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
+        fixture.auth.permissions.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
         assert (await fixture.claims(ADA, scope=scope)).clusters == {"berlin": cluster["metadata"]["uid"]}
         assert (await fixture.claims(BOB, scope=scope)).clusters == {}, (
             "a user without permission must not learn whether the cluster exists"
@@ -189,13 +189,13 @@ def audiences_of(token: IssuedToken) -> list[str]:
 
 
 def grant_use(fixture: TokenIssuerFixture, cluster: str) -> None:
-    fixture.auth.rights.grant(ADA, "use", f"clusters.{GROUP}", cluster)
+    fixture.auth.permissions.grant(ADA, "use", f"clusters.{GROUP}", cluster)
 
 
 async def test_t13_the_audience_is_the_clusters_that_the_owner_may_use() -> None:
     async with open_token_issuer() as fixture:
         uids = {
-            each: (await fixture.auth.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")
+            each: (await fixture.auth.create("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")
         }
         assert audiences_of(await fixture.issue(ADA)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
         grant_use(fixture, "berlin")
@@ -211,11 +211,11 @@ async def test_t13_the_audience_is_the_clusters_that_the_owner_may_use() -> None
 
 async def test_t13_the_audience_includes_clusters_of_spaces_that_the_owner_may_use() -> None:
     async with open_token_issuer() as fixture:
-        uid = (await fixture.auth.make("Cluster", "berlin", ROOT))["metadata"]["uid"]
+        uid = (await fixture.auth.create("Cluster", "berlin", ROOT))["metadata"]["uid"]
         spec = {"clusterRef": {"cluster": "berlin"}}
         for name in ("own", "other"):
             await fixture.auth.api.create("SpaceInstance", name, SYSTEM, spec=spec)
-        fixture.auth.rights.grant(ADA, "use", f"spaceinstances.{GROUP}", "own")
+        fixture.auth.permissions.grant(ADA, "use", f"spaceinstances.{GROUP}", "own")
         assert audiences_of(await fixture.issue(ADA)) == [AUDIENCE, f"{AUDIENCE}/{uid}"]
         assert audiences_of(await fixture.issue(BOB)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
 
@@ -223,20 +223,20 @@ async def test_t13_the_audience_includes_clusters_of_spaces_that_the_owner_may_u
 async def test_t13_the_audience_of_a_scoped_token_is_limited_by_the_scope() -> None:
     async with open_token_issuer() as fixture:
         uids = {
-            each: (await fixture.auth.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")
+            each: (await fixture.auth.create("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")
         }
         for name in uids:
             grant_use(fixture, name)
-            fixture.auth.rights.grant(ADA, "get", f"clusters.{GROUP}", name)
+            fixture.auth.permissions.grant(ADA, "get", f"clusters.{GROUP}", name)
         one_cluster, all_clusters = {"clusters": [{"cluster": "berlin"}]}, {"clusters": [{"cluster": "*"}]}
         expected = [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/{uids['berlin']}"]
         assert audiences_of(await fixture.issue(ADA, scope=one_cluster)) == expected
         assert audiences_of(await fixture.issue(ADA, scope={"rules": [{"cluster": "berlin"}]})) == expected
         for scope in (
             all_clusters,
-            projects("web"),
+            project_scope("web"),
             {"rules": [{"verbs": ["get"]}]},
-            {**one_cluster, **projects("web")},
+            {**one_cluster, **project_scope("web")},
         ):
             assert len(audiences_of(await fixture.issue(ADA, scope=scope))) == 3
         assert audiences_of(await fixture.issue(ADA, scope={})) == [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/nowhere"]
@@ -245,7 +245,7 @@ async def test_t13_the_audience_of_a_scoped_token_is_limited_by_the_scope() -> N
 async def test_a_user_of_very_many_clusters_must_choose_some() -> None:
     async with open_token_issuer() as fixture:
         for number in range(MAX_CLUSTERS + 1):
-            await fixture.auth.make("Cluster", f"c{number}", ROOT)
+            await fixture.auth.create("Cluster", f"c{number}", ROOT)
         with pytest.raises(Invalid, match=f"you may use {MAX_CLUSTERS + 1} clusters, and a token is for"):
             await fixture.issue(ROOT)
         assert len(audiences_of(await fixture.issue(ROOT, scope={"clusters": [{"cluster": "c7"}]}))) == 2
@@ -254,13 +254,13 @@ async def test_a_user_of_very_many_clusters_must_choose_some() -> None:
 async def test_a_new_token_has_the_current_token_generation_of_the_user() -> None:
     async with open_token_issuer() as fixture:
         assert (await fixture.claims(ADA)).generation == 0
-        await fixture.auth.set("User", "ada", ROOT, tokenGeneration=7)
+        await fixture.auth.update_spec("User", "ada", ROOT, tokenGeneration=7)
         assert (await fixture.claims(ADA)).generation == 7
 
 
 async def test_an_impersonator_is_named_and_cannot_choose_the_uid() -> None:
     async with open_token_issuer() as fixture:
-        root = await fixture.auth.signed_in("root", ttl=3600)
+        root = await fixture.auth.sign_in("root", ttl=3600)
         impersonated = replace(ADA, uid="made-up", impersonator=root)
         claims = await fixture.claims(impersonated)
         assert (claims.user, claims.original_requester) == ("ada", "root")
@@ -271,9 +271,9 @@ async def test_an_impersonator_is_named_and_cannot_choose_the_uid() -> None:
 
 async def test_a_team_key_gets_a_token_of_the_team() -> None:
     async with open_token_issuer() as fixture:
-        team = await fixture.auth.team("core")
-        created = await fixture.auth.key("k", ROOT, team="core")
-        user = fixture.auth.authenticate.authenticate_token(created["spec"]["key"])
+        team = await fixture.auth.create_team("core")
+        created = await fixture.auth.create_key("k", ROOT, team="core")
+        user = fixture.auth.authenticator.authenticate_token(created["spec"]["key"])
         claims = await fixture.claims(user)
         assert (claims.user, claims.name, claims.kind) == ("service:team:core", "core", "Team")
         assert (claims.uid, claims.generation) == (team["metadata"]["uid"], 0)
@@ -290,7 +290,7 @@ async def test_a_subject_gets_a_token_only_as_an_administrator() -> None:
 @pytest.mark.parametrize("name", ["ada", "service:team:core"])
 async def test_a_subject_with_the_name_of_a_user_or_team_gets_no_token(name: str) -> None:
     async with open_token_issuer() as fixture:
-        await fixture.auth.team("core")
+        await fixture.auth.create_team("core")
         with pytest.raises(Forbidden, match="is none of them"):
             await fixture.issue(User(name, ("system:authenticated",)))
 

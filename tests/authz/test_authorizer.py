@@ -166,7 +166,7 @@ async def test_a_list_at_an_old_revision_uses_the_current_permissions(api: Regis
     list_filter = build_chain(api, SwitchableAuthorizer()).filter_for(ALICE, LIST)
     assert list_filter is not None
     query = ListQuery(version=revision, exact=True, is_visible=list_filter.allows)
-    listed = await list_entries(api.view, api.of("App").kind, "", query)
+    listed = await list_entries(api.view, api.resource("App").kind, "", query)
     assert [entry.key[3] for entry in listed.entries] == ["a"]
 
 
@@ -175,7 +175,7 @@ async def test_a_list_at_an_old_revision_uses_the_current_permissions(api: Regis
 
 async def open_watch(api: RegistryFixture, authorizer: SwitchableAuthorizer, user: User = ALICE) -> WatchSession:
     list_filter = build_chain(api, authorizer).filter_for(user, LIST)
-    kind = api.of("App").kind
+    kind = api.resource("App").kind
     session = WatchSession(api.view, kind, "", EVERYTHING, 100, list_filter)
     _ = [events async for events in session.initial_objects()]
     return session
@@ -241,6 +241,6 @@ async def test_a_resumed_watch_deletes_objects_that_were_visible_before(api: Reg
     revision = api.view.revision
     await api.patch("App", "b", lambda app: app["spec"].update(owner={"user": "bob"}))
     list_filter = build_chain(api, SwitchableAuthorizer()).filter_for(ALICE, LIST)
-    watch = WatchSession(api.view, api.of("App").kind, "", EVERYTHING, 100, list_filter)
+    watch = WatchSession(api.view, api.resource("App").kind, "", EVERYTHING, 100, list_filter)
     await watch.start(revision)
     assert await poll_events(watch) == ["DELETED b"]

@@ -96,12 +96,12 @@ async def test_lists_and_watches_are_filtered_to_the_workspaces_of_the_runner(
 async def test_a_workspace_that_is_assigned_later_becomes_visible(
     authorizer: RunnerAuthorizer, api: RegistryFixture
 ) -> None:
-    entry = api.of("DevPodWorkspaceInstance").get_cached("demo", "w")
+    entry = api.resource("DevPodWorkspaceInstance").get_cached("demo", "w")
     request = build_request("get", WORKSPACES, "w", "", "demo")
     assert entry is not None and authorizer.authorize_object(runner_user("a"), request, entry) is None
     spec = {"runnerRef": {"runner": "a"}}
     await api.patch("DevPodWorkspaceInstance", "w", lambda obj: obj.update(spec=spec))
-    entry = api.of("DevPodWorkspaceInstance").get_cached("demo", "w")
+    entry = api.resource("DevPodWorkspaceInstance").get_cached("demo", "w")
     assert entry is not None and authorizer.authorize_object(runner_user("a"), request, entry)
 
 
@@ -125,7 +125,7 @@ async def test_a_runner_needs_its_name_its_groups_and_an_existing_object(
 async def test_the_key_of_a_deleted_runner_of_that_name_is_not_accepted(
     authorizer: RunnerAuthorizer, api: RegistryFixture
 ) -> None:
-    runner = api.see("Runner", "a")
+    runner = api.get("Runner", "a")
     assert runner is not None
     reference = {"apiVersion": runner["apiVersion"], "kind": "Runner", "name": "a", "uid": runner["metadata"]["uid"]}
     key = {"subject": "service:runner:a", "key": "x" * 20}

@@ -42,9 +42,9 @@ def allowed_verbs(rbac: RbacAuthorizer, role: str, verbs: tuple[str, ...], resou
 
 async def test_all_default_roles_and_bindings_exist(api: RegistryFixture, rbac: RbacAuthorizer) -> None:
     roles = ["admin", "cluster-admin", "edit", "system:basic-user", "system:discovery", "system:monitoring", "view"]
-    assert api.names("ClusterRole") == roles
+    assert api.list_names("ClusterRole") == roles
     bindings = ["cluster-admin", "system:basic-user", "system:discovery", "system:monitoring"]
-    assert api.names("ClusterRoleBinding") == bindings
+    assert api.list_names("ClusterRoleBinding") == bindings
 
 
 async def test_missing_roles_are_restored_and_changed_roles_stay(api: RegistryFixture, rbac: RbacAuthorizer) -> None:
@@ -53,16 +53,16 @@ async def test_missing_roles_are_restored_and_changed_roles_stay(api: RegistryFi
     await api.delete("ClusterRole", "edit")
     await api.delete("ClusterRoleBinding", "cluster-admin")
     await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
-    assert api.see("ClusterRole", "view") == changed
-    assert api.see("ClusterRoleBinding", "system:discovery") == emptied
-    assert api.see("ClusterRole", "edit") and api.see("ClusterRoleBinding", "cluster-admin")
+    assert api.get("ClusterRole", "view") == changed
+    assert api.get("ClusterRoleBinding", "system:discovery") == emptied
+    assert api.get("ClusterRole", "edit") and api.get("ClusterRoleBinding", "cluster-admin")
 
 
 async def create_earlier_version(
     api: RegistryFixture, name: str, options: WriteOptions, *, with_digest: bool = True
 ) -> list[Object]:
     """Replaces the role by one of an earlier version. Returns its rules."""
-    current = api.see("ClusterRole", name)
+    current = api.get("ClusterRole", name)
     assert current is not None
     rules: list[Object] = current["rules"][:1]
     digest = sha256(orjson.dumps(rules, option=orjson.OPT_SORT_KEYS)).hexdigest()
@@ -74,23 +74,23 @@ async def create_earlier_version(
 
 
 def rules_of(api: RegistryFixture, name: str) -> list[Object]:
-    return list((api.see("ClusterRole", name) or {})["rules"])
+    return list((api.get("ClusterRole", name) or {})["rules"])
 
 
 async def test_unchanged_roles_are_updated_to_the_version_of_the_server(
     api: RegistryFixture, rbac: RbacAuthorizer
 ) -> None:
-    new = {name: api.see("ClusterRole", name) for name in ("admin", "view")}
+    new = {name: api.get("ClusterRole", name) for name in ("admin", "view")}
     await create_earlier_version(api, "admin", server_write_options())
     await create_earlier_version(api, "view", server_write_options())
     await api.patch("ClusterRole", "view", lambda obj: obj["metadata"].update(labels={"seen": "yes"}))
     await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
     for name, new_role in new.items():
-        role = api.see("ClusterRole", name)
+        role = api.get("ClusterRole", name)
         assert new_role is not None and role is not None
         assert role["rules"] == new_role["rules"]
         assert role["metadata"]["annotations"] == new_role["metadata"]["annotations"]
-    assert (api.see("ClusterRole", "view") or {})["metadata"]["labels"] == {"seen": "yes"}
+    assert (api.get("ClusterRole", "view") or {})["metadata"]["labels"] == {"seen": "yes"}
 
 
 @pytest.mark.parametrize("manager", ["tests", "fairlead"])
@@ -108,11 +108,11 @@ async def test_a_role_without_the_digest_is_kept_unless_its_rules_are_the_defaul
     api: RegistryFixture, rbac: RbacAuthorizer
 ) -> None:
     earlier = await create_earlier_version(api, "admin", server_write_options(), with_digest=False)
-    new = api.see("ClusterRole", "view") or {}
+    new = api.get("ClusterRole", "view") or {}
     await api.patch("ClusterRole", "view", lambda obj: obj["metadata"].pop("annotations"))
     await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
     assert rules_of(api, "admin") == earlier
-    role = api.see("ClusterRole", "view") or {}
+    role = api.get("ClusterRole", "view") or {}
     assert role["metadata"]["annotations"] == new["metadata"]["annotations"]
 
 
@@ -128,7 +128,7 @@ async def test_two_replicas_can_start_concurrently(api: RegistryFixture) -> None
 
     api.store.before = [create_first]
     await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
-    assert len(api.names("ClusterRole")) == 7
+    assert len(api.list_names("ClusterRole")) == 7
 
 
 async def test_monitoring_reads_metrics_and_health_checks_only(rbac: RbacAuthorizer) -> None:
@@ -205,7 +205,7 @@ async def test_authenticated_users_may_do_nothing_else(api: RegistryFixture, rba
 
 async def test_the_management_group_may_have_another_name(api: RegistryFixture) -> None:
     await ensure_default_roles(api.registry, "example.com")
-    role = api.see("ClusterRole", "system:basic-user") or {}
+    role = api.get("ClusterRole", "system:basic-user") or {}
     assert [rule["resources"] for rule in role["rules"] if rule["apiGroups"] == ["example.com"]] == [
         ["selfsubjectaccessreviews", "selves"]
     ]
@@ -262,7 +262,7 @@ async def test_admin_holds_every_rule_of_view_and_can_grant_it(api: RegistryFixt
     reference: Object = {"kind": "ClusterRole", "name": "admin"}
     await api.create("RoleBinding", "b", subjects=[{"kind": "User", "name": "ada"}], roleRef=reference)
     held = rbac.rules_for(User("ada"), NAMESPACE)
-    view = (api.see("ClusterRole", "view") or {})["rules"]
+    view = (api.get("ClusterRole", "view") or {})["rules"]
     for rule in view:
         for resource in rule["resources"]:
             assert any(

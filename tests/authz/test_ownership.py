@@ -208,7 +208,7 @@ async def test_the_name_index_agrees_with_scanning_all_objects(
         for number, (name, spec) in enumerate([*writes, ("a", {})]):
             if number == min(built_after, len(writes)):
                 await asyncio.gather(*(names.build() for names in indexed._name_indexes.values()))
-            if api.see("App", name) is None:
+            if api.get("App", name) is None:
                 await api.create("App", name, spec=spec)
             elif number % 3:
                 await api.delete("App", name)

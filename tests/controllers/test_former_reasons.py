@@ -58,4 +58,4 @@ async def test_a_renamed_reason_is_no_transition(reason: str, count: int) -> Non
     async with open_registry() as api:
         before = {**await api.create("SpaceInstance", "one"), "status": {"reason": reason}}
         await record_transition(api.registry, before, {"reason": "NamespaceConflict", "message": "x"})
-        assert len(api.names("Event")) == count
+        assert len(api.list_names("Event")) == count

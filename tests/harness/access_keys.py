@@ -34,19 +34,21 @@ class KeyDirectory:
         self._view = view
         self._revisions: dict[Key, int] = {}
         self.clock = ManualClock()
-        self.activity = LastUsedTracker(self.clock)
+        self.last_used = LastUsedTracker(self.clock)
         self.users, self.teams = Informer(view, GROUP, USERS), Informer(view, GROUP, TEAMS)
-        self.people = PrincipalDirectory(self.users, self.teams)
+        self.principals = PrincipalDirectory(self.users, self.teams)
         self.keys = Informer(view, GROUP, ACCESS_KEYS)
-        self.authenticate = AccessKeyAuthenticator(self.keys, self.people, pepper, self.clock, self.activity.last_use)
+        self.authenticator = AccessKeyAuthenticator(
+            self.keys, self.principals, pepper, self.clock, self.last_used.last_use
+        )
 
-    async def user(self, name: str, uid: str = "", meta: Object | None = None, **spec: Any) -> None:
+    async def add_user(self, name: str, uid: str = "", meta: Object | None = None, **spec: Any) -> None:
         await self.put(USERS, name, {"username": name, **spec}, {"uid": uid or f"uid-of-{name}", **(meta or {})})
 
-    async def team(self, name: str, uid: str = "", meta: Object | None = None, **spec: Any) -> None:
+    async def add_team(self, name: str, uid: str = "", meta: Object | None = None, **spec: Any) -> None:
         await self.put(TEAMS, name, {"username": name, **spec}, {"uid": uid or f"uid-of-{name}", **(meta or {})})
 
-    async def key(
+    async def add_key(
         self, name: str, key: str, user: str = "", meta: Object | None = None, status: Object | None = None, **spec: Any
     ) -> None:
         owner = {"user": user} if user else {}
@@ -72,25 +74,25 @@ class KeyDirectory:
         self._revisions[key] = 0 if value is None else revision
         await self._view.wait_for(revision)
 
-    def ask(self, *authorization: str) -> User | None:
-        return self.authenticate(call(headers={"authorization": authorization} if authorization else {}))
+    def authenticate(self, *authorization: str) -> User | None:
+        return self.authenticator(call(headers={"authorization": authorization} if authorization else {}))
 
-    def opens(self, key: str) -> bool:
-        return self.who(key).key != ""
+    def accepts(self, key: str) -> bool:
+        return self.use_key(key).key != ""
 
-    def who(self, key: str) -> User:
+    def use_key(self, key: str) -> User:
         """Who comes in with the key; their use of it is noted, as it is when they are let in."""
-        user = self.ask(f"Bearer {key}")
+        user = self.authenticate(f"Bearer {key}")
         assert user is not None
-        self.activity.record_use(user)
+        self.last_used.record_use(user)
         return user
 
-    def refuses(self, *authorization: str) -> bool:
+    def rejects(self, *authorization: str) -> bool:
         with pytest.raises(Unauthorized, match="invalid bearer token"):
-            self.ask(*authorization)
+            self.authenticate(*authorization)
         return True
 
-    def at(self, seconds: float) -> str:
+    def timestamp_after(self, seconds: float) -> str:
         return timestamp(self.clock.now() + timedelta(seconds=seconds))
 
 

@@ -28,7 +28,7 @@ ROOT = User("root", ("system:masters",))
 ADA, BOB = User("ada", ("service:user:ada",)), User("bob", ("service:user:bob",))
 
 
-def projects(*names: str) -> Object:
+def project_scope(*names: str) -> Object:
     return {"projects": [{"project": name} for name in names]}
 
 
@@ -37,13 +37,13 @@ class Permissions:
     """Who may do what, beside administrators."""
 
     granted: set[tuple[str, str, str, str]] = field(default_factory=set)
-    asked: list[RequestInfo] = field(default_factory=list)
+    checks: list[RequestInfo] = field(default_factory=list)
 
     def grant(self, user: User, verb: str, resource: str, name: str) -> None:
         self.granted.add((user.name, verb, resource, name))
 
     def __call__(self, user: User, target: RequestInfo) -> Decision:
-        self.asked.append(target)
+        self.checks.append(target)
         resource = f"{target.resource}.{target.group}" if target.group else target.resource
         return Decision(user.is_admin or (user.name, target.verb, resource, target.name) in self.granted)
 
@@ -51,30 +51,30 @@ class Permissions:
 class AuthFixture:
     def __init__(self, api: RegistryFixture, rights: Permissions) -> None:
         self.api = api
-        self.rights = rights
+        self.permissions = rights
         self.registry = api.registry
-        self.activity = LastUsedTracker(api.clock)
-        self._signed_in = 0
+        self.last_used = LastUsedTracker(api.clock)
+        self._sign_ins = 0
         view = api.view
         accounts = Informer(view, "", "serviceaccounts")
         people = PrincipalDirectory(Informer(view, GROUP, USERS), Informer(view, GROUP, TEAMS), accounts)
         keys = Informer(view, GROUP, ACCESS_KEYS)
-        self.authenticate = AccessKeyAuthenticator(keys, people, PEPPER, api.clock, self.activity.last_use)
+        self.authenticator = AccessKeyAuthenticator(keys, people, PEPPER, api.clock, self.last_used.last_use)
 
-    async def user(self, name: str, by: User = ROOT, **spec: Any) -> Object:
-        return await self.make("User", name, by, **spec)
+    async def create_user(self, name: str, by: User = ROOT, **spec: Any) -> Object:
+        return await self.create("User", name, by, **spec)
 
-    async def team(self, name: str, by: User = ROOT, **spec: Any) -> Object:
-        return await self.make("Team", name, by, **spec)
+    async def create_team(self, name: str, by: User = ROOT, **spec: Any) -> Object:
+        return await self.create("Team", name, by, **spec)
 
-    async def key(self, name: str, by: User = ADA, **spec: Any) -> Object:
-        return await self.make("OwnedAccessKey", name, by, **spec)
+    async def create_key(self, name: str, by: User = ADA, **spec: Any) -> Object:
+        return await self.create("OwnedAccessKey", name, by, **spec)
 
-    async def make(self, kind: str, name: str, by: User, **spec: Any) -> Object:
-        body = self.api.body(kind, name, spec=spec)
+    async def create(self, kind: str, name: str, by: User, **spec: Any) -> Object:
+        body = self.api.build_object(kind, name, spec=spec)
         return await self.api.submit(kind, body, WriteOptions(by, "tests"))
 
-    async def set(self, kind: str, name: str, by: User, **spec: Any) -> Object:
+    async def update_spec(self, kind: str, name: str, by: User, **spec: Any) -> Object:
         """Gives fields of the spec other values, as a patch does; None takes one away."""
 
         def patch(obj: Object) -> None:
@@ -83,28 +83,28 @@ class AuthFixture:
 
         return await self.api.patch(kind, name, patch, WriteOptions(by, "tests"))
 
-    async def set_status(self, name: str, **status: Any) -> Object:
+    async def update_key_status(self, name: str, **status: Any) -> Object:
         """Writes to the status of a key, as the server does."""
         writing = WriteOptions(CONTROLLER_USER, "fairlead", subresource="status")
         return await self.api.patch(
             "OwnedAccessKey", name, lambda obj: obj.setdefault("status", {}).update(status), writing
         )
 
-    async def signed_in(self, user: str, **spec: Any) -> User:
+    async def sign_in(self, user: str, **spec: Any) -> User:
         """The user as it comes with a new key of its own."""
-        self._signed_in += 1
-        made = await self.key(f"{user}-{self._signed_in}", CONTROLLER_USER, user=user, **spec)
-        return self.authenticate.authenticate_token(made["spec"]["key"])
+        self._sign_ins += 1
+        made = await self.create_key(f"{user}-{self._sign_ins}", CONTROLLER_USER, user=user, **spec)
+        return self.authenticator.authenticate_token(made["spec"]["key"])
 
-    def opens(self, value: str) -> bool:
+    def accepts(self, value: str) -> bool:
         try:
-            return self.authenticate.authenticate_token(value).key != ""
+            return self.authenticator.authenticate_token(value).key != ""
         except Unauthorized:
             return False
 
-    def stored(self, name: str) -> Object:
+    def stored_key(self, name: str) -> Object:
         """A key as it is in the store."""
-        found = self.api.see("OwnedAccessKey", name)
+        found = self.api.get("OwnedAccessKey", name)
         assert found is not None
         return found
 
@@ -118,9 +118,9 @@ async def open_auth(max_ttl: int = 0, rules: Sequence[Rule] = ()) -> AsyncIterat
         rules=(issue_access_key(mint, GROUP), check_users_and_teams(rights, GROUP), *rules)
     ) as api:
         auth = AuthFixture(api, rights)
-        await auth.user("root", groups=["system:masters"])
-        await auth.user("ada")
-        await auth.user("bob")
+        await auth.create_user("root", groups=["system:masters"])
+        await auth.create_user("ada")
+        await auth.create_user("bob")
         yield auth
 
 

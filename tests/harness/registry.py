@@ -99,12 +99,12 @@ class RegistryFixture:
         chain.bind_registry(registry)
         return RegistryFixture(self.store, self.view, registry, self.clock)
 
-    def of(self, name: str) -> Resource:
+    def resource(self, name: str) -> Resource:
         """The resource of a kind, by the kind's name."""
         return next(self.registry.resource_for(kind) for kind in self.registry.catalog.kinds if kind.name == name)
 
-    def body(self, kind: str, name: str = "", namespace: str = "", **fields: Any) -> Object:
-        declared = self.of(kind).kind
+    def build_object(self, kind: str, name: str = "", namespace: str = "", **fields: Any) -> Object:
+        declared = self.resource(kind).kind
         meta: Object = {"name": name} if name else {}
         if declared.namespaced:
             meta["namespace"] = namespace or NAMESPACE
@@ -113,11 +113,13 @@ class RegistryFixture:
 
     async def create(self, kind: str, name: str = "", namespace: str = "", **fields: Any) -> Object:
         """Creates an object of the kind and returns it as it is served."""
-        body = self.body(kind, name, namespace, **fields)
+        body = self.build_object(kind, name, namespace, **fields)
         return await self.submit(kind, body)
 
     async def submit(self, kind: str, body: Object, writing: WriteOptions | None = None) -> Object:
-        created = await self.of(kind).create(body, body["metadata"].get("namespace", ""), writing or as_ada())
+        created = await self.resource(kind).create(
+            body, body["metadata"].get("namespace", ""), writing or write_options()
+        )
         return _loaded(created)
 
     async def patch(
@@ -130,30 +132,34 @@ class RegistryFixture:
             patch(new)
             return new
 
-        return _loaded(await self.of(kind).modify(self._namespace(kind), name, edit, writing or as_ada()))
+        return _loaded(await self.resource(kind).modify(self._namespace(kind), name, edit, writing or write_options()))
 
-    async def put(self, kind: str, body: Object, writing: WriteOptions | None = None) -> Object:
+    async def replace(self, kind: str, body: Object, writing: WriteOptions | None = None) -> Object:
         """Replaces the object by the body, as it is."""
         namespace, name = self._namespace(kind), body["metadata"]["name"]
         text = orjson.dumps(body)
-        return _loaded(await self.of(kind).modify(namespace, name, lambda _: _loaded(text), writing or as_ada()))
+        return _loaded(
+            await self.resource(kind).modify(namespace, name, lambda _: _loaded(text), writing or write_options())
+        )
 
     async def delete(
         self, kind: str, name: str, deleting: DeleteOptions | None = None, user: User = ADA
     ) -> DeleteResult:
-        return await self.of(kind).delete(self._namespace(kind), name, deleting or DeleteOptions(), WriteOptions(user))
+        return await self.resource(kind).delete(
+            self._namespace(kind), name, deleting or DeleteOptions(), WriteOptions(user)
+        )
 
-    def see(self, kind: str, name: str) -> Object | None:
+    def get(self, kind: str, name: str) -> Object | None:
         """The object as the view has it, or None."""
-        entry = self.of(kind).get_cached(self._namespace(kind), name)
+        entry = self.resource(kind).get_cached(self._namespace(kind), name)
         return decode(entry) if entry is not None else None
 
-    def names(self, kind: str) -> list[str]:
-        declared = self.of(kind).kind
+    def list_names(self, kind: str) -> list[str]:
+        declared = self.resource(kind).kind
         return [entry.key[3] for entry in self.view.entries(declared.group, declared.plural)]
 
     def _namespace(self, kind: str) -> str:
-        return NAMESPACE if self.of(kind).kind.namespaced else ""
+        return NAMESPACE if self.resource(kind).kind.namespaced else ""
 
 
 def _loaded(text: bytes) -> Object:
@@ -161,7 +167,7 @@ def _loaded(text: bytes) -> Object:
     return value
 
 
-def as_ada(**options: Any) -> WriteOptions:
+def write_options(**options: Any) -> WriteOptions:
     return WriteOptions(ADA, "tests", **options)
 
 

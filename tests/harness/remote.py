@@ -30,12 +30,12 @@ class FakeAccess:
     def __init__(self) -> None:
         self.kube = FakeKube()
         self.virtual = FakeKube()
-        self.way = InMemoryUpstream(self.kube)
+        self.sender = InMemoryUpstream(self.kube)
         self._down: UpstreamError | None = None
         self.virtual_down: UpstreamError | None = Unreachable("nobody is there")
         self.blocked: set[str] = set()
-        self.forgotten: set[tuple[str, str]] = set()
-        self.looks = 0
+        self.closed: set[tuple[str, str]] = set()
+        self.version_requests = 0
 
     @property
     def down(self) -> UpstreamError | None:
@@ -45,7 +45,7 @@ class FakeAccess:
     def down(self, error: UpstreamError | None) -> None:
         self._down = error
         if error is not None:
-            self.way.end_streams()
+            self.sender.end_streams()
 
     def cluster_api(self, name: str, acting_as: str = "") -> InMemoryClusterApi:
         assert name == "c"
@@ -55,7 +55,7 @@ class FakeAccess:
         assert name == "c"
         if self.down is not None:
             raise self.down
-        return self.way
+        return self.sender
 
     def virtual_cluster_api(self, namespace: str, name: str) -> InMemoryClusterApi:
         return InMemoryClusterApi(self.virtual, self.virtual_down)
@@ -65,11 +65,11 @@ class FakeAccess:
         yield InMemoryClusterApi(self.virtual, self.virtual_down)
 
     async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
-        self.looks += 1
+        self.version_requests += 1
         return await self.virtual_cluster_api(namespace, name).get("/version")
 
     def close_virtual_cluster(self, namespace: str, name: str) -> None:
-        self.forgotten.add((namespace, name))
+        self.closed.add((namespace, name))
 
     async def cluster_endpoint(self, cluster: str) -> ClusterEndpoint:
         return ClusterEndpoint("192.0.2.1", 6443, "", "kube.example", "", "cluster-token")
@@ -96,18 +96,18 @@ async def set_online(api: RegistryFixture, online: bool, name: str = "c") -> Non
 
 def condition_status(api: RegistryFixture, kind: str, type: str, name: str = "one") -> tuple[Any, Any]:
     """Status and reason of a condition."""
-    found = find_condition((api.see(kind, name) or {}).get("status"), type) or {}
+    found = find_condition((api.get(kind, name) or {}).get("status"), type) or {}
     return found.get("status"), found.get("reason")
 
 
 def condition_message(api: RegistryFixture, kind: str, type: str, name: str = "one") -> str:
-    found = find_condition((api.see(kind, name) or {}).get("status"), type) or {}
+    found = find_condition((api.get(kind, name) or {}).get("status"), type) or {}
     return str(found.get("message"))
 
 
-def encoded(content: bytes) -> str:
+def encode_base64(content: bytes) -> str:
     return b64encode(content).decode()
 
 
-def labels(obj: Object) -> Object:
+def get_labels(obj: Object) -> Object:
     return obj["metadata"].get("labels") or {}

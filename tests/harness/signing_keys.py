@@ -27,7 +27,7 @@ def signing_key(number: int) -> SigningKey:
     return generate_signing_key(NOW, MAXIMUM)
 
 
-def keys_in_turn() -> Iterator[SigningKey]:
+def iterate_keys() -> Iterator[SigningKey]:
     """For those who make keys, also in several threads."""
     return iter([signing_key(number) for number in range(4)])
 
@@ -51,27 +51,27 @@ def private_key(key: SigningKey) -> RSAPrivateKey:
     return loaded
 
 
-def text(content: bytes) -> str:
+def encode_base64url(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
-def unsigned(header: Any, payload: Any) -> str:
+def encode_unsigned(header: Any, payload: Any) -> str:
     parts = (each if isinstance(each, bytes) else orjson.dumps(each) for each in (header, payload))
-    return ".".join(map(text, parts))
+    return ".".join(map(encode_base64url, parts))
 
 
-def by_hand(header: Any, payload: Any, key: SigningKey, hashed: HashAlgorithm | None = None) -> str:
+def sign_token(header: Any, payload: Any, key: SigningKey, hashed: HashAlgorithm | None = None) -> str:
     """A token whose signature holds, whatever its header and payload say."""
-    signed = unsigned(header, payload)
-    return f"{signed}.{text(private_key(key).sign(signed.encode(), PKCS1v15(), hashed or SHA256()))}"
+    signed = encode_unsigned(header, payload)
+    return f"{signed}.{encode_base64url(private_key(key).sign(signed.encode(), PKCS1v15(), hashed or SHA256()))}"
 
 
-def by_hand_with_pss(header: Any, payload: Any, key: SigningKey) -> str:
-    signed = unsigned(header, payload)
+def sign_token_with_pss(header: Any, payload: Any, key: SigningKey) -> str:
+    signed = encode_unsigned(header, payload)
     signature = private_key(key).sign(signed.encode(), PSS(MGF1(SHA256()), 32), SHA256())
-    return f"{signed}.{text(signature)}"
+    return f"{signed}.{encode_base64url(signature)}"
 
 
-def by_hand_with_secret(header: Any, payload: Any, secret: bytes) -> str:
-    signed = unsigned(header, payload)
-    return f"{signed}.{text(hmac.digest(secret, signed.encode(), hashlib.sha256))}"
+def sign_token_with_secret(header: Any, payload: Any, secret: bytes) -> str:
+    signed = encode_unsigned(header, payload)
+    return f"{signed}.{encode_base64url(hmac.digest(secret, signed.encode(), hashlib.sha256))}"

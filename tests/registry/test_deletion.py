@@ -105,7 +105,7 @@ async def test_an_object_without_finalizers_is_deleted_at_once_and_returned(api:
     created = await api.create("Gadget", "a", spec={"size": 1})
     deleted = await api.delete("Gadget", "a")
     assert (deleted.is_removed, deleted.name, deleted.uid) == (True, "a", created["metadata"]["uid"])
-    assert api.see("Gadget", "a") is None
+    assert api.get("Gadget", "a") is None
     again = await api.create("Gadget", "a")
     assert again["metadata"]["uid"] != created["metadata"]["uid"]
 
@@ -114,19 +114,19 @@ async def test_an_object_with_finalizers_is_removed_with_the_last_finalizer(api:
     await api.create("Gadget", "a", metadata={"finalizers": ["x.io/a", "x.io/b"]})
     await asyncio.sleep(10)
     deleted = await api.delete("Gadget", "a")
-    first = api.see("Gadget", "a")
+    first = api.get("Gadget", "a")
     assert first is not None
     assert not deleted.is_removed
     assert orjson.loads(deleted.body) == first
     await asyncio.sleep(10)
     again = await api.delete("Gadget", "a")
-    assert (again.is_removed, api.see("Gadget", "a")) == (False, first)
+    assert (again.is_removed, api.get("Gadget", "a")) == (False, first)
     left = await api.patch("Gadget", "a", lambda obj: obj["metadata"]["finalizers"].remove("x.io/a"))
     assert left["metadata"]["deletionTimestamp"] == first["metadata"]["deletionTimestamp"]
     assert left["metadata"]["generation"] == 2
     last = await api.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[]))
     assert "finalizers" not in last["metadata"]
-    assert api.see("Gadget", "a") is None
+    assert api.get("Gadget", "a") is None
 
 
 async def test_an_object_being_deleted_can_be_updated_but_not_undeleted(api: RegistryFixture) -> None:
@@ -147,7 +147,7 @@ async def test_an_object_being_deleted_can_be_updated_but_not_undeleted(api: Reg
 async def test_removing_finalizers_from_an_object_not_being_deleted_keeps_it(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", metadata={"finalizers": ["x.io/a"]})
     await api.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[]))
-    assert api.names("Gadget") == ["a"]
+    assert api.list_names("Gadget") == ["a"]
 
 
 async def test_a_background_delete_after_a_foreground_one_removes_the_finalizer(api: RegistryFixture) -> None:
@@ -158,7 +158,7 @@ async def test_a_background_delete_after_a_foreground_one_removes_the_finalizer(
 
 async def test_a_namespace_being_deleted_has_the_phase_terminating(api: RegistryFixture) -> None:
     deleted = await api.delete("Namespace", "demo")
-    stored = api.see("Namespace", "demo")
+    stored = api.get("Namespace", "demo")
     assert stored is not None
     assert not deleted.is_removed
     assert stored["status"]["phase"] == "Terminating"

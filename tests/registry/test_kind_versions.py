@@ -16,7 +16,7 @@ from fairlead.registry.selectors import EVERYTHING, Selector, parse_fields
 from fairlead.registry.watch import WatchSession
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.kind_examples import INVOLVED_OBJECT, SERIES, build_event
-from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, as_ada
+from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, write_options
 
 V1 = "events.k8s.io/v1"
 
@@ -32,7 +32,7 @@ def core_events(api: RegistryFixture) -> Resource:
 
 
 async def create_event(resource: Resource, body: Object) -> Object:
-    created: Object = orjson.loads(await resource.create(body, NAMESPACE, as_ada()))
+    created: Object = orjson.loads(await resource.create(body, NAMESPACE, write_options()))
     return created
 
 
@@ -57,7 +57,7 @@ async def test_an_event_is_stored_once_and_deleted_from_both_groups(
     await create_event(events_v1, build_event())
     ((changes, _),) = api.store.commits[-1:]
     assert [change.key for change in changes] == [("", "events", NAMESPACE, "e")]
-    deleted = await events_v1.delete(NAMESPACE, "e", DeleteOptions(), as_ada())
+    deleted = await events_v1.delete(NAMESPACE, "e", DeleteOptions(), write_options())
     assert orjson.loads(deleted.body)["apiVersion"] == V1
     with pytest.raises(NotFound):
         await core_events.get(NAMESPACE, "e")
@@ -73,18 +73,18 @@ async def test_errors_name_the_requested_group(events_v1: Resource, core_events:
 
 async def test_an_update_uses_the_form_of_the_requested_group(events_v1: Resource, core_events: Resource) -> None:
     await create_event(events_v1, build_event())
-    changed = await events_v1.modify(NAMESPACE, "e", lambda old: {**old, "series": SERIES}, as_ada())
+    changed = await events_v1.modify(NAMESPACE, "e", lambda old: {**old, "series": SERIES}, write_options())
     assert orjson.loads(changed)["series"] == SERIES
     assert (await get_event(core_events))["series"] == SERIES
     with pytest.raises(Invalid, match=r"message: .* field is immutable"):
-        await events_v1.modify(NAMESPACE, "e", lambda old: {**old, "note": "other"}, as_ada())
-    await core_events.modify(NAMESPACE, "e", lambda old: {**old, "message": "other"}, as_ada())
+        await events_v1.modify(NAMESPACE, "e", lambda old: {**old, "note": "other"}, write_options())
+    await core_events.modify(NAMESPACE, "e", lambda old: {**old, "message": "other"}, write_options())
     assert (await get_event(events_v1))["note"] == "other"
 
 
 async def test_a_write_without_changes_keeps_the_resource_version(events_v1: Resource) -> None:
     created = await create_event(events_v1, build_event())
-    again = orjson.loads(await events_v1.modify(NAMESPACE, "e", deep_copy, as_ada()))
+    again = orjson.loads(await events_v1.modify(NAMESPACE, "e", deep_copy, write_options()))
     assert again == created
 
 
@@ -95,7 +95,9 @@ async def test_managed_fields_of_one_group_are_dropped_by_an_update_in_the_other
     created = await create_event(events_v1, build_event())
     assert [entry["apiVersion"] for entry in created["metadata"]["managedFields"]] == [V1]
     assert "f:note" in created["metadata"]["managedFields"][0]["fieldsV1"]
-    changed = orjson.loads(await core_events.modify(NAMESPACE, "e", lambda old: {**old, "message": "m"}, as_ada()))
+    changed = orjson.loads(
+        await core_events.modify(NAMESPACE, "e", lambda old: {**old, "message": "m"}, write_options())
+    )
     assert [(entry["apiVersion"], entry["fieldsV1"]) for entry in changed["metadata"]["managedFields"]] == [
         ("v1", {"f:message": {}})
     ]
@@ -152,7 +154,7 @@ async def test_watches_of_both_groups_get_the_same_events_in_their_own_form(
     for watch in watches:
         await watch.start(api.view.revision)
     await create_event(core_events, {"metadata": {"name": "e"}, "involvedObject": INVOLVED_OBJECT, "message": "m"})
-    await core_events.delete(NAMESPACE, "e", DeleteOptions(), as_ada())
+    await core_events.delete(NAMESPACE, "e", DeleteOptions(), write_options())
     first_events, second_events, core_view = (watch.poll() for watch in watches)
     assert [event.type for event in first_events] == [event.type for event in core_view] == ["ADDED", "DELETED"]
     assert [orjson.loads(event.body)["note"] for event in first_events] == ["m", "m"]
@@ -180,7 +182,7 @@ async def test_concurrent_writes_in_both_groups_lose_no_changes(events_v1: Resou
             labels = {**old["metadata"].get("labels", {}), f"l{number}": "yes"}
             return {**old, "metadata": {**old["metadata"], "labels": labels}}
 
-        await resource.modify(NAMESPACE, "e", edit, as_ada())
+        await resource.modify(NAMESPACE, "e", edit, write_options())
 
     await asyncio.gather(*(label(events_v1 if number % 2 else core_events, number) for number in range(10)))
     assert len((await get_event(events_v1))["metadata"]["labels"]) == 10

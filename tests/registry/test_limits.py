@@ -26,7 +26,7 @@ from fairlead.registry.request_body import check_type_meta
 from fairlead.registry.schema import array, integer, mapping, obj, string
 from fairlead.registry.validate import Validator
 from fairlead.registry.write_options import server_write_options
-from tests.harness.registry import GADGET, RegistryFixture, as_ada
+from tests.harness.registry import GADGET, RegistryFixture, write_options
 
 TOO_LONG = "x" * (limits.NAME + 1)
 
@@ -37,7 +37,7 @@ def problem_reasons(caught: pytest.ExceptionInfo[Invalid]) -> list[tuple[str, st
 
 async def create_oversized(api: RegistryFixture, kind: str = "Gadget", **fields: Any) -> Object:
     """Creates an object as it was stored before the limits existed."""
-    return await api.submit(kind, api.body(kind, "old", **fields), server_write_options())
+    return await api.submit(kind, api.build_object(kind, "old", **fields), server_write_options())
 
 
 async def test_a_string_that_is_too_long_is_rejected(api: RegistryFixture) -> None:
@@ -62,18 +62,20 @@ async def test_an_oversized_object_can_be_changed_in_other_fields(api: RegistryF
     await create_oversized(api, spec={"color": TOO_LONG, "size": 1})
     await api.patch("Gadget", "old", lambda obj: obj["spec"].update(size=2))
     await api.patch("Gadget", "old", lambda obj: obj["metadata"].update(labels={"a": "b"}, finalizers=["a/b"]))
-    stored = api.see("Gadget", "old")
+    stored = api.get("Gadget", "old")
     assert stored is not None
     assert (stored["spec"]["size"], stored["spec"]["color"], stored["metadata"]["finalizers"]) == (2, TOO_LONG, ["a/b"])
 
 
 async def test_an_oversized_object_can_get_a_status_and_be_deleted(api: RegistryFixture) -> None:
     await create_oversized(api, spec={"color": TOO_LONG})
-    await api.patch("Gadget", "old", lambda obj: obj.update(status={"phase": "Ready"}), as_ada(subresource="status"))
-    stored = api.see("Gadget", "old")
+    await api.patch(
+        "Gadget", "old", lambda obj: obj.update(status={"phase": "Ready"}), write_options(subresource="status")
+    )
+    stored = api.get("Gadget", "old")
     assert stored is not None and stored["status"] == {"phase": "Ready"}
     await api.delete("Gadget", "old")
-    assert api.see("Gadget", "old") is None
+    assert api.get("Gadget", "old") is None
 
 
 async def test_an_oversized_value_cannot_be_replaced_by_another_oversized_value(api: RegistryFixture) -> None:
@@ -97,7 +99,7 @@ async def test_an_oversized_list_can_be_shortened_step_by_step(
     await api.patch("Gadget", "held", lambda obj: obj["metadata"]["finalizers"].remove("a/f0"))
     with pytest.raises(Invalid):
         await api.patch("Gadget", "held", lambda obj: obj["metadata"]["finalizers"].append("a/f0"))
-    stored = api.see("Gadget", "held")
+    stored = api.get("Gadget", "held")
     assert stored is not None
     assert stored["metadata"]["finalizers"] == finalizers[1:]
 
@@ -149,7 +151,7 @@ async def test_the_server_itself_is_exempt_from_limits(api: RegistryFixture) -> 
     await api.patch("Gadget", "old", lambda obj: obj.update(status=new_status), server_write_options("status"))
     with pytest.raises(Invalid):
         await api.patch(
-            "Gadget", "old", lambda obj: obj.update(status={"phase": "y" * 2000}), as_ada(subresource="status")
+            "Gadget", "old", lambda obj: obj.update(status={"phase": "y" * 2000}), write_options(subresource="status")
         )
 
 

@@ -31,7 +31,7 @@ from tests.harness.registry import RegistryFixture
 
 
 async def list_kind(api: RegistryFixture, kind: str = "Gadget", namespace: str = "", **query: Any) -> ListPage:
-    return await list_entries(api.view, api.of(kind).kind, namespace, ListQuery(**query))
+    return await list_entries(api.view, api.resource(kind).kind, namespace, ListQuery(**query))
 
 
 def names_of(page: ListPage) -> list[str]:
@@ -243,7 +243,7 @@ async def test_a_list_writes_nothing_to_the_store(api: RegistryFixture) -> None:
 
 
 async def decode_list(api: RegistryFixture, kind: str, page: ListPage) -> Object:
-    value: Object = orjson.loads(await encode_list(api.of(kind).kind, page))
+    value: Object = orjson.loads(await encode_list(api.resource(kind).kind, page))
     return value
 
 
@@ -257,7 +257,7 @@ async def test_the_list_body_contains_the_objects_as_served(api: RegistryFixture
         "continue": page.continue_token,
         "remainingItemCount": 1,
     }
-    assert body["items"] == [api.see("Gadget", "a")]
+    assert body["items"] == [api.get("Gadget", "a")]
     assert await decode_list(api, "Gadget", ListPage([], 5)) == {
         "kind": "GadgetList",
         "apiVersion": "management.service.sh/v1",

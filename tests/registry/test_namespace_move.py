@@ -14,7 +14,7 @@ from fairlead.registry.namespace_move import MovedObject, MoveRequest, MoveResul
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from fairlead.storage.contract import Record
-from tests.harness.registry import ADA, RegistryFixture, as_ada, open_registry
+from tests.harness.registry import ADA, RegistryFixture, open_registry, write_options
 
 SOURCE, TARGET = "demo", "default"
 
@@ -27,7 +27,7 @@ async def move_object(
     api: RegistryFixture, name: str = "a", *, writing: WriteOptions | None = None, **fields: Any
 ) -> MoveResult:
     request = {"required_active": (), "check_access": allow_access, "source": SOURCE, "target": TARGET, **fields}
-    return await move(api.registry, MoveRequest(api.of("ConfigMap"), name, **request), writing or as_ada())
+    return await move(api.registry, MoveRequest(api.resource("ConfigMap"), name, **request), writing or write_options())
 
 
 def owner_reference(obj: Object, **more: Any) -> Object:
@@ -41,7 +41,7 @@ async def create_dependent(api: RegistryFixture, name: str, *owners: Object, kin
 
 def objects_in(api: RegistryFixture, namespace: str, kind: str = "ConfigMap") -> dict[str, Object]:
     """Returns the cached objects of a namespace by name."""
-    declared = api.of(kind).kind
+    declared = api.resource(kind).kind
     found = api.view.entries(declared.group, declared.plural, namespace)
     return {entry.key[3]: decode(entry) for entry in found}
 
@@ -70,13 +70,15 @@ async def test_the_object_is_in_the_target_and_no_longer_in_the_source_namespace
 
 
 async def test_status_and_generation_are_kept(api: RegistryFixture) -> None:
-    body = api.body("DevPodWorkspaceInstance", "w", spec={"displayName": "w"})
+    body = api.build_object("DevPodWorkspaceInstance", "w", spec={"displayName": "w"})
     await api.submit("DevPodWorkspaceInstance", body)
     await api.patch("DevPodWorkspaceInstance", "w", lambda obj: obj["spec"].update(displayName="v"))
     status = {"phase": "Ready"}
-    await api.patch("DevPodWorkspaceInstance", "w", lambda obj: obj.update(status=status), as_ada(subresource="status"))
-    request = MoveRequest(api.of("DevPodWorkspaceInstance"), "w", SOURCE, TARGET, (), allow_access)
-    result = await move(api.registry, request, as_ada())
+    await api.patch(
+        "DevPodWorkspaceInstance", "w", lambda obj: obj.update(status=status), write_options(subresource="status")
+    )
+    request = MoveRequest(api.resource("DevPodWorkspaceInstance"), "w", SOURCE, TARGET, (), allow_access)
+    result = await move(api.registry, request, write_options())
     assert (result.new["status"]["phase"], result.new["metadata"]["generation"]) == ("Ready", 2)
 
 
@@ -117,7 +119,7 @@ async def test_an_owner_reference_to_an_object_that_stays_is_dropped_with_a_warn
     first, other = await api.create("ConfigMap", "a"), await api.create("ConfigMap", "o")
     gadget = await api.create("Gadget", "g", spec={})
     await create_dependent(api, "b", first, other, gadget)
-    writing = as_ada()
+    writing = write_options()
     await move_object(api, writing=writing)
     moved = objects_in(api, TARGET)
     assert moved["b"]["metadata"]["ownerReferences"] == [owner_reference(moved["a"]), owner_reference(gadget)]
@@ -156,7 +158,7 @@ async def test_a_name_that_exists_in_the_target_rejects_the_move(api: RegistryFi
         with pytest.raises(
             AlreadyExists, match=f'configmaps "{name}" already exists in the namespace default'
         ) as caught:
-            await move_object(api, writing=as_ada(dry_run=dry_run))
+            await move_object(api, writing=write_options(dry_run=dry_run))
         assert ("has the same name" in caught.value.message) == (name == "b")
     assert await scan_all(api) == before
 
@@ -203,7 +205,7 @@ async def test_a_terminating_target_namespace_rejects_the_move(api: RegistryFixt
 
 async def test_required_objects_must_be_active_until_the_commit(api: RegistryFixture) -> None:
     await api.create("ConfigMap", "a")
-    gadgets = api.of("Gadget")
+    gadgets = api.resource("Gadget")
     with pytest.raises(NotFound, match="gadgets"):
         await move_object(api, required_active=((gadgets, "g"),))
     await api.create("Gadget", "g", spec={}, metadata={"finalizers": ["x/y"]})
@@ -288,7 +290,7 @@ async def test_a_dry_run_changes_nothing(api: RegistryFixture) -> None:
     first = await api.create("ConfigMap", "a")
     await create_dependent(api, "b", first)
     before = await scan_all(api)
-    result = await move_object(api, writing=as_ada(dry_run=True))
+    result = await move_object(api, writing=write_options(dry_run=True))
     assert (result.new["metadata"]["namespace"], result.dependents) == (TARGET, 1)
     assert await scan_all(api) == before
 
@@ -313,10 +315,10 @@ async def test_of_a_concurrent_move_and_delete_exactly_one_succeeds(api: Registr
         await api.create("ConfigMap", "a")
 
         async def delete_source() -> object:
-            return await api.of("ConfigMap").delete(SOURCE, "a", DeleteOptions(), as_ada())
+            return await api.resource("ConfigMap").delete(SOURCE, "a", DeleteOptions(), write_options())
 
         results = await asyncio.gather(move_object(api), delete_source(), return_exceptions=True)
         assert sum(isinstance(result, ApiError) for result in results) == 1
         assert objects_in(api, SOURCE) == {}
         if "a" in objects_in(api, TARGET):
-            await api.of("ConfigMap").delete(TARGET, "a", DeleteOptions(), as_ada())
+            await api.resource("ConfigMap").delete(TARGET, "a", DeleteOptions(), write_options())

@@ -17,7 +17,7 @@ from fairlead.registry.request_body import (
 )
 from fairlead.registry.schema import integer, obj, string
 from fairlead.registry.validate import Validator
-from tests.harness.registry import GADGET, as_ada
+from tests.harness.registry import GADGET, write_options
 
 CONFIGMAP = next(kind for kind in KINDS if kind.name == "ConfigMap")
 VERSION = "management.service.sh/v1"
@@ -119,7 +119,7 @@ def body_with_unknown_fields() -> Object:
 
 
 def prune(obj: Object, kind: Kind = GADGET, duplicates: tuple[str, ...] = (), **options: Any) -> tuple[Any, list[str]]:
-    writing = as_ada(**options)
+    writing = write_options(**options)
     return prune_and_validate(obj, kind, Validator(kind.schema()), writing, BodyContext(duplicates)), writing.warnings
 
 
@@ -174,7 +174,7 @@ def test_the_error_about_an_undecodable_credential_does_not_contain_it() -> None
 
 
 def test_a_wrong_type_in_a_patched_object_is_an_invalid_patch() -> None:
-    error = as_patch_error(BadRequest("it does not decode"), as_ada(is_patch=True))
+    error = as_patch_error(BadRequest("it does not decode"), write_options(is_patch=True))
     assert isinstance(error, Invalid)
     assert [(each.field, each.message) for each in error.details.problems] == [
         ("patch", "Invalid value: it does not decode")
@@ -183,7 +183,7 @@ def test_a_wrong_type_in_a_patched_object_is_an_invalid_patch() -> None:
 
 def test_a_wrong_type_in_a_body_stays_a_bad_request() -> None:
     error = BadRequest("it does not decode")
-    assert as_patch_error(error, as_ada()) is error
+    assert as_patch_error(error, write_options()) is error
 
 
 @pytest.mark.parametrize("validation", ["Warn", "Ignore"])
@@ -204,5 +204,7 @@ def test_a_kind_with_strict_fields_rejects_unknown_fields(validation: str) -> No
         "metadata": {"name": "a"},
         "spec": {"limits": {"mots": 5}, "nmae": "x"},
     }
-    found = prune_and_validate(body, kind, Validator(kind.schema()), as_ada(field_validation=validation), BodyContext())
+    found = prune_and_validate(
+        body, kind, Validator(kind.schema()), write_options(field_validation=validation), BodyContext()
+    )
     assert [problem.field for problem in found] == ["spec.limits.mots"]

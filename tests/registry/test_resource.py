@@ -11,7 +11,7 @@ from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Invalid, N
 from fairlead.core.objects import Object
 from fairlead.registry import object_metadata as meta_module
 from fairlead.storage import contract
-from tests.harness.registry import RegistryFixture, as_ada
+from tests.harness.registry import RegistryFixture, write_options
 
 
 def version_of(obj: Object | None) -> str:
@@ -26,17 +26,17 @@ def fields_of(caught: pytest.ExceptionInfo[Invalid]) -> list[str]:
 
 async def test_the_created_object_is_returned_as_it_is_served(api: RegistryFixture) -> None:
     created = await api.create("Gadget", "a", spec={"size": 1}, metadata={"labels": {"x": "y"}})
-    assert created == api.see("Gadget", "a")
+    assert created == api.get("Gadget", "a")
     assert created["spec"] == {"size": 1, "mode": "plain"}
     assert created["metadata"]["generation"] == 1
     assert created["metadata"]["labels"] == {"x": "y"}
     assert version_of(created) == str(api.view.revision)
-    assert (await api.of("Gadget").get("", "a")).revision == api.view.revision
+    assert (await api.resource("Gadget").get("", "a")).revision == api.view.revision
 
 
 async def test_every_verb_on_a_missing_object_gives_not_found(api: RegistryFixture) -> None:
     for attempt in (
-        api.of("Gadget").get("", "none"),
+        api.resource("Gadget").get("", "none"),
         api.patch("Gadget", "none", lambda obj: None),
         api.delete("Gadget", "none"),
     ):
@@ -48,7 +48,7 @@ async def test_creating_an_existing_name_fails_and_keeps_the_object(api: Registr
     created = await api.create("Gadget", "a", spec={"size": 1})
     with pytest.raises(AlreadyExists, match=r'gadgets\.management\.service\.sh "a" already exists'):
         await api.create("Gadget", "a", spec={"size": 2})
-    assert api.see("Gadget", "a") == created
+    assert api.get("Gadget", "a") == created
 
 
 async def test_a_create_with_a_resource_version_is_a_bad_request(api: RegistryFixture) -> None:
@@ -64,7 +64,7 @@ async def test_all_problems_of_a_new_object_are_reported_together(api: RegistryF
     with pytest.raises(Invalid) as caught:
         await api.create("Gadget", "A", spec={"size": "x", "on": 1})
     assert fields_of(caught) == ["spec.size", "spec.on", "metadata.name"]
-    assert api.names("Gadget") == []
+    assert api.list_names("Gadget") == []
 
 
 async def test_generated_names_are_retried_until_one_is_free(
@@ -92,7 +92,7 @@ async def test_a_given_name_takes_precedence_over_generate_name(api: RegistryFix
     await api.create("Gadget", "a", metadata={"generateName": "job-"})
     with pytest.raises(AlreadyExists):
         await api.create("Gadget", "a", metadata={"generateName": "job-"})
-    assert api.names("Gadget") == ["a"]
+    assert api.list_names("Gadget") == ["a"]
 
 
 async def test_an_update_changes_the_resource_version_and_a_new_spec_the_generation(api: RegistryFixture) -> None:
@@ -110,11 +110,11 @@ async def test_an_update_that_changes_nothing_writes_nothing(api: RegistryFixtur
     created = await api.create("Gadget", "a", spec={"size": 1}, metadata={"labels": {"x": "y"}})
     await asyncio.sleep(100)
     revision = api.view.revision
-    assert await api.put("Gadget", created) == created
-    again = api.body(
+    assert await api.replace("Gadget", created) == created
+    again = api.build_object(
         "Gadget", "a", spec={"size": 1}, metadata={"labels": {"x": "y"}, "resourceVersion": version_of(created)}
     )
-    assert await api.put("Gadget", again) == created
+    assert await api.replace("Gadget", again) == created
     assert await api.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[])) == created
     assert await api.store.revision() == revision
 
@@ -134,11 +134,11 @@ async def test_an_update_with_a_stale_version_gets_a_conflict(api: RegistryFixtu
     created = await api.create("Gadget", "a", spec={"size": 1})
     await api.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
     with pytest.raises(Conflict, match="the object has been modified; please apply your changes to the latest version"):
-        await api.put("Gadget", {**created, "spec": {"size": 3}})
+        await api.replace("Gadget", {**created, "spec": {"size": 3}})
     for kind, name in (("Gadget", "a"), ("Namespace", "demo")):
         with pytest.raises(Conflict):
             await api.patch(kind, name, lambda obj: obj["metadata"].update(resourceVersion="no version"))
-    seen = api.see("Gadget", "a")
+    seen = api.get("Gadget", "a")
     assert seen is not None
     assert seen["spec"]["size"] == 2
 
@@ -146,10 +146,10 @@ async def test_an_update_with_a_stale_version_gets_a_conflict(api: RegistryFixtu
 async def test_an_update_without_a_version_is_accepted_only_by_kinds_that_allow_it(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", spec={"size": 1})
     with pytest.raises(Invalid) as caught:
-        await api.put("Gadget", api.body("Gadget", "a", spec={"size": 2}))
+        await api.replace("Gadget", api.build_object("Gadget", "a", spec={"size": 2}))
     assert fields_of(caught) == ["metadata.resourceVersion"]
     await api.create("ConfigMap", "c", data={"a": "1"})
-    changed = await api.put("ConfigMap", api.body("ConfigMap", "c", data={"a": "2"}))
+    changed = await api.replace("ConfigMap", api.build_object("ConfigMap", "c", data={"a": "2"}))
     assert changed["data"] == {"a": "2"}
 
 
@@ -157,9 +157,9 @@ async def test_an_update_with_another_uid_is_rejected(api: RegistryFixture) -> N
     created = await api.create("Gadget", "a", spec={"size": 1})
     other = {**created, "metadata": {**created["metadata"], "uid": "another"}}
     with pytest.raises(Conflict, match="UID in precondition: another"):
-        await api.put("Gadget", other)
+        await api.replace("Gadget", other)
     with pytest.raises(Invalid) as caught:
-        await api.put("Gadget", other, as_ada(is_patch=True))
+        await api.replace("Gadget", other, write_options(is_patch=True))
     assert fields_of(caught) == ["metadata.uid"]
 
 
@@ -180,7 +180,7 @@ async def test_a_write_of_the_object_does_not_change_the_status(api: RegistryFix
     created = await api.create("Gadget", "a", spec={"size": 1}, status={"phase": "Ready"})
     assert not created.get("status")
     updated = await api.patch(
-        "Gadget", "a", lambda obj: obj.update(status={"phase": "Real"}), as_ada(subresource="status")
+        "Gadget", "a", lambda obj: obj.update(status={"phase": "Real"}), write_options(subresource="status")
     )
     for edit in (
         lambda obj: obj.update(status={"phase": "Faked"}),
@@ -198,7 +198,7 @@ async def test_a_write_of_the_status_changes_nothing_else(api: RegistryFixture) 
         obj["spec"] = {"size": 9}
         obj["metadata"].update(labels={"x": "z"}, finalizers=["x.io/a"], annotations={"n": "m"})
 
-    updated = await api.patch("Gadget", "a", edit_everything, as_ada(subresource="status"))
+    updated = await api.patch("Gadget", "a", edit_everything, write_options(subresource="status"))
     assert updated["status"] == {"phase": "Ready"}
     assert updated["spec"] == created["spec"]
     immutable = {
@@ -210,7 +210,7 @@ async def test_a_write_of_the_status_changes_nothing_else(api: RegistryFixture) 
 
 async def test_the_status_can_be_removed_through_the_subresource(api: RegistryFixture) -> None:
     await api.create("Gadget", "a")
-    status = as_ada(subresource="status")
+    status = write_options(subresource="status")
     await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "Ready"}), status)
     cleared = await api.patch("Gadget", "a", lambda obj: obj.pop("status"), status)
     assert not cleared.get("status")
@@ -219,13 +219,13 @@ async def test_the_status_can_be_removed_through_the_subresource(api: RegistryFi
 async def test_an_invalid_status_is_rejected(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", spec={"size": 1})
     with pytest.raises(Invalid) as caught:
-        await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": 5}), as_ada(subresource="status"))
+        await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": 5}), write_options(subresource="status"))
     assert fields_of(caught) == ["status.phase"]
 
 
 async def test_an_invalid_spec_in_a_status_write_is_ignored(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", spec={"size": 1})
-    status = as_ada(subresource="status")
+    status = write_options(subresource="status")
     updated = await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "ok"}, spec={"size": "x"}), status)
     assert (updated["status"], updated["spec"]["size"]) == ({"phase": "ok"}, 1)
 
@@ -250,12 +250,12 @@ async def test_an_invalid_result_of_a_patch_is_422_and_not_400(api: RegistryFixt
         {"metadata": {**created["metadata"], "labels": 5}},
     ):
         with pytest.raises(Invalid):
-            await api.put("ConfigMap", {**created, **result}, as_ada(is_patch=True))
+            await api.replace("ConfigMap", {**created, **result}, write_options(is_patch=True))
 
 
 async def test_a_write_records_its_manager_in_managed_fields(api: RegistryFixture) -> None:
     await api.create("Gadget", "a", spec={"size": 1})
-    await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "x"}), as_ada(subresource="status"))
+    await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "x"}), write_options(subresource="status"))
     changed = await api.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
     entries = changed["metadata"]["managedFields"]
     assert {(each["manager"], each["operation"], each.get("subresource")) for each in entries} == {
@@ -304,15 +304,15 @@ async def test_a_store_that_is_unavailable_gives_unavailable(
             await attempt
         assert caught.value.details.retry_after > 0
     monkeypatch.undo()
-    assert api.names("Gadget") == ["a"]
+    assert api.list_names("Gadget") == ["a"]
 
 
 async def test_warnings_of_a_kind_reach_the_client(api: RegistryFixture) -> None:
-    writing = as_ada()
-    created = await api.submit("Gadget", api.body("Gadget", "a", spec={"size": 101}), writing)
+    writing = write_options()
+    created = await api.submit("Gadget", api.build_object("Gadget", "a", spec={"size": 101}), writing)
     assert writing.warnings == ["spec.size is large"]
-    writing = as_ada()
-    await api.put("Gadget", created, writing)
+    writing = write_options()
+    await api.replace("Gadget", created, writing)
     assert writing.warnings == ["spec.size is large"], "also without a change"
 
 
@@ -321,4 +321,6 @@ async def test_a_status_that_is_dropped_is_not_validated(api: RegistryFixture) -
     assert not created.get("status")
     await api.patch("Gadget", "a", lambda gadget: gadget.update(status={"size": "x"}))
     with pytest.raises(Invalid):
-        await api.patch("Gadget", "a", lambda gadget: gadget.update(status={"size": "x"}), as_ada(subresource="status"))
+        await api.patch(
+            "Gadget", "a", lambda gadget: gadget.update(status={"size": "x"}), write_options(subresource="status")
+        )

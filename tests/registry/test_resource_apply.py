@@ -23,8 +23,8 @@ async def apply(
     api: RegistryFixture, kind: str, name: str, options: WriteOptions | None = None, **fields: Any
 ) -> tuple[Object, bool]:
     """Applies the fields; returns the object and whether it was created."""
-    resource = api.of(kind)
-    body = api.body(kind, name, **fields)
+    resource = api.resource(kind)
+    body = api.build_object(kind, name, **fields)
     namespace = body["metadata"].get("namespace", "")
     body_bytes, created = await resource.apply(body, namespace, name, options or apply_options())
     return orjson.loads(body_bytes), created
@@ -40,7 +40,7 @@ def owned_paths(obj: Object) -> dict[str, list[str]]:
 async def test_apply_creates_a_missing_object_and_updates_an_existing_one(api: RegistryFixture) -> None:
     applied, created = await apply(api, "Gadget", "a", spec={"size": 1})
     assert created
-    assert applied == api.see("Gadget", "a")
+    assert applied == api.get("Gadget", "a")
     assert (applied["metadata"]["generation"], applied["spec"]) == (1, {"size": 1, "mode": "plain"})
     changed, created = await apply(api, "Gadget", "a", spec={"size": 2})
     assert not created
@@ -84,7 +84,7 @@ async def test_a_conflict_changes_nothing_unless_forced(api: RegistryFixture) ->
     applied, _ = await apply(api, "Gadget", "a", spec={"size": 1})
     with pytest.raises(Conflict, match=r'conflict with "a": \.spec\.size'):
         await apply(api, "Gadget", "a", apply_options("b"), spec={"size": 2})
-    assert api.see("Gadget", "a") == applied
+    assert api.get("Gadget", "a") == applied
     changed, _ = await apply(api, "Gadget", "a", apply_options("b", force=True), spec={"size": 2})
     assert owned_paths(changed) == {"b": ["f:spec/f:size"]}
 
@@ -93,11 +93,11 @@ async def test_a_dry_run_creates_and_changes_nothing(api: RegistryFixture) -> No
     applied, created = await apply(api, "Gadget", "a", apply_options(dry_run=True), spec={"size": 1})
     assert created
     assert "resourceVersion" not in applied["metadata"]
-    assert api.see("Gadget", "a") is None
+    assert api.get("Gadget", "a") is None
     applied, _ = await apply(api, "Gadget", "a", spec={"size": 1})
     changed, _ = await apply(api, "Gadget", "a", apply_options(dry_run=True), spec={"size": 2})
     assert changed["spec"]["size"] == 2
-    assert api.see("Gadget", "a") == applied
+    assert api.get("Gadget", "a") == applied
 
 
 async def test_another_resource_version_or_uid_is_rejected(api: RegistryFixture) -> None:
@@ -113,25 +113,25 @@ async def test_another_resource_version_or_uid_is_rejected(api: RegistryFixture)
 
 
 async def test_name_and_namespace_must_match_the_url(api: RegistryFixture) -> None:
-    gadgets, maps = api.of("Gadget"), api.of("ConfigMap")
+    gadgets, maps = api.resource("Gadget"), api.resource("ConfigMap")
     with pytest.raises(BadRequest, match=r"\(b\) does not match the name on the URL \(a\)"):
-        await gadgets.apply(api.body("Gadget", "b"), "", "a", apply_options())
+        await gadgets.apply(api.build_object("Gadget", "b"), "", "a", apply_options())
     with pytest.raises(BadRequest, match="name must be provided"):
-        await gadgets.apply(api.body("Gadget"), "", "a", apply_options())
+        await gadgets.apply(api.build_object("Gadget"), "", "a", apply_options())
     with pytest.raises(BadRequest, match="does not match the namespace"):
-        await maps.apply(api.body("ConfigMap", "c", "default"), NAMESPACE, "c", apply_options())
+        await maps.apply(api.build_object("ConfigMap", "c", "default"), NAMESPACE, "c", apply_options())
 
 
 async def test_a_configuration_for_an_existing_object_needs_no_name(api: RegistryFixture) -> None:
     await apply(api, "Gadget", "a", spec={"size": 1})
-    body = api.body("Gadget", spec={"size": 2})
-    changed, created = await api.of("Gadget").apply(body, "", "a", apply_options())
+    body = api.build_object("Gadget", spec={"size": 2})
+    changed, created = await api.resource("Gadget").apply(body, "", "a", apply_options())
     assert (orjson.loads(changed)["spec"]["size"], created) == (2, False)
 
 
 async def test_nothing_is_created_in_a_missing_or_terminating_namespace(api: RegistryFixture) -> None:
     with pytest.raises(NotFound, match='namespaces "none" not found'):
-        await api.of("ConfigMap").apply(api.body("ConfigMap", "c", "none"), "none", "c", apply_options())
+        await api.resource("ConfigMap").apply(api.build_object("ConfigMap", "c", "none"), "none", "c", apply_options())
     await apply(api, "ConfigMap", "held", data={"k": "1"})
     await api.delete("Namespace", NAMESPACE)
     with pytest.raises(Forbidden, match="because it is being terminated"):
@@ -147,7 +147,7 @@ async def test_an_object_that_its_kind_rejects_is_not_applied(api: RegistryFixtu
     for spec in ({"size": -1}, {"size": 1.5}):
         with pytest.raises(Invalid):
             await apply(api, "Gadget", "a", spec=spec)
-    assert api.see("Gadget", "a") == applied
+    assert api.get("Gadget", "a") == applied
 
 
 async def test_the_status_is_applied_through_its_subresource(api: RegistryFixture) -> None:
@@ -196,25 +196,25 @@ async def test_an_object_deleted_during_the_apply_is_created_again(api: Registry
 
 
 async def test_an_existing_namespace_of_the_project_is_not_retried(api: RegistryFixture) -> None:
-    namespace = api.body("Namespace", f"{NAMESPACE_PREFIX}p")
+    namespace = api.build_object("Namespace", f"{NAMESPACE_PREFIX}p")
     await api.submit("Namespace", namespace, WriteOptions(CONTROLLER_USER))
     with pytest.raises(AlreadyExists, match=f"{NAMESPACE_PREFIX}p"):
         await apply(api, "Project", "p")
-    assert api.see("Project", "p") is None
+    assert api.get("Project", "p") is None
 
 
 async def test_duplicate_keys_give_a_warning_or_are_rejected(api: RegistryFixture) -> None:
-    body = api.body("Gadget", "a", spec={"size": 1})
+    body = api.build_object("Gadget", "a", spec={"size": 1})
     options = apply_options()
-    await api.of("Gadget").apply(body, "", "a", options, ["spec.size"])
+    await api.resource("Gadget").apply(body, "", "a", options, ["spec.size"])
     assert options.warnings == ['duplicate field "spec.size"']
     with pytest.raises(BadRequest, match=r'strict decoding error: duplicate field "spec\.size"'):
-        await api.of("Gadget").apply(body, "", "a", apply_options(field_validation="Strict"), ["spec.size"])
+        await api.resource("Gadget").apply(body, "", "a", apply_options(field_validation="Strict"), ["spec.size"])
 
 
 async def test_an_object_being_deleted_is_removed_when_its_finalizer_is_no_longer_applied(api: RegistryFixture) -> None:
     await apply(api, "Gadget", "a", metadata={"finalizers": ["x.io/a"]})
     await api.delete("Gadget", "a")
-    assert api.see("Gadget", "a") is not None
+    assert api.get("Gadget", "a") is not None
     await apply(api, "Gadget", "a")
-    assert api.see("Gadget", "a") is None
+    assert api.get("Gadget", "a") is None

@@ -10,7 +10,7 @@ from fairlead.core.objects import Object
 from fairlead.registry import object_metadata as meta_module
 from fairlead.registry.write_options import DeleteOptions
 from fairlead.storage import contract
-from tests.harness.registry import RegistryFixture, as_ada
+from tests.harness.registry import RegistryFixture, write_options
 
 
 def increment_size(obj: Object) -> None:
@@ -19,7 +19,7 @@ def increment_size(obj: Object) -> None:
 
 async def read_size(api: RegistryFixture, name: str = "a") -> int:
     await api.view.wait_current()
-    found = api.see("Gadget", name)
+    found = api.get("Gadget", name)
     assert found is not None
     number: int = found["spec"]["size"]
     return number
@@ -36,11 +36,11 @@ async def test_concurrent_patches_of_one_object_are_all_applied(api: RegistryFix
 async def test_of_many_updates_with_the_same_resource_version_exactly_one_succeeds(api: RegistryFixture) -> None:
     created = await api.create("Gadget", "a", spec={"size": 0})
     bodies = [{**created, "spec": {"size": number}} for number in range(1, 9)]
-    results = await asyncio.gather(*(api.put("Gadget", body) for body in bodies), return_exceptions=True)
+    results = await asyncio.gather(*(api.replace("Gadget", body) for body in bodies), return_exceptions=True)
     winners = [result for result in results if isinstance(result, dict)]
     assert len(winners) == 1
     assert all(isinstance(result, Conflict) for result in results if not isinstance(result, dict))
-    assert winners[0] == api.see("Gadget", "a")
+    assert winners[0] == api.get("Gadget", "a")
 
 
 async def test_of_many_creates_of_one_name_exactly_one_succeeds(api: RegistryFixture) -> None:
@@ -50,7 +50,7 @@ async def test_of_many_creates_of_one_name_exactly_one_succeeds(api: RegistryFix
     winners = [result for result in results if isinstance(result, dict)]
     assert len(winners) == 1
     assert sum(isinstance(result, AlreadyExists) for result in results) == 7
-    assert winners[0] == api.see("Gadget", "a")
+    assert winners[0] == api.get("Gadget", "a")
 
 
 async def test_concurrent_creates_with_generate_name_get_distinct_names(
@@ -82,7 +82,7 @@ async def test_a_patch_of_an_object_deleted_meanwhile_gives_not_found(api: Regis
     api.store.before = [lambda: api.delete("Gadget", "a")]
     with pytest.raises(NotFound):
         await api.patch("Gadget", "a", increment_size)
-    assert api.names("Gadget") == []
+    assert api.list_names("Gadget") == []
 
 
 async def test_a_delete_whose_preconditions_fail_after_a_race_is_rejected(api: RegistryFixture) -> None:
@@ -92,7 +92,7 @@ async def test_a_delete_whose_preconditions_fail_after_a_race_is_rejected(api: R
 
     await api.create("Gadget", "a")
     for condition, field in (("resource_version", "resourceVersion"), ("uid", "uid")):
-        found = api.see("Gadget", "a")
+        found = api.get("Gadget", "a")
         assert found is not None
         api.store.before = [replace]
         with pytest.raises(Conflict):
@@ -105,7 +105,7 @@ async def test_a_delete_that_lost_a_race_respects_the_new_finalizer(api: Registr
         lambda: api.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=["x.io/a"])),
     ]
     assert not (await api.delete("Gadget", "a")).is_removed
-    found = api.see("Gadget", "a")
+    found = api.get("Gadget", "a")
     assert found is not None
     assert "deletionTimestamp" in found["metadata"]
 
@@ -116,7 +116,7 @@ async def test_warnings_of_a_retried_patch_are_sent_once(api: RegistryFixture) -
         lambda: api.patch("Gadget", "a", increment_size),
         lambda: api.patch("Gadget", "a", increment_size),
     ]
-    writing = as_ada()
+    writing = write_options()
     await api.patch("Gadget", "a", lambda obj: obj["spec"].update(size=200, sise=1), writing)
     assert sorted(writing.warnings) == ["spec.size is large", 'unknown field "spec.sise"']
 
@@ -127,8 +127,8 @@ async def test_warnings_of_a_create_with_retried_names_are_sent_once(
     names = iter(["job-a", "job-a", "job-b"])
     monkeypatch.setattr(meta_module, "generate_name", lambda prefix: next(names))
     await api.create("Gadget", metadata={"generateName": "job-"})
-    writing = as_ada()
-    body = api.body("Gadget", metadata={"generateName": "job-"}, spec={"size": 200})
+    writing = write_options()
+    body = api.build_object("Gadget", metadata={"generateName": "job-"}, spec={"size": 200})
     await api.submit("Gadget", body, writing)
     assert writing.warnings == ["spec.size is large"]
 
@@ -140,7 +140,7 @@ async def terminate_namespace(api: RegistryFixture) -> None:
 async def remove_namespace(api: RegistryFixture) -> None:
     """Deletes the namespace and removes its finalizer, as the controller does with an empty one."""
     await api.delete("Namespace", "demo")
-    finalize = as_ada(subresource="finalize")
+    finalize = write_options(subresource="finalize")
     await api.patch("Namespace", "demo", lambda obj: obj["spec"].update(finalizers=[]), finalize)
 
 
@@ -151,7 +151,7 @@ async def test_nothing_is_created_in_a_namespace_deleted_between_read_and_commit
     api.store.before = [lambda: change(api)]
     with pytest.raises(error):
         await api.create("ConfigMap", "c")
-    assert api.names("ConfigMap") == []
+    assert api.list_names("ConfigMap") == []
 
 
 async def test_a_namespace_that_changes_between_read_and_commit_does_not_matter(api: RegistryFixture) -> None:
@@ -161,7 +161,7 @@ async def test_a_namespace_that_changes_between_read_and_commit_does_not_matter(
 
     api.store.before = [lambda: api.patch("Namespace", "demo", label)] * 5
     await api.create("ConfigMap", "c")
-    assert api.names("ConfigMap") == ["c"]
+    assert api.list_names("ConfigMap") == ["c"]
 
 
 async def test_a_create_that_keeps_losing_to_namespace_changes_gets_a_conflict(
@@ -189,37 +189,37 @@ async def test_a_cancelled_write_does_not_block_others(api: RegistryFixture) -> 
 
 
 async def test_a_dry_run_returns_the_result_and_stores_nothing(api: RegistryFixture) -> None:
-    dry_run = as_ada(dry_run=True)
+    dry_run = write_options(dry_run=True)
     created = await api.create("Gadget", "a", spec={"size": 1})
     revision = await api.store.revision()
     watcher = api.view.watch("management.service.sh", "gadgets", "", revision, 10)
-    new = await api.submit("Gadget", api.body("Gadget", "b", spec={"size": 2}), dry_run)
+    new = await api.submit("Gadget", api.build_object("Gadget", "b", spec={"size": 2}), dry_run)
     changed = await api.patch("Gadget", "a", increment_size, dry_run)
-    deleted = await api.of("Gadget").delete("", "a", DeleteOptions(), dry_run)
-    foreground = await api.of("Gadget").delete("", "a", DeleteOptions(propagation="Foreground"), dry_run)
+    deleted = await api.resource("Gadget").delete("", "a", DeleteOptions(), dry_run)
+    foreground = await api.resource("Gadget").delete("", "a", DeleteOptions(propagation="Foreground"), dry_run)
     assert (new["spec"]["size"], changed["spec"]["size"]) == (2, 2)
     assert changed["metadata"]["generation"] == 2
     assert "resourceVersion" not in new["metadata"]
     assert changed["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
     assert (deleted.is_removed, foreground.is_removed) == (True, False)
     assert (await api.store.revision(), watcher.has_pending) == (revision, False)
-    assert api.see("Gadget", "a") == created
+    assert api.get("Gadget", "a") == created
 
 
 async def test_a_dry_run_is_rejected_like_the_real_request(api: RegistryFixture) -> None:
-    dry_run = as_ada(dry_run=True)
+    dry_run = write_options(dry_run=True)
     created = await api.create("Gadget", "a", spec={"size": 1})
     attempts: list[tuple[Any, type[ApiError]]] = [
-        (api.submit("Gadget", api.body("Gadget", "a"), dry_run), AlreadyExists),
-        (api.submit("ConfigMap", api.body("ConfigMap", "c", "nowhere"), dry_run), NotFound),
+        (api.submit("Gadget", api.build_object("Gadget", "a"), dry_run), AlreadyExists),
+        (api.submit("ConfigMap", api.build_object("ConfigMap", "c", "nowhere"), dry_run), NotFound),
         (
-            api.put("Gadget", {**created, "metadata": {**created["metadata"], "resourceVersion": "1"}}, dry_run),
+            api.replace("Gadget", {**created, "metadata": {**created["metadata"], "resourceVersion": "1"}}, dry_run),
             Conflict,
         ),
-        (api.of("Gadget").delete("", "a", DeleteOptions(uid="another"), dry_run), Conflict),
-        (api.of("Gadget").delete("", "none", DeleteOptions(), dry_run), NotFound),
+        (api.resource("Gadget").delete("", "a", DeleteOptions(uid="another"), dry_run), Conflict),
+        (api.resource("Gadget").delete("", "none", DeleteOptions(), dry_run), NotFound),
     ]
     for attempt, error in attempts:
         with pytest.raises(error):
             await attempt
-    assert api.see("Gadget", "a") == created
+    assert api.get("Gadget", "a") == created

@@ -227,7 +227,7 @@ async def app(api: RegistryFixture) -> RegistryFixture:
 
 
 async def modify_app(api: RegistryFixture, edit: Any) -> None:
-    await api.of("App").modify("", "a", edit, WriteOptions(ADA, "tests", is_patch=True))
+    await api.resource("App").modify("", "a", edit, WriteOptions(ADA, "tests", is_patch=True))
 
 
 OTHER_HOST = "https://evil.example.com"
@@ -249,22 +249,22 @@ async def test_no_write_keeps_a_password_for_another_host(app: RegistryFixture, 
     with pytest.raises(Invalid) as caught:
         await modify_app(app, edit)
     assert [each.field for each in caught.value.details.problems] == ["spec.config.chart.password"]
-    stored = app.see("App", "a")
+    stored = app.get("App", "a")
     assert get_path(stored, "spec.config.chart.password") == "canary"
     assert get_path(stored, "spec.config.chart.repoURL") == CHART["repoURL"]
 
 
 async def test_an_apply_keeps_no_password_for_another_host(app: RegistryFixture) -> None:
-    config = app.body("App", "a", spec={"config": {"chart": {"repoURL": OTHER_HOST}}})
+    config = app.build_object("App", "a", spec={"config": {"chart": {"repoURL": OTHER_HOST}}})
     writing = WriteOptions(ADA, "attacker", is_apply=True, is_patch=True, force=True)
     with pytest.raises(Invalid, match="must be sent again"):
-        await app.of("App").apply(config, "", "a", writing)
+        await app.resource("App").apply(config, "", "a", writing)
 
 
 async def test_removing_and_adding_the_chart_loses_the_password(app: RegistryFixture) -> None:
     await modify_app(app, lambda old: {**old, "spec": {"config": {}}})
     await modify_app(app, lambda old: {**old, "spec": {"config": {"chart": {"repoURL": OTHER_HOST}}}})
-    assert get_path(app.see("App", "a"), "spec.config.chart.password") is None
+    assert get_path(app.get("App", "a"), "spec.config.chart.password") is None
 
 
 @pytest.mark.parametrize("before", ["app", "oci://registry.example.com/app"])
@@ -276,7 +276,7 @@ async def test_a_chart_named_by_a_url_counts_as_another_host(api: RegistryFixtur
     await api.create("App", "a", spec={"config": {"chart": chart}})
     with pytest.raises(Invalid, match=r"because spec\.config\.chart\.name changed"):
         await modify_app(api, lambda old: apply_merge_patch(old, {"spec": {"config": {"chart": {"name": name}}}}))
-    assert get_path(api.see("App", "a"), "spec.config.chart.name") == before
+    assert get_path(api.get("App", "a"), "spec.config.chart.name") == before
 
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"values": "image: registry/app"}, {"values": "a: b\nc: /"}])
@@ -284,13 +284,13 @@ async def test_another_chart_of_the_same_repository_keeps_the_password(api: Regi
     await api.create("SpaceTemplate", "a", spec={"template": {"charts": [CHART]}})
     chart = {name: value for name, value in CHART.items() if name != "password"}
     changed = {"spec": {"template": {"charts": [{**chart, **change}]}}}
-    await api.of("SpaceTemplate").modify(
+    await api.resource("SpaceTemplate").modify(
         "", "a", lambda old: apply_merge_patch(old, changed), WriteOptions(ADA, "tests")
     )
-    charts = get_path(api.see("SpaceTemplate", "a"), "spec.template.charts")
+    charts = get_path(api.get("SpaceTemplate", "a"), "spec.template.charts")
     assert [each["password"] for each in charts] == ["canary"]
 
 
 async def test_another_version_of_the_chart_keeps_the_password(app: RegistryFixture) -> None:
     await modify_app(app, lambda old: apply_merge_patch(old, {"spec": {"config": {"chart": {"version": "2.0.0"}}}}))
-    assert get_path(app.see("App", "a"), "spec.config.chart.password") == "canary"
+    assert get_path(app.get("App", "a"), "spec.config.chart.password") == "canary"

@@ -10,7 +10,7 @@ from fairlead.core.errors import Expired
 from fairlead.core.objects import Object
 from fairlead.registry.selectors import Selector, parse_fields, parse_labels
 from fairlead.registry.watch import WatchSession, encode_event
-from tests.harness.registry import RegistryFixture, as_ada, open_registry
+from tests.harness.registry import RegistryFixture, open_registry, write_options
 from tests.registry.watch_sessions import build_watch, poll_names, start_watch
 
 ON = Selector(parse_labels("on=yes"))
@@ -80,7 +80,7 @@ async def test_a_field_selector_follows_changes_of_the_field(api: RegistryFixtur
     selector = Selector((), parse_fields("status.phase=Ready", ("status.phase",)))
     watch = await start_watch(api, selector)
     await api.create("Gadget", "a")
-    status = as_ada(subresource="status")
+    status = write_options(subresource="status")
     await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "Ready"}), status)
     await api.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "Failed"}), status)
     assert poll_names(watch) == ["ADDED a", "DELETED a"]
@@ -245,9 +245,9 @@ async def test_a_watch_from_any_revision_leads_to_the_current_state(api: Registr
 
     for name, action in _actions():
         if action == "delete":
-            if api.see("Gadget", name):
+            if api.get("Gadget", name):
                 await api.delete("Gadget", name)
-        elif api.see("Gadget", name) is None:
+        elif api.get("Gadget", name) is None:
             await api.create("Gadget", name, metadata={"labels": {"on": action}})
         else:
             await set_label(api, name, action)
@@ -293,9 +293,9 @@ async def test_live_events_lead_to_the_current_state_for_every_selector(
     known: dict[str, str] = {}
     for number, (name, action) in enumerate(_actions()):
         if action == "delete":
-            if api.see("Gadget", name):
+            if api.get("Gadget", name):
                 await api.delete("Gadget", name)
-        elif api.see("Gadget", name) is None:
+        elif api.get("Gadget", name) is None:
             spec = {"color": "red" if number % 2 else "blue"}
             await api.create("Gadget", name, metadata={"labels": {"on": action}}, spec=spec)
         else:
@@ -327,7 +327,7 @@ class AllVisible:
 async def test_a_permission_change_without_effect_does_not_end_a_watch_with_a_selector(api: RegistryFixture) -> None:
     """The watch tracks all visible objects, including those that its selector does not match."""
     visibility = AllVisible()
-    watch = WatchSession(api.view, api.of("Gadget").kind, "", ON, 100, visibility)
+    watch = WatchSession(api.view, api.resource("Gadget").kind, "", ON, 100, visibility)
     await watch.start(api.view.revision)
     await api.create("Gadget", "a", metadata={"labels": {"on": "no"}})
     visibility.changes += 1

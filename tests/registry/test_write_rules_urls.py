@@ -144,7 +144,9 @@ async def test_an_app_with_a_password_in_a_url_is_rejected_with_the_field(api: R
 
 
 async def test_an_app_with_a_stored_invalid_url_can_still_be_changed(api: RegistryFixture) -> None:
-    await api.submit("App", api.body("App", "a", spec={"icon": "ftp://old"}), WriteOptions(CONTROLLER_USER, "tests"))
+    await api.submit(
+        "App", api.build_object("App", "a", spec={"icon": "ftp://old"}), WriteOptions(CONTROLLER_USER, "tests")
+    )
     await api.patch("App", "a", lambda app: app["spec"].update(displayName="A"))
     with pytest.raises(Invalid):
         await api.patch("App", "a", lambda app: app["spec"].update(icon="ftp://new"))

@@ -10,7 +10,7 @@ from tests.harness.registry import RegistryFixture
 def build_watch(
     api: RegistryFixture, selector: Selector = EVERYTHING, queue: int = 100, kind: str = "Gadget"
 ) -> WatchSession:
-    declared = api.of(kind).kind
+    declared = api.resource(kind).kind
     return WatchSession(api.view, declared, "demo" if declared.namespaced else "", selector, queue)
 
 

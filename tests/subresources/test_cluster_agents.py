@@ -149,7 +149,7 @@ async def test_the_config_has_active_users_only_and_its_etag_follows_changes() -
 async def test_the_config_has_the_spaces_with_a_namespace_in_this_cluster() -> None:
     async with open_registry() as api:
         await api.create("Cluster", "c")
-        await api.submit("Namespace", api.body("Namespace", "service-p-web"), server_write_options())
+        await api.submit("Namespace", api.build_object("Namespace", "service-p-web"), server_write_options())
         spaces: tuple[tuple[str, str, Object], ...] = (
             *(("s", "c", SYNCED), ("elsewhere", "d", SYNCED), ("waiting", "c", {})),
             *(("taken", "c", CONFLICT), ("away", "c", UNREACHABLE), ("never-reached", "c", NEVER_REACHED)),
@@ -158,7 +158,7 @@ async def test_the_config_has_the_spaces_with_a_namespace_in_this_cluster() -> N
             spec = {"clusterRef": {"cluster": cluster, "namespace": f"web-{name}"}}
             await api.create("SpaceInstance", name, "service-p-web", spec=spec)
             edit = partial(with_status, status=status)
-            await api.of("SpaceInstance").modify("service-p-web", name, edit, server_write_options("status"))
+            await api.resource("SpaceInstance").modify("service-p-web", name, edit, server_write_options("status"))
         config, _ = await fetch_config(build_handler(api, "agentconfig"))
         unreachable, space = config["spaces"]
         assert unreachable["name"] == "away", "a created space stays while the server cannot reach the cluster"
@@ -166,11 +166,11 @@ async def test_the_config_has_the_spaces_with_a_namespace_in_this_cluster() -> N
 
 
 async def create_space(api: RegistryFixture) -> None:
-    await api.submit("Namespace", api.body("Namespace", "service-p-web"), server_write_options())
+    await api.submit("Namespace", api.build_object("Namespace", "service-p-web"), server_write_options())
     spec = {"clusterRef": {"cluster": "c", "namespace": "web-s"}}
     await api.create("SpaceInstance", "s", "service-p-web", spec=spec)
     edit = partial(with_status, status=SYNCED)
-    await api.of("SpaceInstance").modify("service-p-web", "s", edit, server_write_options("status"))
+    await api.resource("SpaceInstance").modify("service-p-web", "s", edit, server_write_options("status"))
 
 
 @on_virtual_time
@@ -206,7 +206,7 @@ async def test_a_change_of_the_access_entries_is_authorized_again() -> None:
         assert (await fetch_config(handler))[0]["allowed"] == []
         authorizer.names = {"clusters_c": {"ada"}}
         spec = {"access": [{"name": "people", "users": ["ada"], "verbs": ["use"]}]}
-        await api.of("Cluster").modify("", "c", lambda cluster: {**cluster, "spec": spec}, server_write_options())
+        await api.resource("Cluster").modify("", "c", lambda cluster: {**cluster, "spec": spec}, server_write_options())
         assert (await fetch_config(handler))[0]["allowed"] == [uid]
 
 

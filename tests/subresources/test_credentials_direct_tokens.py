@@ -24,7 +24,7 @@ from fairlead.subresources.credentials import ROTATIONS, TOKENS, DirectTokenHand
 from tests.harness.audit import EVERYTHING, MOUNT, AuditFixture, open_audit
 from tests.harness.auth import ADA, AuthFixture, open_auth
 from tests.harness.registry import NAMESPACE as SYSTEM
-from tests.harness.signing_keys import keys_in_turn
+from tests.harness.signing_keys import iterate_keys
 
 ISSUER = "https://fairlead.example.com"
 ROOT = f"{MOUNT}/apis/{GROUP}/v1"
@@ -68,7 +68,7 @@ def build_handler(handlers: DirectTokenHandlers) -> Handler:
 async def open_token_api(user: User = ADA) -> AsyncIterator[TokenApi]:
     async with open_auth() as auth:
         keys = SigningKeyStore(auth.registry, SYSTEM)
-        checks = DelegationChecks(is_superset, auth.rights)
+        checks = DelegationChecks(is_superset, auth.permissions)
         issuer = DirectTokenIssuer(auth.registry, GROUP, keys, IssuerConfig(ISSUER, Lifetimes), checks)
         async with open_audit(build_handler(DirectTokenHandlers(issuer, keys)), EVERYTHING, user=user) as audited:
             yield TokenApi(auth, keys, audited)
@@ -76,7 +76,7 @@ async def open_token_api(user: User = ADA) -> AsyncIterator[TokenApi]:
 
 @pytest.fixture(autouse=True)
 def use_prepared_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = keys_in_turn()
+    keys = iterate_keys()
     monkeypatch.setattr(signing, "generate_signing_key", lambda now, longest: next(keys))
 
 

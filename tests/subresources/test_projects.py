@@ -37,7 +37,7 @@ class ProjectApi:
         return Decision(target.verb == "get" and (target.resource, target.name) in self.readable)
 
     async def get(self, subresource: str, name: str = "p") -> Object:
-        kinds = {each.name: each.kind for each in self.fixture.of("Project").kind.actions}
+        kinds = {each.name: each.kind for each in self.fixture.resource("Project").kind.actions}
         kind = kinds[subresource]
         assert kind is not None
         reply = await self._handlers[GROUP, "projects", subresource](

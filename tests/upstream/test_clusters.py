@@ -15,7 +15,7 @@ from fairlead.upstream.clusters import NotConnected, UpstreamRegistry
 from fairlead.upstream.errors import AddressBlocked, Unreachable
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from tests.fake_cluster.server import FakeCluster, fake_cluster
-from tests.harness.registry import NAMESPACE, RegistryFixture, as_ada
+from tests.harness.registry import NAMESPACE, RegistryFixture, write_options
 
 __all__ = ["fake_cluster"]
 
@@ -83,7 +83,9 @@ async def test_an_upstream_is_kept_when_unrelated_fields_change(
     await create_connected_cluster(api, fake_cluster)
     first = upstreams.cluster_upstream("berlin")
     await api.patch("Cluster", "berlin", lambda obj: obj["spec"].update(displayName="Berlin"))
-    await api.patch("Cluster", "berlin", lambda obj: obj.update(status={"online": True}), as_ada(subresource="status"))
+    await api.patch(
+        "Cluster", "berlin", lambda obj: obj.update(status={"online": True}), write_options(subresource="status")
+    )
     assert upstreams.cluster_upstream("berlin") is first
 
 

@@ -36,7 +36,7 @@ def timestamp_at(seconds: float) -> str:
 async def run_key_controller(retention: float = DAY) -> AsyncIterator[AuthFixture]:
     async with (
         open_auth() as auth,
-        running_controllers(auth.api, AccessKeyController(auth.registry, GROUP, retention, auth.activity.last_use)),
+        running_controllers(auth.api, AccessKeyController(auth.registry, GROUP, retention, auth.last_used.last_use)),
     ):
         yield auth
 
@@ -47,12 +47,12 @@ def list_events(auth: AuthFixture) -> list[tuple[str, str]]:
 
 
 def expired_at(auth: AuthFixture, name: str = "k") -> Any:
-    return get_path(auth.stored(name), "status.expired")
+    return get_path(auth.stored_key(name), "status.expired")
 
 
 async def test_a_key_is_marked_when_it_expires_and_an_event_says_so() -> None:
     async with run_key_controller() as auth:
-        await auth.key("k", ttl=100)
+        await auth.create_key("k", ttl=100)
         await asyncio.sleep(99)
         assert expired_at(auth) is None and list_events(auth) == []
         await asyncio.sleep(2)
@@ -62,36 +62,36 @@ async def test_a_key_is_marked_when_it_expires_and_an_event_says_so() -> None:
 
 async def test_a_key_that_does_not_expire_is_left_alone() -> None:
     async with run_key_controller() as auth:
-        await auth.key("k")
-        before = auth.stored("k")
+        await auth.create_key("k")
+        before = auth.stored_key("k")
         await asyncio.sleep(DAY)
-        assert auth.stored("k") == before
+        assert auth.stored_key("k") == before
 
 
 async def test_an_expired_key_is_kept_for_a_day_and_then_removed() -> None:
     async with run_key_controller() as auth:
-        await auth.key("k", ttl=100)
+        await auth.create_key("k", ttl=100)
         await asyncio.sleep(100 + DAY - 5)
-        assert "k" in auth.api.names("OwnedAccessKey")
+        assert "k" in auth.api.list_names("OwnedAccessKey")
         await asyncio.sleep(10)
-        assert auth.api.names("OwnedAccessKey") == []
+        assert auth.api.list_names("OwnedAccessKey") == []
         assert list_events(auth) == [("k", "Expired"), ("k", "Removed")]
 
 
 @pytest.mark.parametrize("retention", [0, 10])
 async def test_the_retention_of_expired_keys_is_configurable(retention: float) -> None:
     async with run_key_controller(retention) as auth:
-        await auth.key("k", ttl=100)
+        await auth.create_key("k", ttl=100)
         await asyncio.sleep(100 + retention + 2)
-        assert auth.api.names("OwnedAccessKey") == []
+        assert auth.api.list_names("OwnedAccessKey") == []
 
 
 async def test_a_key_that_expired_while_the_server_was_down_is_marked_after_the_restart() -> None:
     async with open_auth() as auth:
-        await auth.key("k", ttl=100)
+        await auth.create_key("k", ttl=100)
         await asyncio.sleep(DAY)
         async with running_controllers(
-            auth.api, AccessKeyController(auth.registry, GROUP, DAY, auth.activity.last_use)
+            auth.api, AccessKeyController(auth.registry, GROUP, DAY, auth.last_used.last_use)
         ):
             await eventually(lambda: expired_at(auth))
         assert expired_at(auth) == timestamp_at(DAY)
@@ -99,20 +99,20 @@ async def test_a_key_that_expired_while_the_server_was_down_is_marked_after_the_
 
 async def test_a_key_with_a_changed_ttl_expires_at_its_new_time() -> None:
     async with run_key_controller() as auth:
-        await auth.key("k", ttl=1_000)
+        await auth.create_key("k", ttl=1_000)
         await asyncio.sleep(10)
-        await auth.set("OwnedAccessKey", "k", ADA, ttl=50)
+        await auth.update_spec("OwnedAccessKey", "k", ADA, ttl=50)
         await asyncio.sleep(41)
         assert expired_at(auth) == timestamp_at(50)
 
 
 async def test_a_key_whose_ttl_is_extended_by_a_concurrent_write_is_not_marked() -> None:
     async with run_key_controller() as auth:
-        await auth.key("k", ttl=100)
+        await auth.create_key("k", ttl=100)
         await asyncio.sleep(99)
 
         async def extend_ttl() -> None:
-            await auth.set("OwnedAccessKey", "k", ADA, ttl=200)
+            await auth.update_spec("OwnedAccessKey", "k", ADA, ttl=200)
 
         auth.api.store.before.append(extend_ttl)
         await asyncio.sleep(50)
@@ -123,9 +123,9 @@ async def test_a_key_whose_ttl_is_extended_by_a_concurrent_write_is_not_marked()
 
 async def test_a_sliding_key_is_not_marked_while_it_is_used() -> None:
     async with run_key_controller() as auth:
-        key = await auth.key("k", **SLIDING)
+        key = await auth.create_key("k", **SLIDING)
         for _ in range(20):
-            auth.activity.record_use(auth.authenticate.authenticate_token(key["spec"]["key"]))
+            auth.last_used.record_use(auth.authenticator.authenticate_token(key["spec"]["key"]))
             await asyncio.sleep(30)
         assert expired_at(auth) is None
         await asyncio.sleep(SLIDING["ttl"] + 3 * COOLDOWN_SECONDS)
@@ -134,24 +134,24 @@ async def test_a_sliding_key_is_not_marked_while_it_is_used() -> None:
 
 async def test_r7_an_expired_key_stays_expired_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with run_key_controller() as auth:
-        key = await auth.key("k", ttl=100)
+        key = await auth.create_key("k", ttl=100)
         await asyncio.sleep(101)
         clock = auth.api.clock
         real_now = clock.now
         monkeypatch.setattr(clock, "now", lambda: real_now() - timedelta(hours=1))
         await asyncio.sleep(1)
         # The second authenticator is that of a process without any cached state.
-        for authenticator in (auth.authenticate, AuthFixture(auth.api, auth.rights).authenticate):
+        for authenticator in (auth.authenticator, AuthFixture(auth.api, auth.permissions).authenticator):
             with pytest.raises(Unauthorized):
                 authenticator.authenticate_token(key["spec"]["key"])
-        await auth.set("OwnedAccessKey", "k", ROOT, ttl=10_000)
+        await auth.update_spec("OwnedAccessKey", "k", ROOT, ttl=10_000)
         with pytest.raises(Unauthorized):
-            auth.authenticate.authenticate_token(key["spec"]["key"])
+            auth.authenticator.authenticate_token(key["spec"]["key"])
 
 
 async def test_r7_a_clock_that_jumps_ahead_expires_keys_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     async with run_key_controller() as auth:
-        await auth.key("k", ttl=1_800)
+        await auth.create_key("k", ttl=1_800)
         await asyncio.sleep(10)
         clock = auth.api.clock
         real_now = clock.now
@@ -167,54 +167,54 @@ async def test_r7_a_clock_that_jumps_ahead_expires_keys_within_a_minute(monkeypa
 
 async def test_r7_a_key_with_an_expiry_in_the_future_is_removed_after_that_time() -> None:
     async with run_key_controller(retention=100) as auth:
-        await auth.key("k", ttl=100)
-        await auth.set_status("k", expired=timestamp_at(HOUR))
+        await auth.create_key("k", ttl=100)
+        await auth.update_key_status("k", expired=timestamp_at(HOUR))
         await asyncio.sleep(HOUR + 101)
-        assert auth.api.names("OwnedAccessKey") == []
+        assert auth.api.list_names("OwnedAccessKey") == []
 
 
 async def test_values_from_before_a_rotation_are_removed_after_the_overlap() -> None:
     async with run_key_controller() as auth:
-        await auth.key("k")
+        await auth.create_key("k")
         rotator = KeyRotator(auth.registry, GROUP, PEPPER, is_superset)
         await rotator.rotate(ADA, "k", {"spec": {"overlapSeconds": 100}})
         await asyncio.sleep(50)
         await rotator.rotate(ADA, "k", {"spec": {"overlapSeconds": 100}})
-        assert len(get_path(auth.stored("k"), "status.previous")) == 2
+        assert len(get_path(auth.stored_key("k"), "status.previous")) == 2
         await asyncio.sleep(52)
-        assert len(get_path(auth.stored("k"), "status.previous")) == 1
+        assert len(get_path(auth.stored_key("k"), "status.previous")) == 1
         await asyncio.sleep(50)
-        assert get_path(auth.stored("k"), "status.previous") == []
+        assert get_path(auth.stored_key("k"), "status.previous") == []
 
 
 async def test_a_key_with_a_finalizer_is_deleted_once() -> None:
     async with run_key_controller(retention=10) as auth:
-        body = auth.api.body("OwnedAccessKey", "k", metadata={"finalizers": ["x.io/wait"]}, spec={"ttl": 5})
+        body = auth.api.build_object("OwnedAccessKey", "k", metadata={"finalizers": ["x.io/wait"]}, spec={"ttl": 5})
         await auth.api.submit("OwnedAccessKey", body, WriteOptions(ADA, "tests"))
         await asyncio.sleep(100)
-        assert "deletionTimestamp" in auth.stored("k")["metadata"]
+        assert "deletionTimestamp" in auth.stored_key("k")["metadata"]
         assert list_events(auth) == [("k", "Expired"), ("k", "Removed")]
 
 
 async def test_t15_the_keys_of_a_user_are_deleted_with_the_user() -> None:
     async with open_auth() as auth, running_controllers(auth.api, GarbageCollector(auth.registry)):
-        await auth.team("core")
-        await auth.key("adas")
-        await auth.key("cores", ROOT, team="core")
-        await auth.key("machines", ROOT, subject="robot")
+        await auth.create_team("core")
+        await auth.create_key("adas")
+        await auth.create_key("cores", ROOT, team="core")
+        await auth.create_key("machines", ROOT, subject="robot")
         await auth.api.delete("User", "ada", user=ROOT)
-        await eventually(lambda: auth.api.names("OwnedAccessKey") == ["cores", "machines"])
+        await eventually(lambda: auth.api.list_names("OwnedAccessKey") == ["cores", "machines"])
         await auth.api.delete("Team", "core", user=ROOT)
-        await eventually(lambda: auth.api.names("OwnedAccessKey") == ["machines"])
+        await eventually(lambda: auth.api.list_names("OwnedAccessKey") == ["machines"])
 
 
 async def test_t15_orphaned_keys_do_not_authenticate_a_new_user_with_the_same_name() -> None:
     async with open_auth() as auth, running_controllers(auth.api, GarbageCollector(auth.registry)):
-        key: Object = await auth.key("adas")
+        key: Object = await auth.create_key("adas")
         await asyncio.sleep(5)
         await auth.api.delete("User", "ada", DeleteOptions(propagation="Orphan"), user=ROOT)
-        await eventually(lambda: "ada" not in auth.api.names("User"))
-        await auth.user("ada")
-        assert auth.api.names("OwnedAccessKey") == ["adas"]
+        await eventually(lambda: "ada" not in auth.api.list_names("User"))
+        await auth.create_user("ada")
+        assert auth.api.list_names("OwnedAccessKey") == ["adas"]
         with pytest.raises(Unauthorized):
-            auth.authenticate.authenticate_token(key["spec"]["key"])
+            auth.authenticator.authenticate_token(key["spec"]["key"])

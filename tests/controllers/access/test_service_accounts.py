@@ -18,7 +18,7 @@ from fairlead.core.user import ADMIN_GROUPS, User
 from fairlead.kinds.core.service_account import UID_LABEL
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions, server_write_options
-from tests.harness.auth import ADA, ROOT, AuthFixture, open_auth, projects
+from tests.harness.auth import ADA, ROOT, AuthFixture, open_auth, project_scope
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 
@@ -42,10 +42,10 @@ class ServiceAccountFixture:
         return await self.issuer.issue(user, "demo", name, {"metadata": {}, "spec": spec}, dry_run=dry_run)
 
     def authenticate(self, token: AccountToken) -> User:
-        return self.auth.authenticate.authenticate_token(token.value)
+        return self.auth.authenticator.authenticate_token(token.value)
 
     def is_valid(self, token: AccountToken) -> bool:
-        return self.auth.opens(token.value)
+        return self.auth.accepts(token.value)
 
 
 @asynccontextmanager
@@ -114,7 +114,7 @@ async def test_a_missing_account_is_not_found() -> None:
 async def test_groups_on_the_key_of_a_token_are_ignored() -> None:
     async with open_service_accounts() as accounts:
         token = await accounts.issue()
-        await accounts.auth.set("OwnedAccessKey", token.key, ROOT, groups=sorted(ADMIN_GROUPS))
+        await accounts.auth.update_spec("OwnedAccessKey", token.key, ROOT, groups=sorted(ADMIN_GROUPS))
         assert accounts.authenticate(token).groups == (await issued_groups(accounts))
 
 
@@ -124,17 +124,17 @@ async def issued_groups(accounts: ServiceAccountFixture) -> tuple[str, ...]:
 
 async def test_a_token_has_the_scope_of_the_key_that_requested_it() -> None:
     async with open_service_accounts() as accounts:
-        scoped_user = await accounts.auth.signed_in("ada", scope=projects("web"))
+        scoped_user = await accounts.auth.sign_in("ada", scope=project_scope("web"))
         assert (
             accounts.authenticate(await accounts.issue(scoped_user)).scope
             == scoped_user.scope
-            == Scope.parse(projects("web"))
+            == Scope.parse(project_scope("web"))
         )
 
 
 async def test_a_token_does_not_outlive_the_key_that_requested_it() -> None:
     async with open_service_accounts() as accounts:
-        short_lived = await accounts.auth.signed_in("ada", ttl=1000)
+        short_lived = await accounts.auth.sign_in("ada", ttl=1000)
         assert (await accounts.issue(short_lived)).seconds == 1000
         await asyncio.sleep(300)
         token = await accounts.issue(short_lived)
@@ -145,7 +145,7 @@ async def test_a_token_does_not_outlive_the_key_that_requested_it() -> None:
 
 async def test_the_lifetime_is_limited_by_the_key_of_the_impersonator() -> None:
     async with open_service_accounts() as accounts:
-        short_lived = await accounts.auth.signed_in("root", ttl=1000)
+        short_lived = await accounts.auth.sign_in("root", ttl=1000)
         token = await accounts.issue(replace(ADA, impersonator=short_lived))
         assert token.seconds == 1000
 
@@ -187,7 +187,7 @@ async def test_a_dry_run_issues_no_token() -> None:
     async with open_service_accounts() as accounts:
         token = await accounts.issue(dry_run=True)
         assert (token.value, token.seconds) == ("", HOUR)
-        assert token.key not in accounts.auth.api.names("OwnedAccessKey")
+        assert token.key not in accounts.auth.api.list_names("OwnedAccessKey")
 
 
 async def test_the_number_of_active_tokens_is_limited() -> None:
@@ -206,7 +206,7 @@ async def test_the_number_of_active_tokens_is_limited() -> None:
 
 def build_labelled_key(accounts: ServiceAccountFixture, uid: str, **spec: Any) -> Object:
     metadata = {"labels": {UID_LABEL: uid}}
-    return accounts.auth.api.body("OwnedAccessKey", "mine", metadata=metadata, spec={"ttl": 9, **spec})
+    return accounts.auth.api.build_object("OwnedAccessKey", "mine", metadata=metadata, spec={"ttl": 9, **spec})
 
 
 @pytest.mark.parametrize("user", [ROOT, ADA])
@@ -218,7 +218,7 @@ async def test_users_cannot_label_a_key_as_the_token_of_a_service_account(user: 
             await api.submit(
                 "OwnedAccessKey", build_labelled_key(accounts, uid, user="ada"), WriteOptions(user, "tests")
             )
-        await accounts.auth.key("plain", ADA)
+        await accounts.auth.create_key("plain", ADA)
         for key, labels in (("plain", {UID_LABEL: uid}), (token.key, {UID_LABEL: "another"}), (token.key, {})):
             with pytest.raises(Forbidden, match="leave it as it is"):
                 await api.patch("OwnedAccessKey", key, partial(_set_labels, labels), WriteOptions(user))
@@ -231,11 +231,11 @@ async def test_a_token_cannot_create_keys_of_its_account() -> None:
         robot, uid = accounts.authenticate(token), token.account["metadata"]["uid"]
         for body in (
             build_labelled_key(accounts, uid),
-            accounts.auth.api.body("OwnedAccessKey", "mine", spec={"ttl": 9}),
+            accounts.auth.api.build_object("OwnedAccessKey", "mine", spec={"ttl": 9}),
         ):
             with pytest.raises(Forbidden, match="kubectl create token robot -n demo"):
                 await accounts.auth.api.submit("OwnedAccessKey", body, WriteOptions(robot, "tests"))
-        assert accounts.auth.api.names("OwnedAccessKey") == [token.key]
+        assert accounts.auth.api.list_names("OwnedAccessKey") == [token.key]
 
 
 async def test_the_label_on_a_key_of_a_user_has_no_effect() -> None:
@@ -243,7 +243,7 @@ async def test_the_label_on_a_key_of_a_user_has_no_effect() -> None:
         uid = (await accounts.issue(dry_run=True)).account["metadata"]["uid"]
         body = build_labelled_key(accounts, uid, user="ada")
         created = await accounts.auth.api.submit("OwnedAccessKey", body, server_write_options())
-        assert accounts.auth.authenticate.authenticate_token(created["spec"]["key"]).name == "ada"
+        assert accounts.auth.authenticator.authenticate_token(created["spec"]["key"]).name == "ada"
         assert accounts.is_valid(await accounts.issue())
 
 
@@ -251,29 +251,29 @@ async def test_the_label_on_a_key_of_a_user_has_no_effect() -> None:
 async def test_users_cannot_create_a_key_of_a_service_account(user: User) -> None:
     async with open_service_accounts() as accounts:
         with pytest.raises(Forbidden, match="kubectl create token robot -n demo"):
-            await accounts.auth.key("k", user, subject=NAME)
+            await accounts.auth.create_key("k", user, subject=NAME)
 
 
 async def test_a_key_without_the_uid_of_the_account_is_invalid() -> None:
     async with open_service_accounts() as accounts:
-        body = accounts.auth.api.body("OwnedAccessKey", "k", spec={"subject": NAME})
+        body = accounts.auth.api.build_object("OwnedAccessKey", "k", spec={"subject": NAME})
         created = await accounts.auth.api.submit("OwnedAccessKey", body, server_write_options())
-        assert not accounts.auth.opens(created["spec"]["key"])
+        assert not accounts.auth.accepts(created["spec"]["key"])
 
 
 @pytest.mark.parametrize("cause", ["expired", "account gone"])
 async def test_the_key_of_an_invalid_token_is_removed_without_an_event(cause: str) -> None:
     async with open_service_accounts() as accounts:
         auth = accounts.auth
-        controller = AccessKeyController(auth.registry, GROUP, 24.0 * HOUR, auth.activity.last_use)
+        controller = AccessKeyController(auth.registry, GROUP, 24.0 * HOUR, auth.last_used.last_use)
         async with running_controllers(auth.api, controller):
             token = await accounts.issue(expirationSeconds=600)
             await asyncio.sleep(1)
-            assert token.key in auth.api.names("OwnedAccessKey")
+            assert token.key in auth.api.list_names("OwnedAccessKey")
             if cause == "account gone":
                 await auth.api.delete("ServiceAccount", "robot")
-            await eventually(lambda: token.key not in auth.api.names("OwnedAccessKey"), seconds=700)
-            assert auth.api.names("Event") == []
+            await eventually(lambda: token.key not in auth.api.list_names("OwnedAccessKey"), seconds=700)
+            assert auth.api.list_names("Event") == []
 
 
 def _set_labels(labels: dict[str, str], obj: Object) -> None:

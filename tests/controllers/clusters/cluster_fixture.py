@@ -119,7 +119,7 @@ async def server(api: RegistryFixture, upstreams: FakeUpstreams) -> AsyncIterato
 
 
 def cluster_status(api: RegistryFixture, name: str = "berlin") -> Object:
-    found = api.see("Cluster", name)
+    found = api.get("Cluster", name)
     assert found is not None
     return found.get("status") or {}
 
@@ -130,7 +130,7 @@ def condition_status(api: RegistryFixture, type: str, name: str = "berlin") -> t
 
 
 def list_events(api: RegistryFixture) -> list[tuple[str, str]]:
-    found = [api.of("Event").get_cached("default", name) for name in api.names("Event")]
+    found = [api.resource("Event").get_cached("default", name) for name in api.list_names("Event")]
     return [(each["type"], each["reason"]) for each in (orjson.loads(entry.body) for entry in found if entry)]
 
 

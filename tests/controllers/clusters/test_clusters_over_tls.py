@@ -25,7 +25,7 @@ __all__ = ["fake_cluster"]
 
 
 def cluster_status(api: RegistryFixture) -> Object:
-    found = api.see("Cluster", "berlin")
+    found = api.get("Cluster", "berlin")
     assert found is not None
     return found.get("status") or {}
 

@@ -88,7 +88,7 @@ async def test_the_return_of_a_cluster_after_a_long_time_is_reported_within_five
     await asyncio.sleep(600)
     probe_times = upstream.probe_times()
     assert all(2 <= after - before <= 4 for before, after in pairwise(probe_times[-50:]))
-    assert server.names("Cluster") == ["berlin"]
+    assert server.list_names("Cluster") == ["berlin"]
     upstream.error = None
     await eventually(lambda: cluster_status(server)["online"], seconds=5)
     await eventually(lambda: list_events(server).count(("Normal", "Connected")) == 2)

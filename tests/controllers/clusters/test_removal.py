@@ -59,13 +59,13 @@ async def create_bound_cluster(
 
 
 def event_message(api: RegistryFixture, reason: str) -> str:
-    found = [api.of("Event").get_cached("default", name) for name in api.names("Event")]
+    found = [api.resource("Event").get_cached("default", name) for name in api.list_names("Event")]
     events = [orjson.loads(entry.body) for entry in found if entry]
     return next(str(event["message"]) for event in events if event["reason"] == reason)
 
 
 def is_deleted(api: RegistryFixture, name: str = "berlin") -> bool:
-    return api.see("Cluster", name) is None
+    return api.get("Cluster", name) is None
 
 
 async def test_only_a_cluster_that_was_reached_gets_a_finalizer(
@@ -75,11 +75,11 @@ async def test_only_a_cluster_that_was_reached_gets_a_finalizer(
     upstream.error = Unreachable("no response")
     await server.create("Cluster", "berlin", spec={"config": CONFIG})
     await eventually(lambda: cluster_status(server).get("reason") == "Offline")
-    assert "finalizers" not in metadata(server.see("Cluster", "berlin") or {})
+    assert "finalizers" not in metadata(server.get("Cluster", "berlin") or {})
     await server.delete("Cluster", "berlin")
     assert is_deleted(server)
     await connect_cluster(server, upstreams, "paris", "u-2")
-    assert metadata(server.see("Cluster", "paris") or {})["finalizers"] == [FINALIZER]
+    assert metadata(server.get("Cluster", "paris") or {})["finalizers"] == [FINALIZER]
 
 
 async def test_the_finalizer_is_added_before_anything_is_created(
@@ -90,7 +90,7 @@ async def test_the_finalizer_is_added_before_anything_is_created(
     class FinalizerRecorder(FakeUpstream):
         async def send(self, request: Any, *, seconds: float | None = None) -> Any:
             if request.target.startswith(BINDINGS_PATH):
-                finalizers.append(metadata(server.see("Cluster", "berlin") or {}).get("finalizers"))
+                finalizers.append(metadata(server.get("Cluster", "berlin") or {}).get("finalizers"))
             return await super().send(request, seconds=seconds)
 
     upstreams.by_name["berlin"] = FinalizerRecorder()

@@ -37,21 +37,21 @@ async def remove_finalizers(api: RegistryFixture, name: str, kind: str = "Config
 
 def finalizers(api: RegistryFixture, name: str, kind: str = "ConfigMap") -> list[str]:
     """The finalizers of an object."""
-    obj = api.see(kind, name)
+    obj = api.get(kind, name)
     assert obj is not None, f"{name} does not exist"
     return list(obj["metadata"].get("finalizers", ()))
 
 
 def owner_names(api: RegistryFixture, name: str, kind: str = "ConfigMap") -> list[str]:
     """The names of the owners of an object."""
-    obj = api.see(kind, name)
+    obj = api.get(kind, name)
     assert obj is not None, f"{name} does not exist"
     return [each["name"] for each in obj["metadata"].get("ownerReferences", ())]
 
 
 def is_being_deleted(api: RegistryFixture, name: str, kind: str = "ConfigMap") -> bool:
     """Whether an object exists and has a deletionTimestamp."""
-    obj = api.see(kind, name)
+    obj = api.get(kind, name)
     return obj is not None and "deletionTimestamp" in obj["metadata"]
 
 

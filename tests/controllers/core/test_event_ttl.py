@@ -31,11 +31,11 @@ async def test_an_event_is_deleted_an_hour_after_it_happened(api: RegistryFixtur
         await asyncio.sleep(600)
         await create_event(api, "late", lastTimestamp=timestamp_at(600))
         await asyncio.sleep(HOUR - 601)
-        assert api.names("Event") == ["early", "late"]
+        assert api.list_names("Event") == ["early", "late"]
         await asyncio.sleep(2)
-        assert api.names("Event") == ["late"]
+        assert api.list_names("Event") == ["late"]
         await asyncio.sleep(600)
-        assert api.names("Event") == []
+        assert api.list_names("Event") == []
 
 
 async def test_an_event_that_happens_again_is_kept_an_hour_longer(api: RegistryFixture) -> None:
@@ -44,9 +44,9 @@ async def test_an_event_that_happens_again_is_kept_an_hour_longer(api: RegistryF
         await asyncio.sleep(HOUR - 1)
         await api.patch("Event", "e", lambda obj: obj.update(lastTimestamp=timestamp_at(HOUR - 1), count=2))
         await asyncio.sleep(HOUR - 1)
-        assert api.names("Event") == ["e"]
+        assert api.list_names("Event") == ["e"]
         await asyncio.sleep(2)
-        assert api.names("Event") == []
+        assert api.list_names("Event") == []
 
 
 @pytest.mark.parametrize("retention", [1, 100])
@@ -54,9 +54,9 @@ async def test_the_retention_of_events_is_configurable(api: RegistryFixture, ret
     async with running_controllers(api, EventTtlController(api.registry, retention)):
         await create_event(api, "e")
         await asyncio.sleep(retention - 0.5)
-        assert api.names("Event") == ["e"]
+        assert api.list_names("Event") == ["e"]
         await asyncio.sleep(1)
-        assert api.names("Event") == []
+        assert api.list_names("Event") == []
 
 
 async def test_the_age_of_events_of_the_new_api_is_that_of_their_series(api: RegistryFixture) -> None:
@@ -69,9 +69,9 @@ async def test_the_age_of_events_of_the_new_api_is_that_of_their_series(api: Reg
             api, "again", eventTime=now, series={"count": 2, "lastObservedTime": later}, **required_fields
         )
         await asyncio.sleep(HOUR + 1)
-        assert api.names("Event") == ["again"]
+        assert api.list_names("Event") == ["again"]
         await asyncio.sleep(500)
-        assert api.names("Event") == []
+        assert api.list_names("Event") == []
 
 
 async def test_an_event_with_an_old_timestamp_is_kept_an_hour_after_its_creation(api: RegistryFixture) -> None:
@@ -79,9 +79,9 @@ async def test_an_event_with_an_old_timestamp_is_kept_an_hour_after_its_creation
     async with running_controllers(api, EventTtlController(api.registry, HOUR)):
         await create_event(api, "e", lastTimestamp="1999-01-01T00:00:00Z")
         await asyncio.sleep(HOUR - 1)
-        assert api.names("Event") == ["e"]
+        assert api.list_names("Event") == ["e"]
         await asyncio.sleep(2)
-        assert api.names("Event") == []
+        assert api.list_names("Event") == []
 
 
 async def test_events_that_expired_while_the_server_was_down_are_deleted_after_the_restart(
@@ -92,7 +92,7 @@ async def test_events_that_expired_while_the_server_was_down_are_deleted_after_t
     await create_event(api, "new")
     async with running_controllers(api, EventTtlController(api.registry, HOUR)):
         await asyncio.sleep(1)
-        assert api.names("Event") == ["new"]
+        assert api.list_names("Event") == ["new"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ async def test_an_event_with_an_unusual_date_does_not_stop_the_controller(
             await create_event(api, "odd", lastTimestamp=event_time)
         await create_event(api, "plain")
         await asyncio.sleep(HOUR + 1)
-        assert "plain" not in api.names("Event")
+        assert "plain" not in api.list_names("Event")
 
 
 async def test_an_event_with_a_finalizer_is_deleted_once(api: RegistryFixture) -> None:
@@ -118,7 +118,7 @@ async def test_an_event_with_a_finalizer_is_deleted_once(api: RegistryFixture) -
     async with running_controllers(api, EventTtlController(api.registry, HOUR)):
         await asyncio.sleep(HOUR + 1)
         revision = await api.store.revision()
-        event = api.see("Event", "held")
+        event = api.get("Event", "held")
         assert event is not None
         assert "deletionTimestamp" in event["metadata"]
         await asyncio.sleep(10 * HOUR)

@@ -34,13 +34,13 @@ async def test_dependents_of_a_deleted_owner_are_deleted_and_no_others(api: Regi
     await create_dependent(api, "c", parent, kind="Lease")
     await create_dependent(api, "of-other", other)
     await asyncio.sleep(100)
-    assert api.names("ConfigMap") == ["a", "of-other", "other", "parent"], (
+    assert api.list_names("ConfigMap") == ["a", "of-other", "other", "parent"], (
         "dependents stay as long as their owner exists"
     )
     await api.delete("ConfigMap", "parent")
     await asyncio.sleep(1)
-    assert api.names("ConfigMap") == ["of-other", "other"]
-    assert api.names("Secret") == api.names("Lease") == []
+    assert api.list_names("ConfigMap") == ["of-other", "other"]
+    assert api.list_names("Secret") == api.list_names("Lease") == []
 
 
 async def test_one_existing_owner_is_enough_and_references_to_deleted_owners_are_removed(api: RegistryFixture) -> None:
@@ -50,7 +50,7 @@ async def test_one_existing_owner_is_enough_and_references_to_deleted_owners_are
     await eventually(lambda: owner_names(api, "a") == ["second"])
     assert not is_being_deleted(api, "a")
     await api.delete("ConfigMap", "second")
-    await eventually(lambda: api.see("ConfigMap", "a") is None)
+    await eventually(lambda: api.get("ConfigMap", "a") is None)
 
 
 async def test_an_owner_is_identified_by_kind_name_and_uid(api: RegistryFixture) -> None:
@@ -60,11 +60,11 @@ async def test_an_owner_is_identified_by_kind_name_and_uid(api: RegistryFixture)
     await api.create("ConfigMap", "b", metadata={"ownerReferences": [{**owner_reference(parent), "name": "missing"}]})
     await api.create("ConfigMap", "c", metadata={"ownerReferences": [{**owner_reference(parent), "kind": "Secret"}]})
     await asyncio.sleep(1)
-    assert api.names("ConfigMap") == ["kept", "parent"]
+    assert api.list_names("ConfigMap") == ["kept", "parent"]
     await api.delete("ConfigMap", "parent")
     await api.create("ConfigMap", "parent")
     await asyncio.sleep(1)
-    assert api.names("ConfigMap") == ["parent"], "another object with that name is not the owner"
+    assert api.list_names("ConfigMap") == ["parent"], "another object with that name is not the owner"
 
 
 async def test_an_owner_with_a_finalizer_keeps_its_dependents(api: RegistryFixture) -> None:
@@ -74,7 +74,7 @@ async def test_an_owner_with_a_finalizer_keeps_its_dependents(api: RegistryFixtu
     await asyncio.sleep(100)
     assert owner_names(api, "a") == ["parent"]
     await remove_finalizers(api, "parent")
-    await eventually(lambda: api.see("ConfigMap", "a") is None)
+    await eventually(lambda: api.get("ConfigMap", "a") is None)
 
 
 async def test_a_dependent_with_a_finalizer_is_deleted_when_the_finalizer_is_removed(api: RegistryFixture) -> None:
@@ -85,7 +85,7 @@ async def test_a_dependent_with_a_finalizer_is_deleted_when_the_finalizer_is_rem
     await asyncio.sleep(100)
     assert owner_names(api, "a") == ["parent"]
     await remove_finalizers(api, "a")
-    assert api.see("ConfigMap", "a") is None
+    assert api.get("ConfigMap", "a") is None
 
 
 async def test_a_cluster_scoped_owner_can_have_dependents_in_any_namespace(api: RegistryFixture) -> None:
@@ -94,17 +94,17 @@ async def test_a_cluster_scoped_owner_can_have_dependents_in_any_namespace(api: 
     await create_dependent(api, "a", parent, namespace="default")
     await create_dependent(api, "a", parent, kind="Gadget")
     await asyncio.sleep(1)
-    assert api.names("ConfigMap") == ["a", "a"]
+    assert api.list_names("ConfigMap") == ["a", "a"]
     await api.delete("Gadget", "parent")
     await asyncio.sleep(1)
-    assert api.names("ConfigMap") == api.names("Gadget") == []
+    assert api.list_names("ConfigMap") == api.list_names("Gadget") == []
 
 
 async def test_an_owner_in_another_namespace_does_not_count(api: RegistryFixture) -> None:
     parent = await api.create("ConfigMap", "parent")
     await create_dependent(api, "a", parent, namespace="default")
     await asyncio.sleep(1)
-    assert api.names("ConfigMap") == ["parent"]
+    assert api.list_names("ConfigMap") == ["parent"]
 
 
 async def test_a_cluster_scoped_dependent_of_a_namespaced_owner_is_not_deleted(api: RegistryFixture) -> None:
@@ -129,7 +129,7 @@ async def test_dependents_of_dependents_are_deleted(api: RegistryFixture) -> Non
     for generation in range(1, 10):
         parent = await create_dependent(api, f"g{generation}", parent)
     await api.delete("ConfigMap", "g0")
-    await eventually(lambda: api.names("ConfigMap") == [])
+    await eventually(lambda: api.list_names("ConfigMap") == [])
 
 
 async def test_a_cycle_is_deleted_when_one_of_its_objects_is_deleted(api: RegistryFixture) -> None:
@@ -138,9 +138,9 @@ async def test_a_cycle_is_deleted_when_one_of_its_objects_is_deleted(api: Regist
     c = await create_dependent(api, "c", b)
     await set_owners(api, "a", c)
     await asyncio.sleep(100)
-    assert api.names("ConfigMap") == ["a", "b", "c"]
+    assert api.list_names("ConfigMap") == ["a", "b", "c"]
     await api.delete("ConfigMap", "b")
-    await eventually(lambda: api.names("ConfigMap") == [])
+    await eventually(lambda: api.list_names("ConfigMap") == [])
 
 
 async def test_a_dependent_with_a_new_owner_is_not_deleted(api: RegistryFixture) -> None:
@@ -151,7 +151,7 @@ async def test_a_dependent_with_a_new_owner_is_not_deleted(api: RegistryFixture)
     await set_owners(api, "b", other)
     await api.delete("ConfigMap", "parent")
     await asyncio.sleep(1)
-    assert api.names("ConfigMap") == ["a", "b", "other"]
+    assert api.list_names("ConfigMap") == ["a", "b", "other"]
 
 
 async def test_a_dependent_that_gets_a_new_owner_concurrently_is_not_deleted(api: RegistryFixture) -> None:
@@ -199,10 +199,10 @@ async def test_dependents_that_lost_their_owner_while_no_collector_ran_are_delet
         await create_dependent(api, "a", parent)
         async with running_controllers(restarted, GarbageCollector(restarted.registry)):
             await asyncio.sleep(1)
-            assert restarted.names("ConfigMap") == ["a", "parent"]
+            assert restarted.list_names("ConfigMap") == ["a", "parent"]
         await api.delete("ConfigMap", "parent")
         async with running_controllers(restarted, GarbageCollector(restarted.registry)):
-            await eventually(lambda: restarted.names("ConfigMap") == [])
+            await eventually(lambda: restarted.list_names("ConfigMap") == [])
 
 
 async def test_a_deletion_that_the_watch_missed_is_found(api: RegistryFixture) -> None:
@@ -217,8 +217,8 @@ async def test_a_deletion_that_the_watch_missed_is_found(api: RegistryFixture) -
     assert api.store.before == []
     api.view._collection(parent["apiVersion"].partition("/")[0], "gadgets").watchers.overflow()
     await api.delete("Gadget", "parent")
-    assert api.names("ConfigMap") == ["a", "b"], "the collector is still busy with the other object"
-    await eventually(lambda: api.names("ConfigMap") == [])
+    assert api.list_names("ConfigMap") == ["a", "b"], "the collector is still busy with the other object"
+    await eventually(lambda: api.list_names("ConfigMap") == [])
 
 
 async def return_at_once() -> None:
@@ -244,6 +244,6 @@ async def test_many_dependents_are_deleted_concurrently_by_a_limited_number_of_w
     await api.delete("ConfigMap", "parent")
     monkeypatch.setattr(api.store.inner, "commit", commit_slowly)
     start = api.clock.monotonic()
-    await eventually(lambda: api.names("ConfigMap") == [])
+    await eventually(lambda: api.list_names("ConfigMap") == [])
     assert max_running == GarbageCollector.workers
     assert api.clock.monotonic() - start < 200 / GarbageCollector.workers + 2

@@ -63,6 +63,6 @@ async def test_the_collector_continues_if_the_event_cannot_be_recorded(api: Regi
     await create_dependent(api, "a", parent, namespace="default", finalizers=["x.io/hold"])
     await api.delete("Namespace", "default")
     await asyncio.sleep(0.01)
-    entry = api.of("ConfigMap").get_cached("default", "a")
+    entry = api.resource("ConfigMap").get_cached("default", "a")
     assert entry is not None
     assert "deletionTimestamp" in decode(entry)["metadata"]

@@ -40,7 +40,7 @@ async def test_without_dependents_an_owner_is_deleted_after_the_minimum_time(
     await asyncio.sleep(MIN_FINALIZER_SECONDS * 0.9)
     assert is_being_deleted(api, "parent")
     await asyncio.sleep(MIN_FINALIZER_SECONDS * 0.2)
-    assert api.see("ConfigMap", "parent") is None
+    assert api.get("ConfigMap", "parent") is None
 
 
 async def test_in_the_foreground_an_owner_is_deleted_after_its_blocking_dependents(api: RegistryFixture) -> None:
@@ -51,10 +51,10 @@ async def test_in_the_foreground_an_owner_is_deleted_after_its_blocking_dependen
     await eventually(lambda: is_being_deleted(api, "b"))
     assert finalizers(api, "b") == ["x.io/hold"], "an object without dependents does not wait"
     await asyncio.sleep(1_000)
-    assert api.see("ConfigMap", "a") is None
+    assert api.get("ConfigMap", "a") is None
     assert is_being_deleted(api, "parent")
     await remove_finalizers(api, "b")
-    await eventually(lambda: api.see("ConfigMap", "parent") is None)
+    await eventually(lambda: api.get("ConfigMap", "parent") is None)
     assert removed_names(api) == ["a", "b", "parent"]
 
 
@@ -63,7 +63,7 @@ async def test_in_the_foreground_an_owner_does_not_wait_for_dependents_that_do_n
     await create_dependent(api, "a", parent)
     await create_dependent(api, "b", parent, finalizers=["x.io/hold"])
     await api.delete("ConfigMap", "parent", FOREGROUND)
-    await eventually(lambda: api.names("ConfigMap") == ["b"])
+    await eventually(lambda: api.list_names("ConfigMap") == ["b"])
     assert is_being_deleted(api, "b")
 
 
@@ -72,7 +72,7 @@ async def test_in_the_foreground_the_last_generation_is_deleted_first(api: Regis
     for generation in range(1, 6):
         parent = await create_dependent(api, f"g{generation}", parent, blocking=True)
     await api.delete("ConfigMap", "g0", FOREGROUND)
-    await eventually(lambda: api.names("ConfigMap") == [])
+    await eventually(lambda: api.list_names("ConfigMap") == [])
     assert removed_names(api) == ["g5", "g4", "g3", "g2", "g1", "g0"]
 
 
@@ -80,7 +80,7 @@ async def test_in_the_foreground_a_dependent_with_another_owner_is_kept(api: Reg
     parent, other = await api.create("ConfigMap", "parent"), await api.create("ConfigMap", "other")
     await create_dependent(api, "a", parent, other, blocking=True)
     await api.delete("ConfigMap", "parent", FOREGROUND)
-    await eventually(lambda: api.see("ConfigMap", "parent") is None)
+    await eventually(lambda: api.get("ConfigMap", "parent") is None)
     assert owner_names(api, "a") == ["other"]
     assert not is_being_deleted(api, "a")
 
@@ -91,7 +91,7 @@ async def test_an_owner_does_not_wait_for_a_dependent_that_no_longer_blocks_it(a
     await api.delete("ConfigMap", "parent", FOREGROUND)
     await eventually(lambda: is_being_deleted(api, "a"))
     await set_owners(api, "a", parent, blocking=False)
-    await eventually(lambda: api.names("ConfigMap") == ["a"], seconds=REQUEUE_SECONDS / 2)
+    await eventually(lambda: api.list_names("ConfigMap") == ["a"], seconds=REQUEUE_SECONDS / 2)
 
 
 async def test_an_owner_does_not_wait_for_a_dependent_whose_deletion_the_watch_missed(api: RegistryFixture) -> None:
@@ -107,8 +107,8 @@ async def test_an_owner_does_not_wait_for_a_dependent_whose_deletion_the_watch_m
     assert not api.store.before
     api.view._collection("", "configmaps").watchers.overflow()
     await remove_finalizers(api, "a")
-    assert api.names("Gadget") == ["parent"]
-    await eventually(lambda: api.names("Gadget") == [])
+    assert api.list_names("Gadget") == ["parent"]
+    await eventually(lambda: api.list_names("Gadget") == [])
 
 
 async def test_an_owner_that_is_recreated_concurrently_keeps_its_finalizer(api: RegistryFixture) -> None:
@@ -138,7 +138,7 @@ async def test_a_foreground_deletion_is_continued_after_a_restart(api: RegistryF
         await asyncio.sleep(1)
         assert is_being_deleted(restarted, "parent")
         await remove_finalizers(restarted, "a")
-        await eventually(lambda: restarted.names("ConfigMap") == [])
+        await eventually(lambda: restarted.list_names("ConfigMap") == [])
 
 
 async def test_the_policy_of_the_last_delete_request_is_used(api: RegistryFixture) -> None:
@@ -148,7 +148,7 @@ async def test_the_policy_of_the_last_delete_request_is_used(api: RegistryFixtur
     await eventually(lambda: is_being_deleted(api, "a"))
     await api.delete("ConfigMap", "parent", BACKGROUND)
     await remove_finalizers(api, "parent")
-    assert api.names("ConfigMap") == ["a"]
+    assert api.list_names("ConfigMap") == ["a"]
 
 
 async def test_orphans_are_kept_and_lose_only_that_owner(api: RegistryFixture) -> None:
@@ -156,7 +156,7 @@ async def test_orphans_are_kept_and_lose_only_that_owner(api: RegistryFixture) -
     await create_dependent(api, "a", parent)
     await create_dependent(api, "b", parent, other, blocking=True)
     await api.delete("ConfigMap", "parent", ORPHAN)
-    await eventually(lambda: api.see("ConfigMap", "parent") is None)
+    await eventually(lambda: api.get("ConfigMap", "parent") is None)
     assert (owner_names(api, "a"), owner_names(api, "b")) == ([], ["other"])
     await asyncio.sleep(1_000)
     assert not is_being_deleted(api, "a")
@@ -168,7 +168,7 @@ async def test_an_orphan_that_is_being_deleted_loses_its_owner(api: RegistryFixt
     await create_dependent(api, "a", parent, finalizers=["x.io/hold"])
     await api.delete("ConfigMap", "a")
     await api.delete("ConfigMap", "parent", ORPHAN)
-    await eventually(lambda: api.see("ConfigMap", "parent") is None)
+    await eventually(lambda: api.get("ConfigMap", "parent") is None)
     assert owner_names(api, "a") == []
 
 
@@ -180,9 +180,9 @@ async def test_a_dependent_created_during_the_deletion_of_its_owner_is_handled(
     await api.delete("ConfigMap", "parent", policy)
     await asyncio.sleep(MIN_FINALIZER_SECONDS / 2)
     await create_dependent(api, "a", parent)
-    await eventually(lambda: api.see("ConfigMap", "parent") is None)
+    await eventually(lambda: api.get("ConfigMap", "parent") is None)
     await asyncio.sleep(1)
-    assert api.names("ConfigMap") == ([] if policy is FOREGROUND else ["a"])
+    assert api.list_names("ConfigMap") == ([] if policy is FOREGROUND else ["a"])
 
 
 async def test_an_object_with_the_orphan_finalizer_orphans_its_dependents_when_collected(api: RegistryFixture) -> None:
@@ -190,7 +190,7 @@ async def test_an_object_with_the_orphan_finalizer_orphans_its_dependents_when_c
     middle = await create_dependent(api, "middle", parent, finalizers=["orphan"])
     await create_dependent(api, "a", middle)
     await api.delete("ConfigMap", "parent")
-    await eventually(lambda: api.names("ConfigMap") == ["a"])
+    await eventually(lambda: api.list_names("ConfigMap") == ["a"])
     assert owner_names(api, "a") == []
 
 
@@ -202,7 +202,7 @@ async def test_a_cycle_is_deleted_in_the_foreground(api: RegistryFixture, size: 
     for number, name in enumerate(names):
         await set_owners(api, name, created[number - 1], blocking=blocking)
     await api.delete("ConfigMap", "c0", FOREGROUND)
-    await eventually(lambda: api.names("ConfigMap") == [])
+    await eventually(lambda: api.list_names("ConfigMap") == [])
 
 
 async def test_a_cycle_is_deleted_if_all_its_objects_are_deleted_concurrently(api: RegistryFixture) -> None:
@@ -210,7 +210,7 @@ async def test_a_cycle_is_deleted_if_all_its_objects_are_deleted_concurrently(ap
     await set_owners(api, "a", b, blocking=True)
     await set_owners(api, "b", a, blocking=True)
     await asyncio.gather(api.delete("ConfigMap", "a", FOREGROUND), api.delete("ConfigMap", "b", FOREGROUND))
-    await eventually(lambda: api.names("ConfigMap") == [])
+    await eventually(lambda: api.list_names("ConfigMap") == [])
 
 
 async def test_the_owner_of_a_cycle_is_deleted_after_it(api: RegistryFixture) -> None:
@@ -219,13 +219,13 @@ async def test_the_owner_of_a_cycle_is_deleted_after_it(api: RegistryFixture) ->
     b = await create_dependent(api, "b", a, blocking=True)
     await set_owners(api, "a", parent, b, blocking=True)
     await api.delete("ConfigMap", "b", FOREGROUND)
-    await eventually(lambda: api.see("ConfigMap", "b") is None)
+    await eventually(lambda: api.get("ConfigMap", "b") is None)
     assert owner_names(api, "a") == ["parent"], "an owner outside of the cycle keeps it"
     b = await create_dependent(api, "b", a, blocking=True)
     await set_owners(api, "a", parent, b, blocking=True)
     await api.delete("ConfigMap", "parent", FOREGROUND)
     await api.delete("ConfigMap", "b", FOREGROUND)
-    await eventually(lambda: api.names("ConfigMap") == [])
+    await eventually(lambda: api.list_names("ConfigMap") == [])
     assert removed_names(api)[-1] == "parent"
 
 
@@ -238,7 +238,7 @@ async def test_a_cycle_waits_for_a_dependent_with_a_finalizer(api: RegistryFixtu
     await asyncio.sleep(1_000)
     assert is_being_deleted(api, "a")
     await remove_finalizers(api, "held")
-    await eventually(lambda: api.names("ConfigMap") == [])
+    await eventually(lambda: api.list_names("ConfigMap") == [])
     assert removed_names(api)[0] == "held"
 
 
@@ -251,7 +251,7 @@ async def test_a_cycle_waits_for_its_own_objects_with_finalizers(api: RegistryFi
     await asyncio.sleep(1_000)
     assert is_being_deleted(api, "a")
     await remove_finalizers(api, "b")
-    await eventually(lambda: api.names("ConfigMap") == [])
+    await eventually(lambda: api.list_names("ConfigMap") == [])
 
 
 async def test_a_cycle_waits_for_a_dependent_whose_foreground_finalizer_is_not_processed_yet(
@@ -268,7 +268,7 @@ async def test_a_cycle_waits_for_a_dependent_whose_foreground_finalizer_is_not_p
     await asyncio.sleep(1_000)
     assert is_being_deleted(api, "a")
     await remove_finalizers(api, "c")
-    await eventually(lambda: api.names("ConfigMap") == [])
+    await eventually(lambda: api.list_names("ConfigMap") == [])
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -285,13 +285,13 @@ async def test_after_deletions_in_a_random_graph_no_object_waits_or_lacks_an_own
             owner_reference(created[each], blocking=rng.random() < 0.7) for each in rng.sample(names, rng.randint(1, 3))
         ]
         created[name]["metadata"].update(ownerReferences=references)
-        created[name] = await api.put("ConfigMap", created[name])
+        created[name] = await api.replace("ConfigMap", created[name])
     deleted = rng.sample(names, 3)
     for name in deleted:
-        if api.see("ConfigMap", name) is not None:
+        if api.get("ConfigMap", name) is not None:
             await api.delete("ConfigMap", name, rng.choice([FOREGROUND, FOREGROUND, ORPHAN, BACKGROUND]))
     await asyncio.sleep(REQUEUE_SECONDS / 2)
-    remaining = api.names("ConfigMap")
+    remaining = api.list_names("ConfigMap")
     assert not [name for name in remaining if is_being_deleted(api, name)]
     assert not [name for name in remaining if not set(owner_names(api, name)) <= set(remaining)]
     assert roots - set(deleted) <= set(remaining), "objects without owners are not collected"

@@ -11,7 +11,7 @@ from fairlead.core.objects import Object
 from tests.harness.controllers import running_controllers
 from tests.harness.event_loop_turns import TurnCounter
 from tests.harness.eventually import eventually
-from tests.harness.registry import RegistryFixture, as_ada
+from tests.harness.registry import RegistryFixture, write_options
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ async def server(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
 
 
 def conditions(api: RegistryFixture) -> dict[str, tuple[str, str]]:
-    namespace = api.see("Namespace", "demo")
+    namespace = api.get("Namespace", "demo")
     assert namespace is not None
     return {
         condition["type"]: (condition["status"], condition["message"])
@@ -30,7 +30,7 @@ def conditions(api: RegistryFixture) -> dict[str, tuple[str, str]]:
 
 
 def is_deleted(api: RegistryFixture) -> bool:
-    return api.see("Namespace", "demo") is None
+    return api.get("Namespace", "demo") is None
 
 
 async def test_a_namespace_that_is_not_deleted_is_not_changed(server: RegistryFixture) -> None:
@@ -53,7 +53,7 @@ async def test_a_namespace_is_deleted_with_its_objects_and_no_others(server: Reg
     await server.create("ConfigMap", "c", "default")
     await server.delete("Namespace", "demo")
     await eventually(lambda: is_deleted(server))
-    assert (server.names("DevPodWorkspaceInstance"), server.names("Secret")) == ([], [])
+    assert (server.list_names("DevPodWorkspaceInstance"), server.list_names("Secret")) == ([], [])
     assert [entry.key[2] for entry in server.view.entries("", "configmaps")] == ["default"]
 
 
@@ -64,7 +64,7 @@ async def test_a_namespace_that_was_deleted_while_no_controller_ran_is_emptied_a
     await api.delete("Namespace", "demo")
     async with running_controllers(api, NamespaceController(api.registry)):
         await eventually(lambda: is_deleted(api))
-    assert api.names("ConfigMap") == []
+    assert api.list_names("ConfigMap") == []
 
 
 async def test_an_object_with_a_finalizer_keeps_the_namespace_and_is_reported(server: RegistryFixture) -> None:
@@ -72,7 +72,7 @@ async def test_an_object_with_a_finalizer_keeps_the_namespace_and_is_reported(se
     await server.create("ConfigMap", "free")
     await server.delete("Namespace", "demo")
     await eventually(lambda: conditions(server))
-    assert server.names("ConfigMap") == ["held"]
+    assert server.list_names("ConfigMap") == ["held"]
     assert conditions(server)["NamespaceContentRemaining"] == (
         "True",
         "Some resources are remaining: configmaps. has 1 resource instances",
@@ -101,7 +101,7 @@ async def test_no_objects_can_be_created_in_a_namespace_that_is_being_deleted(se
         with pytest.raises(Forbidden):
             await server.create("ConfigMap", f"late{number}")
         await asyncio.sleep(0.1)
-    assert server.names("ConfigMap") == ["held"]
+    assert server.list_names("ConfigMap") == ["held"]
 
 
 async def test_concurrent_creates_and_the_deletion_leave_no_objects_behind(server: RegistryFixture) -> None:
@@ -115,7 +115,7 @@ async def test_concurrent_creates_and_the_deletion_leave_no_objects_behind(serve
     create_calls = [create(number) for number in range(30)]
     outcomes = await asyncio.gather(*create_calls, server.delete("Namespace", "demo"), return_exceptions=True)
     await eventually(lambda: is_deleted(server))
-    assert server.names("ConfigMap") == []
+    assert server.list_names("ConfigMap") == []
     assert any(isinstance(outcome, Forbidden) for outcome in outcomes)
 
 
@@ -132,7 +132,7 @@ async def test_a_finalizer_in_the_metadata_keeps_the_empty_namespace(server: Reg
     await server.patch("Namespace", "demo", lambda obj: obj["metadata"].update(finalizers=["x.io/a"]))
     await server.delete("Namespace", "demo")
     await asyncio.sleep(60)
-    namespace = server.see("Namespace", "demo")
+    namespace = server.get("Namespace", "demo")
     assert namespace is not None
     assert namespace["spec"] == {"finalizers": []}
     await server.patch("Namespace", "demo", lambda obj: obj["metadata"].update(finalizers=[]))
@@ -142,7 +142,7 @@ async def test_a_finalizer_in_the_metadata_keeps_the_empty_namespace(server: Reg
 async def add_spec_finalizer(api: RegistryFixture) -> Object:
     """Adds a label, with its field manager, and a finalizer of another controller to the namespace."""
     await api.patch("Namespace", "demo", lambda obj: obj["metadata"]["labels"].update(x="y"))
-    finalize = as_ada(subresource="finalize")
+    finalize = write_options(subresource="finalize")
     changed = await api.patch("Namespace", "demo", lambda obj: obj["spec"]["finalizers"].append("x.io/mine"), finalize)
     return changed
 
@@ -151,10 +151,10 @@ async def test_a_finalizer_of_another_controller_in_the_spec_keeps_the_namespace
     await add_spec_finalizer(server)
     await server.delete("Namespace", "demo")
     await asyncio.sleep(60)
-    namespace = server.see("Namespace", "demo")
+    namespace = server.get("Namespace", "demo")
     assert namespace is not None
     assert namespace["spec"] == {"finalizers": ["x.io/mine"]}
-    finalize = as_ada(subresource="finalize")
+    finalize = write_options(subresource="finalize")
     await server.patch("Namespace", "demo", lambda obj: obj["spec"].update(finalizers=[]), finalize)
     assert is_deleted(server)
 
@@ -163,7 +163,7 @@ async def test_removing_the_finalizer_of_the_server_keeps_the_managed_fields(ser
     before = await add_spec_finalizer(server)
     await server.delete("Namespace", "demo")
     await asyncio.sleep(60)
-    after = server.see("Namespace", "demo")
+    after = server.get("Namespace", "demo")
     assert after is not None
     assert {each["manager"] for each in before["metadata"]["managedFields"]} <= {
         each["manager"] for each in after["metadata"].get("managedFields", ())
@@ -172,12 +172,12 @@ async def test_removing_the_finalizer_of_the_server_keeps_the_managed_fields(ser
 
 async def test_conditions_written_by_others_are_kept(server: RegistryFixture) -> None:
     own_condition = {"type": "x.io/Checked", "status": "True"}
-    status = as_ada(subresource="status")
+    status = write_options(subresource="status")
     await server.patch("Namespace", "demo", lambda obj: obj["status"].update(conditions=[own_condition]), status)
     await server.create("ConfigMap", "held", metadata={"finalizers": ["x.io/a"]})
     await server.delete("Namespace", "demo")
     await asyncio.sleep(60)
-    namespace = server.see("Namespace", "demo")
+    namespace = server.get("Namespace", "demo")
     assert namespace is not None
     assert "x.io/Checked" in {each["type"] for each in namespace["status"]["conditions"]}
 

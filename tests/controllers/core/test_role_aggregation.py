@@ -30,7 +30,7 @@ async def create_role(api: RegistryFixture, name: str, labels: dict[str, str] | 
 
 def rule_resources(api: RegistryFixture, name: str) -> list[str]:
     """The resources in the rules of a role, which identify the rules in these tests."""
-    role = api.see("ClusterRole", name) or {}
+    role = api.get("ClusterRole", name) or {}
     return [resource for rule in role.get("rules") or () for resource in rule["resources"]]
 
 
@@ -62,7 +62,7 @@ async def test_rules_follow_changes_of_the_selected_roles(api: RegistryFixture) 
         await eventually(has_rules(api, "all", "two"))
         await api.patch("ClusterRole", "b", lambda obj: obj["metadata"].pop("labels"))
         await eventually(has_rules(api, "all"))
-    assert (api.see("ClusterRole", "all") or {})["rules"] is None
+    assert (api.get("ClusterRole", "all") or {})["rules"] is None
 
 
 async def test_the_selectors_of_a_role_can_be_changed_and_removed(api: RegistryFixture) -> None:
@@ -92,7 +92,7 @@ async def test_rules_written_with_a_concurrent_removal_of_the_selectors_are_kept
     await create_role(api, "all", **aggregation_rule({"matchLabels": {"pick": "me"}}))
     api.store.before = [lambda: api.patch("ClusterRole", "all", replace_rules)]
     controller = RoleAggregationController(api.registry)
-    await controller.reconcile(api.of("ClusterRole").kind.key("", "all"))
+    await controller.reconcile(api.resource("ClusterRole").kind.key("", "all"))
     assert api.store.before == []
     assert rule_resources(api, "all") == ["own"]
 
@@ -129,7 +129,7 @@ async def test_an_unchanged_role_is_not_written(api: RegistryFixture) -> None:
     revision = api.view.revision
     controller = RoleAggregationController(api.registry)
     for name in ("all", "a", "gone"):
-        await controller.reconcile(api.of("ClusterRole").kind.key("", name))
+        await controller.reconcile(api.resource("ClusterRole").kind.key("", name))
     assert api.view.revision == revision
 
 
@@ -138,7 +138,7 @@ async def test_the_server_is_the_field_manager_of_the_rules(api: RegistryFixture
     await create_role(api, "all", **aggregation_rule({"matchLabels": {"pick": "me"}}))
     async with running_controllers(api, RoleAggregationController(api.registry)):
         await eventually(has_rules(api, "all", "one"))
-    managers = (api.see("ClusterRole", "all") or {})["metadata"]["managedFields"]
+    managers = (api.get("ClusterRole", "all") or {})["metadata"]["managedFields"]
     assert [entry["manager"] for entry in managers if "f:rules" in entry["fieldsV1"]] == ["fairlead"]
 
 

@@ -16,7 +16,7 @@ from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
-from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, encoded
+from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, encode_base64
 
 VC = "VirtualClusterInstance"
 NAMESPACE_PATH = "/api/v1/namespaces/demo-v-one"
@@ -61,7 +61,7 @@ class FakeHelm:
             raise InstanceError("HelmFailed", "it broke", WARNING)
         if self.kubeconfig:
             path = f"/api/v1/namespaces/{release.namespace}/secrets/vc-{release.name}"
-            self.kube.add_object(path, data={"config": encoded(self.kubeconfig)})
+            self.kube.add_object(path, data={"config": encode_base64(self.kubeconfig)})
 
     def _release_secrets(self, release: Release) -> list[Object]:
         """The Secrets of the release in the cluster."""

@@ -57,7 +57,7 @@ def test_a_space_is_created_and_deleted_over_tls() -> None:
                 await eventually(lambda: condition_status(api, SPACE, "SpaceReady") == ("True", "Active"), 20)
                 assert "/api/v1/namespaces/demo-one" in kube.objects
                 await api.delete(SPACE, "one")
-                await eventually(lambda: api.see(SPACE, "one") is None, 20)
+                await eventually(lambda: api.get(SPACE, "one") is None, 20)
             endpoint = await access.cluster_endpoint("c")
             assert (endpoint.host, endpoint.port, endpoint.token) == ("127.0.0.1", fake_cluster.port, "stored-token")
             await access.upstreams.close_all()

@@ -22,7 +22,7 @@ from tests.harness.remote import (
     condition_message,
     condition_status,
     create_cluster,
-    labels,
+    get_labels,
 )
 
 SPACE, TEMPLATE = "SpaceInstance", "SpaceTemplate"
@@ -64,7 +64,7 @@ async def create_space(api: RegistryFixture, **spec: Any) -> Object:
 
 
 async def create_from_template(api: RegistryFixture, user: User = ROOT, **template: Any) -> None:
-    await api.submit(TEMPLATE, api.body(TEMPLATE, "t", spec={"template": template}), WriteOptions(user))
+    await api.submit(TEMPLATE, api.build_object(TEMPLATE, "t", spec={"template": template}), WriteOptions(user))
     await create_space(api, templateRef={"name": "t"})
 
 
@@ -105,7 +105,7 @@ async def test_allowed_objects_of_an_inline_template_are_created_by_the_deployer
     assert {user for user, _, _ in kube.impersonated_requests} == {DEPLOYER}
     subjects = kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"]
     assert DEPLOYER in {each["name"] for each in subjects}
-    assert get_path(server.see(SPACE, "one"), "status.templateTrust") == "Confined"
+    assert get_path(server.get(SPACE, "one"), "status.templateTrust") == "Confined"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ async def test_an_administrators_template_has_the_rights_of_the_stored_credentia
     await wait_until_ready(server)
     assert len(template_objects(kube)) == 1
     assert kube.impersonated_requests == []
-    assert ENFORCE not in labels(kube.objects[NAMESPACE_PATH])
+    assert ENFORCE not in get_labels(kube.objects[NAMESPACE_PATH])
 
 
 async def test_a_template_of_another_user_is_confined_until_it_is_trusted(
@@ -151,14 +151,14 @@ async def test_an_object_of_others_is_not_deleted_because_a_template_named_it(
 ) -> None:
     """The deployer could not create it; an administrator's template without it must not delete it either."""
     await create_space(server, templateRef={"name": "t"})
-    body = server.body(TEMPLATE, "t", spec={"template": {"objects": f"{QUOTA}\n---\n{CONFIG_MAP}"}})
+    body = server.build_object(TEMPLATE, "t", spec={"template": {"objects": f"{QUOTA}\n---\n{CONFIG_MAP}"}})
     await server.submit(TEMPLATE, body, WriteOptions(ADA))
     kube.objects[f"{NAMESPACE_PATH}/resourcequotas/limit"] = {"metadata": {"name": "limit", "uid": "theirs"}}
     await wait_for_failure(server, "OwnerForbidden")
-    await server.submit(TEMPLATE, server.body(TEMPLATE, "other", spec={"template": {}}), WriteOptions(ROOT))
+    await server.submit(TEMPLATE, server.build_object(TEMPLATE, "other", spec={"template": {}}), WriteOptions(ROOT))
     await update_spec(server, SPACE, "one", templateRef={"name": "other"})
     await wait_until_ready(server)
-    await eventually(lambda: get_path(server.see(SPACE, "one"), "status.templateApplied") == "Trusted")
+    await eventually(lambda: get_path(server.get(SPACE, "one"), "status.templateApplied") == "Trusted")
     assert template_objects(kube) == {f"{NAMESPACE_PATH}/resourcequotas/limit"}
 
 
@@ -190,7 +190,7 @@ async def test_a_label_set_by_others_in_the_cluster_is_kept(server: RegistryFixt
     del managed[0]["fieldsV1"]["f:metadata"]["f:labels"][f"f:{ENFORCE}"]
     await update_spec(server, SPACE, "one", displayName="another")
     await eventually(lambda: kube.request_log.count(("PATCH", NAMESPACE_PATH)) >= 2)
-    assert labels(kube.objects[NAMESPACE_PATH])[ENFORCE] == "restricted"
+    assert get_labels(kube.objects[NAMESPACE_PATH])[ENFORCE] == "restricted"
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ async def test_requests_are_retried_until_a_new_binding_is_effective(server: Reg
     await create_space(server, template={"objects": CONFIG_MAP})
     await wait_until_ready(server)
     assert kube.impersonated_requests[:3] == [(DEPLOYER, "PATCH", f"{NAMESPACE_PATH}/configmaps/greeting")] * 3
-    events = [server.see("Event", name) or {} for name in server.names("Event")]
+    events = [server.get("Event", name) or {} for name in server.list_names("Event")]
     assert {each["type"] for each in events} <= {"Normal"}
 
 
@@ -269,7 +269,7 @@ async def test_objects_of_an_administrators_template_are_not_replaced_by_an_untr
     await update_spec(server, SPACE, "one", **spec)
     assert "created from an administrator's template" in await wait_for_failure(server, "TemplateNotTrusted")
     assert template_objects(kube) == {f"{NAMESPACE_PATH}/resourcequotas/limit"}
-    assert labels(kube.objects[NAMESPACE_PATH])[ENFORCE] == "restricted"
+    assert get_labels(kube.objects[NAMESPACE_PATH])[ENFORCE] == "restricted"
     await update_spec(server, SPACE, "one", templateRef={"name": "t"}, template=None)
     await wait_until_ready(server)
 
@@ -278,7 +278,7 @@ async def test_an_edit_by_another_user_is_not_applied_with_an_administrators_rig
     server: RegistryFixture, kube: FakeKube
 ) -> None:
     await server.submit(
-        TEMPLATE, server.body(TEMPLATE, "t", spec={"template": {"objects": CONFIG_MAP}}), WriteOptions(ROOT)
+        TEMPLATE, server.build_object(TEMPLATE, "t", spec={"template": {"objects": CONFIG_MAP}}), WriteOptions(ROOT)
     )
     await create_space(server, templateRef={"name": "t", "version": "x.x.x"})
     await wait_until_ready(server)
@@ -304,7 +304,7 @@ async def test_a_template_without_a_trust_annotation_creates_nothing_new(
     await create_from_template(server, objects=QUOTA)
     await wait_until_ready(server)
     await server.delete(SPACE, "one")
-    await eventually(lambda: server.see(SPACE, "one") is None)
+    await eventually(lambda: server.get(SPACE, "one") is None)
     await remove_trust_annotation(server)
     await create_space(server, templateRef={"name": "t"})
     assert "kubectl annotate spacetemplate t service.sh/trusted=true" in await wait_for_failure(
@@ -326,7 +326,7 @@ async def test_an_existing_space_of_a_template_without_a_trust_annotation_is_kep
     await eventually(lambda: "kubectl annotate spacetemplate t" in condition_message(server, SPACE, "SpaceSynced"))
     assert condition_status(server, SPACE, "SpaceSynced") == ("True", "Synced")
     assert template_objects(kube) == {f"{NAMESPACE_PATH}/resourcequotas/limit"}
-    assert (labels(kube.objects[NAMESPACE_PATH])[ENFORCE], labels(kube.objects[NAMESPACE_PATH])["tier"]) == (
+    assert (get_labels(kube.objects[NAMESPACE_PATH])[ENFORCE], get_labels(kube.objects[NAMESPACE_PATH])["tier"]) == (
         "restricted",
         "gold",
     )

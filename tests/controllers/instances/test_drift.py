@@ -52,7 +52,7 @@ async def create_watched_space(api: RegistryFixture, access: FakeAccess, **spec:
     spec = {"template": {"objects": CONFIG_MAP}, **spec}
     await api.create(SPACE, "one", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, **spec})
     await eventually(lambda: condition_status(api, SPACE, "SpaceReady") == ("True", "Active"))
-    await eventually(lambda: len(access.way.streams) == 3)
+    await eventually(lambda: len(access.sender.streams) == 3)
     await asyncio.sleep(SOON)
 
 
@@ -158,7 +158,7 @@ async def test_server_changes_are_not_reported(server: RegistryFixture, access: 
     await eventually(lambda: CONFIG_MAP_PATH not in kube.objects)
     await asyncio.sleep(2 * WATCHED_RESYNC_SECONDS)
     await server.delete(SPACE, "one")
-    await eventually(lambda: server.see(SPACE, "one") is None)
+    await eventually(lambda: server.get(SPACE, "one") is None)
     assert list_warnings(server) == []
 
 
@@ -256,14 +256,14 @@ async def test_changes_during_an_interrupted_watch_are_detected(
     server: RegistryFixture, access: FakeAccess, kube: FakeKube
 ) -> None:
     await create_watched_space(server, access)
-    access.way.error = Unreachable("gone")
-    access.way.end_streams()
+    access.sender.error = Unreachable("gone")
+    access.sender.end_streams()
     await asyncio.sleep(1)
     kube.handle_request("DELETE", BINDING_PATH)
     kube.edit_object(CONFIG_MAP_PATH, lambda obj: obj.update(data={}))
     kube.history.oldest = kube.history.version  # so that the watch cannot be resumed
     await asyncio.sleep(1)
-    access.way.error = None
+    access.sender.error = None
     await eventually(
         lambda: BINDING_PATH in kube.objects and kube.objects[CONFIG_MAP_PATH]["data"] == {"hello": "world"}, 40
     )
@@ -275,36 +275,36 @@ async def test_a_new_connection_to_the_cluster_starts_with_a_list(
 ) -> None:
     """Another server would take the resource versions for future ones, and send no events."""
     await create_watched_space(server, access)
-    old, access.way = access.way, InMemoryUpstream(kube)
+    old, access.sender = access.sender, InMemoryUpstream(kube)
     old.end_streams()
-    await eventually(lambda: len(access.way.streams) == 3, SOON)
-    assert sum("watch=true" not in each.target for each in access.way.requests) == 3
+    await eventually(lambda: len(access.sender.streams) == 3, SOON)
+    assert sum("watch=true" not in each.target for each in access.sender.requests) == 3
 
 
 async def test_watches_end_with_the_last_space(server: RegistryFixture, access: FakeAccess, kube: FakeKube) -> None:
     await create_watched_space(server, access)
     await server.create(SPACE, "two", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}})
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady", "two") == ("True", "Active"))
-    assert len(access.way.streams) == 3
+    assert len(access.sender.streams) == 3
     await server.delete(SPACE, "one")
-    await eventually(lambda: server.see(SPACE, "one") is None)
+    await eventually(lambda: server.get(SPACE, "one") is None)
     await eventually(
-        lambda: {each.collection.rpartition("/")[2] for each in access.way.streams} == {"namespaces", "rolebindings"}
+        lambda: {each.collection.rpartition("/")[2] for each in access.sender.streams} == {"namespaces", "rolebindings"}
     )
     await server.delete(SPACE, "two")
-    await eventually(lambda: access.way.streams == [])
+    await eventually(lambda: access.sender.streams == [])
 
 
 async def test_watches_end_with_the_connection_of_the_cluster(server: RegistryFixture, access: FakeAccess) -> None:
     await create_watched_space(server, access)
     await server.patch("Cluster", "c", lambda each: each["spec"].pop("config"))
-    await eventually(lambda: access.way.streams == [])
+    await eventually(lambda: access.sender.streams == [])
 
 
 async def test_watches_end_with_the_controller(api: RegistryFixture, access: FakeAccess) -> None:
     async with running_controllers(api, *build_controllers(api, access)):
         await create_watched_space(api, access)
-    await eventually(lambda: access.way.streams == [])
+    await eventually(lambda: access.sender.streams == [])
 
 
 async def test_the_number_of_watched_resources_is_limited(
@@ -316,7 +316,7 @@ async def test_the_number_of_watched_resources_is_limited(
     await server.create(SPACE, "one", spec=spec)
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("True", "Active"))
     await asyncio.sleep(SOON)
-    assert {each.collection for each in access.way.streams} == {"/api/v1/namespaces", "/api/v1/configmaps"}
+    assert {each.collection for each in access.sender.streams} == {"/api/v1/namespaces", "/api/v1/configmaps"}
     del kube.objects[BINDING_PATH]
     await eventually(lambda: BINDING_PATH in kube.objects, 2 * RESYNC_SECONDS)
 
@@ -330,7 +330,7 @@ async def test_the_watch_detects_the_end_of_a_namespace_deletion(
     await server.delete(SPACE, "one")
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("False", "Deleting"))
     kube.finish_deletions()
-    await eventually(lambda: server.see(SPACE, "one") is None, SOON)
+    await eventually(lambda: server.get(SPACE, "one") is None, SOON)
     assert list_warnings(server) == []
 
 
@@ -349,7 +349,7 @@ async def test_objects_of_templates_have_the_labels_of_their_space(
     objects = CONFIG_MAP.replace("{name: greeting}", "{name: greeting, labels: {mine: a, service.sh/uid: other}}")
     await create_watched_space(server, access, template={"objects": objects})
     labels = kube.objects[CONFIG_MAP_PATH]["metadata"]["labels"]
-    uid = get_path(server.see(SPACE, "one"), "metadata.uid")
+    uid = get_path(server.get(SPACE, "one"), "metadata.uid")
     assert (labels["mine"], labels["service.sh/managed"], labels["service.sh/uid"]) == ("a", "fairlead", uid)
 
 
@@ -391,7 +391,7 @@ async def test_a_missing_namespace_in_another_cluster_is_not_reported_as_deleted
     server: RegistryFixture, access: FakeAccess, kube: FakeKube
 ) -> None:
     await create_watched_space(server, access)
-    old, access.way = access.way, InMemoryUpstream(kube)
+    old, access.sender = access.sender, InMemoryUpstream(kube)
     kube.objects.clear()  # like a cluster in which nothing was created
     old.end_streams()
     await eventually(lambda: CONFIG_MAP_PATH in kube.objects, SOON)

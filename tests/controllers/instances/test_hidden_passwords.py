@@ -19,8 +19,8 @@ async def test_an_event_does_not_contain_a_password_that_the_cluster_returns() -
         rendered = {"renderedSecrets": {"q": "canary-2"}}
         status = {**rendered, "reason": "ApplyFailed", "message": "the cluster refuses canary-1 and canary-2"}
         await record_transition(api.registry, before, status)
-        (event,) = api.names("Event")
-        found = api.see("Event", event)
+        (event,) = api.list_names("Event")
+        found = api.get("Event", event)
         assert found is not None and found["metadata"]["namespace"] == NAMESPACE
         assert found["message"] == "the cluster refuses <hidden> and <hidden>"
 
@@ -35,7 +35,7 @@ async def test_a_condition_does_not_contain_a_password_that_the_cluster_returns(
         instances = RemoteInstanceStore(api.registry, config, "spaceinstances", "service.sh/space")
         not_synced = condition("SpaceSynced", "False", "ApplyFailed", "the cluster refuses canary-1")
         await instances.write_status(before, (not_synced,))
-        entry = api.of("SpaceInstance").get_cached(NAMESPACE, "one")
+        entry = api.resource("SpaceInstance").get_cached(NAMESPACE, "one")
         assert entry is not None
         synced = find_condition(decode(entry)["status"], "SpaceSynced")
         assert synced is not None and synced["message"] == "the cluster refuses <hidden>"

@@ -97,10 +97,10 @@ async def test_a_deletion_that_waits_for_an_offline_cluster_names_the_abandon_an
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("False", "ClusterOffline"))
     await server.delete(SPACE, "one")
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("False", "Unreachable"))
-    assert "service.sh/abandon=true" in get_path(server.see(SPACE, "one"), "status.message")
+    assert "service.sh/abandon=true" in get_path(server.get(SPACE, "one"), "status.message")
     access.down = None
     await set_online(server, True)
-    await eventually(lambda: server.see(SPACE, "one") is None)
+    await eventually(lambda: server.get(SPACE, "one") is None)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.harness.remote import (
     condition_message,
     condition_status,
     create_cluster,
-    labels,
+    get_labels,
     set_online,
 )
 
@@ -63,15 +63,15 @@ async def test_a_space_gets_its_namespace(server: RegistryFixture, kube: FakeKub
     await create_cluster(server)
     created = await create_space(server)
     await wait_until_ready(server)
-    assert labels(kube.objects[NAMESPACE_PATH]) == {
+    assert get_labels(kube.objects[NAMESPACE_PATH]) == {
         "pod-security.kubernetes.io/enforce": "baseline",
         "service.sh/managed": "fairlead",
         "service.sh/project": "demo",
         "service.sh/space": "one",
         "service.sh/uid": created["metadata"]["uid"],
     }
-    await eventually(lambda: get_path(server.see(SPACE, "one"), "status.phase") == "Ready")
-    seen = server.see(SPACE, "one")
+    await eventually(lambda: get_path(server.get(SPACE, "one"), "status.phase") == "Ready")
+    seen = server.get(SPACE, "one")
     assert get_path(seen, "spec.clusterRef") == {"cluster": "c", "namespace": "demo-one"}
     assert get_path(seen, "metadata.finalizers") == ["service.sh/space"]
     assert get_path(seen, "status.online") is True
@@ -95,7 +95,7 @@ async def test_nothing_is_created_without_a_connected_cluster(server: RegistryFi
     await create_space(server, clusterRef={"cluster": "unconnected"})
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("False", "ClusterNotConnected"))
     await asyncio.sleep(2 * RESYNC_SECONDS)
-    seen = server.see(SPACE, "one")
+    seen = server.get(SPACE, "one")
     assert get_path(seen, "status.phase") == "Pending"
     assert "finalizers" not in (seen or {})["metadata"]
     assert get_path(seen, "spec.clusterRef") == {"cluster": "unconnected"}
@@ -123,11 +123,11 @@ async def test_a_namespace_of_others_is_never_adopted(server: RegistryFixture, k
     await create_space(server, clusterRef={"cluster": "c", "namespace": "kube-system"})
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "NamespaceConflict"))
     assert "delete it there" in condition_message(server, SPACE, "SpaceSynced")
-    await eventually(lambda: get_path(server.see(SPACE, "one"), "status.phase") == "Failed")
+    await eventually(lambda: get_path(server.get(SPACE, "one"), "status.phase") == "Failed")
     await server.delete(SPACE, "one")
-    await eventually(lambda: server.see(SPACE, "one") is None)
+    await eventually(lambda: server.get(SPACE, "one") is None)
     assert kube.objects == {"/api/v1/namespaces/kube-system": foreign_namespace}
-    assert labels(foreign_namespace) == {"team": "ops"}
+    assert get_labels(foreign_namespace) == {"team": "ops"}
     assert {method for method, _ in kube.request_log} == {"GET"}
 
 
@@ -138,14 +138,14 @@ async def test_two_spaces_do_not_share_a_namespace(server: RegistryFixture, kube
     await create_space(server, "two", clusterRef={"cluster": "c", "namespace": "demo-one"})
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced", "two") == ("False", "NamespaceConflict"))
     await server.delete(SPACE, "two")
-    await eventually(lambda: server.see(SPACE, "two") is None)
-    assert labels(kube.objects[NAMESPACE_PATH])["service.sh/uid"] == first["metadata"]["uid"]
+    await eventually(lambda: server.get(SPACE, "two") is None)
+    assert get_labels(kube.objects[NAMESPACE_PATH])["service.sh/uid"] == first["metadata"]["uid"]
 
 
 async def test_drift_without_a_watch_is_repaired_at_the_next_resync(
     server: RegistryFixture, access: FakeAccess, kube: FakeKube
 ) -> None:
-    access.way.error = Unreachable("watches are not available")
+    access.sender.error = Unreachable("watches are not available")
     await create_cluster(server)
     await create_space(server, template={"metadata": {"labels": {TIER: "gold"}}, "objects": CONFIG_MAP})
     await wait_until_ready(server)
@@ -230,7 +230,7 @@ async def test_a_template_cannot_create_objects_outside_the_namespace(
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "InvalidTemplateObjects"))
     assert expected in condition_message(server, SPACE, "SpaceSynced")
     assert not [path for path in kube.objects if not path.startswith((NAMESPACE_PATH, BINDINGS))]
-    await eventually(lambda: get_path(server.see(SPACE, "one"), "status.phase") == "Failed")
+    await eventually(lambda: get_path(server.get(SPACE, "one"), "status.phase") == "Failed")
 
 
 async def test_a_rejected_object_does_not_block_others(server: RegistryFixture, kube: FakeKube) -> None:
@@ -241,7 +241,7 @@ async def test_a_rejected_object_does_not_block_others(server: RegistryFixture, 
     await create_space(server, template={"objects": "---".join((first, rejected, other))})
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Refused"))
     assert "refused by the test" in condition_message(server, SPACE, "SpaceSynced")
-    await eventually(lambda: get_path(server.see(SPACE, "one"), "status.phase") == "Failed")
+    await eventually(lambda: get_path(server.get(SPACE, "one"), "status.phase") == "Failed")
     assert {f"{NAMESPACE_PATH}/configmaps/one", f"{NAMESPACE_PATH}/configmaps/other"} <= kube.objects.keys()
     kube.failing_paths.clear()
     await server.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": first}))
@@ -258,10 +258,10 @@ async def test_a_deleted_space_waits_until_its_namespace_is_deleted(server: Regi
     await server.delete(SPACE, "one")
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("False", "Deleting"))
     await asyncio.sleep(RESYNC_SECONDS)
-    assert server.see(SPACE, "one") is not None
+    assert server.get(SPACE, "one") is not None
     assert [entry for entry in kube.request_log if entry == ("DELETE", NAMESPACE_PATH)] == [("DELETE", NAMESPACE_PATH)]
     kube.finish_deletions()
-    await eventually(lambda: server.see(SPACE, "one") is None)
+    await eventually(lambda: server.get(SPACE, "one") is None)
     assert kube.objects == {}
 
 
@@ -270,10 +270,10 @@ async def test_an_unreachable_cluster_is_reported_and_recovers(server: RegistryF
     access.down = Unreachable("no response")
     await create_space(server)
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Unreachable"))
-    await eventually(lambda: get_path(server.see(SPACE, "one"), "status.phase") == "Pending")
+    await eventually(lambda: get_path(server.get(SPACE, "one"), "status.phase") == "Pending")
     access.down = None
     await wait_until_ready(server)
-    await eventually(lambda: get_path(server.see(SPACE, "one"), "status.phase") == "Ready")
+    await eventually(lambda: get_path(server.get(SPACE, "one"), "status.phase") == "Ready")
 
 
 async def test_only_a_space_with_a_namespace_has_an_unknown_readiness(
@@ -290,7 +290,7 @@ async def test_only_a_space_with_a_namespace_has_an_unknown_readiness(
     access.down = Unreachable("no response")
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("Unknown", "Unreachable"))
     access.down = None
-    labels(access.kube.objects[NAMESPACE_PATH])["service.sh/uid"] = "another"
+    get_labels(access.kube.objects[NAMESPACE_PATH])["service.sh/uid"] = "another"
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("False", "NamespaceConflict"))
 
 
@@ -305,9 +305,9 @@ async def test_deletion_waits_for_an_offline_cluster_until_it_is_abandoned(
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Unreachable"))
     assert "service.sh/abandon=true" in condition_message(server, SPACE, "SpaceSynced")
     await asyncio.sleep(10 * RESYNC_SECONDS)
-    assert server.see(SPACE, "one") is not None
+    assert server.get(SPACE, "one") is not None
     await server.patch(SPACE, "one", lambda each: each["metadata"].update(annotations={"service.sh/abandon": "true"}))
-    await eventually(lambda: server.see(SPACE, "one") is None)
+    await eventually(lambda: server.get(SPACE, "one") is None)
     assert NAMESPACE_PATH in access.kube.objects
 
 
@@ -319,7 +319,7 @@ async def test_deletion_does_not_wait_for_a_deleted_cluster(server: RegistryFixt
     await server.delete(SPACE, "one")
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Unreachable"))
     await server.delete("Cluster", "c")
-    await eventually(lambda: server.see(SPACE, "one") is None)
+    await eventually(lambda: server.get(SPACE, "one") is None)
 
 
 async def test_a_credential_without_permissions_is_reported_without_the_message_of_the_cluster(
@@ -369,7 +369,7 @@ async def test_probes_of_a_cluster_do_not_trigger_its_spaces(server: RegistryFix
 
     await server.patch("Cluster", "c", set_probe_time, server_write_options("status"))
     await asyncio.sleep(5)
-    assert get_path(server.see("Cluster", "c"), "status.lastProbeTime")
+    assert get_path(server.get("Cluster", "c"), "status.lastProbeTime")
     assert len(kube.request_log) == before
 
 
@@ -379,9 +379,9 @@ async def test_nothing_is_applied_from_what_was_resolved_before_a_change(
     await create_cluster(api)
     await create_space(api, template={"objects": CONFIG_MAP})
     async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG)):
-        await eventually(lambda: get_path(api.see(SPACE, "one"), "status.space"))
+        await eventually(lambda: get_path(api.get(SPACE, "one"), "status.space"))
     controller = SpaceController(api.registry, INSTANCE_CONFIG, access)
-    outdated = api.see(SPACE, "one")
+    outdated = api.get(SPACE, "one")
     await api.patch(SPACE, "one", lambda each: each["spec"].update(template={}))
     monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated)
     assert await controller.reconcile((GROUP, "spaceinstances", "demo", "one")) == DELETION_POLL_SECONDS

@@ -68,7 +68,7 @@ async def create_space(api: RegistryFixture, objects: str = "") -> None:
 
 def list_events(api: RegistryFixture) -> list[tuple[str, str]]:
     """Types and reasons."""
-    objects = [api.see("Event", name) or {} for name in api.names("Event")]
+    objects = [api.get("Event", name) or {} for name in api.list_names("Event")]
     return sorted((each["type"], each["reason"]) for each in objects)
 
 
@@ -84,7 +84,7 @@ async def test_a_rejected_template_is_a_failure_with_the_message_of_the_cluster(
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Invalid"))
     assert 'refused to apply ConfigMap "greeting"' in condition_message(server, SPACE, "SpaceSynced")
     assert ".foo: field not declared in schema" in condition_message(server, SPACE, "SpaceSynced")
-    seen = server.see(SPACE, "one") or {}
+    seen = server.get(SPACE, "one") or {}
     assert (get_path(seen, "status.phase"), kstatus(seen)) == ("Failed", "Failed")
     assert condition_status(server, SPACE, "Stalled") == ("True", "Invalid")
     await eventually(lambda: ("Warning", "Invalid") in list_events(server))
@@ -136,10 +136,10 @@ async def test_a_namespace_that_is_not_deleted_is_reported_with_its_conditions(
     await server.delete(SPACE, "one")
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("False", "NamespaceFinalizersRemaining"))
     assert "example.com/held in 1 resource instances" in condition_message(server, SPACE, "SpaceReady")
-    assert "configmaps. has 1 resource instances" in get_path(server.see(SPACE, "one"), "status.message")
+    assert "configmaps. has 1 resource instances" in get_path(server.get(SPACE, "one"), "status.message")
     await eventually(lambda: ("Warning", "NamespaceFinalizersRemaining") in list_events(server))
     kube.finish_deletions()
-    await eventually(lambda: server.see(SPACE, "one") is None)
+    await eventually(lambda: server.get(SPACE, "one") is None)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ async def run_with_checks(kind: str) -> AsyncIterator[tuple[RegistryFixture, Fak
     access = SlowAccess()
     helm = FakeHelm(access.kube)
     async with open_registry() as api:
-        plural = api.of(kind).kind.plural
+        plural = api.resource(kind).kind.plural
         check_usable = space_checker(access) if kind == SPACE else virtual_cluster_checker(access, helm)
         recorder = record_revisions(api, plural, ReadyChecker(access, check_usable).check)
         await create_cluster(api)
@@ -165,7 +165,7 @@ class InstanceActions:
 
     async def wait_until_current(self) -> None:
         await self._restore_cluster()
-        await eventually(lambda: kstatus(self._api.see(self._kind, "one") or {}) == "Current")
+        await eventually(lambda: kstatus(self._api.get(self._kind, "one") or {}) == "Current")
 
     async def delete(self) -> None:
         """Edits the instance while it is being deleted."""
@@ -175,7 +175,7 @@ class InstanceActions:
             await self._edit()
             await asyncio.sleep(0.02)
         self._access.kube.finish_deletions()
-        await eventually(lambda: self._api.see(self._kind, "one") is None)
+        await eventually(lambda: self._api.get(self._kind, "one") is None)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -195,7 +195,7 @@ async def test_every_revision_with_ready_true_is_usable(kind: str, seed: int) ->
 
 async def apply_change(api: RegistryFixture, change: Callable[[], Awaitable[object]], kind: str = SPACE) -> None:
     await change()
-    await eventually(lambda: kstatus(api.see(kind, "one") or {}) == "Current")
+    await eventually(lambda: kstatus(api.get(kind, "one") or {}) == "Current")
 
 
 async def test_the_first_revision_is_in_progress() -> None:
@@ -217,7 +217,7 @@ async def test_an_offline_cluster_is_reported_and_recovers(kind: str) -> None:
         access.down = Unreachable("no response")
         await set_online(api, False)
         await eventually(lambda: condition_status(api, kind, "Ready") == ("False", "ClusterOffline"))
-        seen = api.see(kind, "one")
+        seen = api.get(kind, "one")
         assert (get_path(seen, "status.phase"), get_path(seen, "status.online")) == ("Pending", False)
         assert condition_status(api, kind, "SpaceSynced")[0] != "True"
         await asyncio.sleep(600)
@@ -247,7 +247,7 @@ async def test_a_virtual_cluster_that_does_not_respond_is_not_ready() -> None:
         access.virtual_down = Unreachable("no response")
         await actions.create()
         await eventually(lambda: condition_status(api, VC, "Ready") == ("False", "Unreachable"))
-        assert get_path(api.see(VC, "one"), "status.phase") == "Pending"
+        assert get_path(api.get(VC, "one"), "status.phase") == "Pending"
         access.virtual_down = None
         await actions.wait_until_current()
     assert recorder.errors == []

@@ -39,11 +39,11 @@ def build_template(text: str) -> Object:
 
 
 def get_text(api: RegistryFixture, kind: str = SPACE) -> Any:
-    return get_path(api.see(kind, "one"), f"status.{TEMPLATE_KINDS[kind][1]}.instanceTemplate.metadata.labels.text")
+    return get_path(api.get(kind, "one"), f"status.{TEMPLATE_KINDS[kind][1]}.instanceTemplate.metadata.labels.text")
 
 
 def get_status(api: RegistryFixture, kind: str = SPACE) -> Object:
-    return (api.see(kind, "one") or {}).get("status") or {}
+    return (api.get(kind, "one") or {}).get("status") or {}
 
 
 def get_condition(api: RegistryFixture, type: str, kind: str = SPACE) -> tuple[Any, Any]:
@@ -95,7 +95,7 @@ async def test_for_a_workspace_only_fields_about_its_template_are_written(server
 async def test_a_workspace_without_a_template_is_not_changed(server: RegistryFixture) -> None:
     await server.create("DevPodWorkspaceInstance", "one", spec={})
     await asyncio.sleep(1)
-    assert "status" not in (server.see("DevPodWorkspaceInstance", "one") or {})
+    assert "status" not in (server.get("DevPodWorkspaceInstance", "one") or {})
 
 
 @pytest.mark.parametrize("first", ["Runner", "DevPodWorkspaceTemplate"])
@@ -169,7 +169,7 @@ async def test_changes_of_an_unversioned_template_wait_for_sync_once(server: Reg
     await asyncio.sleep(1)
     assert get_text(server, kind) == "before"
     await update_instance(server, kind, templateRef={"name": "t", "syncOnce": True})
-    await eventually(lambda: get_path(server.see(kind, "one"), "spec.templateRef.syncOnce") is False)
+    await eventually(lambda: get_path(server.get(kind, "one"), "spec.templateRef.syncOnce") is False)
     assert get_text(server, kind) == "after"
     await eventually(lambda: get_condition(server, "TemplateSynced", kind) == ("True", "Synced"))
 
@@ -199,10 +199,10 @@ async def test_a_failed_sync_is_retried(server: RegistryFixture) -> None:
     await update_template(server, template=build_template("{{ parameters.missing }}"))
     await update_instance(server, templateRef={"name": "t", "syncOnce": True})
     await eventually(lambda: get_condition(server, "TemplateResolved") == ("False", "ErrorRenderingTemplate"))
-    assert get_path(server.see(SPACE, "one"), "spec.templateRef.syncOnce") is True
+    assert get_path(server.get(SPACE, "one"), "spec.templateRef.syncOnce") is True
     assert get_text(server) == "a"
     await update_template(server, template=build_template("b"))
-    await eventually(lambda: get_path(server.see(SPACE, "one"), "spec.templateRef.syncOnce") is False)
+    await eventually(lambda: get_path(server.get(SPACE, "one"), "spec.templateRef.syncOnce") is False)
     assert get_text(server) == "b"
 
 
@@ -235,7 +235,7 @@ async def test_passwords_are_in_the_rendered_template_and_encrypted_in_the_store
     await create_instance(server)
     await eventually(lambda: get_path(get_status(server), "space"))
     assert get_status(server)["space"]["charts"] == [{"name": "c", "password": "hunter2"}]
-    entry = server.of(SPACE).get_cached("demo", "one")
+    entry = server.resource(SPACE).get_cached("demo", "one")
     assert entry is not None
     assert b"hunter2" not in entry.body
 
@@ -328,7 +328,7 @@ async def test_an_instance_outside_of_projects_fails(api: RegistryFixture) -> No
 async def test_a_virtual_cluster_gets_a_permanent_service_uid(server: RegistryFixture) -> None:
     kind = "VirtualClusterInstance"
     await create_ready_instance(server, kind)
-    uid = (server.see(kind, "one") or {})["metadata"]["uid"]
+    uid = (server.get(kind, "one") or {})["metadata"]["uid"]
     assert get_status(server, kind)["serviceUID"] == uid
 
 
@@ -384,7 +384,7 @@ async def test_a_restart_writes_nothing(api: RegistryFixture) -> None:
 
 async def test_a_change_of_phase_creates_an_event(server: RegistryFixture) -> None:
     await create_ready_instance(server)
-    await eventually(lambda: len(server.names("Event")) == 1)
+    await eventually(lambda: len(server.list_names("Event")) == 1)
 
 
 async def test_a_template_triggers_only_the_instances_that_reference_it(server: RegistryFixture) -> None:

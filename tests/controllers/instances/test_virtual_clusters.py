@@ -32,8 +32,8 @@ from tests.harness.remote import (
     condition_message,
     condition_status,
     create_cluster,
-    encoded,
-    labels,
+    encode_base64,
+    get_labels,
 )
 
 __all__ = ["access", "helm", "server"]
@@ -45,18 +45,18 @@ async def test_an_imported_virtual_cluster_is_probed(
     await server.create("Project", PROJECT, spec={})
     await server.create(VC, "one", spec={"config": {"secretName": "theirs"}})
     await eventually(lambda: condition_status(server, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
-    assert get_path(server.see(VC, "one"), "status.online") is False
+    assert get_path(server.get(VC, "one"), "status.online") is False
     await eventually(lambda: condition_status(server, VC, "Ready") == ("False", "Unreachable"))
     await wait_until_ready(server, access)
     assert condition_status(server, VC, "VirtualClusterDeployed") == ("True", "Imported")
     assert condition_status(server, VC, "Scheduled") == ("True", "Imported")
-    await eventually(lambda: get_path(server.see(VC, "one"), "status.phase") == "Ready")
-    assert get_path(server.see(VC, "one"), "status.online") is True
+    await eventually(lambda: get_path(server.get(VC, "one"), "status.phase") == "Ready")
+    assert get_path(server.get(VC, "one"), "status.online") is True
     access.virtual_down = Unreachable("gone again")
     await eventually(lambda: condition_status(server, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
     access.virtual_down = None
     await server.delete(VC, "one")
-    await eventually(lambda: server.see(VC, "one") is None)
+    await eventually(lambda: server.get(VC, "one") is None)
     assert (helm.installed, helm.uninstalled, access.kube.request_log) == ([], [], [])
 
 
@@ -91,7 +91,7 @@ async def test_a_virtual_cluster_that_rejects_role_bindings_is_still_ready(
     await server.create(VC, "one", spec={"owner": {"user": "eve"}, "config": {"secretName": "theirs"}})
     await wait_until_ready(server, access)
     await eventually(lambda: condition_status(server, VC, "AccessSynced") == ("False", "Forbidden"))
-    await eventually(lambda: get_path(server.see(VC, "one"), "status.phase") == "Ready")
+    await eventually(lambda: get_path(server.get(VC, "one"), "status.phase") == "Ready")
 
 
 async def test_an_external_virtual_cluster_is_not_changed(server: RegistryFixture, access: FakeAccess) -> None:
@@ -130,8 +130,8 @@ async def test_virtual_clusters_that_others_deploy_are_not_changed(
     await create_virtual_cluster(server, **spec)
     await asyncio.sleep(2 * RESYNC_SECONDS)
     assert condition_status(server, VC, "Ready") == expected
-    assert get_path(server.see(VC, "one"), "status.phase") == "Pending"
-    assert "finalizers" not in (server.see(VC, "one") or {})["metadata"]
+    assert get_path(server.get(VC, "one"), "status.phase") == "Pending"
+    assert "finalizers" not in (server.get(VC, "one") or {})["metadata"]
     assert (helm.installed, access.kube.request_log) == ([], [])
     assert condition_status(server, VC, "VirtualClusterDeployed") == (None, None)
 
@@ -145,13 +145,13 @@ async def test_a_chart_is_deployed_and_its_kubeconfig_stored(
     (release,) = helm.installed
     assert (release.name, release.namespace, release.values) == ("one", "demo-v-one", "a: b")
     assert (release.chart.name, release.chart.repo, release.chart.version) == ("vc", "https://charts.example", "1.2.3")
-    secret = server.see("Secret", "vc-one-kubeconfig") or {}
-    assert secret["data"] == {"config": encoded(KUBECONFIG)}
+    secret = server.get("Secret", "vc-one-kubeconfig") or {}
+    assert secret["data"] == {"config": encode_base64(KUBECONFIG)}
     assert secret["metadata"]["ownerReferences"][0]["uid"] == created["metadata"]["uid"]
     for each in ("SpaceSynced", "SpaceReady", "VirtualClusterDeployed", "VirtualClusterSynced", "VirtualClusterOnline"):
         assert condition_status(server, VC, each)[0] == "True"
-    assert get_path(server.see(VC, "one"), "spec.clusterRef.virtualCluster") == "one"
-    await eventually(lambda: get_path(server.see(VC, "one"), "status.phase") == "Ready")
+    assert get_path(server.get(VC, "one"), "spec.clusterRef.virtualCluster") == "one"
+    await eventually(lambda: get_path(server.get(VC, "one"), "status.phase") == "Ready")
     await asyncio.sleep(5 * RESYNC_SECONDS)
     assert len(helm.installed) == 1
 
@@ -163,7 +163,7 @@ async def test_without_helm_nothing_is_created_and_that_is_reported(
     helm.is_missing = True
     await create_from_template(server)
     await eventually(lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "HelmNotFound"))
-    await eventually(lambda: get_path(server.see(VC, "one"), "status.phase") == "Failed")
+    await eventually(lambda: get_path(server.get(VC, "one"), "status.phase") == "Failed")
     assert access.kube.request_log == []
     helm.is_missing = False
     await wait_until_ready(server, access)
@@ -265,8 +265,8 @@ async def test_the_controller_waits_for_the_kubeconfig(
     helm.kubeconfig = b""
     await create_from_template(server)
     await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced") == ("False", "WaitingForKubeconfig"))
-    await eventually(lambda: get_path(server.see(VC, "one"), "status.phase") == "Pending")
-    access.kube.add_object(f"{NAMESPACE_PATH}/secrets/vc-one", data={"config": encoded(KUBECONFIG)})
+    await eventually(lambda: get_path(server.get(VC, "one"), "status.phase") == "Pending")
+    access.kube.add_object(f"{NAMESPACE_PATH}/secrets/vc-one", data={"config": encode_base64(KUBECONFIG)})
     await wait_until_ready(server, access)
     assert len(helm.installed) == 1
 
@@ -276,15 +276,15 @@ async def test_t12_a_kubeconfig_that_runs_programs_is_rejected(server: RegistryF
     helm.kubeconfig = KUBECONFIG.replace(b"token: inner-token", b"exec: {command: evil}")
     await create_from_template(server)
     await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced") == ("False", "InvalidKubeconfig"))
-    assert server.see("Secret", "vc-one-kubeconfig") is None
+    assert server.get("Secret", "vc-one-kubeconfig") is None
 
 
 async def test_a_secret_of_others_is_not_overwritten(server: RegistryFixture) -> None:
     await create_cluster(server)
-    await server.create("Secret", "vc-one-kubeconfig", data={"config": encoded(b"mine")})
+    await server.create("Secret", "vc-one-kubeconfig", data={"config": encode_base64(b"mine")})
     await create_from_template(server)
     await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced") == ("False", "SecretConflict"))
-    assert (server.see("Secret", "vc-one-kubeconfig") or {})["data"] == {"config": encoded(b"mine")}
+    assert (server.get("Secret", "vc-one-kubeconfig") or {})["data"] == {"config": encode_base64(b"mine")}
 
 
 async def test_a_changed_kubeconfig_is_stored(server: RegistryFixture, access: FakeAccess) -> None:
@@ -292,9 +292,9 @@ async def test_a_changed_kubeconfig_is_stored(server: RegistryFixture, access: F
     await create_from_template(server)
     await wait_until_ready(server, access)
     new_kubeconfig = KUBECONFIG.replace(b"inner-token", b"next-token")
-    access.kube.objects[f"{NAMESPACE_PATH}/secrets/vc-one"]["data"]["config"] = encoded(new_kubeconfig)
+    access.kube.objects[f"{NAMESPACE_PATH}/secrets/vc-one"]["data"]["config"] = encode_base64(new_kubeconfig)
     await eventually(
-        lambda: (server.see("Secret", "vc-one-kubeconfig") or {})["data"]["config"] == encoded(new_kubeconfig)
+        lambda: (server.get("Secret", "vc-one-kubeconfig") or {})["data"]["config"] == encode_base64(new_kubeconfig)
     )
 
 
@@ -326,7 +326,7 @@ async def test_deletion_uninstalls_the_release_and_deletes_the_namespace(
     await asyncio.sleep(RESYNC_SECONDS)
     assert [each.name for each in helm.uninstalled] == ["one"]
     access.kube.finish_deletions()
-    await eventually(lambda: server.see(VC, "one") is None)
+    await eventually(lambda: server.get(VC, "one") is None)
     assert access.kube.objects == {}
 
 
@@ -341,7 +341,7 @@ async def test_deletion_waits_for_an_offline_cluster_until_it_is_abandoned(
     await eventually(lambda: condition_status(server, VC, "SpaceSynced") == ("False", "Unreachable"))
     assert "service.sh/abandon=true" in condition_message(server, VC, "SpaceSynced")
     await server.patch(VC, "one", lambda each: each["metadata"].update(annotations={"service.sh/abandon": "true"}))
-    await eventually(lambda: server.see(VC, "one") is None)
+    await eventually(lambda: server.get(VC, "one") is None)
 
 
 async def test_deletion_continues_without_helm(server: RegistryFixture, access: FakeAccess, helm: FakeHelm) -> None:
@@ -350,7 +350,7 @@ async def test_deletion_continues_without_helm(server: RegistryFixture, access: 
     await wait_until_ready(server, access)
     helm.is_missing = True
     await server.delete(VC, "one")
-    await eventually(lambda: server.see(VC, "one") is None)
+    await eventually(lambda: server.get(VC, "one") is None)
     assert access.kube.objects == {}
 
 
@@ -360,8 +360,8 @@ async def test_a_namespace_is_labelled_with_the_permanent_service_uid(
     await create_cluster(server)
     await create_from_template(server)
     await wait_until_ready(server, access)
-    seen = server.see(VC, "one")
-    assert labels(access.kube.objects[NAMESPACE_PATH])["service.sh/uid"] == get_path(seen, "status.serviceUID")
+    seen = server.get(VC, "one")
+    assert get_labels(access.kube.objects[NAMESPACE_PATH])["service.sh/uid"] == get_path(seen, "status.serviceUID")
 
 
 @pytest.mark.parametrize("namespace", ["../kube-system", "UPPER", ".."])
@@ -372,13 +372,13 @@ async def test_a_finalizer_set_by_hand_reaches_nothing(
     spec = {"clusterRef": {"cluster": "c", "namespace": namespace}, "external": True}
     await server.create(VC, "one", spec=spec, metadata={"finalizers": ["service.sh/virtual-cluster"]})
     await server.delete(VC, "one")
-    await eventually(lambda: server.see(VC, "one") is None)
+    await eventually(lambda: server.get(VC, "one") is None)
     assert access.kube.request_log == []
 
 
 async def test_events_about_failures_are_warnings(server: RegistryFixture, access: FakeAccess, helm: FakeHelm) -> None:
     def list_events() -> set[tuple[str, str]]:
-        seen = [server.see("Event", name) or {} for name in server.names("Event")]
+        seen = [server.get("Event", name) or {} for name in server.list_names("Event")]
         return {(each["type"], each["reason"]) for each in seen}
 
     await create_cluster(server)
@@ -388,7 +388,7 @@ async def test_events_about_failures_are_warnings(server: RegistryFixture, acces
     helm.is_missing, helm.kubeconfig = False, b""
     await eventually(lambda: ("Normal", "WaitingForKubeconfig") in list_events(), 300)
     helm.kubeconfig = KUBECONFIG
-    access.kube.add_object(f"{NAMESPACE_PATH}/secrets/vc-one", data={"config": encoded(KUBECONFIG)})
+    access.kube.add_object(f"{NAMESPACE_PATH}/secrets/vc-one", data={"config": encode_base64(KUBECONFIG)})
     await eventually(lambda: ("Warning", "Unreachable") in list_events(), 300)
     access.virtual_down = None
     await eventually(lambda: ("Normal", "Usable") in list_events(), 300)

@@ -12,7 +12,7 @@ from fairlead.upstream.errors import Unreachable, UpstreamError
 from tests.controllers.instances.helm_fixture import VC, access, helm, server, wait_until_ready
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
-from tests.harness.remote import FakeAccess, condition_message, condition_status, create_cluster, labels
+from tests.harness.remote import FakeAccess, condition_message, condition_status, create_cluster, get_labels
 
 __all__ = ["access", "helm", "server"]
 
@@ -37,8 +37,8 @@ def event_messages(api: RegistryFixture, reason: str) -> list[str]:
 
 async def test_the_bindings_have_the_labels_of_their_instance(server: RegistryFixture, access: FakeAccess) -> None:
     created = await create_imported(server, access)
-    assert labels(access.virtual.objects[ADMIN_BINDING])["service.sh/uid"] == created["metadata"]["uid"]
-    assert get_path(server.see(VC, "one"), "metadata.finalizers") == [FINALIZER]
+    assert get_labels(access.virtual.objects[ADMIN_BINDING])["service.sh/uid"] == created["metadata"]["uid"]
+    assert get_path(server.get(VC, "one"), "metadata.finalizers") == [FINALIZER]
 
 
 async def test_deletion_removes_the_bindings_of_the_instance_and_no_others(
@@ -52,7 +52,7 @@ async def test_deletion_removes_the_bindings_of_the_instance_and_no_others(
     )
     access.virtual.add_object(f"{BINDINGS}/own", metadata={"labels": managed_labels})
     await server.delete(VC, "one")
-    await eventually(lambda: server.see(VC, "one") is None)
+    await eventually(lambda: server.get(VC, "one") is None)
     remaining = {path.rpartition("/")[2] for path in access.virtual.objects}
     assert remaining == {"service.sh:admins", "service.sh:edit", "own"}
     (message,) = event_messages(server, "AccessRemoved")
@@ -113,7 +113,7 @@ async def test_the_second_instance_for_the_same_cluster_has_an_access_conflict(
     assert "delete one of the two" in condition_message(server, VC, "AccessSynced", "two")
     await asyncio.sleep(100)
     assert condition_status(server, VC, "AccessSynced") == ("True", "Synced")
-    assert labels(access.virtual.objects[ADMIN_BINDING])["service.sh/uid"] == created["metadata"]["uid"]
+    assert get_labels(access.virtual.objects[ADMIN_BINDING])["service.sh/uid"] == created["metadata"]["uid"]
     await server.delete(VC, "one")
     await eventually(lambda: condition_status(server, VC, "AccessSynced", "two") == ("True", "Synced"))
     assert "bob" in str(access.virtual.objects[ADMIN_BINDING]["subjects"])
@@ -134,13 +134,13 @@ async def test_deletion_waits_for_an_unreachable_cluster_and_names_the_abandon_a
     await server.delete(VC, "one")
     await eventually(lambda: condition_status(server, VC, "AccessSynced") == ("False", reason))
     assert "service.sh/abandon=true" in condition_message(server, VC, "AccessSynced")
-    await eventually(lambda: "service.sh/abandon=true" in str(get_path(server.see(VC, "one"), "status.message")))
-    assert get_path(server.see(VC, "one"), "status.reason") == "Deleting"
+    await eventually(lambda: "service.sh/abandon=true" in str(get_path(server.get(VC, "one"), "status.message")))
+    assert get_path(server.get(VC, "one"), "status.reason") == "Deleting"
     await asyncio.sleep(600)
-    assert server.see(VC, "one") is not None
+    assert server.get(VC, "one") is not None
     metadata_update = {"annotations": {"service.sh/abandon": "true"}}
     await server.patch(VC, "one", lambda each: each["metadata"].update(metadata_update))
-    await eventually(lambda: server.see(VC, "one") is None)
+    await eventually(lambda: server.get(VC, "one") is None)
     assert ADMIN_BINDING in access.virtual.objects
     (message,) = event_messages(server, "Abandoned")
     assert f"kubectl delete clusterrolebindings -l service.sh/uid={created['metadata']['uid']}" in message
@@ -154,7 +154,7 @@ async def test_bindings_are_removed_when_the_virtual_cluster_is_reachable_again(
     await server.delete(VC, "one")
     await eventually(lambda: condition_status(server, VC, "AccessSynced") == ("False", "Unreachable"))
     access.virtual_down = None
-    await eventually(lambda: server.see(VC, "one") is None)
+    await eventually(lambda: server.get(VC, "one") is None)
     assert ADMIN_BINDING not in access.virtual.objects
     assert event_messages(server, "Abandoned") == []
 
@@ -178,4 +178,4 @@ async def test_a_virtual_cluster_without_bindings_is_deleted_at_once(
     else:
         await eventually(lambda: condition_status(server, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
     await server.delete(VC, "one")
-    assert server.see(VC, "one") is None
+    assert server.get(VC, "one") is None

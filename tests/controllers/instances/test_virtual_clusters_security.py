@@ -52,15 +52,15 @@ async def test_a_chart_is_not_deployed_from_an_outdated_resolution(
     await api.create("VirtualClusterTemplate", "t", metadata=TRUSTED, spec={"template": {}})
     await create_virtual_cluster(api, template=RELEASE)
     async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG)):
-        await eventually(lambda: get_path(api.see(VC, "one"), "status.virtualCluster"))
+        await eventually(lambda: get_path(api.get(VC, "one"), "status.virtualCluster"))
     controller = VirtualClusterController(api.registry, INSTANCE_CONFIG, access, helm, ("https://charts.example",))
     key = GROUP, "virtualclusterinstances", "demo", "one"
-    outdated_instance = api.see(VC, "one")
+    outdated_instance = api.get(VC, "one")
     change = {"templateRef": {"name": "t"}, "template": None}
     await api.patch(VC, "one", lambda each: each["spec"].update(change))
     monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated_instance)
     assert await controller.reconcile(key) == DELETION_POLL_SECONDS
-    assert get_path(api.see(VC, "one"), "spec.clusterRef.namespace") == "demo-v-one"
+    assert get_path(api.get(VC, "one"), "spec.clusterRef.namespace") == "demo-v-one"
     assert (helm.installed, access.kube.request_log) == ([], [])
 
 
@@ -74,7 +74,7 @@ async def test_a_release_is_uninstalled_with_the_confinement_of_its_installation
         change = {"templateRef": {"name": "t"}, "template": None}
         await server.patch(VC, "one", lambda each: each["spec"].update(change))
     await server.delete(VC, "one")
-    await eventually(lambda: server.see(VC, "one") is None)
+    await eventually(lambda: server.get(VC, "one") is None)
     assert [each.impersonate_user for each in helm.uninstalled] == [helm.installed[0].impersonate_user]
 
 
@@ -84,7 +84,7 @@ async def test_a_virtual_cluster_that_does_not_respond_is_probed_with_backoff(
     await server.create(VC, "one", spec={"config": {"secretName": "theirs"}})
     await eventually(lambda: condition_status(server, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
     await asyncio.sleep(1000)
-    assert access.looks < 20
+    assert access.version_requests < 20
     await wait_until_ready(server, access)
 
 
@@ -93,9 +93,9 @@ async def test_the_connections_of_a_deleted_virtual_cluster_are_closed(
 ) -> None:
     await server.create(VC, "one", spec={"config": {"secretName": "theirs"}})
     await wait_until_ready(server, access)
-    assert access.forgotten == set()
+    assert access.closed == set()
     await server.delete(VC, "one")
-    await eventually(lambda: ("demo", "one") in access.forgotten)
+    await eventually(lambda: ("demo", "one") in access.closed)
 
 
 async def test_an_invalid_request_becomes_a_condition(server: RegistryFixture, access: FakeAccess) -> None:

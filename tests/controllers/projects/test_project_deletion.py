@@ -17,7 +17,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, server_write_options
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
-from tests.harness.registry import RegistryFixture, as_ada, open_registry
+from tests.harness.registry import RegistryFixture, open_registry, write_options
 
 KIND, PLURAL, NAMESPACE = "DevPodWorkspaceInstance", "devpodworkspaceinstances", "service-p-p"
 
@@ -35,7 +35,7 @@ async def api() -> AsyncIterator[RegistryFixture]:
 
 
 def project_status(api: RegistryFixture) -> Object:
-    found = api.see("Project", "p")
+    found = api.get("Project", "p")
     assert found is not None
     return found.get("status") or {}
 
@@ -48,7 +48,7 @@ async def remove_finalizers(api: RegistryFixture, kind: str, name: str) -> None:
     def edit(old: Object) -> Object:
         return {**old, "metadata": {**old["metadata"], "finalizers": []}}
 
-    await api.of(kind).modify(NAMESPACE, name, edit, as_ada())
+    await api.resource(kind).modify(NAMESPACE, name, edit, write_options())
 
 
 async def test_instances_are_deleted_before_the_secrets_that_they_need(api: RegistryFixture) -> None:
@@ -57,11 +57,11 @@ async def test_instances_are_deleted_before_the_secrets_that_they_need(api: Regi
     await api.create("Secret", "s", NAMESPACE)
     await api.delete("Project", "p")
     await asyncio.sleep(5)
-    assert (api.names(KIND), api.names("Secret")) == (["w"], ["s"])
-    assert NAMESPACE in api.names("Namespace")
+    assert (api.list_names(KIND), api.list_names("Secret")) == (["w"], ["s"])
+    assert NAMESPACE in api.list_names("Namespace")
     await remove_finalizers(api, KIND, "w")
-    await eventually(lambda: api.names("Project") == [])
-    assert (api.names("Secret"), api.names("Namespace")) == ([], ["default", "demo"])
+    await eventually(lambda: api.list_names("Project") == [])
+    assert (api.list_names("Secret"), api.list_names("Namespace")) == ([], ["default", "demo"])
 
 
 async def test_the_condition_lists_the_remaining_objects_and_is_updated(api: RegistryFixture) -> None:
@@ -82,13 +82,13 @@ async def test_the_condition_lists_the_remaining_objects_and_is_updated(api: Reg
     await remove_finalizers(api, KIND, "b")
     await eventually(lambda: ready_condition(api)["message"] == f"being deleted: waiting for {secret_text}")
     await remove_finalizers(api, "Secret", "s")
-    await eventually(lambda: api.names("Project") == [])
+    await eventually(lambda: api.list_names("Project") == [])
 
 
 async def test_an_event_reports_the_deletion_of_the_namespace(api: RegistryFixture) -> None:
     await api.create("Project", "p")
     await api.delete("Project", "p")
-    await eventually(lambda: api.names("Project") == [])
+    await eventually(lambda: api.list_names("Project") == [])
     await asyncio.sleep(1)
     events_by_reason = {event["reason"]: event for event in map(decode, api.view.entries("", "events", "default"))}
     assert events_by_reason["NamespaceDeleted"]["message"] == f"namespace {NAMESPACE} was deleted with all its content"
@@ -100,7 +100,7 @@ async def test_the_write_lock_of_the_quotas_is_removed(api: RegistryFixture) -> 
     await api.create(KIND, "w", NAMESPACE)
     assert api.view.get(write_locks.lock_key(GROUP, "p")) is not None
     await api.delete("Project", "p")
-    await eventually(lambda: api.names("Project") == [])
+    await eventually(lambda: api.list_names("Project") == [])
     assert api.view.get(write_locks.lock_key(GROUP, "p")) is None
     assert [record.key for record in (await api.store.scan((GROUP, write_locks.LOCK_PLURAL))).records] == []
 
@@ -112,7 +112,9 @@ async def test_the_status_shows_the_usage_of_the_quotas(api: RegistryFixture) ->
     await api.create(KIND, "b", NAMESPACE, spec={"owner": {"team": "core"}})
     await api.create(KIND, "c", NAMESPACE, spec={"owner": {"user": "ada"}})
     sleeping = {"phase": "Sleeping"}
-    await api.of(KIND).modify(NAMESPACE, "c", lambda old: {**old, "status": sleeping}, server_write_options("status"))
+    await api.resource(KIND).modify(
+        NAMESPACE, "c", lambda old: {**old, "status": sleeping}, server_write_options("status")
+    )
     expected = {
         "project": {
             "limit": {PLURAL: "5", f"{PLURAL}.active": "3"},
@@ -124,7 +126,7 @@ async def test_the_status_shows_the_usage_of_the_quotas(api: RegistryFixture) ->
         },
     }
     await eventually(lambda: project_status(api).get("quotas") == expected)
-    await api.of(KIND).delete(NAMESPACE, "a", DeleteOptions(), as_ada())
+    await api.resource(KIND).delete(NAMESPACE, "a", DeleteOptions(), write_options())
     await eventually(lambda: project_status(api)["quotas"]["project"]["used"][PLURAL] == "2")
     await api.patch("Project", "p", lambda obj: obj["spec"].pop("quotas"))
     await eventually(lambda: "quotas" not in project_status(api))

@@ -17,7 +17,7 @@ from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.storage.contract import Write
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
-from tests.harness.registry import RegistryFixture, as_ada, open_registry
+from tests.harness.registry import RegistryFixture, open_registry, write_options
 
 
 def build_controllers(api: RegistryFixture) -> tuple[NamespaceController, ProjectController, EventTtlController]:
@@ -35,7 +35,7 @@ async def server(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
 
 
 def get_project(api: RegistryFixture, name: str = "p") -> Object:
-    project = api.see("Project", name)
+    project = api.get("Project", name)
     assert project is not None
     return project
 
@@ -55,7 +55,7 @@ async def test_a_new_project_becomes_ready_with_an_event(server: RegistryFixture
     project = await create_ready_project(server)
     assert project["status"]["observedGeneration"] == 1
     assert (ready_condition(server)["status"], ready_condition(server)["reason"]) == ("True", "NamespaceReady")
-    await eventually(lambda: server.names("Event"))
+    await eventually(lambda: server.list_names("Event"))
     (event,) = [decode(entry) for entry in server.view.entries("", "events")]
     assert (event["reason"], event["involvedObject"]["name"]) == ("NamespaceReady", "p")
     assert event["metadata"]["namespace"] == "default"
@@ -80,7 +80,7 @@ async def test_a_restart_does_not_record_another_event(api: RegistryFixture) -> 
     ):
         await asyncio.sleep(60)
         assert get_project(restarted) == before
-        assert len(restarted.names("Event")) == 1
+        assert len(restarted.list_names("Event")) == 1
 
 
 async def test_a_changed_project_is_observed_and_keeps_its_transition_time(server: RegistryFixture) -> None:
@@ -89,13 +89,13 @@ async def test_a_changed_project_is_observed_and_keeps_its_transition_time(serve
     await server.patch("Project", "p", lambda obj: obj["spec"].update(displayName="two"))
     await eventually(lambda: get_project(server)["status"]["observedGeneration"] == 2)
     assert ready_condition(server) == {**before["status"]["conditions"][0], "observedGeneration": 2}
-    assert len(server.names("Event")) == 1
+    assert len(server.list_names("Event")) == 1
 
 
 async def test_conditions_of_others_in_the_status_are_kept(server: RegistryFixture) -> None:
     await create_ready_project(server)
     other_condition = {"type": "x.io/Checked", "status": "True"}
-    status_options = as_ada(subresource="status")
+    status_options = write_options(subresource="status")
     await server.patch("Project", "p", lambda obj: obj["status"]["conditions"].append(other_condition), status_options)
     await server.patch("Project", "p", lambda obj: obj["spec"].update(displayName="two"))
     await eventually(lambda: get_project(server)["status"]["observedGeneration"] == 2)
@@ -105,7 +105,7 @@ async def test_conditions_of_others_in_the_status_are_kept(server: RegistryFixtu
 async def test_a_project_with_conditions_of_others_becomes_ready(api: RegistryFixture) -> None:
     await api.create("Project", "p")
     other_condition = {"type": "x.io/Checked", "status": "True"}
-    status_options = as_ada(subresource="status")
+    status_options = write_options(subresource="status")
     await api.patch("Project", "p", lambda obj: obj.update(status={"conditions": [other_condition]}), status_options)
     async with running_controllers(api, *build_controllers(api)):
         await asyncio.sleep(10)
@@ -115,7 +115,7 @@ async def test_a_project_with_conditions_of_others_becomes_ready(api: RegistryFi
 async def test_a_concurrent_write_to_the_status_is_not_undone(api: RegistryFixture) -> None:
     await api.create("Project", "p", spec={"displayName": "one"})
     other_condition = {"type": "x.io/Checked", "status": "True"}
-    status_options = as_ada(subresource="status")
+    status_options = write_options(subresource="status")
     api.store.before = [
         lambda: api.patch(
             "Project", "p", lambda obj: obj.update(status={"conditions": [other_condition]}), status_options
@@ -132,10 +132,10 @@ async def test_a_deleted_project_is_removed_with_its_namespace_and_its_objects(s
     await server.create("DevPodWorkspaceInstance", "w", "service-p-p")
     deleted = await server.delete("Project", "p")
     assert not deleted.is_removed
-    await eventually(lambda: server.names("Project") == [])
-    assert "service-p-p" not in server.names("Namespace")
-    assert (server.names("ConfigMap"), server.names("DevPodWorkspaceInstance")) == ([], [])
-    assert server.names("Namespace") == ["default", "demo"]
+    await eventually(lambda: server.list_names("Project") == [])
+    assert "service-p-p" not in server.list_names("Namespace")
+    assert (server.list_names("ConfigMap"), server.list_names("DevPodWorkspaceInstance")) == ([], [])
+    assert server.list_names("Namespace") == ["default", "demo"]
 
 
 async def test_a_project_is_kept_while_an_object_in_its_namespace_has_a_finalizer(server: RegistryFixture) -> None:
@@ -144,14 +144,14 @@ async def test_a_project_is_kept_while_an_object_in_its_namespace_has_a_finalize
     await server.delete("Project", "p")
     await asyncio.sleep(60)
     assert "deletionTimestamp" in get_project(server)["metadata"]
-    assert server.names("ConfigMap") == ["held"]
+    assert server.list_names("ConfigMap") == ["held"]
 
     def remove_finalizers(obj: Object) -> Object:
         return {**obj, "metadata": {**obj["metadata"], "finalizers": []}}
 
-    await server.of("ConfigMap").modify("service-p-p", "held", remove_finalizers, as_ada())
-    await eventually(lambda: server.names("Project") == [])
-    assert "service-p-p" not in server.names("Namespace")
+    await server.resource("ConfigMap").modify("service-p-p", "held", remove_finalizers, write_options())
+    await eventually(lambda: server.list_names("Project") == [])
+    assert "service-p-p" not in server.list_names("Namespace")
 
 
 async def test_nothing_is_written_repeatedly_while_a_project_waits_for_its_namespace(server: RegistryFixture) -> None:
@@ -167,20 +167,20 @@ async def test_nothing_is_written_repeatedly_while_a_project_waits_for_its_names
 async def test_a_finalizer_of_the_project_outlives_the_namespace(server: RegistryFixture) -> None:
     await server.create("Project", "p", metadata={"finalizers": ["x.io/a"]})
     await server.delete("Project", "p")
-    await eventually(lambda: "service-p-p" not in server.names("Namespace"))
+    await eventually(lambda: "service-p-p" not in server.list_names("Namespace"))
     await asyncio.sleep(1)
     assert get_project(server)["metadata"]["finalizers"] == ["x.io/a"]
     await server.patch("Project", "p", lambda obj: obj["metadata"].update(finalizers=[]))
-    assert server.names("Project") == []
+    assert server.list_names("Project") == []
 
 
 async def test_a_name_can_be_used_again_after_the_deletion_of_the_project(server: RegistryFixture) -> None:
     first = await create_ready_project(server)
     await server.delete("Project", "p")
-    await eventually(lambda: server.names("Project") == [])
+    await eventually(lambda: server.list_names("Project") == [])
     second = await create_ready_project(server)
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
-    assert "service-p-p" in server.names("Namespace")
+    assert "service-p-p" in server.list_names("Namespace")
 
 
 async def test_a_deletion_that_began_before_a_restart_is_finished_after_it(api: RegistryFixture) -> None:
@@ -190,8 +190,8 @@ async def test_a_deletion_that_began_before_a_restart_is_finished_after_it(api: 
         open_registry(api.store.inner) as restarted,
         running_controllers(restarted, *build_controllers(restarted)),
     ):
-        await eventually(lambda: restarted.names("Project") == [])
-        assert "service-p-p" not in restarted.names("Namespace")
+        await eventually(lambda: restarted.list_names("Project") == [])
+        assert "service-p-p" not in restarted.list_names("Namespace")
 
 
 async def test_many_projects_are_created_and_deleted_concurrently(server: RegistryFixture) -> None:
@@ -199,14 +199,14 @@ async def test_many_projects_are_created_and_deleted_concurrently(server: Regist
     await asyncio.gather(*(server.create("Project", name) for name in names))
     await eventually(lambda: all(ready_condition(server, name) for name in names))
     await asyncio.gather(*(server.delete("Project", name) for name in names))
-    await eventually(lambda: server.names("Project") == [])
-    assert server.names("Namespace") == ["default", "demo"]
+    await eventually(lambda: server.list_names("Project") == [])
+    assert server.list_names("Namespace") == ["default", "demo"]
 
 
 async def test_a_foreground_delete_waits_for_the_namespace_too(server: RegistryFixture) -> None:
     await create_ready_project(server)
     await server.delete("Project", "p", DeleteOptions(propagation="Foreground"))
-    await eventually(lambda: "service-p-p" not in server.names("Namespace"))
+    await eventually(lambda: "service-p-p" not in server.list_names("Namespace"))
     await asyncio.sleep(1)
     assert get_project(server)["metadata"]["finalizers"] == ["foregroundDeletion"], (
         "which the garbage collector removes"
@@ -216,7 +216,7 @@ async def test_a_foreground_delete_waits_for_the_namespace_too(server: RegistryF
 async def test_a_project_is_ready_even_if_its_event_cannot_be_recorded(api: RegistryFixture) -> None:
     await api.delete("Namespace", "default")
     async with running_controllers(api, *build_controllers(api)):
-        await eventually(lambda: "default" not in api.names("Namespace"))
+        await eventually(lambda: "default" not in api.list_names("Namespace"))
         await create_ready_project(api)
         await asyncio.sleep(60)
         revision = await api.store.revision()
@@ -229,14 +229,14 @@ NAMESPACE = f"{NAMESPACE_PREFIX}p"
 
 async def test_a_lost_namespace_is_created_again_with_an_event(server: RegistryFixture) -> None:
     await create_ready_project(server)
-    before = server.see("Namespace", NAMESPACE) or {}
-    entry = server.of("Namespace").get_cached("", NAMESPACE)
+    before = server.get("Namespace", NAMESPACE) or {}
+    entry = server.resource("Namespace").get_cached("", NAMESPACE)
     assert entry is not None
     await server.store.commit([Write(entry.key, None, entry.revision)])
     await eventually(
-        lambda: (server.see("Namespace", NAMESPACE) or before)["metadata"]["uid"] != before["metadata"]["uid"]
+        lambda: (server.get("Namespace", NAMESPACE) or before)["metadata"]["uid"] != before["metadata"]["uid"]
     )
-    assert (server.see("Namespace", NAMESPACE) or {})["metadata"]["labels"]["service.sh/project"] == "p"
+    assert (server.get("Namespace", NAMESPACE) or {})["metadata"]["labels"]["service.sh/project"] == "p"
     events = lambda: {decode(each)["reason"] for each in server.view.entries("", "events")}  # noqa: E731
     await eventually(lambda: "NamespaceRestored" in events())
     await server.create("ConfigMap", "a", NAMESPACE)
@@ -248,17 +248,17 @@ async def test_a_terminating_namespace_of_an_existing_project_is_reported_and_cr
     """Such as a namespace whose deletion an earlier version allowed."""
     project_controller = ProjectController(api.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX)
     await api.create("Project", "p", spec={})
-    terminating = {**(api.see("Namespace", NAMESPACE) or {})}
+    terminating = {**(api.get("Namespace", NAMESPACE) or {})}
     terminating["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     terminating["status"] = {"phase": "Terminating"}
-    entry = api.of("Namespace").get_cached("", NAMESPACE)
+    entry = api.resource("Namespace").get_cached("", NAMESPACE)
     assert entry is not None
     await api.store.commit([Write(entry.key, encode(terminating), entry.revision)])
     async with running_controllers(api, project_controller):
         await eventually(lambda: ready_condition(api).get("reason") == "NamespaceTerminating")
         async with running_controllers(api, NamespaceController(api.registry)):
             await eventually(lambda: ready_condition(api).get("reason") == "NamespaceReady")
-    assert "deletionTimestamp" not in (api.see("Namespace", NAMESPACE) or {})["metadata"]
+    assert "deletionTimestamp" not in (api.get("Namespace", NAMESPACE) or {})["metadata"]
 
 
 async def test_the_garbage_collector_keeps_the_namespace_of_an_existing_project(server: RegistryFixture) -> None:
@@ -271,11 +271,11 @@ async def test_the_garbage_collector_keeps_the_namespace_of_an_existing_project(
         lambda each: each["metadata"].update(ownerReferences=[missing_owner]),
         server_write_options(),
     )
-    uid = (server.see("Namespace", NAMESPACE) or {})["metadata"]["uid"]
+    uid = (server.get("Namespace", NAMESPACE) or {})["metadata"]["uid"]
     async with running_controllers(server, GarbageCollector(server.registry)):
         await asyncio.sleep(60)
-        metadata = (server.see("Namespace", NAMESPACE) or {})["metadata"]
+        metadata = (server.get("Namespace", NAMESPACE) or {})["metadata"]
         assert (metadata["uid"], "deletionTimestamp" in metadata) == (uid, False)
         await server.delete("Project", "p")
-        await eventually(lambda: server.see("Project", "p") is None)
-    assert server.see("Namespace", NAMESPACE) is None
+        await eventually(lambda: server.get("Project", "p") is None)
+    assert server.get("Namespace", NAMESPACE) is None

@@ -99,7 +99,7 @@ class Group:
         return [each for each in self.replicas if each is not replica]
 
     def lease(self) -> Object:
-        found = self.replicas[0].api.see("Lease", LEASE_NAME)
+        found = self.replicas[0].api.get("Lease", LEASE_NAME)
         assert found is not None
         return found
 
@@ -122,7 +122,7 @@ async def open_group(count: int) -> AsyncIterator[Group]:
         replicas = []
         for number, api in enumerate(registries):
             name, clock = f"r{number}", OffsetClock()
-            replicas.append(Replica(name, api, LeaderElector(api.of("Lease"), NAMESPACE, clock, name), clock))
+            replicas.append(Replica(name, api, LeaderElector(api.resource("Lease"), NAMESPACE, clock, name), clock))
         group = Group(replicas)
         try:
             yield group
@@ -233,7 +233,7 @@ async def test_a_leader_that_lost_the_lease_cannot_write(group: Group) -> None:
     leader = await group.wait_for_leader()
     fence, successor = leader.leader.fence, group.others(leader)[0]
     fenced = FencedStore(leader.api.store.inner, fence)
-    entry = successor.api.of("Lease").get_cached(NAMESPACE, LEASE_NAME)
+    entry = successor.api.resource("Lease").get_cached(NAMESPACE, LEASE_NAME)
     assert entry is not None and fence.is_held
     # Directly into the store, so that no task of the former leader runs in between.
     stolen = entry.body.replace(leader.name.encode(), b"thief")

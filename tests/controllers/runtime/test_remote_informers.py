@@ -155,12 +155,12 @@ async def test_a_space_is_repaired_at_once_even_if_another_names_its_namespace(a
         await create_cluster(api)
         await create_space(api)
         await eventually(lambda: condition_status(api, SPACE, "SpaceReady") == ("True", "Active"))
-        await eventually(lambda: len(access.way.streams) == 3)
+        await eventually(lambda: len(access.sender.streams) == 3)
         await create_space(api, "two", namespace="demo-one")
         await eventually(lambda: condition_status(api, SPACE, "SpaceSynced", "two") == ("False", "NamespaceConflict"))
         await expect_repair()
         await api.delete(SPACE, "two")
-        await eventually(lambda: api.see(SPACE, "two") is None)
+        await eventually(lambda: api.get(SPACE, "two") is None)
         await expect_repair()
 
 
@@ -233,7 +233,7 @@ async def test_spaces_of_a_stuck_cluster_wait_for_a_slot(api: RegistryFixture) -
 async def test_changes_end_the_backoff_after_a_failure_at_a_limited_rate(api: RegistryFixture) -> None:
     await create_cluster(api)
     await create_space(api)
-    space = api.see(SPACE, "one") or {}
+    space = api.get(SPACE, "one") or {}
     instances = RemoteInstanceStore(api.registry, INSTANCE_CONFIG, SPACES, "finalizer")
     requeued: list[float] = []
     retry_on_change = instances.retry_on_change(lambda key, seconds: requeued.append(seconds))

@@ -11,7 +11,7 @@ from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
-from tests.harness.registry import RegistryFixture, as_ada
+from tests.harness.registry import RegistryFixture, write_options
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ async def server(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
 
 
 def runner_status(api: RegistryFixture) -> Object:
-    runner = api.see("Runner", "r")
+    runner = api.get("Runner", "r")
     assert runner is not None
     return runner.get("status") or {}
 
@@ -37,7 +37,7 @@ async def report_status(api: RegistryFixture, **fields: Any) -> None:
     def edit(obj: Object) -> None:
         obj["status"] = {**(obj.get("status") or {}), **fields}
 
-    await api.patch("Runner", "r", edit, as_ada(subresource="status"))
+    await api.patch("Runner", "r", edit, write_options(subresource="status"))
 
 
 async def test_a_new_runner_is_not_reported_and_its_message_names_the_start_command(server: RegistryFixture) -> None:

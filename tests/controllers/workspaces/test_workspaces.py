@@ -15,7 +15,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.write_options import DeleteOptions
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
-from tests.harness.registry import RegistryFixture, as_ada
+from tests.harness.registry import RegistryFixture, write_options
 
 NAMESPACE = f"{NAMESPACE_PREFIX}p"
 KIND = "DevPodWorkspaceInstance"
@@ -33,13 +33,13 @@ async def server(api: RegistryFixture) -> AsyncIterator[RegistryFixture]:
 
 
 def get_workspace(api: RegistryFixture, name: str = "w") -> Object:
-    entry = api.of(KIND).get_cached(NAMESPACE, name)
+    entry = api.resource(KIND).get_cached(NAMESPACE, name)
     assert entry is not None, f"{name} does not exist"
     return decode(entry)
 
 
 def is_deleted(api: RegistryFixture, name: str = "w") -> bool:
-    return api.of(KIND).get_cached(NAMESPACE, name) is None
+    return api.resource(KIND).get_cached(NAMESPACE, name) is None
 
 
 def condition_status(api: RegistryFixture, type: str = "Scheduled", name: str = "w") -> tuple[str, str]:
@@ -70,7 +70,7 @@ async def merge_into_workspace(api: RegistryFixture, name: str = "w", subresourc
         merged = {part: {**(old.get(part) or {}), **fields} for part, fields in parts.items()}
         return {**old, **merged}
 
-    await api.of(KIND).modify(NAMESPACE, name, edit, as_ada(subresource=subresource))
+    await api.resource(KIND).modify(NAMESPACE, name, edit, write_options(subresource=subresource))
 
 
 async def report_status(api: RegistryFixture, name: str = "w", **status: Any) -> None:
@@ -79,7 +79,7 @@ async def report_status(api: RegistryFixture, name: str = "w", **status: Any) ->
 
 
 async def delete_workspace(api: RegistryFixture, name: str = "w") -> bool:
-    deleted = await api.of(KIND).delete(NAMESPACE, name, DeleteOptions(), as_ada())
+    deleted = await api.resource(KIND).delete(NAMESPACE, name, DeleteOptions(), write_options())
     return deleted.is_removed
 
 
@@ -330,7 +330,7 @@ async def test_deletion_does_not_wait_for_a_deleted_runner(server: RegistryFixtu
 async def test_deletion_does_not_wait_for_a_failed_runner(server: RegistryFixture) -> None:
     await create_deleting_workspace(server)
     failed_status = {"phase": "Failed", "reason": "Broken"}
-    await server.patch("Runner", "a", lambda obj: obj.update(status=failed_status), as_ada(subresource="status"))
+    await server.patch("Runner", "a", lambda obj: obj.update(status=failed_status), write_options(subresource="status"))
     await eventually(lambda: is_deleted(server))
 
 
@@ -375,7 +375,7 @@ async def test_workspaces_outside_of_projects_are_not_changed(server: RegistryFi
     await server.create("Runner", "a")
     before = await server.create(KIND, "w", spec={})
     await asyncio.sleep(60)
-    assert server.see(KIND, "w") == before
+    assert server.get(KIND, "w") == before
 
 
 async def test_workspaces_with_ignore_reconciliation_are_not_changed(server: RegistryFixture) -> None:

@@ -342,4 +342,4 @@ async def test_an_apply_that_would_create_requires_permission_to_create() -> Non
         request = call(path, "fieldManager=m", method="PATCH", headers=headers, body=body)
         assert (await guarded(request)).status == 403
         assert verbs == ["create"]
-        assert api.fixture.see("Gadget", "new") is None
+        assert api.fixture.get("Gadget", "new") is None

@@ -32,7 +32,7 @@ async def open_watch(
     limits: WatchLimits = LIMITS,
     resource: Resource | None = None,
 ) -> AsyncIterator[bytes]:
-    resource = resource or api.of("Gadget")
+    resource = resource or api.resource("Gadget")
     watch_query = query_options.watch_query(call(query=query), resource.kind)
     return await WatchService(limits, api.clock, StreamLimiter(100, 10)).open(
         WatchRequest(resource, "", watch_query, view), User("ada")
@@ -318,7 +318,7 @@ async def test_a_watch_that_begins_during_shutdown_ends_at_once() -> None:
 @on_virtual_time
 async def test_a_closed_stream_is_unsubscribed() -> None:
     async with open_registry() as api:
-        kind = api.of("Gadget").kind
+        kind = api.resource("Gadget").kind
         stream = await open_watch(api)
         await api.create("Gadget", "a")
         await anext(stream)
@@ -334,7 +334,7 @@ async def test_an_internal_error_ends_the_stream_with_an_error_event() -> None:
         raise ZeroDivisionError("only for the log")
 
     async with open_registry() as api:
-        resource = api.of("Gadget")
+        resource = api.resource("Gadget")
         resource.kind = replace(resource.kind, columns=(Column("Broken", raise_zero_division),))
         await api.create("Gadget", "a")
         ((type, status),) = parse_events(await read_all(await open_watch(api, view="Table", resource=resource)))

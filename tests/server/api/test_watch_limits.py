@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(5)
 
 
 async def open_watch(api: RegistryFixture, recheck: Callable[[], None]) -> AsyncIterator[bytes]:
-    gadgets = api.of("Gadget")
+    gadgets = api.resource("Gadget")
     query = query_options.watch_query(call(), gadgets.kind)
     return await WatchService(LIMITS, api.clock, StreamLimiter(100, 10)).open(
         WatchRequest(gadgets, "", query, recheck=recheck), User("ada")
@@ -87,7 +87,7 @@ async def test_t15_no_events_are_sent_after_the_user_lost_access() -> None:
 async def test_t39_watches_over_the_limit_of_a_user_are_rejected_until_one_ends() -> None:
     async with open_registry() as api:
         watches = WatchService(WatchLimits(1800, 100), api.clock, StreamLimiter(total=4, per_user=2))
-        gadgets = api.of("Gadget")
+        gadgets = api.resource("Gadget")
         request = WatchRequest(gadgets, "", query_options.watch_query(call(query="timeoutSeconds=60"), gadgets.kind))
         laptop, phone = User("ada", key="laptop"), User("ada", key="phone")
         first = [await watches.open(request, user) for user in (laptop, phone)]
@@ -112,7 +112,7 @@ async def test_concurrent_watches_do_not_exceed_the_limit() -> None:
             WatchService(WatchLimits(1800, 100), api.clock, StreamLimiter(total=10, per_user=2)),
             User("ada"),
         )
-        gadgets = api.of("Gadget")
+        gadgets = api.resource("Gadget")
         request = WatchRequest(gadgets, "", query_options.watch_query(call(query="timeoutSeconds=60"), gadgets.kind))
         streams = [await watches.open(request, ada) for _ in range(5)]
         results = await asyncio.gather(*map(read_all, streams))

@@ -157,7 +157,7 @@ class _FixedPacer(Pacer):
 
 async def read_first_chunk(api: RegistryFixture, pacer: Pacer, view: str, created_later: str = "") -> bytes:
     """The first chunk of a watch; with `created_later`, the first one after an object of that name was created."""
-    gadgets = api.of("Gadget")
+    gadgets = api.resource("Gadget")
     query = query_options.watch_query(call(), gadgets.kind)
     watches = WatchService(LIMITS, api.clock, StreamLimiter(100, 10), pacer)
     stream = await watches.open(WatchRequest(gadgets, "", query, view), ADA)
