@@ -6,7 +6,6 @@ import pytest
 
 from fairlead.agent.control_plane import ControlPlaneError
 from fairlead.core.errors import Expired, Forbidden, Unauthorized, Unavailable
-from tests.authn.test_direct_tokens import INVALID_TOKENS, VALID_TOKEN, token_with_claims, token_with_private_claims
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.agent import (
     ADA,
@@ -16,6 +15,7 @@ from tests.harness.agent import (
     parse_body,
     sign_scoped_token,
 )
+from tests.harness.direct_tokens import INVALID_TOKENS, VALID_TOKEN, token_with_claims, token_with_private_claims
 
 PODS = "/kubernetes/cluster/api/v1/namespaces/demo/pods"
 SPACE_PODS = "/kubernetes/project/web/space/s/api/v1/namespaces/web-s/pods"

@@ -5,13 +5,11 @@ The tests read the configuration on the page and apply its claim mapping as a ku
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jwt
 import orjson
 import pytest
-import yaml
 
 from fairlead.agent.config_cache import AgentConfig
 from fairlead.agent.tokens import DirectTokenAuthenticator
@@ -22,20 +20,13 @@ from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from tests.authn.test_token_issuer import ISSUER, TokenIssuerFixture, open_token_issuer
 from tests.harness.agent import CLUSTER, build_configuration
 from tests.harness.auth import ROOT
+from tests.harness.jwt_configuration import read_jwt_configuration
 from tests.harness.signing_keys import iterate_keys
+from tests.harness.token_issuer import ISSUER, TokenIssuerFixture, open_token_issuer
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "direct-tokens.md"
 NAMES = ClusterIdentityMapper(DEFAULT_PREFIX)
-
-
-def read_jwt_configuration() -> Any:
-    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (configuration,) = [each for each in map(yaml.safe_load, blocks) if each["kind"] == "AuthenticationConfiguration"]
-    (issuer,) = configuration["jwt"]
-    return issuer
 
 
 def decode_payload(token: str) -> Object:

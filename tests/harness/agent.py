@@ -20,10 +20,10 @@ from fairlead.server.api.routing import parse_api_path
 from fairlead.server.pipeline import Pipeline
 from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Upstream
-from tests.authn.test_direct_tokens import ISSUER, KEY, PRIVATE_CLAIMS, VALID_TOKEN, token_with_claims
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.calls import call
 from tests.harness.clock import ManualClock
+from tests.harness.direct_tokens import ISSUER, KEY, PRIVATE_CLAIMS, VALID_TOKEN, token_with_claims
 from tests.harness.signing_keys import jwks
 
 CLUSTER, CLUSTER_UID = "berlin", "uid-of-berlin"

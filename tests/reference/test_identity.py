@@ -18,10 +18,10 @@ import yaml
 from fairlead.authn.direct_tokens import AUDIENCE
 from fairlead.core.crypto.signing import sign
 from fairlead.core.objects import Object
-from tests.authn.test_direct_tokens_kubernetes import read_jwt_configuration
 from tests.fake_cluster.exchange import build_json_response
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import M, connect, create, grant, is_online, key_of, kubectl_at, make, may, wait_until
+from tests.harness.jwt_configuration import read_jwt_configuration
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import running
 from tests.harness.signing_keys import jwks, signing_key
