@@ -46,7 +46,7 @@ def log_in(cli: CliFixture, name: str, password: str = PASSWORD) -> CommandResul
     return cli.run("login", cli.fake.url, *flags, stdin=f"{password}\n")
 
 
-def home_variables(cli: CliFixture) -> dict[str, str]:
+def build_environment(cli: CliFixture) -> dict[str, str]:
     """The environment in which a real process finds the logins of `cli`."""
     return {"HOME": str(cli.home), "XDG_CONFIG_HOME": str(cli.home / "config")}
 
@@ -309,7 +309,7 @@ def test_deleting_a_project_prints_what_it_waits_for(cli: CliFixture, server: Se
     with open_admin_client(server) as client:
         body = {"kind": "SpaceInstance", "metadata": metadata, "spec": {"template": {}}}
         client.create("spaceinstances", body, namespace="service-p-held")
-        deleting = fairlead("project", "delete", "held", "--yes", **home_variables(cli))
+        deleting = fairlead("project", "delete", "held", "--yes", **build_environment(cli))
         assert deleting.stderr
         lines = iter(deleting.stderr.readline, "")
         assert any("waiting for 1 spaceinstance" in line and "example.com/held" in line for line in lines)
@@ -320,7 +320,7 @@ def test_deleting_a_project_prints_what_it_waits_for(cli: CliFixture, server: Se
 
 def test_list_with_watch_prints_changes(cli: CliFixture, fairlead: Fairlead) -> None:
     expect_success(cli.run("team", "create", "newcomers"))
-    watching = fairlead("team", "list", "--watch", "-o", "json", **home_variables(cli))
+    watching = fairlead("team", "list", "--watch", "-o", "json", **build_environment(cli))
     assert watching.stdout
     events = map(json.loads, iter(watching.stdout.readline, ""))
     own_events = (each for each in events if each["object"]["metadata"]["name"] == "newcomers")
@@ -367,7 +367,7 @@ def test_a_workspace_is_created_from_a_template_and_waited_for(
         result = cli.run(*command, "--parameter", "size=large")
         assert result.code == 1
         assert "size" in result.err
-        waiting = fairlead(*command, "--parameter", "size=3", "--wait", "-o", "name", **home_variables(cli))
+        waiting = fairlead(*command, "--parameter", "size=3", "--wait", "-o", "name", **build_environment(cli))
         assert waiting.stderr
         assert any("desk is Pending" in line for line in iter(waiting.stderr.readline, ""))
         path = client.path("devpodworkspaceinstances", "desk", "status", namespace="service-p-yard")
@@ -377,7 +377,7 @@ def test_a_workspace_is_created_from_a_template_and_waited_for(
     assert (waiting.returncode, out) == (0, "devpodworkspaceinstance/desk\n"), err
     row = expect_success(cli.run("workspace", "list", "--project", "yard")).splitlines()[1].split()
     assert (row[:3], row[4:6]) == (["desk", "yard", "Ready"], ["python@1.x.x", "dock"])
-    deleting = fairlead("workspace", "delete", "desk", "--project", "yard", **home_variables(cli))
+    deleting = fairlead("workspace", "delete", "desk", "--project", "yard", **build_environment(cli))
     assert deleting.stderr
     assert any("waiting for the runner dock" in line for line in iter(deleting.stderr.readline, ""))
     with open_admin_client(server) as client:

@@ -27,7 +27,7 @@ ALL = dict(iterate_commands(get_command(make_app())))
 DOCUMENTED = {path: command for path, command in ALL.items() if path[0] not in UNDOCUMENTED}
 
 
-def long_flags(command: TyperCommand) -> set[str]:
+def get_long_flags(command: TyperCommand) -> set[str]:
     options = (each for each in command.params if isinstance(each, TyperOption))
     return {flag for option in options for flag in (*option.opts, *option.secondary_opts) if flag.startswith("--")}
 
@@ -46,11 +46,11 @@ def test_every_command_in_an_example_exists_with_its_flags() -> None:
         if path is None:
             continue
         checked += 1
-        unknown = set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - long_flags(ALL[path]) - {"--help"}
+        unknown = set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - get_long_flags(ALL[path]) - {"--help"}
         assert not unknown, f"fairlead {' '.join(path)} has no {unknown}"
     assert checked > 30
 
 
 def test_every_flag_is_on_the_page() -> None:
-    used = {flag for command in DOCUMENTED.values() for flag in long_flags(command)}
+    used = {flag for command in DOCUMENTED.values() for flag in get_long_flags(command)}
     assert {flag for flag in used if not re.search(rf"(?<!\S)[`(]*{flag}(?![a-z-])", PAGE)} == set()

@@ -31,7 +31,7 @@ PATHS = {command: f"{M}/{plural}" for command, plural in CLUSTER_SCOPED.items()}
 SPEC = {"displayName": "The first", "description": "To try things"}
 
 
-def project_flags(command: str) -> tuple[str, ...]:
+def build_project_flags(command: str) -> tuple[str, ...]:
     return ("--project", "demo") if command in PROJECT_SCOPED else ()
 
 
@@ -45,20 +45,21 @@ def build_command_object(command: str, **fields: Any) -> dict[str, Any]:
 def test_one_object_is_shown_in_every_format(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{PATHS[command]}/one", (200, build_command_object(command)))
     rows = dict(
-        line.split("   ", 1) for line in user.run(command, "show", "one", *project_flags(command)).out.splitlines()
+        line.split("   ", 1)
+        for line in user.run(command, "show", "one", *build_project_flags(command)).out.splitlines()
     )
     shown = {label.strip(): value.strip() for label, value in rows.items()}
     assert shown["name"] == "one"
     assert shown["display name"] == "The first"
     assert shown["description"] == "To try things"
-    assert user.run(command, "show", "one", *project_flags(command), "-o", "name").out == "thing/one\n"
-    assert json.loads(user.run(command, "show", "one", *project_flags(command), "-o", "json").out)["spec"] == SPEC
+    assert user.run(command, "show", "one", *build_project_flags(command), "-o", "name").out == "thing/one\n"
+    assert json.loads(user.run(command, "show", "one", *build_project_flags(command), "-o", "json").out)["spec"] == SPEC
 
 
 @pytest.mark.parametrize("command", [each for each in PATHS if each != "project"])
 def test_fields_that_are_not_set_are_not_shown(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{PATHS[command]}/one", (200, build_command_object(command)))
-    lines = user.run(command, "show", "one", *project_flags(command)).out.splitlines()
+    lines = user.run(command, "show", "one", *build_project_flags(command)).out.splitlines()
     assert [line for line in lines if line.endswith(" -")] == []
 
 
@@ -78,7 +79,7 @@ def test_an_instance_is_shown_with_its_project_and_why_it_is_not_ready(user: Cli
 @pytest.mark.parametrize("command", PATHS)
 def test_an_object_that_does_not_exist_is_an_error(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{PATHS[command]}/one", (404, failure_status(404, "NotFound", "there is no such object")))
-    result = user.run(command, "show", "one", *project_flags(command))
+    result = user.run(command, "show", "one", *build_project_flags(command))
     assert (result.code, result.out) == (1, "")
     assert "there is no such object" in result.err
 
@@ -98,12 +99,12 @@ def test_delete_waits_unless_no_wait_is_set(user: CliFixture, command: str) -> N
         ),
     )
     confirmation = () if command == "workspace" else ("--yes",)
-    result = user.run(command, "delete", "one", *project_flags(command), *confirmation)
+    result = user.run(command, "delete", "one", *build_project_flags(command), *confirmation)
     assert result.code == 0
     assert result.err.startswith("waiting for one to be deleted\n")
     assert " one is deleted" in result.err.splitlines()[-1]
     watches = len(user.fake.requests_to("GET", path))
-    result = user.run(command, "delete", "one", *project_flags(command), *confirmation, "--no-wait")
+    result = user.run(command, "delete", "one", *build_project_flags(command), *confirmation, "--no-wait")
     assert "is being deleted" in result.err
     assert len(user.fake.requests_to("GET", path)) == watches
     assert len(user.fake.requests_to("DELETE", f"{path}/one")) == 2
@@ -112,9 +113,9 @@ def test_delete_waits_unless_no_wait_is_set(user: CliFixture, command: str) -> N
 @pytest.mark.parametrize("command", [each for each in PATHS if each not in ("cluster", "workspace")])
 def test_nothing_is_deleted_without_a_confirmation(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{PATHS[command]}/one", (200, build_command_object(command)))
-    assert user.run(command, "delete", "one", *project_flags(command)).code == 2
+    assert user.run(command, "delete", "one", *build_project_flags(command)).code == 2
     user.use_terminal()
-    result = user.run(command, "delete", "one", *project_flags(command), stdin="n\n")
+    result = user.run(command, "delete", "one", *build_project_flags(command), stdin="n\n")
     assert result.code == 2
     assert f"Delete the {'virtual cluster' if command == 'vcluster' else command} one" in result.err
     assert user.fake.requests_to("DELETE", f"{PATHS[command]}/one") == []

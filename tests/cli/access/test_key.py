@@ -25,7 +25,7 @@ def key_cli(user: CliFixture) -> CliFixture:
     return user
 
 
-def last_created(cli: CliFixture) -> dict[str, Any]:
+def get_last_created(cli: CliFixture) -> dict[str, Any]:
     body: dict[str, Any] = cli.fake.requests_to("POST", KEYS)[-1].body
     return body
 
@@ -35,7 +35,7 @@ def test_the_value_of_a_new_key_is_the_only_output_on_stdout(key_cli: CliFixture
     assert (result.code, result.out) == (0, "fairlead_new-value\n")
     assert "the key key-x7k2p; it is shown only once" in result.err
     assert "fairlead_new-value" not in result.err
-    assert last_created(key_cli) == {
+    assert get_last_created(key_cli) == {
         "apiVersion": "management.service.sh/v1",
         "kind": "OwnedAccessKey",
         "metadata": {"generateName": "key-"},
@@ -52,8 +52,8 @@ def test_every_flag_becomes_a_field(key_cli: CliFixture) -> None:
     texts = ("--name", "ci", "--display-name", "CI", "--description", "for builds", "--user", "bob", "--type", "Other")
     lifetime = ("--ttl", "30d", "--ttl-after-activity", "--disabled")
     assert key_cli.run("key", "create", *texts, *lifetime).code == 0
-    assert last_created(key_cli)["metadata"] == {"name": "ci"}
-    assert last_created(key_cli)["spec"] == {
+    assert get_last_created(key_cli)["metadata"] == {"name": "ci"}
+    assert get_last_created(key_cli)["spec"] == {
         "displayName": "CI",
         "description": "for builds",
         "user": "bob",
@@ -67,7 +67,7 @@ def test_every_flag_becomes_a_field(key_cli: CliFixture) -> None:
 def test_a_scope_is_built_from_flags(key_cli: CliFixture) -> None:
     parts = ("--project", "a", "--project", "b", "--space", "a/s", "--virtual-cluster", "a/v", "--cluster", "c")
     assert key_cli.run("key", "create", *parts, "--allow-cli").code == 0
-    assert last_created(key_cli)["spec"]["scope"] == {
+    assert get_last_created(key_cli)["spec"]["scope"] == {
         "projects": [{"project": "a"}, {"project": "b"}],
         "spaces": [{"project": "a", "space": "s"}],
         "virtualClusters": [{"project": "a", "virtualCluster": "v"}],
@@ -81,7 +81,7 @@ def test_a_scope_can_come_from_a_file_even_an_empty_scope(key_cli: CliFixture, t
     for text, scope in (("rules: [{verbs: [get]}]", {"rules": [{"verbs": ["get"]}]}), ("{}", {})):
         path.write_text(text)
         assert key_cli.run("key", "create", "--scope-file", str(path)).code == 0
-        assert last_created(key_cli)["spec"]["scope"] == scope
+        assert get_last_created(key_cli)["spec"]["scope"] == scope
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def review_cli(user: CliFixture) -> CliFixture:
     return user
 
 
-def last_review(cli: CliFixture, path: str = SELF_REVIEWS) -> dict[str, Any]:
+def get_last_review(cli: CliFixture, path: str = SELF_REVIEWS) -> dict[str, Any]:
     body: dict[str, Any] = cli.fake.requests_to("POST", path)[-1].body
     return body
 
@@ -58,7 +58,7 @@ def test_the_verdict_of_each_authorizer_is_shown(review_cli: CliFixture) -> None
         "resource": "apps",
         "namespace": "service-p-demo",
     }
-    assert last_review(review_cli) == {"spec": {"accessKey": "ci", "resourceAttributes": attributes}}
+    assert get_last_review(review_cli) == {"spec": {"accessKey": "ci", "resourceAttributes": attributes}}
 
 
 def test_a_denial_exits_with_1_like_kubectl_auth_can_i(review_cli: CliFixture) -> None:
@@ -68,7 +68,7 @@ def test_a_denial_exits_with_1_like_kubectl_auth_can_i(review_cli: CliFixture) -
     assert result.code == 1
     assert result.out.startswith("ci may not get apps.management.service.sh/status x in ns\napps are outside\n")
     assert result.err == ""
-    assert last_review(review_cli)["spec"]["resourceAttributes"]["subresource"] == "status"
+    assert get_last_review(review_cli)["spec"]["resourceAttributes"]["subresource"] == "status"
     result = review_cli.run("key", "explain", "ci", *flags, "-o", "json")
     assert (result.code, json.loads(result.out)) == (1, DENIED)
 
@@ -101,14 +101,14 @@ def test_without_a_namespace_the_review_is_for_all_namespaces(review_cli: CliFix
 
 def test_a_non_resource_path_can_be_reviewed(review_cli: CliFixture) -> None:
     assert review_cli.run("key", "explain", "ci", "--verb", "get", "--path", "/metrics").code == 0
-    assert last_review(review_cli)["spec"]["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
+    assert get_last_review(review_cli)["spec"]["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
 
 
 def test_keys_of_other_users_are_reviewed_with_a_subject_access_review(review_cli: CliFixture) -> None:
     review_cli.fake.on("POST", SELF_REVIEWS, (403, failure_status(403, "Forbidden", "not yours")))
     review_cli.fake.on("POST", REVIEWS, (201, {"status": ALLOWED}))
     assert review_cli.run("key", "explain", "bobs", "--verb", "get", "--resource", "apps").code == 0
-    assert last_review(review_cli, REVIEWS)["spec"]["accessKey"] == "bobs"
+    assert get_last_review(review_cli, REVIEWS)["spec"]["accessKey"] == "bobs"
     review_cli.fake.on("POST", REVIEWS, (403, failure_status(403, "Forbidden", "you may not review access")))
     result = review_cli.run("key", "explain", "bobs", "--verb", "get", "--resource", "apps")
     assert result.code == 1

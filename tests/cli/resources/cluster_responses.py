@@ -46,7 +46,7 @@ def build_secret(**labels: str) -> dict[str, Any]:
     return {"kind": "Secret", "metadata": {"name": "cluster-berlin", "labels": labels}}
 
 
-def watch_cluster_states(*states: dict[str, Any]) -> tuple[int, bytes]:
+def build_cluster_watch(*states: dict[str, Any]) -> tuple[int, bytes]:
     """The response of a watch that begins with a cluster that is not probed yet."""
     added = {"type": "ADDED", "object": build_cluster()}
     return build_watch_response(added, END, *({"type": "MODIFIED", "object": each} for each in states))

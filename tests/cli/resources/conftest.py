@@ -9,8 +9,8 @@ from tests.cli.resources.cluster_responses import (
     SECRETS,
     TOKEN,
     build_cluster,
+    build_cluster_watch,
     build_healthy_cluster,
-    watch_cluster_states,
     write_kubeconfig,
 )
 from tests.harness.cli import CliFixture
@@ -22,7 +22,7 @@ def ops(user: CliFixture) -> CliFixture:
     """A CLI with a cluster in its kubeconfig, and a fake server that accepts and connects the cluster."""
     user.fake.on("POST", SECRETS, lambda request: (201, request.body))
     user.fake.on("POST", CLUSTERS, (201, build_cluster()))
-    user.fake.on("GET", CLUSTERS, watch_cluster_states(build_healthy_cluster()))
+    user.fake.on("GET", CLUSTERS, build_cluster_watch(build_healthy_cluster()))
     user.fake.on("DELETE", SECRET, (200, {}))
     user.fake.on("DELETE", f"{CLUSTERS}/berlin", (200, {}))
     for plural in ("spaceinstances", "virtualclusterinstances"):

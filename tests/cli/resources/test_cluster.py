@@ -20,10 +20,10 @@ from tests.cli.resources.cluster_responses import (
     SERVER,
     TOKEN,
     build_cluster,
+    build_cluster_watch,
     build_condition,
     build_healthy_cluster,
     build_secret,
-    watch_cluster_states,
     write_kubeconfig,
 )
 from tests.harness.cli import CliFixture, CommandResult
@@ -34,8 +34,8 @@ ALREADY_EXISTS = (409, failure_status(409, "AlreadyExists", "it is there already
 
 
 def build_offline_cluster(reason: str = "Unreachable", **more: Any) -> dict[str, Any]:
-    condition = build_condition("Connected", "False", reason, "nobody answers at its address")
-    probes = [{"name": "version", "ok": False, "message": "nobody answers at its address"}]
+    condition = build_condition("Connected", "False", reason, "connection refused")
+    probes = [{"name": "version", "ok": False, "message": "connection refused"}]
     return build_cluster(phase="", reason="Offline", online=False, conditions=[condition], probes=probes, **more)
 
 
@@ -95,15 +95,15 @@ def test_another_kubeconfig_and_context_can_be_selected(ops: CliFixture) -> None
 
 def test_a_failed_connection_is_reported_by_probe_and_nothing_is_deleted(ops: CliFixture) -> None:
     connecting = build_cluster(reason="Connecting", message="asking for its version")
-    ops.fake.on("GET", CLUSTERS, watch_cluster_states(connecting, build_offline_cluster()))
+    ops.fake.on("GET", CLUSTERS, build_cluster_watch(connecting, build_offline_cluster()))
     result = add_cluster(ops, "-o", "name")
     assert (result.code, result.out) == (1, "")
     assert result.err.splitlines() == [
         "created the cluster berlin from the context 'the desk'",
         "waiting for the server to connect to berlin",
         "berlin: Connecting: asking for its version",
-        "fairlead: the cluster berlin is not connected: Unreachable: nobody answers at its address",
-        "  ✗ version   nobody answers at its address",
+        "fairlead: the cluster berlin is not connected: Unreachable: connection refused",
+        "  ✗ version   connection refused",
         "  the server retries by itself; `fairlead cluster check berlin` shows the status",
         "  to use another kubeconfig, run `fairlead cluster remove berlin`, then add it again",
     ]
@@ -113,7 +113,7 @@ def test_a_failed_connection_is_reported_by_probe_and_nothing_is_deleted(ops: Cl
 
 def test_a_cluster_in_phase_failed_is_an_error(ops: CliFixture) -> None:
     duplicate = build_cluster(phase="Failed", reason="ClusterUID", message="it is connected as munich, too")
-    ops.fake.on("GET", CLUSTERS, watch_cluster_states(duplicate))
+    ops.fake.on("GET", CLUSTERS, build_cluster_watch(duplicate))
     result = add_cluster(ops)
     assert result.code == 1
     assert "is not connected: ClusterUID: it is connected as munich, too" in result.err
@@ -237,8 +237,8 @@ def test_check_of_an_offline_cluster_prints_the_failure_and_advice(ops: CliFixtu
     result = ops.run("cluster", "check", "berlin")
     assert result.code == 1
     assert result.out.splitlines() == [
-        "✗ version   nobody answers at its address",
-        "✗ the cluster berlin is not connected: Unreachable: nobody answers at its address",
+        "✗ version   connection refused",
+        "✗ the cluster berlin is not connected: Unreachable: connection refused",
     ]
     assert result.err == "the server retries by itself; `fairlead cluster check berlin` shows the status\n"
 
@@ -258,7 +258,7 @@ def test_a_cluster_with_a_failed_probe_is_not_healthy(ops: CliFixture) -> None:
     result = ops.run("cluster", "check", "berlin")
     assert (result.code, "not healthy: impersonation: bind it to a role" in result.out) == (1, True)
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (404, failure_status(404, "NotFound", "no such cluster")))
-    ops.fake.on("GET", CLUSTERS, watch_cluster_states(unhealthy))
+    ops.fake.on("GET", CLUSTERS, build_cluster_watch(unhealthy))
     result = add_cluster(ops)
     assert (result.code, "✗ impersonation   bind it to a role" in result.err) == (1, True)
 

@@ -19,7 +19,7 @@ def print_roles(*arguments: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(result.stdout))
 
 
-def cluster_role_rules(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def get_cluster_role_rules(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
 
 
@@ -51,7 +51,7 @@ def test_each_part_is_a_role_bound_to_one_service_account_with_a_token(parts: li
 def test_every_probed_permission_is_in_the_role_for_gateways() -> None:
     granted = {
         (group, resource)
-        for rule in cluster_role_rules(print_roles("gateways"))
+        for rule in get_cluster_role_rules(print_roles("gateways"))
         if "impersonate" in rule["verbs"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -61,14 +61,18 @@ def test_every_probed_permission_is_in_the_role_for_gateways() -> None:
 
 
 def test_no_role_grants_everything_or_allows_escalation() -> None:
-    everything = [rule for rule in cluster_role_rules(print_roles("spaces", "virtual-clusters")) if "*" in str(rule)]
+    everything = [
+        rule for rule in get_cluster_role_rules(print_roles("spaces", "virtual-clusters")) if "*" in str(rule)
+    ]
     escalating = [
-        rule for rule in cluster_role_rules(print_roles("spaces", "virtual-clusters")) if "escalate" in rule["verbs"]
+        rule
+        for rule in get_cluster_role_rules(print_roles("spaces", "virtual-clusters"))
+        if "escalate" in rule["verbs"]
     ]
     assert (everything, escalating) == ([], [])
     bindable = [
         rule["resourceNames"]
-        for rule in cluster_role_rules(print_roles("spaces", "virtual-clusters"))
+        for rule in get_cluster_role_rules(print_roles("spaces", "virtual-clusters"))
         if "bind" in rule["verbs"]
     ]
     assert bindable == [["admin", "edit", "view"]] * 2
@@ -83,7 +87,9 @@ def test_the_output_warns_that_impersonation_is_equivalent_to_cluster_admin(argu
 
 def test_cluster_roles_and_service_account_can_be_changed() -> None:
     objects = print_roles("spaces", "--cluster-role", "tenant", "--account", "hub", "--namespace", "ops")
-    assert [rule["resourceNames"] for rule in cluster_role_rules(objects) if "bind" in rule["verbs"]] == [["tenant"]]
+    assert [rule["resourceNames"] for rule in get_cluster_role_rules(objects) if "bind" in rule["verbs"]] == [
+        ["tenant"]
+    ]
     assert objects[0]["metadata"] == {"name": "hub", "namespace": "ops"}
     assert objects == build_objects([RolePart.SPACES], ["tenant"], "hub", "ops")
 

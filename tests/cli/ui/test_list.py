@@ -13,7 +13,7 @@ from tests.harness.watch_responses import END, build_watch_event, build_watch_re
 TEAMS = f"{M}/teams"
 
 
-def watch_until_interrupt(*events: Any) -> tuple[Any, Callable[[Request], Any]]:
+def build_interrupted_watch(*events: Any) -> tuple[Any, Callable[[Request], Any]]:
     """Responses of a watch with these events; the next one is empty, so that the client waits and is interrupted."""
     return build_watch_response(*events), lambda request: build_watch_response()
 
@@ -49,7 +49,7 @@ def test_every_list_command_has_all_formats_and_can_watch(
     assert watch_cli.run(command, "list", "-o", "name").out == f"{kind}/one\n{kind}/two\n"
     assert [line.split()[0] for line in watch_cli.run(command, "list").out.splitlines()] == ["NAME", "one", "two"]
     assert len(json.loads(watch_cli.run(command, "list", "-o", "json").out)["items"]) == 2
-    watch_cli.fake.on("GET", f"{M}/{plural}", *watch_until_interrupt(build_watch_event("ADDED", "one", "1"), END))
+    watch_cli.fake.on("GET", f"{M}/{plural}", *build_interrupted_watch(build_watch_event("ADDED", "one", "1"), END))
     result = watch_cli.run(command, "list", "--watch")
     assert result.code == 0
     assert [line.split()[:2] for line in result.out.splitlines()] == [["EVENT", "NAME"], ["ADDED", "one"]]
@@ -57,35 +57,37 @@ def test_every_list_command_has_all_formats_and_can_watch(
 
 def test_later_rows_are_aligned_with_their_headers(watch_cli: CliFixture) -> None:
     first, later = build_watch_event("ADDED", "a-long-name", "1"), build_watch_event("DELETED", "b", "8")
-    watch_cli.fake.on("GET", TEAMS, *watch_until_interrupt(first, END, later))
+    watch_cli.fake.on("GET", TEAMS, *build_interrupted_watch(first, END, later))
     header, _, row = watch_cli.run("team", "list", "-w").out.splitlines()
     assert row.index(" b ") + 1 == header.index("NAME")
     assert row.index("active") == header.index("STATE")
 
 
 def test_a_watch_of_an_empty_list_prints_headers_with_the_first_row(watch_cli: CliFixture) -> None:
-    watch_cli.fake.on("GET", TEAMS, *watch_until_interrupt(END, build_watch_event("ADDED", "a", "8")))
+    watch_cli.fake.on("GET", TEAMS, *build_interrupted_watch(END, build_watch_event("ADDED", "a", "8")))
     result = watch_cli.run("team", "list", "-w")
     assert "no teams" in result.err
     assert [line.split()[0] for line in result.out.splitlines()] == ["EVENT", "ADDED"]
 
 
 def test_events_are_printed_as_json_yaml_and_names(watch_cli: CliFixture) -> None:
-    answers = watch_until_interrupt(build_watch_event("ADDED", "a", "1"), END, build_watch_event("DELETED", "a", "8"))
-    watch_cli.fake.on("GET", TEAMS, *answers)
+    responses = build_interrupted_watch(
+        build_watch_event("ADDED", "a", "1"), END, build_watch_event("DELETED", "a", "8")
+    )
+    watch_cli.fake.on("GET", TEAMS, *responses)
     events = [json.loads(line) for line in watch_cli.run("team", "list", "-w", "-o", "json").out.splitlines()]
     assert [(each["type"], each["object"]["metadata"]["name"]) for each in events] == [("ADDED", "a"), ("DELETED", "a")]
-    watch_cli.fake.on("GET", TEAMS, *answers)
+    watch_cli.fake.on("GET", TEAMS, *responses)
     _, *documents = watch_cli.run("team", "list", "-w", "-o", "yaml").out.split("---\n")
     assert [parse_yaml(each)["type"] for each in documents] == ["ADDED", "DELETED"]
-    watch_cli.fake.on("GET", TEAMS, *answers)
+    watch_cli.fake.on("GET", TEAMS, *responses)
     assert watch_cli.run("team", "list", "-w", "-o", "name").out == "team/a\nteam/a\n"
 
 
 def test_a_watch_filters_objects_like_the_list(watch_cli: CliFixture) -> None:
     mine, others = build_watch_event("ADDED", "mine", "1"), build_watch_event("ADDED", "others", "2")
     mine["object"]["spec"], others["object"]["spec"] = {"user": "alice"}, {"user": "bob"}
-    watch_cli.fake.on("GET", f"{M}/ownedaccesskeys", *watch_until_interrupt(mine, others, END))
+    watch_cli.fake.on("GET", f"{M}/ownedaccesskeys", *build_interrupted_watch(mine, others, END))
     assert watch_cli.run("key", "list", "-w", "-o", "name").out == "ownedaccesskey/mine\n"
 
 
