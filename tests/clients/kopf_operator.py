@@ -1,6 +1,6 @@
-"""A small operator as people write them with kopf: it greets apps, connects clusters and starts workspaces.
+"""An operator written with kopf: it handles creation, updates and deletion of apps, clusters and workspaces.
 
-`test_kopf.py` runs it with `kopf run`. Nothing here knows that it is not Kubernetes that answers.
+`test_kopf.py` runs it with `kopf run`. Nothing here is specific to Fairlead.
 """
 
 from typing import Any
@@ -11,38 +11,38 @@ GROUP = "management.service.sh"
 
 
 @kopf.on.create(GROUP, "v1", "apps")
-def welcome(body: kopf.Body, name: str, spec: kopf.Spec, **_: Any) -> str:
-    """What a handler returns becomes a field of the status."""
+def greet(body: kopf.Body, name: str, spec: kopf.Spec, **_: Any) -> str:
+    """The return value of a handler becomes a field of the status."""
     kopf.info(body, reason="Welcomed", message=f"{name} is here")
     return f"welcome, {spec['displayName']}"
 
 
 @kopf.on.create(GROUP, "v1", "apps")
-def again(retry: int, **_: Any) -> str:
-    """A second handler for one event: in between, an annotation keeps how far kopf got."""
+def greet_again(retry: int, **_: Any) -> str:
+    """A second handler of the same event: between the two, kopf keeps its progress in an annotation."""
     return f"the other handler, try {retry}"
 
 
 @kopf.on.update(GROUP, "v1", "apps")
-def rename(old: Any, new: Any, **_: Any) -> str:
+def report_rename(old: Any, new: Any, **_: Any) -> str:
     return f"{old['spec']['displayName']} is now {new['spec']['displayName']}"
 
 
 @kopf.on.delete(GROUP, "v1", "apps")
-def farewell(body: kopf.Body, name: str, **_: Any) -> None:
+def report_deletion(body: kopf.Body, name: str, **_: Any) -> None:
     kopf.event(body, type="Normal", reason="Left", message=f"farewell, {name}")
 
 
 @kopf.on.create(GROUP, "v1", "clusters")
 def connect(patch: kopf.Patch, **_: Any) -> None:
-    """A status with a subresource of its own: kopf sends one patch there, and its own notes to the object itself."""
+    """With a status subresource, kopf sends one patch to it, and one with its own annotations to the object."""
     patch.status["phase"] = "Initialized"
     patch.status["online"] = True
 
 
 @kopf.on.update(GROUP, "v1", "clusters")
 def synchronize(patch: kopf.Patch, **_: Any) -> None:
-    """An edit of a list: kopf sends it as a JSON patch that holds for this version of the object only."""
+    """kopf sends a change of a list as a JSON patch with a test of the resource version."""
     patch.fns.append(add_condition)
 
 

@@ -1,7 +1,6 @@
-"""A real server for real clients: one `fairlead up` process with a data folder and a port of its own.
+"""A server process for tests with real clients: one `fairlead up` with its own data folder and port.
 
-The server's log is read when it stops. A client may get all that it asked for and the server still have stumbled: a
-traceback in the log fails the module.
+The server's log is read when the server stops: a traceback in it fails the module, even if all clients succeeded.
 """
 
 import json
@@ -32,31 +31,33 @@ class Server:
 
     @property
     def api_root(self) -> str:
-        """Where the kinds of the management group are."""
+        """The URL of the management group's resources."""
         return f"{self.url}/kubernetes/management/apis/{VERSION}"
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Server]:
-    """A server that answers, and that has ended without a stumble afterwards."""
+def run_server(folder: Path) -> Iterator[Server]:
+    """Runs a server, and checks afterwards that it exited without an error."""
     log_file = folder / "server.log"
     with log_file.open("w") as log:
-        process = start("--data", str(folder / "data"), "--port", "0", "--json", stderr=log)
+        process = start_server("--data", str(folder / "data"), "--port", "0", "--json", stderr=log)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, log_file.read_text()
-        told = json.loads(line)
-        yield Server(told["url"], told["accessKey"], Path(told["kubeconfig"]), Path(told["caFile"]))
+        ready = json.loads(line)
+        yield Server(ready["url"], ready["accessKey"], Path(ready["kubeconfig"]), Path(ready["caFile"]))
     finally:
-        stop(process)
-    trouble = log_file.read_text()
-    assert process.returncode == 0, trouble
-    assert "Traceback" not in trouble, trouble
+        stop_process(process)
+    log_text = log_file.read_text()
+    assert process.returncode == 0, log_text
+    assert "Traceback" not in log_text, log_text
 
 
-def start(*arguments: str, stdout: int = subprocess.PIPE, stderr: IO[str] | None = None) -> "subprocess.Popen[str]":
-    """`fairlead up` in the project's folder, untouched by settings of whoever runs the tests."""
+def start_server(
+    *arguments: str, stdout: int = subprocess.PIPE, stderr: IO[str] | None = None
+) -> "subprocess.Popen[str]":
+    """Starts `fairlead up` in the repository's root, without the FAIRLEAD_ variables of the environment."""
     return subprocess.Popen(
         [sys.executable, "-m", "fairlead", "up", *arguments],
         cwd=ROOT,
@@ -68,8 +69,8 @@ def start(*arguments: str, stdout: int = subprocess.PIPE, stderr: IO[str] | None
     )
 
 
-def stop(process: "subprocess.Popen[str]") -> None:
-    """Asks it to end, and ends it if it does not."""
+def stop_process(process: "subprocess.Popen[str]") -> None:
+    """Terminates the process, and kills it after a timeout."""
     process.terminate()
     try:
         process.communicate(timeout=STOP_SECONDS)

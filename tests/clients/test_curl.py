@@ -1,4 +1,4 @@
-"""The examples of the documentation, with curl itself: YAML in, a bearer key, all methods, both versions of HTTP."""
+"""The examples of the documentation with curl: YAML bodies, a bearer key, all methods, HTTP/1.1 and HTTP/2."""
 
 import json
 import subprocess
@@ -83,43 +83,43 @@ EXAMPLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     code: int
     http: str
     media_type: str
     text: str
 
     def body(self) -> Any:
-        """JSON is YAML too, so this reads both."""
+        """The parsed body, which is YAML or JSON."""
         return yaml.safe_load(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Curl:
-    """`curl("GET", "apps/x")`: one call of the program, to a path below the group's root."""
+    """`curl("GET", "apps/x")` sends one request to a path of the management group."""
 
     program: Path
     server: Server
     http: str
 
-    def __call__(self, method: str, path: str, *headers: str, body: str = "") -> Answer:
+    def __call__(self, method: str, path: str, *headers: str, body: str = "") -> Response:
         return self.without_key(method, path, f"Authorization: Bearer {self.server.key}", *headers, body=body)
 
-    def without_key(self, method: str, path: str, *headers: str, body: str = "") -> Answer:
+    def without_key(self, method: str, path: str, *headers: str, body: str = "") -> Response:
         command = [str(self.program), "--silent", "--show-error", "--cacert", str(self.server.ca_file)]
         command += [f"--http{self.http}", "--write-out", "\n%{http_code} %{http_version} %{content_type}"]
         command += ["--request", method, *(word for header in headers for word in ("--header", header))]
         command += ["--data-binary", "@-"] if body else []
         command += [f"{self.server.api_root}/{path}"]
-        done = subprocess.run(command, input=body, capture_output=True, text=True, timeout=30, check=False)
-        assert done.returncode == 0, done.stderr
-        text, _, told = done.stdout.rpartition("\n")
-        code, http, media_type = told.split(" ", 2)
-        return Answer(int(code), http, media_type, text)
+        result = subprocess.run(command, input=body, capture_output=True, text=True, timeout=30, check=False)
+        assert result.returncode == 0, result.stderr
+        text, _, metadata = result.stdout.rpartition("\n")
+        code, http, media_type = metadata.split(" ", 2)
+        return Response(int(code), http, media_type, text)
 
 
 YAML_BODY = "Content-Type: application/yaml"
-YAML_ANSWER = "Accept: application/yaml"
+ACCEPT_YAML = "Accept: application/yaml"
 PATCH_BODY = "Content-Type: application/json-patch+json"
 
 
@@ -130,27 +130,27 @@ def curl(request: pytest.FixtureRequest, server: Server, component: Callable[[st
 
 @pytest.fixture(scope="module")
 def project(server: Server, component: Callable[[str], Path]) -> None:
-    """The project whose namespace the workspace lives in."""
-    made = Curl(component("curl"), server, "2")("POST", "projects", YAML_BODY, body=PROJECT)
-    assert made.code == 201, made.text
+    """The project whose namespace has the workspace."""
+    created = Curl(component("curl"), server, "2")("POST", "projects", YAML_BODY, body=PROJECT)
+    assert created.code == 201, created.text
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.usefixtures("project")
-def test_the_life_of_an_object(curl: Curl, example: str) -> None:
+def test_an_object_is_created_listed_read_updated_patched_and_deleted(curl: Curl, example: str) -> None:
     text, path = EXAMPLES[example]
-    sent = yaml.safe_load(text)
-    name = sent["metadata"]["name"]
+    example_body = yaml.safe_load(text)
+    name = example_body["metadata"]["name"]
 
     created = curl("POST", path, YAML_BODY, body=text)
     assert (created.code, created.http, created.media_type) == (201, curl.http, "application/json"), created.text
-    assert (created.body()["spec"], created.body()["status"]) == (sent["spec"], {})
+    assert (created.body()["spec"], created.body()["status"]) == (example_body["spec"], {})
 
     listed = curl("GET", path).body()
     assert [each["metadata"]["name"] for each in listed["items"]] == [name]
-    assert listed["kind"] == f"{sent['kind']}List"
+    assert listed["kind"] == f"{example_body['kind']}List"
 
-    read = curl("GET", f"{path}/{name}", YAML_ANSWER)
+    read = curl("GET", f"{path}/{name}", ACCEPT_YAML)
     assert (read.code, read.media_type) == (200, "application/yaml")
     assert not read.text.startswith("{")
     edited = read.text.replace(f"displayName: {name}", "displayName: edited")
@@ -173,8 +173,8 @@ def test_the_life_of_an_object(curl: Curl, example: str) -> None:
     assert (gone.code, gone.body()["reason"]) == (404, "NotFound")
 
 
-def test_an_object_that_was_read_as_json_can_be_put_back_as_yaml(curl: Curl) -> None:
-    """What GET prints by default is JSON; people edit it and send it with the header that they always send."""
+def test_an_object_read_as_json_can_be_sent_as_yaml(curl: Curl) -> None:
+    """GET returns JSON by default; users edit it and send it with their usual YAML header."""
     assert curl("POST", "apps", YAML_BODY, body=APP).code == 201
     read = curl("GET", "apps/my-app").text
     updated = curl("PUT", "apps/my-app", YAML_BODY, body=read.replace("An app", "Another app"))
@@ -184,39 +184,39 @@ def test_an_object_that_was_read_as_json_can_be_put_back_as_yaml(curl: Curl) -> 
     assert curl("DELETE", "apps/my-app").code == 200
 
 
-def test_people_get_indented_answers(curl: Curl) -> None:
+def test_responses_to_curl_are_indented(curl: Curl) -> None:
     assert curl("GET", "apps").text.startswith('{\n  "kind": "AppList",\n')
 
 
 def test_a_name_can_be_generated(curl: Curl) -> None:
-    made = curl("POST", "apps", YAML_BODY, body=APP.replace("name: my-app", "generateName: my-app-", 1))
-    name = made.body()["metadata"]["name"]
-    assert (made.code, name.startswith("my-app-")) == (201, True)
+    created = curl("POST", "apps", YAML_BODY, body=APP.replace("name: my-app", "generateName: my-app-", 1))
+    name = created.body()["metadata"]["name"]
+    assert (created.code, name.startswith("my-app-")) == (201, True)
     assert curl("DELETE", f"apps/{name}").code == 200
 
 
 @pytest.mark.parametrize("header", [None, "Authorization: Bearer wrong", "Authorization: Basic YTpi"])
-def test_without_a_valid_key_there_is_no_answer_but_401(curl: Curl, header: str | None) -> None:
-    refused = curl.without_key("GET", "apps", *([header] if header else []))
-    assert (refused.code, refused.media_type, refused.body()["reason"]) == (401, "application/json", "Unauthorized")
+def test_a_request_without_a_valid_key_gets_401(curl: Curl, header: str | None) -> None:
+    response = curl.without_key("GET", "apps", *([header] if header else []))
+    assert (response.code, response.media_type, response.body()["reason"]) == (401, "application/json", "Unauthorized")
 
 
-def test_mistakes_are_answered_with_a_status(curl: Curl) -> None:
-    def answer(*arguments: str, body: str) -> tuple[int, str]:
-        refused = curl(*arguments, body=body)
-        assert refused.body()["kind"] == "Status"
-        return refused.code, refused.body()["message"]
+def test_invalid_requests_get_a_status(curl: Curl) -> None:
+    def send_invalid(*arguments: str, body: str) -> tuple[int, str]:
+        response = curl(*arguments, body=body)
+        assert response.body()["kind"] == "Status"
+        return response.code, response.body()["message"]
 
-    assert answer("POST", "apps", YAML_BODY, body="a: [")[0] == 400
-    code, message = answer("POST", "apps", "Content-Type: text/html", body="<p>")
+    assert send_invalid("POST", "apps", YAML_BODY, body="a: [")[0] == 400
+    code, message = send_invalid("POST", "apps", "Content-Type: text/html", body="<p>")
     assert (code, "application/yaml" in message) == (415, True)
-    code, message = answer("POST", "apps", YAML_BODY, body=CLUSTER)
+    code, message = send_invalid("POST", "apps", YAML_BODY, body=CLUSTER)
     assert (code, "must be App" in message) == (422, True)
-    code, message = answer("PATCH", "apps/nope", PATCH_BODY, body="[]")
+    code, message = send_invalid("PATCH", "apps/nope", PATCH_BODY, body="[]")
     assert (code, '"nope" not found' in message) == (404, True)
 
 
-def test_a_watch_streams_until_its_time_is_over(curl: Curl) -> None:
+def test_a_watch_streams_until_its_timeout(curl: Curl) -> None:
     assert curl("POST", "apps", YAML_BODY, body=APP).code == 201
     watched = curl("GET", "apps?watch=true&timeoutSeconds=1")
     events = [json.loads(line) for line in watched.text.splitlines()]

@@ -1,4 +1,4 @@
-"""Events of both groups with real clients: kubectl's own command, both resources of that name, the Python client."""
+"""Events of both API groups with kubectl and the Python client."""
 
 import json
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from kubernetes.client import ApiException
 from tests.clients.server import Server
 from tests.harness.kubectl import Kubectl
 
-ABOUT = {"apiVersion": "v1", "kind": "ConfigMap", "name": "watched", "namespace": "default"}
-CORE = {
+INVOLVED_OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "name": "watched", "namespace": "default"}
+CORE_EVENT = {
     "apiVersion": "v1",
     "kind": "Event",
     "metadata": {"name": "older", "namespace": "default"},
-    "involvedObject": ABOUT,
+    "involvedObject": INVOLVED_OBJECT,
     "reason": "Seen",
     "message": "it was looked at",
     "type": "Warning",
@@ -26,11 +26,11 @@ CORE = {
     "firstTimestamp": "2026-01-02T03:04:05Z",
     "lastTimestamp": "2026-01-02T03:04:05Z",
 }
-NEW = {
+EVENTS_V1_EVENT = {
     "apiVersion": "events.k8s.io/v1",
     "kind": "Event",
     "metadata": {"name": "newer", "namespace": "default"},
-    "regarding": ABOUT,
+    "regarding": INVOLVED_OBJECT,
     "reason": "Changed",
     "note": "it was changed",
     "type": "Normal",
@@ -42,24 +42,24 @@ NEW = {
 
 
 @pytest.fixture
-def told(kubectl: Kubectl) -> Iterator[Kubectl]:
-    kubectl("create", "-f", "-", body=json.dumps(CORE))
-    kubectl("create", "-f", "-", body=json.dumps(NEW))
+def kubectl_with_events(kubectl: Kubectl) -> Iterator[Kubectl]:
+    kubectl("create", "-f", "-", body=json.dumps(CORE_EVENT))
+    kubectl("create", "-f", "-", body=json.dumps(EVENTS_V1_EVENT))
     yield kubectl
     kubectl("delete", "events", "older", "newer", "--ignore-not-found")
 
 
-def test_the_events_command_shows_events_of_both_groups(told: Kubectl) -> None:
-    shown = told("events", "--for", "configmap/watched", "--no-headers")
-    assert "it was looked at" in shown and "it was changed" in shown
-    assert "it was looked at" in told("events", "--types", "Warning")
+def test_the_events_command_shows_events_of_both_groups(kubectl_with_events: Kubectl) -> None:
+    output = kubectl_with_events("events", "--for", "configmap/watched", "--no-headers")
+    assert "it was looked at" in output and "it was changed" in output
+    assert "it was looked at" in kubectl_with_events("events", "--types", "Warning")
 
 
-def test_both_resources_of_that_name_list_the_same(told: Kubectl) -> None:
-    chosen = ("--field-selector", "regarding.name=watched")
-    assert told.names("events.events.k8s.io", *chosen) == ["newer", "older"]
-    assert told.names("events", "--field-selector", "involvedObject.name=watched") == ["newer", "older"]
-    rows = told.rows("events.events.k8s.io", *chosen)
+def test_both_events_resources_list_the_same_objects(kubectl_with_events: Kubectl) -> None:
+    selector = ("--field-selector", "regarding.name=watched")
+    assert kubectl_with_events.names("events.events.k8s.io", *selector) == ["newer", "older"]
+    assert kubectl_with_events.names("events", "--field-selector", "involvedObject.name=watched") == ["newer", "older"]
+    rows = kubectl_with_events.rows("events.events.k8s.io", *selector)
     assert rows[0] == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert [row[2:] for row in rows[1:]] == [
         ["Changed", "configmap/watched", "it was changed"],
@@ -67,28 +67,28 @@ def test_both_resources_of_that_name_list_the_same(told: Kubectl) -> None:
     ]
 
 
-def test_an_event_is_applied_and_explained_in_the_newer_group(told: Kubectl) -> None:
-    counted = {**NEW, "series": {"count": 2, "lastObservedTime": "2026-01-02T03:05:05.000006Z"}}
-    told("apply", "--server-side", "--force-conflicts", "-f", "-", body=json.dumps(counted))
-    assert told.read("events", "newer")["series"]["count"] == 2
-    refused = told.refused(
-        "apply", "--server-side", "--force-conflicts", "-f", "-", body=json.dumps({**counted, "note": "x"})
+def test_an_event_is_applied_and_explained_in_events_k8s_io(kubectl_with_events: Kubectl) -> None:
+    with_series = {**EVENTS_V1_EVENT, "series": {"count": 2, "lastObservedTime": "2026-01-02T03:05:05.000006Z"}}
+    kubectl_with_events("apply", "--server-side", "--force-conflicts", "-f", "-", body=json.dumps(with_series))
+    assert kubectl_with_events.read("events", "newer")["series"]["count"] == 2
+    error = kubectl_with_events.refused(
+        "apply", "--server-side", "--force-conflicts", "-f", "-", body=json.dumps({**with_series, "note": "x"})
     )
-    assert "field is immutable" in refused
-    assert "regarding" in told("explain", "events", "--api-version=events.k8s.io/v1")
-    assert "it was looked at" in told("describe", "events.events.k8s.io", "older")
+    assert "field is immutable" in error
+    assert "regarding" in kubectl_with_events("explain", "events", "--api-version=events.k8s.io/v1")
+    assert "it was looked at" in kubectl_with_events("describe", "events.events.k8s.io", "older")
 
 
-def test_a_watch_tells_of_events_that_were_written_in_the_other_group(told: Kubectl) -> None:
-    about = ("--field-selector", "regarding.name=watched", "-o", "jsonpath={.note}{'\\n'}")
-    with told.watching("get", "events.events.k8s.io", "--watch", *about) as process:
+def test_a_watch_includes_events_written_in_the_other_group(kubectl_with_events: Kubectl) -> None:
+    flags = ("--field-selector", "regarding.name=watched", "-o", "jsonpath={.note}{'\\n'}")
+    with kubectl_with_events.watching("get", "events.events.k8s.io", "--watch", *flags) as process:
         assert process.stdout is not None
         assert [process.stdout.readline().strip() for _ in range(2)] == ["it was changed", "it was looked at"]
-        told("patch", "event", "older", "--type=merge", "-p", '{"message": "it was looked at again"}')
+        kubectl_with_events("patch", "event", "older", "--type=merge", "-p", '{"message": "it was looked at again"}')
         assert process.stdout.readline().strip() == "it was looked at again"
 
 
-def test_the_typed_python_client_reads_and_writes_them(told: Kubectl, server: Server) -> None:
+def test_the_typed_python_client_reads_and_writes_events(kubectl_with_events: Kubectl, server: Server) -> None:
     with config.new_client_from_config(str(server.kubeconfig)) as api:
         events: Any = client.EventsV1Api(api)
         newer = events.read_namespaced_event("newer", "default")
@@ -104,10 +104,10 @@ def test_the_typed_python_client_reads_and_writes_them(told: Kubectl, server: Se
             type="Normal",
             note="from Python",
         )
-        made = events.create_namespaced_event("default", body)
-        assert client.CoreV1Api(api).read_namespaced_event(made.metadata.name, "default").message == "from Python"
-        with pytest.raises(ApiException) as refused:
+        created = events.create_namespaced_event("default", body)
+        assert client.CoreV1Api(api).read_namespaced_event(created.metadata.name, "default").message == "from Python"
+        with pytest.raises(ApiException) as caught:
             body.type = "Odd"
             events.create_namespaced_event("default", body)
-        assert refused.value.status == 422
-        events.delete_namespaced_event(made.metadata.name, "default")
+        assert caught.value.status == 422
+        events.delete_namespaced_event(created.metadata.name, "default")

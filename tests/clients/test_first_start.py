@@ -1,4 +1,4 @@
-"""Somebody starts the server for the first time, reads what it prints, and types that in."""
+"""The first start of `fairlead up`: its output on a terminal and through a pipe, and the commands that it prints."""
 
 import os
 import pty
@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.clients.server import ROOT, start, stop
+from tests.clients.server import ROOT, start_server, stop_process
 
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+ANSI_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 LAST_LINE = "Ctrl-C stops the server."
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a fresh `fairlead up` shows, where it was shown, and the data folder that it was told to make."""
+    """The output of a first `fairlead up`, where it was printed, and the data folder."""
 
     text: str
     medium: str
@@ -28,43 +28,43 @@ class Greeting:
 
     @property
     def plain(self) -> str:
-        return COLOURS.sub("", self.text)
+        return ANSI_COLORS.sub("", self.text)
 
     @property
     def commands(self) -> list[str]:
-        """The lines between the invitation and the blank line after them, as a person would copy them."""
+        """The suggested commands, as a user copies them."""
         block = self.plain.partition("Next, in another terminal:\n\n")[2].partition("\n\n")[0]
         return [line.strip() for line in block.splitlines()]
 
 
 @pytest.fixture(scope="module", params=["terminal", "pipe"])
 def greeting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Greeting]:
-    """On a narrow terminal, or handed on through a pipe. The server goes on running until the tests are over."""
+    """Printed on a narrow terminal, or into a pipe. The server runs until the end of the tests."""
     data = tmp_path_factory.mktemp("first") / "new data"
     reader, writer = pty.openpty() if request.param == "terminal" else os.pipe()
     if request.param == "terminal":
         termios.tcsetwinsize(writer, (24, 40))
-    process = start("--data", str(data), "--port", "0", stdout=writer)
+    process = start_server("--data", str(data), "--port", "0", stdout=writer)
     os.close(writer)
     try:
-        with os.fdopen(reader, encoding="utf-8") as shown:
-            yield Greeting(read(shown), request.param, data)
-            stop(process)
+        with os.fdopen(reader, encoding="utf-8") as output:
+            yield Greeting(read_greeting(output), request.param, data)
+            stop_process(process)
         assert process.returncode == 0
     finally:
-        stop(process)
+        stop_process(process)
 
 
-def read(shown: Iterator[str]) -> str:
+def read_greeting(output: Iterator[str]) -> str:
     lines: list[str] = []
-    for line in shown:
+    for line in output:
         lines.append(line)
         if LAST_LINE in line:
             return "".join(lines)
     pytest.fail("the server ended too early: " + "".join(lines))
 
 
-def test_it_shows_address_key_and_kubeconfig(greeting: Greeting) -> None:
+def test_the_greeting_has_url_key_and_kubeconfig(greeting: Greeting) -> None:
     kubeconfig = greeting.data / "admin.kubeconfig"
     config = yaml.safe_load(kubeconfig.read_text())
     url = config["clusters"][0]["cluster"]["server"].removesuffix("/kubernetes/management")
@@ -74,12 +74,12 @@ def test_it_shows_address_key_and_kubeconfig(greeting: Greeting) -> None:
     assert f"  kubeconfig  {kubeconfig}" in lines
 
 
-def test_a_terminal_gets_colours_and_a_pipe_none(greeting: Greeting) -> None:
+def test_a_terminal_gets_colors_and_a_pipe_does_not(greeting: Greeting) -> None:
     assert (greeting.plain != greeting.text) is (greeting.medium == "terminal")
 
 
 def test_commands_can_be_copied_from_a_narrow_terminal(greeting: Greeting) -> None:
-    """A line that the server breaks itself is two lines in the clipboard."""
+    """A line that the server wrapped would be copied as two lines."""
     assert greeting.commands[0] == f"export KUBECONFIG='{greeting.data}/admin.kubeconfig'"
 
 
@@ -88,7 +88,7 @@ def test_the_three_commands_work_as_printed(
 ) -> None:
     assert len(greeting.commands) == 3
     (tmp_path / "kubectl").symlink_to(component("kubectl"))
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-e", "-c", "\n".join(greeting.commands)],
         cwd=ROOT,
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)},
@@ -97,8 +97,8 @@ def test_the_three_commands_work_as_printed(
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    made, header, row = done.stdout.splitlines()
-    assert made == "app.management.service.sh/ingress-nginx created"
+    assert (result.returncode, result.stderr) == (0, "")
+    created, header, row = result.stdout.splitlines()
+    assert created == "app.management.service.sh/ingress-nginx created"
     assert header.split()[:2] == ["NAME", "DISPLAY"]
     assert row.split()[:3] == ["ingress-nginx", "Ingress", "NGINX"]

@@ -1,7 +1,7 @@
-"""kopf, the framework for operators: one runs as a process of its own, and does to objects what operators do.
+"""The operator framework kopf: an operator runs as a process and handles objects of the server.
 
-Finalizers, handlers of creation, change and deletion, a status within the object and one beside it, events, and the
-memory that an operator keeps in annotations of its objects.
+The tests cover finalizers, handlers of creation, update and deletion, a status with and without a subresource, events,
+and the progress that kopf stores in annotations.
 """
 
 import json
@@ -19,8 +19,8 @@ import pytest
 from kubernetes import client, config
 from kubernetes.client import ApiException
 
-from tests.clients.objects import app, cluster, project, workspace
-from tests.clients.server import GROUP, Server, stop
+from tests.clients.objects import build_app, build_cluster, build_project, build_workspace
+from tests.clients.server import GROUP, Server, stop_process
 
 OPERATOR = Path(__file__).with_name("kopf_operator.py")
 FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
@@ -31,11 +31,11 @@ CLUSTERS = (GROUP, "v1", "clusters")
 PROJECTS = (GROUP, "v1", "projects")
 WORKSPACES = (GROUP, "v1", "devpodworkspaceinstances")
 
-SECONDS = 30
-"""Until whatever an operator has to do must have been done."""
+TIMEOUT_SECONDS = 30
+"""How long a test waits for the operator."""
 
-Operating = Callable[..., AbstractContextManager[Path]]
-Found = TypeVar("Found")
+OperatorRunner = Callable[..., AbstractContextManager[Path]]
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +45,14 @@ def custom(server: Server) -> Iterator[Any]:
 
 
 @pytest.fixture
-def operating(server: Server, tmp_path: Path) -> Operating:
-    """`with operating("-A") as log:` is a time in which the operator runs."""
+def operator(server: Server, tmp_path: Path) -> OperatorRunner:
+    """`with operator("-A") as log:` runs the operator."""
     return partial(run_operator, server, tmp_path)
 
 
 @contextmanager
 def run_operator(server: Server, folder: Path, *scope: str) -> Iterator[Path]:
-    """The operator, writing its log; it must have ended without a complaint afterwards."""
+    """Runs the operator, and checks afterwards that its log has only lines of level info."""
     log_file = folder / "operator.log"
     command = [sys.executable, "-m", "kopf", "run", "--standalone", *scope, "--log-format=json", str(OPERATOR)]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(server.kubeconfig)}
@@ -61,32 +61,32 @@ def run_operator(server: Server, folder: Path, *scope: str) -> Iterator[Path]:
     try:
         yield log_file
     finally:
-        stop(process)
+        stop_process(process)
         print(log_file.read_text())
     assert process.returncode == 0
-    assert [line for line in lines(log_file) if line["severity"] != "info"] == []
+    assert [line for line in read_log(log_file) if line["severity"] != "info"] == []
 
 
-def lines(log_file: Path) -> list[Any]:
-    """The log, if it is nothing but log: a traceback or a warning of Python's is no line of JSON."""
+def read_log(log_file: Path) -> list[Any]:
+    """Returns the parsed log lines; fails on a traceback or a Python warning, which are not JSON."""
     return [json.loads(line) for line in log_file.read_text().splitlines()]
 
 
-def until(look: Callable[[], Found]) -> Found:
-    """What is found, as soon as something is."""
-    deadline = time.monotonic() + SECONDS
-    while not (found := look()):
-        assert time.monotonic() < deadline, "it did not happen"
+def wait_until(poll: Callable[[], T]) -> T:
+    """Returns the first truthy value of `poll`."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not (found := poll()):
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.05)
     return found
 
 
-def status(custom: Any, kind: tuple[str, ...], name: str, field: str) -> Any:
-    """Waits until the status has the field."""
-    return until(lambda: custom.get_cluster_custom_object(*kind, name).get("status", {}).get(field))
+def wait_for_status(custom: Any, kind: tuple[str, ...], name: str, field: str) -> Any:
+    """Returns the field of the status, once it is set."""
+    return wait_until(lambda: custom.get_cluster_custom_object(*kind, name).get("status", {}).get(field))
 
 
-def gone(read: Callable[[], Any]) -> bool:
+def is_deleted(read: Callable[[], Any]) -> bool:
     try:
         read()
     except ApiException as error:
@@ -94,85 +94,87 @@ def gone(read: Callable[[], Any]) -> bool:
     return False
 
 
-def events(custom: Any, name: str) -> list[tuple[str, str, str]]:
+def list_events(custom: Any, name: str) -> list[tuple[str, str, str]]:
     core: Any = client.CoreV1Api(custom.api_client)
     found = core.list_namespaced_event("default", field_selector=f"involvedObject.name={name}").items
     return sorted((each.source.component, each.reason, each.message) for each in found)
 
 
-def test_an_operator_goes_along_with_an_object_from_its_creation_to_its_end(custom: Any, operating: Operating) -> None:
-    """Apps have no subresource: their status is a part of the object like any other."""
-    with operating("-A"):
-        custom.create_cluster_custom_object(*APPS, app("a", displayName="Ada"))
-        assert status(custom, APPS, "a", "again") == "the other handler, try 0"
-        seen = until(lambda: remembered(custom, "a"))
-        assert seen["status"] == {"welcome": "welcome, Ada", "again": "the other handler, try 0"}
-        assert seen["metadata"]["finalizers"] == [FINALIZER]
-        assert seen["metadata"]["annotations"].keys() == {LAST_HANDLED}, "it has forgotten the handlers that are done"
+def test_an_operator_handles_creation_update_and_deletion(custom: Any, operator: OperatorRunner) -> None:
+    """Apps have no status subresource."""
+    with operator("-A"):
+        custom.create_cluster_custom_object(*APPS, build_app("a", displayName="Ada"))
+        assert wait_for_status(custom, APPS, "a", "greet_again") == "the other handler, try 0"
+        obj = wait_until(lambda: get_handled_app(custom, "a"))
+        assert obj["status"] == {"greet": "welcome, Ada", "greet_again": "the other handler, try 0"}
+        assert obj["metadata"]["finalizers"] == [FINALIZER]
+        assert obj["metadata"]["annotations"].keys() == {LAST_HANDLED}, "progress of completed handlers is removed"
         custom.patch_cluster_custom_object(*APPS, "a", {"spec": {"displayName": "Grace"}})
-        assert status(custom, APPS, "a", "rename") == "Ada is now Grace"
+        assert wait_for_status(custom, APPS, "a", "report_rename") == "Ada is now Grace"
         custom.delete_cluster_custom_object(*APPS, "a")
-        until(lambda: gone(lambda: custom.get_cluster_custom_object(*APPS, "a")))
-        until(lambda: len(events(custom, "a")) == 2)
-        assert events(custom, "a") == [("kopf", "Left", "farewell, a"), ("kopf", "Welcomed", "a is here")]
+        wait_until(lambda: is_deleted(lambda: custom.get_cluster_custom_object(*APPS, "a")))
+        wait_until(lambda: len(list_events(custom, "a")) == 2)
+        assert list_events(custom, "a") == [("kopf", "Left", "farewell, a"), ("kopf", "Welcomed", "a is here")]
 
 
-def remembered(custom: Any, name: str) -> Any:
-    """The app, once the operator has noted in it that it has been handled."""
+def get_handled_app(custom: Any, name: str) -> Any:
+    """Returns the app if the operator has handled it, as an annotation says."""
     found = custom.get_cluster_custom_object(*APPS, name)
     return found if LAST_HANDLED in found["metadata"].get("annotations", {}) else None
 
 
-def test_an_operator_writes_a_status_that_has_a_subresource(custom: Any, operating: Operating) -> None:
-    with operating("-A") as log_file:
-        custom.create_cluster_custom_object(*CLUSTERS, cluster("c", displayName="C"))
-        assert status(custom, CLUSTERS, "c", "phase") == "Initialized"
-        seen = custom.get_cluster_custom_object(*CLUSTERS, "c")
-        assert seen["status"] == {"phase": "Initialized", "online": True}
-        assert seen["metadata"]["generation"] == 1
+def test_an_operator_writes_a_status_with_a_subresource(custom: Any, operator: OperatorRunner) -> None:
+    with operator("-A") as log_file:
+        custom.create_cluster_custom_object(*CLUSTERS, build_cluster("c", displayName="C"))
+        assert wait_for_status(custom, CLUSTERS, "c", "phase") == "Initialized"
+        obj = custom.get_cluster_custom_object(*CLUSTERS, "c")
+        assert obj["status"] == {"phase": "Initialized", "online": True}
+        assert obj["metadata"]["generation"] == 1
         custom.patch_cluster_custom_object(*CLUSTERS, "c", {"spec": {"displayName": "D"}})
-        (condition,) = status(custom, CLUSTERS, "c", "conditions")
+        (condition,) = wait_for_status(custom, CLUSTERS, "c", "conditions")
         assert (condition["type"], condition["reason"]) == ("Synchronized", "Updated")
         custom.delete_cluster_custom_object(*CLUSTERS, "c")
-        until(lambda: gone(lambda: custom.get_cluster_custom_object(*CLUSTERS, "c")))
-        assert "Handler 'disconnect' succeeded." in [line["message"] for line in lines(log_file)]
+        wait_until(lambda: is_deleted(lambda: custom.get_cluster_custom_object(*CLUSTERS, "c")))
+        assert "Handler 'disconnect' succeeded." in [line["message"] for line in read_log(log_file)]
 
 
-def test_an_operator_catches_up_with_what_happened_while_it_was_away(custom: Any, operating: Operating) -> None:
-    """Nothing is lost: whatever was to be deleted has waited, as the operator's finalizer asks for."""
+def test_an_operator_handles_changes_made_while_it_was_stopped(custom: Any, operator: OperatorRunner) -> None:
+    """The operator's finalizer keeps deleted objects until it runs again."""
     for name in ("stays", "goes"):
-        custom.create_cluster_custom_object(*APPS, app(name, displayName="before"))
-    with operating("-A"):
-        until(lambda: remembered(custom, "stays") and remembered(custom, "goes"))
+        custom.create_cluster_custom_object(*APPS, build_app(name, displayName="before"))
+    with operator("-A"):
+        wait_until(lambda: get_handled_app(custom, "stays") and get_handled_app(custom, "goes"))
     custom.patch_cluster_custom_object(*APPS, "stays", {"spec": {"displayName": "after"}})
     custom.delete_cluster_custom_object(*APPS, "goes")
     assert custom.get_cluster_custom_object(*APPS, "goes")["metadata"]["deletionTimestamp"]
-    with operating("-A"):
-        assert status(custom, APPS, "stays", "rename") == "before is now after"
-        until(lambda: gone(lambda: custom.get_cluster_custom_object(*APPS, "goes")))
+    with operator("-A"):
+        assert wait_for_status(custom, APPS, "stays", "report_rename") == "before is now after"
+        wait_until(lambda: is_deleted(lambda: custom.get_cluster_custom_object(*APPS, "goes")))
 
 
-def test_an_operator_follows_namespaces_that_come_and_go(custom: Any, operating: Operating) -> None:
-    """It is told a pattern of names, and so looks for namespaces; the second is made when it is already looking."""
-    with operating("-n", "service-p-kopf-*") as log_file:
+def test_an_operator_follows_created_and_deleted_namespaces(custom: Any, operator: OperatorRunner) -> None:
+    """It gets a name pattern and watches namespaces; the second one is created while it runs."""
+    with operator("-n", "service-p-kopf-*") as log_file:
         for name in ("kopf-early", "kopf-late"):
             namespace = f"service-p-{name}"
-            custom.create_cluster_custom_object(*PROJECTS, project(name))
-            custom.create_namespaced_custom_object(GROUP, "v1", namespace, WORKSPACES[2], workspace("w", namespace))
+            custom.create_cluster_custom_object(*PROJECTS, build_project(name))
+            custom.create_namespaced_custom_object(
+                GROUP, "v1", namespace, WORKSPACES[2], build_workspace("w", namespace)
+            )
             read = partial(custom.get_namespaced_custom_object, GROUP, "v1", namespace, WORKSPACES[2], "w")
-            until(partial(is_ready, read))
+            wait_until(partial(is_ready, read))
         custom.delete_cluster_custom_object(*PROJECTS, "kopf-late")
-        until(lambda: gone(lambda: custom.get_cluster_custom_object(*PROJECTS, "kopf-late")))
-        assert "nothing runs in service-p-kopf-late any more" in [line["message"] for line in lines(log_file)]
+        wait_until(lambda: is_deleted(lambda: custom.get_cluster_custom_object(*PROJECTS, "kopf-late")))
+        assert "nothing runs in service-p-kopf-late any more" in [line["message"] for line in read_log(log_file)]
 
 
 def is_ready(read: Callable[[], Any]) -> bool:
     return bool(read().get("status", {}).get("phase") == "Ready")
 
 
-def test_a_patch_that_holds_for_one_version_only_is_refused_for_another(custom: Any) -> None:
-    """kopf takes exactly this code for `look at it again, and then try again`; any other ends the handling."""
-    custom.create_cluster_custom_object(*APPS, app("tested"))
+def test_a_json_patch_with_a_test_of_another_resource_version_gets_422(custom: Any) -> None:
+    """kopf retries on exactly this code; any other ends the handling."""
+    custom.create_cluster_custom_object(*APPS, build_app("tested"))
     patch: list[Any] = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
         {"op": "add", "path": "/metadata/finalizers", "value": ["example.com/hold"]},

@@ -1,4 +1,4 @@
-"""kubectl deletes owners: what becomes of their dependants, and who has to wait for whom."""
+"""`kubectl delete --cascade`: what happens to dependents, and who waits for whom."""
 
 import json
 import re
@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.clients.objects import Body, app, as_yaml, core
+from tests.clients.objects import Body, build_app, build_core_object, to_yaml
 from tests.clients.server import GROUP, VERSION
 from tests.harness.kubectl import Kubectl
 
-HOLD = "example.com/hold"
+FINALIZER = "example.com/hold"
 
 
-def created(kubectl: Kubectl, body: Body) -> Any:
-    """The object as the server made it, with the uid that dependants have to name."""
-    return json.loads(kubectl("create", "-f", "-", "-o", "json", body=as_yaml(body)))
+def create_object(kubectl: Kubectl, body: Body) -> Any:
+    """Creates the object and returns it with its uid, which owner references need."""
+    return json.loads(kubectl("create", "-f", "-", "-o", "json", body=to_yaml(body)))
 
 
-def owned(body: Body, *owners: Any, blocking: bool = True) -> Body:
+def add_owners(body: Body, *owners: Any, blocking: bool = True) -> Body:
     body["metadata"]["ownerReferences"] = [
         {
             "apiVersion": owner["apiVersion"],
@@ -33,49 +33,49 @@ def owned(body: Body, *owners: Any, blocking: bool = True) -> Body:
     return body
 
 
-def held(body: Body) -> Body:
-    """An object that does not go before somebody takes this finalizer off."""
-    body["metadata"]["finalizers"] = [HOLD]
+def add_finalizer(body: Body) -> Body:
+    """Adds a finalizer, which keeps the object until it is removed."""
+    body["metadata"]["finalizers"] = [FINALIZER]
     return body
 
 
-def let_go(kubectl: Kubectl, name: str) -> None:
-    """The garbage collector adds and removes finalizers of its own, so only this one must be named."""
-    patch = json.dumps({"metadata": {"$deleteFromPrimitiveList/finalizers": [HOLD]}})
+def remove_finalizer(kubectl: Kubectl, name: str) -> None:
+    """Removes only this finalizer: the garbage collector adds and removes others."""
+    patch = json.dumps({"metadata": {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}})
     kubectl("patch", "app", name, "--type=strategic", "-p", patch)
 
 
-def there(kubectl: Kubectl, *names: str) -> list[str]:
+def list_existing_apps(kubectl: Kubectl, *names: str) -> list[str]:
     return kubectl.names("apps", "--ignore-not-found", *names)
 
 
-@pytest.mark.parametrize("policy", [(), ("--cascade=background",)], ids=["by default", "background"])
-def test_dependants_go_after_their_owner(kubectl: Kubectl, policy: tuple[str, ...]) -> None:
-    """An owner without a namespace may have dependants in one, and those may have dependants again."""
-    owner = created(kubectl, app("owner"))
-    child = created(kubectl, owned(core("ConfigMap", "child", "default"), owner))
-    created(kubectl, owned(core("ConfigMap", "grandchild", "default"), child))
+@pytest.mark.parametrize("policy", [(), ("--cascade=background",)], ids=["default", "background"])
+def test_dependents_are_deleted_after_their_owner(kubectl: Kubectl, policy: tuple[str, ...]) -> None:
+    """A cluster-scoped owner may have namespaced dependents, which may have dependents, too."""
+    owner = create_object(kubectl, build_app("owner"))
+    child = create_object(kubectl, add_owners(build_core_object("ConfigMap", "child", "default"), owner))
+    create_object(kubectl, add_owners(build_core_object("ConfigMap", "grandchild", "default"), child))
     kubectl("delete", "app", "owner", *policy)
     kubectl("wait", "--for=delete", "cm/child", "cm/grandchild", "--timeout=20s")
 
 
-def test_in_the_foreground_dependants_go_before_their_owner(kubectl: Kubectl) -> None:
+def test_foreground_deletion_deletes_dependents_before_their_owner(kubectl: Kubectl) -> None:
     family = {"family": "yes"}
-    owner = created(kubectl, app("owner", family))
-    child = created(kubectl, owned(app("child", family), owner))
-    created(kubectl, owned(app("grandchild", family), child))
+    owner = create_object(kubectl, build_app("owner", family))
+    child = create_object(kubectl, add_owners(build_app("child", family), owner))
+    create_object(kubectl, add_owners(build_app("grandchild", family), child))
     command = ("get", "apps", "-l", "family=yes", "--watch", "--output-watch-events", "--no-headers")
     with kubectl.watching(*command) as process:
         assert process.stdout is not None
         events = (tuple(line.split()[:2]) for line in process.stdout)
         assert [next(events)[1] for _ in range(3)] == ["child", "grandchild", "owner"]
         kubectl("delete", "app", "owner", "--cascade=foreground", "--timeout=20s")
-        ends = list(until_the_end(events, "owner"))
-    assert ends == ["grandchild", "child", "owner"]
+        deleted = list(iterate_deleted_names(events, "owner"))
+    assert deleted == ["grandchild", "child", "owner"]
 
 
-def until_the_end(events: Iterator[tuple[str, ...]], last: str) -> Iterator[str]:
-    """The names of those who go, up to the last one."""
+def iterate_deleted_names(events: Iterator[tuple[str, ...]], last: str) -> Iterator[str]:
+    """Yields the names of deleted objects, up to the last one."""
     for event, name in events:
         if event == "DELETED":
             yield name
@@ -83,25 +83,25 @@ def until_the_end(events: Iterator[tuple[str, ...]], last: str) -> Iterator[str]
                 return
 
 
-def test_in_the_foreground_an_owner_waits_for_those_who_block_it(kubectl: Kubectl) -> None:
-    owner = created(kubectl, app("owner"))
-    created(kubectl, held(owned(app("blocking"), owner)))
-    created(kubectl, held(owned(app("other"), owner, blocking=False)))
+def test_foreground_deletion_waits_for_dependents_that_block_it(kubectl: Kubectl) -> None:
+    owner = create_object(kubectl, build_app("owner"))
+    create_object(kubectl, add_finalizer(add_owners(build_app("blocking"), owner)))
+    create_object(kubectl, add_finalizer(add_owners(build_app("other"), owner, blocking=False)))
     kubectl("delete", "app", "owner", "--cascade=foreground", "--wait=false")
     kubectl("wait", "--for=jsonpath={.metadata.deletionTimestamp}", "app/blocking", "app/other", "--timeout=20s")
-    waiting = kubectl.read("app", "owner")["metadata"]
-    assert waiting["finalizers"] == ["foregroundDeletion"]
-    let_go(kubectl, "blocking")
+    metadata = kubectl.read("app", "owner")["metadata"]
+    assert metadata["finalizers"] == ["foregroundDeletion"]
+    remove_finalizer(kubectl, "blocking")
     kubectl("wait", "--for=delete", "app/owner", "--timeout=20s")
-    assert there(kubectl, "blocking", "other") == ["other"]
-    let_go(kubectl, "other")
+    assert list_existing_apps(kubectl, "blocking", "other") == ["other"]
+    remove_finalizer(kubectl, "other")
     kubectl("wait", "--for=delete", "app/other", "--timeout=20s")
 
 
-def test_orphans_stay_and_name_no_owner_any_more(kubectl: Kubectl) -> None:
-    owner, other = created(kubectl, app("owner")), created(kubectl, app("other"))
-    created(kubectl, owned(app("child"), owner))
-    created(kubectl, owned(app("shared"), owner, other))
+def test_orphans_stay_without_their_owner_reference(kubectl: Kubectl) -> None:
+    owner, other = create_object(kubectl, build_app("owner")), create_object(kubectl, build_app("other"))
+    create_object(kubectl, add_owners(build_app("child"), owner))
+    create_object(kubectl, add_owners(build_app("shared"), owner, other))
     kubectl("delete", "app", "owner", "--cascade=orphan", "--timeout=20s")
     child, shared = (kubectl.read("app", name)["metadata"] for name in ("child", "shared"))
     assert "ownerReferences" not in child and "deletionTimestamp" not in child
@@ -110,57 +110,57 @@ def test_orphans_stay_and_name_no_owner_any_more(kubectl: Kubectl) -> None:
     kubectl("wait", "--for=delete", "app/shared", "--timeout=20s")
 
 
-def test_a_dependant_stays_until_its_last_owner_has_gone(kubectl: Kubectl) -> None:
-    first, second = created(kubectl, app("first")), created(kubectl, app("second"))
-    created(kubectl, owned(app("child"), first, second))
+def test_a_dependent_stays_until_its_last_owner_is_deleted(kubectl: Kubectl) -> None:
+    first, second = create_object(kubectl, build_app("first")), create_object(kubectl, build_app("second"))
+    create_object(kubectl, add_owners(build_app("child"), first, second))
     kubectl("delete", "app", "first", "--cascade=foreground", "--timeout=20s")
-    left = f"--for=jsonpath={{.metadata.ownerReferences[*].name}}={second['metadata']['name']}"
-    kubectl("wait", left, "app/child", "--timeout=20s")
+    condition = f"--for=jsonpath={{.metadata.ownerReferences[*].name}}={second['metadata']['name']}"
+    kubectl("wait", condition, "app/child", "--timeout=20s")
     kubectl("delete", "app", "second")
     kubectl("wait", "--for=delete", "app/child", "--timeout=20s")
 
 
-def test_a_dependant_of_an_owner_that_is_not_there_goes_at_once(kubectl: Kubectl) -> None:
-    """The name is taken again, but by another object."""
-    owner = created(kubectl, app("owner"))
+def test_a_dependent_of_a_missing_owner_is_deleted_at_once(kubectl: Kubectl) -> None:
+    """Another object has the owner's name, but another uid."""
+    owner = create_object(kubectl, build_app("owner"))
     kubectl("delete", "app", "owner")
-    created(kubectl, app("owner"))
-    created(kubectl, owned(app("late"), owner))
+    create_object(kubectl, build_app("owner"))
+    create_object(kubectl, add_owners(build_app("late"), owner))
     kubectl("wait", "--for=delete", "app/late", "--timeout=20s")
-    assert there(kubectl, "owner") == ["owner"]
+    assert list_existing_apps(kubectl, "owner") == ["owner"]
     kubectl("delete", "app", "owner")
 
 
-def test_every_object_that_a_selector_finds_is_deleted_by_the_policy(kubectl: Kubectl) -> None:
+def test_the_policy_applies_to_every_object_of_a_selector(kubectl: Kubectl) -> None:
     for name in ("one", "two"):
-        owner = created(kubectl, app(name, {"doomed": "yes"}))
-        created(kubectl, owned(app(f"child-of-{name}"), owner))
+        owner = create_object(kubectl, build_app(name, {"doomed": "yes"}))
+        create_object(kubectl, add_owners(build_app(f"child-of-{name}"), owner))
     kubectl("delete", "apps", "-l", "doomed=yes", "--cascade=orphan", "--timeout=20s")
-    assert there(kubectl, "one", "two", "child-of-one", "child-of-two") == ["child-of-one", "child-of-two"]
+    assert list_existing_apps(kubectl, "one", "two", "child-of-one", "child-of-two") == ["child-of-one", "child-of-two"]
     kubectl("delete", "app", "child-of-one", "child-of-two")
 
 
-def test_a_dry_run_deletes_neither_owner_nor_dependants(kubectl: Kubectl) -> None:
-    owner = created(kubectl, app("owner"))
-    child = created(kubectl, owned(app("child"), owner))
+def test_a_dry_run_deletes_neither_owner_nor_dependents(kubectl: Kubectl) -> None:
+    owner = create_object(kubectl, build_app("owner"))
+    child = create_object(kubectl, add_owners(build_app("child"), owner))
     kubectl("delete", "app", "owner", "--cascade=foreground", "--dry-run=server")
-    now = kubectl.read("app", "owner", "child")["items"]
-    versions = [each["metadata"]["resourceVersion"] for each in now]
+    items = kubectl.read("app", "owner", "child")["items"]
+    versions = [each["metadata"]["resourceVersion"] for each in items]
     assert versions == [owner["metadata"]["resourceVersion"], child["metadata"]["resourceVersion"]]
     kubectl("delete", "app", "owner", "--cascade=foreground", "--timeout=20s")
 
 
-def test_force_deletes_at_once_with_a_warning_of_kubectl(kubectl: Kubectl) -> None:
-    created(kubectl, app("forced"))
-    said = kubectl.warned("delete", "app", "forced", "--force", "--grace-period=0")
-    assert said.startswith("Warning: Immediate deletion")
-    assert there(kubectl, "forced") == []
+def test_force_deletes_at_once_with_a_warning(kubectl: Kubectl) -> None:
+    create_object(kubectl, build_app("forced"))
+    warnings = kubectl.warned("delete", "app", "forced", "--force", "--grace-period=0")
+    assert warnings.startswith("Warning: Immediate deletion")
+    assert list_existing_apps(kubectl, "forced") == []
 
 
-def test_describe_shows_the_owner_of_a_dependant(kubectl: Kubectl) -> None:
-    owner = created(kubectl, app("owner"))
-    created(kubectl, owned(app("child"), owner))
-    told = kubectl("describe", "app", "child")
-    assert re.search(rf"Owner References:\n\s+API Version:\s+{VERSION}\n", told)
-    assert owner["metadata"]["uid"] in told
+def test_describe_shows_the_owner_of_a_dependent(kubectl: Kubectl) -> None:
+    owner = create_object(kubectl, build_app("owner"))
+    create_object(kubectl, add_owners(build_app("child"), owner))
+    output = kubectl("describe", "app", "child")
+    assert re.search(rf"Owner References:\n\s+API Version:\s+{VERSION}\n", output)
+    assert owner["metadata"]["uid"] in output
     assert kubectl("delete", "app", "owner", "--cascade=foreground").startswith(f'app.{GROUP} "owner" deleted')

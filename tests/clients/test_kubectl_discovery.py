@@ -1,4 +1,4 @@
-"""kubectl finds its way: which kinds there are, what they are made of, and which server answers."""
+"""kubectl and discovery: resources, API versions, OpenAPI schemas in `explain`, versions and health."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from tests.clients.server import GROUP, VERSION
 from tests.harness.kubectl import Kubectl, cut, minor_version
 
 KINDS = {
-    # name: (short names, version, whether in a namespace, kind)
+    # name: (short names, version, namespaced, kind)
     "configmaps": ("cm", "v1", "true", "ConfigMap"),
     "events": ("ev", "v1", "true", "Event"),
     "namespaces": ("ns", "v1", "false", "Namespace"),
@@ -21,7 +21,7 @@ KINDS = {
     "projects": ("", VERSION, "false", "Project"),
 }
 
-RUNNING_THINGS = "\n---\n".join(
+INSTANCES = "\n---\n".join(
     json.dumps(
         {
             "apiVersion": VERSION,
@@ -34,36 +34,36 @@ RUNNING_THINGS = "\n---\n".join(
 )
 
 
-def test_version_tells_both_sides(kubectl: Kubectl) -> None:
-    told = kubectl("version")
-    assert "Client Version: v1." in told
-    assert "Server Version: v1.35.0+fairlead." in told
+def test_version_prints_client_and_server_version(kubectl: Kubectl) -> None:
+    output = kubectl("version")
+    assert "Client Version: v1." in output
+    assert "Server Version: v1.35.0+fairlead." in output
 
 
-def test_a_kubectl_of_the_same_age_or_one_younger_does_not_warn(kubectl: Kubectl) -> None:
+def test_version_warns_only_about_a_skew_over_one_minor_version(kubectl: Kubectl) -> None:
     minor = minor_version(kubectl.program)
-    warned = "exceeds the supported minor version skew" in kubectl.warned("version")
-    assert warned == (abs(minor - 35) > 1)
+    has_warning = "exceeds the supported minor version skew" in kubectl.warned("version")
+    assert has_warning == (abs(minor - 35) > 1)
 
 
-def test_cluster_info_says_where_the_server_is(kubectl: Kubectl) -> None:
+def test_cluster_info_prints_the_url_of_the_server(kubectl: Kubectl) -> None:
     assert re.search(
         r"Kubernetes control plane.* is running at .*https://.*/kubernetes/management", kubectl("cluster-info")
     )
     assert kubectl.names("services", "--all-namespaces") == []
-    refused = kubectl.refused("create", "service", "clusterip", "web", "--tcp=80")
-    assert "does not allow this method" in refused
+    error = kubectl.refused("create", "service", "clusterip", "web", "--tcp=80")
+    assert "does not allow this method" in error
 
 
-def test_get_all_is_what_runs_in_a_project(kubectl: Kubectl) -> None:
+def test_get_all_lists_the_instances_of_a_project(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", body=f"{{apiVersion: {VERSION}, kind: Project, metadata: {{name: everything}}}}")
-    kubectl("create", "-f", "-", body=RUNNING_THINGS)
+    kubectl("create", "-f", "-", body=INSTANCES)
     names = set(kubectl("get", "all", "-n", "service-p-everything", "-o", "name").split())
     assert names == {f"{kind}.{GROUP}/mine" for kind in ("spaceinstance", "virtualclusterinstance")}
     assert "No resources found" in kubectl.warned("get", "all", "-n", "default")
 
 
-def test_health_and_metrics_are_found_below_the_api_root(kubectl: Kubectl) -> None:
+def test_health_and_metrics_are_served_below_the_api_root(kubectl: Kubectl) -> None:
     assert kubectl("get", "--raw", "/healthz") == "ok"
     assert kubectl("get", "--raw", "/livez?verbose") == "[+]ping ok\nlivez check passed\n"
     assert "[+]store ok\n" in kubectl("get", "--raw", "/readyz?verbose")
@@ -75,11 +75,11 @@ def test_api_resources_lists_every_kind(kubectl: Kubectl) -> None:
     header, *rows = cut(kubectl("api-resources"))
     assert header == ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"]
     listed = {tuple(row) for row in rows}
-    assert listed >= {(name, *facts) for name, facts in KINDS.items()}
+    assert listed >= {(name, *columns) for name, columns in KINDS.items()}
     assert ("events", "ev", "events.k8s.io/v1", "true", "Event") in listed
 
 
-def test_api_resources_says_what_can_be_done_with_a_kind(kubectl: Kubectl) -> None:
+def test_api_resources_wide_lists_verbs_and_categories(kubectl: Kubectl) -> None:
     _, *rows = cut(kubectl("api-resources", "-o", "wide"))
     verbs = {row[0]: set(row[5].split(",")) for row in rows}
     everything = {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
@@ -88,29 +88,29 @@ def test_api_resources_says_what_can_be_done_with_a_kind(kubectl: Kubectl) -> No
     assert {row[0]: row[6] for row in rows}["apps"] == "fairlead"
 
 
-def test_api_resources_can_be_narrowed(kubectl: Kubectl) -> None:
-    def listed(*options: str) -> set[str]:
+def test_api_resources_can_be_filtered(kubectl: Kubectl) -> None:
+    def list_resources(*options: str) -> set[str]:
         return set(kubectl("api-resources", "-o", "name", *options).split())
 
-    ours = {f"{name}.{GROUP}" for name in ("apps", "clusters", "devpodworkspaceinstances", "projects")}
-    assert listed("--api-group", GROUP) >= ours
-    assert listed("--api-group", GROUP, "--namespaced=true") >= {f"devpodworkspaceinstances.{GROUP}"}
-    assert f"apps.{GROUP}" not in listed("--namespaced=true")
-    assert listed("--categories", "fairlead") >= ours
-    assert "namespaces" not in listed("--verbs", "deletecollection")
+    management_resources = {f"{name}.{GROUP}" for name in ("apps", "clusters", "devpodworkspaceinstances", "projects")}
+    assert list_resources("--api-group", GROUP) >= management_resources
+    assert list_resources("--api-group", GROUP, "--namespaced=true") >= {f"devpodworkspaceinstances.{GROUP}"}
+    assert f"apps.{GROUP}" not in list_resources("--namespaced=true")
+    assert list_resources("--categories", "fairlead") >= management_resources
+    assert "namespaces" not in list_resources("--verbs", "deletecollection")
 
 
 def test_api_versions_lists_every_group(kubectl: Kubectl) -> None:
     assert set(kubectl("api-versions").split()) >= {"v1", "coordination.k8s.io/v1", VERSION}
 
 
-def test_explain_shows_the_fields_below_a_path(kubectl: Kubectl) -> None:
-    told = kubectl("explain", "app.spec.config")
-    assert f"GROUP:      {GROUP}\nKIND:       App\nVERSION:    v1\n" in told
-    assert "FIELD: config <Object>" in told
-    assert "Content of an unversioned app." in told
-    assert "  chart\t<Object>\n    A Helm chart to deploy." in told
-    assert "  values\t<string>\n" in told
+def test_explain_shows_the_fields_of_a_path(kubectl: Kubectl) -> None:
+    output = kubectl("explain", "app.spec.config")
+    assert f"GROUP:      {GROUP}\nKIND:       App\nVERSION:    v1\n" in output
+    assert "FIELD: config <Object>" in output
+    assert "Content of an unversioned app." in output
+    assert "  chart\t<Object>\n    A Helm chart to deploy." in output
+    assert "  values\t<string>\n" in output
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,13 @@ def test_explain_shows_the_fields_below_a_path(kubectl: Kubectl) -> None:
         ("ns.status.phase", ["ENUM:\n    Active\n    Terminating"]),
     ],
 )
-def test_explain_goes_down_to_any_depth(kubectl: Kubectl, path: str, lines: list[str]) -> None:
-    told = kubectl("explain", path)
-    assert [line for line in lines if line not in told] == [], told
+def test_explain_works_for_nested_fields(kubectl: Kubectl, path: str, lines: list[str]) -> None:
+    output = kubectl("explain", path)
+    assert [line for line in lines if line not in output] == [], output
 
 
 @pytest.mark.parametrize(
-    ("kind", "deepest"),
+    ("kind", "nested_field"),
     [
         ("apps", "          projectSecretRef\t<Object>"),
         ("clusters", "      secretNamespace\t<string>"),
@@ -146,19 +146,19 @@ def test_explain_goes_down_to_any_depth(kubectl: Kubectl, path: str, lines: list
         ("leases", "    holderIdentity\t<string>"),
     ],
 )
-def test_explain_draws_the_whole_tree_of_a_kind(kubectl: Kubectl, kind: str, deepest: str) -> None:
-    told = kubectl("explain", kind, "--recursive")
-    assert f"KIND:       {KINDS[kind][3]}\n" in told
-    assert "  metadata\t<ObjectMeta>\n    annotations\t<map[string]string>\n" in told
-    assert deepest in told
-    assert "<>" not in told, "a field without a type"
+def test_explain_recursive_shows_all_fields_of_a_kind(kubectl: Kubectl, kind: str, nested_field: str) -> None:
+    output = kubectl("explain", kind, "--recursive")
+    assert f"KIND:       {KINDS[kind][3]}\n" in output
+    assert "  metadata\t<ObjectMeta>\n    annotations\t<map[string]string>\n" in output
+    assert nested_field in output
+    assert "<>" not in output, "a field without a type"
 
 
-def test_explain_can_read_the_older_openapi_document(kubectl: Kubectl) -> None:
-    told = kubectl("explain", "app.spec.config", "--output", "plaintext-openapiv2")
-    assert f"VERSION:  {VERSION}" in told
-    assert "RESOURCE: config <Object>" in told
+def test_explain_works_with_openapi_v2(kubectl: Kubectl) -> None:
+    output = kubectl("explain", "app.spec.config", "--output", "plaintext-openapiv2")
+    assert f"VERSION:  {VERSION}" in output
+    assert "RESOURCE: config <Object>" in output
 
 
-def test_explain_of_a_field_that_does_not_exist_names_it(kubectl: Kubectl) -> None:
+def test_explain_of_an_unknown_field_is_an_error(kubectl: Kubectl) -> None:
     assert 'field "nope" does not exist' in kubectl.refused("explain", "app.spec.nope")

@@ -1,11 +1,11 @@
-"""Projects and what lives in their namespaces, through kubectl."""
+"""kubectl with projects, their namespaces, and objects in them."""
 
 import base64
 import time
 
 import pytest
 
-from tests.clients.objects import as_yaml, core, project, workspace
+from tests.clients.objects import build_core_object, build_project, build_workspace, to_yaml
 from tests.clients.server import GROUP
 from tests.harness.kubectl import Kubectl
 
@@ -14,64 +14,68 @@ RED = "service-p-red"
 
 @pytest.fixture(scope="module")
 def red(kubectl: Kubectl) -> str:
-    """The namespace of a project, there as soon as the project is."""
-    kubectl("create", "-f", "-", body=as_yaml(project("red")))
+    """The namespace of a project, which exists as soon as the project does."""
+    kubectl("create", "-f", "-", body=to_yaml(build_project("red")))
     assert kubectl.names("ns", RED) == [RED]
     return RED
 
 
-def test_a_project_comes_with_its_namespace_and_is_ready_soon(kubectl: Kubectl, red: str) -> None:
+def test_a_project_gets_a_namespace_and_becomes_ready(kubectl: Kubectl, red: str) -> None:
     assert kubectl.read("ns", red)["metadata"]["labels"]["service.sh/project"] == "red"
-    said = kubectl("wait", "--for=condition=Ready", "project/red", "--timeout=10s")
-    assert said == f"project.{GROUP}/red condition met\n"
+    output = kubectl("wait", "--for=condition=Ready", "project/red", "--timeout=10s")
+    assert output == f"project.{GROUP}/red condition met\n"
     assert kubectl.read("project", "red")["status"]["observedGeneration"] == 1
 
 
-def test_a_project_and_a_workspace_in_it_can_stand_in_one_file(kubectl: Kubectl) -> None:
-    ours = workspace("first", "service-p-at-once", owner={"user": "ada"})
-    kubectl("create", "-f", "-", body=as_yaml(project("at-once"), ours))
+def test_a_project_and_its_workspace_can_be_in_one_file(kubectl: Kubectl) -> None:
+    first_workspace = build_workspace("first", "service-p-at-once", owner={"user": "ada"})
+    kubectl("create", "-f", "-", body=to_yaml(build_project("at-once"), first_workspace))
     assert kubectl.names("ws", "-n", "service-p-at-once") == ["first"]
 
 
-def test_a_project_takes_its_namespace_and_everything_in_it_along(kubectl: Kubectl) -> None:
+def test_deleting_a_project_deletes_its_namespace_with_all_objects(kubectl: Kubectl) -> None:
     namespace = "service-p-gone"
-    inside = (workspace("w", namespace), core("ConfigMap", "c", namespace), core("Secret", "s", namespace))
-    kubectl("create", "-f", "-", body=as_yaml(project("gone"), *inside))
+    objects = (
+        build_workspace("w", namespace),
+        build_core_object("ConfigMap", "c", namespace),
+        build_core_object("Secret", "s", namespace),
+    )
+    kubectl("create", "-f", "-", body=to_yaml(build_project("gone"), *objects))
     assert kubectl("delete", "project", "gone", "--timeout=20s").startswith(f'project.{GROUP} "gone" deleted')
     assert kubectl.names("ns", namespace, "--ignore-not-found") == []
     assert kubectl.names("ws,cm,secrets", "-n", namespace) == []
-    kubectl("create", "-f", "-", body=as_yaml(project("gone")))
+    kubectl("create", "-f", "-", body=to_yaml(build_project("gone")))
     assert kubectl.names("ws,cm,secrets", "-n", namespace) == []
 
 
 def test_the_namespace_of_a_project_cannot_be_deleted_alone(kubectl: Kubectl, red: str) -> None:
-    said = kubectl.refused("delete", "ns", red)
-    assert f'namespaces "{red}" is forbidden' in said
-    assert "delete the project instead" in said
+    error = kubectl.refused("delete", "ns", red)
+    assert f'namespaces "{red}" is forbidden' in error
+    assert "delete the project instead" in error
     assert kubectl.read("ns", red)["status"]["phase"] == "Active"
 
 
-def test_the_namespace_of_a_project_cannot_be_made_alone(kubectl: Kubectl) -> None:
-    said = kubectl.refused("create", "-f", "-", body=as_yaml(core("Namespace", "service-p-alone")))
-    assert "create the project instead" in said
+def test_the_namespace_of_a_project_cannot_be_created_alone(kubectl: Kubectl) -> None:
+    error = kubectl.refused("create", "-f", "-", body=to_yaml(build_core_object("Namespace", "service-p-alone")))
+    assert "create the project instead" in error
 
 
-def test_namespaces_of_ones_own_come_and_go(kubectl: Kubectl) -> None:
+def test_other_namespaces_can_be_created_and_deleted(kubectl: Kubectl) -> None:
     kubectl("create", "namespace", "mine")
-    kubectl("create", "-f", "-", body=as_yaml(core("ConfigMap", "inside", "mine")))
+    kubectl("create", "-f", "-", body=to_yaml(build_core_object("ConfigMap", "inside", "mine")))
     kubectl("delete", "namespace", "mine", "--timeout=20s")
     assert kubectl.names("ns", "mine", "--ignore-not-found") == []
     assert kubectl.names("cm", "-n", "mine") == []
 
 
 @pytest.mark.parametrize("name", ["default", "service-system"])
-def test_the_namespaces_that_the_server_needs_cannot_be_deleted(kubectl: Kubectl, name: str) -> None:
+def test_system_namespaces_cannot_be_deleted(kubectl: Kubectl, name: str) -> None:
     assert "forbidden" in kubectl.refused("delete", "ns", name, "--wait=false")
     assert kubectl.read("ns", name)["status"]["phase"] == "Active"
 
 
 def test_workspaces_are_written_and_read_in_their_namespace(kubectl: Kubectl, red: str) -> None:
-    kubectl("create", "-n", red, "-f", "-", body=as_yaml(workspace("w1", "", parameters="a: b", runnerRef={})))
+    kubectl("create", "-n", red, "-f", "-", body=to_yaml(build_workspace("w1", "", parameters="a: b", runnerRef={})))
     assert kubectl.read("ws", "w1", "-n", red)["metadata"]["namespace"] == red
     kubectl("label", "ws", "w1", "-n", red, "service.sh/workspace-uid=123")
     assert kubectl.names("ws", "-A", "-l", "service.sh/workspace-uid=123") == ["w1"]
@@ -93,27 +97,32 @@ def test_a_secret_is_created_from_literals(kubectl: Kubectl, red: str) -> None:
 
 
 def test_configmaps_and_secrets_are_created_from_files(kubectl: Kubectl, red: str) -> None:
-    bodies = (core("ConfigMap", "filed", red, data={"a": "1"}), core("Secret", "filed", red, stringData={"b": "2"}))
-    kubectl("create", "-f", "-", body=as_yaml(*bodies))
+    bodies = (
+        build_core_object("ConfigMap", "filed", red, data={"a": "1"}),
+        build_core_object("Secret", "filed", red, stringData={"b": "2"}),
+    )
+    kubectl("create", "-f", "-", body=to_yaml(*bodies))
     assert kubectl.read("cm", "filed", "-n", red)["data"] == {"a": "1"}
     assert kubectl.read("secret", "filed", "-n", red)["data"] == {"b": base64.b64encode(b"2").decode()}
     assert kubectl.rows("secret", "filed", "-n", red)[1][:3] == ["filed", "Opaque", "1"]
 
 
 def test_a_lease_shows_its_holder(kubectl: Kubectl, red: str) -> None:
-    body = core("Lease", "leader", red, spec={"holderIdentity": "me", "leaseDurationSeconds": 15})
-    kubectl("create", "-f", "-", body=as_yaml({**body, "apiVersion": "coordination.k8s.io/v1"}))
+    body = build_core_object("Lease", "leader", red, spec={"holderIdentity": "me", "leaseDurationSeconds": 15})
+    kubectl("create", "-f", "-", body=to_yaml({**body, "apiVersion": "coordination.k8s.io/v1"}))
     header, row = kubectl.rows("leases", "-n", red)
     assert (header, row[:2]) == (["NAME", "HOLDER", "AGE"], ["leader", "me"])
 
 
-def test_an_event_of_a_controller_is_shown_where_it_belongs(kubectl: Kubectl, red: str) -> None:
-    kubectl("create", "-f", "-", body=as_yaml(core("ConfigMap", "watched", red)))
+def test_an_event_is_listed_and_shown_by_describe(kubectl: Kubectl, red: str) -> None:
+    kubectl("create", "-f", "-", body=to_yaml(build_core_object("ConfigMap", "watched", red)))
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    about = {"apiVersion": "v1", "kind": "ConfigMap", "name": "watched", "namespace": red}
-    about["uid"] = kubectl.read("cm", "watched", "-n", red)["metadata"]["uid"]
-    told = {"reason": "Seen", "message": "somebody looked", "type": "Warning", "source": {"component": "tester"}}
-    event = core("Event", "seen", red, involvedObject=about, firstTimestamp=now, lastTimestamp=now, count=1, **told)
-    kubectl("create", "-f", "-", body=as_yaml(event))
-    assert kubectl.rows("events", "-n", red)[1][1:] == ["Warning", "Seen", "configmap/watched", "somebody looked"]
-    assert "somebody looked" in kubectl("describe", "cm", "watched", "-n", red)
+    involved_object = {"apiVersion": "v1", "kind": "ConfigMap", "name": "watched", "namespace": red}
+    involved_object["uid"] = kubectl.read("cm", "watched", "-n", red)["metadata"]["uid"]
+    fields = {"reason": "Seen", "message": "it was read", "type": "Warning", "source": {"component": "tester"}}
+    event = build_core_object(
+        "Event", "seen", red, involvedObject=involved_object, firstTimestamp=now, lastTimestamp=now, count=1, **fields
+    )
+    kubectl("create", "-f", "-", body=to_yaml(event))
+    assert kubectl.rows("events", "-n", red)[1][1:] == ["Warning", "Seen", "configmap/watched", "it was read"]
+    assert "it was read" in kubectl("describe", "cm", "watched", "-n", red)

@@ -1,7 +1,7 @@
-"""Older versions of kubectl, which are still in use: 1.20 of Debian 12 and 1.32 of Debian 13.
+"""Older versions of kubectl that are still in use: 1.20 of Debian 12 and 1.32 of Debian 13.
 
-The first one is years older than the others: it reads OpenAPI v2 and the plain discovery lists, validates by itself,
-asks for no field validation, and sends core kinds as JSON.
+1.20 reads OpenAPI v2 and the unaggregated discovery lists, validates on the client, requests no field validation, and
+sends core kinds as JSON.
 """
 
 import base64
@@ -12,34 +12,36 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.objects import app, as_yaml, project, workspace
+from tests.clients.objects import build_app, build_project, build_workspace, to_yaml
 from tests.clients.server import GROUP, VERSION, Server
 from tests.harness.kubectl import Kubectl, cut
 
-OldKubectl = Callable[[str], Kubectl]
+KubectlFactory = Callable[[str], Kubectl]
 
 
 @pytest.fixture(scope="module")
-def versions(server: Server, component: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> OldKubectl:
-    """`versions("1.20")` is that kubectl, at one server for all of them."""
+def kubectl_of_version(
+    server: Server, component: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> KubectlFactory:
+    """`kubectl_of_version("1.20")` returns that kubectl; all versions use the same server."""
 
-    def choose(version: str) -> Kubectl:
+    def build_kubectl(version: str) -> Kubectl:
         return Kubectl(component(f"kubectl-{version}"), server.kubeconfig, tmp_path_factory.mktemp("home"))
 
-    return choose
+    return build_kubectl
 
 
 @pytest.fixture(scope="module", params=["1.20", "1.32"])
-def old(versions: OldKubectl, request: pytest.FixtureRequest) -> Kubectl:
-    return versions(request.param)
+def old(kubectl_of_version: KubectlFactory, request: pytest.FixtureRequest) -> Kubectl:
+    return kubectl_of_version(request.param)
 
 
 @pytest.fixture(scope="module")
-def oldest(versions: OldKubectl) -> Kubectl:
-    return versions("1.20")
+def oldest(kubectl_of_version: KubectlFactory) -> Kubectl:
+    return kubectl_of_version("1.20")
 
 
-def test_it_finds_every_kind(old: Kubectl) -> None:
+def test_it_discovers_every_kind(old: Kubectl) -> None:
     rows = {row[0]: row[1:] for row in cut(old("api-resources"))}
     assert rows["apps"] == ["", VERSION, "false", "App"]
     assert rows["devpodworkspaceinstances"] == ["ws", VERSION, "true", "DevPodWorkspaceInstance"]
@@ -48,10 +50,10 @@ def test_it_finds_every_kind(old: Kubectl) -> None:
 
 
 @pytest.mark.parametrize("kind", ["apps", "projects", "ws", "secrets", "events"])
-def test_it_explains(old: Kubectl, kind: str) -> None:
-    told = old("explain", kind, "--recursive")
-    assert re.search(r"^ +metadata\t<Object(Meta)?>\n +annotations\t<map\[string\]string>\n", told, re.MULTILINE)
-    assert "<>" not in told, "a field without a type"
+def test_it_explains_kinds(old: Kubectl, kind: str) -> None:
+    output = old("explain", kind, "--recursive")
+    assert re.search(r"^ +metadata\t<Object(Meta)?>\n +annotations\t<map\[string\]string>\n", output, re.MULTILINE)
+    assert "<>" not in output, "a field without a type"
 
 
 def test_it_explains_a_single_field(old: Kubectl) -> None:
@@ -59,8 +61,8 @@ def test_it_explains_a_single_field(old: Kubectl) -> None:
 
 
 def test_it_creates_reads_changes_and_deletes(old: Kubectl) -> None:
-    body = app("a", {"x": "1"}, displayName="A", config={"chart": {"name": "nginx"}})
-    assert old("create", "-f", "-", body=as_yaml(body)) == f"app.{GROUP}/a created\n"
+    body = build_app("a", {"x": "1"}, displayName="A", config={"chart": {"name": "nginx"}})
+    assert old("create", "-f", "-", body=to_yaml(body)) == f"app.{GROUP}/a created\n"
     assert cut(old("get", "apps"))[1][:3] == ["a", "A", "nginx"]
     assert old.read("app", "a")["spec"] == body["spec"]
     old("label", "app", "a", "y=2")
@@ -76,30 +78,30 @@ def test_it_creates_reads_changes_and_deletes(old: Kubectl) -> None:
 
 
 def test_it_applies(old: Kubectl) -> None:
-    assert old("apply", "-f", "-", body=as_yaml(app("b", displayName="1"))) == f"app.{GROUP}/b created\n"
-    assert old("apply", "-f", "-", body=as_yaml(app("b", displayName="2"))) == f"app.{GROUP}/b configured\n"
-    assert old("apply", "-f", "-", body=as_yaml(app("b", displayName="2"))) == f"app.{GROUP}/b unchanged\n"
-    old("delete", "-f", "-", body=as_yaml(app("b")))
+    assert old("apply", "-f", "-", body=to_yaml(build_app("b", displayName="1"))) == f"app.{GROUP}/b created\n"
+    assert old("apply", "-f", "-", body=to_yaml(build_app("b", displayName="2"))) == f"app.{GROUP}/b configured\n"
+    assert old("apply", "-f", "-", body=to_yaml(build_app("b", displayName="2"))) == f"app.{GROUP}/b unchanged\n"
+    old("delete", "-f", "-", body=to_yaml(build_app("b")))
 
 
-def test_its_own_validation_knows_our_schemas(oldest: Kubectl) -> None:
-    said = oldest.refused("create", "-f", "-", body=as_yaml(app("x", displayNam="a", recommendedApp="cluster")))
-    assert 'unknown field "displayNam"' in said
-    assert 'got "string", expected "array"' in said
+def test_client_side_validation_uses_the_openapi_schemas(oldest: Kubectl) -> None:
+    error = oldest.refused("create", "-f", "-", body=to_yaml(build_app("x", displayNam="a", recommendedApp="cluster")))
+    assert 'unknown field "displayNam"' in error
+    assert 'got "string", expected "array"' in error
 
 
-def test_without_its_validation_the_server_still_validates_and_warns(oldest: Kubectl) -> None:
-    body = as_yaml(app("x", recommendedApp="cluster"))
+def test_without_client_side_validation_the_server_validates_and_warns(oldest: Kubectl) -> None:
+    body = to_yaml(build_app("x", recommendedApp="cluster"))
     assert "must be of type array" in oldest.refused("create", "--validate=false", "-f", "-", body=body)
-    body = as_yaml(app("warned", displayNam="a"))
-    said = oldest.warned("create", "--validate=false", "-f", "-", body=body)
-    assert said == 'Warning: unknown field "spec.displayNam"\n'
+    body = to_yaml(build_app("warned", displayNam="a"))
+    warnings = oldest.warned("create", "--validate=false", "-f", "-", body=body)
+    assert warnings == 'Warning: unknown field "spec.displayNam"\n'
     oldest("delete", "apps", "--all")
 
 
 def test_it_lists_selects_and_pages(old: Kubectl) -> None:
-    bodies = [app(f"n{i}", {"odd": str(i % 2)}, owner={"user": f"u{i}"}) for i in range(5)]
-    old("create", "-f", "-", body=as_yaml(*bodies))
+    bodies = [build_app(f"n{i}", {"odd": str(i % 2)}, owner={"user": f"u{i}"}) for i in range(5)]
+    old("create", "-f", "-", body=to_yaml(*bodies))
     assert old.names("apps", "--chunk-size=2") == ["n0", "n1", "n2", "n3", "n4"]
     assert old.names("apps", "-l", "odd in (1)") == ["n1", "n3"]
     assert old.names("apps", "--field-selector", "spec.owner.user=u3") == ["n3"]
@@ -110,7 +112,7 @@ def test_it_lists_selects_and_pages(old: Kubectl) -> None:
 
 
 def test_it_watches(old: Kubectl) -> None:
-    old("create", "-f", "-", body=as_yaml(app("watched", displayName="before")))
+    old("create", "-f", "-", body=to_yaml(build_app("watched", displayName="before")))
     with old.watching("get", "app", "watched", "-w") as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -121,16 +123,16 @@ def test_it_watches(old: Kubectl) -> None:
 
 
 def test_it_works_in_projects(old: Kubectl) -> None:
-    space = "service-p-old"
-    old("create", "-f", "-", body=as_yaml(project("old"), workspace("w", space, owner={"user": "ada"})))
+    namespace = "service-p-old"
+    old("create", "-f", "-", body=to_yaml(build_project("old"), build_workspace("w", namespace, owner={"user": "ada"})))
     old("wait", "--for=condition=Ready", "project/old", "--timeout=10s")
-    old("create", "configmap", "c", "-n", space, "--from-literal=a=1")
-    old("create", "secret", "generic", "s", "-n", space, "--from-literal=a=1")
-    assert old.read("cm", "c", "-n", space)["data"] == {"a": "1"}
-    assert old.read("secret", "s", "-n", space)["data"] == {"a": base64.b64encode(b"1").decode()}
+    old("create", "configmap", "c", "-n", namespace, "--from-literal=a=1")
+    old("create", "secret", "generic", "s", "-n", namespace, "--from-literal=a=1")
+    assert old.read("cm", "c", "-n", namespace)["data"] == {"a": "1"}
+    assert old.read("secret", "s", "-n", namespace)["data"] == {"a": base64.b64encode(b"1").decode()}
     old.await_event("old")
     assert "NamespaceReady" in old("describe", "project", "old")
     assert {"old", "w"} <= set(old.names("fairlead", "-A"))
-    assert "delete the project instead" in old.refused("delete", "ns", space)
+    assert "delete the project instead" in old.refused("delete", "ns", namespace)
     old("delete", "project", "old", "--timeout=20s")
-    assert old.names("ns", space, "--ignore-not-found") == []
+    assert old.names("ns", namespace, "--ignore-not-found") == []

@@ -1,4 +1,4 @@
-"""kubectl over a longer time: it waits, it prunes what a file no longer holds, and it changes its way of applying."""
+"""`kubectl wait`, `apply --prune`, applysets, and switching between client-side and server-side apply."""
 
 import json
 from pathlib import Path
@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clients.objects import Body, app, as_yaml, cluster, core
+from tests.clients.objects import Body, build_app, build_cluster, build_core_object, to_yaml
 from tests.clients.server import GROUP, VERSION
 from tests.harness.kubectl import Kubectl
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def created(kubectl: Kubectl, *bodies: Body) -> None:
-    kubectl("create", "-f", "-", body=as_yaml(*bodies))
+def create_objects(kubectl: Kubectl, *bodies: Body) -> None:
+    kubectl("create", "-f", "-", body=to_yaml(*bodies))
 
 
 def test_wait_returns_when_the_last_of_many_is_deleted(kubectl: Kubectl) -> None:
-    created(kubectl, app("one"), app("two"), app("three"))
+    create_objects(kubectl, build_app("one"), build_app("two"), build_app("three"))
     with kubectl.watching("wait", "--for=delete", "app/one", "app/two", "app/three", "--timeout=20s") as process:
         kubectl("delete", "app", "one", "two")
         assert process.poll() is None
@@ -27,105 +27,111 @@ def test_wait_returns_when_the_last_of_many_is_deleted(kubectl: Kubectl) -> None
         assert process.wait(20) == 0
 
 
-def test_wait_for_the_end_of_what_is_not_there_is_over_at_once(kubectl: Kubectl) -> None:
+def test_wait_for_the_deletion_of_a_missing_object_returns_at_once(kubectl: Kubectl) -> None:
     kubectl("wait", "--for=delete", "app/nope", "--timeout=20s")
 
 
-def test_wait_for_an_end_that_does_not_come_gives_up(kubectl: Kubectl) -> None:
-    created(kubectl, app("lasting"))
-    said = kubectl.refused("wait", "--for=delete", "app/lasting", "--timeout=1s")
-    assert "timed out waiting for the condition on apps/lasting" in said
+def test_wait_for_deletion_times_out(kubectl: Kubectl) -> None:
+    create_objects(kubectl, build_app("lasting"))
+    error = kubectl.refused("wait", "--for=delete", "app/lasting", "--timeout=1s")
+    assert "timed out waiting for the condition on apps/lasting" in error
 
 
 @pytest.mark.parametrize(
-    "waits",
+    "condition_flag",
     ["jsonpath={.status.phase}=Initialized", "jsonpath={.status.conditions[*].reason}", "condition=Synced=false"],
 )
-def test_wait_returns_when_the_status_says_so(kubectl: Kubectl, waits: str) -> None:
-    """It is told by a watch of that one object, as soon as its status is written."""
-    created(kubectl, cluster("waiting"))
+def test_wait_returns_when_the_status_matches(kubectl: Kubectl, condition_flag: str) -> None:
+    """kubectl watches the object, and sees its status as soon as it is written."""
+    create_objects(kubectl, build_cluster("waiting"))
     condition = {"type": "Synced", "status": "False", "reason": "Offline"}
     patch = json.dumps({"status": {"phase": "Initialized", "conditions": [condition]}})
-    with kubectl.watching("wait", f"--for={waits}", "cluster/waiting", "--timeout=20s") as process:
+    with kubectl.watching("wait", f"--for={condition_flag}", "cluster/waiting", "--timeout=20s") as process:
         kubectl("patch", "cluster", "waiting", "--subresource=status", "--type=merge", "-p", patch)
         assert process.wait(20) == 0
     kubectl("delete", "cluster", "waiting")
 
 
-SET = ("apply", "-f", "-", "--prune", "-l", "set=pruned", f"--prune-allowlist={VERSION}/App")
-"""Which kinds to prune has to be said: left alone, kubectl insists on kinds that run programs, and has none here."""
+APPLY_AND_PRUNE = ("apply", "-f", "-", "--prune", "-l", "set=pruned", f"--prune-allowlist={VERSION}/App")
+"""With an allowlist: by default, kubectl prunes kinds such as Deployment, which this server does not have."""
 
 
-def member(name: str, label: str = "pruned") -> Body:
-    return app(name, {"set": label}, displayName=name)
+def build_labelled_app(name: str, label: str = "pruned") -> Body:
+    return build_app(name, {"set": label}, displayName=name)
 
 
-def test_apply_prunes_what_the_file_no_longer_holds(kubectl: Kubectl) -> None:
-    """It lets live what has other labels, or was never applied."""
-    created(kubectl, member("by-hand"))
-    kubectl("apply", "-f", "-", body=as_yaml(member("other", "another")))
-    assert kubectl(*SET, body=as_yaml(member("one"), member("two"))).split()[1::2] == ["created", "created"]
-    dry = kubectl(*SET, "--dry-run=server", body=as_yaml(member("two")))
-    assert dry.splitlines()[-1] == f"app.{GROUP}/one pruned (server dry run)"
+def test_apply_prunes_objects_removed_from_the_file(kubectl: Kubectl) -> None:
+    """Objects with other labels, or that were never applied, stay."""
+    create_objects(kubectl, build_labelled_app("by-hand"))
+    kubectl("apply", "-f", "-", body=to_yaml(build_labelled_app("other", "another")))
+    assert kubectl(*APPLY_AND_PRUNE, body=to_yaml(build_labelled_app("one"), build_labelled_app("two"))).split()[
+        1::2
+    ] == ["created", "created"]
+    output = kubectl(*APPLY_AND_PRUNE, "--dry-run=server", body=to_yaml(build_labelled_app("two")))
+    assert output.splitlines()[-1] == f"app.{GROUP}/one pruned (server dry run)"
     assert kubectl.names("apps", "-l", "set") == ["by-hand", "one", "other", "two"]
-    said = kubectl(*SET, body=as_yaml(member("two")))
-    assert said == f"app.{GROUP}/two unchanged\napp.{GROUP}/one pruned\n"
+    output = kubectl(*APPLY_AND_PRUNE, body=to_yaml(build_labelled_app("two")))
+    assert output == f"app.{GROUP}/two unchanged\napp.{GROUP}/one pruned\n"
     assert kubectl.names("apps", "-l", "set") == ["by-hand", "other", "two"]
 
 
-@pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])
+@pytest.mark.parametrize("apply_flags", [(), ("--server-side",)], ids=["client-side", "server-side"])
 @pytest.mark.parametrize("parent", ["configmaps", "secrets"])
-def test_an_applyset_prunes_whatever_kinds_it_has_held(kubectl: Kubectl, parent: str, way: tuple[str, ...]) -> None:
-    """A newer way: a parent object keeps which kinds are in the set, labels say which objects."""
-    newer = kubectl.with_variable("KUBECTL_APPLYSET", "true")
-    apply = ("apply", "-n", "default", "-f", "-", "--prune", f"--applyset={parent}/set", *way)
-    newer(*apply, body=as_yaml(app("stays"), app("goes"), core("ConfigMap", "goes", "default")))
-    said = newer(*apply, body=as_yaml(app("stays"))).splitlines()
-    assert sorted(said[1:]) == [f"app.{GROUP}/goes pruned", "configmap/goes pruned"]
-    held = kubectl.read(parent, "set")["metadata"]["annotations"]["applyset.kubernetes.io/contains-group-kinds"]
-    assert held == f"App.{GROUP}"
+def test_an_applyset_prunes_all_kinds_that_it_contained(
+    kubectl: Kubectl, parent: str, apply_flags: tuple[str, ...]
+) -> None:
+    """A parent object stores the kinds of the set, and labels mark its objects."""
+    applyset_kubectl = kubectl.with_variable("KUBECTL_APPLYSET", "true")
+    apply = ("apply", "-n", "default", "-f", "-", "--prune", f"--applyset={parent}/set", *apply_flags)
+    applyset_kubectl(
+        *apply, body=to_yaml(build_app("stays"), build_app("goes"), build_core_object("ConfigMap", "goes", "default"))
+    )
+    output = applyset_kubectl(*apply, body=to_yaml(build_app("stays"))).splitlines()
+    assert sorted(output[1:]) == [f"app.{GROUP}/goes pruned", "configmap/goes pruned"]
+    kinds = kubectl.read(parent, "set")["metadata"]["annotations"]["applyset.kubernetes.io/contains-group-kinds"]
+    assert kinds == f"App.{GROUP}"
     kubectl("delete", f"{parent}/set", "app/stays")
 
 
-def owners(kubectl: Kubectl, name: str) -> dict[str, Any]:
-    """Who manages the app, each with the fields of the spec that are theirs."""
+def get_managers(kubectl: Kubectl, name: str) -> dict[str, Any]:
+    """Returns the field managers of the app, each with its fields of the spec."""
     obj = json.loads(kubectl("get", "app", name, "-o", "json", "--show-managed-fields"))
     return {entry["manager"]: sorted(entry["fieldsV1"].get("f:spec", {})) for entry in obj["metadata"]["managedFields"]}
 
 
-def test_server_side_apply_takes_over_what_was_applied_the_older_way(kubectl: Kubectl) -> None:
-    """Without conflicts with oneself, and what has been left out goes."""
-    kubectl("apply", "-f", "-", body=as_yaml(app("moved", displayName="1", icon="i", description="d")))
-    kubectl("apply", "--server-side", "-f", "-", body=as_yaml(app("moved", displayName="2", description="d")))
+def test_server_side_apply_takes_over_fields_of_client_side_apply(kubectl: Kubectl) -> None:
+    """There is no conflict with kubectl's own fields, and omitted fields are removed."""
+    kubectl("apply", "-f", "-", body=to_yaml(build_app("moved", displayName="1", icon="i", description="d")))
+    kubectl("apply", "--server-side", "-f", "-", body=to_yaml(build_app("moved", displayName="2", description="d")))
     assert kubectl.read("app", "moved")["spec"] == {"displayName": "2", "description": "d"}
-    assert owners(kubectl, "moved") == {"kubectl": ["f:description", "f:displayName"], "kubectl-last-applied": []}
+    assert get_managers(kubectl, "moved") == {"kubectl": ["f:description", "f:displayName"], "kubectl-last-applied": []}
 
 
-def test_both_ways_of_applying_can_be_mixed(kubectl: Kubectl) -> None:
-    """While its annotation is there, the older way knows what the newer one applied."""
-    kubectl("apply", "-f", "-", body=as_yaml(app("mixed", displayName="1")))
-    kubectl("apply", "--server-side", "-f", "-", body=as_yaml(app("mixed", displayName="1", icon="i")))
+def test_client_side_and_server_side_apply_can_be_mixed(kubectl: Kubectl) -> None:
+    """While the last-applied annotation exists, client-side apply knows what server-side apply wrote."""
+    kubectl("apply", "-f", "-", body=to_yaml(build_app("mixed", displayName="1")))
+    kubectl("apply", "--server-side", "-f", "-", body=to_yaml(build_app("mixed", displayName="1", icon="i")))
     assert yaml.safe_load(kubectl("apply", "view-last-applied", "app", "mixed"))["spec"]["icon"] == "i"
-    kubectl("apply", "-f", "-", body=as_yaml(app("mixed", displayName="2")))
+    kubectl("apply", "-f", "-", body=to_yaml(build_app("mixed", displayName="2")))
     assert kubectl.read("app", "mixed")["spec"] == {"displayName": "2"}
 
 
-def test_what_was_changed_by_hand_since_then_is_a_conflict(kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", body=as_yaml(app("touched", displayName="1", icon="i")))
+def test_server_side_apply_conflicts_with_a_field_changed_by_patch(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", body=to_yaml(build_app("touched", displayName="1", icon="i")))
     kubectl("patch", "app", "touched", "--type=merge", "-p", '{"spec":{"displayName":"by hand"}}')
     apply = ("apply", "--server-side", "-f", "-")
-    said = kubectl.refused(*apply, body=as_yaml(app("touched", displayName="2", icon="j")))
-    assert f'Apply failed with 1 conflict: conflict with "kubectl-patch" using {VERSION}: .spec.displayName' in said
-    assert "--force-conflicts" in said
-    kubectl(*apply, "--force-conflicts", body=as_yaml(app("touched", displayName="2", icon="j")))
+    error = kubectl.refused(*apply, body=to_yaml(build_app("touched", displayName="2", icon="j")))
+    assert f'Apply failed with 1 conflict: conflict with "kubectl-patch" using {VERSION}: .spec.displayName' in error
+    assert "--force-conflicts" in error
+    kubectl(*apply, "--force-conflicts", body=to_yaml(build_app("touched", displayName="2", icon="j")))
     assert kubectl.read("app", "touched")["spec"] == {"displayName": "2", "icon": "j"}
 
 
-def test_a_diff_of_either_way_finds_nothing_in_what_was_applied(kubectl: Kubectl) -> None:
-    """The annotation of the older way stays as kubectl wrote it, letter by letter, or it would differ each time."""
-    noted = app("same", {"a": "b"}, displayName="<1> & 2", icon="i")
-    noted["metadata"]["annotations"] = {"note": "seen"}
-    body = as_yaml(noted)
+def test_a_diff_of_an_applied_object_is_empty(kubectl: Kubectl) -> None:
+    """The last-applied annotation stays byte for byte as kubectl wrote it; otherwise each diff would show it."""
+    annotated = build_app("same", {"a": "b"}, displayName="<1> & 2", icon="i")
+    annotated["metadata"]["annotations"] = {"note": "seen"}
+    body = to_yaml(annotated)
     kubectl("apply", "-f", "-", body=body)
     assert kubectl("diff", "-f", "-", body=body) == ""
     assert kubectl("diff", "--server-side", "-f", "-", body=body) == ""
@@ -134,49 +140,53 @@ def test_a_diff_of_either_way_finds_nothing_in_what_was_applied(kubectl: Kubectl
     assert kubectl.read("app", "same")["metadata"]["annotations"][LAST_APPLIED] == before
 
 
-def test_a_diff_on_the_server_shows_changes_and_conflicts(kubectl: Kubectl) -> None:
-    kubectl("apply", "--server-side", "--field-manager=one", "-f", "-", body=as_yaml(app("watched", displayName="1")))
-    diff = ("diff", "--server-side", "-f", "-")
-    shown = kubectl.differing(*diff, body=as_yaml(app("watched", icon="i")))
-    assert "+  icon: i\n" in shown
-    assert 'conflict with "one": .spec.displayName' in kubectl.refused(
-        *diff, body=as_yaml(app("watched", displayName="2"))
+def test_a_server_side_diff_shows_changes_and_conflicts(kubectl: Kubectl) -> None:
+    kubectl(
+        "apply", "--server-side", "--field-manager=one", "-f", "-", body=to_yaml(build_app("watched", displayName="1"))
     )
-    assert "+  displayName: new\n" in kubectl.differing(*diff, body=as_yaml(app("unborn", displayName="new")))
+    diff = ("diff", "--server-side", "-f", "-")
+    output = kubectl.differing(*diff, body=to_yaml(build_app("watched", icon="i")))
+    assert "+  icon: i\n" in output
+    assert 'conflict with "one": .spec.displayName' in kubectl.refused(
+        *diff, body=to_yaml(build_app("watched", displayName="2"))
+    )
+    assert "+  displayName: new\n" in kubectl.differing(*diff, body=to_yaml(build_app("unborn", displayName="new")))
     assert kubectl.names("app", "unborn", "--ignore-not-found") == []
 
 
-def test_a_dry_run_of_an_apply_on_the_server_changes_nothing(kubectl: Kubectl) -> None:
+def test_a_dry_run_of_a_server_side_apply_changes_nothing(kubectl: Kubectl) -> None:
     apply = ("apply", "--server-side", "--dry-run=server", "-f", "-")
-    assert kubectl(*apply, body=as_yaml(app("dry"))) == f"app.{GROUP}/dry serverside-applied (server dry run)\n"
+    assert kubectl(*apply, body=to_yaml(build_app("dry"))) == f"app.{GROUP}/dry serverside-applied (server dry run)\n"
     assert kubectl.names("app", "dry", "--ignore-not-found") == []
 
 
-def test_a_strategic_patch_of_a_core_kind(kubectl: Kubectl) -> None:
-    created(kubectl, core("ConfigMap", "patched", "default", data={"a": "1", "b": "1"}))
+def test_a_strategic_merge_patch_of_a_core_kind(kubectl: Kubectl) -> None:
+    create_objects(kubectl, build_core_object("ConfigMap", "patched", "default", data={"a": "1", "b": "1"}))
     patch = json.dumps({"data": {"a": None, "c": "2"}, "metadata": {"finalizers": ["example.com/hold"]}})
     assert kubectl("patch", "cm", "patched", "--type=strategic", "-p", patch) == "configmap/patched patched\n"
     obj = kubectl.read("cm", "patched")
     assert (obj["data"], obj["metadata"]["finalizers"]) == ({"b": "1", "c": "2"}, ["example.com/hold"])
-    released = json.dumps({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/hold"]}})
-    kubectl("patch", "cm", "patched", "-p", released)
+    patch_without_finalizer = json.dumps({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/hold"]}})
+    kubectl("patch", "cm", "patched", "-p", patch_without_finalizer)
     kubectl("delete", "cm", "patched")
 
 
-def test_an_editor_changes_a_status(kubectl: Kubectl) -> None:
+def test_edit_changes_a_status(kubectl: Kubectl) -> None:
     """EDITOR may be a command with arguments."""
-    created(kubectl, cluster("edited"))
+    create_objects(kubectl, build_cluster("edited"))
     kubectl("patch", "cluster", "edited", "--subresource=status", "--type=merge", "-p", '{"status":{"phase":"Failed"}}')
-    editing = kubectl.with_variable("EDITOR", "sed -i 's/phase: Failed/phase: Initialized/'")
-    assert editing("edit", "cluster", "edited", "--subresource=status") == f"cluster.{GROUP}/edited edited\n"
+    editor_kubectl = kubectl.with_variable("EDITOR", "sed -i 's/phase: Failed/phase: Initialized/'")
+    assert editor_kubectl("edit", "cluster", "edited", "--subresource=status") == f"cluster.{GROUP}/edited edited\n"
     assert kubectl.read("cluster", "edited")["status"]["phase"] == "Initialized"
 
 
-def test_an_edit_that_is_refused_is_kept_with_the_reason_and_changes_nothing(kubectl: Kubectl, tmp_path: Path) -> None:
-    """kubectl opens the editor again, the reason above the text; once nothing changes any more, it puts that aside."""
-    created(kubectl, app("spoiled", icon="i"))
-    editing = kubectl.with_variable("EDITOR", "sed -i 's/icon: i/icon: 5/'").with_variable("TMPDIR", str(tmp_path))
-    assert "A copy of your changes has been stored" in editing.refused("edit", "app", "spoiled")
-    kept = [copy.read_text() for copy in tmp_path.glob("kubectl-edit-*.yaml")]
-    assert [text for text in kept if "# * spec.icon: Invalid value" in text]
+def test_a_rejected_edit_is_saved_with_the_error_and_changes_nothing(kubectl: Kubectl, tmp_path: Path) -> None:
+    """kubectl opens the editor again with the error; once nothing changes, it saves a copy."""
+    create_objects(kubectl, build_app("spoiled", icon="i"))
+    editor_kubectl = kubectl.with_variable("EDITOR", "sed -i 's/icon: i/icon: 5/'").with_variable(
+        "TMPDIR", str(tmp_path)
+    )
+    assert "A copy of your changes has been stored" in editor_kubectl.refused("edit", "app", "spoiled")
+    copies = [path.read_text() for path in tmp_path.glob("kubectl-edit-*.yaml")]
+    assert [text for text in copies if "# * spec.icon: Invalid value" in text]
     assert kubectl.read("app", "spoiled")["spec"] == {"icon": "i"}

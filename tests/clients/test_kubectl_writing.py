@@ -1,4 +1,4 @@
-"""kubectl writes: create, replace, patch, label, annotate, edit and delete."""
+"""`kubectl create`, `replace`, `patch`, `label`, `annotate`, `edit` and `delete`."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clients.objects import Body, app, as_yaml, cluster
+from tests.clients.objects import Body, build_app, build_cluster, to_yaml
 from tests.clients.server import GROUP
 from tests.harness.kubectl import Kubectl
 
-COMMENTED = """\
+MANIFEST = """\
 # Files of users have comments, nulls and an empty status in them.
 apiVersion: management.service.sh/v1
 kind: App
@@ -29,76 +29,78 @@ status: {}
 """
 
 
-def created(kubectl: Kubectl, *bodies: Body) -> None:
-    kubectl("create", "-f", "-", body=as_yaml(*bodies))
+def create_objects(kubectl: Kubectl, *bodies: Body) -> None:
+    kubectl("create", "-f", "-", body=to_yaml(*bodies))
 
 
-def the_app(kubectl: Kubectl, name: str) -> Any:
+def get_app(kubectl: Kubectl, name: str) -> Any:
     return kubectl.read("app", name)
 
 
-def test_create_takes_a_yaml_file(kubectl: Kubectl, tmp_path: Path) -> None:
-    (tmp_path / "app.yaml").write_text(COMMENTED)
+def test_create_reads_a_yaml_file(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text(MANIFEST)
     assert kubectl("create", "-f", str(tmp_path / "app.yaml")) == f"app.{GROUP}/from-yaml created\n"
-    obj = the_app(kubectl, "from-yaml")
-    assert obj["spec"] == yaml.safe_load(COMMENTED)["spec"]
+    obj = get_app(kubectl, "from-yaml")
+    assert obj["spec"] == yaml.safe_load(MANIFEST)["spec"]
     assert obj["metadata"]["creationTimestamp"].endswith("Z")
 
 
-def test_create_takes_a_json_file(kubectl: Kubectl, tmp_path: Path) -> None:
-    (tmp_path / "app.json").write_text(json.dumps(app("from-json", {"a": "b"}, displayName="J")))
+def test_create_reads_a_json_file(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "app.json").write_text(json.dumps(build_app("from-json", {"a": "b"}, displayName="J")))
     assert kubectl("create", "-f", str(tmp_path / "app.json")) == f"app.{GROUP}/from-json created\n"
-    assert the_app(kubectl, "from-json")["spec"] == {"displayName": "J"}
+    assert get_app(kubectl, "from-json")["spec"] == {"displayName": "J"}
 
 
-def test_create_takes_many_documents_in_a_folder_of_files(kubectl: Kubectl, tmp_path: Path) -> None:
-    (tmp_path / "1.yaml").write_text(as_yaml(app("many-1"), cluster("many-2")))
-    (tmp_path / "2.json").write_text(json.dumps(app("many-3")))
-    said = kubectl("create", "-f", str(tmp_path)).splitlines()
-    assert said == [
+def test_create_reads_all_documents_of_a_folder(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "1.yaml").write_text(to_yaml(build_app("many-1"), build_cluster("many-2")))
+    (tmp_path / "2.json").write_text(json.dumps(build_app("many-3")))
+    output = kubectl("create", "-f", str(tmp_path)).splitlines()
+    assert output == [
         f"app.{GROUP}/many-1 created",
         f"cluster.{GROUP}/many-2 created",
         f"app.{GROUP}/many-3 created",
     ]
 
 
-def test_create_makes_up_a_name_that_begins_as_asked(kubectl: Kubectl) -> None:
-    body = app("")
+def test_create_generates_a_name_from_generate_name(kubectl: Kubectl) -> None:
+    body = build_app("")
     body["metadata"] = {"generateName": "made-up-"}
-    said = kubectl("create", "-f", "-", "-o", "name", body=as_yaml(body))
-    assert said.startswith(f"app.{GROUP}/made-up-")
-    assert len(said.strip()) > len(f"app.{GROUP}/made-up-")
+    output = kubectl("create", "-f", "-", "-o", "name", body=to_yaml(body))
+    assert output.startswith(f"app.{GROUP}/made-up-")
+    assert len(output.strip()) > len(f"app.{GROUP}/made-up-")
 
 
-@pytest.mark.parametrize("where", ["client", "server"])
-def test_a_dry_run_creates_nothing(kubectl: Kubectl, where: str) -> None:
-    said = kubectl("create", "-f", "-", f"--dry-run={where}", "-o", "yaml", body=as_yaml(app("dry", displayName="D")))
-    assert yaml.safe_load(said)["spec"] == {"displayName": "D"}
+@pytest.mark.parametrize("strategy", ["client", "server"])
+def test_a_dry_run_creates_nothing(kubectl: Kubectl, strategy: str) -> None:
+    output = kubectl(
+        "create", "-f", "-", f"--dry-run={strategy}", "-o", "yaml", body=to_yaml(build_app("dry", displayName="D"))
+    )
+    assert yaml.safe_load(output)["spec"] == {"displayName": "D"}
     assert kubectl.names("app", "dry", "--ignore-not-found") == []
 
 
-def test_replace_puts_an_edited_object_in_place_of_the_old(kubectl: Kubectl) -> None:
-    created(kubectl, app("replaced", displayName="before", description="goes"))
-    obj = the_app(kubectl, "replaced")
+def test_replace_writes_an_edited_object(kubectl: Kubectl) -> None:
+    create_objects(kubectl, build_app("replaced", displayName="before", description="goes"))
+    obj = get_app(kubectl, "replaced")
     obj["spec"] = {"displayName": "after"}
     assert kubectl("replace", "-f", "-", body=json.dumps(obj)) == f"app.{GROUP}/replaced replaced\n"
-    new = the_app(kubectl, "replaced")
+    new = get_app(kubectl, "replaced")
     assert new["spec"] == {"displayName": "after"}
     assert new["metadata"]["uid"] == obj["metadata"]["uid"]
     assert new["metadata"]["generation"] == 2
 
 
-def test_replace_with_force_makes_a_new_object(kubectl: Kubectl) -> None:
-    created(kubectl, app("forced"))
-    before = the_app(kubectl, "forced")
-    kubectl("replace", "--force", "-f", "-", body=as_yaml(app("forced", displayName="new")))
-    after = the_app(kubectl, "forced")
+def test_replace_with_force_creates_a_new_object(kubectl: Kubectl) -> None:
+    create_objects(kubectl, build_app("forced"))
+    before = get_app(kubectl, "forced")
+    kubectl("replace", "--force", "-f", "-", body=to_yaml(build_app("forced", displayName="new")))
+    after = get_app(kubectl, "forced")
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert after["spec"] == {"displayName": "new"}
 
 
-def test_a_json_patch_changes_what_it_names(kubectl: Kubectl) -> None:
-    created(kubectl, app("patched", displayName="before", description="goes", recommendedApp=["cluster"]))
+def test_a_json_patch_changes_the_given_paths(kubectl: Kubectl) -> None:
+    create_objects(kubectl, build_app("patched", displayName="before", description="goes", recommendedApp=["cluster"]))
     operations = [
         {"op": "test", "path": "/spec/displayName", "value": "before"},
         {"op": "add", "path": "/metadata/annotations", "value": {}},
@@ -107,24 +109,24 @@ def test_a_json_patch_changes_what_it_names(kubectl: Kubectl) -> None:
         {"op": "remove", "path": "/spec/description"},
         {"op": "add", "path": "/spec/recommendedApp/-", "value": "space"},
     ]
-    said = kubectl("patch", "app", "patched", "--type=json", "-p", json.dumps(operations))
-    assert said == f"app.{GROUP}/patched patched\n"
-    obj = the_app(kubectl, "patched")
+    output = kubectl("patch", "app", "patched", "--type=json", "-p", json.dumps(operations))
+    assert output == f"app.{GROUP}/patched patched\n"
+    obj = get_app(kubectl, "patched")
     assert obj["spec"] == {"displayName": "after", "recommendedApp": ["cluster", "space"]}
     assert obj["metadata"]["annotations"] == {"example.com/key": "with a slash"}
 
 
-def test_a_merge_patch_changes_and_removes_and_says_when_nothing_changed(kubectl: Kubectl) -> None:
-    created(kubectl, app("merged", displayName="before", description="goes"))
+def test_a_merge_patch_changes_and_removes_fields_and_reports_no_change(kubectl: Kubectl) -> None:
+    create_objects(kubectl, build_app("merged", displayName="before", description="goes"))
     patch = ("patch", "app", "merged", "--type=merge", "-p", '{"spec":{"displayName":"after","description":null}}')
     assert kubectl(*patch) == f"app.{GROUP}/merged patched\n"
-    assert the_app(kubectl, "merged")["spec"] == {"displayName": "after"}
+    assert get_app(kubectl, "merged")["spec"] == {"displayName": "after"}
     assert kubectl(*patch) == f"app.{GROUP}/merged patched (no change)\n"
 
 
 def test_a_patch_without_a_type_merges_lists_by_their_keys(kubectl: Kubectl) -> None:
     """kubectl's default is the strategic merge patch."""
-    created(kubectl, cluster("strategic"))
+    create_objects(kubectl, build_cluster("strategic"))
 
     def patch(status: str) -> None:
         conditions = f'{{"status":{{"conditions":[{{"type":"{status}","status":"True"}}]}}}}'
@@ -136,8 +138,8 @@ def test_a_patch_without_a_type_merges_lists_by_their_keys(kubectl: Kubectl) -> 
     assert sorted(each["type"] for each in conditions) == ["Ready", "Synced"]
 
 
-def test_status_is_patched_apart_from_everything_else(kubectl: Kubectl) -> None:
-    created(kubectl, cluster("with-status", displayName="C"))
+def test_the_status_subresource_changes_only_the_status(kubectl: Kubectl) -> None:
+    create_objects(kubectl, build_cluster("with-status", displayName="C"))
     patch = '{"spec":{"displayName":"ignored"},"status":{"phase":"Failed","reason":"Offline"}}'
     kubectl("patch", "cluster", "with-status", "--subresource=status", "--type=merge", "-p", patch)
     obj = kubectl.read("cluster", "with-status")
@@ -149,36 +151,36 @@ def test_status_is_patched_apart_from_everything_else(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize(("command", "field"), [("label", "labels"), ("annotate", "annotations")])
 def test_labels_and_annotations_are_added_overwritten_and_removed(kubectl: Kubectl, command: str, field: str) -> None:
     name = f"to-{command}"
-    created(kubectl, app(name))
+    create_objects(kubectl, build_app(name))
 
-    def now() -> Any:
-        return the_app(kubectl, name)["metadata"].get(field)
+    def read_field() -> Any:
+        return get_app(kubectl, name)["metadata"].get(field)
 
     kubectl(command, "app", name, "example.com/one=1", "two=2")
-    assert now() == {"example.com/one": "1", "two": "2"}
+    assert read_field() == {"example.com/one": "1", "two": "2"}
     assert "already has a value" in kubectl.refused(command, "app", name, "two=3")
     kubectl(command, "app", name, "two=3", "--overwrite")
-    assert now() == {"example.com/one": "1", "two": "3"}
+    assert read_field() == {"example.com/one": "1", "two": "3"}
     kubectl(command, "app", name, "two-", "example.com/one-")
-    assert not now()
-    assert the_app(kubectl, name)["metadata"]["generation"] == 1
+    assert not read_field()
+    assert get_app(kubectl, name)["metadata"]["generation"] == 1
 
 
-def test_edit_sends_what_the_editor_saved(kubectl: Kubectl, tmp_path: Path) -> None:
-    created(kubectl, app("edited", displayName="before"))
+def test_edit_sends_the_saved_file(kubectl: Kubectl, tmp_path: Path) -> None:
+    create_objects(kubectl, build_app("edited", displayName="before"))
     editor = tmp_path / "editor"
     editor.write_text("#!/bin/sh\nsed -i 's/displayName: before/displayName: after/' \"$1\"\n")
     editor.chmod(0o755)
-    said = kubectl.with_variable("KUBE_EDITOR", str(editor))("edit", "app", "edited")
-    assert said == f"app.{GROUP}/edited edited\n"
-    assert the_app(kubectl, "edited")["spec"] == {"displayName": "after"}
+    output = kubectl.with_variable("KUBE_EDITOR", str(editor))("edit", "app", "edited")
+    assert output == f"app.{GROUP}/edited edited\n"
+    assert get_app(kubectl, "edited")["spec"] == {"displayName": "after"}
 
 
-def test_delete_takes_names_files_and_selectors(kubectl: Kubectl) -> None:
+def test_delete_accepts_names_files_and_selectors(kubectl: Kubectl) -> None:
     names = ["bye-1", "bye-2", "bye-3", "bye-4"]
-    created(kubectl, *(app(name, {"bye": "yes"}) for name in names))
+    create_objects(kubectl, *(build_app(name, {"bye": "yes"}) for name in names))
     assert kubectl("delete", "app", "bye-1").startswith(f'app.{GROUP} "bye-1" deleted')
-    assert kubectl("delete", "-f", "-", body=as_yaml(app("bye-2"))).startswith(f'app.{GROUP} "bye-2" deleted')
+    assert kubectl("delete", "-f", "-", body=to_yaml(build_app("bye-2"))).startswith(f'app.{GROUP} "bye-2" deleted')
     assert kubectl.names("apps", "-l", "bye") == ["bye-3", "bye-4"]
     kubectl("delete", "apps", "-l", "bye=yes", "--dry-run=client")
     assert kubectl.names("apps", "-l", "bye") == ["bye-3", "bye-4"]
@@ -186,26 +188,26 @@ def test_delete_takes_names_files_and_selectors(kubectl: Kubectl) -> None:
     assert kubectl.names("apps", "-l", "bye") == []
 
 
-def test_delete_all_leaves_none_and_no_other_kind_less(kubectl: Kubectl) -> None:
-    created(kubectl, app("all-1"), app("all-2"), cluster("stays"))
+def test_delete_all_deletes_only_objects_of_its_kind(kubectl: Kubectl) -> None:
+    create_objects(kubectl, build_app("all-1"), build_app("all-2"), build_cluster("stays"))
     kubectl("delete", "apps", "--all")
     assert kubectl.names("apps") == []
     assert "stays" in kubectl.names("clusters")
 
 
 @pytest.mark.parametrize("policy", ["background", "foreground", "orphan"])
-def test_delete_waits_for_the_end_whatever_is_to_become_of_dependents(kubectl: Kubectl, policy: str) -> None:
-    created(kubectl, cluster(policy))
+def test_delete_waits_for_the_deletion_with_every_cascade_policy(kubectl: Kubectl, policy: str) -> None:
+    create_objects(kubectl, build_cluster(policy))
     kubectl("delete", "cluster", policy, f"--cascade={policy}", "--timeout=20s")
     assert kubectl.names("cluster", policy, "--ignore-not-found") == []
 
 
-def test_an_object_with_a_finalizer_waits_for_it(kubectl: Kubectl) -> None:
-    body = app("held")
+def test_an_object_with_a_finalizer_is_deleted_when_it_is_removed(kubectl: Kubectl) -> None:
+    body = build_app("held")
     body["metadata"]["finalizers"] = ["example.com/hold"]
-    created(kubectl, body)
+    create_objects(kubectl, body)
     kubectl("delete", "app", "held", "--wait=false")
-    assert the_app(kubectl, "held")["metadata"]["deletionTimestamp"]
+    assert get_app(kubectl, "held")["metadata"]["deletionTimestamp"]
     with kubectl.watching("wait", "--for=delete", "app/held", "--timeout=20s") as process:
         kubectl("patch", "app", "held", "--type=json", "-p", '[{"op":"remove","path":"/metadata/finalizers"}]')
         assert process.wait(20) == 0
