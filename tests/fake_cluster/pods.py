@@ -21,7 +21,7 @@ from tests.fake_cluster.behaviours import send_ticks
 from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, build_json_response, build_status_response
 from tests.fake_cluster.exec_websockets import SUCCESS, build_upgrade_response
 from tests.fake_cluster.server import FakeCluster
-from tests.live.discovery import aggregated, discovering, discovery_list
+from tests.live.discovery import build_core_discovery, build_discovery_list, serve_discovery
 
 POD_PATH, PENDING_POD_PATH = "/api/v1/namespaces/default/pods/p", "/api/v1/namespaces/default/pods/pending"
 LOG_TEXT = "tick 0\ntick 1\ntick 2\n"
@@ -57,8 +57,8 @@ _GROUPS: dict[str, Any] = {"kind": "APIGroupList", "apiVersion": "v1", "groups":
 
 
 def serve_pod(cluster: FakeCluster) -> None:
-    cluster.set_behaviour("/api", discovering(_VERSIONS, aggregated(_RESOURCES)))
-    cluster.set_behaviour("/apis", discovering(_GROUPS, discovery_list([])))
+    cluster.set_behaviour("/api", serve_discovery(_VERSIONS, build_core_discovery(_RESOURCES)))
+    cluster.set_behaviour("/apis", serve_discovery(_GROUPS, build_discovery_list([])))
     for path, content in _DOCUMENTS.items():
         cluster.set_response(path, build_json_response(content))
     cluster.set_behaviour(f"{POD_PATH}/log", _send_log)

@@ -1,4 +1,4 @@
-"""Secrets that nobody may ever see again: a unique one in every secret field of every kind."""
+"""Canaries: a unique secret in every sensitive field of every kind, to find secrets that leak."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from tests.harness.kind_examples import build_example
 ALL_SECRET_KINDS = tuple(kind for kind in KINDS if kind.sensitive)
 SECRET_KINDS = tuple(kind for kind in ALL_SECRET_KINDS if kind.persisted and "create" in kind.verbs)
 READABLE = tuple(kind for kind in SECRET_KINDS if set(kind.sensitive) - set(kind.write_only))
-"""Kinds whose secrets come back to those who may read them."""
+"""Kinds whose secrets can be read by authorized users."""
 
 
 _CLASHES = {
@@ -23,79 +23,81 @@ _CLASHES = {
     "VirtualClusterInstance": ("templateRef",),
     "OwnedAccessKey": ("groups",),
 }
-"""Fields of the examples that cannot be together with a secret one, or that only confuse here."""
+"""Fields of the examples that conflict with sensitive ones, or are not needed here."""
 
 
 class Canaries:
-    """One unique text for each place. Whoever finds one knows where it came from."""
+    """One unique text for each field, which tells where a leaked secret came from."""
 
     def __init__(self) -> None:
-        self._places: dict[str, str] = {}
+        self._labels: dict[str, str] = {}
 
-    def plant(self, place: str) -> str:
+    def create(self, label: str) -> str:
         text = f"canary-{secrets.token_hex(12)}"
-        self._places[text] = place
+        self._labels[text] = label
         return text
 
-    def add(self, text: str, place: str) -> None:
-        """A secret that somebody else made: an access key, say."""
-        self._places[text] = place
+    def add(self, text: str, label: str) -> None:
+        """Adds a secret that was generated elsewhere, such as an access key."""
+        self._labels[text] = label
 
-    def found_in(self, data: bytes) -> list[str]:
-        """The places whose secrets are in the data, in whichever spelling."""
-        return sorted(place for text, place in self._places.items() if any(each in data for each in spellings(text)))
+    def find_in(self, data: bytes) -> list[str]:
+        """Returns the labels of all secrets that are in the data, in any encoding."""
+        return sorted(
+            label for text, label in self._labels.items() if any(each in data for each in list_encodings(text))
+        )
 
 
-def spellings(text: str) -> Iterator[bytes]:
-    """As it is, in hex, for URLs, and in base64 wherever in a longer text it may begin."""
+def list_encodings(text: str) -> Iterator[bytes]:
+    """Yields the text itself, in hex, URL-encoded, and in base64 at each offset within a longer text."""
     plain = text.encode()
     yield plain
     yield plain.hex().encode()
     yield quote(text, safe="").encode()
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + plain)
-        # Only the middle is the same whatever stands before and after it.
+        # Only the middle does not depend on the bytes before and after it.
         yield encoded[4 if shift else 0 : -4]
 
 
-def planted(kind: Kind, name: str, canaries: Canaries) -> dict[str, Any]:
-    """An object of the kind with a canary in each of its secret fields."""
+def build_object_with_canaries(kind: Kind, name: str, canaries: Canaries) -> dict[str, Any]:
+    """Returns an object of the kind with a canary in each of its sensitive fields."""
     obj = build_example(kind.name)
     obj["metadata"] = {"name": name, **({"namespace": "default"} if kind.namespaced else {})}
     for name in _CLASHES.get(kind.name, ()):
         obj["spec"].pop(name, None)
     for path in kind.sensitive:
-        _put(obj, path.split("."), path, kind, canaries)
+        set_canary(obj, path.split("."), path, kind, canaries)
     return obj
 
 
-def _put(value: Any, steps: Sequence[str], path: str, kind: Kind, canaries: Canaries) -> None:
+def set_canary(value: Any, steps: Sequence[str], path: str, kind: Kind, canaries: Canaries) -> None:
     step, *rest = steps
-    schema = _schema(kind, path, step)
+    schema = find_schema(kind, path, step)
     if not rest:
-        value[step] = _secret(schema, f"{kind.plural} {path}", canaries)
+        value[step] = build_canary_value(schema, f"{kind.plural} {path}", canaries)
         return
     inner = value.setdefault(step, [{}] if schema.get("type") == "array" else {})
     for each in inner if isinstance(inner, list) else [inner]:
-        _put(each, rest, path, kind, canaries)
+        set_canary(each, rest, path, kind, canaries)
 
 
-def _secret(schema: Mapping[str, Any], place: str, canaries: Canaries) -> Any:
-    """A canary in the shape that the field has."""
+def build_canary_value(schema: Mapping[str, Any], label: str, canaries: Canaries) -> Any:
+    """Returns a canary of the field's type."""
     if schema.get("type") == "array":
-        return [_secret(schema["items"], place, canaries)]
+        return [build_canary_value(schema["items"], label, canaries)]
     if "properties" in schema:
-        return {name: _secret(inner, place, canaries) for name, inner in schema["properties"].items()}
+        return {name: build_canary_value(inner, label, canaries) for name, inner in schema["properties"].items()}
     if schema.get("format") == "date-time":
         return "2026-01-02T03:04:05Z"
     if schema.get("type") == "object":
-        return {"k": _secret(schema["additionalProperties"], place, canaries)}
-    text = canaries.plant(place)
+        return {"k": build_canary_value(schema["additionalProperties"], label, canaries)}
+    text = canaries.create(label)
     return base64.b64encode(text.encode()).decode() if schema.get("format") == "byte" else text
 
 
-def _schema(kind: Kind, path: str, step: str) -> Mapping[str, Any]:
-    """What a step on the way to a field is."""
+def find_schema(kind: Kind, path: str, step: str) -> Mapping[str, Any]:
+    """Returns the schema of one step of a field's path."""
     schema: Mapping[str, Any] = {"properties": kind.fields}
     for each in path.split("."):
         schema = schema.get("items", schema)["properties"][each]
@@ -104,15 +106,17 @@ def _schema(kind: Kind, path: str, step: str) -> Mapping[str, Any]:
     raise AssertionError(f"{kind.name} has no {path}")
 
 
-def misspelt(value: Any) -> Any:
-    """The same with every field called a little differently."""
+def misspell_fields(value: Any) -> Any:
+    """Returns the value with the case of every field name swapped."""
     if isinstance(value, list):
-        return [misspelt(each) for each in value]
-    return {name.swapcase(): misspelt(each) for name, each in value.items()} if isinstance(value, dict) else value
+        return [misspell_fields(each) for each in value]
+    return (
+        {name.swapcase(): misspell_fields(each) for name, each in value.items()} if isinstance(value, dict) else value
+    )
 
 
-def wrongly_sent(obj: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """Bodies that no server should take, with their media types: the object is in all of them."""
+def generate_invalid_bodies(obj: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """Yields the media type and content of invalid bodies, all of which contain the object."""
     text = json.dumps(obj)
     metadata = obj["metadata"]
     inside = {**metadata, "annotations": {"a": text, "b": json.dumps(text), "c": text.replace('"', "'")}}
@@ -123,7 +127,7 @@ def wrongly_sent(obj: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": metadata, "unknown": obj},
         {"kind": "List", "apiVersion": "v1", "items": [obj]},
         {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": inside},
-        {**misspelt(obj), "kind": obj["kind"]},
+        {**misspell_fields(obj), "kind": obj["kind"]},
         {**obj, "spec": json.dumps(obj.get("spec", obj))},
         {**obj, "spec": [obj.get("spec", obj)], "metadata": {"name": "Not A Name"}},
         [obj],
@@ -154,13 +158,13 @@ PATCH_TYPES = (
 )
 
 
-def wrong_patches(obj: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+def generate_invalid_patches(obj: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
     text = json.dumps(obj)
     pointers = [{"op": op, "path": "/spec", "value": obj.get("spec", obj)} for op in ("add", "test", "odd")]
     for each in (
         obj,
         {**obj, "kind": "ConfigMap"},
-        misspelt(obj),
+        misspell_fields(obj),
         [obj],
         pointers,
         [{"Op": "add", "Value": obj}],

@@ -1,4 +1,4 @@
-"""A load balancer of the simplest sort: connections go to the first address that takes them, and bytes pass through."""
+"""A minimal TCP load balancer: each connection goes to the first address that accepts it."""
 
 import socket
 import threading
@@ -9,20 +9,20 @@ from urllib.parse import urlsplit
 CHUNK = 65_536
 
 
-class Balancer:
-    """`with Balancer(urls) as balancer` listens on `balancer.url` meanwhile."""
+class LoadBalancer:
+    """`with LoadBalancer(urls) as balancer` listens on `balancer.url`."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._targets = [(parts.hostname or "", parts.port or 0) for parts in map(urlsplit, urls)]
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._open: list[socket.socket] = []
+        self._sockets: list[socket.socket] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def __enter__(self) -> "Balancer":
+    def __enter__(self) -> "LoadBalancer":
         self._thread.start()
         return self
 
@@ -32,22 +32,22 @@ class Balancer:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()
-        for each in self._open:
+        for each in self._sockets:
             each.close()
 
     def _accept(self) -> None:
         while True:
             try:
                 client, _ = self._listener.accept()
-            except OSError:  # closed: the end
+            except OSError:  # the listener was closed
                 return
             server = self._connect()
             if server is None:
                 client.close()
                 continue
-            self._open += (client, server)
+            self._sockets += (client, server)
             for source, target in ((client, server), (server, client)):
-                threading.Thread(target=_pass_on, args=(source, target), daemon=True).start()
+                threading.Thread(target=forward, args=(source, target), daemon=True).start()
 
     def _connect(self) -> socket.socket | None:
         for target in self._targets:
@@ -58,7 +58,7 @@ class Balancer:
         return None
 
 
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
+def forward(source: socket.socket, target: socket.socket) -> None:
     try:
         while chunk := source.recv(CHUNK):
             target.sendall(chunk)

@@ -1,7 +1,7 @@
-"""No secret is ever seen again: not in an answer, an error, the database, the log or the audit log.
+"""No secret leaks: not in a response, an error, the database, the log or the audit log.
 
-Everything is logged and audited that can be. The exceptions are the one answer that shows a new key, and Secrets, which
-are there to be read by those who may.
+Logging and auditing are as verbose as possible. Exceptions are the one response that returns a new key, and Secrets,
+which authorized users may read.
 """
 
 import json
@@ -22,15 +22,15 @@ from tests.live.canaries import (
     READABLE,
     SECRET_KINDS,
     Canaries,
-    planted,
-    wrong_patches,
-    wrongly_sent,
+    build_object_with_canaries,
+    generate_invalid_bodies,
+    generate_invalid_patches,
 )
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 ATTEMPTS = 20
 POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n"
-FORMS = (
+ACCEPT_TYPES = (
     "application/json",
     "application/yaml",
     "application/json;as=Table;g=meta.k8s.io;v=v1",
@@ -46,207 +46,234 @@ PATCHES = {
 
 
 @dataclass
-class Aftermath:
-    """What was answered, and what is left on the disk."""
+class Recording:
+    """All responses, and the files that the server left."""
 
     canaries: Canaries
-    answers: list[tuple[str, bytes]] = field(default_factory=list)
-    shown: bytes = b""
+    responses: list[tuple[str, bytes]] = field(default_factory=list)
+    allowed_output: bytes = b""
     log: bytes = b""
     audit: bytes = b""
     database: bytes = b""
 
 
-class Client:
-    """Keeps every answer, with its headers."""
+class RecordingClient:
+    """Records every response with its headers."""
 
-    def __init__(self, client: httpx.Client, after: Aftermath) -> None:
+    def __init__(self, client: httpx.Client, recording: Recording) -> None:
         self._client = client
-        self._after = after
+        self._recording = recording
 
     def __call__(self, method: str, path: str, **options: Any) -> httpx.Response:
-        answer = self._client.request(method, path, **options)
-        head = "\n".join(f"{name}: {value}" for name, value in answer.headers.items()).encode()
-        self._after.answers.append((f"{method} {path} -> {answer.status_code}", head + answer.content))
-        return answer
+        response = self._client.request(method, path, **options)
+        head = "\n".join(f"{name}: {value}" for name, value in response.headers.items()).encode()
+        self._recording.responses.append((f"{method} {path} -> {response.status_code}", head + response.content))
+        return response
 
 
 @pytest.fixture(scope="module")
-def after(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aftermath]:
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
     folder = tmp_path_factory.mktemp("canaries")
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
-    after = Aftermath(Canaries())
+    recording = Recording(Canaries())
     with running(folder / "data", log_level="debug", audit_policy=str(policy)) as server:
-        after.canaries.add(server.key, "the administrator's key")
-        with server.client() as client:
-            use_everything(server, Client(client, after), after)
+        recording.canaries.add(server.key, "the administrator's key")
+        with server.client() as http_client:
+            send_all_requests(server, RecordingClient(http_client, recording), recording)
         assert server.stop() == 0
-        after.log = server.log.read_bytes()
-    after.audit = b"".join(path.read_bytes() for path in sorted((folder / "data").glob("audit*.log")))
-    after.database = b"".join(path.read_bytes() for path in sorted((folder / "data").glob("fairlead.db*")))
-    yield after
+        recording.log = server.log.read_bytes()
+    recording.audit = b"".join(path.read_bytes() for path in sorted((folder / "data").glob("audit*.log")))
+    recording.database = b"".join(path.read_bytes() for path in sorted((folder / "data").glob("fairlead.db*")))
+    yield recording
 
 
-def use_everything(server: Server, ask: Client, after: Aftermath) -> None:
-    ask("POST", f"{M}/users", json={"metadata": {"name": "ada"}, **_typed("User")})
+def send_all_requests(server: Server, client: RecordingClient, recording: Recording) -> None:
+    client("POST", f"{M}/users", json={"metadata": {"name": "ada"}, **build_type_meta("User")})
     for kind in SECRET_KINDS:
         if kind not in READABLE:
-            use(kind, ask, after)
-    scoped = make_keys(ask, after)
+            use_kind(kind, client, recording)
+    scoped = create_keys(client, recording)
     for kind in READABLE:
-        use_readable(kind, server, scoped, ask, after)
+        use_readable(kind, server, scoped, client, recording)
     for kind in ALL_SECRET_KINDS:
-        misuse(kind, ask, after)
-    refuse_settings(ask, after)
-    use_password_parameters(ask, after)
-    use_tokens(ask, after)
-    use_password(server, ask, after)
+        send_invalid_requests(kind, client, recording)
+    send_invalid_settings(client, recording)
+    use_password_parameters(client, recording)
+    use_tokens(client, recording)
+    use_password(server, client, recording)
 
 
-def _typed(kind: str) -> dict[str, Any]:
+def build_type_meta(kind: str) -> dict[str, Any]:
     return {"apiVersion": "management.service.sh/v1", "kind": kind, "spec": {}}
 
 
-def collection(kind: Kind) -> str:
+def build_collection_path(kind: Kind) -> str:
     root = f"{MANAGEMENT}/apis/{kind.group}/v1" if kind.group else f"{MANAGEMENT}/api/v1"
     return f"{root}/namespaces/default/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
 
 
-def use(kind: Kind, ask: Client, after: Aftermath) -> None:
-    """Everything that can be done with an object, rightly and wrongly."""
-    place, obj = collection(kind), planted(kind, "one", after.canaries)
+def use_kind(kind: Kind, client: RecordingClient, recording: Recording) -> None:
+    """Sends all valid and many invalid requests for an object."""
+    collection_path, obj = build_collection_path(kind), build_object_with_canaries(kind, "one", recording.canaries)
     applied = json.dumps(obj)
     obj["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": applied}
-    created = ask("POST", place, json=obj)
+    created = client("POST", collection_path, json=obj)
     assert created.status_code == 201, created.text
     if kind.name == "OwnedAccessKey":
-        after.shown += after.answers.pop()[1]
-    ask("POST", place, json=obj)
-    ask("POST", f"{place}?dryRun=All&fieldValidation=Strict", json={**obj, "metadata": {"name": "two"}, "odd": 1})
-    ask("POST", place, content=json.dumps(obj)[:-9])
-    ask("POST", place, content=json.dumps(obj), headers={"Content-Type": "text/odd"})
-    ask("POST", place, json={**obj, "metadata": {"name": "Not A Name"}})
-    for form in FORMS:
-        ask("GET", f"{place}/one", headers={"Accept": form})
-        ask("GET", place, headers={"Accept": form})
-    ask("GET", f"{place}?watch=1&timeoutSeconds=1")
-    for media_type, made in PATCHES.items():
-        patch = made(planted(kind, "one", after.canaries))
+        recording.allowed_output += recording.responses.pop()[1]
+    client("POST", collection_path, json=obj)
+    client(
+        "POST",
+        f"{collection_path}?dryRun=All&fieldValidation=Strict",
+        json={**obj, "metadata": {"name": "two"}, "odd": 1},
+    )
+    client("POST", collection_path, content=json.dumps(obj)[:-9])
+    client("POST", collection_path, content=json.dumps(obj), headers={"Content-Type": "text/odd"})
+    client("POST", collection_path, json={**obj, "metadata": {"name": "Not A Name"}})
+    for accept in ACCEPT_TYPES:
+        client("GET", f"{collection_path}/one", headers={"Accept": accept})
+        client("GET", collection_path, headers={"Accept": accept})
+    client("GET", f"{collection_path}?watch=1&timeoutSeconds=1")
+    for media_type, build_patch in PATCHES.items():
+        patch = build_patch(build_object_with_canaries(kind, "one", recording.canaries))
         options = {"headers": {"Content-Type": media_type}, "params": {"fieldManager": "m", "force": "true"}}
         if "apply" not in media_type:
             options["params"] = {}
-        ask("PATCH", f"{place}/one", content=json.dumps(patch), **options)
-    copying = [
-        {"op": "copy", "from": f"/{path.replace('.', '/')}", "path": "/metadata/labels"} for path in kind.sensitive
+        client("PATCH", f"{collection_path}/one", content=json.dumps(patch), **options)
+    copy_operations = [
+        {"op": "copy", "from": f"/{field_path.replace('.', '/')}", "path": "/metadata/labels"}
+        for field_path in kind.sensitive
     ]
-    for operation in copying:
+    for operation in copy_operations:
         headers = {"Content-Type": "application/json-patch+json"}
-        ask("PATCH", f"{place}/one", content=json.dumps([operation]), headers=headers)
-    rename(ask, f"{place}/one")
-    for below in ("status", *kind.subresources, "nothing"):
-        ask("GET", f"{place}/one/{below}")
-    ask("DELETE", f"{place}/one?dryRun=All")
-    ask("DELETE", f"{place}/one")
+        client("PATCH", f"{collection_path}/one", content=json.dumps([operation]), headers=headers)
+    update_display_name(client, f"{collection_path}/one")
+    for subresource in ("status", *kind.subresources, "nothing"):
+        client("GET", f"{collection_path}/one/{subresource}")
+    client("DELETE", f"{collection_path}/one?dryRun=All")
+    client("DELETE", f"{collection_path}/one")
 
 
-def rename(ask: Client, path: str) -> None:
-    """On top of what is there. A controller may write something in between, and then one reads again."""
+def update_display_name(client: RecordingClient, path: str) -> None:
+    """Retries on conflict: a controller may write in between."""
     for _ in range(ATTEMPTS):
-        now = ask("GET", path).json()
-        now["spec"]["displayName"] = "renamed"
-        answer = ask("PUT", path, json=now)
-        if answer.status_code != 409:
+        current = client("GET", path).json()
+        current["spec"]["displayName"] = "renamed"
+        response = client("PUT", path, json=current)
+        if response.status_code != 409:
             break
-    assert answer.status_code == 200, answer.text
+    assert response.status_code == 200, response.text
 
 
-def make_keys(ask: Client, after: Aftermath) -> str:
-    """Keys of several sorts, one of them rotated; returns one that may do next to nothing."""
-    key = ask("POST", f"{M}/ownedaccesskeys", json={**_typed("OwnedAccessKey"), "metadata": {"name": "reader"}})
-    after.shown += after.answers.pop()[1]
-    after.canaries.add(key.json()["spec"]["key"], "a new key")
-    rotated = ask("POST", f"{M}/ownedaccesskeys/reader/rotate", json={"spec": {"overlapSeconds": 60}})
+def create_keys(client: RecordingClient, recording: Recording) -> str:
+    """Creates several keys and rotates one; returns one with a narrow scope."""
+    key = client(
+        "POST", f"{M}/ownedaccesskeys", json={**build_type_meta("OwnedAccessKey"), "metadata": {"name": "reader"}}
+    )
+    recording.allowed_output += recording.responses.pop()[1]
+    recording.canaries.add(key.json()["spec"]["key"], "a new key")
+    rotated = client("POST", f"{M}/ownedaccesskeys/reader/rotate", json={"spec": {"overlapSeconds": 60}})
     assert rotated.status_code == 201, rotated.text
-    after.shown += after.answers.pop()[1]
-    after.canaries.add(rotated.json()["spec"]["key"], "a rotated key")
+    recording.allowed_output += recording.responses.pop()[1]
+    recording.canaries.add(rotated.json()["spec"]["key"], "a rotated key")
     scope = {"rules": [{"verbs": ["get"], "resources": [{"group": "", "resources": ["configmaps"]}]}]}
-    body = {**_typed("OwnedAccessKey"), "metadata": {"name": "scoped"}, "spec": {"scope": scope}}
-    scoped: str = ask("POST", f"{M}/ownedaccesskeys", json=body).json()["spec"]["key"]
-    after.shown += after.answers.pop()[1]
-    after.canaries.add(scoped, "a scoped key")
+    body = {**build_type_meta("OwnedAccessKey"), "metadata": {"name": "scoped"}, "spec": {"scope": scope}}
+    scoped: str = client("POST", f"{M}/ownedaccesskeys", json=body).json()["spec"]["key"]
+    recording.allowed_output += recording.responses.pop()[1]
+    recording.canaries.add(scoped, "a scoped key")
     return scoped
 
 
-def use_readable(kind: Kind, server: Server, scoped: str, ask: Client, after: Aftermath) -> None:
-    """Such secrets come back to those who may read them, and to nobody else."""
-    place, before = collection(kind), len(after.answers)
-    obj = planted(kind, "one", after.canaries)
+def use_readable(kind: Kind, server: Server, scoped: str, client: RecordingClient, recording: Recording) -> None:
+    """These secrets are returned to authorized users only."""
+    collection_path, before = build_collection_path(kind), len(recording.responses)
+    obj = build_object_with_canaries(kind, "one", recording.canaries)
     obj["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(obj)}
-    created = ask("POST", place, json=obj)
+    created = client("POST", collection_path, json=obj)
     assert created.status_code == 201, created.text
-    ask("GET", place)
-    ask("PATCH", f"{place}/one", json={"metadata": {"labels": {"a": "b"}}}, headers={"Content-Type": MERGE})
-    after.shown += b"".join(body for _, body in after.answers[before:])
-    del after.answers[before:]
-    with server.client(scoped) as client:
-        limited = Client(client, after)
-        for path in (place, f"{place}/one", f"{place}?watch=1", f"{M}/ownedaccesskeys", f"{M}/ownedaccesskeys/reader"):
-            for form in FORMS:
-                assert limited("GET", path, headers={"Accept": form}).status_code == 403
-    ask("GET", f"{M}/users/admin/accesskeys")
-    ask("POST", f"{M}/selves", json={})
+    client("GET", collection_path)
+    client(
+        "PATCH", f"{collection_path}/one", json={"metadata": {"labels": {"a": "b"}}}, headers={"Content-Type": MERGE}
+    )
+    recording.allowed_output += b"".join(body for _, body in recording.responses[before:])
+    del recording.responses[before:]
+    with server.client(scoped) as http_client:
+        scoped_client = RecordingClient(http_client, recording)
+        for path in (
+            collection_path,
+            f"{collection_path}/one",
+            f"{collection_path}?watch=1",
+            f"{M}/ownedaccesskeys",
+            f"{M}/ownedaccesskeys/reader",
+        ):
+            for accept in ACCEPT_TYPES:
+                assert scoped_client("GET", path, headers={"Accept": accept}).status_code == 403
+    client("GET", f"{M}/users/admin/accesskeys")
+    client("POST", f"{M}/selves", json={})
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": server.key}}
-    ask("POST", f"{MANAGEMENT}/apis/authentication.k8s.io/v1/tokenreviews", json=review)
+    client("POST", f"{MANAGEMENT}/apis/authentication.k8s.io/v1/tokenreviews", json=review)
 
 
-def misuse(kind: Kind, ask: Client, after: Aftermath) -> None:
-    """Every wrong way to send an object. What is answered goes to whoever sent it; what stays on the disk counts."""
-    place, before = collection(kind), len(after.answers)
+def send_invalid_requests(kind: Kind, client: RecordingClient, recording: Recording) -> None:
+    """Sends an object in every invalid way. Responses may repeat it to the sender; the files must not contain it."""
+    path, before = build_collection_path(kind), len(recording.responses)
     name = CONFIG_NAME if kind is CONFIG else "one"
-    for media_type, body in wrongly_sent(planted(kind, name, after.canaries)):
+    for media_type, body in generate_invalid_bodies(build_object_with_canaries(kind, name, recording.canaries)):
         headers = {"Content-Type": media_type} if media_type else {}
-        ask("POST", place, content=body, headers=headers)
-        ask("PUT", f"{place}/{name}?fieldValidation=Strict", content=body, headers=headers)
-    for media_type, body in wrong_patches(planted(kind, name, after.canaries)):
-        ask("PATCH", f"{place}/{name}?fieldManager=m&force=true", content=body, headers={"Content-Type": media_type})
-    ask("POST", f"{MANAGEMENT}/api/v1/namespaces/default/configmaps", json=planted(kind, name, after.canaries))
-    ask("POST", f"{M}/projects", json={**planted(kind, name, after.canaries), **_typed("Project")})
-    del after.answers[before:]
+        client("POST", path, content=body, headers=headers)
+        client("PUT", f"{path}/{name}?fieldValidation=Strict", content=body, headers=headers)
+    for media_type, body in generate_invalid_patches(build_object_with_canaries(kind, name, recording.canaries)):
+        client("PATCH", f"{path}/{name}?fieldManager=m&force=true", content=body, headers={"Content-Type": media_type})
+    client(
+        "POST",
+        f"{MANAGEMENT}/api/v1/namespaces/default/configmaps",
+        json=build_object_with_canaries(kind, name, recording.canaries),
+    )
+    client(
+        "POST",
+        f"{M}/projects",
+        json={**build_object_with_canaries(kind, name, recording.canaries), **build_type_meta("Project")},
+    )
+    del recording.responses[before:]
 
 
-def use_password_parameters(ask: Client, after: Aftermath) -> None:
-    """A template that asks for a password, and instances that give one: at once, and before the template is there."""
-    ask("POST", f"{M}/projects", json={**_typed("Project"), "metadata": {"name": "pw"}})
-    place = f"{M}/namespaces/service-p-pw/spaceinstances"
-    text = f"db.password: {after.canaries.plant('a parameter')}\nsize: 1\n"
-    early = {**_typed("SpaceInstance"), "metadata": {"name": "early"}, "spec": {"templateRef": {"name": "pw"}}}
-    early["spec"]["parameters"] = f"db.password: {after.canaries.plant('an early parameter')}"
-    created = ask("POST", place, json=early)
+def use_password_parameters(client: RecordingClient, recording: Recording) -> None:
+    """A template with a password parameter, and instances with a password, also one from before the template."""
+    client("POST", f"{M}/projects", json={**build_type_meta("Project"), "metadata": {"name": "pw"}})
+    path = f"{M}/namespaces/service-p-pw/spaceinstances"
+    text = f"db.password: {recording.canaries.create('a parameter')}\nsize: 1\n"
+    early = {**build_type_meta("SpaceInstance"), "metadata": {"name": "early"}, "spec": {"templateRef": {"name": "pw"}}}
+    early["spec"]["parameters"] = f"db.password: {recording.canaries.create('an early parameter')}"
+    created = client("POST", path, json=early)
     assert created.status_code == 201, created.text
-    after.answers.pop()  # nobody knows yet that this is a password
+    recording.responses.pop()  # without the template, it is not known to be a password
     objects = "kind: Secret\napiVersion: v1\nmetadata: {name: a}\nstringData: {p: {{ parameters.db.password | quote }}}"
     spec = {"template": {"objects": objects}, "parameters": [{"variable": "db.password", "type": "password"}]}
-    ask("POST", f"{M}/spacetemplates", json={**_typed("SpaceTemplate"), "metadata": {"name": "pw"}, "spec": spec})
-    one = {**_typed("SpaceInstance"), "metadata": {"name": "one"}, "spec": {"templateRef": {"name": "pw"}}}
+    client(
+        "POST",
+        f"{M}/spacetemplates",
+        json={**build_type_meta("SpaceTemplate"), "metadata": {"name": "pw"}, "spec": spec},
+    )
+    one = {**build_type_meta("SpaceInstance"), "metadata": {"name": "one"}, "spec": {"templateRef": {"name": "pw"}}}
     one["spec"]["parameters"] = text
     one["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(one)}
-    created = ask("POST", place, json=one)
+    created = client("POST", path, json=one)
     assert created.status_code == 201 and "db.password: <hidden>" in created.json()["spec"]["parameters"]
-    waiting = time.monotonic() + TIMEOUT_SECONDS
-    while not all(_is_rendered(ask("GET", f"{place}/{name}").json()) for name in ("one", "early")):
-        # What was seen of the early one before is what nobody could know better.
-        after.answers.pop()
-        assert time.monotonic() < waiting
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not all(_is_rendered(client("GET", f"{path}/{name}").json()) for name in ("one", "early")):
+        # Before it is rendered, the early one is not known to have a password.
+        recording.responses.pop()
+        assert time.monotonic() < deadline
         time.sleep(0.1)
-    after.answers = [each for each in after.answers if "spaceinstances/early" not in each[0]]
-    for form in FORMS:
-        ask("GET", place, headers={"Accept": form})
-        ask("GET", f"{place}/early", headers={"Accept": form})
-    ask("GET", f"{place}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=one")
-    wrong = {"spec": {"parameters": f"db.password: [{after.canaries.plant('a wrong parameter')}]"}}
-    ask("PATCH", f"{place}/one", json=wrong, headers={"Content-Type": MERGE})
-    ask("PATCH", f"{place}/one", json={"metadata": {"labels": {"a": "b"}}}, headers={"Content-Type": MERGE})
+    recording.responses = [each for each in recording.responses if "spaceinstances/early" not in each[0]]
+    for accept in ACCEPT_TYPES:
+        client("GET", path, headers={"Accept": accept})
+        client("GET", f"{path}/early", headers={"Accept": accept})
+    client("GET", f"{path}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=one")
+    wrong = {"spec": {"parameters": f"db.password: [{recording.canaries.create('a wrong parameter')}]"}}
+    client("PATCH", f"{path}/one", json=wrong, headers={"Content-Type": MERGE})
+    client("PATCH", f"{path}/one", json={"metadata": {"labels": {"a": "b"}}}, headers={"Content-Type": MERGE})
 
 
 def _is_rendered(instance: dict[str, Any]) -> bool:
@@ -256,84 +283,86 @@ def _is_rendered(instance: dict[str, Any]) -> bool:
 CLIENT_SECRET = "auth: {oidc: {issuerUrl: https://login.example.com, clientId: a, clientSecret: %s}}"
 
 
-def refuse_settings(ask: Client, after: Aftermath) -> None:
-    """Settings that there are not, with a credential in them."""
-    path, before = f"{M}/configs/{CONFIG_NAME}", len(after.answers)
+def send_invalid_settings(client: RecordingClient, recording: Recording) -> None:
+    """Unknown settings that contain a credential."""
+    path, before = f"{M}/configs/{CONFIG_NAME}", len(recording.responses)
     for raw in (CLIENT_SECRET, "auth: {password: %s}", "%s", "%s: 1", "a: *%s", "audit: {level: %s}"):
-        spec = {"raw": raw % after.canaries.plant("a client secret")}
+        spec = {"raw": raw % recording.canaries.create("a client secret")}
         body = {"apiVersion": "management.service.sh/v1", "kind": "Config", "metadata": {"name": CONFIG_NAME}}
-        answer = ask("PATCH", path, json={"spec": spec}, headers={"Content-Type": MERGE})
-        assert answer.status_code == 422, answer.text
-        ask("PUT", path, json={**body, "spec": spec})
+        response = client("PATCH", path, json={"spec": spec}, headers={"Content-Type": MERGE})
+        assert response.status_code == 422, response.text
+        client("PUT", path, json={**body, "spec": spec})
         operation = {"op": "add", "path": "/spec/raw", "value": spec["raw"]}
-        ask("PATCH", path, json=[operation], headers={"Content-Type": "application/json-patch+json"})
-        ask("PATCH", path, json={"spec": {"RAW": spec["raw"], "auth": spec}}, headers={"Content-Type": MERGE})
-        ask("PATCH", path, json={"status": spec, "Spec": spec}, headers={"Content-Type": MERGE})
-    del after.answers[before:]
+        client("PATCH", path, json=[operation], headers={"Content-Type": "application/json-patch+json"})
+        client("PATCH", path, json={"spec": {"RAW": spec["raw"], "auth": spec}}, headers={"Content-Type": MERGE})
+        client("PATCH", path, json={"status": spec, "Spec": spec}, headers={"Content-Type": MERGE})
+    del recording.responses[before:]
 
 
-def use_tokens(ask: Client, after: Aftermath) -> None:
-    """Credentials that are made on request, and shown to whoever asked."""
-    ask("POST", f"{M}/runners", json={**_typed("Runner"), "metadata": {"name": "one"}})
-    key = ask("GET", f"{M}/runners/one/accesskey")
-    after.shown += after.answers.pop()[1]
-    after.canaries.add(key.json()["accessKey"], "the key of a runner")
-    token = ask("POST", f"{M}/directclusterendpointtokens", json=_typed("DirectClusterEndpointToken"))
-    after.shown += after.answers.pop()[1]
-    after.canaries.add(token.json()["status"]["token"], "a direct token")
+def use_tokens(client: RecordingClient, recording: Recording) -> None:
+    """Credentials that are generated on request and returned once."""
+    client("POST", f"{M}/runners", json={**build_type_meta("Runner"), "metadata": {"name": "one"}})
+    key = client("GET", f"{M}/runners/one/accesskey")
+    recording.allowed_output += recording.responses.pop()[1]
+    recording.canaries.add(key.json()["accessKey"], "the key of a runner")
+    token = client("POST", f"{M}/directclusterendpointtokens", json=build_type_meta("DirectClusterEndpointToken"))
+    recording.allowed_output += recording.responses.pop()[1]
+    recording.canaries.add(token.json()["status"]["token"], "a direct token")
     for name in ("signing-keys", "runner-one-key"):
-        kept = ask("GET", f"{MANAGEMENT}/api/v1/namespaces/service-system/secrets/{name}")
-        assert kept.status_code == 200 and "data" not in kept.json(), "what the server keeps for itself is in no answer"
+        secret = client("GET", f"{MANAGEMENT}/api/v1/namespaces/service-system/secrets/{name}")
+        assert secret.status_code == 200 and "data" not in secret.json(), "internal secrets must not be returned"
 
 
-def use_password(server: Server, ask: Client, after: Aftermath) -> None:
-    password = after.canaries.plant("a password")
-    wrong = after.canaries.plant("a wrong password")
+def use_password(server: Server, client: RecordingClient, recording: Recording) -> None:
+    password = recording.canaries.create("a password")
+    wrong = recording.canaries.create("a wrong password")
     body = {"apiVersion": "management.service.sh/v1", "kind": "UserProfile", "password": password}
-    set_one = ask("POST", f"{M}/users/ada/profile", json=body)
-    assert set_one.status_code == 201, set_one.text
-    for sent in ({"username": "ada", "password": wrong}, {"username": wrong, "password": [password]}):
-        assert ask("POST", "/auth/password/login", json=sent).status_code in (400, 401)
-    login = ask("POST", "/auth/password/login", json={"username": "ada", "password": password})
+    created = client("POST", f"{M}/users/ada/profile", json=body)
+    assert created.status_code == 201, created.text
+    for credentials in ({"username": "ada", "password": wrong}, {"username": wrong, "password": [password]}):
+        assert client("POST", "/auth/password/login", json=credentials).status_code in (400, 401)
+    login = client("POST", "/auth/password/login", json={"username": "ada", "password": password})
     assert login.status_code == 200, login.text
-    after.shown += after.answers.pop()[1]
-    after.canaries.add(login.json()["accessKey"], "the key of a login")
-    ask("GET", f"{M}/apps?token={password}&access_token={server.key}")
-    ask("GET", f"/{server.key}", headers={"Cookie": f"__Host-service_access_key={server.key}"})
+    recording.allowed_output += recording.responses.pop()[1]
+    recording.canaries.add(login.json()["accessKey"], "the key of a login")
+    client("GET", f"{M}/apps?token={password}&access_token={server.key}")
+    client("GET", f"/{server.key}", headers={"Cookie": f"__Host-service_access_key={server.key}"})
 
 
-def test_every_kind_of_secret_was_planted(after: Aftermath) -> None:
-    """Otherwise the other tests would look for nothing."""
-    places = set(after.canaries.found_in(after.shown))
-    assert {"secrets data", "secrets stringData", "a new key", "a rotated key", "the key of a login"} <= places
-    assert {"the key of a runner", "a direct token"} <= places
-    assert "ownedaccesskeys spec.key" in places, "a chosen key is shown in the answer to its create"
+def test_every_kind_of_secret_was_sent(recording: Recording) -> None:
+    """Otherwise the other tests could not fail."""
+    labels = set(recording.canaries.find_in(recording.allowed_output))
+    assert {"secrets data", "secrets stringData", "a new key", "a rotated key", "the key of a login"} <= labels
+    assert {"the key of a runner", "a direct token"} <= labels
+    assert "ownedaccesskeys spec.key" in labels, "a given key is returned by its create request"
 
 
-def test_t3_no_answer_has_a_secret(after: Aftermath) -> None:
-    assert len(after.answers) > 100
-    leaks = {what: found for what, body in after.answers if (found := after.canaries.found_in(body))}
+def test_t3_no_response_has_a_secret(recording: Recording) -> None:
+    assert len(recording.responses) > 100
+    leaks = {
+        request_line: found for request_line, body in recording.responses if (found := recording.canaries.find_in(body))
+    }
     assert not leaks
 
 
-def test_t26_the_database_has_no_secret(after: Aftermath) -> None:
-    assert len(after.database) > 10_000
-    assert after.canaries.found_in(after.database) == []
+def test_t26_the_database_has_no_secret(recording: Recording) -> None:
+    assert len(recording.database) > 10_000
+    assert recording.canaries.find_in(recording.database) == []
 
 
-def test_t28_the_audit_log_has_no_secret(after: Aftermath) -> None:
-    events = [json.loads(line) for line in after.audit.splitlines()]
+def test_t28_the_audit_log_has_no_secret(recording: Recording) -> None:
+    events = [json.loads(line) for line in recording.audit.splitlines()]
     assert any(event.get("requestObject") for event in events) and any(event.get("responseObject") for event in events)
-    assert after.canaries.found_in(after.audit) == []
+    assert recording.canaries.find_in(recording.audit) == []
 
 
-def test_t29_the_log_has_no_secret(after: Aftermath) -> None:
-    assert after.canaries.found_in(after.log) == []
+def test_t29_the_log_has_no_secret(recording: Recording) -> None:
+    assert recording.canaries.find_in(recording.log) == []
 
 
-def test_t30_everything_about_credentials_is_recorded(after: Aftermath) -> None:
-    events = [json.loads(line) for line in after.audit.splitlines()]
-    seen = {
+def test_t30_all_credential_requests_are_audited(recording: Recording) -> None:
+    events = [json.loads(line) for line in recording.audit.splitlines()]
+    recorded = {
         (event["verb"], event.get("objectRef", {}).get("resource"), event.get("objectRef", {}).get("subresource", ""))
         for event in events
         if event["stage"] == "ResponseComplete"
@@ -343,11 +372,13 @@ def test_t30_everything_about_credentials_is_recorded(after: Aftermath) -> None:
         ("create", "ownedaccesskeys", "rotate"),
         ("list", "secrets", ""),
         ("create", "users", "profile"),
-    } <= seen
+    } <= recorded
     assert any(event["requestURI"].startswith("/auth/password/login") for event in events)
 
 
-def test_files_with_secrets_are_the_owners_alone(after: Aftermath, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_files_with_secrets_are_readable_by_the_owner_only(
+    recording: Recording, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = next(Path(tmp_path_factory.getbasetemp()).glob("canaries*/data"))
     for name in ("audit.log", "pepper.key", "encryption.keys", "admin.kubeconfig", "fairlead.db"):
         assert (folder / name).stat().st_mode & 0o077 == 0, name

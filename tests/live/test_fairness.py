@@ -1,4 +1,4 @@
-"""A quiet user beside a loud one, on a real server: counted, not timed."""
+"""Fair queuing between a busy and an idle user, on a real server: responses are counted, not timed."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,14 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.harness.gateways import grant, key_of, make
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
-from tests.live.http2_client import Http2
+from tests.live.http2_client import Http2Client
 
 CONNECTIONS, STREAMS = 4, 100
-ALL = CONNECTIONS * STREAMS
+TOTAL = CONNECTIONS * STREAMS
 OBJECTS = 500
-SEARCH = f"{CONFIGMAPS}?labelSelector=" + ",".join([f"!absent-{number}" for number in range(40)]) + ",there"
-"""Every object is tested and none is found: much to do for the server, little to read for the client, which must be
-the faster one here."""
+EXPENSIVE_LIST = f"{CONFIGMAPS}?labelSelector=" + ",".join([f"!absent-{number}" for number in range(40)]) + ",there"
+"""A selector that is tested on every object and matches none: expensive for the server, cheap for the client, which
+must be the faster one here."""
 
 
 @pytest.fixture(scope="module")
@@ -28,49 +28,49 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def loud(server: Server) -> Server:
+def busy_user(server: Server) -> Server:
     """The same server, with the key of a user who may list a namespace with many objects."""
     with server.client() as admin:
         for number in range(OBJECTS):
             admin.post(CONFIGMAPS, json=configmap(f"c{number}")).raise_for_status()
-        make(admin, "users", "User", "loud", username="loud")
-        grant(admin, "loud", "loud", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}])
-        return replace(server, key=key_of(admin, "loud", "loud"))
+        make(admin, "users", "User", "busy", username="busy")
+        grant(admin, "busy", "busy", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}])
+        return replace(server, key=key_of(admin, "busy", "busy"))
 
 
-def answered(connections: list[Http2]) -> int:
-    """How many answers have come in so far."""
+def count_responses(connections: list[Http2Client]) -> int:
+    """Returns the number of received responses."""
     for each in connections:
         each.read(lambda: False, seconds=0.001)
     return sum(len(each.statuses) for each in connections)
 
 
-def answered_before(server: Server, loud: Server) -> int:
-    """How many of a loud user's requests are answered before a quiet one's that was sent after all of them."""
+def count_responses_before_idle_user(server: Server, busy_user: Server) -> int:
+    """Returns how many requests of a busy user get a response before a later request of an idle user does."""
     with ExitStack() as stack:
-        quiet = stack.enter_context(server.client())
-        assert quiet.get(f"{CONFIGMAPS}/absent").status_code == 404
-        connections = [Http2(loud) for _ in range(CONNECTIONS)]
+        idle_client = stack.enter_context(server.client())
+        assert idle_client.get(f"{CONFIGMAPS}/absent").status_code == 404
+        connections = [Http2Client(busy_user) for _ in range(CONNECTIONS)]
         for each in connections:
             stack.callback(each.close)
             assert each.read(lambda: True)
         for each in connections:
             for _ in range(STREAMS):
-                each.request("GET", SEARCH)
-        assert quiet.get(f"{CONFIGMAPS}/absent").status_code == 404
-        before = answered(connections)
+                each.request("GET", EXPENSIVE_LIST)
+        assert idle_client.get(f"{CONFIGMAPS}/absent").status_code == 404
+        before = count_responses(connections)
         for each in connections:
             assert each.read(lambda each=each: len(each.ended) == STREAMS)  # type: ignore[misc]
             assert set(each.statuses.values()) <= {200, 429}
         return before
 
 
-def test_a_quiet_user_is_served_before_a_loud_one_is_through(server: Server, loud: Server) -> None:
-    assert answered_before(server, loud) < ALL // 2
+def test_an_idle_user_is_served_before_all_requests_of_a_busy_one(server: Server, busy_user: Server) -> None:
+    assert count_responses_before_idle_user(server, busy_user) < TOTAL // 2
 
 
-def test_what_waited_and_was_refused_is_in_the_metrics(server: Server, loud: Server) -> None:
-    answered_before(server, loud)
+def test_dispatched_and_rejected_requests_are_in_the_metrics(server: Server, busy_user: Server) -> None:
+    count_responses_before_idle_user(server, busy_user)
     with server.client() as admin:
         page = admin.get(f"{MANAGEMENT}/metrics").text
     samples = [
@@ -85,6 +85,6 @@ def test_what_waited_and_was_refused_is_in_the_metrics(server: Server, loud: Ser
         if name == "apiserver_flowcontrol_dispatched_requests_total"
         and (labels["priority_level"], labels["flow_schema"]) == ("interactive", "users")
     ]
-    refused = sum(value for name, _, value in samples if name == "apiserver_flowcontrol_rejected_requests_total")
-    assert dispatched[0] + refused >= ALL
+    rejected = sum(value for name, _, value in samples if name == "apiserver_flowcontrol_rejected_requests_total")
+    assert dispatched[0] + rejected >= TOTAL
     assert not [value for name, _, value in samples if name.endswith("current_inqueue_requests") and value]

@@ -1,7 +1,7 @@
-"""A disk that is full, for real: writes are refused and say why, reads go on, and all is well once there is space.
+"""A full disk: writes are rejected with the reason, reads continue, and writes work again once there is space.
 
-A small disk is a tmpfs that only root may mount; where that is not permitted its test is skipped and says why. The
-limit on file sizes works for everybody, and to the database it is much the same.
+The small disk is a tmpfs, which only root may mount; otherwise its test is skipped with the reason. The limit on file
+sizes works for every user, and has nearly the same effect on the database.
 """
 
 import json
@@ -33,21 +33,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def filled(client: httpx.Client, count: int) -> set[str]:
-    """Objects that were written while there was space."""
+def create_objects(client: httpx.Client, count: int) -> set[str]:
+    """Creates objects while there is space; returns their names."""
     for number in range(count):
-        answer = client.post(CONFIGMAPS, json=configmap(f"before-{number}", text="x" * 50_000))
-        assert answer.status_code == 201
+        response = client.post(CONFIGMAPS, json=configmap(f"before-{number}", text="x" * 50_000))
+        assert response.status_code == 201
     return {f"before-{number}" for number in range(count)}
 
 
-def refuses_writes_and_nothing_else(client: httpx.Client, before: set[str], expected: str) -> None:
+def check_only_writes_are_rejected(client: httpx.Client, before: set[str], expected: str) -> None:
     for _ in range(2):
-        refused = client.post(CONFIGMAPS, json=configmap("refused", text="x" * 50_000))
-        status = refused.json()
-        assert (refused.status_code, status["code"], status["reason"]) == (503, 503, "ServiceUnavailable")
+        response = client.post(CONFIGMAPS, json=configmap("refused", text="x" * 50_000))
+        status = response.json()
+        assert (response.status_code, status["code"], status["reason"]) == (503, 503, "ServiceUnavailable")
         assert (status["kind"], status["status"]) == ("Status", "Failure")
-        assert int(refused.headers["retry-after"]) == status["details"]["retryAfterSeconds"] >= 1
+        assert int(response.headers["retry-after"]) == status["details"]["retryAfterSeconds"] >= 1
         assert expected in status["message"]
     for path in ("/readyz", "/kubernetes/management/readyz"):
         ready = client.get(path)
@@ -55,12 +55,12 @@ def refuses_writes_and_nothing_else(client: httpx.Client, before: set[str], expe
         assert "[-]store failed: " in ready.text and expected in ready.text
     assert client.get("/healthz").status_code == client.get("/livez").status_code == 200
     assert {item["metadata"]["name"] for item in client.get(CONFIGMAPS).json()["items"]} == before
-    with client.stream("GET", CONFIGMAPS, params={"watch": "1", "timeoutSeconds": "1"}) as answer:
-        events = [json.loads(line) for line in answer.iter_lines()]
+    with client.stream("GET", CONFIGMAPS, params={"watch": "1", "timeoutSeconds": "1"}) as stream:
+        events = [json.loads(line) for line in stream.iter_lines()]
     assert {event["object"]["metadata"]["name"] for event in events} == before
 
 
-def recovers_by_itself(client: httpx.Client) -> None:
+def wait_for_recovery(client: httpx.Client) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while client.get("/readyz").status_code != 200:
         assert time.monotonic() < deadline, client.get("/readyz").text
@@ -72,23 +72,23 @@ def recovers_by_itself(client: httpx.Client) -> None:
 def test_a_full_disk_stops_writes_until_there_is_space_again(tmp_path: Path, small_disk: Path) -> None:
     store = f"sqlite:{small_disk / 'fairlead.db'}"
     with running(tmp_path / "data", store=store) as server, server.client() as client:
-        before = filled(client, 5)
+        before = create_objects(client, 5)
         filler = small_disk / "filler"
-        with pytest.raises(OSError), filler.open("wb", buffering=0) as rest:
+        with pytest.raises(OSError), filler.open("wb", buffering=0) as file:
             while True:
-                rest.write(bytes(4096))
-        refuses_writes_and_nothing_else(client, before, "the disk is full; free some space")
+                file.write(bytes(4096))
+        check_only_writes_are_rejected(client, before, "the disk is full; free some space")
         filler.unlink()
-        recovers_by_itself(client)
+        wait_for_recovery(client)
         assert server.stop() == 0
 
 
-def test_a_limit_on_files_stops_writes_until_it_is_lifted(tmp_path: Path) -> None:
+def test_a_file_size_limit_stops_writes_until_it_is_lifted(tmp_path: Path) -> None:
     with running(tmp_path / "data") as server, server.client() as client:
-        before = filled(client, 5)
+        before = create_objects(client, 5)
         limit = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (100_000, limit[1]))
-        refuses_writes_and_nothing_else(client, before, "fairlead.db")
+        check_only_writes_are_rejected(client, before, "fairlead.db")
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limit)
-        recovers_by_itself(client)
+        wait_for_recovery(client)
         assert server.stop() == 0

@@ -1,7 +1,6 @@
-"""kubectl keeps discovery in its home folder and only asks whether it still holds: the second command is the test.
+"""kubectl's discovery cache, through a gateway and through an agent: kubectl revalidates it with ETags.
 
-The headers of a 304 are written into the answer that kubectl has kept. One too many, and it reads that answer as
-something else from then on.
+kubectl merges the headers of a 304 into the cached response. A wrong header would corrupt the cache for later commands.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,53 +13,52 @@ from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import connect, gateway_path, is_online, kubeconfig_of, kubectl_at, wait_until
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import Server, running
-from tests.live.test_agent import agent, equip, token
-from tests.live.test_agent import furnish as furnish_server
+from tests.live.test_agent import create_cluster_and_user, create_token, prepare_agent, run_agent
 
 RESOURCES = ["pods"]
 
 
 @pytest.fixture(scope="module")
-def far() -> Iterator[FakeCluster]:
-    with FakeCluster() as made:
-        serve_pod(made)
-        yield made
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster() as cluster:
+        serve_pod(cluster)
+        yield cluster
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("caching") / "data") as made:
-        yield made
+    with running(tmp_path_factory.mktemp("caching") / "data") as server:
+        yield server
 
 
-def assert_discovery_lasts(kubectl: Kubectl, far: FakeCluster) -> None:
-    confirmed = len([each for each in far.requests if each.header("if-none-match")])
+def check_discovery_cache(kubectl: Kubectl, cluster: FakeCluster) -> None:
+    revalidations = len([each for each in cluster.requests if each.header("if-none-match")])
     for _ in range(3):
         assert [line.split()[0] for line in kubectl("api-resources", "--no-headers").splitlines()] == RESOURCES
-    assert len([each for each in far.requests if each.header("if-none-match")]) == confirmed + 4, (
-        "twice for each of two"
+    assert len([each for each in cluster.requests if each.header("if-none-match")]) == revalidations + 4, (
+        "two commands revalidate two documents each"
     )
     assert kubectl.names("pod", "p") == ["p"]
 
 
-def test_discovery_through_a_gateway_lasts(
-    server: Server, far: FakeCluster, component: Callable[[str], Path], tmp_path: Path
+def test_the_discovery_cache_works_through_a_gateway(
+    server: Server, cluster: FakeCluster, component: Callable[[str], Path], tmp_path: Path
 ) -> None:
     with server.client() as admin:
-        connect(admin, "oslo", far.build_kubeconfig())
+        connect(admin, "oslo", cluster.build_kubeconfig())
         wait_until(lambda: is_online(admin, "oslo"))
     content = kubeconfig_of(server.url + gateway_path("oslo"), Path(server.ca_file), server.key)
-    assert_discovery_lasts(kubectl_at(component("kubectl"), tmp_path, content), far)
+    check_discovery_cache(kubectl_at(component("kubectl"), tmp_path, content), cluster)
 
 
-def test_discovery_through_an_agent_lasts(
-    server: Server, far: FakeCluster, component: Callable[[str], Path], tmp_path: Path
+def test_the_discovery_cache_works_through_an_agent(
+    server: Server, cluster: FakeCluster, component: Callable[[str], Path], tmp_path: Path
 ) -> None:
     with server.client() as admin:
-        key = furnish_server(admin)
-    good = token(server, key)
-    equip(tmp_path / "agent", server, far)
-    with agent(tmp_path / "agent", server) as client:
-        authority = tmp_path / "agent" / "state" / "tls" / "ca.crt"
-        content = kubeconfig_of(f"{client.base_url}/kubernetes/cluster", authority, good)
-        assert_discovery_lasts(kubectl_at(component("kubectl"), tmp_path / "home", content), far)
+        key = create_cluster_and_user(admin)
+    token = create_token(server, key)
+    prepare_agent(tmp_path / "agent", server, cluster)
+    with run_agent(tmp_path / "agent", server) as client:
+        ca_file = tmp_path / "agent" / "state" / "tls" / "ca.crt"
+        content = kubeconfig_of(f"{client.base_url}/kubernetes/cluster", ca_file, token)
+        check_discovery_cache(kubectl_at(component("kubectl"), tmp_path / "home", content), cluster)

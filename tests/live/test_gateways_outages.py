@@ -1,7 +1,7 @@
-"""Clusters that die: it is told soon, they come back by themselves, nothing is deleted, and nobody else suffers.
+"""Clusters that fail: the outage is reported soon, ends by itself, deletes nothing, and does not affect other clusters.
 
-The cluster that dies is a Fairlead in a process of its own, which is killed; beside it stand one that answers and one
-that takes connections and never says a word.
+The failing cluster is a Fairlead process, which is killed; others are a healthy one, and one that accepts connections
+and never responds.
 """
 
 import asyncio
@@ -31,38 +31,38 @@ from tests.harness.gateways import (
     wait_until,
 )
 from tests.harness.server_process import MANAGEMENT, ROOT, TIMEOUT_SECONDS, Server, command, environment, running
-from tests.live.http2_client import Http2
+from tests.live.http2_client import Http2Client
 
 REPORTED_SECONDS = 15.0
-"""Not a measurement of speed: the promise itself is a time."""
+"""Not a performance test: the time itself is guaranteed."""
 REQUESTS = 4
-"""Of one cluster at a time; so each user has one of them."""
+"""Concurrent requests to one cluster; each user may have one of them."""
 RECOVERY_SECONDS = 35.0
-"""A cluster that stays away is looked at less and less often, but at least twice a minute."""
+"""An offline cluster is probed less and less often, but at least twice a minute."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class GatewayFixture:
     server: Server
     admin: httpx.Client
     healthy: FakeCluster
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayFixture]:
     folder = tmp_path_factory.mktemp("outages")
     with (
-        running(folder / "near", cluster_requests=REQUESTS) as server,
+        running(folder / "server", cluster_requests=REQUESTS) as server,
         FakeCluster() as healthy,
         server.client() as admin,
     ):
         connect(admin, "healthy", healthy.build_kubeconfig())
-        yield World(server, admin, healthy)
+        yield GatewayFixture(server, admin, healthy)
 
 
 @contextmanager
-def again(folder: Path, port: int) -> Iterator[None]:
-    """A server that was killed, started anew where it was."""
+def restart(folder: Path, port: int) -> Iterator[None]:
+    """Restarts a killed server with the same folder and port."""
     with folder.with_suffix(".log").open("ab") as errors:
         process = subprocess.Popen(
             command(folder, "--port", str(port), "--json"),
@@ -80,15 +80,15 @@ def again(folder: Path, port: int) -> Iterator[None]:
 
 
 @contextmanager
-def crowd(server: Server, *clusters: str) -> Iterator[list[int]]:
-    """More requests to each of the clusters than it may have at a time. The statuses are there in the end."""
+def overload(server: Server, *clusters: str) -> Iterator[list[int]]:
+    """Sends more requests to each cluster than its limit allows; yields the list of their status codes."""
     statuses: list[int] = []
 
-    def ask(cluster: str) -> None:
+    def send_request(cluster: str) -> None:
         with server.client() as client:
             statuses.append(client.get(f"{gateway_path(cluster)}/version").status_code)
 
-    threads = [threading.Thread(target=ask, args=(name,)) for name in clusters for _ in range(3 * REQUESTS)]
+    threads = [threading.Thread(target=send_request, args=(name,)) for name in clusters for _ in range(3 * REQUESTS)]
     for thread in threads:
         thread.start()
     try:
@@ -100,99 +100,101 @@ def crowd(server: Server, *clusters: str) -> Iterator[list[int]]:
 
 
 @pytest.fixture
-def dead_ones(world: World) -> Iterator[tuple[str, ...]]:
-    """One that takes connections and never says a word, and one that takes none."""
+def dead_clusters(gateway: GatewayFixture) -> Iterator[tuple[str, ...]]:
+    """One cluster that accepts connections and never responds, and one that accepts none."""
     with (
         socket.create_server(("127.0.0.1", 0), backlog=512) as listener,
-        socket.create_server(("127.0.0.1", 0)) as other,
+        socket.create_server(("127.0.0.1", 0)) as closed_listener,
     ):
-        ports = {"silent": listener.getsockname()[1], "dead": other.getsockname()[1]}
-        other.close()
+        ports = {"silent": listener.getsockname()[1], "dead": closed_listener.getsockname()[1]}
+        closed_listener.close()
         for name, port in ports.items():
-            connect(world.admin, name, world.healthy.build_kubeconfig(server=f"https://127.0.0.1:{port}"))
+            connect(gateway.admin, name, gateway.healthy.build_kubeconfig(server=f"https://127.0.0.1:{port}"))
         yield tuple(ports)
 
 
-def test_a_killed_cluster_is_reported_and_comes_back_while_the_healthy_one_goes_on(
-    world: World, dead_ones: tuple[str, ...], tmp_path: Path
+def test_a_killed_cluster_is_reported_and_recovers_while_the_healthy_one_responds(
+    gateway: GatewayFixture, dead_clusters: tuple[str, ...], tmp_path: Path
 ) -> None:
-    with crowd(world.server, *dead_ones) as statuses:
-        assert_it_dies_and_comes_back(world, tmp_path / "far")
+    with overload(gateway.server, *dead_clusters) as statuses:
+        check_outage_and_recovery(gateway, tmp_path / "remote")
     assert set(statuses) <= {429, 503, 504}
 
 
-def assert_it_dies_and_comes_back(world: World, folder: Path) -> None:
-    admin = world.admin
-    with running(folder) as far:
-        port = urlsplit(far.url).port or 0
-        connect(admin, "mortal", kubeconfig(far, MANAGEMENT, far.key).encode())
-        wait_until(lambda: is_healthy(world) and is_online(admin, "mortal"))
-        before = admin.get(f"{M}/clusters/mortal").json()
-        assert admin.get(f"{gateway_path('mortal')}/version").status_code == 200
-        far.kill()
-        wait_until(lambda: is_healthy(world) and not is_online(admin, "mortal"), REPORTED_SECONDS)
-        assert_gone(admin, far.key)
+def check_outage_and_recovery(gateway: GatewayFixture, folder: Path) -> None:
+    admin = gateway.admin
+    with running(folder) as remote:
+        port = urlsplit(remote.url).port or 0
+        connect(admin, "killed", kubeconfig(remote, MANAGEMENT, remote.key).encode())
+        wait_until(lambda: check_healthy_cluster(gateway) and is_online(admin, "killed"))
+        before = admin.get(f"{M}/clusters/killed").json()
+        assert admin.get(f"{gateway_path('killed')}/version").status_code == 200
+        remote.kill()
+        wait_until(lambda: check_healthy_cluster(gateway) and not is_online(admin, "killed"), REPORTED_SECONDS)
+        check_offline(admin, remote.key)
     assert is_online(admin, "healthy")
-    with again(folder, port):
-        wait_until(lambda: is_healthy(world) and is_online(admin, "mortal"), RECOVERY_SECONDS)
-        assert admin.get(f"{gateway_path('mortal')}/version").status_code == 200
-    after = admin.get(f"{M}/clusters/mortal").json()
+    with restart(folder, port):
+        wait_until(lambda: check_healthy_cluster(gateway) and is_online(admin, "killed"), RECOVERY_SECONDS)
+        assert admin.get(f"{gateway_path('killed')}/version").status_code == 200
+    after = admin.get(f"{M}/clusters/killed").json()
     assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
-    assert admin.get(f"{SYSTEM_SECRETS}/cluster-mortal").status_code == 200
+    assert admin.get(f"{SYSTEM_SECRETS}/cluster-killed").status_code == 200
 
 
-def is_healthy(world: World) -> bool:
-    """Asked again and again, and never to be false."""
-    with world.server.client() as client:
+def check_healthy_cluster(gateway: GatewayFixture) -> bool:
+    """Requests a healthy cluster; fails if it ever does not respond."""
+    with gateway.server.client() as client:
         assert client.get(f"{gateway_path('healthy')}/version", timeout=2).status_code == 200
     return True
 
 
-def assert_gone(admin: httpx.Client, key: str) -> None:
-    told = status_of(admin, "mortal")
-    assert told["reason"] == "Offline" and told["message"]
-    answer = admin.get(f"{gateway_path('mortal')}/version")
-    assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")
-    assert "127.0.0.1" not in answer.text and key not in answer.text
+def check_offline(admin: httpx.Client, key: str) -> None:
+    status = status_of(admin, "killed")
+    assert status["reason"] == "Offline" and status["message"]
+    response = admin.get(f"{gateway_path('killed')}/version")
+    assert (response.status_code, response.json()["reason"]) == (503, "ServiceUnavailable")
+    assert "127.0.0.1" not in response.text and key not in response.text
 
 
-def test_a_cluster_that_never_answers_has_a_limit_of_its_own(world: World) -> None:
-    """Streams to it fill its places; who comes then is told to come again, and the other clusters have theirs."""
+def test_each_cluster_has_a_request_limit_of_its_own(gateway: GatewayFixture) -> None:
+    """Streams use up its limit; further requests get a 503 with Retry-After, and other clusters are not affected."""
     with (
         FakeCluster(options=ClusterOptions(uid="busy")) as busy,
-        world.server.client() as client,
+        gateway.server.client() as client,
         ExitStack() as streams,
     ):
-        connect(world.admin, "busy", busy.build_kubeconfig())
-        people = [create_user(world.admin, f"busy-{number}", "busy", "use") for number in range(REQUESTS)]
-        clients = [streams.enter_context(world.server.client(each.key)) for each in people]
+        connect(gateway.admin, "busy", busy.build_kubeconfig())
+        users = [create_user(gateway.admin, f"busy-{number}", "busy", "use") for number in range(REQUESTS)]
+        clients = [streams.enter_context(gateway.server.client(each.key)) for each in users]
         for each in clients:
             assert streams.enter_context(each.stream("GET", f"{gateway_path('busy')}/fake/ticks")).status_code == 200
-        answer = client.get(f"{gateway_path('busy')}/version")
-        assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")
-        assert int(answer.headers["retry-after"]) >= 1
+        response = client.get(f"{gateway_path('busy')}/version")
+        assert (response.status_code, response.json()["reason"]) == (503, "ServiceUnavailable")
+        assert int(response.headers["retry-after"]) >= 1
         assert client.get(f"{gateway_path('healthy')}/version").status_code == 200
         streams.close()
         wait_until(lambda: client.get(f"{gateway_path('busy')}/version").status_code == 200)
 
 
-def test_one_user_takes_no_more_than_a_share_of_a_cluster(world: World) -> None:
+def test_one_user_gets_429_over_its_share_of_a_cluster(gateway: GatewayFixture) -> None:
     """Administrators, too."""
-    with FakeCluster(options=ClusterOptions(uid="shared")) as far, world.server.client() as client:
-        connect(world.admin, "shared", far.build_kubeconfig())
-        other = create_user(world.admin, "shared-other", "shared", "use")
+    with FakeCluster(options=ClusterOptions(uid="shared")) as cluster, gateway.server.client() as client:
+        connect(gateway.admin, "shared", cluster.build_kubeconfig())
+        other_user = create_user(gateway.admin, "shared-other", "shared", "use")
         with client.stream("GET", f"{gateway_path('shared')}/fake/ticks") as stream:
             assert stream.status_code == 200
-            answer = client.get(f"{gateway_path('shared')}/version")
-            assert (answer.status_code, answer.json()["reason"]) == (429, "TooManyRequests")
-            assert int(answer.headers["retry-after"]) >= 1
-            with world.server.client(other.key) as another:
+            response = client.get(f"{gateway_path('shared')}/version")
+            assert (response.status_code, response.json()["reason"]) == (429, "TooManyRequests")
+            assert int(response.headers["retry-after"]) >= 1
+            with gateway.server.client(other_user.key) as another:
                 assert another.get(f"{gateway_path('shared')}/version").status_code == 200
         wait_until(lambda: client.get(f"{gateway_path('shared')}/version").status_code == 200)
 
 
-async def ticking(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """A watch in which something happens all the time."""
+async def send_watch_events(
+    request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> bool:
+    """A watch that sends events all the time."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
     while not reader.at_eof():
         writer.write(b'e\r\n{"type":"ADD"}\r\n')
@@ -201,22 +203,22 @@ async def ticking(asked: RecordedRequest, reader: asyncio.StreamReader, writer: 
     return False
 
 
-def test_a_cluster_that_dies_ends_its_watches_and_nothing_else_on_the_connection(world: World) -> None:
+def test_a_stopped_cluster_ends_its_own_watches_on_a_shared_http2_connection_only(gateway: GatewayFixture) -> None:
     """Over HTTP/2 a client has its streams from all clusters on one connection."""
     path = "/api/v1/pods"
     with FakeCluster(options=ClusterOptions(uid="dying")) as dying:
-        connect(world.admin, "dying", dying.build_kubeconfig())
-        for far in (dying, world.healthy):
-            far.set_behaviour(path, ticking)
-        client = Http2(world.server)
+        connect(gateway.admin, "dying", dying.build_kubeconfig())
+        for cluster in (dying, gateway.healthy):
+            cluster.set_behaviour(path, send_watch_events)
+        client = Http2Client(gateway.server)
         try:
-            lost = client.request("GET", f"{gateway_path('dying')}{path}?watch=true")
-            kept = client.request("GET", f"{gateway_path('healthy')}{path}?watch=true")
-            assert client.read(lambda: bool(client.bodies[lost] and client.bodies[kept]))
+            interrupted_stream = client.request("GET", f"{gateway_path('dying')}{path}?watch=true")
+            healthy_stream = client.request("GET", f"{gateway_path('healthy')}{path}?watch=true")
+            assert client.read(lambda: bool(client.bodies[interrupted_stream] and client.bodies[healthy_stream]))
             dying.stop()
-            assert client.read(lambda: lost in client.ended)
-            before = len(client.bodies[kept])
-            assert client.read(lambda: len(client.bodies[kept]) > before + 100)
-            assert not client.closed and kept not in client.ended | client.reset
+            assert client.read(lambda: interrupted_stream in client.ended)
+            before = len(client.bodies[healthy_stream])
+            assert client.read(lambda: len(client.bodies[healthy_stream]) > before + 100)
+            assert not client.closed and healthy_stream not in client.ended | client.reset
         finally:
             client.close()

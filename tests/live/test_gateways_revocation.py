@@ -1,7 +1,7 @@
-"""What is taken away from somebody is gone from what they have open in clusters, too (T-15, T-16).
+"""Revoked permissions end the open streams of a user in clusters (T-15, T-16).
 
-Everybody opens a stream of each sort: a log that is followed, a watch that says nothing, a command, and a forwarded
-port. Then each loses something, all in one moment, so that the promised ten seconds pass once and not for every way.
+Each user opens a stream of each kind: a followed log, a silent watch, an exec, and a forwarded port. Then each user is
+revoked in another way, all at the same time, so that the test waits only once for ten seconds.
 """
 
 import asyncio
@@ -21,80 +21,81 @@ from tests.fake_cluster.pods import POD_PATH, serve_pod
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import GatewayUser, connect, create_user, gateway_path, merge, wait_until
 from tests.harness.server_process import Server, running
-from tests.live.websocket_client import BROKEN, WebSocket
+from tests.live.websocket_client import CONNECTION_ERRORS, WebSocket
 
-PROMISE = 10.0
-"""Seconds. Not a measurement of speed: the promise itself is a time."""
-SILENT = "/silent"
+REVOCATION_SECONDS = 10.0
+"""Not a performance test: the time itself is guaranteed."""
+SILENT_WATCH = "/silent"
 
 Revoke = Callable[[httpx.Client, GatewayUser], None]
 
 
-def disable_key(admin: httpx.Client, someone: GatewayUser) -> None:
-    merge(admin, someone.key_path, {"spec": {"disabled": True}})
+def disable_key(admin: httpx.Client, user: GatewayUser) -> None:
+    merge(admin, user.key_path, {"spec": {"disabled": True}})
 
 
-def delete_key(admin: httpx.Client, someone: GatewayUser) -> None:
-    assert admin.delete(someone.key_path).status_code == 200
+def delete_key(admin: httpx.Client, user: GatewayUser) -> None:
+    assert admin.delete(user.key_path).status_code == 200
 
 
-def let_key_expire(admin: httpx.Client, someone: GatewayUser) -> None:
-    merge(admin, someone.key_path, {"spec": {"ttl": 1}})
+def expire_key(admin: httpx.Client, user: GatewayUser) -> None:
+    merge(admin, user.key_path, {"spec": {"ttl": 1}})
 
 
-def narrow_scope(admin: httpx.Client, someone: GatewayUser) -> None:
-    merge(admin, someone.key_path, {"spec": {"scope": {"clusters": [{"cluster": "paris"}]}}})
+def narrow_scope(admin: httpx.Client, user: GatewayUser) -> None:
+    merge(admin, user.key_path, {"spec": {"scope": {"clusters": [{"cluster": "paris"}]}}})
 
 
-def disable_user(admin: httpx.Client, someone: GatewayUser) -> None:
-    merge(admin, someone.user_path, {"spec": {"disabled": True}})
+def disable_user(admin: httpx.Client, user: GatewayUser) -> None:
+    merge(admin, user.user_path, {"spec": {"disabled": True}})
 
 
-def delete_user(admin: httpx.Client, someone: GatewayUser) -> None:
-    assert admin.delete(someone.user_path).status_code == 200
+def delete_user(admin: httpx.Client, user: GatewayUser) -> None:
+    assert admin.delete(user.user_path).status_code == 200
 
 
-def take_use_away(admin: httpx.Client, someone: GatewayUser) -> None:
-    assert admin.delete(someone.binding_path).status_code == 200
+def remove_use_permission(admin: httpx.Client, user: GatewayUser) -> None:
+    assert admin.delete(user.binding_path).status_code == 200
 
 
-def nothing(admin: httpx.Client, someone: GatewayUser) -> None:
-    """Who keeps everything keeps what is open."""
+def keep_everything(admin: httpx.Client, user: GatewayUser) -> None:
+    """Revokes nothing; the streams must stay open."""
 
 
-WAYS: tuple[Revoke, ...] = (
-    disable_key, delete_key, let_key_expire, narrow_scope, disable_user, delete_user, take_use_away, nothing,
+REVOCATIONS: tuple[Revoke, ...] = (
+    disable_key, delete_key, expire_key, narrow_scope, disable_user, delete_user, remove_use_permission,
+    keep_everything,
 )  # fmt: skip
 STREAMS = ("log", "watch", "exec", "port-forward")
-UNREAD = ("/flood/log", "/flood/exec")
-"""What a cluster sends without end and its client never reads: everything on the way is full."""
+UNREAD_PATHS = ("/output/log", "/output/exec")
+"""Endless output that the client never reads, so that all buffers are full."""
 
 
 @dataclass
-class Open:
-    """Something that is open, and when and how it ended."""
+class OpenStream:
+    """An open stream, and when and how it ended."""
 
     ended: threading.Event = field(default_factory=threading.Event)
-    at: float = 0.0
+    ended_at: float = 0.0
     code: int = 0
-    """Of a WebSocket's goodbye."""
+    """The close code of a WebSocket."""
 
-    def wait(self, taken: Callable[[], None]) -> None:
-        """In a thread of its own, until `taken` returns or complains."""
+    def wait(self, read: Callable[[], None]) -> None:
+        """Runs `read` in a thread until it returns or raises an error of the connection."""
 
         def run() -> None:
-            with suppress(httpx.HTTPError, *BROKEN):
-                taken()
-            self.at = time.monotonic()
+            with suppress(httpx.HTTPError, *CONNECTION_ERRORS):
+                read()
+            self.ended_at = time.monotonic()
             self.ended.set()
 
         threading.Thread(target=run, daemon=True).start()
 
 
-async def flood(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Says that it has begun by no more than having begun: to wait until there is room again is all that it does."""
-    if asked.header("upgrade"):
-        writer.write(build_upgrade_response(asked))
+async def send_endlessly(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Sends without end, as fast as the connection allows."""
+    if request.header("upgrade"):
+        writer.write(build_upgrade_response(request))
         frame = Frame(Opcode.BINARY, bytes(60_000)).serialize(mask=False)
     else:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -104,127 +105,147 @@ async def flood(asked: RecordedRequest, reader: asyncio.StreamReader, writer: as
         await writer.drain()
 
 
-def leave_unread(server: Server, someone: GatewayUser, stack: ExitStack) -> None:
-    client = stack.enter_context(server.client(someone.key))
-    stack.enter_context(client.stream("GET", gateway_path("oslo") + UNREAD[0]))
-    stack.enter_context(WebSocket(server, gateway_path("oslo") + UNREAD[1], someone.key, "v5.channel.k8s.io"))
+def open_unread_streams(server: Server, user: GatewayUser, stack: ExitStack) -> None:
+    client = stack.enter_context(server.client(user.key))
+    stack.enter_context(client.stream("GET", gateway_path("oslo") + UNREAD_PATHS[0]))
+    stack.enter_context(WebSocket(server, gateway_path("oslo") + UNREAD_PATHS[1], user.key, "v5.channel.k8s.io"))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of each person's streams, and when everything was taken away."""
+    """The streams of each user, and when the users were revoked."""
 
-    streams: dict[tuple[str, str], Open]
-    taken: float
-    far: FakeCluster
-    later: dict[str, int]
-    """The status of one more request of each."""
+    streams: dict[tuple[str, str], OpenStream]
+    revoked_at: float
+    cluster: FakeCluster
+    later_statuses: dict[str, int]
+    """The status of one more request of each user."""
 
 
-def http_stream(client: httpx.Client, path: str, stack: ExitStack) -> Open:
+def open_http_stream(client: httpx.Client, path: str, stack: ExitStack) -> OpenStream:
     response = stack.enter_context(client.stream("GET", gateway_path("oslo") + path, timeout=httpx.Timeout(60)))
     assert response.status_code == 200
-    found = Open()
+    stream = OpenStream()
 
     def read() -> None:
         for _ in response.iter_raw():
             pass
 
-    found.wait(read)
-    return found
+    stream.wait(read)
+    return stream
 
 
-def web_socket(server: Server, key: str, path: str, protocol: str, stack: ExitStack) -> Open:
+def open_websocket(server: Server, key: str, path: str, protocol: str, stack: ExitStack) -> OpenStream:
     connection = stack.enter_context(WebSocket(server, gateway_path("oslo") + path, key, protocol))
-    connection.patient(60)
-    found = Open()
+    connection.set_timeout(60)
+    stream = OpenStream()
 
     def read() -> None:
         while connection.receive() is not None:
             pass
-        found.code = connection.code
+        stream.code = connection.code
 
-    found.wait(read)
-    return found
+    stream.wait(read)
+    return stream
 
 
-def opened(server: Server, someone: GatewayUser, stack: ExitStack) -> dict[str, Open]:
-    client = stack.enter_context(server.client(someone.key))
+def open_streams(server: Server, user: GatewayUser, stack: ExitStack) -> dict[str, OpenStream]:
+    client = stack.enter_context(server.client(user.key))
     forward = "SPDY/3.1+portforward.k8s.io"
     return {
-        "log": http_stream(client, f"{POD_PATH}/log?follow=true", stack),
-        "watch": http_stream(client, SILENT, stack),
-        "exec": web_socket(server, someone.key, f"{POD_PATH}/exec?command=cat&stdin=true", "v5.channel.k8s.io", stack),
-        "port-forward": web_socket(server, someone.key, f"{POD_PATH}/portforward?ports=80", forward, stack),
+        "log": open_http_stream(client, f"{POD_PATH}/log?follow=true", stack),
+        "watch": open_http_stream(client, SILENT_WATCH, stack),
+        "exec": open_websocket(server, user.key, f"{POD_PATH}/exec?command=cat&stdin=true", "v5.channel.k8s.io", stack),
+        "port-forward": open_websocket(server, user.key, f"{POD_PATH}/portforward?ports=80", forward, stack),
     }
 
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     folder = tmp_path_factory.mktemp("revoked")
-    with running(folder / "data") as server, server.client() as admin, FakeCluster() as far, ExitStack() as stack:
-        serve_pod(far)
-        far.set_behaviour(SILENT, silent)
-        far.set_behaviour(UNREAD[0], flood)
-        far.set_upgrade_behaviour(UNREAD[1], flood)
-        connect(admin, "oslo", far.build_kubeconfig())
-        people = {way: create_user(admin, way.__name__.replace("_", "-"), "oslo", "use") for way in WAYS}
-        streams = {way.__name__: opened(server, each, stack) for way, each in people.items()}
-        leave_unread(server, people[disable_key], stack)
-        assert not any(each.ended.is_set() for those in streams.values() for each in those.values())
-        for way, someone in people.items():
-            way(admin, someone)
-        taken = time.monotonic()
-        flat = {(way, sort): each for way, those in streams.items() for sort, each in those.items()}
-        for (name, _), each in flat.items():
-            if name != nothing.__name__:
-                each.ended.wait(max(0.0, taken + PROMISE + 1 - time.monotonic()))
-        later = {way.__name__: status(server, someone) for way, someone in people.items()}
-        yield Outcome(flat, taken, far, later)
+    with running(folder / "data") as server, server.client() as admin, FakeCluster() as cluster, ExitStack() as stack:
+        serve_pod(cluster)
+        cluster.set_behaviour(SILENT_WATCH, keep_silent)
+        cluster.set_behaviour(UNREAD_PATHS[0], send_endlessly)
+        cluster.set_upgrade_behaviour(UNREAD_PATHS[1], send_endlessly)
+        connect(admin, "oslo", cluster.build_kubeconfig())
+        users = {
+            revocation: create_user(admin, revocation.__name__.replace("_", "-"), "oslo", "use")
+            for revocation in REVOCATIONS
+        }
+        streams = {revocation.__name__: open_streams(server, each, stack) for revocation, each in users.items()}
+        open_unread_streams(server, users[disable_key], stack)
+        assert not any(each.ended.is_set() for user_streams in streams.values() for each in user_streams.values())
+        for revocation, user in users.items():
+            revocation(admin, user)
+        revoked_at = time.monotonic()
+        all_streams = {
+            (revocation, stream_type): each
+            for revocation, user_streams in streams.items()
+            for stream_type, each in user_streams.items()
+        }
+        for (name, _), each in all_streams.items():
+            if name != keep_everything.__name__:
+                each.ended.wait(max(0.0, revoked_at + REVOCATION_SECONDS + 1 - time.monotonic()))
+        later_statuses = {revocation.__name__: get_request_status(server, user) for revocation, user in users.items()}
+        yield Outcome(all_streams, revoked_at, cluster, later_statuses)
 
 
-async def silent(asked: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """A watch on which nothing happens."""
+async def keep_silent(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """A watch without events."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
     await reader.read()
     return False
 
 
-def status(server: Server, someone: GatewayUser) -> int:
-    with server.client(someone.key) as client:
+def get_request_status(server: Server, user: GatewayUser) -> int:
+    with server.client(user.key) as client:
         return client.get(f"{gateway_path('oslo')}{POD_PATH}").status_code
 
 
-CUTS = [(way.__name__, sort) for way in WAYS if way is not nothing for sort in STREAMS]
+ENDED_STREAMS = [
+    (revocation.__name__, stream_type)
+    for revocation in REVOCATIONS
+    if revocation is not keep_everything
+    for stream_type in STREAMS
+]
 
 
-@pytest.mark.parametrize(("way", "sort"), CUTS)
-def test_t15_t16_what_is_open_in_a_cluster_ends_with_the_right_to_it(outcome: Outcome, way: str, sort: str) -> None:
-    stream = outcome.streams[way, sort]
-    assert stream.ended.is_set(), "it is still open"
-    # The key that expires has a second to live after everything else was taken away.
-    assert stream.at - outcome.taken <= PROMISE + (1 if way == let_key_expire.__name__ else 0)
-    if sort in ("exec", "port-forward"):
+@pytest.mark.parametrize(("revocation", "stream_type"), ENDED_STREAMS)
+def test_t15_t16_open_streams_in_a_cluster_end_with_the_permission(
+    outcome: Outcome, revocation: str, stream_type: str
+) -> None:
+    stream = outcome.streams[revocation, stream_type]
+    assert stream.ended.is_set(), "the stream is still open"
+    # The key that expires has a TTL of one second.
+    assert stream.ended_at - outcome.revoked_at <= REVOCATION_SECONDS + (1 if revocation == expire_key.__name__ else 0)
+    if stream_type in ("exec", "port-forward"):
         assert stream.code == 1008
-    assert outcome.later[way] == (403 if way in ("narrow_scope", "take_use_away") else 401)
+    assert outcome.later_statuses[revocation] == (
+        403 if revocation in ("narrow_scope", "remove_use_permission") else 401
+    )
 
 
-@pytest.mark.parametrize("sort", STREAMS)
-def test_who_keeps_everything_keeps_what_is_open(outcome: Outcome, sort: str) -> None:
-    assert not outcome.streams[nothing.__name__, sort].ended.is_set()
-    assert outcome.later[nothing.__name__] == 200
+@pytest.mark.parametrize("stream_type", STREAMS)
+def test_streams_of_a_user_who_was_not_revoked_stay_open(outcome: Outcome, stream_type: str) -> None:
+    assert not outcome.streams[keep_everything.__name__, stream_type].ended.is_set()
+    assert outcome.later_statuses[keep_everything.__name__] == 200
 
 
-def test_t16_nothing_stays_open_at_the_cluster(outcome: Outcome) -> None:
-    """Of those who were cut: the connections of the one who keeps everything, and one that is kept for later ones."""
-    kept = {each.connection for each in outcome.far.requests if each.header("impersonate-user") == "fairlead:nothing"}
-    streaming = {
+def test_t16_no_connection_of_a_revoked_user_stays_open_at_the_cluster(outcome: Outcome) -> None:
+    """Except for the user who was not revoked, and one idle connection for later requests."""
+    remaining = {
         each.connection
-        for each in outcome.far.requests
-        if each.path in (SILENT, f"{POD_PATH}/log", f"{POD_PATH}/exec", f"{POD_PATH}/portforward", *UNREAD)
+        for each in outcome.cluster.requests
+        if each.header("impersonate-user") == "fairlead:keep-everything"
     }
-    assert len(streaming) == len(WAYS) * len(STREAMS) + len(UNREAD)
+    stream_connections = {
+        each.connection
+        for each in outcome.cluster.requests
+        if each.path in (SILENT_WATCH, f"{POD_PATH}/log", f"{POD_PATH}/exec", f"{POD_PATH}/portforward", *UNREAD_PATHS)
+    }
+    assert len(stream_connections) == len(REVOCATIONS) * len(STREAMS) + len(UNREAD_PATHS)
     wait_until(
-        lambda: not (streaming - kept) & outcome.far.open_connections,
-        max(0.5, outcome.taken + PROMISE - time.monotonic()),
+        lambda: not (stream_connections - remaining) & outcome.cluster.open_connections,
+        max(0.5, outcome.revoked_at + REVOCATION_SECONDS - time.monotonic()),
     )

@@ -1,4 +1,4 @@
-"""Virtual clusters are deployed with real Helm, into another Fairlead, which is cluster enough for a small chart."""
+"""Virtual clusters deployed with real Helm into another Fairlead, which is sufficient for a small chart."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,49 +19,49 @@ from tests.harness.server_process import MANAGEMENT, running
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HelmWorld]:
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HelmWorld]:
     folder = tmp_path_factory.mktemp("helm")
     with (
-        running(folder / "far") as far,
-        helm_world(folder / "near", kubeconfig(far, MANAGEMENT, far.key)) as (world, near),
+        running(folder / "remote") as remote,
+        helm_world(folder / "server", kubeconfig(remote, MANAGEMENT, remote.key)) as (helm, server),
     ):
-        yield world
-        assert "Traceback" not in near.log.read_text()
+        yield helm
+        assert "Traceback" not in server.log.read_text()
 
 
-def test_a_chart_is_deployed_upgraded_and_removed(world: HelmWorld) -> None:
-    deploy_upgrade_and_remove(world)
+def test_a_chart_is_deployed_upgraded_and_removed(helm: HelmWorld) -> None:
+    deploy_upgrade_and_remove(helm)
 
 
-def test_what_a_chart_demands_is_told_in_its_words(world: HelmWorld) -> None:
-    world.make_from_template("incomplete", world.release("demanding"))
-    message = world.await_condition("incomplete", DEPLOYED, "HelmFailed")
+def test_a_failing_chart_is_reported_with_its_message(helm: HelmWorld) -> None:
+    helm.make_from_template("incomplete", helm.release("demanding"))
+    message = helm.await_condition("incomplete", DEPLOYED, "HelmFailed")
     assert "(demanding/templates/check.yaml:1:9): set the value `name`" in message
-    world.change_template("incomplete", world.release("demanding", name="x"))
-    world.await_condition("incomplete", DEPLOYED, "Deployed")
-    world.delete("incomplete")
+    helm.change_template("incomplete", helm.release("demanding", name="x"))
+    helm.await_condition("incomplete", DEPLOYED, "Deployed")
+    helm.delete("incomplete")
 
 
-def test_a_chart_that_is_not_there_is_named_without_the_address_of_its_repository(world: HelmWorld) -> None:
-    world.make_from_template("unknown", world.release(version="9.9.9"))
-    message = world.await_condition("unknown", DEPLOYED, "HelmFailed")
+def test_a_missing_chart_is_named_without_the_address_of_its_repository(helm: HelmWorld) -> None:
+    helm.make_from_template("unknown", helm.release(version="9.9.9"))
+    message = helm.await_condition("unknown", DEPLOYED, "HelmFailed")
     assert 'chart "vc" version "9.9.9" not found in [...] repository' in message
-    assert world.repository.address not in message
-    world.delete("unknown")
+    assert helm.repository.address not in message
+    helm.delete("unknown")
 
 
-@pytest.mark.parametrize("sort", ["https", "oci"])
-def test_a_repository_with_a_password_is_used_by_those_who_know_it(world: HelmWorld, tmp_path: Path, sort: str) -> None:
-    with ChartRepository(tmp_path, CHARTS, "repo-password") as locked:
-        repo = locked.url if sort == "https" else locked.oci_url
-        world.make_from_template(f"guessing-{sort}", world.locked_release(repo, "wrong-password"))
-        message = world.await_condition(f"guessing-{sort}", DEPLOYED, "HelmFailed")
+@pytest.mark.parametrize("protocol", ["https", "oci"])
+def test_a_repository_with_a_password_needs_the_right_one(helm: HelmWorld, tmp_path: Path, protocol: str) -> None:
+    with ChartRepository(tmp_path, CHARTS, "repo-password") as repository:
+        repo = repository.url if protocol == "https" else repository.oci_url
+        helm.make_from_template(f"wrong-{protocol}", helm.locked_release(repo, "wrong-password"))
+        message = helm.await_condition(f"wrong-{protocol}", DEPLOYED, "HelmFailed")
         assert "the chart could not be downloaded" in message and "wrong-password" not in message
-        world.delete(f"guessing-{sort}")
-        world.make_from_template(f"knowing-{sort}", world.locked_release(repo, "repo-password"))
-        world.await_condition(f"knowing-{sort}", DEPLOYED, "Deployed")
-        world.delete(f"knowing-{sort}")
+        helm.delete(f"wrong-{protocol}")
+        helm.make_from_template(f"right-{protocol}", helm.locked_release(repo, "repo-password"))
+        helm.await_condition(f"right-{protocol}", DEPLOYED, "Deployed")
+        helm.delete(f"right-{protocol}")
 
 
-def test_a_chart_written_out_in_place_stays_in_its_namespace(world: HelmWorld) -> None:
-    keep_charts_in_their_namespaces(world)
+def test_an_inline_chart_stays_in_its_namespace(helm: HelmWorld) -> None:
+    keep_charts_in_their_namespaces(helm)

@@ -1,4 +1,4 @@
-"""A server that is killed while virtual clusters move: each is in exactly one project, with all that depends on it."""
+"""Virtual clusters that migrate while the server is killed: each is in exactly one project, with all its dependents."""
 
 import random
 import threading
@@ -16,96 +16,100 @@ PROJECTS = ("p-0", "p-1", "p-2", "p-3")
 INSTANCES = [f"v-{number}" for number in range(10)]
 MIGRATIONS = 200
 KILLS = 5
-MOVERS = 5
+CLIENTS = 5
 
 
-def namespace(project: str) -> str:
+def build_namespace(project: str) -> str:
     return f"service-p-{project}"
 
 
-def configmaps(project: str) -> str:
-    return f"{MANAGEMENT}/api/v1/namespaces/{namespace(project)}/configmaps"
+def build_configmaps_path(project: str) -> str:
+    return f"{MANAGEMENT}/api/v1/namespaces/{build_namespace(project)}/configmaps"
 
 
-def furnish(client: httpx.Client) -> None:
-    """Every instance has a dependant, which has one itself."""
+def create_objects(client: httpx.Client) -> None:
+    """Creates instances with one dependent each, which has a dependent, too."""
     for project in PROJECTS:
         spec = {"requireTemplate": {"disabled": True}}
         body = {"apiVersion": GROUP, "kind": "Project", "metadata": {"name": project}, "spec": spec}
         client.post(f"{ROOT}/projects", json=body).raise_for_status()
     for name in INSTANCES:
         body = {"apiVersion": GROUP, "kind": "VirtualClusterInstance", "metadata": {"name": name}}
-        path = f"{ROOT}/namespaces/{namespace(PROJECTS[0])}/virtualclusterinstances"
+        path = f"{ROOT}/namespaces/{build_namespace(PROJECTS[0])}/virtualclusterinstances"
         owner = client.post(path, json={**body, "spec": {"template": {}}}).raise_for_status().json()
-        for dependant in (f"{name}-first", f"{name}-second"):
+        for dependent in (f"{name}-first", f"{name}-second"):
             reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
             reference |= {part: owner["metadata"][part] for part in ("name", "uid")}
-            meta = {"name": dependant, "ownerReferences": [reference], "finalizers": ["tests/stay"]}
-            made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
-            owner = client.post(configmaps(PROJECTS[0]), json=made).raise_for_status().json()
+            meta = {"name": dependent, "ownerReferences": [reference], "finalizers": ["tests/stay"]}
+            configmap = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+            owner = client.post(build_configmaps_path(PROJECTS[0]), json=configmap).raise_for_status().json()
 
 
-def listed(client: httpx.Client, path: str) -> list[dict[str, Any]]:
+def list_items(client: httpx.Client, path: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = client.get(path).raise_for_status().json()["items"]
     return items
 
 
-def homes(client: httpx.Client) -> dict[str, list[str]]:
-    """In which projects each instance is. Fails unless its dependants are there and refer to it."""
+def locate_instances(client: httpx.Client) -> dict[str, list[str]]:
+    """Returns the projects of each instance. Fails unless its dependents are there and refer to it."""
     found: dict[str, list[str]] = {name: [] for name in INSTANCES}
     for project in PROJECTS:
-        instances = listed(client, f"{ROOT}/namespaces/{namespace(project)}/virtualclusterinstances")
-        maps = {each["metadata"]["name"]: each["metadata"] for each in listed(client, configmaps(project))}
+        instances = list_items(client, f"{ROOT}/namespaces/{build_namespace(project)}/virtualclusterinstances")
+        maps = {
+            each["metadata"]["name"]: each["metadata"] for each in list_items(client, build_configmaps_path(project))
+        }
         for instance in instances:
             name, owner = instance["metadata"]["name"], instance["metadata"]
             found[name].append(project)
-            for dependant in (f"{name}-first", f"{name}-second"):
-                meta = maps.pop(dependant)
+            for dependent in (f"{name}-first", f"{name}-second"):
+                meta = maps.pop(dependent)
                 assert "deletionTimestamp" not in meta
                 assert [each["uid"] for each in meta["ownerReferences"]] == [owner["uid"]]
                 owner = meta
-        assert maps == {}, "somebody was left behind"
+        assert maps == {}, "a dependent was left behind"
     return found
 
 
-class Movers:
-    """Clients that move instances from wherever they were seen last, until the server is gone or they are stopped."""
+class MigrationClients:
+    """Clients that migrate random instances until the server is killed or they are stopped."""
 
     def __init__(self, server: Server, seed: int) -> None:
         self._server = server
-        self._enough = threading.Event()
-        self.answered = 0
+        self._stop = threading.Event()
+        self.completed = 0
         self.codes: set[int] = set()
         self._progress = threading.Condition()
-        self._threads = [threading.Thread(target=self._move, args=(f"{seed}-{each}",)) for each in range(MOVERS)]
+        self._threads = [
+            threading.Thread(target=self._migrate_randomly, args=(f"{seed}-{each}",)) for each in range(CLIENTS)
+        ]
         for thread in self._threads:
             thread.start()
 
-    def _move(self, seed: str) -> None:
-        dice = random.Random(seed)
+    def _migrate_randomly(self, seed: str) -> None:
+        rng = random.Random(seed)
         with self._server.client() as client:
-            while not self._enough.is_set():
-                source, target = dice.sample(PROJECTS, 2)
-                path = f"{ROOT}/namespaces/{namespace(source)}/virtualclusterinstances"
+            while not self._stop.is_set():
+                source, target = rng.sample(PROJECTS, 2)
+                path = f"{ROOT}/namespaces/{build_namespace(source)}/virtualclusterinstances"
                 try:
-                    there = [each["metadata"]["name"] for each in listed(client, path)]
-                    if there:
-                        self._count(migrate(client, dice.choice(there), source, target))
+                    names = [each["metadata"]["name"] for each in list_items(client, path)]
+                    if names:
+                        self._count(migrate(client, rng.choice(names), source, target))
                 except httpx.TransportError:
                     return
 
     def _count(self, code: int) -> None:
         with self._progress:
-            self.answered += code == 201
+            self.completed += code == 201
             self.codes.add(code)
             self._progress.notify_all()
 
     def wait_for(self, count: int) -> None:
         with self._progress:
-            assert self._progress.wait_for(lambda: self.answered >= count, TIMEOUT_SECONDS)
+            assert self._progress.wait_for(lambda: self.completed >= count, TIMEOUT_SECONDS)
 
     def stop(self) -> None:
-        self._enough.set()
+        self._stop.set()
         for thread in self._threads:
             thread.join(TIMEOUT_SECONDS)
 
@@ -114,26 +118,26 @@ def migrate(client: httpx.Client, name: str, source: str, target: str) -> int:
     body = {
         "apiVersion": GROUP,
         "kind": "ProjectMigrateVirtualClusterInstance",
-        "sourceVirtualClusterInstance": {"name": name, "namespace": namespace(source)},
+        "sourceVirtualClusterInstance": {"name": name, "namespace": build_namespace(source)},
     }
     return client.post(f"{ROOT}/projects/{target}/migratevirtualclusterinstance", json=body).status_code
 
 
-def test_r8_killed_at_any_moment_every_instance_is_in_exactly_one_project(tmp_path: Path) -> None:
-    dice, done = random.Random(8), 0
+def test_r8_after_a_kill_at_any_moment_every_instance_is_in_exactly_one_project(tmp_path: Path) -> None:
+    rng, completed = random.Random(8), 0
     for number in range(KILLS):
         with running(tmp_path / "data") as server:
             with server.client() as client:
                 if number == 0:
-                    furnish(client)
-                assert {len(places) for places in homes(client).values()} == {1}
-            movers = Movers(server, number)
-            movers.wait_for(MIGRATIONS // KILLS)
-            time.sleep(dice.uniform(0, 0.1))
+                    create_objects(client)
+                assert {len(projects) for projects in locate_instances(client).values()} == {1}
+            clients = MigrationClients(server, number)
+            clients.wait_for(MIGRATIONS // KILLS)
+            time.sleep(rng.uniform(0, 0.1))
             server.kill()
-            movers.stop()
-            done += movers.answered
-            assert movers.codes <= {201, 404, 409}
+            clients.stop()
+            completed += clients.completed
+            assert clients.codes <= {201, 404, 409}
     with running(tmp_path / "data") as server, server.client() as client:
-        assert {len(places) for places in homes(client).values()} == {1}
-        assert done >= MIGRATIONS
+        assert {len(projects) for projects in locate_instances(client).values()} == {1}
+        assert completed >= MIGRATIONS

@@ -1,4 +1,4 @@
-"""Controllers work in one of the replicas, and soon in another one when that is gone, however it has gone."""
+"""Leader election: controllers run in one replica, and soon in another one after a kill, a stop or a pause."""
 
 import asyncio
 import os
@@ -16,10 +16,10 @@ from fairlead.storage.contract import Event, Store, Write
 from fairlead.storage.open import open_store
 from tests.harness.replicas import LEADING, LEASE, NAMESPACES, STORES, Replicas, eventually, logged, replicas
 from tests.harness.server_process import MANAGEMENT, Server
-from tests.live.load_balancer import Balancer
+from tests.live.load_balancer import LoadBalancer
 
-QUIET = 3.0
-"""Seconds in which a replica that has lost the lead would have done something by now."""
+OBSERVATION_SECONDS = 3.0
+"""A former leader that still worked would write something within this time."""
 
 
 @pytest.fixture(params=STORES)
@@ -30,108 +30,108 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def group(kind: str, tmp_path: Path) -> Iterator[Replicas]:
-    with replicas(kind, tmp_path, 2) as made:
-        yield made
+    with replicas(kind, tmp_path, 2) as group:
+        yield group
 
 
-def work_is_done(server: Server, name: str) -> float:
-    """Seconds until a namespace that is deleted goes, which it does only where controllers work."""
+def wait_for_controllers(server: Server, name: str) -> float:
+    """Deletes a namespace, which needs controllers; returns the seconds until it is deleted."""
     with server.client() as client:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         client.post(NAMESPACES, json=body).raise_for_status()
         client.delete(f"{NAMESPACES}/{name}").raise_for_status()
-        begun = time.monotonic()
+        started = time.monotonic()
         eventually(lambda: client.get(f"{NAMESPACES}/{name}").status_code == 404)
-        return time.monotonic() - begun
+        return time.monotonic() - started
 
 
-def holder(server: Server) -> str:
+def get_lease_holder(server: Server) -> str:
     with server.client() as client:
-        found: str = client.get(LEASE).json()["spec"]["holderIdentity"]
-        return found
+        identity: str = client.get(LEASE).json()["spec"]["holderIdentity"]
+        return identity
 
 
-def test_the_lead_passes_on_when_its_replica_is_killed_and_when_it_stops_in_order(group: Replicas) -> None:
+def test_another_replica_leads_after_a_kill_and_after_a_clean_stop(group: Replicas) -> None:
     leader = group.leader()
     (other,) = group.others(leader)
     assert len([line for server in group.servers for line in logged(server) if line["event"] == LEADING]) == 1
-    work_is_done(other, "before")
+    wait_for_controllers(other, "before")
     leader.kill()
-    print(f"controllers work again after kill -9: {work_is_done(other, 'killed'):.1f} s")
+    print(f"controllers work again after kill -9: {wait_for_controllers(other, 'killed'):.1f} s")
     assert group.leader() is other
-    third = group.start()
-    work_is_done(third, "still")
+    third_server = group.start()
+    wait_for_controllers(third_server, "still")
     assert group.leader() is other
-    begun = time.monotonic()
+    started = time.monotonic()
     assert other.stop() == 0
-    eventually(lambda: any(line["event"] == LEADING for line in logged(third)))
-    print(f"another replica leads after a clean stop, which took as long: {time.monotonic() - begun:.1f} s")
-    assert group.leader() is third
-    work_is_done(third, "after")
+    eventually(lambda: any(line["event"] == LEADING for line in logged(third_server)))
+    print(f"another replica leads after a clean stop, which took as long: {time.monotonic() - started:.1f} s")
+    assert group.leader() is third_server
+    wait_for_controllers(third_server, "after")
 
 
-def test_a_leader_that_stood_still_and_wakes_up_finds_another_one_at_work(group: Replicas) -> None:
+def test_a_paused_leader_loses_the_lease_and_does_not_take_it_back(group: Replicas) -> None:
     leader = group.leader()
     (other,) = group.others(leader)
     os.kill(leader.process.pid, signal.SIGSTOP)
-    begun = time.monotonic()
-    work_is_done(other, "stopped")
-    print(f"controllers work again after SIGSTOP: {time.monotonic() - begun:.1f} s")
-    taken = holder(other)
+    started = time.monotonic()
+    wait_for_controllers(other, "stopped")
+    print(f"controllers work again after SIGSTOP: {time.monotonic() - started:.1f} s")
+    new_holder = get_lease_holder(other)
     os.kill(leader.process.pid, signal.SIGCONT)
     eventually(lambda: any(line["event"].startswith("lost leadership") for line in logged(leader)))
-    work_is_done(leader, "awake")
-    assert holder(leader) == holder(other) == taken
+    wait_for_controllers(leader, "awake")
+    assert get_lease_holder(leader) == get_lease_holder(other) == new_holder
 
 
-def test_a_leader_that_wakes_up_writes_nothing_once_its_lease_has_gone(kind: str, tmp_path: Path) -> None:
-    """It is stopped in the middle of its work, and then the lease goes to somebody who will not do it."""
+def test_a_resumed_leader_without_the_lease_writes_nothing(kind: str, tmp_path: Path) -> None:
+    """It is paused in the middle of its work, and meanwhile the lease gets another holder."""
     with replicas(kind, tmp_path, 1) as group:
         server = group.leader()
-        work_is_done(server, "before")
+        wait_for_controllers(server, "before")
         with server.client() as client:
-            client.post(NAMESPACES, json=DOOMED).raise_for_status()
-            _post(client, f"{NAMESPACES}/doomed/configmaps", "c")
-        assert asyncio.run(_written_after_waking(group.store, server)) == []
-        assert holder(server).startswith("not-")
+            client.post(NAMESPACES, json=NAMESPACE).raise_for_status()
+            create_configmap(client, f"{NAMESPACES}/doomed/configmaps", "c")
+        assert asyncio.run(collect_events_after_resume(group.store, server)) == []
+        assert get_lease_holder(server).startswith("not-")
 
 
-async def _written_after_waking(address: str, server: Server) -> list[Event]:
+async def collect_events_after_resume(address: str, server: Server) -> list[Event]:
     store = await open_store(address)
     try:
-        await _fill(store)
+        await create_configmaps(store)
         with server.client() as client:
             client.delete(f"{NAMESPACES}/doomed").raise_for_status()
-        while len((await store.scan(CONFIGMAPS)).records) > MANY - 20:
+        while len((await store.scan(CONFIGMAPS)).records) > OBJECT_COUNT - 20:
             continue
         server.process.send_signal(signal.SIGSTOP)
-        await _rewrite(store, LEASE_KEY, b'"leaseDurationSeconds":10', b'"leaseDurationSeconds":600')
-        revision = await _rewrite(store, LEASE_KEY, b'"holderIdentity":"', b'"holderIdentity":"not-')
+        await replace_in_record(store, LEASE_KEY, b'"leaseDurationSeconds":10', b'"leaseDurationSeconds":600')
+        revision = await replace_in_record(store, LEASE_KEY, b'"holderIdentity":"', b'"holderIdentity":"not-')
         assert len((await store.scan(CONFIGMAPS)).records) > 0
         server.process.send_signal(signal.SIGCONT)
-        return await _events_after(store, revision)
+        return await read_events_after(store, revision)
     finally:
         await store.close()
 
 
-DOOMED = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}}
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}}
 CONFIGMAPS = ("", "configmaps", "doomed")
 LEASE_KEY = ("coordination.k8s.io", "leases", "service-system", "fairlead-controllers")
-MANY = 2_000
+OBJECT_COUNT = 2_000
 
 
-async def _fill(store: Store) -> None:
-    """More of the same, faster than through the API."""
+async def create_configmaps(store: Store) -> None:
+    """Copies a config map in the store, faster than through the API."""
     record = await store.read((*CONFIGMAPS, "c"))
     assert record is not None
-    for start in range(0, MANY, 100):
+    for start in range(0, OBJECT_COUNT, 100):
         names = [f"c{number}" for number in range(start, start + 100)]
         values = [record.value.replace(b'"name":"c"', b'"name":"%b"' % name.encode()) for name in names]
-        made = [Write((*CONFIGMAPS, name), value, 0) for name, value in zip(names, values, strict=True)]
-        await store.commit(made)
+        writes = [Write((*CONFIGMAPS, name), value, 0) for name, value in zip(names, values, strict=True)]
+        await store.commit(writes)
 
 
-async def _rewrite(store: Store, key: tuple[str, ...], old: bytes, new: bytes) -> int:
+async def replace_in_record(store: Store, key: tuple[str, ...], old: bytes, new: bytes) -> int:
     record = await store.read(key)
     assert record is not None and old in record.value
     value = record.value.replace(old, new, 1)
@@ -139,56 +139,56 @@ async def _rewrite(store: Store, key: tuple[str, ...], old: bytes, new: bytes) -
     return await store.commit([Write(key, value, record.revision)])
 
 
-async def _events_after(store: Store, revision: int) -> list[Event]:
-    """Whatever is written in a while. When keys were last used is no controller's matter."""
+async def read_events_after(store: Store, revision: int) -> list[Event]:
+    """Returns all events for a while, without the last use of keys, which controllers do not write."""
     written: list[Event] = []
 
-    async def listen() -> None:
+    async def collect_events() -> None:
         async for batch in store.watch((), revision):
             written.extend(event for event in batch if event.key[1] != "ownedaccesskeys")
 
-    listening = asyncio.create_task(listen())
-    await asyncio.sleep(QUIET)
-    listening.cancel()
-    await asyncio.gather(listening, return_exceptions=True)
+    task = asyncio.create_task(collect_events())
+    await asyncio.sleep(OBSERVATION_SECONDS)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     return written
 
 
-def test_kubectl_sees_the_next_change_soon_after_its_replica_was_killed(
+def test_a_kubectl_watch_sees_changes_after_its_replica_was_killed(
     group: Replicas, tmp_path: Path, component: Callable[[str], Path]
 ) -> None:
-    """Behind a balancer, as replicas are. kubectl's own watch ends with its connection, so it is begun again."""
+    """Behind a load balancer. A watch of kubectl ends with its connection, so a loop starts it again."""
     kubectl = component("kubectl")
     leader = group.leader()
     (other,) = group.others(leader)
-    place = f"{NAMESPACES}/default/configmaps"
-    with Balancer([leader.url, other.url]) as balancer, other.client() as client:
+    path = f"{NAMESPACES}/default/configmaps"
+    with LoadBalancer([leader.url, other.url]) as balancer, other.client() as client:
         config = tmp_path / "kubeconfig"
-        config.write_text(_kubeconfig(balancer.url, leader))
+        config.write_text(build_kubeconfig(balancer.url, leader))
         watch = [str(kubectl), f"--kubeconfig={config}", "get", "configmaps", "--watch", "--output=name"]
-        seen = tmp_path / "seen"
-        with seen.open("w") as out:
-            again = ["sh", "-c", 'while :; do "$@"; done', "sh", *watch]
-            process = subprocess.Popen(again, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True)
+        output = tmp_path / "seen"
+        with output.open("w") as out:
+            loop = ["sh", "-c", 'while :; do "$@"; done', "sh", *watch]
+            process = subprocess.Popen(loop, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True)
         try:
-            _post(client, place, "first")
-            eventually(lambda: "configmap/first" in seen.read_text())
+            create_configmap(client, path, "first")
+            eventually(lambda: "configmap/first" in output.read_text())
             leader.kill()
-            begun = time.monotonic()
-            _post(client, place, "second")
-            eventually(lambda: "configmap/second" in seen.read_text())
-            print(f"kubectl sees changes again after kill -9: {time.monotonic() - begun:.2f} s")
+            started = time.monotonic()
+            create_configmap(client, path, "second")
+            eventually(lambda: "configmap/second" in output.read_text())
+            print(f"kubectl sees changes again after kill -9: {time.monotonic() - started:.2f} s")
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
-def _post(client: httpx.Client, place: str, name: str) -> None:
+def create_configmap(client: httpx.Client, path: str, name: str) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
-    client.post(place, json=body).raise_for_status()
+    client.post(path, json=body).raise_for_status()
 
 
-def _kubeconfig(url: str, server: Server) -> str:
+def build_kubeconfig(url: str, server: Server) -> str:
     cluster = {"server": f"{url}{MANAGEMENT}", "certificate-authority": server.ca_file}
     config = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""What every answer says to browsers, and the cookie that they sign in with, as a client gets them over TLS."""
+"""Response headers for browsers, and the login cookie, over TLS."""
 
 from collections.abc import Iterator
 
@@ -18,10 +18,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
-def test_no_browser_guesses_what_an_answer_is(server: Server, http2: bool) -> None:
-    with server.client(http2=http2) as client, server.client(None, http2=http2) as stranger:
+def test_every_response_has_x_content_type_options_nosniff(server: Server, http2: bool) -> None:
+    with server.client(http2=http2) as client, server.client(None, http2=http2) as anonymous:
         client.post(CONFIGMAPS, json=configmap("large", data="x" * 100_000))
-        answers = [
+        responses = [
             client.get(CONFIGMAPS),
             client.get(f"{CONFIGMAPS}/large"),
             client.get(f"{CONFIGMAPS}/none"),
@@ -29,15 +29,15 @@ def test_no_browser_guesses_what_an_answer_is(server: Server, http2: bool) -> No
             client.get(f"{MANAGEMENT}/openapi/v2"),
             client.get(f"{CONFIGMAPS}?watch=1&timeoutSeconds=1"),
             client.post(CONFIGMAPS, content=b"{"),
-            stranger.get("/healthz"),
-            stranger.get(CONFIGMAPS),
+            anonymous.get("/healthz"),
+            anonymous.get(CONFIGMAPS),
             client.get("/nothing/here"),
         ]
-    for answer in answers:
-        assert answer.headers.get_list("x-content-type-options") == ["nosniff"], answer.url
+    for response in responses:
+        assert response.headers.get_list("x-content-type-options") == ["nosniff"], response.url
 
 
-def test_the_cookie_of_a_login_is_for_this_host_alone_and_works(server: Server) -> None:
+def test_the_login_cookie_is_restricted_to_this_host_and_works(server: Server) -> None:
     with server.client() as admin:
         user = {"apiVersion": "management.service.sh/v1", "kind": "User", "metadata": {"name": "ada"}, "spec": {}}
         admin.post(f"{GROUP}/users", json=user).raise_for_status()
@@ -45,21 +45,25 @@ def test_the_cookie_of_a_login_is_for_this_host_alone_and_works(server: Server) 
         admin.post(f"{GROUP}/users/ada/profile", json=profile).raise_for_status()
     own_page = {"Origin": server.url}
     with server.client(None) as browser:
-        signed_in = browser.post(
+        login = browser.post(
             "/auth/password/login?cookie=true", json={"username": "ada", "password": PASSWORD}, headers=own_page
         )
-        assert signed_in.status_code == 200, signed_in.text
-        given, removed = signed_in.headers.get_list("set-cookie")
-        assert given.startswith(f"{COOKIE}=") and removed.startswith("service_access_key=;") and "Max-Age=0" in removed
-        attributes = {each.partition("=")[0].lower(): each for each in given.split("; ")[1:]}
+        assert login.status_code == 200, login.text
+        cookie, former_cookie = login.headers.get_list("set-cookie")
+        assert (
+            cookie.startswith(f"{COOKIE}=")
+            and former_cookie.startswith("service_access_key=;")
+            and "Max-Age=0" in former_cookie
+        )
+        attributes = {each.partition("=")[0].lower(): each for each in cookie.split("; ")[1:]}
         assert {"secure", "httponly"} <= attributes.keys() and "domain" not in attributes
         assert attributes["path"] == "Path=/" and attributes["samesite"] == "SameSite=Strict"
         whoami = f"{GROUP}/selves"
-        asked = {"apiVersion": "management.service.sh/v1", "kind": "Self"}
-        assert browser.post(whoami, json=asked).status_code == 403  # it does not come from a page of ours
-        answer = browser.post(whoami, json=asked, headers=own_page)
-        assert answer.status_code == 201 and answer.json()["status"]["user"]["name"] == "ada"
-        key = given.partition(";")[0].partition("=")[2]
+        self_request = {"apiVersion": "management.service.sh/v1", "kind": "Self"}
+        assert browser.post(whoami, json=self_request).status_code == 403  # no Origin of this server
+        response = browser.post(whoami, json=self_request, headers=own_page)
+        assert response.status_code == 201 and response.json()["status"]["user"]["name"] == "ada"
+        key = cookie.partition(";")[0].partition("=")[2]
         browser.cookies.clear()
-        former = browser.post(whoami, json=asked, headers={**own_page, "Cookie": f"service_access_key={key}"})
-        assert former.status_code == 401  # what a neighbour could have set
+        former = browser.post(whoami, json=self_request, headers={**own_page, "Cookie": f"service_access_key={key}"})
+        assert former.status_code == 401  # a neighbouring domain could have set the former cookie

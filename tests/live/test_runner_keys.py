@@ -1,4 +1,4 @@
-"""A runner's key over HTTP: read, used as the runner, refused everywhere else, rotated, and never on disk in clear."""
+"""Keys of runners over HTTP: read, used as the runner, forbidden elsewhere, rotated, and never stored in plain text."""
 
 import json
 import time
@@ -10,40 +10,40 @@ import httpx
 from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
-HOME = f"{M}/namespaces/service-p-web"
+PROJECT_PATH = f"{M}/namespaces/service-p-web"
 EVENTS = f"{MANAGEMENT}/api/v1/namespaces/service-p-web/events"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
-def make(client: httpx.Client, path: str, kind: str, name: str, **spec: Any) -> dict[str, Any]:
+def create_object(client: httpx.Client, path: str, kind: str, name: str, **spec: Any) -> dict[str, Any]:
     version = "management.service.sh/v1"
     body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-    answer = client.post(path, json=body)
-    assert answer.status_code == 201, answer.text
-    made: dict[str, Any] = answer.json()
-    return made
+    response = client.post(path, json=body)
+    assert response.status_code == 201, response.text
+    created: dict[str, Any] = response.json()
+    return created
 
 
-def furnish(client: httpx.Client) -> None:
-    """Runners `one` and `two`, and a workspace of each in project `web`."""
-    make(client, f"{M}/projects", "Project", "web")
+def create_objects(client: httpx.Client) -> None:
+    """Creates the runners `one` and `two`, and a workspace of each in the project `web`."""
+    create_object(client, f"{M}/projects", "Project", "web")
     for name in ("one", "two"):
-        make(client, f"{M}/runners", "Runner", name)
-        workspaces = f"{HOME}/devpodworkspaceinstances"
-        make(client, workspaces, "DevPodWorkspaceInstance", f"ws-{name}", runnerRef={"runner": name})
+        create_object(client, f"{M}/runners", "Runner", name)
+        workspaces = f"{PROJECT_PATH}/devpodworkspaceinstances"
+        create_object(client, workspaces, "DevPodWorkspaceInstance", f"ws-{name}", runnerRef={"runner": name})
 
 
 def read_key(client: httpx.Client, name: str) -> str:
-    answer = client.get(f"{M}/runners/{name}/accesskey")
-    assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert (told["kind"], told["apiVersion"]) == ("RunnerAccessKey", "management.service.sh/v1")
-    assert told["metadata"] == {"creationTimestamp": None}
-    key: str = told["accessKey"]
+    response = client.get(f"{M}/runners/{name}/accesskey")
+    assert response.status_code == 200, response.text
+    access_key = response.json()
+    assert (access_key["kind"], access_key["apiVersion"]) == ("RunnerAccessKey", "management.service.sh/v1")
+    assert access_key["metadata"] == {"creationTimestamp": None}
+    key: str = access_key["accessKey"]
     return key
 
 
-def until(client: httpx.Client, path: str, condition: str) -> dict[str, Any]:
+def wait_for_condition(client: httpx.Client, path: str, condition: str) -> dict[str, Any]:
     """Waits until a condition of an object is True."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
@@ -55,35 +55,38 @@ def until(client: httpx.Client, path: str, condition: str) -> dict[str, Any]:
     raise AssertionError(f"{path} is not {condition}")
 
 
-def test_a_runner_reads_its_key_and_does_its_work_with_it(tmp_path: Path) -> None:
+def test_a_runner_works_with_its_key(tmp_path: Path) -> None:
     with running(tmp_path / "data") as server, server.client() as admin:
-        furnish(admin)
+        create_objects(admin)
         key = read_key(admin, "one")
         assert read_key(admin, "one") == key != read_key(admin, "two")
         with server.client(key) as runner:
-            _acts_as_itself(runner)
-            _looks_after_its_workspace(runner)
-            _is_refused_elsewhere(runner)
-        assert until(admin, f"{HOME}/devpodworkspaceinstances/ws-one", "Ready")["status"]["phase"] == "Ready"
-        assert until(admin, f"{M}/runners/one", "Ready")["status"]["phase"] == "Initialized"
+            check_own_identity(runner)
+            check_own_workspace(runner)
+            check_forbidden_requests(runner)
+        assert (
+            wait_for_condition(admin, f"{PROJECT_PATH}/devpodworkspaceinstances/ws-one", "Ready")["status"]["phase"]
+            == "Ready"
+        )
+        assert wait_for_condition(admin, f"{M}/runners/one", "Ready")["status"]["phase"] == "Initialized"
         assert server.stop() == 0
         assert "Traceback" not in server.log.read_text()
-        _leaves_no_trace(tmp_path, server, key)
+        check_key_is_not_stored(tmp_path, server, key)
 
 
-def _acts_as_itself(runner: httpx.Client) -> None:
+def check_own_identity(runner: httpx.Client) -> None:
     status = runner.post(f"{M}/selves", json={}).json()["status"]
     assert status["subject"] == "service:runner:one"
     assert runner.get(f"{M}/runners/one").status_code == 200
-    answer = runner.patch(f"{M}/runners/one/status", json={"status": {"phase": "Initialized"}}, headers=MERGE)
-    assert answer.status_code == 200, answer.text
+    response = runner.patch(f"{M}/runners/one/status", json={"status": {"phase": "Initialized"}}, headers=MERGE)
+    assert response.status_code == 200, response.text
     config = runner.get(f"{M}/runners/one/config").json()
     assert (config["kind"], config["projectNamespacePrefix"]) == ("RunnerConfig", "service-p-")
     assert "tokenCaCert" in config
 
 
-def _looks_after_its_workspace(runner: httpx.Client) -> None:
-    for path in (f"{M}/devpodworkspaceinstances", f"{HOME}/devpodworkspaceinstances"):
+def check_own_workspace(runner: httpx.Client) -> None:
+    for path in (f"{M}/devpodworkspaceinstances", f"{PROJECT_PATH}/devpodworkspaceinstances"):
         assert [each["metadata"]["name"] for each in runner.get(path).json()["items"]] == ["ws-one"]
     watched = runner.get(
         f"{M}/devpodworkspaceinstances",
@@ -94,23 +97,23 @@ def _looks_after_its_workspace(runner: httpx.Client) -> None:
     names = {each["object"]["metadata"]["name"] for each in events if each["type"] == "ADDED"}
     assert names == {"ws-one"}
     status = {"status": {"phase": "Ready", "lastWorkspaceStatus": "Running"}}
-    answer = runner.patch(f"{HOME}/devpodworkspaceinstances/ws-one/status", json=status, headers=MERGE)
-    assert answer.status_code == 200, answer.text
-    about = {"kind": "DevPodWorkspaceInstance", "name": "ws-one", "namespace": "service-p-web"}
-    event = {"metadata": {"name": "up"}, "involvedObject": about, "reason": "Up", "message": "it is up"}
+    response = runner.patch(f"{PROJECT_PATH}/devpodworkspaceinstances/ws-one/status", json=status, headers=MERGE)
+    assert response.status_code == 200, response.text
+    involved_object = {"kind": "DevPodWorkspaceInstance", "name": "ws-one", "namespace": "service-p-web"}
+    event = {"metadata": {"name": "up"}, "involvedObject": involved_object, "reason": "Up", "message": "it is up"}
     assert runner.post(EVENTS, json=event).status_code == 201
 
 
-def _is_refused_elsewhere(runner: httpx.Client) -> None:
-    rename = {"spec": {"displayName": "x"}}
-    own, other = f"{HOME}/devpodworkspaceinstances/ws-one", f"{HOME}/devpodworkspaceinstances/ws-two"
-    refused = [
+def check_forbidden_requests(runner: httpx.Client) -> None:
+    change = {"spec": {"displayName": "x"}}
+    own, other = f"{PROJECT_PATH}/devpodworkspaceinstances/ws-one", f"{PROJECT_PATH}/devpodworkspaceinstances/ws-two"
+    responses = [
         runner.get(other),
-        runner.get(f"{HOME}/devpodworkspaceinstances/missing"),
+        runner.get(f"{PROJECT_PATH}/devpodworkspaceinstances/missing"),
         runner.patch(f"{other}/status", json={"status": {"phase": "Failed"}}, headers=MERGE),
-        runner.patch(own, json=rename, headers=MERGE),
+        runner.patch(own, json=change, headers=MERGE),
         runner.delete(own),
-        runner.patch(f"{M}/runners/one", json=rename, headers=MERGE),
+        runner.patch(f"{M}/runners/one", json=change, headers=MERGE),
         runner.get(f"{M}/runners/two"),
         runner.get(f"{M}/runners"),
         runner.get(f"{M}/runners/one/accesskey"),
@@ -122,27 +125,27 @@ def _is_refused_elsewhere(runner: httpx.Client) -> None:
         runner.post(f"{MANAGEMENT}/api/v1/namespaces/default/events", json={}),
         runner.get(f"{M}/projects/web"),
     ]
-    assert [answer.status_code for answer in refused] == [403] * len(refused)
+    assert [response.status_code for response in responses] == [403] * len(responses)
     assert runner.get(f"{M}/ownedaccesskeys").json()["items"] == []
 
 
-def _leaves_no_trace(folder: Path, server: Server, key: str) -> None:
+def check_key_is_not_stored(folder: Path, server: Server, key: str) -> None:
     events = [json.loads(line) for line in (folder / "data" / "audit.log").read_bytes().splitlines()]
-    reads = [each for each in events if each.get("objectRef", {}).get("subresource") == "accesskey"]
-    ended = [each for each in reads if each["stage"] == "ResponseComplete"]
-    assert [each["responseStatus"]["code"] for each in ended] == [200, 200, 200, 403, 403]
+    events_of_reads = [each for each in events if each.get("objectRef", {}).get("subresource") == "accesskey"]
+    completed = [each for each in events_of_reads if each["stage"] == "ResponseComplete"]
+    assert [each["responseStatus"]["code"] for each in completed] == [200, 200, 200, 403, 403]
     files = [each for each in (folder / "data").rglob("*") if each.is_file()]
     assert len(files) > 3
     assert [each.name for each in (*files, server.log) if key.encode() in each.read_bytes()] == []
 
 
-def test_a_key_is_rotated_and_read_by_those_who_may(tmp_path: Path) -> None:
+def test_a_key_is_rotated_and_read_by_authorized_users(tmp_path: Path) -> None:
     with running(tmp_path / "data") as server, server.client() as admin:
-        furnish(admin)
-        make(admin, f"{M}/users", "User", "ada")
-        ada = make(admin, f"{M}/ownedaccesskeys", "OwnedAccessKey", "ada", user="ada")["spec"]["key"]
+        create_objects(admin)
+        create_object(admin, f"{M}/users", "User", "ada")
+        ada_key = create_object(admin, f"{M}/ownedaccesskeys", "OwnedAccessKey", "ada", user="ada")["spec"]["key"]
         key = read_key(admin, "one")
-        with server.client(ada) as client:
+        with server.client(ada_key) as client:
             assert client.get(f"{M}/runners/one/accesskey").status_code == 403
             entry = {"users": ["ada"], "verbs": ["get"]}
             admin.patch(f"{M}/runners/one", json={"spec": {"access": [entry]}}, headers=MERGE).raise_for_status()
@@ -154,9 +157,9 @@ def test_a_key_is_rotated_and_read_by_those_who_may(tmp_path: Path) -> None:
             assert client.post(f"{M}/runners/one/rotatekey", json={}).status_code == 403
             admin.patch(f"{M}/runners/two", json={"spec": {"owner": {"user": "ada"}}}, headers=MERGE).raise_for_status()
             assert read_key(client, "two")
-        answer = admin.post(f"{M}/runners/one/rotatekey", json={"spec": {"overlapSeconds": 600}})
-        assert answer.status_code == 201, answer.text
-        rotated = answer.json()["accessKey"]
+        response = admin.post(f"{M}/runners/one/rotatekey", json={"spec": {"overlapSeconds": 600}})
+        assert response.status_code == 201, response.text
+        rotated = response.json()["accessKey"]
         assert read_key(admin, "one") == rotated != key
         for value in (key, rotated):
             with server.client(value) as runner:
@@ -171,7 +174,7 @@ def test_a_key_is_rotated_and_read_by_those_who_may(tmp_path: Path) -> None:
         key = read_key(admin, "one")
         admin.delete(f"{M}/runners/one").raise_for_status()
         with server.client(key) as runner:
-            assert runner.get(f"{HOME}/devpodworkspaceinstances/ws-one").status_code in (401, 403)
+            assert runner.get(f"{PROJECT_PATH}/devpodworkspaceinstances/ws-one").status_code in (401, 403)
             deadline = time.monotonic() + TIMEOUT_SECONDS
             while runner.get(f"{M}/runners/one").status_code != 401:
                 assert time.monotonic() < deadline

@@ -1,7 +1,7 @@
 """Scopes over HTTP: one request for each row of tests/authz/scope/matrix.md and each scope, to a real server (T-1).
 
-`tests/authz/scope/test_matrix.py` asks the authorizer about every request there can be. This asks the whole server, so
-that nothing on the way lets by what the authorizer would refuse.
+`tests/authz/scope/test_matrix.py` tests the authorizer with all requests. This tests the whole server, so that no other
+part permits what the authorizer denies.
 """
 
 import asyncio
@@ -31,22 +31,22 @@ METHODS = {
     "delete": "DELETE",
     "deletecollection": "DELETE",
 }
-REFUSED = "outside the scope of access key"
-AT_ONCE = 16
+FORBIDDEN_MESSAGE = "outside the scope of access key"
+CONCURRENCY = 16
 
 
-def asked_once() -> Iterator[MatrixRequest]:
-    """The first request of each row and verb that can be sent by itself. Watches would only take time."""
+def select_requests() -> Iterator[MatrixRequest]:
+    """Yields the first request of each row and verb that can be sent by itself. Watches would only take time."""
     seen = set()
-    for asked in all_requests(CATALOG, build_documents(CATALOG), PUBLIC_PATHS):
-        place = asked.row, asked.verb
-        if asked.inner is None and place not in seen and _is_sendable(asked.target):
-            seen.add(place)
-            yield asked
+    for request in all_requests(CATALOG, build_documents(CATALOG), PUBLIC_PATHS):
+        row_and_verb = request.row, request.verb
+        if request.inner is None and row_and_verb not in seen and _is_sendable(request.target):
+            seen.add(row_and_verb)
+            yield request
 
 
 def _is_sendable(target: RequestInfo) -> bool:
-    """Whether a method and a path can say it: a list and a create have no name, and everything else has one."""
+    """Whether method and path can express it: a list and a create have no name, and everything else has one."""
     if target.root != "management" or target.verb not in METHODS:
         return False
     if not target.resource:
@@ -59,74 +59,74 @@ def _is_sendable(target: RequestInfo) -> bool:
     return bool(target.name) != collective
 
 
-def path_of(target: RequestInfo) -> str:
+def build_path(target: RequestInfo) -> str:
     if not target.resource:
         return f"{MANAGEMENT}{target.path}"
     root = f"{MANAGEMENT}/apis/{target.group}/v1" if target.group else f"{MANAGEMENT}/api/v1"
-    inside = f"/namespaces/{target.namespace}" if target.namespace and target.resource != "namespaces" else ""
-    below = f"/{target.subresource}" if target.subresource else ""
+    namespace = f"/namespaces/{target.namespace}" if target.namespace and target.resource != "namespaces" else ""
+    subresource = f"/{target.subresource}" if target.subresource else ""
     name = f"/{target.name}" if target.name else ""
-    return f"{root}{inside}/{target.resource}{name}{below}"
+    return f"{root}{namespace}/{target.resource}{name}{subresource}"
 
 
-def make_keys(server: Server, table: Table) -> dict[str, str]:
-    """A key of ada's for each scope of the table. She may do everything, so that only the scope refuses anything."""
+def create_keys(server: Server, table: Table) -> dict[str, str]:
+    """Creates a key of ada for each scope of the table. She is an administrator, so that only the scope denies."""
     with server.client() as client:
 
-        def make(plural: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        def create_object(plural: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
             body = {"apiVersion": f"{MANAGEMENT_GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-            answer = client.post(f"{M}/{plural}", json=body)
-            assert answer.status_code == 201, answer.text
-            made: dict[str, Any] = answer.json()
-            return made
+            response = client.post(f"{M}/{plural}", json=body)
+            assert response.status_code == 201, response.text
+            created: dict[str, Any] = response.json()
+            return created
 
-        make("users", "User", "ada", {"groups": ["service:admins"]})
-        make("teams", "Team", "core", {"users": ["ada"]})
+        create_object("users", "User", "ada", {"groups": ["service:admins"]})
+        create_object("teams", "Team", "core", {"users": ["ada"]})
         for project in ("web", "lab"):
-            make("projects", "Project", project, {})
+            create_object("projects", "Project", project, {})
         keys = {}
         for number, (column, written) in enumerate(table.scope_documents.items()):
             spec = {"user": "ada"} if written is None else {"user": "ada", "scope": written}
-            keys[column] = make("ownedaccesskeys", "OwnedAccessKey", f"k{number}", spec)["spec"]["key"]
+            keys[column] = create_object("ownedaccesskeys", "OwnedAccessKey", f"k{number}", spec)["spec"]["key"]
         return keys
 
 
-def differs(said: str, answer: httpx.Response) -> bool:
-    refused = answer.status_code == 403 and REFUSED in answer.text
-    if said == DENY:
-        return not refused
-    return refused or (said == FILTERED and answer.status_code != 200)
+def differs(expected: str, response: httpx.Response) -> bool:
+    denied = response.status_code == 403 and FORBIDDEN_MESSAGE in response.text
+    if expected == DENY:
+        return not denied
+    return denied or (expected == FILTERED and response.status_code != 200)
 
 
-async def test_t1_the_server_answers_as_the_page_says(tmp_path: Path) -> None:
+async def test_t1_the_server_enforces_scopes_as_documented(tmp_path: Path) -> None:
     table = read_table()
-    requests = list(asked_once())
+    requests = list(select_requests())
     assert len(requests) > 100
-    found: list[str] = []
+    differences: list[str] = []
     with running(tmp_path / "data") as server:
-        keys = make_keys(server, table)
+        keys = create_keys(server, table)
         async with server.async_client() as client:
 
-            async def hold(column: str, asked: MatrixRequest) -> None:
-                said = table.rows[table.find_row(asked.row, asked.verb)][column]
-                verb, path = asked.target.verb, path_of(asked.target)
-                answer = await client.request(
+            async def check_cell(column: str, request: MatrixRequest) -> None:
+                expected = table.rows[table.find_row(request.row, request.verb)][column]
+                verb, path = request.target.verb, build_path(request.target)
+                response = await client.request(
                     METHODS[verb],
                     path,
                     params={} if verb in ("get", "list") else {"dryRun": "All"},
                     headers={"Authorization": f"Bearer {keys[column]}"},
                     content=b"{}" if verb in ("create", "update", "patch") else None,
                 )
-                if differs(said, answer):
-                    found.append(f"{column}: {verb} {path}: the table says {said}, got {answer.text[:200]}")
+                if differs(expected, response):
+                    differences.append(f"{column}: {verb} {path}: the table says {expected}, got {response.text[:200]}")
 
-            cells = iter([(column, asked) for column in keys for asked in requests])
+            cells = iter([(column, request) for column in keys for request in requests])
 
-            async def work() -> None:
-                for column, asked in cells:
-                    await hold(column, asked)
+            async def check_cells() -> None:
+                for column, request in cells:
+                    await check_cell(column, request)
 
-            await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+            await asyncio.gather(*(check_cells() for _ in range(CONCURRENCY)))
         assert server.stop() == 0
         assert "Traceback" not in server.log.read_text()
-    assert not found, f"{len(found)} of {len(keys) * len(requests)}; the first: {found[:3]}"
+    assert not differences, f"{len(differences)} of {len(keys) * len(requests)}; the first: {differences[:3]}"

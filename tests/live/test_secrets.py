@@ -1,4 +1,4 @@
-"""Secrets: with everything logged that can be, no key is in the log, and none is in the database."""
+"""With the most verbose logging, no access key is in the log, and none is in the database."""
 
 import base64
 import json
@@ -14,20 +14,20 @@ SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
 
 
 @pytest.fixture(scope="module", params=["console", "json"])
-def used(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that has seen much, and has stopped."""
+def stopped_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that has processed many requests, and has stopped."""
     folder = tmp_path_factory.mktemp("secrets") / "data"
     with running(folder, log_level="debug", log_format=request.param) as server:
-        everything_that_may_show_up(server)
+        send_secrets(server)
         assert server.stop() == 0
         yield server
 
 
-def everything_that_may_show_up(server: Server) -> None:
-    """Good and bad requests with secrets in every place that a client might put them."""
+def send_secrets(server: Server) -> None:
+    """Sends valid and invalid requests with secrets in every place where a client might put them."""
     key, bearer = server.key, f"Bearer {CANARY}"
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"password": CANARY}}
-    with server.client() as client, server.client(None) as stranger:
+    with server.client() as client, server.client(None) as anonymous:
         assert client.post(SECRETS, json=secret).status_code == 201
         assert client.post(SECRETS, json=secret).status_code == 409
         assert client.post(SECRETS, content=json.dumps(secret)[:-5]).status_code == 400
@@ -38,9 +38,9 @@ def everything_that_may_show_up(server: Server) -> None:
         client.get(f"/{key}", params={"access_token": key, "password": CANARY})
         client.get(CONFIGMAPS, headers={"Accept": CANARY, "User-Agent": key, "Cookie": f"token={key}"})
         client.request(CANARY.upper(), CONFIGMAPS)
-        stranger.get(CONFIGMAPS, headers={"Authorization": bearer})
-        stranger.get(CONFIGMAPS, headers=[("Authorization", f"Bearer {key}"), ("Authorization", bearer)])
-        stranger.get(CONFIGMAPS, headers={"Authorization": key})
+        anonymous.get(CONFIGMAPS, headers={"Authorization": bearer})
+        anonymous.get(CONFIGMAPS, headers=[("Authorization", f"Bearer {key}"), ("Authorization", bearer)])
+        anonymous.get(CONFIGMAPS, headers={"Authorization": key})
         client.post(CONFIGMAPS, json=configmap("a") | {CANARY: 1})
     with server.connect() as connection:
         head = (
@@ -51,29 +51,29 @@ def everything_that_may_show_up(server: Server) -> None:
         connection.sendall(f"{CANARY} {key}\r\n\r\n".encode())
 
 
-def spellings(secret: str) -> list[bytes]:
+def list_encodings(secret: str) -> list[bytes]:
     plain = secret.encode()
     return [plain, base64.b64encode(plain).rstrip(b"="), plain.hex().encode()]
 
 
-def test_no_secret_is_logged(used: Server) -> None:
-    log = used.log.read_bytes()
-    for secret in (used.key, CANARY):
-        for spelling in spellings(secret):
-            assert spelling not in log
+def test_no_secret_is_logged(stopped_server: Server) -> None:
+    log = stopped_server.log.read_bytes()
+    for secret in (stopped_server.key, CANARY):
+        for encoding in list_encodings(secret):
+            assert encoding not in log
 
 
-def test_no_key_is_in_the_database(used: Server) -> None:
-    folder = Path(used.ca_file).parent.parent
+def test_no_key_is_in_the_database(stopped_server: Server) -> None:
+    folder = Path(stopped_server.ca_file).parent.parent
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "admin.kubeconfig"]
     assert {"fairlead.db", "pepper.key"} <= {path.name for path in files}
     for path in files:
-        for spelling in spellings(used.key):
-            assert spelling not in path.read_bytes(), path
+        for encoding in list_encodings(stopped_server.key):
+            assert encoding not in path.read_bytes(), path
 
 
-def test_nobody_else_can_read_the_servers_files(used: Server) -> None:
-    folder = Path(used.ca_file).parent.parent
+def test_only_the_owner_can_read_the_files_of_the_server(stopped_server: Server) -> None:
+    folder = Path(stopped_server.ca_file).parent.parent
     assert folder.stat().st_mode & 0o077 == 0
     public = {"ca.crt", "server.crt"}
     for path in folder.rglob("*"):

@@ -1,4 +1,4 @@
-"""A server that is told to stop: what it acknowledged is kept, what it streams ends properly, and it goes in time."""
+"""A server that stops on SIGTERM: acknowledged writes are kept, streams end properly, within the grace period."""
 
 import json
 import signal
@@ -11,21 +11,21 @@ import httpx
 from h2.exceptions import H2Error
 
 from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, Server, configmap, running
-from tests.live.http2_client import Http2
+from tests.live.http2_client import Http2Client
 
-WRITERS = 6
+WRITER_COUNT = 6
 
 
 class Writers:
-    """Threads that create objects one after the other and remember which were acknowledged, until the server goes."""
+    """Threads that create objects and record the acknowledged ones, until the server stops."""
 
     def __init__(self, server: Server, prefix: str = "w") -> None:
         self.acknowledged: dict[str, str] = {}
-        """Names and their versions."""
-        self.refused: list[int] = []
+        """Names and resource versions."""
+        self.error_codes: list[int] = []
         self._server = server
         self._prefix = prefix
-        self._threads = [threading.Thread(target=self._write, args=(number,)) for number in range(WRITERS)]
+        self._threads = [threading.Thread(target=self._write, args=(number,)) for number in range(WRITER_COUNT)]
         for thread in self._threads:
             thread.start()
 
@@ -34,18 +34,18 @@ class Writers:
             for number in range(100_000):
                 name = f"{self._prefix}{writer}-{number}"
                 try:
-                    answer = client.post(CONFIGMAPS, json=configmap(name, text="x" * 500))
+                    response = client.post(CONFIGMAPS, json=configmap(name, text="x" * 500))
                 except (httpx.HTTPError, H2Error):
                     return
-                if answer.status_code != 201:
-                    self.refused.append(answer.status_code)
+                if response.status_code != 201:
+                    self.error_codes.append(response.status_code)
                     return
-                self.acknowledged[name] = answer.json()["metadata"]["resourceVersion"]
+                self.acknowledged[name] = response.json()["metadata"]["resourceVersion"]
 
     def wait_for(self, count: int) -> None:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while len(self.acknowledged) < count:
-            assert time.monotonic() < deadline, "the writers do not get on"
+            assert time.monotonic() < deadline, "timed out waiting for writes"
             time.sleep(0.005)
 
     def join(self) -> None:
@@ -55,64 +55,66 @@ class Writers:
 
 
 class Watch(threading.Thread):
-    """A watch over HTTP/1.1; `failure` is what the client has to say about how it ended."""
+    """A watch over HTTP/1.1; `failure` is the client's error if it did not end properly."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
         self.events: list[Any] = []
         self.failure: httpx.HTTPError | None = None
         self._client = server.client()
-        self._begun = threading.Event()
+        self._started = threading.Event()
         self.start()
-        assert self._begun.wait(TIMEOUT_SECONDS)
+        assert self._started.wait(TIMEOUT_SECONDS)
 
     def run(self) -> None:
         try:
-            with self._client, self._client.stream("GET", CONFIGMAPS, params={"watch": "1"}) as answer:
-                self._begun.set()
-                self.events.extend(json.loads(line) for line in answer.iter_lines())
+            with self._client, self._client.stream("GET", CONFIGMAPS, params={"watch": "1"}) as response:
+                self._started.set()
+                self.events.extend(json.loads(line) for line in response.iter_lines())
         except httpx.HTTPError as error:
             self.failure = error
 
 
-def listed(server: Server) -> dict[str, str]:
+def list_configmaps(server: Server) -> dict[str, str]:
     with server.client() as client:
         items = client.get(CONFIGMAPS).json()["items"]
     return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}
 
 
-def test_a_server_told_to_stop_keeps_what_it_acknowledged_and_ends_its_watches(tmp_path: Path) -> None:
+def test_a_stopped_server_keeps_acknowledged_writes_and_ends_its_watches(tmp_path: Path) -> None:
     with running(tmp_path / "data") as server:
         watches = [Watch(server) for _ in range(3)]
-        multiplexed = Http2(server)
-        streams = [multiplexed.request("GET", f"{CONFIGMAPS}?watch=1") for _ in range(3)]
-        assert multiplexed.read(lambda: multiplexed.statuses.keys() >= set(streams))
+        http2_client = Http2Client(server)
+        streams = [http2_client.request("GET", f"{CONFIGMAPS}?watch=1") for _ in range(3)]
+        assert http2_client.read(lambda: http2_client.statuses.keys() >= set(streams))
         writers = Writers(server)
         writers.wait_for(100)
         server.process.send_signal(signal.SIGTERM)
-        multiplexed.read(lambda: False)
+        http2_client.read(lambda: False)
         assert server.process.wait(TIMEOUT_SECONDS) == 0
         writers.join()
         for watch in watches:
             watch.join(TIMEOUT_SECONDS)
         errors = server.log.read_text()
     assert [watch.failure for watch in watches] == [None, None, None]
-    assert (multiplexed.ended & set(streams), multiplexed.reset) == (set(streams), set())
+    assert (http2_client.ended & set(streams), http2_client.reset) == (set(streams), set())
     assert "Traceback" not in errors
-    heard = [json.loads(line) for line in multiplexed.lines(streams[0])]
-    for events in (watches[0].events, heard):
+    http2_events = [json.loads(line) for line in http2_client.lines(streams[0])]
+    for events in (watches[0].events, http2_events):
         assert len(events) >= 100
         assert {event["type"] for event in events} == {"ADDED"}
     with running(tmp_path / "data") as server:
-        kept = listed(server)
-    assert writers.acknowledged.items() <= kept.items()
-    for events in (watches[0].events, heard):
+        configmaps = list_configmaps(server)
+    assert writers.acknowledged.items() <= configmaps.items()
+    for events in (watches[0].events, http2_events):
         last = int(events[-1]["object"]["metadata"]["resourceVersion"])
         names = [event["object"]["metadata"]["name"] for event in events]
-        assert sorted(names) == sorted(name for name, version in kept.items() if int(version) <= last), "no gap"
+        assert sorted(names) == sorted(name for name, version in configmaps.items() if int(version) <= last), (
+            "events are missing"
+        )
 
 
-def test_a_request_under_way_is_finished(tmp_path: Path) -> None:
+def test_a_request_in_progress_is_completed(tmp_path: Path) -> None:
     body = json.dumps(configmap("under-way")).encode()
     with running(tmp_path / "data") as server:
         with server.connect() as connection:
@@ -123,38 +125,38 @@ def test_a_request_under_way_is_finished(tmp_path: Path) -> None:
             server.process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             connection.sendall(body[10:])
-            answer = connection.recv(65_536)
-        assert answer.startswith(b"HTTP/1.1 201 ")
+            response = connection.recv(65_536)
+        assert response.startswith(b"HTTP/1.1 201 ")
         assert server.process.wait(TIMEOUT_SECONDS) == 0
 
 
-def test_idle_connections_do_not_hold_it_up(tmp_path: Path) -> None:
+def test_idle_connections_do_not_delay_the_shutdown(tmp_path: Path) -> None:
     with running(tmp_path / "data", shutdown_grace=3600) as server, server.client() as client, server.connect():
         client.get("/version")
         assert server.stop() == 0
 
 
-def test_nobody_can_hold_it_up_for_longer_than_the_grace(tmp_path: Path) -> None:
+def test_no_client_can_delay_the_shutdown_beyond_the_grace_period(tmp_path: Path) -> None:
     with (
         running(tmp_path / "data", shutdown_grace=1) as server,
         server.client() as client,
-        server.connect() as reading_nothing,
-        server.connect() as sending_nothing_more,
+        server.connect() as unread_connection,
+        server.connect() as incomplete_request,
     ):
-        signed = f"HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer {server.key}\r\n"
-        reading_nothing.sendall(f"GET {CONFIGMAPS}?watch=1 {signed}\r\n".encode())
+        headers = f"HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer {server.key}\r\n"
+        unread_connection.sendall(f"GET {CONFIGMAPS}?watch=1 {headers}\r\n".encode())
         for number in range(15):
             client.post(CONFIGMAPS, json=configmap(f"n{number}", text="x" * 500_000))
-        sending_nothing_more.sendall(f"POST {CONFIGMAPS} {signed}Content-Length: 500\r\n\r\n{{".encode())
-        answering_nothing = Http2(server)
-        stream = answering_nothing.request("GET", "/version")
-        assert answering_nothing.read(lambda: stream in answering_nothing.ended)
+        incomplete_request.sendall(f"POST {CONFIGMAPS} {headers}Content-Length: 500\r\n\r\n{{".encode())
+        idle_http2_client = Http2Client(server)
+        stream = idle_http2_client.request("GET", "/version")
+        assert idle_http2_client.read(lambda: stream in idle_http2_client.ended)
         assert server.stop() == 0
         assert "Traceback" not in server.log.read_text()
-        answering_nothing.close()
+        idle_http2_client.close()
 
 
-def test_signals_beyond_the_first_are_not_needed_and_do_no_harm(tmp_path: Path) -> None:
+def test_repeated_signals_do_not_disturb_the_shutdown(tmp_path: Path) -> None:
     with running(tmp_path / "data") as server:
         while server.process.poll() is None:
             server.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Starting where something is already: a folder belongs to one server, and its first key is never lost to another."""
+"""Starting on a folder or store in use: it belongs to one server, and its first key is never lost."""
 
 import subprocess
 from pathlib import Path
@@ -7,8 +7,8 @@ from fairlead.cli.server.admin_kubeconfig import read_key
 from tests.harness.server_process import CONFIGMAPS, ROOT, TIMEOUT_SECONDS, command, environment, running
 
 
-def refused(folder: Path, **variables: str | int) -> str:
-    """The one line with which a start is given up."""
+def expect_startup_error(folder: Path, **variables: str | int) -> str:
+    """Returns the only line that a failing start prints."""
     result = subprocess.run(
         command(folder),
         cwd=ROOT,
@@ -24,17 +24,19 @@ def refused(folder: Path, **variables: str | int) -> str:
     return result.stderr
 
 
-def test_a_second_server_on_the_same_folder_or_store_gives_up_and_the_first_goes_on(tmp_path: Path) -> None:
+def test_a_second_server_on_the_same_folder_or_store_fails_and_the_first_continues(tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path / 'data' / 'fairlead.db'}"
     with running(tmp_path / "data") as server:
-        assert f"in use by another server (process {server.process.pid})" in refused(tmp_path / "data")
-        assert f"in use by another server (process {server.process.pid})" in refused(tmp_path / "other", store=store)
+        assert f"in use by another server (process {server.process.pid})" in expect_startup_error(tmp_path / "data")
+        assert f"in use by another server (process {server.process.pid})" in expect_startup_error(
+            tmp_path / "other", store=store
+        )
         with server.client() as client:
             assert client.get(CONFIGMAPS).status_code == 200
 
 
-def test_a_trial_without_a_store_does_not_cost_the_folder_its_first_key(tmp_path: Path) -> None:
-    """The kubeconfig has the only copy of it: once that is overwritten, nobody can sign in any more."""
+def test_a_start_with_a_memory_store_does_not_overwrite_the_first_key(tmp_path: Path) -> None:
+    """The kubeconfig has the only copy of the key: if it were overwritten, nobody could log in."""
     with running(tmp_path / "data") as server:
         key = server.key
         assert server.stop() == 0
@@ -47,8 +49,8 @@ def test_a_trial_without_a_store_does_not_cost_the_folder_its_first_key(tmp_path
         stderr=subprocess.DEVNULL,
     )
     assert trial.stdout is not None
-    trial.stdout.readline()  # it is ready, or has given up
+    trial.stdout.readline()  # it is ready, or has failed
     trial.terminate()
     trial.communicate(timeout=TIMEOUT_SECONDS)
-    kept = [read_key(path) for path in (tmp_path / "data").glob("admin.kubeconfig*")]
-    assert key in kept
+    keys = [read_key(path) for path in (tmp_path / "data").glob("admin.kubeconfig*")]
+    assert key in keys

@@ -1,4 +1,4 @@
-"""A server does not start on credentials that it cannot open, and says which and why."""
+"""A server does not start with credentials that it cannot decrypt, and names them with the reason."""
 
 import asyncio
 from pathlib import Path
@@ -16,16 +16,16 @@ from fairlead.storage.open import open_store
 SECRET = ("", "secrets", "default", "lost")
 
 
-async def _once(settings: Settings) -> None:
-    """A start, and the end right after."""
+async def run_once(settings: Settings) -> None:
+    """Starts a server and stops it as soon as it is ready."""
     stop = asyncio.Event()
     await run(settings, stop, lambda started: stop.set())
 
 
-async def _seal_with_a_key_that_is_lost(settings: Settings, folder: Path) -> str:
-    """Only the newest state is left of it, and no history."""
-    lost = generate_key()
-    write_keys(folder / "encryption.keys", [lost])
+async def write_secret_with_lost_key(settings: Settings, folder: Path) -> str:
+    """Writes a secret encrypted with a key that the server does not have, without history; returns the key id."""
+    lost_key = generate_key()
+    write_keys(folder / "encryption.keys", [lost_key])
     keyring = EncryptionKeyFile(folder).read()
     assert keyring is not None
     store = await open_store(settings.store_url)
@@ -36,31 +36,31 @@ async def _seal_with_a_key_that_is_lost(settings: Settings, folder: Path) -> str
         await store.compact(revision)
     finally:
         await store.close()
-    return lost.id
+    return lost_key.id
 
 
-async def test_a_credential_that_does_not_open_is_named_at_the_start(tmp_path: Path) -> None:
+async def test_a_credential_that_cannot_be_decrypted_is_named_at_startup(tmp_path: Path) -> None:
     settings = load({"data": str(tmp_path / "data"), "port": "0"}, {}, {"log_level": "warning"})
-    await _once(settings)
+    await run_once(settings)
     (tmp_path / "lost").mkdir()
-    key = await _seal_with_a_key_that_is_lost(settings, tmp_path / "lost")
+    key = await write_secret_with_lost_key(settings, tmp_path / "lost")
     with pytest.raises(StartError, match=f"secrets/default/lost is encrypted with key {key}, which is not in"):
-        await _once(settings)
+        await run_once(settings)
 
 
-async def test_whoever_cannot_open_everything_does_not_tell_others_which_key_to_have(
+async def test_a_server_that_cannot_decrypt_everything_does_not_publish_its_active_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = load({"data": str(tmp_path / "data"), "port": "0"}, {}, {"log_level": "warning"})
-    await _once(settings)
+    await run_once(settings)
     (tmp_path / "lost").mkdir()
-    await _seal_with_a_key_that_is_lost(settings, tmp_path / "lost")
-    told: list[Keyring] = []
+    await write_secret_with_lost_key(settings, tmp_path / "lost")
+    published: list[Keyring] = []
 
-    async def agree(store: Store, keyring: Keyring) -> None:
-        told.append(keyring)
+    async def record_keyring(store: Store, keyring: Keyring) -> None:
+        published.append(keyring)
 
-    monkeypatch.setattr("fairlead.app.publish_active_key", agree)
+    monkeypatch.setattr("fairlead.app.publish_active_key", record_keyring)
     with pytest.raises(StartError):
-        await _once(settings)
-    assert told == []
+        await run_once(settings)
+    assert published == []

@@ -1,4 +1,4 @@
-"""Watches over real connections: live, on time, resumed after a restart, and cleaned up when their client goes."""
+"""Watches over real connections: live events, timeouts, resuming after a restart, and cleanup after disconnects."""
 
 import json
 import time
@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS, Server, configmap, running
-from tests.live.http2_client import Http2
+from tests.live.http2_client import Http2Client
 
 VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
 NAMESPACES = f"{MANAGEMENT}/api/v1/namespaces"
@@ -19,13 +19,13 @@ NAMESPACES = f"{MANAGEMENT}/api/v1/namespaces"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("watch") / "data") as started:
-        yield started
+    with running(tmp_path_factory.mktemp("watch") / "data") as server:
+        yield server
 
 
 @pytest.fixture
-def place(server: Server) -> str:
-    """The path of the config maps of a namespace that nothing else lives in."""
+def configmaps_path(server: Server) -> str:
+    """The path of the config maps of a new namespace."""
     with server.client() as client:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-"}}
         name = client.post(NAMESPACES, json=body).json()["metadata"]["name"]
@@ -33,21 +33,21 @@ def place(server: Server) -> str:
 
 
 @contextmanager
-def watching(client: httpx.Client, place: str, **query: str) -> Iterator[Iterator[Any]]:
-    with client.stream("GET", place, params={"watch": "1", **query}) as answer:
-        assert answer.status_code == 200, answer.read()
-        yield map(json.loads, answer.iter_lines())
+def open_watch(client: httpx.Client, configmaps_path: str, **query: str) -> Iterator[Iterator[Any]]:
+    with client.stream("GET", configmaps_path, params={"watch": "1", **query}) as response:
+        assert response.status_code == 200, response.read()
+        yield map(json.loads, response.iter_lines())
 
 
-def told(event: Any) -> str:
+def summarize_event(event: Any) -> str:
     return f"{event['type']} {event['object']['metadata'].get('name', '')}".strip()
 
 
-def version_of(event: Any) -> int:
+def get_version(event: Any) -> int:
     return int(event["object"]["metadata"]["resourceVersion"])
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
+def becomes_true(condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         if time.monotonic() > deadline:
@@ -57,117 +57,118 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 
 @VERSIONS
-def test_what_happens_is_told_while_it_happens(server: Server, place: str, http2: bool) -> None:
-    with server.client(http2=http2) as client, server.client() as writer, watching(client, place) as events:
-        made = writer.post(place, json=configmap("a")).json()
+def test_changes_are_sent_as_they_happen(server: Server, configmaps_path: str, http2: bool) -> None:
+    with server.client(http2=http2) as client, server.client() as writer, open_watch(client, configmaps_path) as events:
+        created = writer.post(configmaps_path, json=configmap("a")).json()
         event = next(events)
-        assert (told(event), event["object"]) == ("ADDED a", made)
-        writer.put(f"{place}/a", json=configmap("a", b="1"))
-        assert told(next(events)) == "MODIFIED a"
-        writer.delete(f"{place}/a")
+        assert (summarize_event(event), event["object"]) == ("ADDED a", created)
+        writer.put(f"{configmaps_path}/a", json=configmap("a", b="1"))
+        assert summarize_event(next(events)) == "MODIFIED a"
+        writer.delete(f"{configmaps_path}/a")
         last = next(events)
-        assert told(last) == "DELETED a"
-        assert version_of(last) > int(made["metadata"]["resourceVersion"])
+        assert summarize_event(last) == "DELETED a"
+        assert get_version(last) > int(created["metadata"]["resourceVersion"])
 
 
 @VERSIONS
-def test_a_watch_ends_by_itself_and_properly_when_its_time_is_over(server: Server, place: str, http2: bool) -> None:
-    """The client would raise if the stream broke off instead of ending."""
+def test_a_watch_ends_properly_at_its_timeout(server: Server, configmaps_path: str, http2: bool) -> None:
+    """The client would raise an error if the stream were interrupted."""
     with server.client(http2=http2) as client:
-        client.post(place, json=configmap("a"))
-        with watching(client, place, timeoutSeconds="1") as events:
-            assert [told(event) for event in events] == ["ADDED a"]
-        assert client.get(place).status_code == 200
+        client.post(configmaps_path, json=configmap("a"))
+        with open_watch(client, configmaps_path, timeoutSeconds="1") as events:
+            assert [summarize_event(event) for event in events] == ["ADDED a"]
+        assert client.get(configmaps_path).status_code == 200
 
 
 @VERSIONS
-def test_bookmarks_come_to_those_who_asked_and_to_no_one_else(server: Server, place: str, http2: bool) -> None:
+def test_bookmarks_are_sent_only_on_request(server: Server, configmaps_path: str, http2: bool) -> None:
     with (
         server.client(http2=http2) as client,
-        watching(client, place, timeoutSeconds="1", allowWatchBookmarks="true") as marked,
-        watching(client, place, timeoutSeconds="1") as plain,
+        open_watch(client, configmaps_path, timeoutSeconds="1", allowWatchBookmarks="true") as with_bookmarks,
+        open_watch(client, configmaps_path, timeoutSeconds="1") as without_bookmarks,
     ):
-        assert [told(event) for event in marked] == ["BOOKMARK"]
-        assert [told(event) for event in plain] == []
+        assert [summarize_event(event) for event in with_bookmarks] == ["BOOKMARK"]
+        assert [summarize_event(event) for event in without_bookmarks] == []
 
 
 @VERSIONS
-def test_a_list_can_come_as_a_watch(server: Server, place: str, http2: bool) -> None:
+def test_a_list_can_be_streamed_as_a_watch(server: Server, configmaps_path: str, http2: bool) -> None:
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     with server.client(http2=http2) as client, server.client() as writer:
         for name in ("a", "b"):
-            writer.post(place, json=configmap(name))
-        with watching(client, place, **query) as events:
-            assert [told(next(events)) for _ in range(2)] == ["ADDED a", "ADDED b"]
-            mark = next(events)
-            assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-            writer.post(place, json=configmap("c"))
-            assert told(next(events)) == "ADDED c"
-        listed = writer.get(place).json()
-    assert version_of(mark) < int(listed["metadata"]["resourceVersion"])
+            writer.post(configmaps_path, json=configmap(name))
+        with open_watch(client, configmaps_path, **query) as events:
+            assert [summarize_event(next(events)) for _ in range(2)] == ["ADDED a", "ADDED b"]
+            bookmark = next(events)
+            assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+            writer.post(configmaps_path, json=configmap("c"))
+            assert summarize_event(next(events)) == "ADDED c"
+        listed = writer.get(configmaps_path).json()
+    assert get_version(bookmark) < int(listed["metadata"]["resourceVersion"])
 
 
-def test_a_watch_goes_on_where_a_list_ends(server: Server, place: str) -> None:
+def test_a_watch_continues_at_the_version_of_a_list(server: Server, configmaps_path: str) -> None:
     with server.client() as client, server.client() as writer:
-        writer.post(place, json=configmap("before"))
-        version = client.get(place).json()["metadata"]["resourceVersion"]
-        writer.post(place, json=configmap("between"))
-        with watching(client, place, resourceVersion=version) as events:
-            assert told(next(events)) == "ADDED between"
-            writer.post(place, json=configmap("after"))
-            assert told(next(events)) == "ADDED after"
+        writer.post(configmaps_path, json=configmap("before"))
+        version = client.get(configmaps_path).json()["metadata"]["resourceVersion"]
+        writer.post(configmaps_path, json=configmap("between"))
+        with open_watch(client, configmaps_path, resourceVersion=version) as events:
+            assert summarize_event(next(events)) == "ADDED between"
+            writer.post(configmaps_path, json=configmap("after"))
+            assert summarize_event(next(events)) == "ADDED after"
 
 
-def test_a_version_that_is_too_old_is_told_so(server: Server, place: str) -> None:
-    with server.client() as client, watching(client, place, resourceVersion="1") as events:
+def test_a_watch_from_an_expired_version_gets_410(server: Server, configmaps_path: str) -> None:
+    with server.client() as client, open_watch(client, configmaps_path, resourceVersion="1") as events:
         (event,) = events
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
 
 
-def test_many_watchers_hear_everything_in_order(server: Server, place: str) -> None:
+def test_many_watches_get_all_events_in_order(server: Server, configmaps_path: str) -> None:
     with server.client(http2=True) as client, server.client() as writer:
-        open_watches = [watching(client, place) for _ in range(20)]
+        open_watches = [open_watch(client, configmaps_path) for _ in range(20)]
         streams = [watch.__enter__() for watch in open_watches]
         for number in range(20):
-            writer.post(place, json=configmap(f"n{number}"))
-        heard = [[next(events) for _ in range(20)] for events in streams]
+            writer.post(configmaps_path, json=configmap(f"n{number}"))
+        received = [[next(events) for _ in range(20)] for events in streams]
         for watch in open_watches:
             watch.__exit__(None, None, None)
-    for events in heard:
-        assert [told(event) for event in events] == [f"ADDED n{number}" for number in range(20)]
-        versions = [version_of(event) for event in events]
+    for events in received:
+        assert [summarize_event(event) for event in events] == [f"ADDED n{number}" for number in range(20)]
+        versions = [get_version(event) for event in events]
         assert versions == sorted(set(versions))
 
 
 @VERSIONS
-def test_a_watcher_who_goes_away_leaves_nothing_behind(server: Server, place: str, http2: bool) -> None:
-    before, now = -1, server.descriptors()
-    while now != before or now >= 60:  # connections of earlier tests may still be going
+def test_closed_watches_leave_no_open_connections(server: Server, configmaps_path: str, http2: bool) -> None:
+    before, current = -1, server.descriptors()
+    while current != before or current >= 60:  # connections of earlier tests may still be closing
         time.sleep(0.3)
-        before, now = now, server.descriptors()
+        before, current = current, server.descriptors()
     clients = [server.client(http2=http2) for _ in range(20)]
     streams = [
-        client.send(client.build_request("GET", place, params={"watch": "1"}), stream=True) for client in clients
+        client.send(client.build_request("GET", configmaps_path, params={"watch": "1"}), stream=True)
+        for client in clients
     ]
     assert all(stream.status_code == 200 for stream in streams)
-    assert server.descriptors() > before + 10, "most of them are there; others may have gone meanwhile"
+    assert server.descriptors() > before + 10, "too few connections are open"
     for client in clients:
         client.close()
-    assert eventually(lambda: server.descriptors() <= before)
+    assert becomes_true(lambda: server.descriptors() <= before)
 
 
-def test_a_stream_that_is_reset_is_let_go_although_its_connection_stays(tmp_path: Path) -> None:
-    """Told by the watches that a user may have open: those that were reset do not count any more."""
+def test_a_reset_http2_stream_ends_its_watch_while_the_connection_stays(tmp_path: Path) -> None:
+    """Checked with the limit of open watches per user: reset ones do not count."""
     with running(tmp_path / "data", watches_per_user=3) as server, server.client() as other:
-        client = Http2(server)
+        client = Http2Client(server)
         watches = [client.request("GET", f"{CONFIGMAPS}?watch=1") for _ in range(3)]
         assert client.read(lambda: client.statuses.keys() >= set(watches))
-        refused = other.get(CONFIGMAPS, params={"watch": "1", "timeoutSeconds": "1"})
-        assert refused.status_code == 429
+        response = other.get(CONFIGMAPS, params={"watch": "1", "timeoutSeconds": "1"})
+        assert response.status_code == 429
         for watch in watches:
-            client.break_off(watch)
-        asked = {"watch": "1", "timeoutSeconds": "1"}
-        assert eventually(lambda: other.get(CONFIGMAPS, params=asked).status_code == 200)
+            client.reset_stream(watch)
+        params = {"watch": "1", "timeoutSeconds": "1"}
+        assert becomes_true(lambda: other.get(CONFIGMAPS, params=params).status_code == 200)
         client.close()
 
 
@@ -176,22 +177,24 @@ def test_a_watch_is_resumed_after_a_restart_without_gap_or_repetition(tmp_path: 
         for number in range(10):
             client.post(CONFIGMAPS, json=configmap(f"n{number}"))
         client.delete(f"{CONFIGMAPS}/n0")
-        with watching(client, CONFIGMAPS, timeoutSeconds="1", allowWatchBookmarks="true") as events:
+        with open_watch(client, CONFIGMAPS, timeoutSeconds="1", allowWatchBookmarks="true") as events:
             *_, bookmark = events
-        with watching(client, CONFIGMAPS, resourceVersion=bookmark["object"]["metadata"]["resourceVersion"]) as events:
-            client_too = server.client()
+        with open_watch(
+            client, CONFIGMAPS, resourceVersion=bookmark["object"]["metadata"]["resourceVersion"]
+        ) as events:
+            writer = server.client()
             for number in range(10, 15):
-                client_too.post(CONFIGMAPS, json=configmap(f"n{number}"))
-            client_too.close()
-            seen = [next(events) for _ in range(3)]
-        assert [told(event) for event in seen] == ["ADDED n10", "ADDED n11", "ADDED n12"]
+                writer.post(CONFIGMAPS, json=configmap(f"n{number}"))
+            writer.close()
+            received = [next(events) for _ in range(3)]
+        assert [summarize_event(event) for event in received] == ["ADDED n10", "ADDED n11", "ADDED n12"]
         assert server.stop() == 0
     with running(tmp_path / "data") as server, server.client() as client, server.client() as writer:
-        with watching(client, CONFIGMAPS, resourceVersion=str(version_of(seen[-1]))) as events:
+        with open_watch(client, CONFIGMAPS, resourceVersion=str(get_version(received[-1]))) as events:
             writer.post(CONFIGMAPS, json=configmap("n15"))
             writer.delete(f"{CONFIGMAPS}/n1")
-            rest = [next(events) for _ in range(4)]
-        assert [told(event) for event in rest] == ["ADDED n13", "ADDED n14", "ADDED n15", "DELETED n1"]
-        with watching(client, CONFIGMAPS, resourceVersion=str(version_of(bookmark))) as events:
-            again = [told(next(events)) for _ in range(7)]
-        assert again == [f"ADDED n{number}" for number in range(10, 16)] + ["DELETED n1"]
+            remaining = [next(events) for _ in range(4)]
+        assert [summarize_event(event) for event in remaining] == ["ADDED n13", "ADDED n14", "ADDED n15", "DELETED n1"]
+        with open_watch(client, CONFIGMAPS, resourceVersion=str(get_version(bookmark))) as events:
+            repeated = [summarize_event(next(events)) for _ in range(7)]
+        assert repeated == [f"ADDED n{number}" for number in range(10, 16)] + ["DELETED n1"]

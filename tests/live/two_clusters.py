@@ -1,6 +1,6 @@
-"""A server with two clusters, `oslo` and `paris`, each a far side that keeps a record of what it was asked.
+"""A server with two fake clusters, `oslo` and `paris`, which record their requests.
 
-Ada may use oslo. What the server has logged in the end has no stumble in it, and no credential.
+Ada may use oslo. After the test, the server's log must have no traceback and no credential.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ REQUEST_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class GatewayFixture:
     server: Server
     oslo: FakeCluster
     paris: FakeCluster
@@ -34,23 +34,25 @@ class World:
 
 
 @contextmanager
-def two_clusters(folder: Path) -> Iterator[World]:
-    elsewhere = ClusterOptions(uid="00000000-0000-4000-8000-00000000fa13")
+def run_two_clusters(folder: Path) -> Iterator[GatewayFixture]:
+    paris_behaviour = ClusterOptions(uid="00000000-0000-4000-8000-00000000fa13")
     with (
         running(folder / "data", request_timeout=REQUEST_SECONDS) as server,
         FakeCluster() as oslo,
-        FakeCluster(options=elsewhere) as paris,
+        FakeCluster(options=paris_behaviour) as paris,
         server.client() as admin,
     ):
         connect(admin, "oslo", oslo.build_kubeconfig(token=TOKEN))
         connect(admin, "paris", paris.build_kubeconfig(token="stored-token-of-paris"))
-        yield World(server, oslo, paris, create_user(admin, "ada", "oslo", "use"), folder / "data" / "audit.log")
+        yield GatewayFixture(
+            server, oslo, paris, create_user(admin, "ada", "oslo", "use"), folder / "data" / "audit.log"
+        )
         server.stop()
-        said = server.log.read_text() + (folder / "data" / "audit.log").read_text()
-    assert "Traceback" not in said
-    assert "stored-token" not in said
+        logs = server.log.read_text() + (folder / "data" / "audit.log").read_text()
+    assert "Traceback" not in logs
+    assert "stored-token" not in logs
 
 
-def asked_by_people(far: FakeCluster) -> list[RecordedRequest]:
-    """What came through the gateway. The server asks how its clusters are in its own name."""
-    return [each for each in far.requests if each.header("impersonate-user")]
+def get_user_requests(cluster: FakeCluster) -> list[RecordedRequest]:
+    """Returns requests of users through the gateway, without the server's own probes."""
+    return [each for each in cluster.requests if each.header("impersonate-user")]

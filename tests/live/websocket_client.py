@@ -1,7 +1,7 @@
-"""A WebSocket through a running server, on one thread and with any subprotocol and headers.
+"""A WebSocket client for one thread, with any subprotocol and headers.
 
-The library's own client reads in a second thread, and TLS connections of Python are not made for two at once; it also
-knows no names of subprotocols with a slash in them, which Kubernetes has.
+The client of the library reads in a second thread, and Python's TLS connections do not support two threads; it also
+rejects subprotocols with a slash in their name, which Kubernetes uses.
 """
 
 import ssl
@@ -20,8 +20,8 @@ KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 _MESSAGES = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
 
 
-class NotSwitched(Exception):
-    """The answer was another one than 101."""
+class UpgradeRejected(Exception):
+    """The status of the response was not 101."""
 
     def __init__(self, status: int, head: str, body: str) -> None:
         super().__init__(f"{status} {body}")
@@ -31,7 +31,7 @@ class NotSwitched(Exception):
 
 
 class WebSocket(AbstractContextManager["WebSocket"]):
-    """`code` is of the server's goodbye, once there was one."""
+    """`code` is the close code of the server, once it has closed the connection."""
 
     def __init__(
         self, server: Server, path: str, key: str, protocol: str, headers: Sequence[tuple[str, str]] = ()
@@ -42,24 +42,24 @@ class WebSocket(AbstractContextManager["WebSocket"]):
         lines += [f"Sec-WebSocket-Key: {KEY}", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Protocol: {protocol}"]
         lines += [f"Authorization: Bearer {key}", *(f"{name}: {value}" for name, value in headers)]
         self._connection.sendall("\r\n".join([*lines, "", ""]).encode())
-        self.head = self._switched()
+        self.head = self._read_handshake()
         self.code = 0
 
-    def _switched(self) -> str:
-        arrived = b""
-        while b"\r\n\r\n" not in arrived:
-            piece = self._connection.recv(65536)
-            assert piece, "no answer"
-            arrived += piece
-        head, _, rest = arrived.partition(b"\r\n\r\n")
+    def _read_handshake(self) -> str:
+        received = b""
+        while b"\r\n\r\n" not in received:
+            data = self._connection.recv(65536)
+            assert data, "no response"
+            received += data
+        head, _, rest = received.partition(b"\r\n\r\n")
         status = int(head.split(b" ")[1])
         if status != 101:
             self._connection.close()
-            raise NotSwitched(status, head.decode().lower(), rest.decode())
+            raise UpgradeRejected(status, head.decode().lower(), rest.decode())
         self._protocol.receive_data(rest)
         return head.decode().lower()
 
-    def patient(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         self._connection.settimeout(seconds)
 
     def send(self, message: bytes) -> None:
@@ -67,7 +67,7 @@ class WebSocket(AbstractContextManager["WebSocket"]):
         self._flush()
 
     def receive(self) -> bytes | None:
-        """The next message; None when there will be no more."""
+        """Returns the next message, or None at the end."""
         while True:
             for event in self._protocol.events_received():
                 assert isinstance(event, Frame)
@@ -96,5 +96,5 @@ class WebSocket(AbstractContextManager["WebSocket"]):
         self.close()
 
 
-BROKEN = (OSError, ssl.SSLError)
-"""What reading raises on a connection that was cut off."""
+CONNECTION_ERRORS = (OSError, ssl.SSLError)
+"""Errors of reading from a closed connection."""

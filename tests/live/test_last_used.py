@@ -1,4 +1,4 @@
-"""A key that is used a lot is hardly ever written: when it was last used is noted beside the requests, not in them."""
+"""The last use of a key is recorded asynchronously: many uses cause few writes."""
 
 import asyncio
 from pathlib import Path
@@ -8,26 +8,26 @@ from tests.harness.server_process import MANAGEMENT, Server, running, trusting
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 USES = 10_000
-AT_ONCE = 50
+CONCURRENCY = 50
 
 
-async def test_ten_thousand_uses_cause_no_more_than_a_handful_of_writes(tmp_path: Path) -> None:
+async def test_ten_thousand_uses_cause_at_most_five_writes(tmp_path: Path) -> None:
     with running(tmp_path / "data") as server:
         with server.client() as admin:
             body = {"apiVersion": "management.service.sh/v1", "kind": "OwnedAccessKey", "metadata": {"name": "busy"}}
             key = admin.post(f"{M}/ownedaccesskeys", json=body | {"spec": {}}).json()["spec"]["key"]
-            before = _revision(admin.get(f"{M}/ownedaccesskeys").json())
-        await asyncio.gather(*(_use(server, key, USES // AT_ONCE) for _ in range(AT_ONCE)))
+            before = get_resource_version(admin.get(f"{M}/ownedaccesskeys").json())
+        await asyncio.gather(*(send_requests(server, key, USES // CONCURRENCY) for _ in range(CONCURRENCY)))
         with server.client() as admin:
-            assert _revision(admin.get(f"{M}/ownedaccesskeys").json()) - before <= 5
+            assert get_resource_version(admin.get(f"{M}/ownedaccesskeys").json()) - before <= 5
         assert server.stop() == 0
     with running(tmp_path / "data") as server, server.client() as admin:
         status = admin.get(f"{M}/ownedaccesskeys/busy").json()["status"]
-        assert status["lastActivity"], "what was noted is written down when the server stops, at the latest"
+        assert status["lastActivity"], "the last use was not written when the server stopped"
 
 
-async def _use(server: Server, key: str, times: int) -> None:
-    """On a bare connection of its own: a full client would take ten times as long as the server."""
+async def send_requests(server: Server, key: str, times: int) -> None:
+    """Sends requests on a plain connection: an HTTP client would take ten times as long as the server."""
     url = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port, ssl=trusting(server.ca_file))
     request = f"GET {M}/apps HTTP/1.1\r\nHost: {url.netloc}\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
@@ -40,5 +40,5 @@ async def _use(server: Server, key: str, times: int) -> None:
     await writer.wait_closed()
 
 
-def _revision(answer: dict[str, dict[str, str]]) -> int:
-    return int(answer["metadata"]["resourceVersion"])
+def get_resource_version(response: dict[str, dict[str, str]]) -> int:
+    return int(response["metadata"]["resourceVersion"])
