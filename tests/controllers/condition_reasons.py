@@ -21,7 +21,7 @@ CLUSTERS = "controllers.clusters."
 
 INSTANCES = ("status", "prerequisites", "remote_errors", "remote_namespace", "drift", "vcluster_release")
 MODULES_WITH_CONSTANTS = (
-    *(f"controllers.instances.{each}" for each in INSTANCES),
+    *(f"controllers.instances.{module}" for module in INSTANCES),
     *("controllers.helm.helm", "controllers.workspaces.scheduling", "controllers.workspaces.runners"),
 )
 CONSTANT_NAME, REASON_VALUE = (
@@ -45,9 +45,9 @@ def _reasons_in(path: Path, name: str) -> Iterator[str]:
         if isinstance(node, ast.Call):
             yield from _reasons_of_call(node, module)
         if isinstance(node, ast.ClassDef):  # exception classes with a reason of their own
-            for each in node.body:
-                if isinstance(each, ast.Assign) and [_name(target) for target in each.targets] == ["reason"]:
-                    yield from _literal_values(each.value, module)
+            for statement in node.body:
+                if isinstance(statement, ast.Assign) and [_name(target) for target in statement.targets] == ["reason"]:
+                    yield from _literal_values(statement.value, module)
 
 
 def _reasons_of_call(call: ast.Call, module: ModuleType) -> Iterator[str]:

@@ -17,7 +17,7 @@ INSTANCES = "Spaces and virtual clusters"
 NOT_REASONS = frozenset({"True", "False", "Unknown", "UpstreamError"})
 """Statuses, and the reason of an abstract error class."""
 STATES = {
-    *(("controllers.workspaces.scheduling", each) for each in ("Busy", "Running", "Stopped")),
+    *(("controllers.workspaces.scheduling", state) for state in ("Busy", "Running", "Stopped")),
     ("controllers.instances.vcluster_release", "Confined"),
 }
 """States of containers and levels of trust: values that the code compares, not reasons."""

@@ -76,7 +76,7 @@ def test_instances_of_a_team_do_not_count_for_its_members() -> None:
         build_instance(team="core"),
         build_instance(),
     ]
-    usage = count_usage((SPACES, each) for each in objects)
+    usage = count_usage((SPACES, obj) for obj in objects)
     assert dict(usage.total) == {SPACES: 4, f"{SPACES}.active": 3}
     assert dict(usage.by_owner["user", "ada"]) == {SPACES: 2, f"{SPACES}.active": 1}
     assert dict(usage.by_owner["team", "core"]) == {SPACES: 1, f"{SPACES}.active": 1}

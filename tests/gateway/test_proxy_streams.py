@@ -49,7 +49,7 @@ class RevocableKey:
     def recheck(self) -> None:
         self.rechecks += 1
         if self.is_revoked:
-            raise Unauthorized("the key is gone")
+            raise Unauthorized("the key was revoked")
 
 
 def build_guarded_call(path: str) -> tuple[Call, RevocableKey]:
@@ -128,7 +128,7 @@ async def test_a_revoked_key_interrupts_a_watch(fake_cluster: FakeCluster, upstr
     call.target = RequestInfo("watch", "/fake/ticks")
     stream = await open_stream(upstream, call)
     key.is_revoked = True
-    with pytest.raises(Unauthorized, match="the key is gone"):
+    with pytest.raises(Unauthorized, match="the key was revoked"):
         await asyncio.wait_for(read_to_end(stream), 5)
 
 
@@ -177,7 +177,7 @@ async def test_a_revoked_key_interrupts_a_stream(fake_cluster: FakeCluster, upst
     await eventually(lambda: key.rechecks > 2)
     assert not read_task.done()
     key.is_revoked = True
-    with pytest.raises(Unauthorized, match="the key is gone"):
+    with pytest.raises(Unauthorized, match="the key was revoked"):
         await asyncio.wait_for(read_task, 5)
     await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 

@@ -143,12 +143,12 @@ async def test_a_revoked_key_closes_the_websocket(
         nonlocal rechecks
         rechecks += 1
         if rechecks > 2:
-            raise Forbidden("the key is gone")
+            raise Forbidden("the key was revoked")
 
     call, client = build_websocket_call(), WebSocketClient()
     call.guard = FakeGuard(recheck)
     await asyncio.wait_for(start_tunnel(await forward_call(upstream, call), client), 10)
-    assert client.close_frame == (1008, "the key is gone")
+    assert client.close_frame == (1008, "the key was revoked")
     await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 
 

@@ -116,7 +116,7 @@ async def test_a_connection_that_always_has_data_is_read_a_limited_number_of_tim
         writer.send(b"x")
         endless_socket = EndlessSocket(fileno=reader.detach())
         endless_socket.setblocking(False)
-        transport = TlsTransport(endless_socket, ssl.create_default_context(), "far")
+        transport = TlsTransport(endless_socket, ssl.create_default_context(), "cluster.example")
         transport.start(Connection(lambda connection: None))
         for _ in range(100):
             before = len(reads)

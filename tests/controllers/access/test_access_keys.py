@@ -60,7 +60,7 @@ async def test_a_key_is_marked_when_it_expires_and_an_event_says_so() -> None:
         assert list_events(auth) == [("k", "Expired")]
 
 
-async def test_a_key_that_does_not_expire_is_left_alone() -> None:
+async def test_a_key_that_does_not_expire_is_not_changed() -> None:
     async with run_key_controller() as auth:
         await auth.create_key("k")
         before = auth.stored_key("k")

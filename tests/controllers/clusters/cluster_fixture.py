@@ -71,8 +71,8 @@ class FakeUpstream:
             self._is_connected = False
             raise self.error or cast(UpstreamError, self.new_connection_error)
         self._is_connected = True
-        found = self.responses_by_method.get((request.method, request.target)) or self.responses.get(request.target)
-        return FakeResponse(*(found or (404, None)))
+        response = self.responses_by_method.get((request.method, request.target)) or self.responses.get(request.target)
+        return FakeResponse(*(response or (404, None)))
 
     async def close(self) -> None:
         pass
@@ -92,10 +92,10 @@ class FakeUpstreams:
         self.failures = FailureNotifier()
 
     def health_upstream(self, name: str) -> FakeUpstream:
-        found = self.by_name.get(name) or NotConnected("NotFound", "there is no such cluster")
-        if isinstance(found, NotConnected):
-            raise found
-        return found
+        upstream = self.by_name.get(name) or NotConnected("NotFound", "there is no such cluster")
+        if isinstance(upstream, NotConnected):
+            raise upstream
+        return upstream
 
     cluster_upstream = open_cleanup_upstream = health_upstream
 
@@ -119,19 +119,21 @@ async def server(api: RegistryFixture, upstreams: FakeUpstreams) -> AsyncIterato
 
 
 def cluster_status(api: RegistryFixture, name: str = "berlin") -> Object:
-    found = api.get("Cluster", name)
-    assert found is not None
-    return found.get("status") or {}
+    cluster = api.get("Cluster", name)
+    assert cluster is not None
+    return cluster.get("status") or {}
 
 
 def condition_status(api: RegistryFixture, type: str, name: str = "berlin") -> tuple[str, str]:
-    found = cluster_status(api, name).get("conditions") or ()
-    return next(((each["status"], each["reason"]) for each in found if each["type"] == type), ("", ""))
+    conditions = cluster_status(api, name).get("conditions") or ()
+    return next(
+        ((condition["status"], condition["reason"]) for condition in conditions if condition["type"] == type), ("", "")
+    )
 
 
 def list_events(api: RegistryFixture) -> list[tuple[str, str]]:
-    found = [api.resource("Event").get_cached("default", name) for name in api.list_names("Event")]
-    return [(each["type"], each["reason"]) for each in (orjson.loads(entry.body) for entry in found if entry)]
+    entries = [api.resource("Event").get_cached("default", name) for name in api.list_names("Event")]
+    return [(event["type"], event["reason"]) for event in (orjson.loads(entry.body) for entry in entries if entry)]
 
 
 async def connect_cluster(

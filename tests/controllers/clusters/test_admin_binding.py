@@ -36,7 +36,7 @@ SECRET = "canary-of-the-cluster"
 
 
 class BindingUpstream:
-    """A cluster that has one binding, or none, and responds to writes with the status `written`."""
+    """A cluster that has one binding, or none, and responds to writes with `write_status`."""
 
     def __init__(self, existing: Object | int, write_status: int = 200) -> None:
         self.existing, self.write_status = existing, write_status
@@ -61,7 +61,7 @@ def build_binding(
     *subjects: str | tuple[str, str], role: str = "cluster-admin", labels: Object | None = MANAGED_LABELS
 ) -> Object:
     """Groups by their names, other subjects as kind and name."""
-    pairs = [("Group", each) if isinstance(each, str) else each for each in subjects]
+    pairs = [("Group", subject) if isinstance(subject, str) else subject for subject in subjects]
     return {
         "kind": "ClusterRoleBinding",
         "metadata": {"name": BINDING_NAME, "resourceVersion": "7", "labels": labels},
@@ -89,11 +89,8 @@ def condition_of_outcome(outcome: AdministratorsBinding | None) -> tuple[str, st
         (build_binding(ADMIN_GROUP, role="view"), 200, ("False", "ForeignBinding")),
         (build_binding("others"), 200, ("False", "ForeignBinding")),
         (build_binding(("User", ADMIN_GROUP)), 200, ("False", "ForeignBinding")),
-        (
-            build_binding(FORMER_GROUP),
-            200,
-            ("False", "ForeignBinding"),
-        ),  # perhaps that of another server, with another prefix
+        # The next one may be that of another server, with another prefix.
+        (build_binding(FORMER_GROUP), 200, ("False", "ForeignBinding")),
         (build_binding("a:service:admins"), 200, ("False", "ForeignBinding")),
     ],
 )
@@ -107,7 +104,8 @@ async def test_administrators_are_bound_if_there_is_no_other_binding(
         return
     ((method, target, body),) = upstream.sent
     assert (method, target, body["roleRef"]["name"]) == ("POST", BINDINGS_PATH, "cluster-admin")
-    assert [each["name"] for each in body["subjects"]] == [ADMIN_GROUP] and body["metadata"]["labels"] == MANAGED_LABELS
+    assert [subject["name"] for subject in body["subjects"]] == [ADMIN_GROUP]
+    assert body["metadata"]["labels"] == MANAGED_LABELS
 
 
 @pytest.mark.parametrize(
@@ -152,7 +150,7 @@ async def test_a_managed_binding_gets_the_new_group_and_others_are_not_changed(
         return
     ((method, target, body),) = upstream.sent
     assert (method, target, body["metadata"]["resourceVersion"]) == ("PUT", f"{BINDINGS_PATH}/{BINDING_NAME}", "7")
-    assert [(each["kind"], each["name"]) for each in body["subjects"]] == subjects
+    assert [(subject["kind"], subject["name"]) for subject in body["subjects"]] == subjects
 
 
 async def test_a_cluster_that_does_not_respond_has_no_outcome() -> None:

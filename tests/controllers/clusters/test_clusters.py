@@ -153,7 +153,7 @@ async def test_a_cluster_whose_secret_reference_is_removed_is_no_longer_online(
     server: RegistryFixture, upstreams: FakeUpstreams
 ) -> None:
     await connect_cluster(server, upstreams)
-    await server.patch("Cluster", "berlin", lambda each: each.update(spec={}))
+    await server.patch("Cluster", "berlin", lambda obj: obj.update(spec={}))
     await eventually(lambda: cluster_status(server)["reason"] == "KubeconfigNotSet")
     assert not cluster_status(server)["online"]
     revision = await server.store.revision()

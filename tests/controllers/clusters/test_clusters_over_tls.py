@@ -25,9 +25,9 @@ __all__ = ["fake_cluster"]
 
 
 def cluster_status(api: RegistryFixture) -> Object:
-    found = api.get("Cluster", "berlin")
-    assert found is not None
-    return found.get("status") or {}
+    cluster = api.get("Cluster", "berlin")
+    assert cluster is not None
+    return cluster.get("status") or {}
 
 
 def ready_reason(api: RegistryFixture) -> str:
@@ -62,7 +62,7 @@ async def lose_and_restore_cluster(fake_cluster: FakeCluster) -> None:
             fake_cluster.reload(healthy)
             await eventually(lambda: cluster_status(api)["phase"] == "Initialized", 10)
         await upstreams.close_all()
-    assert {each.header("authorization") for each in fake_cluster.requests} == {"Bearer fake-token"}
+    assert {request.header("authorization") for request in fake_cluster.requests} == {"Bearer fake-token"}
 
 
 def test_a_cluster_is_connected_lost_and_restored_and_its_certificate_is_checked(

@@ -43,7 +43,7 @@ def run_probe(
 
 
 def outcomes_by_name(result: ProbeResult) -> dict[str, bool]:
-    return {each.name: each.ok for each in (*result.probes, *result.details.probes)}
+    return {probe.name: probe.ok for probe in (*result.probes, *result.details.probes)}
 
 
 def test_a_healthy_cluster(fake_cluster: FakeCluster) -> None:
@@ -61,7 +61,7 @@ def test_a_healthy_cluster(fake_cluster: FakeCluster) -> None:
         "impersonation-extra",
     )
     assert outcomes_by_name(result) == dict.fromkeys(probe_names, True)
-    assert {each.header("authorization") for each in fake_cluster.requests} == {"Bearer fake-token"}
+    assert {request.header("authorization") for request in fake_cluster.requests} == {"Bearer fake-token"}
     assert fake_cluster.connection_count == 1
 
 
@@ -85,7 +85,7 @@ def test_details_that_the_credential_cannot_read_are_left_out_with_a_message(fak
     result = run_probe(fake_cluster)
     assert (result.failure, result.not_ready, result.details.uid, result.details.nodes) == (None, "", "", None)
     assert all(outcomes_by_name(result).values())
-    assert ["may not" in each.message for each in result.details.probes] == [True, True]
+    assert ["may not" in probe.message for probe in result.details.probes] == [True, True]
 
 
 def test_nodes_are_counted_with_one_request(fake_cluster: FakeCluster) -> None:
@@ -112,7 +112,7 @@ def test_missing_impersonation_permissions_are_named_with_a_command_that_prints_
     assert expected in result.details.missing_rights
     assert "`fairlead cluster role gateways`" in result.details.missing_rights
     assert outcomes_by_name(result)["impersonation"] is False
-    assert [each.message for each in result.details.probes if not each.ok] == [result.details.missing_rights]
+    assert [probe.message for probe in result.details.probes if not probe.ok] == [result.details.missing_rights]
 
 
 def test_a_missing_permission_for_the_extra_value_is_only_a_warning() -> None:
@@ -121,7 +121,7 @@ def test_a_missing_permission_for_the_extra_value_is_only_a_warning() -> None:
     ) as fake_cluster:
         result = run_probe(fake_cluster)
     assert result.details.missing_rights == ""
-    warnings = [(each.name, each.severity) for each in result.details.probes if not each.ok]
+    warnings = [(probe.name, probe.severity) for probe in result.details.probes if not probe.ok]
     assert warnings == [("impersonation-extra", "Warning")]
 
 
@@ -130,10 +130,12 @@ def test_permissions_are_reviewed_with_the_resources_that_kubernetes_checks(
 ) -> None:
     run_probe(fake_cluster)
     reviews = [
-        json.loads(each.body)["spec"]["resourceAttributes"] for each in fake_cluster.requests if each.method == "POST"
+        json.loads(request.body)["spec"]["resourceAttributes"]
+        for request in fake_cluster.requests
+        if request.method == "POST"
     ]
-    assert {each["verb"] for each in reviews} == {"impersonate"}
-    assert [(each.get("group", ""), each["resource"], each.get("subresource", "")) for each in reviews] == [
+    assert {review["verb"] for review in reviews} == {"impersonate"}
+    assert [(review.get("group", ""), review["resource"], review.get("subresource", "")) for review in reviews] == [
         ("", "users", ""),
         ("", "groups", ""),
         ("authentication.k8s.io", "uids", ""),

@@ -184,12 +184,12 @@ async def test_a_slow_cluster_does_not_delay_probes_of_others(
     server: RegistryFixture, upstreams: FakeUpstreams
 ) -> None:
     slow_clusters = [await connect_cluster(server, upstreams, f"slow-{number}", f"s-{number}") for number in range(20)]
-    for each in slow_clusters:
-        each.is_silent = True
+    for cluster in slow_clusters:
+        cluster.is_silent = True
     healthy_clusters = [
-        await connect_cluster(server, upstreams, f"well-{number}", f"w-{number}") for number in range(20)
+        await connect_cluster(server, upstreams, f"healthy-{number}", f"h-{number}") for number in range(20)
     ]
     await asyncio.sleep(120)
-    for each in healthy_clusters:
-        probe_times = each.probe_times()
+    for cluster in healthy_clusters:
+        probe_times = cluster.probe_times()
         assert all(after - before <= 6 for before, after in pairwise(probe_times))

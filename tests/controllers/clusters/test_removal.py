@@ -59,8 +59,8 @@ async def create_bound_cluster(
 
 
 def event_message(api: RegistryFixture, reason: str) -> str:
-    found = [api.resource("Event").get_cached("default", name) for name in api.list_names("Event")]
-    events = [orjson.loads(entry.body) for entry in found if entry]
+    entries = [api.resource("Event").get_cached("default", name) for name in api.list_names("Event")]
+    events = [orjson.loads(entry.body) for entry in entries if entry]
     return next(str(event["message"]) for event in events if event["reason"] == reason)
 
 
@@ -249,7 +249,7 @@ async def test_the_abandon_annotation_ends_the_wait_and_leaves_the_binding(
     if not before_deletion:
         await server.delete("Cluster", "berlin")
         await eventually(lambda: condition_status(server, "Ready") == ("False", "Deleting"))
-    await server.patch("Cluster", "berlin", lambda each: metadata(each).update(annotations=ABANDON_ANNOTATION))
+    await server.patch("Cluster", "berlin", lambda obj: metadata(obj).update(annotations=ABANDON_ANNOTATION))
     if before_deletion:
         await server.delete("Cluster", "berlin")
     await eventually(lambda: is_deleted(server), seconds=1)

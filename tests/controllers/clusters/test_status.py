@@ -40,8 +40,8 @@ def build_status(
 
 
 def condition_status(status: Object, type: str) -> tuple[str, str]:
-    found = find_condition(status, type) or {}
-    return found.get("status", ""), found.get("reason", "")
+    condition = find_condition(status, type) or {}
+    return condition.get("status", ""), condition.get("reason", "")
 
 
 def test_a_healthy_cluster_is_initialized_with_its_details() -> None:

@@ -18,7 +18,7 @@ async def create_dependent(
 ) -> Object:
     """Creates an object with these owners."""
     namespace = meta.pop("namespace", "")
-    references = [owner_reference(each, blocking=blocking) for each in owners]
+    references = [owner_reference(owner, blocking=blocking) for owner in owners]
     return await api.create(kind, name, namespace, metadata={"ownerReferences": references, **meta})
 
 
@@ -26,7 +26,7 @@ async def set_owners(
     api: RegistryFixture, name: str, *owners: Object, kind: str = "ConfigMap", blocking: bool = False
 ) -> None:
     """Replaces the owners of an object."""
-    references = [owner_reference(each, blocking=blocking) for each in owners]
+    references = [owner_reference(owner, blocking=blocking) for owner in owners]
     await api.patch(kind, name, lambda obj: obj["metadata"].update(ownerReferences=references))
 
 
@@ -46,7 +46,7 @@ def owner_names(api: RegistryFixture, name: str, kind: str = "ConfigMap") -> lis
     """The names of the owners of an object."""
     obj = api.get(kind, name)
     assert obj is not None, f"{name} does not exist"
-    return [each["name"] for each in obj["metadata"].get("ownerReferences", ())]
+    return [reference["name"] for reference in obj["metadata"].get("ownerReferences", ())]
 
 
 def is_being_deleted(api: RegistryFixture, name: str, kind: str = "ConfigMap") -> bool:

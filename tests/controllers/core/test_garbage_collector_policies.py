@@ -22,7 +22,9 @@ from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture, open_registry
 
-FOREGROUND, ORPHAN, BACKGROUND = (DeleteOptions(propagation=each) for each in ("Foreground", "Orphan", "Background"))
+FOREGROUND, ORPHAN, BACKGROUND = (
+    DeleteOptions(propagation=policy) for policy in ("Foreground", "Orphan", "Background")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -282,7 +284,8 @@ async def test_after_deletions_in_a_random_graph_no_object_waits_or_lacks_an_own
     roots = set(rng.sample(names, 3))
     for name in sorted(set(names) - roots):
         references = [
-            owner_reference(created[each], blocking=rng.random() < 0.7) for each in rng.sample(names, rng.randint(1, 3))
+            owner_reference(created[owner_name], blocking=rng.random() < 0.7)
+            for owner_name in rng.sample(names, rng.randint(1, 3))
         ]
         created[name]["metadata"].update(ownerReferences=references)
         created[name] = await api.replace("ConfigMap", created[name])

@@ -165,8 +165,8 @@ async def test_removing_the_finalizer_of_the_server_keeps_the_managed_fields(ser
     await asyncio.sleep(60)
     after = server.get("Namespace", "demo")
     assert after is not None
-    assert {each["manager"] for each in before["metadata"]["managedFields"]} <= {
-        each["manager"] for each in after["metadata"].get("managedFields", ())
+    assert {entry["manager"] for entry in before["metadata"]["managedFields"]} <= {
+        entry["manager"] for entry in after["metadata"].get("managedFields", ())
     }
 
 
@@ -179,7 +179,7 @@ async def test_conditions_written_by_others_are_kept(server: RegistryFixture) ->
     await asyncio.sleep(60)
     namespace = server.get("Namespace", "demo")
     assert namespace is not None
-    assert "x.io/Checked" in {each["type"] for each in namespace["status"]["conditions"]}
+    assert "x.io/Checked" in {condition["type"] for condition in namespace["status"]["conditions"]}
 
 
 async def test_many_objects_with_finalizers_are_processed_in_batches_and_rarely(

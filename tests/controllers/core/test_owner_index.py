@@ -44,10 +44,10 @@ def test_only_the_references_of_the_object_itself_count() -> None:
 
 
 def test_an_owner_is_in_the_namespace_of_its_dependent() -> None:
-    found = REFERENCE_READER.read_all(
+    references = REFERENCE_READER.read_all(
         build_entry(ownerReferences=[reference_to_parent(), reference_to_parent(uid="q", blockOwnerDeletion=True)])
     )
-    assert found == (OwnerReference(PARENT, "p", False), OwnerReference(PARENT, "q", True))
+    assert references == (OwnerReference(PARENT, "p", False), OwnerReference(PARENT, "q", True))
 
 
 def test_a_cluster_scoped_owner_is_found_from_any_namespace() -> None:

@@ -179,7 +179,7 @@ def test_a_run_has_limits_for_memory_processor_time_and_file_size(fake_helm: Fak
     )
     install(fake_helm, build_release())
     limits = json.loads(limits_file.read_text())
-    assert all(0 < each <= maximum for each, maximum in zip(limits, RESOURCE_LIMITS.values(), strict=True))
+    assert all(0 < limit <= maximum for limit, maximum in zip(limits, RESOURCE_LIMITS.values(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_program_that_exits_without_reading_its_input_is_an_error_of_the_relea
         return [*await asyncio.gather(*runs, return_exceptions=True)]
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        assert {type(each) for each in runner.run(run_many())} == {InstanceError}
+        assert {type(result) for result in runner.run(run_many())} == {InstanceError}
 
 
 def test_a_program_that_cannot_be_started_is_an_error_of_the_release(fake_helm: FakeHelmProgram) -> None:

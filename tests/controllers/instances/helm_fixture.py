@@ -34,7 +34,7 @@ users: [{name: x, user: {token: inner-token}}]
 
 
 class FakeHelm:
-    """Records its calls. An installed chart leaves `content` as its kubeconfig, unless that is empty."""
+    """Records its calls. An installed chart leaves `kubeconfig` in a Secret, unless that is empty."""
 
     def __init__(self, kube: FakeKube) -> None:
         self.kube = kube

@@ -65,7 +65,7 @@ def test_a_space_is_created_and_deleted_over_tls() -> None:
     with FakeCluster(build_kube_responder(kube)) as fake_cluster:
         asyncio.run(run(fake_cluster))
         assert kube.objects == {}
-        assert {each.header("authorization") for each in fake_cluster.requests} == {"Bearer stored-token"}
+        assert {request.header("authorization") for request in fake_cluster.requests} == {"Bearer stored-token"}
 
 
 async def test_the_endpoint_for_other_programs_is_not_a_blocked_address(api: RegistryFixture) -> None:

@@ -69,12 +69,12 @@ async def create_from_template(api: RegistryFixture, user: User = ROOT, **templa
 
 
 async def update_spec(api: RegistryFixture, kind: str, name: str, user: User = ADA, **spec: Any) -> None:
-    await api.patch(kind, name, lambda each: each["spec"].update(spec), WriteOptions(user))
+    await api.patch(kind, name, lambda obj: obj["spec"].update(spec), WriteOptions(user))
 
 
 async def set_trust_annotation(api: RegistryFixture, trusted: str | None, user: User = ROOT) -> None:
     await api.patch(
-        TEMPLATE, "t", lambda each: each["metadata"].update(annotations=trust_annotation(trusted)), WriteOptions(user)
+        TEMPLATE, "t", lambda obj: obj["metadata"].update(annotations=trust_annotation(trusted)), WriteOptions(user)
     )
 
 
@@ -104,7 +104,7 @@ async def test_allowed_objects_of_an_inline_template_are_created_by_the_deployer
     assert template_objects(kube) == {f"{NAMESPACE_PATH}/configmaps/greeting", f"{BINDINGS}/mine"}
     assert {user for user, _, _ in kube.impersonated_requests} == {DEPLOYER}
     subjects = kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"]
-    assert DEPLOYER in {each["name"] for each in subjects}
+    assert DEPLOYER in {subject["name"] for subject in subjects}
     assert get_path(server.get(SPACE, "one"), "status.templateTrust") == "Confined"
 
 
@@ -185,7 +185,7 @@ async def test_labels_and_annotations_that_are_not_allowed_are_left_out(
 async def test_a_label_set_by_others_in_the_cluster_is_kept(server: RegistryFixture, kube: FakeKube) -> None:
     await create_space(server)
     await wait_until_ready(server)
-    kube.edit_object(NAMESPACE_PATH, lambda each: each["metadata"]["labels"].update({ENFORCE: "restricted"}))
+    kube.edit_object(NAMESPACE_PATH, lambda obj: obj["metadata"]["labels"].update({ENFORCE: "restricted"}))
     managed = kube.objects[NAMESPACE_PATH]["metadata"]["managedFields"]
     del managed[0]["fieldsV1"]["f:metadata"]["f:labels"][f"f:{ENFORCE}"]
     await update_spec(server, SPACE, "one", displayName="another")
@@ -256,7 +256,7 @@ async def test_requests_are_retried_until_a_new_binding_is_effective(server: Reg
     await wait_until_ready(server)
     assert kube.impersonated_requests[:3] == [(DEPLOYER, "PATCH", f"{NAMESPACE_PATH}/configmaps/greeting")] * 3
     events = [server.get("Event", name) or {} for name in server.list_names("Event")]
-    assert {each["type"] for each in events} <= {"Normal"}
+    assert {event["type"] for event in events} <= {"Normal"}
 
 
 @pytest.mark.parametrize("spec", [{"templateRef": None, "template": {}}, {"templateRef": {"name": "other"}}])
@@ -336,13 +336,13 @@ async def test_an_existing_space_of_a_template_without_a_trust_annotation_is_kep
 
 async def remove_trust_annotation(api: RegistryFixture) -> None:
     """Makes the template look like one that was stored by an earlier version."""
-    await api.patch(TEMPLATE, "t", lambda each: each["metadata"].pop("annotations"), server_write_options())
+    await api.patch(TEMPLATE, "t", lambda obj: obj["metadata"].pop("annotations"), server_write_options())
 
 
 async def remove_trust_from_status(api: RegistryFixture) -> None:
-    def remove_fields(each: Object) -> None:
+    def remove_fields(obj: Object) -> None:
         for field in ("templateTrust", "templateApplied"):
-            each["status"].pop(field)
+            obj["status"].pop(field)
 
     await api.patch(SPACE, "one", remove_fields, server_write_options("status"))
 

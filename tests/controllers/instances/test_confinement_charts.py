@@ -44,9 +44,9 @@ async def test_a_confined_release_stays_confined(server: RegistryFixture, access
     await wait_until_ready(server, access)
     changed_template = {"helmRelease": {"chart": CHART, "values": "c: d"}}
 
-    def trust_and_change(each: Object) -> None:
-        each["metadata"].update(TRUSTED)
-        each["spec"]["template"] = changed_template
+    def trust_and_change(obj: Object) -> None:
+        obj["metadata"].update(TRUSTED)
+        obj["spec"]["template"] = changed_template
 
     await server.patch("VirtualClusterTemplate", "t", trust_and_change)
     await eventually(lambda: len(helm.installed) == 2)
@@ -66,7 +66,7 @@ async def test_a_release_stays_confined_if_its_chart_could_not_be_deployed(
     await eventually(
         lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed")
     )
-    await server.patch(VC, "one", lambda each: each["spec"].update(templateRef={"name": "theirs"}))
+    await server.patch(VC, "one", lambda obj: obj["spec"].update(templateRef={"name": "theirs"}))
     await eventually(lambda: len(helm.installed) == 1)
     assert helm.installed[0].impersonate_user == "service:deployer:demo-v-one"
 
@@ -95,19 +95,19 @@ async def test_an_existing_release_of_a_template_without_a_trust_annotation_is_k
     await create_from_template(server)
     await wait_until_ready(server, access)
 
-    def remove_trust_from_status(each: Object) -> None:
+    def remove_trust_from_status(obj: Object) -> None:
         for field in ("templateTrust", "templateApplied"):
-            each["status"].pop(field)
+            obj["status"].pop(field)
 
     await server.patch(VC, "one", remove_trust_from_status, server_write_options("status"))
-    await server.patch("VirtualClusterTemplate", "t", lambda each: each["metadata"].pop("annotations"))
+    await server.patch("VirtualClusterTemplate", "t", lambda obj: obj["metadata"].pop("annotations"))
     await eventually(
         lambda: "kubectl annotate virtualclustertemplate t" in condition_message(server, VC, "SpaceSynced")
     )
     await wait_until_ready(server, access)
     assert len(helm.installed) == 1
     changed_template = {"helmRelease": {"chart": CHART, "values": "c: d"}}
-    await server.patch("VirtualClusterTemplate", "t", lambda each: each["spec"].update(template=changed_template))
-    await server.patch(VC, "one", lambda each: each["spec"]["templateRef"].update(syncOnce=True))
+    await server.patch("VirtualClusterTemplate", "t", lambda obj: obj["spec"].update(template=changed_template))
+    await server.patch(VC, "one", lambda obj: obj["spec"]["templateRef"].update(syncOnce=True))
     await eventually(lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "TemplateNotTrusted"))
     assert len(helm.installed) == 1

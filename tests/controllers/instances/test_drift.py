@@ -58,8 +58,8 @@ async def create_watched_space(api: RegistryFixture, access: FakeAccess, **spec:
 
 def list_warnings(api: RegistryFixture) -> list[tuple[str, str]]:
     """Reason and message of each Warning."""
-    found = [decode(each) for each in api.view.entries("", "events", "demo")]
-    return [(each["reason"], each["message"]) for each in found if each["type"] == "Warning"]
+    events = [decode(entry) for entry in api.view.entries("", "events", "demo")]
+    return [(event["reason"], event["message"]) for event in events if event["type"] == "Warning"]
 
 
 async def test_a_deleted_namespace_is_created_again_at_once_and_reported(
@@ -151,10 +151,10 @@ async def test_server_changes_are_not_reported(server: RegistryFixture, access: 
     changed_objects = CONFIG_MAP.replace("world", "moon")
     rules = [{"users": ["eve"], "clusterRole": "view"}]
     await server.patch(
-        SPACE, "one", lambda each: each["spec"].update(template={"objects": changed_objects}, extraAccessRules=rules)
+        SPACE, "one", lambda obj: obj["spec"].update(template={"objects": changed_objects}, extraAccessRules=rules)
     )
     await eventually(lambda: kube.objects[CONFIG_MAP_PATH]["data"] == {"hello": "moon"})
-    await server.patch(SPACE, "one", lambda each: each["spec"].update(template={}, extraAccessRules=[]))
+    await server.patch(SPACE, "one", lambda obj: obj["spec"].update(template={}, extraAccessRules=[]))
     await eventually(lambda: CONFIG_MAP_PATH not in kube.objects)
     await asyncio.sleep(2 * WATCHED_RESYNC_SECONDS)
     await server.delete(SPACE, "one")
@@ -182,7 +182,7 @@ async def test_the_controller_is_not_triggered_by_its_own_writes(
     kube.edit_object(CONFIG_MAP_PATH, lambda obj: obj.update(data={}))
     await eventually(lambda: kube.objects[CONFIG_MAP_PATH]["data"] == {"hello": "world"}, SOON)
     await asyncio.sleep(RESYNC_SECONDS)
-    assert len([each for each in kube.request_log[before:] if each == ("PATCH", CONFIG_MAP_PATH)]) == 1
+    assert len([request for request in kube.request_log[before:] if request == ("PATCH", CONFIG_MAP_PATH)]) == 1
 
 
 async def test_repeated_repairs_are_reported_and_slowed_down(
@@ -219,7 +219,7 @@ async def test_many_changes_lead_to_a_limited_number_of_passes(
         kube.edit_object(NAMESPACE_PATH, lambda obj, n=number: obj["metadata"]["labels"].update(theirs=str(n)))  # type: ignore[misc]
         await asyncio.sleep(0.01)
     assert (
-        len([each for each in kube.request_log[before:] if each == ("PATCH", NAMESPACE_PATH)])
+        len([request for request in kube.request_log[before:] if request == ("PATCH", NAMESPACE_PATH)])
         <= PASS_BURST + 60 / PASS_REFILL_SECONDS + 1
     )
     assert list_warnings(server) == []
@@ -278,7 +278,7 @@ async def test_a_new_connection_to_the_cluster_starts_with_a_list(
     old, access.sender = access.sender, InMemoryUpstream(kube)
     old.end_streams()
     await eventually(lambda: len(access.sender.streams) == 3, SOON)
-    assert sum("watch=true" not in each.target for each in access.sender.requests) == 3
+    assert sum("watch=true" not in request.target for request in access.sender.requests) == 3
 
 
 async def test_watches_end_with_the_last_space(server: RegistryFixture, access: FakeAccess, kube: FakeKube) -> None:
@@ -289,7 +289,9 @@ async def test_watches_end_with_the_last_space(server: RegistryFixture, access: 
     await server.delete(SPACE, "one")
     await eventually(lambda: server.get(SPACE, "one") is None)
     await eventually(
-        lambda: {each.collection.rpartition("/")[2] for each in access.sender.streams} == {"namespaces", "rolebindings"}
+        lambda: (
+            {stream.collection.rpartition("/")[2] for stream in access.sender.streams} == {"namespaces", "rolebindings"}
+        )
     )
     await server.delete(SPACE, "two")
     await eventually(lambda: access.sender.streams == [])
@@ -297,7 +299,7 @@ async def test_watches_end_with_the_last_space(server: RegistryFixture, access: 
 
 async def test_watches_end_with_the_connection_of_the_cluster(server: RegistryFixture, access: FakeAccess) -> None:
     await create_watched_space(server, access)
-    await server.patch("Cluster", "c", lambda each: each["spec"].pop("config"))
+    await server.patch("Cluster", "c", lambda obj: obj["spec"].pop("config"))
     await eventually(lambda: access.sender.streams == [])
 
 
@@ -316,7 +318,7 @@ async def test_the_number_of_watched_resources_is_limited(
     await server.create(SPACE, "one", spec=spec)
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("True", "Active"))
     await asyncio.sleep(SOON)
-    assert {each.collection for each in access.sender.streams} == {"/api/v1/namespaces", "/api/v1/configmaps"}
+    assert {stream.collection for stream in access.sender.streams} == {"/api/v1/namespaces", "/api/v1/configmaps"}
     del kube.objects[BINDING_PATH]
     await eventually(lambda: BINDING_PATH in kube.objects, 2 * RESYNC_SECONDS)
 
@@ -375,7 +377,7 @@ async def test_a_change_in_the_cluster_ends_the_backoff_after_a_failure(
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, "template": {"objects": secret % "b25l"}}
     await server.create(SPACE, "one", spec=spec)
     await eventually(lambda: condition_status(server, SPACE, "SpaceReady") == ("True", "Active"))
-    await server.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": secret % "dHdv"}))
+    await server.patch(SPACE, "one", lambda obj: obj["spec"].update(template={"objects": secret % "dHdv"}))
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Invalid"))
     assert "field is immutable" in condition_message(server, SPACE, "SpaceSynced")
     await asyncio.sleep(600)

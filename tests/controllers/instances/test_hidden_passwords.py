@@ -19,10 +19,10 @@ async def test_an_event_does_not_contain_a_password_that_the_cluster_returns() -
         rendered = {"renderedSecrets": {"q": "canary-2"}}
         status = {**rendered, "reason": "ApplyFailed", "message": "the cluster refuses canary-1 and canary-2"}
         await record_transition(api.registry, before, status)
-        (event,) = api.list_names("Event")
-        found = api.get("Event", event)
-        assert found is not None and found["metadata"]["namespace"] == NAMESPACE
-        assert found["message"] == "the cluster refuses <hidden> and <hidden>"
+        (event_name,) = api.list_names("Event")
+        event = api.get("Event", event_name)
+        assert event is not None and event["metadata"]["namespace"] == NAMESPACE
+        assert event["message"] == "the cluster refuses <hidden> and <hidden>"
 
 
 async def test_a_condition_does_not_contain_a_password_that_the_cluster_returns() -> None:

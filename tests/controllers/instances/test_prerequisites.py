@@ -47,7 +47,7 @@ async def create_space(api: RegistryFixture, **ref: str) -> None:
 async def set_cluster_status(api: RegistryFixture, **status: object) -> None:
     """Writes the status of the cluster, like the controller of clusters."""
     full_status: Object = {"online": True, "phase": "Initialized", **status}
-    await api.patch("Cluster", "c", lambda each: each.update(status=full_status), server_write_options("status"))
+    await api.patch("Cluster", "c", lambda obj: obj.update(status=full_status), server_write_options("status"))
 
 
 async def test_spaces_are_not_ready_without_permission_to_impersonate(server: RegistryFixture, kube: FakeKube) -> None:
@@ -123,6 +123,6 @@ async def test_a_rendered_template_that_is_pruned_when_stored_is_not_written_rep
         await eventually(lambda: condition_status(api, SPACE, "TemplateResolved") == ("True", "Resolved"))
         await asyncio.sleep(1)
         revision = await api.store.revision()
-        await api.patch(SPACE, "one", lambda each: each["spec"].update(displayName="x"))
+        await api.patch(SPACE, "one", lambda obj: obj["spec"].update(displayName="x"))
         await asyncio.sleep(60)
         assert await api.store.revision() <= revision + 3

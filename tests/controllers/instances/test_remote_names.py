@@ -19,13 +19,13 @@ def test_short_names_are_kept_and_long_ones_are_unique() -> None:
     assert default_namespace(SPACE_LABEL, "team", "one") == "team-one"
     long_names = [default_namespace(SPACE_LABEL, "p" * 50, "s" * 40 + end) for end in ("a", "b")]
     assert len({*long_names}) == 2
-    assert all(not [*dns_label_errors(each)] for each in long_names)
+    assert all(not [*dns_label_errors(name)] for name in long_names)
 
 
 def test_names_with_dots_become_unique_names_of_namespaces() -> None:
     namespaces = [default_namespace(SPACE_LABEL, "p", name) for name in ("a.b", "a-b", f"{'a.' * 60}b")]
     assert len({*namespaces}) == 3
-    assert all(not [*dns_label_errors(each)] for each in namespaces)
+    assert all(not [*dns_label_errors(name)] for name in namespaces)
 
 
 def test_namespaces_of_different_pairs_of_names_never_collide() -> None:
@@ -36,7 +36,7 @@ def test_namespaces_of_different_pairs_of_names_never_collide() -> None:
         default_namespace(SPACE_LABEL, "a", default_namespace(SPACE_LABEL, "a", "b-c").removeprefix("a-"))
     )
     assert len({*namespaces}) == len(namespaces)
-    assert all(not [*dns_label_errors(each)] for each in namespaces)
+    assert all(not [*dns_label_errors(name)] for name in namespaces)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,8 @@ def test_placeholders_of_a_pattern_are_replaced() -> None:
 
 def test_ownership_labels_are_valid_for_any_name() -> None:
     assert all(
-        not [*label_value_errors(each)] for each in ownership_labels("service.sh/space", "p", "n" * 250, "uid").values()
+        not [*label_value_errors(value)]
+        for value in ownership_labels("service.sh/space", "p", "n" * 250, "uid").values()
     )
 
 

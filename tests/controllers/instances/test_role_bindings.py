@@ -15,10 +15,12 @@ def subjects_by_role(spec: dict[str, Any], access: dict[str, Any] | None = None,
     """The subjects of each role."""
     rendered = {"access": access} if access else {}
     bindings = build_role_bindings(IDENTITY_MAPPER, {"spec": spec}, rendered, {"spec": project}, "ns")
-    assert [each["metadata"]["name"] for each in bindings] == [
-        f"service.sh:{each['roleRef']['name']}" for each in bindings
+    assert [binding["metadata"]["name"] for binding in bindings] == [
+        f"service.sh:{binding['roleRef']['name']}" for binding in bindings
     ]
-    return {each["roleRef"]["name"]: {f"{s['kind']} {s['name']}" for s in each["subjects"]} for each in bindings}
+    return {
+        binding["roleRef"]["name"]: {f"{s['kind']} {s['name']}" for s in binding["subjects"]} for binding in bindings
+    }
 
 
 ADA_SUBJECTS = {"User fairlead:ada", "Group fairlead:service:user:ada"}
@@ -76,7 +78,7 @@ def test_the_prefix_applies_to_every_subject() -> None:
     spec = {"owner": {"user": "ada"}, "access": [{"teams": ["red"], "users": ["system:admin"], "verbs": ["use"]}]}
     for prefix in ("corp:", ""):
         (binding,) = build_role_bindings(ClusterIdentityMapper(prefix), {"spec": spec}, {}, {}, "ns")
-        assert {each["name"] for each in binding["subjects"]} == {
+        assert {subject["name"] for subject in binding["subjects"]} == {
             *(f"{prefix}ada", f"{prefix}service:user:ada", f"{prefix}service:team:red"),
             f"{prefix}service:user:system:admin",
         }
@@ -85,4 +87,4 @@ def test_the_prefix_applies_to_every_subject() -> None:
 def test_reserved_names_of_kubernetes_are_not_bound() -> None:
     rules = [{"users": ["system:anonymous"], "clusterRole": "view"}]
     (binding,) = build_role_bindings(ClusterIdentityMapper(""), {"spec": {}}, {"access": {"rules": rules}}, {}, "ns")
-    assert [each["name"] for each in binding["subjects"]] == ["service:user:system:anonymous"]
+    assert [subject["name"] for subject in binding["subjects"]] == ["service:user:system:anonymous"]

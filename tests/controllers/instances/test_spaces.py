@@ -71,10 +71,10 @@ async def test_a_space_gets_its_namespace(server: RegistryFixture, kube: FakeKub
         "service.sh/uid": created["metadata"]["uid"],
     }
     await eventually(lambda: get_path(server.get(SPACE, "one"), "status.phase") == "Ready")
-    seen = server.get(SPACE, "one")
-    assert get_path(seen, "spec.clusterRef") == {"cluster": "c", "namespace": "demo-one"}
-    assert get_path(seen, "metadata.finalizers") == ["service.sh/space"]
-    assert get_path(seen, "status.online") is True
+    space = server.get(SPACE, "one")
+    assert get_path(space, "spec.clusterRef") == {"cluster": "c", "namespace": "demo-one"}
+    assert get_path(space, "metadata.finalizers") == ["service.sh/space"]
+    assert get_path(space, "status.online") is True
 
 
 async def test_the_owner_gets_the_role_admin_in_the_namespace(server: RegistryFixture, kube: FakeKube) -> None:
@@ -83,7 +83,7 @@ async def test_the_owner_gets_the_role_admin_in_the_namespace(server: RegistryFi
     await wait_until_ready(server)
     binding = kube.objects[f"{BINDINGS}/service.sh:admin"]
     assert binding["roleRef"]["name"] == "admin"
-    assert {(each["kind"], each["name"]) for each in binding["subjects"]} == {
+    assert {(subject["kind"], subject["name"]) for subject in binding["subjects"]} == {
         ("User", "fairlead:ada"),
         ("Group", "fairlead:service:user:ada"),
     }
@@ -95,10 +95,10 @@ async def test_nothing_is_created_without_a_connected_cluster(server: RegistryFi
     await create_space(server, clusterRef={"cluster": "unconnected"})
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("False", "ClusterNotConnected"))
     await asyncio.sleep(2 * RESYNC_SECONDS)
-    seen = server.get(SPACE, "one")
-    assert get_path(seen, "status.phase") == "Pending"
-    assert "finalizers" not in (seen or {})["metadata"]
-    assert get_path(seen, "spec.clusterRef") == {"cluster": "unconnected"}
+    space = server.get(SPACE, "one")
+    assert get_path(space, "status.phase") == "Pending"
+    assert "finalizers" not in (space or {})["metadata"]
+    assert get_path(space, "spec.clusterRef") == {"cluster": "unconnected"}
     assert condition_status(server, SPACE, "SpaceSynced") == (None, None)
     assert kube.request_log == []
 
@@ -110,7 +110,7 @@ async def test_a_cluster_that_is_connected_later_gets_its_spaces(server: Registr
     await server.create("Cluster", "c", spec={})
     await asyncio.sleep(RESYNC_SECONDS)
     assert kube.objects == {}
-    await server.patch("Cluster", "c", lambda each: each["spec"].update(config={"secretName": "kubeconfig"}))
+    await server.patch("Cluster", "c", lambda obj: obj["spec"].update(config={"secretName": "kubeconfig"}))
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("False", "ClusterNotProbed"))
     assert kube.request_log == []
     await set_online(server, True)
@@ -182,10 +182,10 @@ async def test_a_template_can_set_labels_except_those_of_the_server(server: Regi
     }
     created = await create_space(server, template=template)
     await wait_until_ready(server)
-    found = kube.objects[NAMESPACE_PATH]["metadata"]
-    assert (found["labels"][TIER], found["annotations"]) == ("gold", {NOTE: "n"})
-    assert found["labels"]["service.sh/uid"] == created["metadata"]["uid"]
-    assert found["labels"]["service.sh/project"] == "demo"
+    metadata = kube.objects[NAMESPACE_PATH]["metadata"]
+    assert (metadata["labels"][TIER], metadata["annotations"]) == ("gold", {NOTE: "n"})
+    assert metadata["labels"]["service.sh/uid"] == created["metadata"]["uid"]
+    assert metadata["labels"]["service.sh/project"] == "demo"
 
 
 async def test_objects_are_created_and_deleted_with_the_template(server: RegistryFixture, kube: FakeKube) -> None:
@@ -195,7 +195,7 @@ async def test_objects_are_created_and_deleted_with_the_template(server: Registr
     path = f"{NAMESPACE_PATH}/configmaps/greeting"
     assert kube.objects[path]["data"] == {"hello": "world"}
     other = CONFIG_MAP.replace("greeting", "other")
-    await server.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": f"---\n{other}"}))
+    await server.patch(SPACE, "one", lambda obj: obj["spec"].update(template={"objects": f"---\n{other}"}))
     await eventually(lambda: f"{NAMESPACE_PATH}/configmaps/other" in kube.objects)
     await eventually(lambda: path not in kube.objects)
 
@@ -244,7 +244,7 @@ async def test_a_rejected_object_does_not_block_others(server: RegistryFixture, 
     await eventually(lambda: get_path(server.get(SPACE, "one"), "status.phase") == "Failed")
     assert {f"{NAMESPACE_PATH}/configmaps/one", f"{NAMESPACE_PATH}/configmaps/other"} <= kube.objects.keys()
     kube.failing_paths.clear()
-    await server.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": first}))
+    await server.patch(SPACE, "one", lambda obj: obj["spec"].update(template={"objects": first}))
     await wait_until_ready(server)
     await eventually(lambda: f"{NAMESPACE_PATH}/configmaps/other" not in kube.objects)
     assert f"{NAMESPACE_PATH}/configmaps/one" in kube.objects
@@ -306,7 +306,7 @@ async def test_deletion_waits_for_an_offline_cluster_until_it_is_abandoned(
     assert "service.sh/abandon=true" in condition_message(server, SPACE, "SpaceSynced")
     await asyncio.sleep(10 * RESYNC_SECONDS)
     assert server.get(SPACE, "one") is not None
-    await server.patch(SPACE, "one", lambda each: each["metadata"].update(annotations={"service.sh/abandon": "true"}))
+    await server.patch(SPACE, "one", lambda obj: obj["metadata"].update(annotations={"service.sh/abandon": "true"}))
     await eventually(lambda: server.get(SPACE, "one") is None)
     assert NAMESPACE_PATH in access.kube.objects
 
@@ -335,11 +335,11 @@ async def test_a_credential_without_permissions_is_reported_without_the_message_
 
 async def test_an_unusable_cluster_gets_no_new_spaces(server: RegistryFixture, kube: FakeKube) -> None:
     await create_cluster(server)
-    await server.patch("Cluster", "c", lambda each: each["spec"].update(unusable=True))
+    await server.patch("Cluster", "c", lambda obj: obj["spec"].update(unusable=True))
     await create_space(server)
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "ClusterUnusable"))
     assert kube.request_log == []
-    await server.patch("Cluster", "c", lambda each: each["spec"].update(unusable=False))
+    await server.patch("Cluster", "c", lambda obj: obj["spec"].update(unusable=False))
     await wait_until_ready(server)
 
 
@@ -373,7 +373,7 @@ async def test_probes_of_a_cluster_do_not_trigger_its_spaces(server: RegistryFix
     assert len(kube.request_log) == before
 
 
-async def test_nothing_is_applied_from_what_was_resolved_before_a_change(
+async def test_nothing_is_applied_from_an_outdated_resolution(
     api: RegistryFixture, access: FakeAccess, kube: FakeKube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await create_cluster(api)
@@ -381,8 +381,8 @@ async def test_nothing_is_applied_from_what_was_resolved_before_a_change(
     async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG)):
         await eventually(lambda: get_path(api.get(SPACE, "one"), "status.space"))
     controller = SpaceController(api.registry, INSTANCE_CONFIG, access)
-    outdated = api.get(SPACE, "one")
-    await api.patch(SPACE, "one", lambda each: each["spec"].update(template={}))
-    monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated)
+    outdated_space = api.get(SPACE, "one")
+    await api.patch(SPACE, "one", lambda obj: obj["spec"].update(template={}))
+    monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated_space)
     assert await controller.reconcile((GROUP, "spaceinstances", "demo", "one")) == DELETION_POLL_SECONDS
     assert kube.request_log == []

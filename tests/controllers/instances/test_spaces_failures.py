@@ -68,8 +68,8 @@ async def create_space(api: RegistryFixture, objects: str = "") -> None:
 
 def list_events(api: RegistryFixture) -> list[tuple[str, str]]:
     """Types and reasons."""
-    objects = [api.get("Event", name) or {} for name in api.list_names("Event")]
-    return sorted((each["type"], each["reason"]) for each in objects)
+    events = [api.get("Event", name) or {} for name in api.list_names("Event")]
+    return sorted((event["type"], event["reason"]) for event in events)
 
 
 def count_apply_requests(kube: FakeKube) -> int:
@@ -84,8 +84,8 @@ async def test_a_rejected_template_is_a_failure_with_the_message_of_the_cluster(
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Invalid"))
     assert 'refused to apply ConfigMap "greeting"' in condition_message(server, SPACE, "SpaceSynced")
     assert ".foo: field not declared in schema" in condition_message(server, SPACE, "SpaceSynced")
-    seen = server.get(SPACE, "one") or {}
-    assert (get_path(seen, "status.phase"), kstatus(seen)) == ("Failed", "Failed")
+    space = server.get(SPACE, "one") or {}
+    assert (get_path(space, "status.phase"), kstatus(space)) == ("Failed", "Failed")
     assert condition_status(server, SPACE, "Stalled") == ("True", "Invalid")
     await eventually(lambda: ("Warning", "Invalid") in list_events(server))
 
@@ -102,7 +102,7 @@ async def test_a_rejected_template_is_retried_with_backoff_until_it_changes(
     await asyncio.sleep(1)
     del kube.apply_failures[CONFIG_MAP_PATH]
     change = {"objects": build_config_map(data="{hello: world}")}
-    await server.patch(SPACE, "one", lambda each: each["spec"].update(template=change))
+    await server.patch(SPACE, "one", lambda obj: obj["spec"].update(template=change))
     await eventually(lambda: condition_status(server, SPACE, "Ready") == ("True", "Usable"), 3)
 
 

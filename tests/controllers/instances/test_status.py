@@ -58,14 +58,14 @@ def space_checker(access: FakeAccess) -> Callable[[Object, Object], None]:
         assert metadata(namespace)["labels"]["service.sh/uid"] == metadata(space)["uid"]
         assert "deletionTimestamp" not in metadata(namespace)
         binding = objects[f"{RBAC}/namespaces/{name_of(namespace)}/rolebindings/service.sh:admin"]
-        assert INSTANCE_CONFIG.names.map_name(spec["owner"]["user"]) in {each["name"] for each in binding["subjects"]}
-        expected = {
-            name_of(each): each["data"] for each in parse_objects(get_path(space, "status.space.objects") or "")
+        assert INSTANCE_CONFIG.names.map_name(spec["owner"]["user"]) in {
+            subject["name"] for subject in binding["subjects"]
         }
+        expected = {name_of(obj): obj["data"] for obj in parse_objects(get_path(space, "status.space.objects") or "")}
         config_maps_path = f"/api/v1/namespaces/{name_of(namespace)}/configmaps/"
         existing = {
-            path.removeprefix(config_maps_path): each["data"]
-            for path, each in objects.items()
+            path.removeprefix(config_maps_path): obj["data"]
+            for path, obj in objects.items()
             if path.startswith(config_maps_path)
         }
         assert existing == expected
@@ -146,13 +146,13 @@ class InstanceActions:
         await self._change(owner={"user": f"user-{self._number}"})
 
     async def _change(self, **spec: Any) -> None:
-        await self._api.patch(self._kind, "one", lambda each: each["spec"].update(spec))
+        await self._api.patch(self._kind, "one", lambda obj: obj["spec"].update(spec))
 
     async def _change_template(self) -> None:
         self._number += 1
         definition = build_template(self._kind, self._number)
         kind = self._kind.replace("Instance", "Template")
-        await self._api.patch(kind, "t", lambda each: each["spec"].update(template=definition))
+        await self._api.patch(kind, "t", lambda obj: obj["spec"].update(template=definition))
 
     async def _lose_cluster(self) -> None:
         self._access.down = Unreachable("no response")
@@ -189,7 +189,7 @@ async def test_every_revision_with_ready_true_is_usable(kind: str, seed: int) ->
         await actions.wait_until_current()
         await actions.delete()
     assert recorder.errors == []
-    kstatuses = {kstatus(each) for each in recorder.revisions}
+    kstatuses = {kstatus(revision) for revision in recorder.revisions}
     assert {"InProgress", "Current", "Terminating"} <= kstatuses
 
 
@@ -204,7 +204,7 @@ async def test_the_first_revision_is_in_progress() -> None:
         first = recorder.revisions[0]
         assert (kstatus(first), is_wait_over(first)) == ("InProgress", False)
         assert get_path(first, "status.phase") == "Pending"
-        assert not [each for each in first["metadata"]["managedFields"] if "f:status" in each["fieldsV1"]]
+        assert not [entry for entry in first["metadata"]["managedFields"] if "f:status" in entry["fieldsV1"]]
 
 
 @pytest.mark.parametrize("kind", [SPACE, VC])
@@ -217,8 +217,8 @@ async def test_an_offline_cluster_is_reported_and_recovers(kind: str) -> None:
         access.down = Unreachable("no response")
         await set_online(api, False)
         await eventually(lambda: condition_status(api, kind, "Ready") == ("False", "ClusterOffline"))
-        seen = api.get(kind, "one")
-        assert (get_path(seen, "status.phase"), get_path(seen, "status.online")) == ("Pending", False)
+        instance = api.get(kind, "one")
+        assert (get_path(instance, "status.phase"), get_path(instance, "status.online")) == ("Pending", False)
         assert condition_status(api, kind, "SpaceSynced")[0] != "True"
         await asyncio.sleep(600)
         assert access.kube.objects == before

@@ -79,7 +79,7 @@ async def test_a_template_is_resolved_and_rendered(server: RegistryFixture, kind
     await eventually(lambda: get_text(server, kind) == "a-b")
     assert get_condition(server, "TemplateResolved", kind) == ("True", "Resolved")
     assert get_condition(server, "TemplateSynced", kind) == ("True", "Synced")
-    assert all(each["observedGeneration"] == 1 for each in conditions_of(get_status(server, kind)))
+    assert all(condition["observedGeneration"] == 1 for condition in conditions_of(get_status(server, kind)))
 
 
 async def test_for_a_workspace_only_fields_about_its_template_are_written(server: RegistryFixture) -> None:
@@ -88,7 +88,7 @@ async def test_for_a_workspace_only_fields_about_its_template_are_written(server
     await create_instance(server, kind)
     await eventually(lambda: get_text(server, kind) == "a")
     assert get_status(server, kind).keys() == {"conditions", "instance", "templateHash"}
-    types = [each["type"] for each in conditions_of(get_status(server, kind))]
+    types = [condition["type"] for condition in conditions_of(get_status(server, kind))]
     assert types == ["TemplateResolved", "TemplateSynced"]
 
 
@@ -259,7 +259,7 @@ async def test_an_instance_is_pending_until_its_cluster_is_set_and_exists(server
     await eventually(lambda: get_status(server)["phase"] == "Ready")
     assert get_condition(server, "Ready") == ("True", "Usable")
     assert get_status(server)["observedGeneration"] == 2
-    assert {each["type"] for each in conditions_of(get_status(server))}.isdisjoint({"Reconciling", "Stalled"})
+    assert {condition["type"] for condition in conditions_of(get_status(server))}.isdisjoint({"Reconciling", "Stalled"})
 
 
 def agent_conditions(kind: str) -> list[Object]:
@@ -285,12 +285,12 @@ async def test_conditions_of_the_agent_set_the_phase(
 ) -> None:
     await create_ready_instance(server)
     failed = {"type": "SpaceReady", "status": "False", "severity": severity, "reason": "Broken", "message": "it broke"}
-    others = [each for each in get_status(server)["conditions"] if each["type"] != "SpaceReady"]
+    others = [condition for condition in get_status(server)["conditions"] if condition["type"] != "SpaceReady"]
     await report_status(server, conditions=[*others, failed])
     await eventually(lambda: get_status(server)["phase"] == phase)
     assert get_condition(server, type) == ("True", "Broken")
     assert get_condition(server, "Ready") == ("False", "Broken")
-    others = [each for each in get_status(server)["conditions"] if each["type"] != "SpaceReady"]
+    others = [condition for condition in get_status(server)["conditions"] if condition["type"] != "SpaceReady"]
     await report_status(server, conditions=[*others, {**failed, "status": "True", "severity": ""}])
     await eventually(lambda: get_status(server)["phase"] == "Ready")
 
@@ -393,8 +393,8 @@ async def test_a_template_triggers_only_the_instances_that_reference_it(server: 
     await server.create(SPACE, "two", spec={"templateRef": {"name": "other"}})
     for entry in server.view.entries(GROUP, "spaceinstances"):
         controller.keys_for(entry.key, entry)
-    one = (GROUP, "spaceinstances", "demo", "one")
-    assert set(controller.keys_for((GROUP, "spacetemplates", "", "t"), None)) == {one}
-    assert set(controller.keys_for((GROUP, "clusters", "", "berlin"), None)) == {one}
-    controller.keys_for(one, None)
+    instance_key = (GROUP, "spaceinstances", "demo", "one")
+    assert set(controller.keys_for((GROUP, "spacetemplates", "", "t"), None)) == {instance_key}
+    assert set(controller.keys_for((GROUP, "clusters", "", "berlin"), None)) == {instance_key}
+    controller.keys_for(instance_key, None)
     assert set(controller.keys_for((GROUP, "spacetemplates", "", "t"), None)) == set()

@@ -74,11 +74,11 @@ async def test_users_with_access_have_a_role_inside_the_virtual_cluster(
     await eventually(lambda: condition_status(server, VC, "AccessSynced") == ("True", "Synced"))
     admins = access.virtual.objects[f"{CLUSTER_BINDINGS}/service.sh:cluster-admin"]
     assert {"User fairlead:eve", "User fairlead:ada"} <= {
-        f"{each['kind']} {each['name']}" for each in admins["subjects"]
+        f"{subject['kind']} {subject['name']}" for subject in admins["subjects"]
     }
     assert "namespace" not in admins["metadata"]
     viewers = access.virtual.objects[f"{CLUSTER_BINDINGS}/service.sh:view"]
-    assert [each["name"] for each in viewers["subjects"]] == ["fairlead:service:team:red"]
+    assert [subject["name"] for subject in viewers["subjects"]] == ["fairlead:service:team:red"]
     await server.patch(VC, "one", lambda obj: obj["spec"].pop("extraAccessRules"))
     await eventually(lambda: f"{CLUSTER_BINDINGS}/service.sh:view" not in access.virtual.objects)
 
@@ -148,8 +148,8 @@ async def test_a_chart_is_deployed_and_its_kubeconfig_stored(
     secret = server.get("Secret", "vc-one-kubeconfig") or {}
     assert secret["data"] == {"config": encode_base64(KUBECONFIG)}
     assert secret["metadata"]["ownerReferences"][0]["uid"] == created["metadata"]["uid"]
-    for each in ("SpaceSynced", "SpaceReady", "VirtualClusterDeployed", "VirtualClusterSynced", "VirtualClusterOnline"):
-        assert condition_status(server, VC, each)[0] == "True"
+    for type in ("SpaceSynced", "SpaceReady", "VirtualClusterDeployed", "VirtualClusterSynced", "VirtualClusterOnline"):
+        assert condition_status(server, VC, type)[0] == "True"
     assert get_path(server.get(VC, "one"), "spec.clusterRef.virtualCluster") == "one"
     await eventually(lambda: get_path(server.get(VC, "one"), "status.phase") == "Ready")
     await asyncio.sleep(5 * RESYNC_SECONDS)
@@ -180,8 +180,8 @@ async def test_new_values_are_deployed(server: RegistryFixture, access: FakeAcce
     await create_virtual_cluster(server, template=RELEASE)
     await wait_until_ready(server, access)
     changed_template = {"helmRelease": {"chart": CHART, "values": "a: c"}}
-    await server.patch(VC, "one", lambda each: each["spec"].update(template=changed_template))
-    await eventually(lambda: [each.values for each in helm.installed] == ["a: b", "a: c"])
+    await server.patch(VC, "one", lambda obj: obj["spec"].update(template=changed_template))
+    await eventually(lambda: [release.values for release in helm.installed] == ["a: b", "a: c"])
 
 
 RELEASE_SECRET_PATH = f"{NAMESPACE_PATH}/secrets/sh.helm.release.v1.one.v1"
@@ -242,7 +242,7 @@ async def test_the_chart_of_an_inline_template_is_confined_to_its_namespace(
     await wait_until_ready(server, access)
     assert helm.installed[0].impersonate_user == "service:deployer:demo-v-one"
     binding = access.kube.objects[f"{BINDINGS}/service.sh:deployer"]
-    assert [each["name"] for each in binding["subjects"]] == ["service:deployer:demo-v-one"]
+    assert [subject["name"] for subject in binding["subjects"]] == ["service:deployer:demo-v-one"]
     assert binding["roleRef"]["name"] == "admin"
 
 
@@ -310,8 +310,8 @@ async def test_a_deleted_namespace_is_created_and_deployed_again(
     helm.is_failing = False
     await eventually(lambda: condition_status(server, VC, "VirtualClusterDeployed")[0] == "True")
     assert f"{NAMESPACE_PATH}/secrets/vc-one" in access.kube.objects
-    events = [decode(each) for each in server.view.entries("", "events", "demo")]
-    assert [each["message"] for each in events if each["reason"] == "NamespaceDeleted"]
+    events = [decode(entry) for entry in server.view.entries("", "events", "demo")]
+    assert [event["message"] for event in events if event["reason"] == "NamespaceDeleted"]
 
 
 async def test_deletion_uninstalls_the_release_and_deletes_the_namespace(
@@ -324,7 +324,7 @@ async def test_deletion_uninstalls_the_release_and_deletes_the_namespace(
     await server.delete(VC, "one")
     await eventually(lambda: condition_status(server, VC, "SpaceReady") == ("False", "Deleting"))
     await asyncio.sleep(RESYNC_SECONDS)
-    assert [each.name for each in helm.uninstalled] == ["one"]
+    assert [release.name for release in helm.uninstalled] == ["one"]
     access.kube.finish_deletions()
     await eventually(lambda: server.get(VC, "one") is None)
     assert access.kube.objects == {}
@@ -340,7 +340,7 @@ async def test_deletion_waits_for_an_offline_cluster_until_it_is_abandoned(
     await server.delete(VC, "one")
     await eventually(lambda: condition_status(server, VC, "SpaceSynced") == ("False", "Unreachable"))
     assert "service.sh/abandon=true" in condition_message(server, VC, "SpaceSynced")
-    await server.patch(VC, "one", lambda each: each["metadata"].update(annotations={"service.sh/abandon": "true"}))
+    await server.patch(VC, "one", lambda obj: obj["metadata"].update(annotations={"service.sh/abandon": "true"}))
     await eventually(lambda: server.get(VC, "one") is None)
 
 
@@ -360,8 +360,8 @@ async def test_a_namespace_is_labelled_with_the_permanent_service_uid(
     await create_cluster(server)
     await create_from_template(server)
     await wait_until_ready(server, access)
-    seen = server.get(VC, "one")
-    assert get_labels(access.kube.objects[NAMESPACE_PATH])["service.sh/uid"] == get_path(seen, "status.serviceUID")
+    instance = server.get(VC, "one")
+    assert get_labels(access.kube.objects[NAMESPACE_PATH])["service.sh/uid"] == get_path(instance, "status.serviceUID")
 
 
 @pytest.mark.parametrize("namespace", ["../kube-system", "UPPER", ".."])
@@ -378,8 +378,8 @@ async def test_a_finalizer_set_by_hand_reaches_nothing(
 
 async def test_events_about_failures_are_warnings(server: RegistryFixture, access: FakeAccess, helm: FakeHelm) -> None:
     def list_events() -> set[tuple[str, str]]:
-        seen = [server.get("Event", name) or {} for name in server.list_names("Event")]
-        return {(each["type"], each["reason"]) for each in seen}
+        events = [server.get("Event", name) or {} for name in server.list_names("Event")]
+        return {(event["type"], event["reason"]) for event in events}
 
     await create_cluster(server)
     helm.is_missing = True

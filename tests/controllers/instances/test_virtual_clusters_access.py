@@ -31,8 +31,8 @@ async def create_imported(api: RegistryFixture, access: FakeAccess, **spec: Any)
 
 
 def event_messages(api: RegistryFixture, reason: str) -> list[str]:
-    found = [decode(each) for each in api.view.entries("", "events", "demo")]
-    return [each["message"] for each in found if each["reason"] == reason]
+    events = [decode(entry) for entry in api.view.entries("", "events", "demo")]
+    return [event["message"] for event in events if event["reason"] == reason]
 
 
 async def test_the_bindings_have_the_labels_of_their_instance(server: RegistryFixture, access: FakeAccess) -> None:
@@ -139,7 +139,7 @@ async def test_deletion_waits_for_an_unreachable_cluster_and_names_the_abandon_a
     await asyncio.sleep(600)
     assert server.get(VC, "one") is not None
     metadata_update = {"annotations": {"service.sh/abandon": "true"}}
-    await server.patch(VC, "one", lambda each: each["metadata"].update(metadata_update))
+    await server.patch(VC, "one", lambda obj: obj["metadata"].update(metadata_update))
     await eventually(lambda: server.get(VC, "one") is None)
     assert ADMIN_BINDING in access.virtual.objects
     (message,) = event_messages(server, "Abandoned")

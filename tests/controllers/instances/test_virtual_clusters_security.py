@@ -57,7 +57,7 @@ async def test_a_chart_is_not_deployed_from_an_outdated_resolution(
     key = GROUP, "virtualclusterinstances", "demo", "one"
     outdated_instance = api.get(VC, "one")
     change = {"templateRef": {"name": "t"}, "template": None}
-    await api.patch(VC, "one", lambda each: each["spec"].update(change))
+    await api.patch(VC, "one", lambda obj: obj["spec"].update(change))
     monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated_instance)
     assert await controller.reconcile(key) == DELETION_POLL_SECONDS
     assert get_path(api.get(VC, "one"), "spec.clusterRef.namespace") == "demo-v-one"
@@ -72,10 +72,10 @@ async def test_a_release_is_uninstalled_with_the_confinement_of_its_installation
     await wait_until_ready(server, access)
     with pytest.raises(Invalid, match="delete it and create a new one"):
         change = {"templateRef": {"name": "t"}, "template": None}
-        await server.patch(VC, "one", lambda each: each["spec"].update(change))
+        await server.patch(VC, "one", lambda obj: obj["spec"].update(change))
     await server.delete(VC, "one")
     await eventually(lambda: server.get(VC, "one") is None)
-    assert [each.impersonate_user for each in helm.uninstalled] == [helm.installed[0].impersonate_user]
+    assert [release.impersonate_user for release in helm.uninstalled] == [helm.installed[0].impersonate_user]
 
 
 async def test_a_virtual_cluster_that_does_not_respond_is_probed_with_backoff(
@@ -127,9 +127,9 @@ async def test_a_project_with_slow_charts_leaves_slots_for_others(
         await can_finish.wait()
 
     helm.install = install_slowly  # type: ignore[method-assign]
-    for each in ("one", "two", "three"):
+    for name in ("one", "two", "three"):
         spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, "templateRef": {"name": "t"}}
-        await server.create(VC, each, spec=spec)
+        await server.create(VC, name, spec=spec)
 
     def count_waiting() -> int:
         deployed = [condition_status(server, VC, "VirtualClusterDeployed", name) for name in ("one", "two", "three")]

@@ -35,9 +35,9 @@ async def api() -> AsyncIterator[RegistryFixture]:
 
 
 def project_status(api: RegistryFixture) -> Object:
-    found = api.get("Project", "p")
-    assert found is not None
-    return found.get("status") or {}
+    project = api.get("Project", "p")
+    assert project is not None
+    return project.get("status") or {}
 
 
 def ready_condition(api: RegistryFixture) -> Object:

@@ -99,7 +99,7 @@ async def test_conditions_of_others_in_the_status_are_kept(server: RegistryFixtu
     await server.patch("Project", "p", lambda obj: obj["status"]["conditions"].append(other_condition), status_options)
     await server.patch("Project", "p", lambda obj: obj["spec"].update(displayName="two"))
     await eventually(lambda: get_project(server)["status"]["observedGeneration"] == 2)
-    assert {each["type"] for each in get_project(server)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
+    assert {condition["type"] for condition in get_project(server)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
 
 
 async def test_a_project_with_conditions_of_others_becomes_ready(api: RegistryFixture) -> None:
@@ -109,7 +109,7 @@ async def test_a_project_with_conditions_of_others_becomes_ready(api: RegistryFi
     await api.patch("Project", "p", lambda obj: obj.update(status={"conditions": [other_condition]}), status_options)
     async with running_controllers(api, *build_controllers(api)):
         await asyncio.sleep(10)
-    assert {each["type"] for each in get_project(api)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
+    assert {condition["type"] for condition in get_project(api)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
 
 
 async def test_a_concurrent_write_to_the_status_is_not_undone(api: RegistryFixture) -> None:
@@ -123,7 +123,7 @@ async def test_a_concurrent_write_to_the_status_is_not_undone(api: RegistryFixtu
     ]
     async with running_controllers(api, *build_controllers(api)):
         await asyncio.sleep(10)
-    assert {each["type"] for each in get_project(api)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
+    assert {condition["type"] for condition in get_project(api)["status"]["conditions"]} == {"Ready", "x.io/Checked"}
 
 
 async def test_a_deleted_project_is_removed_with_its_namespace_and_its_objects(server: RegistryFixture) -> None:
@@ -237,7 +237,7 @@ async def test_a_lost_namespace_is_created_again_with_an_event(server: RegistryF
         lambda: (server.get("Namespace", NAMESPACE) or before)["metadata"]["uid"] != before["metadata"]["uid"]
     )
     assert (server.get("Namespace", NAMESPACE) or {})["metadata"]["labels"]["service.sh/project"] == "p"
-    events = lambda: {decode(each)["reason"] for each in server.view.entries("", "events")}  # noqa: E731
+    events = lambda: {decode(entry)["reason"] for entry in server.view.entries("", "events")}  # noqa: E731
     await eventually(lambda: "NamespaceRestored" in events())
     await server.create("ConfigMap", "a", NAMESPACE)
 
@@ -268,7 +268,7 @@ async def test_the_garbage_collector_keeps_the_namespace_of_an_existing_project(
     await server.patch(
         "Namespace",
         NAMESPACE,
-        lambda each: each["metadata"].update(ownerReferences=[missing_owner]),
+        lambda obj: obj["metadata"].update(ownerReferences=[missing_owner]),
         server_write_options(),
     )
     uid = (server.get("Namespace", NAMESPACE) or {})["metadata"]["uid"]

@@ -96,12 +96,12 @@ class Group:
         await eventually(lambda: len(self.terms()) == times + 1)
 
     def others(self, replica: Replica) -> list[Replica]:
-        return [each for each in self.replicas if each is not replica]
+        return [other for other in self.replicas if other is not replica]
 
     def lease(self) -> Object:
-        found = self.replicas[0].api.get("Lease", LEASE_NAME)
-        assert found is not None
-        return found
+        lease = self.replicas[0].api.get("Lease", LEASE_NAME)
+        assert lease is not None
+        return lease
 
     def terms(self) -> list[Term]:
         return sorted((term for replica in self.replicas for term in replica.terms), key=lambda term: term[1])

@@ -29,9 +29,9 @@ from tests.harness.virtual_time import LoopClock
 SPACE = "SpaceInstance"
 ONE: Key = ("g", "p", "n", "one")
 OTHER: Key = ("g", "p", "n", "other")
-REMOTE_NAMESPACE = RemoteNamespace("c", "far", {})
+REMOTE_NAMESPACE = RemoteNamespace("c", "remote", {})
 CONFIG_MAPS_PATH = "/api/v1/configmaps"
-CONFIG_MAP_PATH = "/api/v1/namespaces/far/configmaps/greeting"
+CONFIG_MAP_PATH = "/api/v1/namespaces/remote/configmaps/greeting"
 OBJECTS = "{apiVersion: v1, kind: ConfigMap, metadata: {name: greeting}, data: {hello: world}}"
 
 
@@ -55,7 +55,7 @@ class InformerFixture:
 
     def change(self, name: str, version: int = 1) -> None:
         managers = [{"manager": "them", "time": "2026-01-01T00:00:00Z"}]
-        meta = {"name": name, "namespace": "far", "resourceVersion": str(version), "managedFields": managers}
+        meta = {"name": name, "namespace": "remote", "resourceVersion": str(version), "managedFields": managers}
         self.informers.handle_object(("c", CONFIG_MAPS_PATH), meta, is_deleted=False)
 
 
@@ -108,7 +108,7 @@ async def test_a_namespace_that_is_deleted_repeatedly_is_urgent_only_a_few_times
 ) -> None:
     watched_resource = ("c", NAMESPACES_PATH)
     for version in range(1_000):
-        meta = {"name": "far", "resourceVersion": str(version)}
+        meta = {"name": "remote", "resourceVersion": str(version)}
         informer_fixture.informers.begin_pass(ONE, REMOTE_NAMESPACE)
         informer_fixture.informers.finish_pass(ONE, REMOTE_NAMESPACE, {REMOTE_NAMESPACE.path: state_digest(meta)})
         informer_fixture.informers.handle_object(watched_resource, meta, is_deleted=True)

@@ -231,7 +231,9 @@ async def test_a_template_that_is_not_resolved_is_reported(server: RegistryFixtu
     assert condition_status(server, "Stalled")[0] == "True"
     assert condition_status(server, "TemplateResolved") == ("False", "TemplateNotFound")
     other_conditions = [
-        each for each in get_workspace(server)["status"]["conditions"] if each["type"] != "TemplateResolved"
+        condition
+        for condition in get_workspace(server)["status"]["conditions"]
+        if condition["type"] != "TemplateResolved"
     ]
     await report_status(server, conditions=other_conditions)
     await eventually(lambda: phase_and_reason(server) == ("Pending", "WaitingForRunner"))
