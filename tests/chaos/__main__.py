@@ -1,6 +1,6 @@
-"""`python -m tests.chaos --full`: every scenario in full, and a table at the end. Exit code 1 if anything is violated.
+"""`python -m tests.chaos --full`: runs every fault scenario and prints a table. The exit code is 1 on any violation.
 
-The short form is what `make test` runs; here it is for trying something out, as are `--only` and `--times`.
+`make test` runs the short form. Here it is for experiments, like `--only` and `--times`.
 """
 
 import argparse
@@ -15,68 +15,68 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.deployment import World
+from tests.chaos.deployment import Deployment
 from tests.chaos.faults import Fault
-from tests.chaos.scenarios import SCENARIOS, Plan, Scenario, rounds
-from tests.chaos.schedule import SHOWN, Outcome
+from tests.chaos.scenarios import SCENARIOS, Plan, Scenario, plan_rounds
+from tests.chaos.schedule import MAX_SHOWN, Outcome
 
-FIGURES = ("rounds", "operations", "writes", "unknown", "events", "resumed", "expired")
-HEAD = ("scenario", *FIGURES, "faults", "violations", "seconds")
+COLUMNS = ("rounds", "operations", "writes", "unknown", "events", "resumed", "expired")
+HEAD = ("scenario", *COLUMNS, "faults", "violations", "seconds")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all rounds, not just a few")
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
-    parser.add_argument("--times", type=float, default=1.0, help="so many times the rounds")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="which faults come when")
-    given = parser.parse_args()
-    random.seed(given.seed)
-    print(f"seed {given.seed}", flush=True)
+    parser.add_argument("--times", type=float, default=1.0, help="factor for the number of rounds")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="seed of the order of faults")
+    options = parser.parse_args()
+    random.seed(options.seed)
+    print(f"seed {options.seed}", flush=True)
     rows: list[tuple[str, Outcome | str]] = []
     for scenario in SCENARIOS:
-        counts = scenario.full if given.full else scenario.short
-        if given.only in scenario.name and counts:
-            rows.append((scenario.name, _played(scenario, _times(counts, given.times))))
-    print(table(rows))
+        counts = scenario.full if options.full else scenario.short
+        if options.only in scenario.name and counts:
+            rows.append((scenario.name, _run_scenario(scenario, _multiply(counts, options.times))))
+    print(format_table(rows))
     return int(any(isinstance(outcome, Outcome) and outcome.violations for _, outcome in rows))
 
 
-def _times(counts: Mapping[str, int], factor: float) -> dict[str, int]:
+def _multiply(counts: Mapping[str, int], factor: float) -> dict[str, int]:
     return {name: max(1, round(count * factor)) for name, count in counts.items()}
 
 
-def _played(scenario: Scenario, counts: Mapping[str, int]) -> Outcome | str:
+def _run_scenario(scenario: Scenario, counts: Mapping[str, int]) -> Outcome | str:
     print(f"{scenario.name}: {sum(counts.values())} rounds", flush=True)
     with tempfile.TemporaryDirectory(prefix="fairlead-faults-") as folder:
         try:
-            outcome = asyncio.run(scenario.play(Path(folder), told(rounds(counts))))
+            outcome = asyncio.run(scenario.run_scenario(Path(folder), log_rounds(plan_rounds(counts))))
         except pytest.skip.Exception as reason:
             return str(reason)
-    for violation in outcome.violations[:SHOWN]:
+    for violation in outcome.violations[:MAX_SHOWN]:
         print(f"  {violation.rule}: {violation.what}", file=sys.stderr, flush=True)
     return outcome
 
 
-def told(plan: Plan) -> Plan:
-    """The same, with a word about each round as it begins."""
+def log_rounds(plan: Plan) -> Plan:
+    """Wraps a plan so that the start of each round is printed."""
 
-    def telling(name: str, fault: Fault, number: int, of: int) -> tuple[str, Fault]:
-        async def tell(world: World) -> None:
+    def log_fault(name: str, fault: Fault, number: int, of: int) -> tuple[str, Fault]:
+        async def run_fault(deployment: Deployment) -> None:
             print(f"  {number}/{of} {name}", flush=True)
-            await fault(world)
+            await fault(deployment)
 
-        return name, tell
+        return name, run_fault
 
-    def made(offered: Sequence[tuple[str, Fault]]) -> list[tuple[str, Fault]]:
-        chosen = list(plan(offered))
-        return [telling(name, fault, number, len(chosen)) for number, (name, fault) in enumerate(chosen, 1)]
+    def plan_with_log(available: Sequence[tuple[str, Fault]]) -> list[tuple[str, Fault]]:
+        chosen = list(plan(available))
+        return [log_fault(name, fault, number, len(chosen)) for number, (name, fault) in enumerate(chosen, 1)]
 
-    return made
+    return plan_with_log
 
 
-def table(rows: list[tuple[str, Outcome | str]]) -> str:
-    """In Markdown, for notes."""
+def format_table(rows: list[tuple[str, Outcome | str]]) -> str:
+    """Formats the results as a Markdown table."""
     lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
     total: Counter[str] = Counter()
     for scenario, each in rows:
@@ -85,7 +85,7 @@ def table(rows: list[tuple[str, Outcome | str]]) -> str:
             continue
         total.update(each.faults)
         cells = (
-            *(getattr(each, name) for name in FIGURES),
+            *(getattr(each, name) for name in COLUMNS),
             each.faults.total(),
             len(each.violations),
             f"{each.seconds:.0f}",

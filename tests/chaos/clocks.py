@@ -1,7 +1,7 @@
-"""Wall clocks that jump by hours, with Debian's libfaketime. Monotonic clocks go on as they do when people set a clock.
+"""Faults of wall clocks that jump by hours, with Debian's libfaketime. Monotonic clocks are not affected.
 
-What may follow from a jump: objects with odd dates, and the end of keys whose life is over by the wrong clock. What
-may not: a key that has ended and works again, two leaders, a leader that does nothing, anything lost.
+Allowed consequences of a jump: objects with wrong dates, and the expiry of keys by the wrong clock. Not
+allowed: an expired key that works again, two leaders, a leader that does nothing, lost data.
 """
 
 import os
@@ -16,43 +16,43 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.chaos.deployment import Replica, World
-from tests.chaos.election import Jealousy, leader_of
+from tests.chaos.deployment import Deployment, Replica
+from tests.chaos.election import LeaderMonitor, find_leader
 from tests.chaos.faults import LEASE_SECONDS, Fault
-from tests.chaos.timeouts import answered, eventually
+from tests.chaos.timeouts import eventually, request_until_served
 from tests.harness.replicas import NAMESPACES
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT
 
-MISSING = "no libfaketime; install it (Debian: apt-get install faketime)"
+MISSING_LIBRARY = "no libfaketime; install it (Debian: apt-get install faketime)"
 KEYS = f"{MANAGEMENT}/apis/management.service.sh/v1/ownedaccesskeys"
 HOUR = 3600
-SHORT_LIFE, LONG_LIFE = 4, 600
+SHORT_LIFETIME, LONG_LIFETIME = 4, 600
 UNAUTHORIZED = 401
-AGAIN = 5
+REPEATS = 5
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def library() -> str:
-    """libfaketime's path. Without one the scenario is skipped, on a developer's machine only."""
-    found = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-    if not found and os.environ.get("CI") == "true":
-        pytest.fail(MISSING)
-    if not found:
-        pytest.skip(MISSING)
-    return str(found[0])
+def find_library() -> str:
+    """Finds libfaketime. Without it the scenario is skipped, but fails in CI."""
+    library_path = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    if not library_path and os.environ.get("CI") == "true":
+        pytest.fail(MISSING_LIBRARY)
+    if not library_path:
+        pytest.skip(MISSING_LIBRARY)
+    return str(library_path[0])
 
 
 @dataclass(frozen=True, slots=True)
 class WallClock:
-    """Of one replica, which reads the file each time that it looks at the clock."""
+    """The wall clock of one replica, which reads the file each time that it reads the clock."""
 
     file: Path
-    library: str
+    library_path: str
 
     @property
     def variables(self) -> dict[str, str]:
         return {
-            "LD_PRELOAD": self.library,
+            "LD_PRELOAD": self.library_path,
             "FAKETIME_TIMESTAMP_FILE": str(self.file),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
@@ -61,149 +61,162 @@ class WallClock:
         }
 
     def set(self, ahead: int) -> None:
-        """So many seconds ahead of the true time, or behind it. At once: nobody reads half of it."""
+        """Sets the clock this many seconds ahead of the true time, or behind it, atomically."""
         new = self.file.with_suffix(".new")
         new.write_text(f"{ahead:+d}\n")
         new.replace(self.file)
 
 
 @contextmanager
-def wall_clocks(folder: Path, count: int) -> Iterator[list[WallClock]]:
-    found = library()
-    clocks = [WallClock(folder / f"clock{number}", found) for number in range(count)]
+def create_wall_clocks(folder: Path, count: int) -> Iterator[list[WallClock]]:
+    library_path = find_library()
+    clocks = [WallClock(folder / f"clock{number}", library_path) for number in range(count)]
     for clock in clocks:
         clock.set(0)
     try:
         yield clocks
     finally:
-        _tidy()
+        _remove_shared_memory()
 
 
-def _tidy() -> None:
-    """Removes what the library leaves behind of processes that were killed."""
-    for left in SHARED_MEMORY.glob("*faketime_s*_*"):
-        if not Path(f"/proc/{left.name.rpartition('_')[2]}").exists():
-            left.unlink(missing_ok=True)
+def _remove_shared_memory() -> None:
+    """Removes the shared memory that the library leaves behind of killed processes."""
+    for file in SHARED_MEMORY.glob("*faketime_s*_*"):
+        if not Path(f"/proc/{file.name.rpartition('_')[2]}").exists():
+            file.unlink(missing_ok=True)
 
 
-class Clocks:
-    """The faults. Half of the time it is the leader's clock, otherwise anybody's."""
+class ClockFaults:
+    """The faults of clocks. Half of the time they affect the leader, otherwise any replica."""
 
-    def __init__(self, clocks: Sequence[WallClock], jealousy: Jealousy) -> None:
+    def __init__(self, clocks: Sequence[WallClock], leader_monitor: LeaderMonitor) -> None:
         self._clocks = clocks
-        self._jealousy = jealousy
+        self._leader_monitor = leader_monitor
 
     @property
     def faults(self) -> tuple[tuple[str, Fault], ...]:
         return (
-            ("clock forwards", self.forwards),
-            ("clock backwards", self.backwards),
-            ("clock wrong at the start", self.wrong_at_the_start),
-            ("clock back while it stands still", self.back_while_it_stands_still),
+            ("clock forwards", self.jump_forwards),
+            ("clock backwards", self.jump_backwards),
+            ("clock wrong at the start", self.start_with_wrong_time),
+            ("clock back during SIGSTOP", self.jump_back_while_frozen),
         )
 
-    async def forwards(self, world: World) -> None:
-        """A key whose life is over by that clock has ended, and stays so when the clock is set right."""
-        await self._jump(world, random.randint(1, 9) * HOUR, LONG_LIFE)
+    async def jump_forwards(self, deployment: Deployment) -> None:
+        """A key that has expired by that clock stays expired when the clock is corrected."""
+        await self._jump(deployment, random.randint(1, 9) * HOUR, LONG_LIFETIME)
 
-    async def backwards(self, world: World) -> None:
-        """A short life ends in its time, though that clock says that there are hours left."""
-        await self._jump(world, -random.randint(1, 9) * HOUR, SHORT_LIFE)
+    async def jump_backwards(self, deployment: Deployment) -> None:
+        """A key with a short lifetime expires in time, though by that clock hours are left."""
+        await self._jump(deployment, -random.randint(1, 9) * HOUR, SHORT_LIFETIME)
 
-    async def _jump(self, world: World, ahead: int, life: int) -> None:
-        number = await self._victim(world)
-        client = world.clients[number]
-        ending, lasting = await _new_key(world, life), await _new_key(world, 30 * 24 * HOUR)
+    async def _jump(self, deployment: Deployment, ahead: int, lifetime: int) -> None:
+        number = await self._choose_replica(deployment)
+        client = deployment.clients[number]
+        expiring_key, lasting_key = (
+            await _create_key(deployment, lifetime),
+            await _create_key(deployment, 30 * 24 * HOUR),
+        )
         if ahead > 0:
-            await _expect(client, ending, 200)
+            await _wait_for_status(client, expiring_key, 200)
         self._clocks[number].set(ahead)
-        await _believed(client, ahead)
-        await _expect(client, ending, UNAUTHORIZED)
-        await _controllers_work(world)
+        await _assert_time(client, ahead)
+        await _wait_for_status(client, expiring_key, UNAUTHORIZED)
+        await _assert_controllers_work(deployment)
         self._clocks[number].set(0)
-        await self._right_again(world, client, ending, lasting)
+        await self._check_keys(deployment, client, expiring_key, lasting_key)
 
-    async def wrong_at_the_start(self, world: World) -> None:
+    async def start_with_wrong_time(self, deployment: Deployment) -> None:
         """kill -9, and a start with a clock that is hours off."""
-        number, ahead = await self._victim(world), random.choice((-5, 5)) * HOUR
-        replica = world.replicas[number]
+        number, ahead = await self._choose_replica(deployment), random.choice((-5, 5)) * HOUR
+        replica = deployment.replicas[number]
         replica.kill()
         self._clocks[number].set(ahead)
         replica.start()
-        await world.ready()
-        await _believed(world.clients[number], ahead)
-        await _controllers_work(world)
+        await deployment.wait_until_ready()
+        await _assert_time(deployment.clients[number], ahead)
+        await _assert_controllers_work(deployment)
         self._clocks[number].set(0)
 
-    async def back_while_it_stands_still(self, world: World) -> None:
-        """For longer than the lease; by its wall clock no time has passed when it wakes up."""
-        replica = await leader_of(world)
-        number, seconds = world.replicas.index(replica), LEASE_SECONDS + 3.0
-        async with self._jealousy.standing_still(replica):
-            await self._led_by_another(world, replica)
+    async def jump_back_while_frozen(self, deployment: Deployment) -> None:
+        """Freezes the leader for longer than the lease. By its wall clock no time has passed when it continues."""
+        replica = await find_leader(deployment)
+        number, seconds = deployment.replicas.index(replica), LEASE_SECONDS + 3.0
+        async with self._leader_monitor.freeze(replica):
+            await self._wait_for_another_leader(deployment, replica)
             self._clocks[number].set(-int(seconds))
-        await _controllers_work(world)
+        await _assert_controllers_work(deployment)
         self._clocks[number].set(0)
 
-    async def _led_by_another(self, world: World, replica: Replica) -> None:
-        others = World(
-            [each for each in world.replicas if each is not replica],
-            [client for each, client in zip(world.replicas, world.clients, strict=True) if each is not replica],
+    async def _wait_for_another_leader(self, deployment: Deployment, replica: Replica) -> None:
+        others = Deployment(
+            [each for each in deployment.replicas if each is not replica],
+            [
+                client
+                for each, client in zip(deployment.replicas, deployment.clients, strict=True)
+                if each is not replica
+            ],
         )
-        await _controllers_work(others)
+        await _assert_controllers_work(others)
 
-    async def _victim(self, world: World) -> int:
-        leads = random.random() < 0.5
-        return world.replicas.index(await leader_of(world) if leads else random.choice(world.replicas))
+    async def _choose_replica(self, deployment: Deployment) -> int:
+        affects_leader = random.random() < 0.5
+        return deployment.replicas.index(
+            await find_leader(deployment) if affects_leader else random.choice(deployment.replicas)
+        )
 
-    async def _right_again(self, world: World, client: httpx.AsyncClient, ending: str, lasting: str) -> None:
-        for _ in range(AGAIN):
-            if (code := await _code(client, ending)) != UNAUTHORIZED:
-                world.odd.append(f"a key that had ended was answered with {code} when the clock was set right")
-        for each in world.clients:
-            if (code := await _code(each, lasting)) != 200:
-                world.odd.append(f"a key with days left was answered with {code}")
+    async def _check_keys(
+        self, deployment: Deployment, client: httpx.AsyncClient, expiring_key: str, lasting_key: str
+    ) -> None:
+        for _ in range(REPEATS):
+            if (code := await _get_status(client, expiring_key)) != UNAUTHORIZED:
+                deployment.anomalies.append(f"an expired key got {code} after the clock was corrected")
+        for each in deployment.clients:
+            if (code := await _get_status(each, lasting_key)) != 200:
+                deployment.anomalies.append(f"a valid key got {code}")
 
 
-async def _new_key(world: World, ttl: int) -> str:
+async def _create_key(deployment: Deployment, ttl: int) -> str:
     body: dict[str, Any] = {"apiVersion": "management.service.sh/v1", "kind": "OwnedAccessKey"}
     body |= {"metadata": {"generateName": "clock-"}, "spec": {"user": "admin", "ttl": ttl}}
-    answer = await answered(random.choice(world.clients), "POST", KEYS, json=body)
-    assert answer.status_code == 201, answer.text
-    key: str = answer.json()["spec"]["key"]
+    response = await request_until_served(random.choice(deployment.clients), "POST", KEYS, json=body)
+    assert response.status_code == 201, response.text
+    key: str = response.json()["spec"]["key"]
     return key
 
 
-async def _code(client: httpx.AsyncClient, key: str) -> int:
-    answer = await answered(client, "GET", CONFIGMAPS, headers={"Authorization": f"Bearer {key}"})
-    return answer.status_code
+async def _get_status(client: httpx.AsyncClient, key: str) -> int:
+    response = await request_until_served(client, "GET", CONFIGMAPS, headers={"Authorization": f"Bearer {key}"})
+    return response.status_code
 
 
-async def _expect(client: httpx.AsyncClient, key: str, code: int) -> None:
-    async def look() -> bool | None:
-        return True if await _code(client, key) == code else None
+async def _wait_for_status(client: httpx.AsyncClient, key: str, code: int) -> None:
+    async def poll() -> bool | None:
+        return True if await _get_status(client, key) == code else None
 
-    await eventually(look, f"{code} for a key")
+    await eventually(poll, f"{code} for a key")
 
 
-async def _believed(client: httpx.AsyncClient, ahead: int) -> None:
-    """The jump has happened: what is made there is dated so."""
+async def _assert_time(client: httpx.AsyncClient, ahead: int) -> None:
+    """Asserts that the clock has jumped: new objects have its time."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "dated-"}}
-    answer = await answered(client, "POST", CONFIGMAPS, json=body)
-    made = answer.json()["metadata"]
-    off = datetime.fromisoformat(made["creationTimestamp"]) - datetime.now(UTC) - timedelta(seconds=ahead)
-    assert abs(off) < timedelta(minutes=20), f"a clock that is {ahead} s ahead has dated {made}"
-    await answered(client, "DELETE", f"{CONFIGMAPS}/{made['name']}")
+    response = await request_until_served(client, "POST", CONFIGMAPS, json=body)
+    metadata = response.json()["metadata"]
+    error = datetime.fromisoformat(metadata["creationTimestamp"]) - datetime.now(UTC) - timedelta(seconds=ahead)
+    assert abs(error) < timedelta(minutes=20), f"a clock that is {ahead} s ahead gave {metadata}"
+    await request_until_served(client, "DELETE", f"{CONFIGMAPS}/{metadata['name']}")
 
 
-async def _controllers_work(world: World) -> None:
-    """A namespace that is deleted goes only where controllers work."""
+async def _assert_controllers_work(deployment: Deployment) -> None:
+    """Asserts that controllers work: they remove a deleted namespace."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "clock-"}}
-    client = random.choice(world.clients)
-    path = f"{NAMESPACES}/{(await answered(client, 'POST', NAMESPACES, json=body)).json()['metadata']['name']}"
-    await answered(client, "DELETE", path)
+    client = random.choice(deployment.clients)
+    path = (
+        f"{NAMESPACES}/{(await request_until_served(client, 'POST', NAMESPACES, json=body)).json()['metadata']['name']}"
+    )
+    await request_until_served(client, "DELETE", path)
 
-    async def look() -> bool | None:
-        return True if (await answered(client, "GET", path)).status_code == 404 else None
+    async def poll() -> bool | None:
+        return True if (await request_until_served(client, "GET", path)).status_code == 404 else None
 
-    await eventually(look, f"{path} to go")
+    await eventually(poll, f"the removal of {path}")

@@ -1,6 +1,6 @@
-"""The conformance cases on the stores that replicas share: whatever keeps the objects, clients see the same.
+"""The conformance cases on the stores that replicas share: clients get the same responses from every store.
 
-Not among the tests that `make test` finds, because it takes as long as all of the conformance suite for each store;
+`make test` does not collect it, because it takes as long as the whole conformance suite for each store;
 `make test-faults` names it.
 """
 
@@ -14,17 +14,17 @@ from tests.harness import etcd_server, postgres_server
 pytestmark = pytest.mark.timeout(600)
 
 
-def _postgres(folder: Path) -> str:
+def _create_postgres_address(folder: Path) -> str:
     postgres_server.require_postgres()
     return postgres_server.address_for(folder)
 
 
-def _etcd(folder: Path) -> str:
+def _create_etcd_address(folder: Path) -> str:
     return f"etcd:{etcd_server.shared_cluster().url('conformance')}"
 
 
-@pytest.mark.parametrize("address", [_postgres, _etcd], ids=["postgres", "etcd"])
-def test_the_answers_are_the_same_on_every_store(address: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", [_create_postgres_address, _create_etcd_address], ids=["postgres", "etcd"])
+def test_the_responses_are_the_same_on_every_store(address: object, tmp_path: Path) -> None:
     assert callable(address)
     with serving(tmp_path, address(tmp_path)) as server:
         outcomes = replay(server, list(areas()))

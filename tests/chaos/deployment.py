@@ -1,4 +1,4 @@
-"""A store and the replicas on it: real processes that can be killed, stopped and started again where they were."""
+"""Replicas on a store: real processes that can be killed, frozen and restarted at the same address."""
 
 import asyncio
 import os
@@ -20,8 +20,8 @@ from tests.harness.replicas import new_secrets
 from tests.harness.server_process import ROOT, environment, trusting
 
 START_SECONDS = 120.0
-ANSWER_SECONDS = 3.0
-"""Clients have less patience than faults last: they leave, and what they asked for may still be done."""
+RESPONSE_SECONDS = 3.0
+"""Shorter than some faults, so that clients give up on requests that may still be applied."""
 HISTORY = {"history_seconds": "300"}
 
 
@@ -30,11 +30,11 @@ class Replica:
     folder: Path
     port: int
     variables: Mapping[str, str]
-    around: Mapping[str, str] = field(default_factory=dict)
-    """What its process finds in the environment beside the settings."""
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of its process beside the settings."""
     process: "subprocess.Popen[bytes] | None" = None
-    logged: int = 0
-    """How much was in the log when the process was started."""
+    log_offset: int = 0
+    """The size of the log when the process was started."""
 
     @property
     def url(self) -> str:
@@ -46,11 +46,11 @@ class Replica:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "fairlead", "serve", "--data", str(self.folder), "--port", str(self.port)]
-        around = {**environment(**self.variables), **self.around}
+        extra_environment = {**environment(**self.variables), **self.extra_environment}
         with self.log.open("ab") as log:
-            self.logged = log.tell()
+            self.log_offset = log.tell()
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=around, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, cwd=ROOT, env=extra_environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def send(self, number: signal.Signals) -> None:
@@ -58,7 +58,7 @@ class Replica:
         os.kill(self.process.pid, number)
 
     def kill(self) -> None:
-        """At once, with what it was doing half done. Also ends one that stands still."""
+        """Kills the process at once, also a frozen one."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -66,72 +66,75 @@ class Replica:
 
 
 @dataclass
-class World:
+class Deployment:
     replicas: list[Replica]
     clients: list[httpx.AsyncClient] = field(default_factory=list)
-    odd: list[str] = field(default_factory=list)
-    """What whoever breaks things has seen and should not have."""
+    anomalies: list[str] = field(default_factory=list)
+    """Unexpected observations of the faults."""
 
-    async def ready(self) -> None:
-        """Returns once every replica answers and says that all is well."""
+    async def wait_until_ready(self) -> None:
+        """Waits until every replica is ready."""
         for replica, client in zip(self.replicas, self.clients, strict=True):
-            await _ready(replica, client)
+            await _wait_until_ready(replica, client)
 
 
-async def _ready(replica: Replica, client: httpx.AsyncClient) -> None:
+async def _wait_until_ready(replica: Replica, client: httpx.AsyncClient) -> None:
     deadline = time.monotonic() + START_SECONDS
-    said = ""
+    last_response = ""
     while True:
         try:
-            answer = await client.get("/readyz", timeout=2.0)
-            said = answer.text
-            if answer.status_code == 200:
+            response = await client.get("/readyz", timeout=2.0)
+            last_response = response.text
+            if response.status_code == 200:
                 return
         except httpx.HTTPError as error:
-            said = repr(error)
-        ended = replica.process is None or replica.process.poll() is not None
-        if ended or time.monotonic() > deadline:
-            raise AssertionError(f"{replica.url} is not ready: {said}\n{replica.log.read_text()[-3000:]}")
+            last_response = repr(error)
+        has_ended = replica.process is None or replica.process.poll() is not None
+        if has_ended or time.monotonic() > deadline:
+            raise AssertionError(f"{replica.url} is not ready: {last_response}\n{replica.log.read_text()[-3000:]}")
         await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
-async def world(
-    folder: Path, stores: list[str], settings: Mapping[str, str] | None = None, around: Sequence[Mapping[str, str]] = ()
-) -> AsyncIterator[World]:
-    """A replica for each address of the store; several addresses may lead to the same one."""
+async def run_deployment(
+    folder: Path,
+    stores: list[str],
+    settings: Mapping[str, str] | None = None,
+    extra_environment: Sequence[Mapping[str, str]] = (),
+) -> AsyncIterator[Deployment]:
+    """Starts a replica for each store address. Several addresses may lead to the same store."""
     variables = {**HISTORY, "log_level": "warning", "audit_path": "off", **new_secrets(), **(settings or {})}
     ports = free_ports(len(stores))
     replicas = [
-        Replica(folder / f"replica{number}", port, {**variables, "store": store}, surroundings)
-        for number, (store, port, surroundings) in enumerate(
-            zip(stores, ports, around or [{}] * len(stores), strict=True)
+        Replica(folder / f"replica{number}", port, {**variables, "store": store}, variables_of_replica)
+        for number, (store, port, variables_of_replica) in enumerate(
+            zip(stores, ports, extra_environment or [{}] * len(stores), strict=True)
         )
     ]
-    made = World(replicas)
+    running = Deployment(replicas)
     try:
-        headers = {"Authorization": f"Bearer {await _first_start(replicas[0])}"}
+        headers = {"Authorization": f"Bearer {await _start_first(replicas[0])}"}
         certificate = replicas[0].folder / "tls"
         for replica in replicas[1:]:
             shutil.copytree(certificate, replica.folder / "tls")
             replica.folder.chmod(0o700)
             replica.start()
-        trust = trusting(str(certificate / "ca.crt"))
-        made.clients += [
-            httpx.AsyncClient(base_url=replica.url, headers=headers, verify=trust, timeout=ANSWER_SECONDS)
+        tls_context = trusting(str(certificate / "ca.crt"))
+        running.clients += [
+            httpx.AsyncClient(base_url=replica.url, headers=headers, verify=tls_context, timeout=RESPONSE_SECONDS)
             for replica in replicas
         ]
-        await made.ready()
-        yield made
+        await running.wait_until_ready()
+        yield running
     finally:
         for replica in replicas:
             replica.kill()
-        for client in made.clients:
+        for client in running.clients:
             await client.aclose()
 
 
-async def _first_start(replica: Replica) -> str:
-    """On an empty store: it makes the certificate that all replicas show, and the administrator's key."""
+async def _start_first(replica: Replica) -> str:
+    """Starts the first replica, which creates the certificate of all replicas and the administrator's key."""
     replica.start()
     deadline = time.monotonic() + START_SECONDS
     while (key := read_key(replica.folder / "admin.kubeconfig")) is None:

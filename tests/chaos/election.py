@@ -1,4 +1,4 @@
-"""Who leads, going by what replicas have logged. They must log in JSON, and everything from `info` on."""
+"""Determines the leader from the logs of replicas, which must be in JSON and at level `info`."""
 
 import asyncio
 import json
@@ -7,95 +7,95 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.chaos.deployment import Replica, World
-from tests.chaos.timeouts import answered, eventually
+from tests.chaos.deployment import Deployment, Replica
+from tests.chaos.timeouts import eventually, request_until_served
 from tests.harness.replicas import LEADING, LEASE
 
-TALKATIVE = {"log_level": "info", "log_format": "json"}
-RESTING = "lost leadership"
-LOOK_SECONDS = 0.05
+JSON_LOG = {"log_level": "info", "log_format": "json"}
+LOST_LEADERSHIP = "lost leadership"
+POLL_SECONDS = 0.05
 
 
-def led_as(replica: Replica) -> str:
-    """The name under which it leads, empty if it does not say so."""
+def read_leader_identity(replica: Replica) -> str:
+    """The identity under which a replica leads, or an empty text if it does not."""
     if replica.process is None:
         return ""
     with replica.log.open("rb") as log:
-        log.seek(replica.logged)
+        log.seek(replica.log_offset)
         lines = [line for line in log.read().splitlines() if line.startswith(b"{") and line.endswith(b"}")]
-    for told in map(_event, reversed(lines)):
-        if str(told.get("event", "")).startswith(RESTING):
+    for entry in map(_parse_entry, reversed(lines)):
+        if str(entry.get("event", "")).startswith(LOST_LEADERSHIP):
             return ""
-        if told.get("event") == LEADING:
-            return str(told["identity"])
+        if entry.get("event") == LEADING:
+            return str(entry["identity"])
     return ""
 
 
-def _event(line: bytes) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(line)
-    return told
+def _parse_entry(line: bytes) -> dict[str, Any]:
+    entry: dict[str, Any] = json.loads(line)
+    return entry
 
 
-async def leader_of(world: World) -> Replica:
-    """Whoever the lease names, once it names a replica that says so, too. Alone there is no lease."""
-    if len(world.replicas) == 1:
-        return world.replicas[0]
+async def find_leader(deployment: Deployment) -> Replica:
+    """Waits for the replica that holds the lease and has logged that it leads. A single replica has no lease."""
+    if len(deployment.replicas) == 1:
+        return deployment.replicas[0]
 
-    async def look() -> Replica | None:
-        for client in world.clients:
-            answer = await answered(client, "GET", LEASE)
-            holder = answer.json()["spec"]["holderIdentity"] if answer.status_code == 200 else ""
-            return next((each for each in world.replicas if holder and led_as(each) == holder), None)
+    async def poll() -> Replica | None:
+        for client in deployment.clients:
+            response = await request_until_served(client, "GET", LEASE)
+            holder = response.json()["spec"]["holderIdentity"] if response.status_code == 200 else ""
+            return next((each for each in deployment.replicas if holder and read_leader_identity(each) == holder), None)
         return None
 
-    return await eventually(look, "a replica that leads")
+    return await eventually(poll, "a replica that leads")
 
 
-class Jealousy:
-    """Looks all the time whether two replicas lead at once. Who stands still is excused: it cannot know."""
+class LeaderMonitor:
+    """Checks continuously whether two replicas lead at once. A frozen replica is exempt: it cannot know."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._excused: set[int] = set()
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._exempt_ports: set[int] = set()
 
     async def run(self) -> None:
         while True:
-            # Who has stopped leading says so before the next one begins. So if the same ones still say that they lead
-            # after all of them have said so, they did at once.
-            first = self._leading()
-            if len(first) > 1 and (both := first & self._leading()) and len(both) > 1:
-                self._world.odd.append(f"{len(both)} replicas lead at once: {sorted(both)}")
+            # A replica logs that it lost leadership before the next one starts. So replicas that lead in two
+            # consecutive reads of the logs led at once.
+            first = self._read_leaders()
+            if len(first) > 1 and (both := first & self._read_leaders()) and len(both) > 1:
+                self._deployment.anomalies.append(f"{len(both)} replicas lead at once: {sorted(both)}")
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
-    def _leading(self) -> set[str]:
-        replicas = (each for each in self._world.replicas if each.port not in self._excused)
-        return {name for name in map(led_as, replicas) if name}
+    def _read_leaders(self) -> set[str]:
+        replicas = (each for each in self._deployment.replicas if each.port not in self._exempt_ports)
+        return {name for name in map(read_leader_identity, replicas) if name}
 
     @asynccontextmanager
-    async def standing_still(self, replica: Replica) -> AsyncIterator[None]:
-        """Stops it meanwhile, and waits afterwards until it has noticed that it does not lead any more."""
-        before = led_as(replica)
-        self._excused.add(replica.port)
+    async def freeze(self, replica: Replica) -> AsyncIterator[None]:
+        """Freezes a replica, and waits afterwards until it has noticed that it no longer leads."""
+        before = read_leader_identity(replica)
+        self._exempt_ports.add(replica.port)
         replica.send(signal.SIGSTOP)
         try:
             yield
         finally:
             replica.send(signal.SIGCONT)
 
-        async def look() -> bool | None:
-            return True if led_as(replica) != before or not before else None
+        async def poll() -> bool | None:
+            return True if read_leader_identity(replica) != before or not before else None
 
-        await eventually(look, f"{before} to notice that it does not lead any more")
-        self._excused.discard(replica.port)
+        await eventually(poll, f"{before} to notice that it no longer leads")
+        self._exempt_ports.discard(replica.port)
 
 
 @asynccontextmanager
-async def jealous(world: World) -> AsyncIterator[Jealousy]:
-    made = Jealousy(world)
-    task = asyncio.create_task(made.run())
+async def monitor_leaders(deployment: Deployment) -> AsyncIterator[LeaderMonitor]:
+    monitor = LeaderMonitor(deployment)
+    task = asyncio.create_task(monitor.run())
     try:
-        yield made
+        yield monitor
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

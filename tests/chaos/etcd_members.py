@@ -1,68 +1,68 @@
-"""What etcd's operators do, through the JSON that etcd speaks beside gRPC: finding the leader, and making room."""
+"""Faults of etcd's leader and quota, and the repairs of an operator, through etcd's JSON gateway."""
 
 from typing import Any
 
 import httpx
 
-from tests.chaos.deployment import World
-from tests.chaos.faults import Fault, kill_awhile, stop_awhile
-from tests.chaos.probes import reads_go_on, until_accepted, until_refused
+from tests.chaos.deployment import Deployment
+from tests.chaos.faults import Fault, freeze_for_a_while, kill_for_a_while
+from tests.chaos.probes import check_reads, write_until_accepted, write_until_rejected
 from tests.chaos.timeouts import eventually
 from tests.harness.etcd_server import EtcdCluster, EtcdMember
 
 DEFRAGMENT_SECONDS = 60.0
 
 
-async def ask(member: EtcdMember, path: str, **body: Any) -> dict[str, Any]:
+async def post(member: EtcdMember, path: str, **body: Any) -> dict[str, Any]:
     async with httpx.AsyncClient(base_url=f"http://{member.endpoint}", timeout=DEFRAGMENT_SECONDS) as client:
-        answer = await client.post(f"/v3/{path}", json=body)
-        answer.raise_for_status()
-        told: dict[str, Any] = answer.json()
-        return told
+        response = await client.post(f"/v3/{path}", json=body)
+        response.raise_for_status()
+        result: dict[str, Any] = response.json()
+        return result
 
 
-async def leader_of(cluster: EtcdCluster) -> EtcdMember:
-    """The member that says of itself that it leads."""
+async def find_leader(cluster: EtcdCluster) -> EtcdMember:
+    """Waits for a member that is the leader by its own status."""
 
-    async def look() -> EtcdMember | None:
+    async def poll() -> EtcdMember | None:
         for member in cluster.members:
-            told = await ask(member, "maintenance/status")
-            if told.get("leader") == told["header"]["member_id"]:
+            result = await post(member, "maintenance/status")
+            if result.get("leader") == result["header"]["member_id"]:
                 return member
         return None
 
-    return await eventually(look, "a leader of etcd")
+    return await eventually(poll, "a leader of etcd")
 
 
 def kill_leader(cluster: EtcdCluster) -> Fault:
-    async def fault(world: World) -> None:
-        await kill_awhile(await leader_of(cluster))
+    async def fault(deployment: Deployment) -> None:
+        await kill_for_a_while(await find_leader(cluster))
 
     return fault
 
 
 def freeze_leader(cluster: EtcdCluster) -> Fault:
-    """For long enough that the others elect another one; it wakes up as one who still leads, for a moment."""
+    """Freezes the leader until the others elect another one. It continues believing that it leads, for a moment."""
 
-    async def fault(world: World) -> None:
-        await stop_awhile(await leader_of(cluster))
+    async def fault(deployment: Deployment) -> None:
+        await freeze_for_a_while(await find_leader(cluster))
 
     return fault
 
 
 def reach_quota(cluster: EtcdCluster) -> Fault:
-    """etcd raises its alarm and refuses to write. Its operator makes room and clears the alarm."""
+    """etcd raises its alarm and rejects writes. The operator frees space and clears the alarm."""
 
-    async def fault(world: World) -> None:
-        await until_refused(world, "reached its quota")
-        await reads_go_on(world)
-        leader = await leader_of(cluster)
-        newest = (await ask(leader, "maintenance/status"))["header"]["revision"]
-        await ask(leader, "kv/compaction", revision=newest, physical=True)
+    async def fault(deployment: Deployment) -> None:
+        await write_until_rejected(deployment, "reached its quota")
+        await check_reads(deployment)
+        leader = await find_leader(cluster)
+        newest = (await post(leader, "maintenance/status"))["header"]["revision"]
+        await post(leader, "kv/compaction", revision=newest, physical=True)
         for member in cluster.members:
-            await ask(member, "maintenance/defragment")
-        for alarm in (await ask(leader, "maintenance/alarm", action="GET")).get("alarms", ()):
-            await ask(leader, "maintenance/alarm", action="DEACTIVATE", **alarm)
-        await until_accepted(world)
+            await post(member, "maintenance/defragment")
+        for alarm in (await post(leader, "maintenance/alarm", action="GET")).get("alarms", ()):
+            await post(leader, "maintenance/alarm", action="DEACTIVATE", **alarm)
+        await write_until_accepted(deployment)
 
     return fault

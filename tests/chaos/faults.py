@@ -1,23 +1,23 @@
-"""What goes wrong. Each fault also mends what it has broken; whoever causes it then waits until all is well."""
+"""Faults of replicas and stores. Each fault repairs what it broke; the caller waits until all replicas are ready."""
 
 import asyncio
 import random
 import signal
 from collections.abc import Awaitable, Callable
 
-from tests.chaos.deployment import Replica, World
+from tests.chaos.deployment import Deployment, Replica
 from tests.harness.etcd_proxy import EtcdProxy
 from tests.harness.etcd_server import EtcdCluster, EtcdMember
 from tests.harness.postgres_server import PostgresServer as Postgres
 
-Fault = Callable[[World], Awaitable[None]]
+Fault = Callable[[Deployment], Awaitable[None]]
 
 LEASE_SECONDS = 10.0
 
 
-async def kill_one(world: World) -> None:
-    """kill -9; one time in four once more while it starts."""
-    replica = random.choice(world.replicas)
+async def kill_one(deployment: Deployment) -> None:
+    """kill -9, and in a quarter of cases again during the start."""
+    replica = random.choice(deployment.replicas)
     replica.kill()
     if random.random() < 0.25:
         replica.start()
@@ -26,51 +26,51 @@ async def kill_one(world: World) -> None:
     replica.start()
 
 
-async def kill_all(world: World) -> None:
-    _kill(world.replicas)
+async def kill_all(deployment: Deployment) -> None:
+    _kill_and_restart(deployment.replicas)
 
 
-async def kill_all_but_one(world: World) -> None:
-    """At once, so that whoever is left takes over all of it."""
-    _kill(random.sample(world.replicas, len(world.replicas) - 1))
+async def kill_all_but_one(deployment: Deployment) -> None:
+    """Kills them at once, so that the remaining replica takes over everything."""
+    _kill_and_restart(random.sample(deployment.replicas, len(deployment.replicas) - 1))
 
 
-def _kill(replicas: list[Replica]) -> None:
+def _kill_and_restart(replicas: list[Replica]) -> None:
     for replica in replicas:
         replica.kill()
     for replica in replicas:
         replica.start()
 
 
-async def restart_one(world: World) -> None:
-    """In order, as an upgrade does it."""
-    replica = random.choice(world.replicas)
+async def restart_one(deployment: Deployment) -> None:
+    """A graceful restart, as in an upgrade."""
+    replica = random.choice(deployment.replicas)
     replica.send(signal.SIGTERM)
     assert replica.process is not None
     assert await asyncio.to_thread(replica.process.wait) == 0, replica.log.read_text()[-2000:]
     replica.start()
 
 
-async def freeze_one(world: World) -> None:
-    """For longer than clients wait, so that it wakes up with requests that nobody waits for."""
-    await _frozen(world, random.uniform(0.5, 4.0))
+async def freeze_one(deployment: Deployment) -> None:
+    """Freezes a replica for longer than clients wait, so that it continues with abandoned requests."""
+    await _freeze_one_for(deployment, random.uniform(0.5, 4.0))
 
 
-async def freeze_past_the_lease(world: World) -> None:
-    await _frozen(world, LEASE_SECONDS + 3.0)
+async def freeze_past_the_lease(deployment: Deployment) -> None:
+    await _freeze_one_for(deployment, LEASE_SECONDS + 3.0)
 
 
-async def _frozen(world: World, seconds: float) -> None:
-    replica = random.choice(world.replicas)
+async def _freeze_one_for(deployment: Deployment, seconds: float) -> None:
+    replica = random.choice(deployment.replicas)
     replica.send(signal.SIGSTOP)
     await asyncio.sleep(seconds)
     replica.send(signal.SIGCONT)
 
 
 def crash_postgres(server: Postgres) -> Fault:
-    """All of its processes end at once; it recovers from its log."""
+    """All processes end at once. PostgreSQL recovers from its log."""
 
-    async def fault(world: World) -> None:
+    async def fault(deployment: Deployment) -> None:
         await asyncio.to_thread(server.stop, signal.SIGQUIT)
         await asyncio.sleep(random.uniform(0.0, 1.0))
         await asyncio.to_thread(server.start)
@@ -79,7 +79,7 @@ def crash_postgres(server: Postgres) -> Fault:
 
 
 def freeze_postgres(server: Postgres) -> Fault:
-    async def fault(world: World) -> None:
+    async def fault(deployment: Deployment) -> None:
         server.pause()
         await asyncio.sleep(random.uniform(0.5, 2.0))
         server.resume()
@@ -88,33 +88,33 @@ def freeze_postgres(server: Postgres) -> Fault:
 
 
 def kill_member(cluster: EtcdCluster) -> Fault:
-    async def fault(world: World) -> None:
-        await kill_awhile(random.choice(cluster.members))
+    async def fault(deployment: Deployment) -> None:
+        await kill_for_a_while(random.choice(cluster.members))
 
     return fault
 
 
-async def kill_awhile(member: EtcdMember) -> None:
+async def kill_for_a_while(member: EtcdMember) -> None:
     member.kill()
     await asyncio.sleep(random.uniform(0.2, 1.0))
     member.start()
 
 
 def freeze_member(cluster: EtcdCluster) -> Fault:
-    async def fault(world: World) -> None:
-        await stop_awhile(random.choice(cluster.members))
+    async def fault(deployment: Deployment) -> None:
+        await freeze_for_a_while(random.choice(cluster.members))
 
     return fault
 
 
-async def stop_awhile(member: EtcdMember) -> None:
+async def freeze_for_a_while(member: EtcdMember) -> None:
     member.send(signal.SIGSTOP)
     await asyncio.sleep(random.uniform(0.5, 2.0))
     member.send(signal.SIGCONT)
 
 
 def kill_all_members(cluster: EtcdCluster) -> Fault:
-    async def fault(world: World) -> None:
+    async def fault(deployment: Deployment) -> None:
         for member in cluster.members:
             member.kill()
         await asyncio.sleep(random.uniform(0.0, 0.5))
@@ -124,10 +124,10 @@ def kill_all_members(cluster: EtcdCluster) -> Fault:
     return fault
 
 
-def cut_off(proxies: list[EtcdProxy]) -> Fault:
-    """The store cannot be reached by those who go through the proxies: all connections break, and no new ones."""
+def disconnect(proxies: list[EtcdProxy]) -> Fault:
+    """The store is unreachable through the proxies: all connections break, and new ones are refused."""
 
-    async def fault(world: World) -> None:
+    async def fault(deployment: Deployment) -> None:
         await asyncio.gather(*(proxy.stop() for proxy in proxies))
         await asyncio.sleep(random.uniform(0.2, 2.0))
         for proxy in proxies:
@@ -136,10 +136,10 @@ def cut_off(proxies: list[EtcdProxy]) -> Fault:
     return fault
 
 
-def swallow(proxies: list[EtcdProxy]) -> Fault:
-    """What is asked arrives and is done, but no answer comes back; then the connections break."""
+def drop_responses(proxies: list[EtcdProxy]) -> Fault:
+    """Requests arrive and are applied, but the responses are lost. Then the connections break."""
 
-    async def fault(world: World) -> None:
+    async def fault(deployment: Deployment) -> None:
         for proxy in proxies:
             proxy.responses.clear()
         await asyncio.sleep(random.uniform(0.2, 1.0))
@@ -150,6 +150,6 @@ def swallow(proxies: list[EtcdProxy]) -> Fault:
     return fault
 
 
-async def let_time_pass(world: World) -> None:
-    """Long enough for old revisions to be compacted, where little history is kept."""
+async def wait_for_compaction(deployment: Deployment) -> None:
+    """Waits long enough for old revisions to be compacted, with a short history."""
     await asyncio.sleep(6.0)

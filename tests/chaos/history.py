@@ -1,7 +1,7 @@
-"""What clients did and what they were told: the values that `verdict` judges. Nothing here talks to anybody.
+"""Recorded histories: the operations of clients and their results, which `checker` checks.
 
-Times are of one monotonic clock, since all clients live in one process. Every write carries a value of its own, so
-whoever sees a value knows which write it was.
+Times are of one monotonic clock, since all clients run in one process. Every write has a unique value, so
+a value identifies its write.
 """
 
 import math
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 CREATE, UPDATE, DELETE, GET = "create", "update", "delete", "get"
 
 DONE = "done"
-REFUSED = "refused"
-"""By the state of the object: it exists already, or it is not at the expected revision."""
+REJECTED = "refused"
+"""Because of the state of the object: it exists already, or is not at the expected revision."""
 MISSING = "missing"
 """There is no such object."""
 UNKNOWN = "unknown"
-"""No answer, or one that leaves open whether it was done: it may have been, or may still be."""
+"""No response, or one that leaves open whether the write was applied. It may still be applied later."""
 
 NEVER = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """On one object. `revision` is what the server told, 0 if it told none, as for a deletion."""
+    """An operation on one object. `revision` is that of the response, 0 if it has none, as for a deletion."""
 
     verb: str
     name: str
@@ -37,7 +37,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What an object was at a revision."""
+    """The value of an object at a revision."""
 
     revision: int
     value: str
@@ -52,7 +52,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WatchLine:
     """A line of a watch."""
 
     type: str
@@ -65,24 +65,24 @@ BOOKMARK, ADDED, MODIFIED, DELETED = "BOOKMARK", "ADDED", "MODIFIED", "DELETED"
 
 
 @dataclass(slots=True)
-class Chain:
-    """A watch from `since` on and everything that continued it where it had ended, on whichever replica."""
+class WatchChain:
+    """A watch from `since` on with all watches that resumed it, on any replica."""
 
     since: int
-    seen: list[Seen] = field(default_factory=list)
+    lines: list[WatchLine] = field(default_factory=list)
 
     @property
     def position(self) -> int:
-        """Where it goes on; everything up to here has been told."""
-        return self.seen[-1].revision if self.seen else self.since
+        """The revision to resume at; all events up to it were received."""
+        return self.lines[-1].revision if self.lines else self.since
 
     @property
-    def events(self) -> list[Seen]:
-        return [each for each in self.seen if each.type != BOOKMARK]
+    def events(self) -> list[WatchLine]:
+        return [each for each in self.lines if each.type != BOOKMARK]
 
 
 @dataclass(slots=True)
 class History:
     operations: list[Operation] = field(default_factory=list)
     listings: list[Listing] = field(default_factory=list)
-    chains: list[Chain] = field(default_factory=list)
+    chains: list[WatchChain] = field(default_factory=list)

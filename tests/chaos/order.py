@@ -1,8 +1,8 @@
-"""Whether answers agree with time: what somebody was told before another one asked is true for that one, too.
+"""Checks linearizability: an operation must not see an older state than one that ended before it started.
 
-The order of versions is known from revisions, so linearizability needs no search: every operation gets the first
-place in that order which its answer allows and which is not before the place of an operation that had ended when it
-began. The least places are the best ones for all that comes later; if there is none, no order explains the answers.
+The order of versions is known from revisions, so no search is needed: every operation gets the first
+position in that order which its result allows and which is not before the position of an operation that ended before it
+started. The lowest positions are the best for all later operations. If there is none, no order explains the results.
 """
 
 import heapq
@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from tests.chaos.history import CREATE, DELETE, DONE, GET, MISSING, NEVER, UNKNOWN, History, Operation
-from tests.chaos.versions import ABSENT, Story
+from tests.chaos.versions import ABSENT, ObjectVersions
 
 
-def unexplained(history: History, known: Mapping[str, Story]) -> Iterator[str]:
-    """Operations that no order of each object's versions explains. A list reads every object."""
-    by_name: dict[str, list[Operation]] = {name: [] for name in known}
+def find_unexplained(history: History, versions_by_name: Mapping[str, ObjectVersions]) -> Iterator[str]:
+    """Finds operations that no order of each object's versions explains. A list reads every object."""
+    by_name: dict[str, list[Operation]] = {name: [] for name in versions_by_name}
     for each in history.operations:
         by_name[each.name].append(each)
     for listing in history.listings:
@@ -24,65 +24,67 @@ def unexplained(history: History, known: Mapping[str, Story]) -> Iterator[str]:
             outcome, revision = (DONE, item.revision) if item is not None else (MISSING, 0)
             operations.append(Operation(GET, name, listing.start, listing.end, outcome, revision=revision))
     for name, operations in by_name.items():
-        yield from _placed(known[name], sorted(operations, key=lambda each: each.start))
+        yield from _find_unplaceable(versions_by_name[name], sorted(operations, key=lambda each: each.start))
 
 
-def _placed(story: Story, operations: list[Operation]) -> Iterator[str]:
-    """Operations in the order in which they began."""
-    under_way: list[tuple[float, int]] = []
-    """Of each: when it ends, and its place."""
-    least = 0
+def _find_unplaceable(versions: ObjectVersions, operations: list[Operation]) -> Iterator[str]:
+    """Operations must be sorted by their start."""
+    in_progress: list[tuple[float, int]] = []
+    """The end and the position of each operation in progress."""
+    lowest_allowed = 0
     for each in operations:
-        while under_way and under_way[0][0] < each.start:
-            least = max(least, heapq.heappop(under_way)[1])
-        if each.outcome == UNKNOWN and not (each.value and each.value in story.index_of_value):
+        while in_progress and in_progress[0][0] < each.start:
+            lowest_allowed = max(lowest_allowed, heapq.heappop(in_progress)[1])
+        if each.outcome == UNKNOWN and not (each.value and each.value in versions.index_of_value):
             continue
-        # A write makes a version that nobody can have seen before it began.
-        lowest = least + 1 if each.verb != GET and each.outcome in (DONE, UNKNOWN) else least
-        place = _first_place(story, each, lowest)
-        if place is None:
-            yield f"{each} cannot come after {story.versions[least]}, which somebody had seen before it began"
+        # A write creates a version that no client can have seen before it started.
+        lowest = lowest_allowed + 1 if each.verb != GET and each.outcome in (DONE, UNKNOWN) else lowest_allowed
+        position = _find_position(versions, each, lowest)
+        if position is None:
+            yield f"{each} cannot come after {versions.versions[lowest_allowed]}, which a client saw before it"
         elif each.end != NEVER:
-            heapq.heappush(under_way, (each.end, place))
+            heapq.heappush(in_progress, (each.end, position))
 
 
-def _first_place(story: Story, each: Operation, lowest: int) -> int | None:
-    """The first place that the answer is right for."""
+def _find_position(versions: ObjectVersions, each: Operation, lowest: int) -> int | None:
+    """The first position that is consistent with the result."""
     if each.outcome == DONE and each.verb == DELETE:
-        only = story.after(each.expected)
+        position = versions.after(each.expected)
     elif each.outcome == DONE:
-        only = story.index.get(each.revision)
+        position = versions.index.get(each.revision)
     elif each.outcome == UNKNOWN:
-        only = story.index_of_value[each.value]
+        position = versions.index_of_value[each.value]
     else:
-        fits = (number for number in range(lowest, len(story.versions)) if _explains(story, number, each))
-        return next(fits, None)
-    return only if only is not None and only >= lowest else None
+        candidates = (
+            number for number in range(lowest, len(versions.versions)) if _is_consistent(versions, number, each)
+        )
+        return next(candidates, None)
+    return position if position is not None and position >= lowest else None
 
 
-def _explains(story: Story, place: int, refused: Operation) -> bool:
-    version = story.versions[place]
-    if refused.outcome == MISSING:
+def _is_consistent(versions: ObjectVersions, position: int, operation: Operation) -> bool:
+    version = versions.versions[position]
+    if operation.outcome == MISSING:
         return version.value is ABSENT
-    if refused.verb == CREATE:
+    if operation.verb == CREATE:
         return version.value is not ABSENT
-    return version.value is ABSENT or version.revision != refused.expected
+    return version.value is ABSENT or version.revision != operation.expected
 
 
-def falling(history: History) -> Iterator[str]:
-    """Whatever revision somebody was told, later writes are above it and later lists not below it, restarts or not."""
-    moments: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
+def find_falling_revisions(history: History) -> Iterator[str]:
+    """Finds writes and lists with lower revisions than a response before them."""
+    intervals: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
     for each in history.operations:
         if each.outcome == DONE and each.verb != DELETE:
             kind = "read" if each.verb == GET else "write"
-            moments[kind].append((each.start, each.end, each.revision))
-    moments["list"] = [(each.start, each.end, each.revision) for each in history.listings]
-    under_way: list[tuple[float, int]] = []
+            intervals[kind].append((each.start, each.end, each.revision))
+    intervals["list"] = [(each.start, each.end, each.revision) for each in history.listings]
+    in_progress: list[tuple[float, int]] = []
     highest = 0
-    for start, end, revision, kind in sorted((*each, kind) for kind, several in moments.items() for each in several):
-        while under_way and under_way[0][0] < start:
-            highest = max(highest, heapq.heappop(under_way)[1])
+    for start, end, revision, kind in sorted((*each, kind) for kind, several in intervals.items() for each in several):
+        while in_progress and in_progress[0][0] < start:
+            highest = max(highest, heapq.heappop(in_progress)[1])
         # An object that is read may be older than the store's newest revision.
         if (kind == "write" and revision <= highest) or (kind == "list" and revision < highest):
-            yield f"a {kind} that began at {start:.3f} got {revision}, when {highest} had been told"
-        heapq.heappush(under_way, (end, revision))
+            yield f"a {kind} that started at {start:.3f} got {revision} after {highest}"
+        heapq.heappush(in_progress, (end, revision))

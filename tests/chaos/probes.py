@@ -1,6 +1,6 @@
-"""Large writes, made by whoever fills up a store, until they are refused or accepted as they should be.
+"""Probes for faults that fill a store: large writes until they are rejected or accepted, and reads.
 
-They go beside the recorded load, to an object of their own: with its small writes it can take a store long to notice.
+They write to an object of their own, because the small writes of the recorded load would take long to fill a store.
 """
 
 import asyncio
@@ -10,67 +10,71 @@ from functools import partial
 
 import httpx
 
-from tests.chaos.clients import is_clean_refusal
-from tests.chaos.deployment import World
-from tests.chaos.timeouts import answered, eventually
+from tests.chaos.clients import is_well_formed_error
+from tests.chaos.deployment import Deployment
+from tests.chaos.timeouts import eventually, request_until_served
 from tests.harness.server_process import CONFIGMAPS, configmap
 
 PROBE = f"{CONFIGMAPS}/probe"
 PROBE_BYTES = 100_000
-ANSWER_SECONDS = 40.0
-"""Longer than a server asks a store that does not answer: what it says then is what is looked at here."""
+RESPONSE_SECONDS = 40.0
+"""Longer than a server waits for its store, so that its error response arrives."""
 
 
-async def until_refused(world: World, why: str = "") -> None:
-    """Writes until every replica has refused to. `why` is in what it says."""
+async def write_until_rejected(deployment: Deployment, reason: str = "") -> None:
+    """Writes until every replica has rejected a write with `reason` in the message."""
 
-    async def refused(client: httpx.AsyncClient) -> bool | None:
-        answer = await _write(client)
-        if answer.status_code < 500:
+    async def is_rejected(client: httpx.AsyncClient) -> bool | None:
+        response = await _write(client)
+        if response.status_code < 500:
             return None
-        if not is_clean_refusal(answer):
-            world.odd.append(f"a write that there was no room for was answered with {answer.text[:300]}")
-        return True if why in answer.text else None
+        if not is_well_formed_error(response):
+            deployment.anomalies.append(f"a write without space got {response.text[:300]}")
+        return True if reason in response.text else None
 
-    await _everywhere(world, refused, f"a write to be refused: {why}")
+    await _poll_every_replica(deployment, is_rejected, f"a rejected write: {reason}")
 
 
-async def until_accepted(world: World) -> None:
-    """Writes until every replica has acknowledged one."""
+async def write_until_accepted(deployment: Deployment) -> None:
+    """Writes until every replica has accepted a write."""
 
-    async def accepted(client: httpx.AsyncClient) -> bool | None:
+    async def is_accepted(client: httpx.AsyncClient) -> bool | None:
         return True if (await _write(client)).status_code in (200, 201) else None
 
-    await _everywhere(world, accepted, "a write to be accepted")
+    await _poll_every_replica(deployment, is_accepted, "an accepted write")
 
 
-async def _everywhere(world: World, look: Callable[[httpx.AsyncClient], Awaitable[bool | None]], what: str) -> None:
+async def _poll_every_replica(
+    deployment: Deployment, poll: Callable[[httpx.AsyncClient], Awaitable[bool | None]], what: str
+) -> None:
     await asyncio.gather(
-        *(eventually(partial(look, client), f"{what} at {client.base_url}") for client in world.clients)
+        *(eventually(partial(poll, client), f"{what} at {client.base_url}") for client in deployment.clients)
     )
 
 
-async def until(world: World, come: Callable[[], bool], what: str) -> None:
-    """Writes, whatever becomes of it, until something has come about."""
+async def write_until(deployment: Deployment, has_happened: Callable[[], bool], what: str) -> None:
+    """Writes until a condition holds, whatever the results."""
 
-    async def look() -> bool | None:
-        if come():
+    async def poll() -> bool | None:
+        if has_happened():
             return True
-        await _write(world.clients[0])
+        await _write(deployment.clients[0])
         return None
 
-    await eventually(look, what)
+    await eventually(poll, what)
 
 
-async def reads_go_on(world: World) -> None:
-    """At once: what cannot be written can be read."""
-    for client in world.clients:
-        answer = await answered(client, "GET", CONFIGMAPS)
-        if answer.status_code != 200:
-            world.odd.append(f"a list was answered with {answer.status_code}: {answer.text[:300]}")
+async def check_reads(deployment: Deployment) -> None:
+    """Checks that reads still work."""
+    for client in deployment.clients:
+        response = await request_until_served(client, "GET", CONFIGMAPS)
+        if response.status_code != 200:
+            deployment.anomalies.append(f"a list got {response.status_code}: {response.text[:300]}")
 
 
 async def _write(client: httpx.AsyncClient) -> httpx.Response:
     body = configmap("probe", text=os.urandom(PROBE_BYTES // 2).hex())
-    answer = await client.put(PROBE, json=body, timeout=ANSWER_SECONDS)
-    return await client.post(CONFIGMAPS, json=body, timeout=ANSWER_SECONDS) if answer.status_code == 404 else answer
+    response = await client.put(PROBE, json=body, timeout=RESPONSE_SECONDS)
+    return (
+        await client.post(CONFIGMAPS, json=body, timeout=RESPONSE_SECONDS) if response.status_code == 404 else response
+    )

@@ -1,4 +1,4 @@
-"""Rounds of faults under load, and what came of them."""
+"""Runs rounds of faults under load and checks the recorded history."""
 
 import asyncio
 import random
@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from tests.chaos.checker import Violation, judge
-from tests.chaos.clients import Traffic, Watcher, list_all, look, work
-from tests.chaos.deployment import World
+from tests.chaos.checker import Violation, find_violations
+from tests.chaos.clients import Watcher, Workload, list_objects, list_repeatedly, run_operations
+from tests.chaos.deployment import Deployment
 from tests.chaos.faults import Fault
 from tests.chaos.history import DONE, GET, UNKNOWN
 
 WORKERS = 6
-JUDGE_EVERY = 10
+CHECK_EVERY = 10
 CATCH_UP_SECONDS = 30.0
-SHOWN = 10
+MAX_SHOWN = 10
 
 
 @dataclass
@@ -27,9 +27,9 @@ class Outcome:
     rounds: int = 0
     operations: int = 0
     writes: int = 0
-    """Of the operations, those that were acknowledged and changed something."""
+    """Acknowledged writes."""
     unknown: int = 0
-    """Of the operations, writes whose outcome their client never learnt."""
+    """Writes with an unknown outcome."""
     events: int = 0
     resumed: int = 0
     expired: int = 0
@@ -38,78 +38,78 @@ class Outcome:
     violations: list[Violation] = field(default_factory=list)
 
 
-async def run(world: World, faults: Iterable[tuple[str, Fault]]) -> Outcome:
-    """One round for each fault, until something is violated."""
-    traffic, outcome, begun = Traffic(world.clients), Outcome(), time.monotonic()
-    watchers = [Watcher(traffic), Watcher(traffic)]
-    following = [asyncio.create_task(watcher.run()) for watcher in watchers]
-    following.append(asyncio.create_task(Watcher(traffic).come_late()))
+async def run(deployment: Deployment, faults: Iterable[tuple[str, Fault]]) -> Outcome:
+    """Runs one round for each fault, until there is a violation."""
+    workload, outcome, start = Workload(deployment.clients), Outcome(), time.monotonic()
+    watchers = [Watcher(workload), Watcher(workload)]
+    watch_tasks = [asyncio.create_task(watcher.run()) for watcher in watchers]
+    watch_tasks.append(asyncio.create_task(Watcher(workload).watch_from_the_past()))
     try:
         queue = list(faults)
         while queue and not outcome.violations:
-            batch, queue = queue[:JUDGE_EVERY], queue[JUDGE_EVERY:]
-            async with _load(traffic):
+            batch, queue = queue[:CHECK_EVERY], queue[CHECK_EVERY:]
+            async with _run_load(workload):
                 for name, fault in batch:
-                    await _round(world, fault, name, outcome)
-            await _settle(world, traffic, watchers)
-            odd = [Violation("answers", each) for each in (*traffic.odd, *world.odd)]
-            outcome.violations = judge(traffic.history) + odd
+                    await _run_round(deployment, fault, name, outcome)
+            await _wait_for_watchers(deployment, workload, watchers)
+            anomalies = [Violation("responses", each) for each in (*workload.anomalies, *deployment.anomalies)]
+            outcome.violations = find_violations(workload.history) + anomalies
     finally:
-        await _end(following)
-    _count(outcome, traffic, time.monotonic() - begun)
+        await _cancel(watch_tasks)
+    _count(outcome, workload, time.monotonic() - start)
     return outcome
 
 
-async def _round(world: World, fault: Fault, name: str, outcome: Outcome) -> None:
+async def _run_round(deployment: Deployment, fault: Fault, name: str, outcome: Outcome) -> None:
     await asyncio.sleep(random.uniform(0.2, 0.8))
-    await fault(world)
+    await fault(deployment)
     outcome.faults[name] += 1
-    await world.ready()
+    await deployment.wait_until_ready()
     outcome.rounds += 1
 
 
 @asynccontextmanager
-async def _load(traffic: Traffic) -> AsyncIterator[None]:
+async def _run_load(workload: Workload) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    tasks = [asyncio.create_task(work(traffic, stop)) for _ in range(WORKERS)]
-    tasks.append(asyncio.create_task(look(traffic, stop)))
+    tasks = [asyncio.create_task(run_operations(workload, stop)) for _ in range(WORKERS)]
+    tasks.append(asyncio.create_task(list_repeatedly(workload, stop)))
     try:
         yield
         await asyncio.sleep(0.3)
         stop.set()
         await asyncio.gather(*tasks)
     finally:
-        await _end(tasks)
+        await _cancel(tasks)
 
 
-async def _settle(world: World, traffic: Traffic, watchers: list[Watcher]) -> None:
-    """A list from every replica, and watchers that have come at least as far."""
+async def _wait_for_watchers(deployment: Deployment, workload: Workload, watchers: list[Watcher]) -> None:
+    """Lists from every replica, and waits until the watchers have reached the newest revision."""
     newest = 0
-    for client in world.clients:
+    for client in deployment.clients:
         listing = None
         async with asyncio.timeout(CATCH_UP_SECONDS):
             while listing is None:
-                listing = await list_all(traffic, client)
+                listing = await list_objects(workload, client)
         newest = max(newest, listing.revision)
     deadline = time.monotonic() + CATCH_UP_SECONDS
     while any(watcher.chain is None or watcher.chain.position < newest for watcher in watchers):
         if time.monotonic() > deadline:
-            where = [watcher.chain and watcher.chain.position for watcher in watchers]
-            traffic.odd.append(f"watches came to {where} and not to {newest}")
+            positions = [watcher.chain and watcher.chain.position for watcher in watchers]
+            workload.anomalies.append(f"watches reached {positions} and not {newest}")
             return
         await asyncio.sleep(0.02)
 
 
-def _count(outcome: Outcome, traffic: Traffic, seconds: float) -> None:
-    history = traffic.history
+def _count(outcome: Outcome, workload: Workload, seconds: float) -> None:
+    history = workload.history
     outcome.operations = len(history.operations) + len(history.listings)
     outcome.writes = sum(each.verb != GET and each.outcome == DONE for each in history.operations)
     outcome.unknown = sum(each.outcome == UNKNOWN for each in history.operations)
     outcome.events = sum(len(chain.events) for chain in history.chains)
-    outcome.resumed, outcome.expired, outcome.seconds = traffic.resumed, traffic.expired, seconds
+    outcome.resumed, outcome.expired, outcome.seconds = workload.resumed, workload.expired, seconds
 
 
-async def _end(tasks: list["asyncio.Task[None]"]) -> None:
+async def _cancel(tasks: list["asyncio.Task[None]"]) -> None:
     for task in tasks:
         task.cancel()
     for task in tasks:

@@ -1,4 +1,4 @@
-"""Two replicas that lead at once are found out; one after the other is how it should be."""
+"""Tests of `election.py`: two replicas that lead at once are detected, consecutive leaders are not reported."""
 
 import asyncio
 import json
@@ -7,51 +7,51 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.deployment import Replica, World
-from tests.chaos.election import RESTING, jealous, led_as
+from tests.chaos.deployment import Deployment, Replica
+from tests.chaos.election import LOST_LEADERSHIP, monitor_leaders, read_leader_identity
 from tests.harness.replicas import LEADING
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> World:
-    made = [Replica(tmp_path / name, port, {}) for port, name in enumerate("ab")]
-    for replica in made:
+def pair(tmp_path: Path) -> Deployment:
+    replicas = [Replica(tmp_path / name, port, {}) for port, name in enumerate("ab")]
+    for replica in replicas:
         replica.log.write_text("not JSON\n")
         replica.process = subprocess.Popen(["true"])
         replica.process.wait()
-    return World(made)
+    return Deployment(replicas)
 
 
-def say(replica: Replica, event: str) -> None:
+def write_log(replica: Replica, event: str) -> None:
     with replica.log.open("a") as log:
         log.write(json.dumps({"event": event, "identity": replica.folder.name}) + "\n")
 
 
-async def found(world: World) -> list[str]:
-    async with jealous(world):
+async def find_anomalies(deployment: Deployment) -> list[str]:
+    async with monitor_leaders(deployment):
         await asyncio.sleep(0.2)
-    return world.odd
+    return deployment.anomalies
 
 
-async def test_two_that_lead_at_once_are_found_out(pair: World) -> None:
+async def test_two_leaders_at_once_are_detected(pair: Deployment) -> None:
     for replica in pair.replicas:
-        say(replica, LEADING)
-    assert await found(pair) == ["2 replicas lead at once: ['a', 'b']"]
+        write_log(replica, LEADING)
+    assert await find_anomalies(pair) == ["2 replicas lead at once: ['a', 'b']"]
 
 
-async def test_one_after_the_other_is_fine(pair: World) -> None:
+async def test_consecutive_leaders_are_not_reported(pair: Deployment) -> None:
     first, second = pair.replicas
-    say(first, LEADING)
-    assert led_as(first) == "a"
-    say(first, f"{RESTING}: controllers are stopped in this replica")
-    say(second, LEADING)
-    assert (led_as(first), led_as(second)) == ("", "b")
-    assert await found(pair) == []
+    write_log(first, LEADING)
+    assert read_leader_identity(first) == "a"
+    write_log(first, f"{LOST_LEADERSHIP}: controllers are stopped in this replica")
+    write_log(second, LEADING)
+    assert (read_leader_identity(first), read_leader_identity(second)) == ("", "b")
+    assert await find_anomalies(pair) == []
 
 
-async def test_who_was_killed_does_not_lead(pair: World) -> None:
+async def test_a_killed_replica_does_not_lead(pair: Deployment) -> None:
     first, second = pair.replicas
-    say(first, LEADING)
-    say(second, LEADING)
+    write_log(first, LEADING)
+    write_log(second, LEADING)
     first.kill()
-    assert await found(pair) == []
+    assert await find_anomalies(pair) == []

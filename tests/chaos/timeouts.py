@@ -1,4 +1,4 @@
-"""Asking until there is an answer worth having. For whoever breaks things and has to see what that does."""
+"""Polls until a condition holds or a request is served, for faults that wait for their effect."""
 
 import asyncio
 import time
@@ -7,31 +7,31 @@ from typing import Any, TypeVar
 
 import httpx
 
-PATIENCE = 90.0
-"""Seconds. What should happen happens much sooner, unless the machine is busy with other things."""
+TIMEOUT_SECONDS = 90.0
+"""Seconds. Only a busy machine needs nearly as long."""
 
 T = TypeVar("T")
 
 
-async def eventually(look: Callable[[], Awaitable[T | None]], what: str, seconds: float = PATIENCE) -> T:
-    """What `look` finds, as soon as it finds something. No answer at all is nothing found."""
+async def eventually(poll: Callable[[], Awaitable[T | None]], what: str, seconds: float = TIMEOUT_SECONDS) -> T:
+    """Returns the first result of `poll` that is not None. HTTP errors count as None."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            if (found := await look()) is not None:
-                return found
+            if (result := await poll()) is not None:
+                return result
         except httpx.HTTPError:
             pass
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited in vain: {what}")
+            raise TimeoutError(f"timed out waiting for {what}")
         await asyncio.sleep(0.05)
 
 
-async def answered(client: httpx.AsyncClient, method: str, path: str, **more: Any) -> httpx.Response:
-    """The first answer that is not a refusal to answer now."""
+async def request_until_served(client: httpx.AsyncClient, method: str, path: str, **arguments: Any) -> httpx.Response:
+    """Repeats a request until the response is neither a server error nor 429."""
 
-    async def look() -> httpx.Response | None:
-        answer = await client.request(method, path, **more)
-        return None if answer.status_code >= 500 or answer.status_code == 429 else answer
+    async def poll() -> httpx.Response | None:
+        response = await client.request(method, path, **arguments)
+        return None if response.status_code >= 500 or response.status_code == 429 else response
 
-    return await eventually(look, f"an answer to {method} {path}")
+    return await eventually(poll, f"a response to {method} {path}")

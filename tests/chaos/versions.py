@@ -1,7 +1,7 @@
-"""The one order of versions that all clients must agree on, put together from everything that anybody was told.
+"""Reconstructs the order of versions that all clients must agree on from all recorded responses.
 
-A revision names a version of an object, so whatever was acknowledged, read, listed or watched is a piece of the same
-story. Pieces that contradict each other are violations already.
+A revision identifies a version of an object, so whatever was acknowledged, read, listed or watched belongs to the same
+sequence of versions. Contradictions are violations.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,10 +16,10 @@ ABSENT = None
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """`value` is None where the object is gone.
+    """`value` is None where the object does not exist.
 
-    A deletion that nobody has watched is not `exact`: it has the revision of what it deleted, and `until` is the first
-    revision at which it had surely happened, 0 if none is known.
+    A deletion that no watch saw is not `exact`: it has the revision of what it deleted, and `until` is the first
+    revision at which it had certainly happened, 0 if none is known.
     """
 
     revision: int
@@ -28,8 +28,8 @@ class Version:
     until: int = 0
 
 
-class Story:
-    """Of one object: its versions in order; the first one is that there is none."""
+class ObjectVersions:
+    """The versions of one object in order. The first one is its absence."""
 
     def __init__(self, name: str, versions: list[Version]) -> None:
         self.name = name
@@ -39,24 +39,24 @@ class Story:
         self.index_of_value = {each.value: number for number, each in enumerate(versions) if each.value is not ABSENT}
 
     def at(self, revision: int) -> Version:
-        """The version that holds at a revision of the store."""
+        """The version at a revision of the store."""
         return self.versions[bisect_right(self._revisions, revision) - 1]
 
     def between(self, lowest: int, highest: int) -> list[Version]:
-        """Those with a revision in that range, both ends included."""
+        """The versions in a range of revisions, both ends included."""
         return self.versions[bisect_left(self._revisions, lowest) : bisect_right(self._revisions, highest)]
 
     def after(self, revision: int) -> int | None:
-        """Where the version stands that follows the one of that revision."""
+        """The index of the version after the one of that revision."""
         index = self.index.get(revision)
         return index + 1 if index is not None and index + 1 < len(self.versions) else None
 
 
 Facts = dict[str, dict[int, set[str | None]]]
-"""By object and revision: what it was said to be. More than one thing is one too many."""
+"""The values in responses by object and revision. More than one value is a contradiction."""
 
 
-def told(history: History) -> Facts:
+def collect_facts(history: History) -> Facts:
     facts: Facts = {each.name: defaultdict(set) for each in history.operations}
     for each in history.operations:
         if each.outcome == DONE and each.verb in (CREATE, UPDATE, GET):
@@ -71,25 +71,25 @@ def told(history: History) -> Facts:
     return facts
 
 
-def stories(history: History) -> Mapping[str, Story]:
+def collect_versions(history: History) -> Mapping[str, ObjectVersions]:
     creates = {each.value for each in history.operations if each.verb == CREATE}
     deleted: dict[str, dict[int, bool]] = defaultdict(dict)
-    """By object and the revision that was expected: whether it was acknowledged."""
+    """Whether a deletion was acknowledged, by object and expected revision."""
     for each in history.operations:
         if each.verb == DELETE and each.outcome in (DONE, UNKNOWN):
-            known = deleted[each.name].get(each.expected, False)
-            deleted[each.name][each.expected] = known or each.outcome == DONE
-    made = {}
-    for name, facts in told(history).items():
-        without = sorted(listing.revision for listing in history.listings if name not in listing.items)
-        made[name] = Story(name, list(_versions(facts, deleted[name], creates, without)))
-    return made
+            versions_by_name = deleted[each.name].get(each.expected, False)
+            deleted[each.name][each.expected] = versions_by_name or each.outcome == DONE
+    histories = {}
+    for name, facts in collect_facts(history).items():
+        absent_revisions = sorted(listing.revision for listing in history.listings if name not in listing.items)
+        histories[name] = ObjectVersions(name, list(_versions(facts, deleted[name], creates, absent_revisions)))
+    return histories
 
 
 def _versions(
-    facts: Mapping[int, set[str | None]], deleted: Mapping[int, bool], creates: set[str], without: list[int]
+    facts: Mapping[int, set[str | None]], deleted: Mapping[int, bool], creates: set[str], absent_revisions: list[int]
 ) -> Iterator[Version]:
-    """Adds deletions that fell between two watches: right after what they deleted."""
+    """Adds deletions that no watch saw, directly after what they deleted."""
     yield Version(0, ABSENT)
     revisions = sorted(facts)
     for revision, following in zip(revisions, [*revisions[1:], 0], strict=True):
@@ -97,35 +97,35 @@ def _versions(
         yield Version(revision, value)
         if revision not in deleted or value is ABSENT or facts.get(following) == {ABSENT}:
             continue
-        again = any(each in creates for each in facts.get(following, ()))
-        if deleted[revision] or again or not following:
-            later = next((each for each in without if each > revision), 0)
+        is_recreated = any(each in creates for each in facts.get(following, ()))
+        if deleted[revision] or is_recreated or not following:
+            later = next((each for each in absent_revisions if each > revision), 0)
             yield Version(revision, ABSENT, exact=False, until=min(filter(None, (following, later)), default=0))
 
 
-def contradictions(history: History, known: Mapping[str, Story]) -> Iterator[str]:
-    """One revision with two stories, or one write at two revisions."""
-    for name, facts in told(history).items():
+def find_contradictions(history: History, versions_by_name: Mapping[str, ObjectVersions]) -> Iterator[str]:
+    """Finds revisions with two values, and writes at two revisions."""
+    for name, facts in collect_facts(history).items():
         for revision, values in facts.items():
             if len(values) > 1:
-                yield f"{name} at {revision} was told as {sorted(map(str, values))}"
-    for story in known.values():
-        for number, version in enumerate(story.versions):
-            if version.value is not ABSENT and story.index_of_value[version.value] != number:
-                yield f"{story.name} became {version.value} twice, at {version.revision} for one"
+                yield f"{name} at {revision} had the values {sorted(map(str, values))}"
+    for versions in versions_by_name.values():
+        for number, version in enumerate(versions.versions):
+            if version.value is not ABSENT and versions.index_of_value[version.value] != number:
+                yield f"{versions.name} became {version.value} twice, at {version.revision} for one"
 
 
-def from_nowhere(history: History, known: Mapping[str, Story]) -> Iterator[str]:
-    """Versions that nobody has asked for, and versions whose making was refused."""
+def find_unrequested(history: History, versions_by_name: Mapping[str, ObjectVersions]) -> Iterator[str]:
+    """Finds versions that no client requested, and versions whose write was rejected."""
     outcomes: dict[str | tuple[str, int], set[str]] = defaultdict(set)
     for each in history.operations:
         if each.verb in (CREATE, UPDATE):
             outcomes[each.value].add(each.outcome)
         elif each.verb == DELETE:
             outcomes[each.name, each.expected].add(each.outcome)
-    for story in known.values():
-        for before, version in zip(story.versions, story.versions[1:], strict=False):
-            asked = outcomes[(story.name, before.revision) if version.value is ABSENT else version.value]
-            if not asked & {DONE, UNKNOWN}:
-                why = "which was refused" if asked else "which nobody has asked for"
-                yield f"{story.name} at {version.revision} became {version.value}, {why}"
+    for versions in versions_by_name.values():
+        for before, version in zip(versions.versions, versions.versions[1:], strict=False):
+            write_outcomes = outcomes[(versions.name, before.revision) if version.value is ABSENT else version.value]
+            if not write_outcomes & {DONE, UNKNOWN}:
+                reason = "which was rejected" if write_outcomes else "which no client requested"
+                yield f"{versions.name} at {version.revision} became {version.value}, {reason}"
