@@ -1,8 +1,8 @@
-"""The requests whose cost is measured: every resource that discovery names, with every verb and every shape of body.
+"""The requests whose cost is measured: every resource of discovery, with every verb and every shape of body.
 
-Nothing here knows a kind. All shapes are sent to all kinds; which verb a shape comes with changes from kind to kind, so
-that over all of them every shape comes with every verb. Most bodies are larger than what is worked on at once, and some
-of each shape are as large as a body may be.
+Nothing here depends on a kind. All shapes are sent to all kinds; the verb of a shape changes from kind to kind, so
+that overall every shape is combined with every verb. Most bodies are larger than what is processed in one slice, and
+some of each shape have the maximal size.
 """
 
 import json
@@ -14,15 +14,15 @@ from urllib.parse import quote
 import orjson
 
 from tests.cost.shapes import SHAPES, Object
-from tests.security.api_resources import NAMESPACES, Resource, World
+from tests.security.api_resources import NAMESPACES, ApiCatalog, Resource
 from tests.security.expensive_bodies import BODY_LIMIT, JSON, YAML
 from tests.security.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
 
 LARGE, LARGEST = 64 * 1024, BODY_LIMIT - 4096
-OFTEN_LARGEST = 23
-"""Of so many bodies, one is as large as it may be."""
+LARGEST_EVERY = 23
+"""One of this many bodies has the maximal size."""
 NAME = "a"
-"""Of the objects that are there from the start."""
+"""The name of the objects that exist from the start."""
 VERBS = ("create", "update", JSON_PATCH, MERGE, STRATEGIC, APPLY)
 FORMS = {
     "JSON": JSON,
@@ -31,7 +31,7 @@ FORMS = {
     "metadata": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
     "list of metadata": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 }
-LONGEST_QUERY = 48 * 1024
+MAX_QUERY_LENGTH = 48 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +42,36 @@ class Case:
     body: bytes = b""
     media_type: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    goes_on: bool = False
-    """Whether the answer has no end, and its beginning is all that is waited for."""
+    is_endless: bool = False
+    """Whether the response is an endless stream, of which only the beginning is read."""
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it does the same if it is sent again."""
+        """Whether it does the same when it is sent again."""
         return self.method in ("GET", "PATCH") or "dryRun=All" in self.path
 
 
-def writes(world: World, versions: Mapping[str, str]) -> Iterator[Case]:
-    """Every shape to every resource. `versions` are those of the objects that are there, by path."""
-    for number, resource in enumerate(each for each in world.resources if "create" in each.verbs):
-        place = NAMESPACES[0] if resource.namespaced else ""
-        for turn, (shape_name, shape) in enumerate(SHAPES.items()):
-            verb = VERBS[(number + turn) % len(VERBS)] if resource.stored else "create"
-            size = LARGEST if (number + 3 * turn) % OFTEN_LARGEST == 0 else LARGE
+def iter_writes(catalog: ApiCatalog, versions: Mapping[str, str]) -> Iterator[Case]:
+    """Every shape to every resource. `versions` are the resource versions of existing objects by path."""
+    for number, resource in enumerate(each for each in catalog.resources if "create" in each.verbs):
+        namespace = NAMESPACES[0] if resource.namespaced else ""
+        for shape_number, (shape_name, shape) in enumerate(SHAPES.items()):
+            verb = VERBS[(number + shape_number) % len(VERBS)] if resource.is_stored else "create"
+            size = LARGEST if (number + 3 * shape_number) % LARGEST_EVERY == 0 else LARGE
             name = "new" if verb == "create" else NAME
-            obj = resource.example(name, place)
-            path = f"{resource.collection(place)}/{NAME}"
+            obj = resource.build_example(name, namespace)
+            path = f"{resource.collection_path(namespace)}/{NAME}"
             if verb == "update":
                 obj["metadata"]["resourceVersion"] = versions.get(path, "")
             body = shape(obj, resource.schema, size)
             if len(body) > size // 2:
-                is_yaml = verb in ("create", APPLY) and (number + turn) % 4 == 0
-                yield _write(f"{resource.plural}: {shape_name}", resource.collection(place), verb, body, is_yaml)
+                is_yaml = verb in ("create", APPLY) and (number + shape_number) % 4 == 0
+                yield _build_write(
+                    f"{resource.plural}: {shape_name}", resource.collection_path(namespace), verb, body, is_yaml
+                )
 
 
-def _write(name: str, collection: str, verb: str, body: bytes, is_yaml: bool) -> Case:
+def _build_write(name: str, collection: str, verb: str, body: bytes, is_yaml: bool) -> Case:
     title = f"{verb} {name}{' as YAML' if is_yaml else ''}"
     if verb == "create":
         return Case(title, "POST", f"{collection}?dryRun=All", body, YAML if is_yaml else JSON)
@@ -77,13 +79,13 @@ def _write(name: str, collection: str, verb: str, body: bytes, is_yaml: bool) ->
     if verb == "update":
         return Case(title, "PUT", path, body, JSON)
     if verb == APPLY:
-        # A space before the brace: then it is taken for YAML.
+        # With a space before the brace it is parsed as YAML.
         return Case(title, "PATCH", f"{path}&fieldManager=cost&force=1", b" " + body if is_yaml else body, APPLY)
-    return Case(title, "PATCH", path, _as_operations(body) if verb == JSON_PATCH else body, verb)
+    return Case(title, "PATCH", path, _build_operations(body) if verb == JSON_PATCH else body, verb)
 
 
-def _as_operations(body: bytes) -> bytes:
-    """A JSON patch that puts everything into place that the object has."""
+def _build_operations(body: bytes) -> bytes:
+    """Builds a JSON patch that adds every field of the object."""
     try:
         obj = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -96,65 +98,69 @@ def _as_operations(body: bytes) -> bytes:
     return orjson.dumps(operations)
 
 
-def uses(resource: Resource, place: str, obj: Object) -> Iterator[Case]:
-    """Whatever can be done with an object that is there and large, up to its end."""
-    collection = resource.collection(place)
+def iter_operations(resource: Resource, namespace: str, obj: Object) -> Iterator[Case]:
+    """All operations on an existing large object, including its deletion."""
+    collection = resource.collection_path(namespace)
     path, plural = f"{collection}/{obj['metadata']['name']}", resource.plural
     for form, accept in FORMS.items():
         if form != "list of metadata":
             yield Case(f"get large {plural} as {form}", "GET", path, headers={"Accept": accept})
         if form != "metadata":
             yield Case(f"list large {plural} as {form}", "GET", collection, headers={"Accept": accept})
-    yield Case(f"list large {plural} for people", "GET", f"{collection}?pretty=1")
-    yield Case(f"watch large {plural}", "GET", f"{collection}?watch=1&resourceVersion=0", goes_on=True)
+    yield Case(f"list large {plural} with pretty=1", "GET", f"{collection}?pretty=1")
+    yield Case(f"watch large {plural}", "GET", f"{collection}?watch=1&resourceVersion=0", is_endless=True)
     small: Object = {"metadata": {"labels": {"changed": "yes"}}}
     operations = [{"op": "add", "path": "/metadata/labels", "value": {"changed": "again"}}]
-    whole = {"apiVersion": resource.group_version, "kind": resource.kind, **small}
-    whole["metadata"] = {**small["metadata"], "name": obj["metadata"]["name"]}
-    yield _patch(f"patch large {plural}", path, MERGE, small)
-    yield _patch(f"patch large {plural}", path, STRATEGIC, small)
-    yield _patch(f"patch large {plural}", path, JSON_PATCH, operations)
-    yield _patch(f"patch large {plural}", f"{path}?fieldManager=cost&force=1", APPLY, whole)
-    for below in resource.subresources:
-        yield _patch(f"patch {below} of large {plural}", f"{path}/{below}", MERGE, {**small, "status": {}})
+    apply_patch = {"apiVersion": resource.group_version, "kind": resource.kind, **small}
+    apply_patch["metadata"] = {**small["metadata"], "name": obj["metadata"]["name"]}
+    yield _build_patch(f"patch large {plural}", path, MERGE, small)
+    yield _build_patch(f"patch large {plural}", path, STRATEGIC, small)
+    yield _build_patch(f"patch large {plural}", path, JSON_PATCH, operations)
+    yield _build_patch(f"patch large {plural}", f"{path}?fieldManager=cost&force=1", APPLY, apply_patch)
+    for subresource in resource.subresources:
+        yield _build_patch(
+            f"patch {subresource} of large {plural}", f"{path}/{subresource}", MERGE, {**small, "status": {}}
+        )
     yield Case(f"try to delete large {plural}", "DELETE", f"{path}?dryRun=All")
     yield Case(f"delete large {plural}", "DELETE", path)
 
 
-def _patch(name: str, path: str, media_type: str, body: Any) -> Case:
+def _build_patch(name: str, path: str, media_type: str, body: Any) -> Case:
     return Case(f"{name} ({media_type})", "PATCH", path, orjson.dumps(body), media_type)
 
 
-def below_objects(world: World) -> Iterator[Case]:
-    """Large bodies to everything that stands below an object."""
-    for resource in world.resources:
-        place = NAMESPACES[0] if resource.namespaced else ""
-        for number, below in enumerate(resource.subresources):
+def iter_subresource_writes(catalog: ApiCatalog) -> Iterator[Case]:
+    """Large bodies to every subresource."""
+    for resource in catalog.resources:
+        namespace = NAMESPACES[0] if resource.namespaced else ""
+        for number, subresource in enumerate(resource.subresources):
             shape = [*SHAPES.values()][number % len(SHAPES)]
-            body = shape(resource.example(NAME, place), resource.schema, LARGE)
-            path = f"{resource.collection(place)}/{NAME}/{below}?dryRun=All"
-            yield Case(f"create {resource.plural}/{below}", "POST", path, body, JSON)
-            yield Case(f"update {resource.plural}/{below}", "PUT", path, body, JSON)
+            body = shape(resource.build_example(NAME, namespace), resource.schema, LARGE)
+            path = f"{resource.collection_path(namespace)}/{NAME}/{subresource}?dryRun=All"
+            yield Case(f"create {resource.plural}/{subresource}", "POST", path, body, JSON)
+            yield Case(f"update {resource.plural}/{subresource}", "PUT", path, body, JSON)
 
 
-def questions(world: World) -> Iterator[Case]:
-    """Long selectors, headers and query strings, and what is done at no resource."""
-    for resource in world.resources:
+def iter_other_requests(catalog: ApiCatalog) -> Iterator[Case]:
+    """Long selectors, headers and query strings, and requests outside of resources."""
+    for resource in catalog.resources:
         if "list" not in resource.verbs:
             continue
-        collection = resource.collection(NAMESPACES[0] if resource.namespaced else "")
-        values = ",".join(f"v{number}" for number in range(LONGEST_QUERY // 8))
-        terms = ",".join(f"k{number}!=v" for number in range(LONGEST_QUERY // 14))
+        collection = resource.collection_path(NAMESPACES[0] if resource.namespaced else "")
+        values = ",".join(f"v{number}" for number in range(MAX_QUERY_LENGTH // 8))
+        terms = ",".join(f"k{number}!=v" for number in range(MAX_QUERY_LENGTH // 14))
         for title, selector in (("values", f"k in ({values})"), ("terms", terms)):
-            path = f"{collection}?labelSelector={quote(selector[:LONGEST_QUERY], safe=',!=()')}"
+            path = f"{collection}?labelSelector={quote(selector[:MAX_QUERY_LENGTH], safe=',!=()')}"
             yield Case(f"list {resource.plural} by many {title}", "GET", path)
         yield Case(f"list {resource.plural} by many fields", "GET", f"{collection}?fieldSelector={terms[:40_000]}")
         yield Case(f"try to delete all {resource.plural}", "DELETE", f"{collection}?dryRun=All")
-    many = {"Accept": ",".join(f"text/x-{number};q=0.1" for number in range(3_000))}
-    yield Case("a long Accept header", "GET", f"{world.resources[0].collection(NAMESPACES[0])}", headers=many)
+    accept_headers = {"Accept": ",".join(f"text/x-{number};q=0.1" for number in range(3_000))}
+    yield Case(
+        "a long Accept header", "GET", f"{catalog.resources[0].collection_path(NAMESPACES[0])}", headers=accept_headers
+    )
     login = json.dumps({"username": "x" * 60_000, "password": "y" * 60_000}).encode()
     yield Case("a long password", "POST", "/auth/password/login", login, JSON)
-    right = json.dumps({"username": "admin", "password": "wrong-wrong-wrong"}).encode()
-    yield Case("a wrong password", "POST", "/auth/password/login", right, JSON)
+    credentials = json.dumps({"username": "admin", "password": "wrong-wrong-wrong"}).encode()
+    yield Case("a wrong password", "POST", "/auth/password/login", credentials, JSON)
     for path in ("/metrics", "/healthz", *(f"/kubernetes/management{each}" for each in ("/openapi/v2", "/api"))):
         yield Case(f"read {path}", "GET", path)

@@ -1,4 +1,4 @@
-"""A process that sends: chunks of templates in, counts and findings out. Several of them load one server."""
+"""A sender process: receives chunks of templates and returns counts and findings. Several of them load one server."""
 
 import asyncio
 import multiprocessing as mp
@@ -13,37 +13,37 @@ from typing import Any, cast
 import httpx
 import uvloop
 
-from tests.generated.identities import Cast, Identity
+from tests.generated.identities import Identities, Identity
 from tests.generated.oracle import Oracle
-from tests.generated.templates import Template, template
+from tests.generated.templates import Template, build_template
 from tests.harness.server_process import Server, trusting
 from tests.security import raw_http
-from tests.security.api_resources import World
-from tests.security.raw_http import Answer, Ask, Line
+from tests.security.api_resources import ApiCatalog
+from tests.security.raw_http import RawConnection, RawRequest, RawResponse
 
-LINES = 8
+CONNECTIONS = 8
 """Connections of one process. One of them speaks HTTP/2."""
-SHOWN = 1_500
+MAX_SHOWN_BYTES = 1_500
 HTTP2_EVERY = 16
-ENOUGH = 40
-"""Findings after which a process no longer keeps them."""
+MAX_FINDINGS = 40
+"""How many findings of a chunk are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a process needs to know. `chunk` is how many templates are done at a time."""
+    """The parameters of a process. `chunk` is the number of templates in a chunk."""
 
     url: str
     ca_file: str
     seed: str
     chunk: int
-    cast: Cast
-    world: World
+    identities: Identities
+    catalog: ApiCatalog
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What came of one chunk."""
+class ChunkResult:
+    """The results of one chunk."""
 
     chunk: int
     sent: int = 0
@@ -53,81 +53,90 @@ class Outcome:
     findings: list[dict[str, Any]] = field(default_factory=list)
 
 
-def work(plan: Plan, chunks: "mp.Queue[int | None]", outcomes: "mp.Queue[Outcome]") -> None:
-    """Sends chunk after chunk until there is None. A busy machine may take its time, up to the server's own limit."""
-    raw_http.PATIENCE = 70.0
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this one ends it
+def run_sender(plan: Plan, chunks: "mp.Queue[int | None]", results: "mp.Queue[ChunkResult]") -> None:
+    """Sends chunks until it receives None. On a busy machine, responses may take as long as the server's own limit."""
+    raw_http.RESPONSE_TIMEOUT_SECONDS = 70.0
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_work(plan, chunks, outcomes))
+        runner.run(_send_chunks(plan, chunks, results))
 
 
-async def _work(plan: Plan, chunks: "mp.Queue[int | None]", outcomes: "mp.Queue[Outcome]") -> None:
+async def _send_chunks(plan: Plan, chunks: "mp.Queue[int | None]", results: "mp.Queue[ChunkResult]") -> None:
     server = Server(cast(Any, None), plan.url, "", plan.ca_file, Path())
-    oracle = Oracle(plan.cast, frozenset(each.plural for each in plan.world.resources if not each.stored))
-    lines = [Line(server) for _ in range(LINES - 1)]
-    trust = trusting(plan.ca_file, ("h2",))
+    oracle = Oracle(plan.identities, frozenset(each.plural for each in plan.catalog.resources if not each.is_stored))
+    connections = [RawConnection(server) for _ in range(CONNECTIONS - 1)]
+    tls_context = trusting(plan.ca_file, ("h2",))
     async with httpx.AsyncClient(
-        base_url=plan.url, verify=trust, http1=False, http2=True, timeout=raw_http.PATIENCE
+        base_url=plan.url, verify=tls_context, http1=False, http2=True, timeout=raw_http.RESPONSE_TIMEOUT_SECONDS
     ) as http2:
         while (chunk := await asyncio.to_thread(chunks.get)) is not None:
-            sender = _Sender(plan, oracle, http2, Outcome(chunk))
+            sender = _Sender(plan, oracle, http2, ChunkResult(chunk))
             numbers = iter(range(chunk * plan.chunk, (chunk + 1) * plan.chunk))
-            await asyncio.gather(*(sender.run(line, numbers) for line in lines))
-            outcomes.put(sender.outcome)
-    for line in lines:
-        await line.hang_up()
+            await asyncio.gather(*(sender.run(connection, numbers) for connection in connections))
+            results.put(sender.result)
+    for connection in connections:
+        await connection.close()
 
 
 class _Sender:
-    def __init__(self, plan: Plan, oracle: Oracle, http2: httpx.AsyncClient, outcome: Outcome) -> None:
+    def __init__(self, plan: Plan, oracle: Oracle, http2: httpx.AsyncClient, result: ChunkResult) -> None:
         self._plan = plan
         self._oracle = oracle
         self._http2 = http2
-        self.outcome = outcome
+        self.result = result
 
-    async def run(self, line: Line, numbers: Iterator[int]) -> None:
+    async def run(self, connection: RawConnection, numbers: Iterator[int]) -> None:
         plan = self._plan
         for number in numbers:
-            made = template(plan.seed, number, plan.world)
-            identities = list(plan.cast.identities)
+            template = build_template(plan.seed, number, plan.catalog)
+            identities = list(plan.identities.identities)
             Random(number).shuffle(identities)
-            by_http2 = number % HTTP2_EVERY == 0 and made.is_polite
+            uses_http2 = number % HTTP2_EVERY == 0 and template.can_use_http2
             for identity in identities:
-                ask = made.sent_by(identity)
-                if ask is not None:
-                    answer = await (self._over_http2(ask) if by_http2 else line.ask(ask))
-                    self._note(made, identity, ask, answer)
+                request = template.build_request(identity)
+                if request is not None:
+                    response = await (self._send_over_http2(request) if uses_http2 else connection.send(request))
+                    self._record(template, identity, request, response)
 
-    async def _over_http2(self, ask: Ask) -> Answer:
-        target = f"{ask.path}?{'&'.join(ask.query)}" if ask.query else ask.path
-        fields = [(name, value) for name, value in ask.headers if name.lower() not in ("connection", "upgrade", "host")]
+    async def _send_over_http2(self, request: RawRequest) -> RawResponse:
+        target = f"{request.path}?{'&'.join(request.query)}" if request.query else request.path
+        fields = [
+            (name, value) for name, value in request.headers if name.lower() not in ("connection", "upgrade", "host")
+        ]
         try:
-            request = self._http2.build_request(ask.method, target, headers=fields, content=ask.body or None)
-            answer = await self._http2.send(request, stream=True)
+            http_request = self._http2.build_request(
+                request.method, target, headers=fields, content=request.body or None
+            )
+            response = await self._http2.send(http_request, stream=True)
         except (httpx.InvalidURL, httpx.LocalProtocolError, ValueError):
-            return Answer(-1)  # nothing that this client would send
+            return RawResponse(-1)  # the client refuses to send it
         except httpx.TransportError as error:
-            return Answer(0, body=repr(error).encode())
-        self.outcome.over_http2 += 1
-        pairs = tuple((name.lower(), value) for name, value in answer.headers.items())
+            return RawResponse(0, body=repr(error).encode())
+        self.result.over_http2 += 1
+        response_fields = tuple((name.lower(), value) for name, value in response.headers.items())
         try:
-            is_stream = "content-length" not in answer.headers
-            return Answer(answer.status_code, pairs, b"" if is_stream else await answer.aread())
+            is_stream = "content-length" not in response.headers
+            return RawResponse(response.status_code, response_fields, b"" if is_stream else await response.aread())
         except httpx.TransportError as error:
-            return Answer(0, body=repr(error).encode())
+            return RawResponse(0, body=repr(error).encode())
         finally:
-            await answer.aclose()
+            await response.aclose()
 
-    def _note(self, made: Template, identity: Identity, ask: Ask, answer: Answer) -> None:
-        outcome = self.outcome
-        if answer.status < 0:
+    def _record(self, template: Template, identity: Identity, request: RawRequest, response: RawResponse) -> None:
+        result = self.result
+        if response.status < 0:
             return
-        outcome.sent += 1
-        outcome.statuses[identity.name, answer.status] += 1
-        if answer.status >= 500:
-            outcome.causes[f"{answer.status} {answer.body[:200].decode(errors='replace')}"] += 1
-        faults = list(self._oracle.faults(identity, ask, answer))
-        if faults and len(outcome.findings) < ENOUGH:
-            sent = ask.wire()[:SHOWN].decode("latin-1")
-            found = {"template": made.number, "identity": identity.name, "status": answer.status, "faults": faults}
-            outcome.findings.append({**found, "request": sent, "answer": answer.body[:400].decode(errors="replace")})
+        result.sent += 1
+        result.statuses[identity.name, response.status] += 1
+        if response.status >= 500:
+            result.causes[f"{response.status} {response.body[:200].decode(errors='replace')}"] += 1
+        faults = list(self._oracle.find_faults(identity, request, response))
+        if faults and len(result.findings) < MAX_FINDINGS:
+            sent = request.to_bytes()[:MAX_SHOWN_BYTES].decode("latin-1")
+            found = {
+                "template": template.number,
+                "identity": identity.name,
+                "status": response.status,
+                "faults": faults,
+            }
+            result.findings.append({**found, "request": sent, "answer": response.body[:400].decode(errors="replace")})

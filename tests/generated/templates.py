@@ -1,95 +1,98 @@
-"""Requests without an asker: a seed and a number make one, and each identity sends it with its own key.
+"""Request templates: generated from a seed and a number, and sent by each identity with its own key.
 
-What `tests/security` generates, aimed at the project, at the vault or at gateways now and then, and large sometimes.
+They are the requests of `tests/security`, some of them redirected to the project, the vault or gateways, or enlarged.
 """
 
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.generated.identities import KEY, PROJECT, PROJECT_NAMESPACE, STORM, VAULT, Identity
+from tests.generated.identities import ADMIN_NAMESPACES, KEY, PROJECT, PROJECT_NAMESPACE, VAULT, Identity
 from tests.security import fuzz_requests, headers
-from tests.security.api_resources import World
-from tests.security.raw_http import Ask
+from tests.security.api_resources import ApiCatalog
+from tests.security.raw_http import RawRequest
 
-fuzz_requests.FRESH = 30  # so that a million requests do not make a million objects
+fuzz_requests.NAME_COUNT = 30  # so that a million requests do not create a million objects
 
-READING = ("GET", "HEAD", "OPTIONS")
-POLITE = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-_ENTRANCES = (
+READ_METHODS = ("GET", "HEAD", "OPTIONS")
+ORDINARY_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_GATEWAYS = (
     *("/kubernetes/cluster/a", "/kubernetes/cluster/gen-component", "/kubernetes/cluster/nowhere"),
     *(f"/kubernetes/project/{PROJECT}/{part}/a" for part in ("space", "virtualcluster")),
     f"/kubernetes/project/{VAULT}/space/{VAULT}",
 )
-_BEHIND = (
+_GATEWAY_PATHS = (
     *("", "/", "/api", "/apis", "/version", "/api/v1/pods", "/api/v1/namespaces/x/secrets", "/..", "/%2e%2e/secrets"),
     *("/api/v1/namespaces/x/pods/y/exec?command=sh", "/api/v1/namespaces/x/services/y/proxy/"),
 )
-_PLACES = ("/auth/methods", "/auth/password/login", "/auth/logout", "/openid/v1/jwks", "/healthz", "/metrics")
+_OTHER_PATHS = ("/auth/methods", "/auth/password/login", "/auth/logout", "/openid/v1/jwks", "/healthz", "/metrics")
 LARGE = 2_500_000
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
     number: int
-    ask: Ask
+    request: RawRequest
     at_vault: bool
 
     @property
-    def is_polite(self) -> bool:
-        """Whether an ordinary client can send it, so that it can go over HTTP/2."""
-        ask = self.ask
-        texts = (ask.path, *ask.query, *(text for field in ask.headers for text in field))
-        plain = all(text.isascii() and text.isprintable() for text in texts)
-        return plain and ask.method in POLITE and ask.path.startswith("/") and not ask.chunked
+    def can_use_http2(self) -> bool:
+        """Whether an ordinary client can send it over HTTP/2."""
+        request = self.request
+        texts = (request.path, *request.query, *(text for field in request.headers for text in field))
+        is_plain = all(text.isascii() and text.isprintable() for text in texts)
+        return is_plain and request.method in ORDINARY_METHODS and request.path.startswith("/") and not request.chunked
 
     @property
-    def _is_about_rights(self) -> bool:
-        return self.at_vault or "rbac.authorization" in self.ask.path
+    def _changes_permissions(self) -> bool:
+        return self.at_vault or "rbac.authorization" in self.request.path
 
-    def sent_by(self, identity: Identity) -> Ask | None:
-        """The request of one identity. The administrator changes neither the vault nor anybody's rights."""
-        ask = self.ask
-        if identity.name == "admin" and ask.method not in READING and self._is_about_rights:
+    def build_request(self, identity: Identity) -> RawRequest | None:
+        """The request of one identity. The administrator changes neither the vault nor permissions."""
+        request = self.request
+        if identity.name == "admin" and request.method not in READ_METHODS and self._changes_permissions:
             return None
         if identity.key:
-            fields = tuple((name, value.replace(KEY, identity.key)) for name, value in ask.headers)
+            fields = tuple((name, value.replace(KEY, identity.key)) for name, value in request.headers)
         else:
-            fields = tuple((name, value) for name, value in ask.headers if KEY not in value)
-        return replace(ask, headers=fields)
+            fields = tuple((name, value) for name, value in request.headers if KEY not in value)
+        return replace(request, headers=fields)
 
 
-def template(seed: str, number: int, world: World) -> Template:
+def build_template(seed: str, number: int, catalog: ApiCatalog) -> Template:
     random = Random(f"generated/{seed}/{number}")
     chance = random.random()
     if chance < 0.08:
-        return Template(number, _elsewhere(random), False)
-    made = fuzz_requests.ask(seed, number, world)
+        return Template(number, _build_other_request(random), False)
+    request = fuzz_requests.build_request(seed, number, catalog)
     if chance < 0.35:
-        return Template(number, _moved(made, PROJECT_NAMESPACE), False)
+        return Template(number, _move_to_namespace(request, PROJECT_NAMESPACE), False)
     if chance < 0.55:
-        return Template(number, _at_vault(made), True)
+        return Template(number, _move_to_vault(request), True)
     if chance < 0.5505:
-        made = replace(made, body=made.body + b" " * LARGE, chunked=random.random() < 0.5)
-    return Template(number, made, VAULT in made.path)
+        request = replace(request, body=request.body + b" " * LARGE, chunked=random.random() < 0.5)
+    return Template(number, request, VAULT in request.path)
 
 
-def _elsewhere(random: Random) -> Ask:
-    """Through a gateway, or where people sign in."""
-    path = random.choice((*(random.choice(_ENTRANCES) + behind for behind in _BEHIND), *_PLACES))
+def _build_other_request(random: Random) -> RawRequest:
+    """A request through a gateway, or to a login page."""
+    path = random.choice((*(random.choice(_GATEWAYS) + gateway_path for gateway_path in _GATEWAY_PATHS), *_OTHER_PATHS))
     path, _, query = path.partition("?")
-    body = random.choice((b"", b"{}", b'{"username":"gen-nobody","password":"x"}', b"x" * 1_000))
-    fields = (headers.bearer(KEY), ("Content-Type", "application/json"))
-    return Ask(random.choice(fuzz_requests.METHODS), path, (query,) if query else (), fields, body)
+    body = random.choice((b"", b"{}", b'{"username":"gen-unprivileged","password":"x"}', b"x" * 1_000))
+    fields = (headers.build_bearer_header(KEY), ("Content-Type", "application/json"))
+    return RawRequest(random.choice(fuzz_requests.METHODS), path, (query,) if query else (), fields, body)
 
 
-def _moved(ask: Ask, namespace: str) -> Ask:
-    path, body = ask.path, ask.body
-    for storm in STORM:
-        path, body = path.replace(storm, namespace), body.replace(storm.encode(), namespace.encode())
-    return replace(ask, path=path, body=body)
+def _move_to_namespace(request: RawRequest, namespace: str) -> RawRequest:
+    path, body = request.path, request.body
+    for admin_namespace in ADMIN_NAMESPACES:
+        path, body = (
+            path.replace(admin_namespace, namespace),
+            body.replace(admin_namespace.encode(), namespace.encode()),
+        )
+    return replace(request, path=path, body=body)
 
 
-def _at_vault(ask: Ask) -> Ask:
-    moved = _moved(ask, VAULT)
-    steps = [VAULT if step in ("a", "b", "storm-1") else step for step in moved.path.split("/")]
-    return replace(moved, path="/".join(steps))
+def _move_to_vault(request: RawRequest) -> RawRequest:
+    request_in_vault = _move_to_namespace(request, VAULT)
+    segments = [VAULT if segment in ("a", "b", "fuzz-1") else segment for segment in request_in_vault.path.split("/")]
+    return replace(request_in_vault, path="/".join(segments))

@@ -16,7 +16,7 @@ from tests.fake_cluster.exchange import RecordedRequest
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import GatewayUser, connect, create_user, gateway_path
 from tests.harness.server_process import CONFIGMAPS, Server, running
-from tests.security.smuggling import CARRIED, HIDDEN, REFUSED, SWALLOWED
+from tests.security.smuggling import AMBIGUOUS, HIDDEN, REJECTED, UNAMBIGUOUS
 
 SECOND_RESPONSE_SECONDS = 0.3
 """How long to wait for a second response on an open connection."""
@@ -81,13 +81,13 @@ def send_and_record(gateway: GatewayFixture, text: str) -> tuple[list[int], bool
     return statuses, closed, requests
 
 
-@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("text", REJECTED.values(), ids=REJECTED)
 def test_t25_a_malformed_request_gets_400_and_never_reaches_the_cluster(gateway: GatewayFixture, text: str) -> None:
     statuses, closed, requests = send_and_record(gateway, text)
     assert (statuses, closed, requests) == ([400], True, [])
 
 
-@pytest.mark.parametrize("text", SWALLOWED.values(), ids=SWALLOWED)
+@pytest.mark.parametrize("text", AMBIGUOUS.values(), ids=AMBIGUOUS)
 def test_t25_an_ambiguous_request_is_relayed_at_most_once(gateway: GatewayFixture, text: str) -> None:
     statuses, closed, requests = send_and_record(gateway, text)
     assert len(statuses) == 1 and statuses[0] < 500 and closed
@@ -96,7 +96,7 @@ def test_t25_an_ambiguous_request_is_relayed_at_most_once(gateway: GatewayFixtur
         assert not (each.header("content-length") and each.header("transfer-encoding"))
 
 
-@pytest.mark.parametrize("text", CARRIED.values(), ids=CARRIED)
+@pytest.mark.parametrize("text", UNAMBIGUOUS.values(), ids=UNAMBIGUOUS)
 def test_t25_a_request_in_a_body_is_relayed_as_body(gateway: GatewayFixture, text: str) -> None:
     statuses, _, requests = send_and_record(gateway, text)
     assert len(statuses) == 1 and statuses[0] < 500

@@ -1,4 +1,4 @@
-"""Bodies: objects of every kind with something wrong in them, written in JSON, YAML or protobuf, or not quite."""
+"""Generates request bodies: objects of every kind with faults in them, as JSON or YAML that may be malformed."""
 
 import json
 from collections.abc import Callable
@@ -10,58 +10,60 @@ import yaml
 
 from tests.security import values
 from tests.security.api_resources import Resource
-from tests.security.malformed_fields import METADATA, PARTS
+from tests.security.malformed_fields import KIND_FIELDS, METADATA
 
 
-def twisted(random: Random, obj: Any, resource: Resource) -> Any:
-    """The object with one thing changed."""
+def mutate_object(random: Random, obj: Any, resource: Resource) -> Any:
+    """Returns a copy of the object with one change."""
     obj = deepcopy(obj)
-    places = list(values.paths(obj))
-    if not isinstance(obj, dict) or not places:
-        return values.odd(random)
-    place = random.choice(places)
-    holder = values.parent(obj, place)
+    paths = list(values.iter_paths(obj))
+    if not isinstance(obj, dict) or not paths:
+        return values.choose_odd_value(random)
+    path = random.choice(paths)
+    parent = values.get_parent(obj, path)
     match random.randrange(10):
         case 0 | 1:
-            holder[place[-1]] = values.odd(random)
+            parent[path[-1]] = values.choose_odd_value(random)
         case 2:
-            del holder[place[-1]]
+            del parent[path[-1]]
         case 3:
-            obj[random.choice(("x", "", "é", "a\nb", "$patch", "status", "spec", "metadata", "items"))] = values.odd(
-                random
+            obj[random.choice(("x", "", "é", "a\nb", "$patch", "status", "spec", "metadata", "items"))] = (
+                values.choose_odd_value(random)
             )
         case 4 | 5:
-            obj["metadata"] = {**_as_dict(obj.get("metadata")), **deepcopy(random.choice(METADATA))}
+            obj["metadata"] = {**_dict_or_empty(obj.get("metadata")), **deepcopy(random.choice(METADATA))}
         case 6 | 7:
-            made = values.made(random, resource.schema)
+            generated = values.generate_value(random, resource.schema)
             obj |= {
-                name: value for name, value in _as_dict(made).items() if name not in ("metadata", "kind", "apiVersion")
+                name: value
+                for name, value in _dict_or_empty(generated).items()
+                if name not in ("metadata", "kind", "apiVersion")
             }
         case 8:
-            obj |= deepcopy(random.choice(PARTS.get(resource.kind, ({},))))
+            obj |= deepcopy(random.choice(KIND_FIELDS.get(resource.kind, ({},))))
         case _:
-            return values.odd(random)
+            return values.choose_odd_value(random)
     return obj
 
 
-def _as_dict(value: Any) -> dict[str, Any]:
+def _dict_or_empty(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def as_json(random: Random, value: Any) -> bytes:
+def encode_json(random: Random, value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=random.random() < 0.5).encode()
 
 
-def as_yaml(random: Random, value: Any) -> bytes:
-    """What nests too deep for the library is written as JSON, which is YAML as well."""
+def encode_yaml(random: Random, value: Any) -> bytes:
+    """Falls back to JSON, which is valid YAML, where the value nests too deep for the library."""
     try:
         text: str = yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=random.random() < 0.5)
     except RecursionError:
-        return as_json(random, value)
+        return encode_json(random, value)
     return text.encode()
 
 
-_BOMBS = (
+_YAML_BOMBS = (
     b"a: &a [x,x,x]\nb: &b [*a,*a,*a]\nc: &c [*b,*b,*b]\nd: &d [*c,*c,*c]\ne: [*d,*d,*d]\n",
     b"&a [*a]", b"a: &a {<<: *a}", b"x: *nowhere", b"&a a: *a", b"? [a]\n: b", b"? {a: b}",
     b"!!python/object:os.system x",
@@ -78,10 +80,10 @@ _BOMBS = (
 )  # fmt: skip
 
 
-def broken(random: Random, body: bytes) -> bytes:
-    """Text that is no longer what it was."""
+def corrupt_body(random: Random, body: bytes) -> bytes:
+    """Returns the body with one corruption."""
     at = random.randrange(len(body) + 1)
-    breaks: tuple[Callable[[], bytes], ...] = (
+    corruptions: tuple[Callable[[], bytes], ...] = (
         lambda: body[:at],
         lambda: (
             body[:at] + random.choice((b"\xff", b"\x00", b"{", b"]", b'"', b"\\", b",", b"\xc3", b"NaN")) + body[at:]
@@ -95,8 +97,8 @@ def broken(random: Random, body: bytes) -> bytes:
         lambda: body.replace(b"{", b'{"a":1,"a":2,', 2),
         lambda: body.replace(b"}", b',"n":' + b"9" * random.choice((19, 400, 5000)) + b"}", 1),
         lambda: b"[" * 3000 + body,
-        lambda: random.choice(_BOMBS),
+        lambda: random.choice(_YAML_BOMBS),
         lambda: random.randbytes(random.choice((1, 50, 5000))),
         lambda: b"",
     )
-    return random.choice(breaks)()
+    return random.choice(corruptions)()

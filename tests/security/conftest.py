@@ -1,4 +1,4 @@
-"""One server for the attacks that must leave it as it was; what each of them leaves in the log is looked at at once."""
+"""Servers for the attacks: a shared one, whose log is checked after each test, and one that may break."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,35 +10,35 @@ from tests.harness.server_process import Server, running
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running(tmp_path_factory.mktemp("hostile") / "data") as server:
         yield server
 
 
 @pytest.fixture
-def server(shared: Server) -> Iterator[Server]:
-    """The shared server: alive before and after, with nothing to complain about in between."""
-    before = len(shared.log.read_text())
-    yield shared
-    assert_unharmed(shared, before)
+def server(shared_server: Server) -> Iterator[Server]:
+    """The shared server. After the test it must be healthy, without tracebacks in its log."""
+    log_offset = len(shared_server.log.read_text())
+    yield shared_server
+    assert_healthy(shared_server, log_offset)
 
 
 @pytest.fixture(scope="session")
-def replaced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Server]]:
-    """A server that is replaced by another one when it no longer answers."""
+def get_working_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Server]]:
+    """Returns a server, and starts a new one when the last no longer responds."""
     with ExitStack() as stack:
         current: list[Server] = []
 
-        def well() -> Server:
-            if not current or not _answers(current[-1]):
+        def get_server() -> Server:
+            if not current or not _responds(current[-1]):
                 stack.close()
                 current.append(stack.enter_context(running(tmp_path_factory.mktemp("expendable") / "data")))
             return current[-1]
 
-        yield well
+        yield get_server
 
 
-def _answers(server: Server) -> bool:
+def _responds(server: Server) -> bool:
     try:
         with server.client() as client:
             return client.get("/version", timeout=2.0).status_code == 200
@@ -47,14 +47,14 @@ def _answers(server: Server) -> bool:
 
 
 @pytest.fixture
-def expendable(replaced: Callable[[], Server]) -> Server:
-    """For attacks after which a server may be of no use to the next test."""
-    return replaced()
+def expendable_server(get_working_server: Callable[[], Server]) -> Server:
+    """A server for attacks that may leave it unusable for the next test."""
+    return get_working_server()
 
 
-def assert_unharmed(server: Server, since: int = 0) -> None:
-    """It runs, it answers, and its log has neither tracebacks nor panics."""
-    log = server.log.read_text()[since:]
+def assert_healthy(server: Server, log_offset: int = 0) -> None:
+    """The server runs and responds, and its log has neither tracebacks nor panics."""
+    log = server.log.read_text()[log_offset:]
     assert server.process.poll() is None, log
     assert "Traceback" not in log, log
     assert "panicked" not in log, log

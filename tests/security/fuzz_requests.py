@@ -1,4 +1,4 @@
-"""The generator: a seed and a number make a request. Most of them are nearly right, as those go deepest."""
+"""Generates fuzz requests from a seed and a number. Most are nearly valid, because those reach the most code."""
 
 import re
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from tests.security import bodies, headers, patches, paths, protobuf, queries
-from tests.security.api_resources import NAMESPACES, Resource, World
-from tests.security.raw_http import Ask
+from tests.security.api_resources import NAMESPACES, ApiCatalog, Resource
+from tests.security.raw_http import RawRequest
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT", "get", "FOO", "X" * 60)
 _POLICIES: tuple[Any, ...] = (
@@ -19,155 +19,178 @@ _POLICIES: tuple[Any, ...] = (
     [],
     1,
 )
-FRESH = 10_000
-"""How many new names there are for each that attackers write to."""
-# What may really be deleted: the attackers' own. Everything else only as a rehearsal.
-_OWN = re.compile(r".*/(namespaces/storm-2/[a-z]+(/[^/]+){0,2}|[a-z]+/(b|storm-1))")
+NAME_COUNT = 10_000
+"""How many new names there are for each name that the fuzzer writes to."""
+# Objects of the fuzzer, which may really be deleted. Other deletions are dry runs.
+_DELETABLE_PATH = re.compile(r".*/(namespaces/fuzz-2/[a-z]+(/[^/]+){0,2}|[a-z]+/(b|fuzz-1))")
 
-Twist = Callable[[Random, Ask, World], Ask]
+Mutation = Callable[[Random, RawRequest, ApiCatalog], RawRequest]
 
 
-def ask(seed: str, number: int, world: World) -> Ask:
-    """The same request for the same seed and number, whatever was asked before."""
+def build_request(seed: str, number: int, catalog: ApiCatalog) -> RawRequest:
+    """The same request for the same seed and number, independent of the requests before it."""
     random = Random(f"{seed}/{number}")
-    made = random.choice(_BEGINNINGS)(random, world)
+    request = random.choice(_BUILDERS)(random, catalog)
     for _ in range(random.choice((0, 0, 1, 1, 1, 2, 3))):
-        made = random.choice(_TWISTS)(random, made, world)
-    return _tamed(made)
+        request = random.choice(_MUTATIONS)(random, request, catalog)
+    return _limit_deletion(request)
 
 
-def _tamed(ask: Ask) -> Ask:
-    if ask.method != "DELETE" or _OWN.fullmatch(ask.path):
-        return ask
-    return replace(ask, query=("dryRun=All", *(each for each in ask.query if not each.startswith("dryRun"))))
+def _limit_deletion(request: RawRequest) -> RawRequest:
+    if request.method != "DELETE" or _DELETABLE_PATH.fullmatch(request.path):
+        return request
+    return replace(request, query=("dryRun=All", *(each for each in request.query if not each.startswith("dryRun"))))
 
 
-def _fields(world: World, media_type: str = "") -> headers.Fields:
-    return (headers.bearer(world.key), *((("Content-Type", media_type),) if media_type else ()))
+def _build_headers(catalog: ApiCatalog, media_type: str = "") -> headers.HeaderFields:
+    return (headers.build_bearer_header(catalog.key), *((("Content-Type", media_type),) if media_type else ()))
 
 
-def _reading(random: Random, world: World) -> Ask:
-    resource, namespace, name = _chosen(random, world)
-    path = random.choice((resource.collection(namespace), paths.named(random, resource, namespace, name)))
-    return Ask(
-        random.choice(("GET", "GET", "HEAD")), path, queries.parameters(random, random.randrange(4)), _fields(world)
+def _build_read(random: Random, catalog: ApiCatalog) -> RawRequest:
+    resource, namespace, name = _choose_object(random, catalog)
+    path = random.choice(
+        (resource.collection_path(namespace), paths.choose_object_path(random, resource, namespace, name))
+    )
+    return RawRequest(
+        random.choice(("GET", "GET", "HEAD")),
+        path,
+        queries.choose_parameters(random, random.randrange(4)),
+        _build_headers(catalog),
     )
 
 
-def _documents(random: Random, world: World) -> Ask:
-    return Ask("GET", paths.document(random, world), headers=_fields(world))
+def _build_document_read(random: Random, catalog: ApiCatalog) -> RawRequest:
+    return RawRequest("GET", paths.choose_document_path(random, catalog), headers=_build_headers(catalog))
 
 
-def _creating(random: Random, world: World) -> Ask:
-    resource, namespace, name = _chosen(random, world)
-    body, media_type = _written(random, _changed(random, resource, resource.example(_fresh(random, name), namespace)))
-    return Ask("POST", resource.collection(namespace), _options(random), _fields(world, media_type), body)
+def _build_create(random: Random, catalog: ApiCatalog) -> RawRequest:
+    resource, namespace, name = _choose_object(random, catalog)
+    body, media_type = _encode_body(
+        random, _mutate_object(random, resource, resource.build_example(_choose_name(random, name), namespace))
+    )
+    return RawRequest(
+        "POST", resource.collection_path(namespace), _choose_options(random), _build_headers(catalog, media_type), body
+    )
 
 
-def _updating(random: Random, world: World) -> Ask:
-    resource, namespace, name = _chosen(random, world)
-    body, media_type = _written(random, _changed(random, resource, resource.example(name, namespace)))
-    path = paths.named(random, resource, namespace, name)
-    return Ask("PUT", path, _options(random), _fields(world, media_type), body)
+def _build_update(random: Random, catalog: ApiCatalog) -> RawRequest:
+    resource, namespace, name = _choose_object(random, catalog)
+    body, media_type = _encode_body(random, _mutate_object(random, resource, resource.build_example(name, namespace)))
+    path = paths.choose_object_path(random, resource, namespace, name)
+    return RawRequest("PUT", path, _choose_options(random), _build_headers(catalog, media_type), body)
 
 
-def _patching(random: Random, world: World) -> Ask:
-    resource, namespace, name = _chosen(random, world)
+def _build_patch(random: Random, catalog: ApiCatalog) -> RawRequest:
+    resource, namespace, name = _choose_object(random, catalog)
     media_type = random.choice(patches.TYPES)
-    document = patches.document(random, media_type, resource, resource.example(name, namespace))
-    write = bodies.as_yaml if media_type == patches.APPLY and random.random() < 0.5 else bodies.as_json
-    query = _ownership(random) if media_type == patches.APPLY else _options(random)
-    path = paths.named(random, resource, namespace, name)
-    return Ask("PATCH", path, query, _fields(world, media_type), write(random, document))
+    document = patches.build_patch(random, media_type, resource, resource.build_example(name, namespace))
+    write = bodies.encode_yaml if media_type == patches.APPLY and random.random() < 0.5 else bodies.encode_json
+    query = _choose_apply_options(random) if media_type == patches.APPLY else _choose_options(random)
+    path = paths.choose_object_path(random, resource, namespace, name)
+    return RawRequest("PATCH", path, query, _build_headers(catalog, media_type), write(random, document))
 
 
-def _packing(random: Random, world: World) -> Ask:
+def _build_protobuf_create(random: Random, catalog: ApiCatalog) -> RawRequest:
     kind = random.choice(("ConfigMap", "Secret", "Namespace"))
-    resource = next(each for each in world.resources if each.kind == kind)
-    fields = _fields(world, protobuf.MEDIA_TYPE)
-    return Ask("POST", resource.collection(random.choice(NAMESPACES)), ("dryRun=All",), fields, protobuf.body(random))
+    resource = next(each for each in catalog.resources if each.kind == kind)
+    fields = _build_headers(catalog, protobuf.MEDIA_TYPE)
+    return RawRequest(
+        "POST",
+        resource.collection_path(random.choice(NAMESPACES)),
+        ("dryRun=All",),
+        fields,
+        protobuf.build_body(random),
+    )
 
 
-def _deleting(random: Random, world: World) -> Ask:
-    resource, namespace, name = _chosen(random, world)
-    path = random.choice((resource.collection(namespace), paths.named(random, resource, namespace, name)))
-    body, media_type = _written(random, random.choice(_POLICIES)) if random.random() < 0.5 else (b"", "")
-    return Ask("DELETE", path, queries.parameters(random, random.randrange(2)), _fields(world, media_type), body)
+def _build_delete(random: Random, catalog: ApiCatalog) -> RawRequest:
+    resource, namespace, name = _choose_object(random, catalog)
+    path = random.choice(
+        (resource.collection_path(namespace), paths.choose_object_path(random, resource, namespace, name))
+    )
+    body, media_type = _encode_body(random, random.choice(_POLICIES)) if random.random() < 0.5 else (b"", "")
+    return RawRequest(
+        "DELETE",
+        path,
+        queries.choose_parameters(random, random.randrange(2)),
+        _build_headers(catalog, media_type),
+        body,
+    )
 
 
-def _ownership(random: Random) -> tuple[str, ...]:
-    """Who applies, with force or without."""
-    manager = random.choice(("storm", "kubectl", f"manager-{random.randrange(15)}"))
+def _choose_apply_options(random: Random) -> tuple[str, ...]:
+    """A field manager, with or without force."""
+    manager = random.choice(("fuzz", "kubectl", f"manager-{random.randrange(15)}"))
     return (f"fieldManager={manager}", "force=1")[: random.choice((1, 2))]
 
 
-def _options(random: Random) -> tuple[str, ...]:
-    return queries.parameters(random, random.choice((0, 0, 0, 1, 2)))
+def _choose_options(random: Random) -> tuple[str, ...]:
+    return queries.choose_parameters(random, random.choice((0, 0, 0, 1, 2)))
 
 
-def _chosen(random: Random, world: World) -> tuple[Resource, str, str]:
-    """A resource, and where one of its objects may be."""
-    return random.choice(world.resources), random.choice(NAMESPACES), random.choice(paths.NAMES)
+def _choose_object(random: Random, catalog: ApiCatalog) -> tuple[Resource, str, str]:
+    """A resource, and the namespace and name of one of its objects."""
+    return random.choice(catalog.resources), random.choice(NAMESPACES), random.choice(paths.NAMES)
 
 
-def _fresh(random: Random, name: str) -> str:
-    return random.choice((name, f"{name}-{random.randrange(FRESH)}"))
+def _choose_name(random: Random, name: str) -> str:
+    return random.choice((name, f"{name}-{random.randrange(NAME_COUNT)}"))
 
 
-def _changed(random: Random, resource: Resource, obj: Any) -> Any:
+def _mutate_object(random: Random, resource: Resource, obj: Any) -> Any:
     for _ in range(random.choice((0, 1, 1, 1, 2))):
-        obj = bodies.twisted(random, obj, resource)
+        obj = bodies.mutate_object(random, obj, resource)
     return obj
 
 
-def _written(random: Random, value: Any) -> tuple[bytes, str]:
+def _encode_body(random: Random, value: Any) -> tuple[bytes, str]:
     if random.random() < 0.3:
-        return bodies.as_yaml(random, value), "application/yaml"
-    return bodies.as_json(random, value), random.choice(("application/json", "application/json", ""))
+        return bodies.encode_yaml(random, value), "application/yaml"
+    return bodies.encode_json(random, value), random.choice(("application/json", "application/json", ""))
 
 
-def _twist_method(random: Random, ask: Ask, world: World) -> Ask:
-    return replace(ask, method=random.choice(METHODS))
+def _mutate_method(random: Random, request: RawRequest, catalog: ApiCatalog) -> RawRequest:
+    return replace(request, method=random.choice(METHODS))
 
 
-def _twist_path(random: Random, ask: Ask, world: World) -> Ask:
-    return replace(ask, path=paths.twisted(random, ask.path))
+def _mutate_path(random: Random, request: RawRequest, catalog: ApiCatalog) -> RawRequest:
+    return replace(request, path=paths.mutate_path(random, request.path))
 
 
-def _twist_query(random: Random, ask: Ask, world: World) -> Ask:
-    added = queries.parameters(random, random.choice((1, 2, 5)))
-    return replace(ask, query=(*ask.query, *added * random.choice((1, 1, 2, 30))))
+def _mutate_query(random: Random, request: RawRequest, catalog: ApiCatalog) -> RawRequest:
+    added = queries.choose_parameters(random, random.choice((1, 2, 5)))
+    return replace(request, query=(*request.query, *added * random.choice((1, 1, 2, 30))))
 
 
-def _twist_headers(random: Random, ask: Ask, world: World) -> Ask:
-    return replace(ask, headers=headers.twisted(random, ask.headers, world.key))
+def _mutate_headers(random: Random, request: RawRequest, catalog: ApiCatalog) -> RawRequest:
+    return replace(request, headers=headers.mutate_headers(random, request.headers, catalog.key))
 
 
-def _twist_body(random: Random, ask: Ask, world: World) -> Ask:
-    return replace(ask, body=bodies.broken(random, ask.body))
+def _mutate_body(random: Random, request: RawRequest, catalog: ApiCatalog) -> RawRequest:
+    return replace(request, body=bodies.corrupt_body(random, request.body))
 
 
-def _twist_framing(random: Random, ask: Ask, world: World) -> Ask:
-    return replace(ask, chunked=True)
+def _mutate_framing(random: Random, request: RawRequest, catalog: ApiCatalog) -> RawRequest:
+    return replace(request, chunked=True)
 
 
-_BEGINNINGS = (
-    _reading,
-    _reading,
-    _reading,
-    _documents,
-    *[_creating] * 4,
-    _updating,
-    *[_patching] * 5,
-    _packing,
-    _deleting,
+_BUILDERS = (
+    _build_read,
+    _build_read,
+    _build_read,
+    _build_document_read,
+    *[_build_create] * 4,
+    _build_update,
+    *[_build_patch] * 5,
+    _build_protobuf_create,
+    _build_delete,
 )
-_TWISTS: tuple[Twist, ...] = (
-    _twist_method,
-    _twist_path,
-    _twist_query,
-    _twist_headers,
-    _twist_headers,
-    _twist_body,
-    _twist_framing,
+_MUTATIONS: tuple[Mutation, ...] = (
+    _mutate_method,
+    _mutate_path,
+    _mutate_query,
+    _mutate_headers,
+    _mutate_headers,
+    _mutate_body,
+    _mutate_framing,
 )

@@ -1,7 +1,7 @@
-"""Sends the generator's requests, several at a time, and keeps what is wrong with the answers.
+"""Sends the generated requests over several connections and records faults in the responses.
 
-A finding is asked again, alone and with less and less in it, so that what is reported is small. Where it does not
-happen again, it took what other requests did meanwhile: the seed brings all of them back.
+A request with a fault is repeated alone and simplified step by step, so that the report is small. A fault that does
+not appear again depends on other requests: run the same seed again.
 """
 
 import asyncio
@@ -11,73 +11,79 @@ from dataclasses import dataclass, field
 
 from tests.harness.server_process import Server
 from tests.security import response_checks
-from tests.security.api_resources import World
-from tests.security.fuzz_requests import ask
-from tests.security.raw_http import Answer, Ask, Line
-from tests.security.watch_clients import watch
+from tests.security.api_resources import ApiCatalog
+from tests.security.fuzz_requests import build_request
+from tests.security.raw_http import RawConnection, RawRequest, RawResponse
+from tests.security.watch_clients import run_watch
 
-LINES = 8
+CONNECTIONS = 8
 WATCHERS = 27
-ENOUGH = 5
-"""Findings after which there is no point in going on."""
+MAX_FINDINGS = 5
+"""The run ends after this many findings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     number: int
-    ask: Ask
+    request: RawRequest
     faults: tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Storm:
-    """What came of it."""
+class FuzzResult:
+    """The results of a run."""
 
     seed: str
-    asked: int = 0
+    request_count: int = 0
     findings: list[Finding] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
-    watched: list[str] = field(default_factory=list)
+    watch_faults: list[str] = field(default_factory=list)
 
     def report(self) -> str:
-        lines = [f"seed {self.seed}, {self.asked} requests, answers {dict(sorted(self.statuses.items()))}"]
+        lines = [f"seed {self.seed}, {self.request_count} requests, responses {dict(sorted(self.statuses.items()))}"]
         for each in self.findings:
-            lines += ["", f"request {each.number}: {'; '.join(each.faults)}", f"  {each.ask.wire()[:2000]!r}"]
+            lines += [
+                "",
+                f"request {each.number}: {'; '.join(each.faults)}",
+                f"  {each.request.to_bytes()[:2000]!r}",
+            ]
         return "\n".join(lines)
 
 
-async def rage(server: Server, world: World, seed: str, count: int) -> Storm:
-    """All the requests, over a few connections side by side."""
-    storm, numbers = Storm(seed), iter(range(count))
-    watching = [asyncio.create_task(watch(server, world, number, storm.watched)) for number in range(WATCHERS)]
-    await asyncio.gather(*(_send(server, world, storm, numbers) for _ in range(LINES)))
-    for task in watching:
+async def run_fuzzing(server: Server, catalog: ApiCatalog, seed: str, count: int) -> FuzzResult:
+    """Sends all requests over a few concurrent connections."""
+    result, numbers = FuzzResult(seed), iter(range(count))
+    watch_tasks = [
+        asyncio.create_task(run_watch(server, catalog, number, result.watch_faults)) for number in range(WATCHERS)
+    ]
+    await asyncio.gather(*(_send_requests(server, catalog, result, numbers) for _ in range(CONNECTIONS)))
+    for task in watch_tasks:
         task.cancel()
-    await asyncio.gather(*watching, return_exceptions=True)
-    async with Line(server) as line:
-        storm.findings = [await _shrunk(line, world, each) for each in storm.findings]
-    return storm
+    await asyncio.gather(*watch_tasks, return_exceptions=True)
+    async with RawConnection(server) as connection:
+        result.findings = [await _shrink_finding(connection, catalog, each) for each in result.findings]
+    return result
 
 
-async def _send(server: Server, world: World, storm: Storm, numbers: Iterator[int]) -> None:
-    async with Line(server) as line:
+async def _send_requests(server: Server, catalog: ApiCatalog, result: FuzzResult, numbers: Iterator[int]) -> None:
+    async with RawConnection(server) as connection:
         for number in numbers:
-            if len(storm.findings) >= ENOUGH:
+            if len(result.findings) >= MAX_FINDINGS:
                 return
-            made = ask(storm.seed, number, world)
-            answer = await line.ask(made)
-            storm.asked += 1
-            storm.statuses[answer.status] += 1
-            found = tuple(response_checks.faults(made, answer, world.key))
-            if found:
-                storm.findings.append(Finding(number, made, found))
+            request = build_request(result.seed, number, catalog)
+            response = await connection.send(request)
+            result.request_count += 1
+            result.statuses[response.status] += 1
+            faults = tuple(response_checks.find_faults(request, response, catalog.key))
+            if faults:
+                result.findings.append(Finding(number, request, faults))
 
 
-async def _shrunk(line: Line, world: World, finding: Finding) -> Finding:
-    """The smallest request that shows it."""
-    for simpler in finding.ask.simpler():
-        answer: Answer = await line.ask(simpler)
-        found = tuple(response_checks.faults(simpler, answer, world.key))
-        if found and answer.status:
-            return await _shrunk(line, world, Finding(finding.number, simpler, found))
+async def _shrink_finding(connection: RawConnection, catalog: ApiCatalog, finding: Finding) -> Finding:
+    """The smallest request with the same kind of fault."""
+    for simplified in finding.request.iter_simplified():
+        response: RawResponse = await connection.send(simplified)
+        faults = tuple(response_checks.find_faults(simplified, response, catalog.key))
+        if faults and response.status:
+            return await _shrink_finding(connection, catalog, Finding(finding.number, simplified, faults))
     return finding

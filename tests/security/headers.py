@@ -1,8 +1,8 @@
-"""Header fields: malformed, contradictory, repeated, too many."""
+"""Generates header fields: malformed, contradictory, repeated and too many."""
 
 from random import Random
 
-Fields = tuple[tuple[str, str], ...]
+HeaderFields = tuple[tuple[str, str], ...]
 
 MEDIA_TYPES = (
     *("application/json", "application/yaml", "application/vnd.kubernetes.protobuf"),
@@ -13,20 +13,20 @@ MEDIA_TYPES = (
     *("application/x-www-form-urlencoded", "APPLICATION/JSON", "application/json, application/yaml", "a/b" * 3000),
     "\xff",
 )  # fmt: skip
-_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+_TABLE_TYPE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _ACCEPTS = (
     *("*/*", "", ",", ";", "application/yaml", "application/*", "text/html", "application/json;q=0", "*/*;q=NaN"),
     "*/*;q=-1",
-    *(_TABLE, "application/yaml;as=Table;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1beta1"),
+    *(_TABLE_TYPE, "application/yaml;as=Table;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1beta1"),
     *("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/json;as=;g=;v=", "*/*;q=inf"),
     "\xe9",
     *("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;stream=watch", "a" * 9000),
     *("application/vnd.kubernetes.protobuf", "application/json;q=1;q=0;q=x", ",".join(["a/b;q=0.1"] * 900), '"'),
     "=;=,=;=",
     "application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io",
-    f"{_TABLE},{_TABLE};q=1e309,*/*;q=1e-309",
+    f"{_TABLE_TYPE},{_TABLE_TYPE};q=1e309,*/*;q=1e-309",
 )  # fmt: skip
-_OTHERS = (
+_OTHER_FIELDS = (
     *(("Content-Encoding", value) for value in ("gzip", "identity", "deflate, gzip", "br", "", "\xff", "gzip;q=1")),
     *(("Accept-Encoding", value) for value in ("gzip", "gzip;q=0", "*", "", "gzip;q=", "\xff", "br, gzip ; q = 0.000")),
     *(
@@ -51,7 +51,7 @@ _OTHERS = (
 )
 
 
-def bearer(key: str) -> tuple[str, str]:
+def build_bearer_header(key: str) -> tuple[str, str]:
     return "Authorization", f"Bearer {key}"
 
 
@@ -60,29 +60,33 @@ _CREDENTIALS = (
     *("bearer {key}", "BEARER   {key}  ", "Bearer {key} {key}", "Bearer\t{key}", 'Bearer "{key}"', "Bearer ={key}"),
     *("", " ", "Bearer", "Bearer ", "Bearer \xff", "Bearer " + "x" * 9000, "Bearer fairlead_", "Basic Og=="),
 )  # fmt: skip
-"""Nearly right, and not at all."""
+"""Nearly valid and invalid credentials."""
 
 
-def twisted(random: Random, fields: Fields, key: str) -> Fields:
-    """The fields with one thing wrong among them."""
+def mutate_headers(random: Random, fields: HeaderFields, key: str) -> HeaderFields:
+    """Returns the fields with one fault."""
     without = {name: tuple(each for each in fields if each[0] != name) for name in ("Authorization", "Content-Type")}
     match random.randrange(14):
         case 0:
             return (*without["Authorization"], ("Authorization", random.choice(_CREDENTIALS).replace("{key}", key)))
         case 1:
             return random.choice(
-                (without["Authorization"], (*fields, ("Authorization", "Bearer x")), (*fields, bearer(key)))
+                (
+                    without["Authorization"],
+                    (*fields, ("Authorization", "Bearer x")),
+                    (*fields, build_bearer_header(key)),
+                )
             )
         case 2:
             return (*without["Content-Type"], ("Content-Type", random.choice(MEDIA_TYPES)))
         case 3 | 4 | 5 | 6 | 7:
             return (*fields, ("Accept", random.choice(_ACCEPTS)))
         case 8:
-            flood = tuple(
+            extra = tuple(
                 (f"X-{number}", "y" * random.choice((0, 10, 400))) for number in range(random.choice((20, 150)))
             )
-            return (*fields, *flood)
+            return (*fields, *extra)
         case 9:
             return (*fields, *fields)
         case _:
-            return (*fields, *(random.choice(_OTHERS) for _ in range(random.choice((1, 2, 5)))))
+            return (*fields, *(random.choice(_OTHER_FIELDS) for _ in range(random.choice((1, 2, 5)))))

@@ -1,4 +1,4 @@
-"""Parts of objects that deserve a closer look: metadata in every odd shape, and what single kinds are touchy about."""
+"""Malformed and unusual parts of objects: metadata, and fields with rules of their own in single kinds."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ _ENTRY = {
     "fieldsType": "FieldsV1",
     "time": "2020-01-01T00:00:00Z",
 }
-_FIELDS: tuple[Any, ...] = (
+_FIELD_SETS: tuple[Any, ...] = (
     *({"f:a": {}}, {"f:a": 1}, {"x": {}}, {"k:{": {}}, {"": {}}, {".": {}}, {"i:x": {}}, {"v:": {}}, {'k:{"a":1}': {}}),
     *({"v:" + "[" * 999: {}}, None, [], "x"),
 )  # fmt: skip
-_RECORDS: tuple[Any, ...] = (
-    *([{**_ENTRY, "fieldsV1": fields}] for fields in _FIELDS),
+_MANAGED_FIELDS: tuple[Any, ...] = (
+    *([{**_ENTRY, "fieldsV1": fields}] for fields in _FIELD_SETS),
     *([{**_ENTRY, "time": text}] for text in ("2016-12-31T23:59:60Z", "0001-01-01T00:00:00+23:59", "x", "")),
     *([{}], [], [None], "x", [{**_ENTRY, "manager": "\n"}], [_ENTRY] * 50),
 )  # fmt: skip
 METADATA: tuple[dict[str, Any], ...] = (
-    *({"generateName": "storm-"}, {"generateName": "x" * 300}, {"generateName": "-", "name": ""}, {"name": "A"}),
+    *({"generateName": "fuzz-"}, {"generateName": "x" * 300}, {"generateName": "-", "name": ""}, {"name": "A"}),
     {"name": ""},
     *({"name": ".."}, {"name": "a/b"}, {"name": "x" * 254}, {"name": None}, {"namespace": "other"}),
     {"namespace": None},
@@ -34,26 +34,26 @@ METADATA: tuple[dict[str, Any], ...] = (
     *({"resourceVersion": version} for version in ("", "0", "1", "x", "9" * 30)),
     *({"deletionTimestamp": "2020-01-01T00:00:00Z"}, {"deletionGracePeriodSeconds": 2**63}, {"generation": -1}),
     *({"creationTimestamp": text} for text in ("", "x", "2016-12-31T23:59:60Z", "0000-01-01T00:00:00Z")),
-    *({"managedFields": entries} for entries in _RECORDS),
+    *({"managedFields": entries} for entries in _MANAGED_FIELDS),
     *({"annotations": {_LAST_APPLIED: text}} for text in ("", "x", "{", "null", '{"apiVersion":"v1"}', "[" * 300)),
-    {"annotations": {_LAST_APPLIED: '{"apiVersion":"v1","metadata":{"labels":{"kept":"yes"}},"data":{"a":"1"}}'}},
+    {"annotations": {_LAST_APPLIED: '{"apiVersion":"v1","metadata":{"labels":{"protected":"yes"}},"data":{"a":"1"}}'}},
 )  # fmt: skip
 
 
-_MOMENT = "2020-01-01T00:00:00Z"
-_PACKED = (".dockerconfigjson", "kubernetes.io/dockerconfigjson")
-PARTS: dict[str, tuple[dict[str, Any], ...]] = {
+_TIME = "2020-01-01T00:00:00Z"
+_DOCKER_CONFIG = (".dockerconfigjson", "kubernetes.io/dockerconfigjson")
+KIND_FIELDS: dict[str, tuple[dict[str, Any], ...]] = {
     "Secret": (
         *({"type": f"kubernetes.io/{sort}"} for sort in ("tls", "ssh-auth", "basic-auth", "dockercfg")),
-        *({"type": _PACKED[1], "data": {_PACKED[0]: data}} for data in ("", "e30=", "WzFd")),
+        *({"type": _DOCKER_CONFIG[1], "data": {_DOCKER_CONFIG[0]: data}} for data in ("", "e30=", "WzFd")),
         *({"type": "kubernetes.io/service-account-token"}, {"immutable": True}, {"stringData": {"a": "b", "a/b": ""}}),
     ),
     "ConfigMap": (
         *({"immutable": True}, {"data": {"a": "1"}, "binaryData": {"a": "AAE="}}, {"data": {"..": "", "x" * 254: ""}}),
     ),
     "Event": (
-        {"eventTime": _MOMENT, "reportingComponent": "x", "reportingInstance": "y", "action": "z" * 200},
-        *({"eventTime": _MOMENT}, {"series": {}}, {"series": {"count": -1, "lastObservedTime": None}}),
+        {"eventTime": _TIME, "reportingComponent": "x", "reportingInstance": "y", "action": "z" * 200},
+        *({"eventTime": _TIME}, {"series": {}}, {"series": {"count": -1, "lastObservedTime": None}}),
     ),
     "Lease": ({"spec": {"strategy": "x"}}, {"spec": {"preferredHolder": "x"}}, {"spec": {"leaseDurationSeconds": 0}}),
     "Namespace": (
@@ -61,4 +61,4 @@ PARTS: dict[str, tuple[dict[str, Any], ...]] = {
         {"status": {"phase": "Terminating"}},
     ),
 }  # fmt: skip
-"""What a schema does not tell: values that make a kind look closer."""
+"""Values that are subject to rules beyond the schema of their kind."""

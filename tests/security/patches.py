@@ -1,4 +1,4 @@
-"""Patches of every type: what they may say, and what they may not."""
+"""Generates patches of every type, valid and invalid."""
 
 from random import Random
 from typing import Any
@@ -25,37 +25,41 @@ _POINTERS = (
     *("/metadata/ownerReferences", "/metadata/ownerReferences/0/uid", "/spec/access/0"),
     *("/metadata/creationTimestamp", "/é\x00"),
 )  # fmt: skip
-_LISTS = ("finalizers", "ownerReferences", "conditions", "access", "members", "nope")
+_LIST_FIELDS = ("finalizers", "ownerReferences", "conditions", "access", "members", "nope")
 
 
-def document(random: Random, media_type: str, resource: Resource, example: dict[str, Any]) -> Any:
-    """A patch of the type, somewhat wrong."""
+def build_patch(random: Random, media_type: str, resource: Resource, example: dict[str, Any]) -> Any:
+    """Builds a patch of the type, usually with faults."""
     if media_type == JSON_PATCH:
-        return [_operation(random) for _ in range(random.choice((0, 1, 1, 1, 2, 5, 40)))]
-    obj = bodies.twisted(random, example, resource)
+        return [_build_operation(random) for _ in range(random.choice((0, 1, 1, 1, 2, 5, 40)))]
+    obj = bodies.mutate_object(random, example, resource)
     if media_type == STRATEGIC and isinstance(obj, dict):
-        return _directed(random, obj)
+        return _add_directives(random, obj)
     return obj
 
 
-def _operation(random: Random) -> Any:
+def _build_operation(random: Random) -> Any:
     if random.random() < 0.03:
-        return values.odd(random)
-    operation = {"op": random.choice(_OPERATIONS), "path": random.choice(_POINTERS), "value": values.odd(random)}
+        return values.choose_odd_value(random)
+    operation = {
+        "op": random.choice(_OPERATIONS),
+        "path": random.choice(_POINTERS),
+        "value": values.choose_odd_value(random),
+    }
     operation["from"] = random.choice(_POINTERS)
     if random.random() < 0.1:
-        operation[random.choice(tuple(operation))] = random.choice(("Add", "", "swap", values.odd(random)))
+        operation[random.choice(tuple(operation))] = random.choice(("Add", "", "swap", values.choose_odd_value(random)))
     if random.random() < 0.1:
         del operation[random.choice(tuple(operation))]
     return operation
 
 
-def _directed(random: Random, obj: dict[str, Any]) -> dict[str, Any]:
-    """The object with directives in it, some of them in places where they mean nothing."""
-    parts = [part for part in (obj, *values.parts(obj)) if isinstance(part, dict)]
+def _add_directives(random: Random, obj: dict[str, Any]) -> dict[str, Any]:
+    """Adds patch directives to the object, some of them where they have no meaning."""
+    parts = [part for part in (obj, *values.iter_values(obj)) if isinstance(part, dict)]
     for _ in range(random.choice((1, 1, 2, 4))):
         part = random.choice(parts)
-        name = random.choice(_LISTS)
+        name = random.choice(_LIST_FIELDS)
         key, value = random.choice(
             (
                 ("$patch", random.choice(("replace", "delete", "merge", "", "x", 1, None, [], {}))),
@@ -71,7 +75,7 @@ def _directed(random: Random, obj: dict[str, Any]) -> dict[str, Any]:
                         ([{"$patch": "delete"}], [{"$patch": "replace"}], ["a", {}], [None], [1], [{"uid": None}])
                     ),
                 ),
-                ("$", values.odd(random)),
+                ("$", values.choose_odd_value(random)),
             )
         )
         part[key] = value

@@ -1,4 +1,4 @@
-"""Query strings: every parameter that the API knows, with values good, bad and huge."""
+"""Generates query strings: every parameter of the API, with valid, invalid and huge values."""
 
 from base64 import urlsafe_b64encode
 from random import Random
@@ -6,14 +6,15 @@ from urllib.parse import quote
 
 _NUMBERS = ("0", "1", "2", "500", "-1", "+1", "1e3", "0x10", " 1", "1.5", "", "9" * 18, "9" * 25, "٣", "NaN", "1_0")
 _FLAGS = ("true", "false", "1", "0", "", "True", "maybe", "\x00", "nil")
-# No versions of the future: to wait for one, and to say after a while that it did not come, is right.
+# No future versions: the server rightly waits for those, and answers with a timeout.
 _VERSIONS = ("", "0", "1", "00", "-1", "abc", "1.0", "9" * 24, "\x00", "٣", "1 or 1=1")
 _SELECTORS = (
-    *("", "kept=yes", "kept!=yes", "a", "!a", "a in (b,c)", "a notin (b)", "a>1", "a<9", ",", "a,", ",a", "a=b=c"),
+    *("", "protected=yes", "protected!=yes"),
+    *("a", "!a", "a in (b,c)", "a notin (b)", "a>1", "a<9", ",", "a,", ",a", "a=b=c"),
     "a in",
     *("a in (", "a in (b", "a in )", "(a)", "!", "!!a", "a==b", "a=!b", "=", "a/b/c=d", "a>b", "a>" + "9" * 5000),
     "\x00",
-    *("é=1", "a=é", "metadata.name=a", "metadata.name!=a", "metadata.namespace=storm-0", "status.phase=Ready", "\\"),
+    *("é=1", "a=é", "metadata.name=a", "metadata.name!=a", "metadata.namespace=fuzz-0", "status.phase=Ready", "\\"),
     "a\\,b",
     *("metadata.name=" + "\\" * 999, "spec.nope=1", "type=Normal", "involvedObject.name=x", "metadata.name=a=b"),
     *("a" * 5000, ",".join(f"k{n}=v" for n in range(2000)), f"a in ({','.join(map(str, range(3000)))})", "!" * 3000),
@@ -22,27 +23,27 @@ _SELECTORS = (
 )  # fmt: skip
 
 
-def _token(text: str) -> str:
+def _encode_token(text: str) -> str:
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _position(revision: str, after: str = '["",""]') -> str:
-    return _token(f'{{"v":"meta.k8s.io/v1","rv":{revision},"after":{after}}}')
+def _encode_position(revision: str, after: str = '["",""]') -> str:
+    return _encode_token(f'{{"v":"meta.k8s.io/v1","rv":{revision},"after":{after}}}')
 
 
-_TOKENS = (
+_CONTINUE_TOKENS = (
     *("", "x", "=", "====", "é", "\x00", "A" * 20_000),
-    *(_token(text) for text in ("{}", "[]", "null", "1", "{", "[" * 500, "[" * 5000)),
-    *(_position(revision) for revision in ("0", "-1", "-2", "1.5", "true", '"1"', "null", "9" * 30, "1e400")),
-    *(_position("1", after) for after in ('"ab"', "[]", "[1,2]", '["a"]', '{"a":1,"b":2}', '["a","b","c"]')),
-    _position("1", '["a","\\u0000"]'),
+    *(_encode_token(text) for text in ("{}", "[]", "null", "1", "{", "[" * 500, "[" * 5000)),
+    *(_encode_position(revision) for revision in ("0", "-1", "-2", "1.5", "true", '"1"', "null", "9" * 30, "1e400")),
+    *(_encode_position("1", after) for after in ('"ab"', "[]", "[1,2]", '["a"]', '{"a":1,"b":2}', '["a","b","c"]')),
+    _encode_position("1", '["a","\\u0000"]'),
 )  # fmt: skip
 
 _VALUES: dict[str, tuple[str, ...]] = {
     "labelSelector": _SELECTORS,
     "fieldSelector": _SELECTORS,
     "limit": _NUMBERS,
-    "continue": _TOKENS,
+    "continue": _CONTINUE_TOKENS,
     "resourceVersion": _VERSIONS,
     "resourceVersionMatch": ("Exact", "NotOlderThan", "", "exact", "Whatever", "\x00"),
     "watch": _FLAGS,
@@ -52,7 +53,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "pretty": _FLAGS,
     "dryRun": ("All", "", "all", "None", "All,All", "\x00"),
     "fieldManager": (
-        "storm",
+        "fuzz",
         "",
         "é",
         "x" * 129,
@@ -75,7 +76,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "token": ("x",),
     "x" * 500: ("y" * 500,),
 }
-_RAW = (
+_RAW_PARAMETERS = (
     "",
     "=",
     "&",
@@ -96,14 +97,14 @@ _RAW = (
 )
 
 
-def parameters(random: Random, count: int) -> tuple[str, ...]:
-    """Some parameters, each as it stands between the ampersands."""
-    return tuple(_parameter(random) for _ in range(count))
+def choose_parameters(random: Random, count: int) -> tuple[str, ...]:
+    """Chooses encoded parameters, each as it stands between the ampersands."""
+    return tuple(_choose_parameter(random) for _ in range(count))
 
 
-def _parameter(random: Random) -> str:
+def _choose_parameter(random: Random) -> str:
     if random.random() < 0.1:
-        return random.choice(_RAW)
+        return random.choice(_RAW_PARAMETERS)
     name = random.choice(tuple(_VALUES))
     value = random.choice(_VALUES[name])
     return f"{name}={quote(value)}"

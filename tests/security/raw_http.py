@@ -1,6 +1,6 @@
-"""Requests and answers as bytes: a client that sends what no polite one would, over TLS and HTTP/1.1.
+"""An HTTP/1.1 client over TLS that sends requests unchecked, so that tests can send malformed ones.
 
-Connections are kept alive as long as the server lets them. Nothing is checked, escaped or mended on the way out.
+Connections are kept alive as long as the server allows. Nothing is checked, escaped or repaired.
 """
 
 import asyncio
@@ -14,17 +14,17 @@ from urllib.parse import urlsplit
 
 from tests.harness.server_process import Server
 
-PATIENCE = 10.0
-"""Seconds without an answer after which a request counts as hanging. Nothing is measured with it."""
+RESPONSE_TIMEOUT_SECONDS = 10.0
+"""Seconds without a response after which a request counts as hanging. It is no performance limit."""
 
-_LARGEST_HEAD = 4 * 1024 * 1024
+_MAX_HEAD_BYTES = 4 * 1024 * 1024
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A request. Texts go out byte by byte (latin-1), so they can hold what is not UTF-8."""
+class RawRequest:
+    """A request. Texts are encoded as latin-1, so they can hold invalid UTF-8."""
 
     method: str
     path: str
@@ -33,7 +33,7 @@ class Ask:
     body: bytes = b""
     chunked: bool = False
 
-    def wire(self) -> bytes:
+    def to_bytes(self) -> bytes:
         target = f"{self.path}?{'&'.join(self.query)}" if self.query else self.path
         lines = [f"{self.method} {target} HTTP/1.1", "Host: hostile.test"]
         lines += [f"{name}: {value}" for name, value in self.headers]
@@ -41,10 +41,12 @@ class Ask:
             lines.append("Transfer-Encoding: chunked")
         elif self.body:
             lines.append(f"Content-Length: {len(self.body)}")
-        return "\r\n".join([*lines, "", ""]).encode("latin-1") + (_chunks(self.body) if self.chunked else self.body)
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + (
+            _encode_chunks(self.body) if self.chunked else self.body
+        )
 
-    def simpler(self) -> Iterator["Ask"]:
-        """The same with one thing less."""
+    def iter_simplified(self) -> Iterator["RawRequest"]:
+        """The same request without one of its parts."""
         for at in range(len(self.query)):
             yield replace(self, query=self.query[:at] + self.query[at + 1 :])
         for at in range(len(self.headers)):
@@ -55,28 +57,28 @@ class Ask:
             yield replace(self, body=b"")
 
 
-async def connected(server: Server) -> Streams:
+async def open_connection(server: Server) -> Streams:
     parts = urlsplit(server.url)
-    host, trust = parts.hostname or "", _trusting(server.ca_file)
-    return await asyncio.open_connection(host, parts.port, ssl=trust, server_hostname=host, limit=_LARGEST_HEAD)
+    host, tls_context = parts.hostname or "", _build_tls_context(server.ca_file)
+    return await asyncio.open_connection(host, parts.port, ssl=tls_context, server_hostname=host, limit=_MAX_HEAD_BYTES)
 
 
 @cache
-def _trusting(ca_file: str) -> ssl.SSLContext:
+def _build_tls_context(ca_file: str) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=ca_file)
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def _chunks(body: bytes) -> bytes:
+def _encode_chunks(body: bytes) -> bytes:
     half = len(body) // 2
-    pieces = [piece for piece in (body[:half], body[half:]) if piece]
-    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    parts = [part for part in (body[:half], body[half:]) if part]
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back. Of a stream only the head is read. A status of 0 is no answer, and `body` says why."""
+class RawResponse:
+    """A response. Of a stream only the head is read. A status of 0 means no response, and `body` says why."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
@@ -91,80 +93,80 @@ class Answer:
         return self.header("transfer-encoding") == "chunked"
 
     @property
-    def ends_connection(self) -> bool:
+    def closes_connection(self) -> bool:
         return self.is_stream or not self.status or self.header("connection") == "close"
 
 
-class Line:
-    """One client's connection, made when it is needed and made again when the server has closed it."""
+class RawConnection:
+    """One client's connection, opened on demand and reopened after the server has closed it."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._streams: Streams | None = None
 
-    async def __aenter__(self) -> "Line":
+    async def __aenter__(self) -> "RawConnection":
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.hang_up()
+        await self.close()
 
-    async def ask(self, ask: Ask) -> Answer:
-        """The answer, whatever becomes of the connection."""
-        began = time.monotonic()
+    async def send(self, request: RawRequest) -> RawResponse:
+        """Sends a request and returns the response, or status 0 if the connection fails."""
+        start = time.monotonic()
         try:
-            async with asyncio.timeout(PATIENCE):
-                answer = await self._exchange(ask)
+            async with asyncio.timeout(RESPONSE_TIMEOUT_SECONDS):
+                response = await self._exchange(request)
         except TimeoutError:
-            answer = Answer(0, body=b"no answer")
+            response = RawResponse(0, body=b"no response")
         except (OSError, asyncio.IncompleteReadError, ValueError) as error:
-            answer = Answer(0, body=repr(error).encode())
-        if answer.ends_connection:
-            await self.hang_up()
-        return replace(answer, seconds=time.monotonic() - began)
+            response = RawResponse(0, body=repr(error).encode())
+        if response.closes_connection:
+            await self.close()
+        return replace(response, seconds=time.monotonic() - start)
 
-    async def _exchange(self, ask: Ask) -> Answer:
-        reused = self._streams is not None
+    async def _exchange(self, request: RawRequest) -> RawResponse:
+        is_reused = self._streams is not None
         try:
-            return await self._once(ask)
+            return await self._exchange_once(request)
         except (OSError, asyncio.IncompleteReadError):
             # The server may close an idle connection at any time, which a client learns only by using it.
-            if not reused:
+            if not is_reused:
                 raise
-        await self.hang_up()
-        return await self._once(ask)
+        await self.close()
+        return await self._exchange_once(request)
 
-    async def _once(self, ask: Ask) -> Answer:
+    async def _exchange_once(self, request: RawRequest) -> RawResponse:
         if self._streams is None:
-            self._streams = await connected(self._server)
+            self._streams = await open_connection(self._server)
         reader, writer = self._streams
-        writer.write(ask.wire())
-        return await _read(reader, bodiless=ask.method == "HEAD")
+        writer.write(request.to_bytes())
+        return await _read_response(reader, has_no_body=request.method == "HEAD")
 
-    async def hang_up(self) -> None:
+    async def close(self) -> None:
         if self._streams is not None:
             self._streams[1].transport.abort()
             self._streams = None
 
 
-def answers(server: Server, *asks: Ask) -> list[Answer]:
-    """What each of the requests gets, one after the other."""
+def send_requests(server: Server, *requests: RawRequest) -> list[RawResponse]:
+    """Sends the requests one after the other and returns their responses."""
 
-    async def all_of_them() -> list[Answer]:
-        async with Line(server) as line:
-            return [await line.ask(each) for each in asks]
+    async def send_all() -> list[RawResponse]:
+        async with RawConnection(server) as connection:
+            return [await connection.send(each) for each in requests]
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(send_all())
 
 
-async def _read(reader: asyncio.StreamReader, *, bodiless: bool) -> Answer:
+async def _read_response(reader: asyncio.StreamReader, *, has_no_body: bool) -> RawResponse:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     status = int(head[0].split(" ")[1])
     headers = tuple((name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in head[1:-2]))
-    answer = Answer(status, headers)
+    response = RawResponse(status, headers)
     if status == 100:
-        return await _read(reader, bodiless=bodiless)
-    if bodiless or answer.is_stream or status in (204, 304):
-        return answer
-    return replace(answer, body=await reader.readexactly(int(answer.header("content-length") or 0)))
+        return await _read_response(reader, has_no_body=has_no_body)
+    if has_no_body or response.is_stream or status in (204, 304):
+        return response
+    return replace(response, body=await reader.readexactly(int(response.header("content-length") or 0)))

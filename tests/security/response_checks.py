@@ -1,4 +1,4 @@
-"""What every answer must be, whatever was asked."""
+"""Checks that hold for every response, whatever the request."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,47 +6,49 @@ from typing import Any
 import orjson
 import yaml
 
-from tests.security.raw_http import Answer, Ask
+from tests.security.raw_http import RawRequest, RawResponse
 
 _JSON, _YAML = "application/json", "application/yaml"
 
 
-def faults(ask: Ask, answer: Answer, key: str) -> Iterator[str]:
-    """What is wrong with an answer; nothing, as a rule."""
-    if not answer.status:
-        yield f"no answer: {answer.body.decode()}"
+def find_faults(request: RawRequest, response: RawResponse, key: str) -> Iterator[str]:
+    """Faults of a response."""
+    if not response.status:
+        yield f"no response: {response.body.decode()}"
         return
-    if answer.status >= 500:
-        yield f"a server error: {answer.status} {answer.body[:300]!r}"
-    if answer.status == 101:
+    if response.status >= 500:
+        yield f"a server error: {response.status} {response.body[:300]!r}"
+    if response.status == 101:
         yield "the protocol was switched"
-    if key.encode() in answer.body or any(key in value for _, value in answer.headers):
-        yield "the access key is in the answer"
-    if answer.body or answer.status >= 400:
-        yield from _body_faults(ask, answer)
+    if key.encode() in response.body or any(key in value for _, value in response.headers):
+        yield "the access key is in the response"
+    if response.body or response.status >= 400:
+        yield from _find_body_faults(request, response)
 
 
-def _body_faults(ask: Ask, answer: Answer) -> Iterator[str]:
-    media_type = answer.header("content-type").partition(";")[0]
-    is_error = answer.status >= 400
-    if media_type == _JSON and not (ask.method == "HEAD" or answer.header("content-encoding")):
+def _find_body_faults(request: RawRequest, response: RawResponse) -> Iterator[str]:
+    media_type = response.header("content-type").partition(";")[0]
+    is_error = response.status >= 400
+    if media_type == _JSON and not (request.method == "HEAD" or response.header("content-encoding")):
         try:
-            value = orjson.loads(answer.body)
+            value = orjson.loads(response.body)
         except ValueError as error:
-            yield f"no JSON: {error}"
+            yield f"not JSON: {error}"
             return
-        yield from _status_faults(answer, value) if is_error else ()
-    elif media_type == _YAML and is_error and ask.method != "HEAD":
-        yield from _status_faults(answer, yaml.load(answer.body, yaml.CSafeLoader))
-    elif not media_type and answer.body and b"Sec-WebSocket" not in answer.body:  # half a handshake ends in granian
-        yield f"a body without a type: {answer.body[:100]!r}"
+        yield from _find_status_faults(response, value) if is_error else ()
+    elif media_type == _YAML and is_error and request.method != "HEAD":
+        yield from _find_status_faults(response, yaml.load(response.body, yaml.CSafeLoader))
+    elif (
+        not media_type and response.body and b"Sec-WebSocket" not in response.body
+    ):  # granian ends half a WebSocket handshake itself
+        yield f"a body without a content type: {response.body[:100]!r}"
 
 
-def _status_faults(answer: Answer, value: Any) -> Iterator[str]:
+def _find_status_faults(response: RawResponse, value: Any) -> Iterator[str]:
     if not isinstance(value, dict) or (value.get("kind"), value.get("apiVersion")) != ("Status", "v1"):
-        yield f"an error that is no Status: {answer.body[:300]!r}"
+        yield f"an error that is not a Status: {response.body[:300]!r}"
         return
-    if value.get("code") != answer.status:
-        yield f"a Status of code {value.get('code')} in an answer of {answer.status}"
+    if value.get("code") != response.status:
+        yield f"a Status of code {value.get('code')} in a response of {response.status}"
     if value.get("status") != "Failure" or not value.get("reason") or not value.get("message"):
-        yield f"a Status without reason or message: {answer.body[:300]!r}"
+        yield f"a Status without reason or message: {response.body[:300]!r}"

@@ -1,4 +1,4 @@
-"""T-38: floods of frames that cost their sender nothing. The server hangs up, or does not care; nobody else notices."""
+"""Floods of cheap HTTP/2 frames do not affect other clients (T-38)."""
 
 import ssl
 import struct
@@ -20,12 +20,12 @@ HEAD = b"\x82\x86\x41\x01x\x44\x08/version"
 """GET https://x/version in HPACK."""
 
 
-def frame(type: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
+def build_frame(type: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
     return len(payload).to_bytes(3, "big") + bytes((type, flags)) + stream.to_bytes(4, "big") + payload
 
 
-def resetting(server: Server, key: str, count: int) -> H2Connection:
-    """A connection on which every request is taken back as soon as it is made."""
+def build_reset_requests(server: Server, key: str, count: int) -> H2Connection:
+    """Builds a connection on which every request is reset at once."""
     client = H2Connection(H2Configuration(client_side=True))
     client.initiate_connection()
     head = [(":method", "GET"), (":path", CONFIGMAPS), (":scheme", "https"), (":authority", "x")]
@@ -36,8 +36,8 @@ def resetting(server: Server, key: str, count: int) -> H2Connection:
     return client
 
 
-def is_hung_up_on(connection: ssl.SSLSocket) -> bool:
-    """Whether the server ends the connection, with or without a last word."""
+def is_closed_by_server(connection: ssl.SSLSocket) -> bool:
+    """Whether the server closes the connection."""
     try:
         while connection.recv(65536):
             pass
@@ -48,52 +48,61 @@ def is_hung_up_on(connection: ssl.SSLSocket) -> bool:
     return True
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["with a key", "without"])
-def test_t38_who_takes_hundreds_of_requests_back_is_hung_up_on(server: Server, known: bool) -> None:
-    client = resetting(server, server.key if known else "nobody", 500)
+@pytest.mark.parametrize("has_key", [True, False], ids=["with a key", "without a key"])
+def test_t38_a_connection_that_resets_hundreds_of_requests_is_closed(server: Server, has_key: bool) -> None:
+    client = build_reset_requests(server, server.key if has_key else "invalid", 500)
     with server.connect("h2") as connection, server.client() as other:
-        with suppress(OSError):  # it may have had enough before the end
+        with suppress(OSError):  # the server may close the connection before the end
             connection.sendall(client.data_to_send())
         assert other.get("/version").status_code == 200
-        assert is_hung_up_on(connection)
+        assert is_closed_by_server(connection)
         assert other.get(CONFIGMAPS).status_code == 200
 
 
-def test_t38_many_such_connections_leave_nothing_behind(server: Server) -> None:
+def test_t38_many_connections_with_resets_leak_no_memory(server: Server) -> None:
     before = server.resident()
     for _ in range(50):
         with server.connect("h2") as connection, suppress(OSError):
-            connection.sendall(resetting(server, server.key, 100).data_to_send())
+            connection.sendall(build_reset_requests(server, server.key, 100).data_to_send())
     assert server.resident() - before < 32 * 1024 * 1024
 
 
-FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
-    "pings": lambda: iter([frame(PING, payload=b"12345678") * 1000] * 50),
-    "answers to pings that nobody sent": lambda: iter([frame(PING, ACK, payload=b"12345678") * 1000] * 50),
-    "settings": lambda: iter([frame(SETTINGS, payload=struct.pack(">HL", 3, 100)) * 1000] * 50),
-    "priorities": lambda: (frame(PRIORITY, stream=number * 2 + 1, payload=b"\0\0\0\0\x10") for number in range(20_000)),
-    "wider windows": lambda: iter([frame(WINDOW_UPDATE, payload=struct.pack(">L", 1)) * 1000] * 20),
-    "headers that never end": lambda: iter(
-        [frame(HEADERS, stream=1, payload=HEAD), *[frame(CONTINUATION, stream=1)] * 20_000]
+FRAME_FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
+    "pings": lambda: iter([build_frame(PING, payload=b"12345678") * 1000] * 50),
+    "unsolicited ping acknowledgements": lambda: iter([build_frame(PING, ACK, payload=b"12345678") * 1000] * 50),
+    "settings": lambda: iter([build_frame(SETTINGS, payload=struct.pack(">HL", 3, 100)) * 1000] * 50),
+    "priorities": lambda: (
+        build_frame(PRIORITY, stream=number * 2 + 1, payload=b"\0\0\0\0\x10") for number in range(20_000)
     ),
-    "headers without end": lambda: iter(
-        [frame(HEADERS, stream=1, payload=HEAD), *[frame(CONTINUATION, stream=1, payload=b"\0\1a\1b" * 3000)] * 200]
+    "window updates": lambda: iter([build_frame(WINDOW_UPDATE, payload=struct.pack(">L", 1)) * 1000] * 20),
+    "endless empty continuation frames": lambda: iter(
+        [build_frame(HEADERS, stream=1, payload=HEAD), *[build_frame(CONTINUATION, stream=1)] * 20_000]
     ),
-    "empty pieces of a body": lambda: iter(
-        [frame(HEADERS, END_HEADERS, 1, HEAD.replace(b"\x82", b"\x83")), *[frame(DATA, stream=1)] * 20_000]
+    "endless headers": lambda: iter(
+        [
+            build_frame(HEADERS, stream=1, payload=HEAD),
+            *[build_frame(CONTINUATION, stream=1, payload=b"\0\1a\1b" * 3000)] * 200,
+        ]
     ),
-    "resets of what never was": lambda: iter([frame(RESET, stream=1, payload=b"\0\0\0\x08")] * 1000),
-    "requests that never end": lambda: (frame(HEADERS, END_HEADERS, 2 * number + 1, HEAD) for number in range(500)),
+    "empty data frames": lambda: iter(
+        [build_frame(HEADERS, END_HEADERS, 1, HEAD.replace(b"\x82", b"\x83")), *[build_frame(DATA, stream=1)] * 20_000]
+    ),
+    "resets of streams that were never opened": lambda: iter(
+        [build_frame(RESET, stream=1, payload=b"\0\0\0\x08")] * 1000
+    ),
+    "unfinished requests": lambda: (build_frame(HEADERS, END_HEADERS, 2 * number + 1, HEAD) for number in range(500)),
 }
 
 
-@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
-def test_t38_a_flood_of_frames_costs_others_nothing(server: Server, flood: Callable[[], Iterator[bytes]]) -> None:
+@pytest.mark.parametrize("build_frames", FRAME_FLOODS.values(), ids=FRAME_FLOODS)
+def test_t38_a_flood_of_frames_does_not_affect_other_clients(
+    server: Server, build_frames: Callable[[], Iterator[bytes]]
+) -> None:
     before = server.resident()
     with server.connect("h2", timeout=1) as connection, server.client() as other:
-        with suppress(OSError):  # hung up on, or no longer listened to
-            connection.sendall(PREFACE + frame(SETTINGS))
-            for frames in flood():
+        with suppress(OSError):  # closed, or no longer read
+            connection.sendall(PREFACE + build_frame(SETTINGS))
+            for frames in build_frames():
                 connection.sendall(frames)
         assert other.get("/version").status_code == 200
     assert server.resident() - before < 32 * 1024 * 1024

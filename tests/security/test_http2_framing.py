@@ -1,4 +1,4 @@
-"""T-25 for HTTP/2: what must not be in a request there, and could be something else behind a gateway, is refused."""
+"""Malformed HTTP/2 requests, which a gateway could turn into other requests, are rejected (T-25)."""
 
 import pytest
 from h2.config import H2Configuration
@@ -7,14 +7,19 @@ from h2.events import ConnectionTerminated, DataReceived, Event, ResponseReceive
 
 from tests.harness.server_process import CONFIGMAPS, Server
 
-Pairs = list[tuple[str, str]]
-GET: Pairs = [(":method", "GET"), (":path", "/version"), (":scheme", "https"), (":authority", "x")]
-POST: Pairs = [(":method", "POST"), (":path", f"{CONFIGMAPS}?dryRun=All"), (":scheme", "https"), (":authority", "x")]
+HeaderFields = list[tuple[str, str]]
+GET: HeaderFields = [(":method", "GET"), (":path", "/version"), (":scheme", "https"), (":authority", "x")]
+POST: HeaderFields = [
+    (":method", "POST"),
+    (":path", f"{CONFIGMAPS}?dryRun=All"),
+    (":scheme", "https"),
+    (":authority", "x"),
+]
 BODY = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"smuggled"}}'
 
 
-def asked(server: Server, headers: Pairs, body: bytes = b"") -> int:
-    """The status, and 0 for a request that was not answered at all: its stream or the connection was ended."""
+def send_request(server: Server, headers: HeaderFields, body: bytes = b"") -> int:
+    """Sends a request and returns the status, or 0 if the server ends the stream or the connection instead."""
     lenient = H2Configuration(client_side=True, validate_outbound_headers=False, normalize_outbound_headers=False)
     client = H2Connection(lenient)
     client.initiate_connection()
@@ -26,20 +31,20 @@ def asked(server: Server, headers: Pairs, body: bytes = b"") -> int:
         status = 0
         while data := connection.recv(65536):
             for event in client.receive_data(data):
-                status = _status(event) or status
+                status = _read_status(event) or status
                 if isinstance(event, StreamEnded | StreamReset | ConnectionTerminated):
                     return status if isinstance(event, StreamEnded) else 0
     return status
 
 
-def _status(event: Event) -> int:
+def _read_status(event: Event) -> int:
     if isinstance(event, ResponseReceived):
         return int(dict(event.headers)[b":status"])
     assert not isinstance(event, DataReceived) or b"smuggled" not in event.data
     return 0
 
 
-REFUSED: dict[str, Pairs] = {
+MALFORMED: dict[str, HeaderFields] = {
     "a connection header": [*GET, ("connection", "close")],
     "a transfer encoding": [*GET, ("transfer-encoding", "chunked")],
     "keep-alive": [*GET, ("keep-alive", "timeout=5")],
@@ -50,28 +55,28 @@ REFUSED: dict[str, Pairs] = {
     "two authorities": [(":authority", "y"), *GET],
     "no path": [each for each in GET if each[0] != ":path"],
     "no method": GET[1:],
-    "a pseudo header behind others": [*GET[:3], ("x", "y"), GET[3]],
-    "a pseudo header that nobody knows": [(":x", "y"), *GET],
+    "a pseudo header after others": [*GET[:3], ("x", "y"), GET[3]],
+    "an unknown pseudo header": [(":x", "y"), *GET],
     "capital letters in a name": [*GET, ("X-Capital", "y")],
     "a line break in a value": [*GET, ("x", "a\r\nhost: y")],
     "a NUL in a value": [*GET, ("x", "a\0b")],
     "two hosts": [*GET, ("host", "y"), ("host", "z")],
-    "a method in small letters": [(":method", "get"), *GET[1:]],
+    "a method in lower case": [(":method", "get"), *GET[1:]],
     "a path without a slash": [GET[0], (":path", "version"), *GET[2:]],
 }
 
 
-@pytest.mark.parametrize("headers", REFUSED.values(), ids=REFUSED)
-def test_t25_what_http2_does_not_have_is_refused(server: Server, headers: Pairs) -> None:
-    assert asked(server, headers) in (0, 400)
+@pytest.mark.parametrize("headers", MALFORMED.values(), ids=MALFORMED)
+def test_t25_a_malformed_http2_request_is_rejected(server: Server, headers: HeaderFields) -> None:
+    assert send_request(server, headers) in (0, 400)
 
 
 @pytest.mark.parametrize("length", [0, len(BODY) - 1, len(BODY) + 1])
-def test_t25_a_length_that_is_not_that_of_the_body_is_refused(server: Server, length: int) -> None:
-    signed = [*POST, ("authorization", f"Bearer {server.key}"), ("content-type", "application/json")]
-    assert asked(server, [*signed, ("content-length", str(length))], BODY) in (0, 400)
+def test_t25_a_content_length_that_differs_from_the_body_is_rejected(server: Server, length: int) -> None:
+    authenticated = [*POST, ("authorization", f"Bearer {server.key}"), ("content-type", "application/json")]
+    assert send_request(server, [*authenticated, ("content-length", str(length))], BODY) in (0, 400)
 
 
-def test_t25_what_http2_has_is_answered(server: Server) -> None:
-    assert asked(server, GET) == 200
-    assert asked(server, [*GET, ("te", "trailers"), ("cookie", "a=b"), ("cookie", "c=d")]) == 200
+def test_t25_a_valid_http2_request_is_accepted(server: Server) -> None:
+    assert send_request(server, GET) == 200
+    assert send_request(server, [*GET, ("te", "trailers"), ("cookie", "a=b"), ("cookie", "c=d")]) == 200

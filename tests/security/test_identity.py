@@ -1,4 +1,4 @@
-"""Who one is, and nothing a client claims about that: T-7, T-18, T-44."""
+"""Authentication is required, and identity headers of clients are ignored (T-7, T-18); scripts never run (T-44)."""
 
 import os
 from pathlib import Path
@@ -6,12 +6,22 @@ from pathlib import Path
 import pytest
 
 from tests.harness.server_process import MANAGEMENT, Server
-from tests.security.api_resources import explore
+from tests.security.api_resources import discover_api
 
-M = f"{MANAGEMENT}/apis/management.service.sh/v1"
-OPEN = {"/version", "/healthz", "/livez", "/readyz"}
-PLATFORM = ("/", "/metrics", "/debug", "/debug/pprof", "/internal", "/auth", "/auth/logout", "/kubernetes", "/console")
-CLAIMS = (
+MANAGEMENT_API = f"{MANAGEMENT}/apis/management.service.sh/v1"
+PUBLIC = {"/version", "/healthz", "/livez", "/readyz"}
+OTHER_PATHS = (
+    "/",
+    "/metrics",
+    "/debug",
+    "/debug/pprof",
+    "/internal",
+    "/auth",
+    "/auth/logout",
+    "/kubernetes",
+    "/console",
+)
+IDENTITY_HEADERS = (
     "X-Remote-User",
     "x_remote_user",
     "X_Remote_User",
@@ -24,65 +34,71 @@ CLAIMS = (
 )
 
 
-def test_t7_nothing_but_health_and_version_answers_without_a_credential(server: Server) -> None:
-    with server.client() as known, server.client(None) as stranger:
-        found = explore(known, server.key)
-        paths = [f"{MANAGEMENT}{path}" for path in found.documents if path not in OPEN]
-        for resource in found.resources:
-            place = resource.collection("default")
-            paths += [place, f"{place}/x", *(f"{place}/x/{below}" for below in resource.subresources)]
-        for path in (*paths, *PLATFORM):
+def test_t7_without_a_credential_only_health_and_version_are_served(server: Server) -> None:
+    with server.client() as authenticated, server.client(None) as anonymous:
+        catalog = discover_api(authenticated, server.key)
+        paths = [f"{MANAGEMENT}{path}" for path in catalog.documents if path not in PUBLIC]
+        for resource in catalog.resources:
+            collection = resource.collection_path("default")
+            paths += [
+                collection,
+                f"{collection}/x",
+                *(f"{collection}/x/{subresource}" for subresource in resource.subresources),
+            ]
+        for path in (*paths, *OTHER_PATHS):
             for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
-                assert stranger.request(method, path).status_code == 401, f"{method} {path}"
+                assert anonymous.request(method, path).status_code == 401, f"{method} {path}"
         assert len(paths) > 50
 
 
-def test_t7_the_status_is_not_written_with_the_object_nor_the_object_with_the_status(server: Server) -> None:
+def test_t7_status_and_spec_are_written_only_through_their_own_endpoint(server: Server) -> None:
     body = {"apiVersion": "management.service.sh/v1", "kind": "Cluster", "metadata": {"name": "t7"}, "spec": {}}
     with server.client() as client:
-        made = client.post(f"{M}/clusters", json=body | {"status": {"phase": "Initialized"}}).json()
-        assert not made.get("status")
+        created = client.post(f"{MANAGEMENT_API}/clusters", json=body | {"status": {"phase": "Initialized"}}).json()
+        assert not created.get("status")
         merge = {"Content-Type": "application/merge-patch+json"}
         patch = {"spec": {"displayName": "x"}, "status": {"phase": "Failed"}}
-        told = client.patch(f"{M}/clusters/t7/status", json=patch, headers=merge).json()
-        assert (told["status"], told["spec"]) == ({"phase": "Failed"}, {})
-        told = client.patch(f"{M}/clusters/t7", json=patch | {"status": {"phase": "x"}}, headers=merge).json()
-        assert (told["status"], told["spec"]) == ({"phase": "Failed"}, {"displayName": "x"})
-        client.delete(f"{M}/clusters/t7")
+        updated = client.patch(f"{MANAGEMENT_API}/clusters/t7/status", json=patch, headers=merge).json()
+        assert (updated["status"], updated["spec"]) == ({"phase": "Failed"}, {})
+        updated = client.patch(
+            f"{MANAGEMENT_API}/clusters/t7", json=patch | {"status": {"phase": "x"}}, headers=merge
+        ).json()
+        assert (updated["status"], updated["spec"]) == ({"phase": "Failed"}, {"displayName": "x"})
+        client.delete(f"{MANAGEMENT_API}/clusters/t7")
 
 
-@pytest.mark.parametrize("header", CLAIMS)
-def test_t18_what_a_client_claims_to_be_is_not_listened_to(server: Server, header: str) -> None:
-    with server.client() as known, server.client(None) as stranger:
+@pytest.mark.parametrize("header", IDENTITY_HEADERS)
+def test_t18_identity_headers_of_clients_are_ignored(server: Server, header: str) -> None:
+    with server.client() as authenticated, server.client(None) as anonymous:
         for value in ("root", "system:masters"):
-            assert stranger.get(f"{M}/apps", headers={header: value}).status_code == 401
-            told = known.post(f"{M}/selves", json={}, headers={header: value}).json()
-            assert told["status"]["user"]["name"] == "admin"
+            assert anonymous.get(f"{MANAGEMENT_API}/apps", headers={header: value}).status_code == 401
+            updated = authenticated.post(f"{MANAGEMENT_API}/selves", json={}, headers={header: value}).json()
+            assert updated["status"]["user"]["name"] == "admin"
 
 
-def test_t44_scripts_and_charts_are_kept_and_never_run(server: Server, tmp_path: Path) -> None:
-    mark = tmp_path / "ran"
-    script = f"#!/bin/sh\ntouch {mark}\n"
+def test_t44_scripts_and_charts_are_stored_and_never_run(server: Server, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    script = f"#!/bin/sh\ntouch {marker}\n"
     spec = {
         "config": {"bash": {"script": script, "image": "busybox"}},
-        "displayName": f"$(touch {mark}) `touch {mark}`",
+        "displayName": f"$(touch {marker}) `touch {marker}`",
     }
     body = {"apiVersion": "management.service.sh/v1", "kind": "App", "metadata": {"name": "t44"}, "spec": spec}
     with server.client() as client:
-        assert client.post(f"{M}/apps", json=body).status_code == 201
-        assert client.get(f"{M}/apps/t44").json()["spec"]["config"]["bash"]["script"] == script
-        client.delete(f"{M}/apps/t44")
-    assert not mark.exists()
-    assert not _children(server.process.pid), "the server starts no other programs"
+        assert client.post(f"{MANAGEMENT_API}/apps", json=body).status_code == 201
+        assert client.get(f"{MANAGEMENT_API}/apps/t44").json()["spec"]["config"]["bash"]["script"] == script
+        client.delete(f"{MANAGEMENT_API}/apps/t44")
+    assert not marker.exists()
+    assert not _list_child_processes(server.process.pid), "the server starts no other programs"
 
 
-def _children(pid: int) -> list[int]:
-    found = []
+def _list_child_processes(pid: int) -> list[int]:
+    catalog = []
     for entry in os.listdir("/proc"):
         try:
             fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split() if entry.isdigit() else []
         except OSError:
             continue
         if fields and int(fields[1]) == pid:
-            found.append(int(entry))
-    return found
+            catalog.append(int(entry))
+    return catalog

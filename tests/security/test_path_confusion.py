@@ -1,4 +1,4 @@
-"""Paths that would reach an object from where it is not: T-8 and T-9."""
+"""No path reaches an object outside its group, version or namespace (T-8, T-9)."""
 
 from functools import partial
 
@@ -6,24 +6,24 @@ import pytest
 
 from tests.harness.server_process import MANAGEMENT, Server
 from tests.security import api_resources
-from tests.security.api_resources import KEPT, Resource, World
-from tests.security.headers import bearer
-from tests.security.paths import TRICKS
-from tests.security.raw_http import Ask, answers
+from tests.security.api_resources import PROTECTED, ApiCatalog, Resource
+from tests.security.headers import build_bearer_header
+from tests.security.paths import ODD_SEGMENTS
+from tests.security.raw_http import RawRequest, send_requests
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 @pytest.fixture(scope="session")
-def found(shared: Server) -> World:
-    with shared.client() as client:
-        explored = api_resources.explore(client, shared.key)
-        api_resources.furnish(client, explored)
-        return explored
+def catalog(shared_server: Server) -> ApiCatalog:
+    with shared_server.client() as client:
+        discovered = api_resources.discover_api(client, shared_server.key)
+        api_resources.create_objects(client, discovered)
+        return discovered
 
 
-def statuses(server: Server, path: str) -> dict[str, int]:
-    """What each method gets, as a rehearsal."""
+def send_every_method(server: Server, path: str) -> dict[str, int]:
+    """The status of each method, as a dry run."""
     merge = {"Content-Type": "application/merge-patch+json"}
     with server.client() as client:
         return {
@@ -37,41 +37,45 @@ def statuses(server: Server, path: str) -> dict[str, int]:
         }
 
 
-def cluster_wide(found: World) -> list[Resource]:
-    return [each for each in found.resources if not each.namespaced]
+def list_cluster_scoped(catalog: ApiCatalog) -> list[Resource]:
+    return [each for each in catalog.resources if not each.namespaced]
 
 
-@pytest.mark.parametrize("namespace", ["storm-0", KEPT, "no-such-namespace"])
-def test_t8_what_is_cluster_wide_is_in_no_namespace(server: Server, found: World, namespace: str) -> None:
-    for resource in cluster_wide(found):
-        for rest in ("", f"/{KEPT}", f"/{KEPT}/status"):
+@pytest.mark.parametrize("namespace", ["fuzz-0", PROTECTED, "no-such-namespace"])
+def test_t8_cluster_scoped_resources_are_not_served_in_namespaces(
+    server: Server, catalog: ApiCatalog, namespace: str
+) -> None:
+    for resource in list_cluster_scoped(catalog):
+        for rest in ("", f"/{PROTECTED}", f"/{PROTECTED}/status"):
             path = f"{resource.root}/namespaces/{namespace}/{resource.plural}{rest}"
-            assert statuses(server, path) == dict.fromkeys(METHODS, 404), path
+            assert send_every_method(server, path) == dict.fromkeys(METHODS, 404), path
 
 
-def test_t8_what_is_in_a_namespace_cannot_be_named_without_it(server: Server, found: World) -> None:
-    for resource in (each for each in found.resources if each.namespaced):
-        for rest in (f"/{KEPT}", f"/{KEPT}/status"):
+def test_t8_namespaced_objects_are_not_served_without_a_namespace(server: Server, catalog: ApiCatalog) -> None:
+    for resource in (each for each in catalog.resources if each.namespaced):
+        for rest in (f"/{PROTECTED}", f"/{PROTECTED}/status"):
             path = f"{resource.root}/{resource.plural}{rest}"
-            assert statuses(server, path) == dict.fromkeys(METHODS, 404), path
+            assert send_every_method(server, path) == dict.fromkeys(METHODS, 404), path
 
 
-def test_t8_what_is_in_namespaces_can_be_listed_across_them_but_not_written(server: Server, found: World) -> None:
-    for resource in (each for each in found.resources if each.namespaced and each.stored):
-        answers = statuses(server, f"{resource.root}/{resource.plural}")
-        assert (answers.pop("GET"), answers.pop("HEAD")) == (200, 200)
-        assert set(answers.values()) == {405}, resource.plural
+def test_t8_namespaced_resources_are_listed_across_namespaces_but_not_written(
+    server: Server, catalog: ApiCatalog
+) -> None:
+    for resource in (each for each in catalog.resources if each.namespaced and each.is_stored):
+        send_requests = send_every_method(server, f"{resource.root}/{resource.plural}")
+        assert (send_requests.pop("GET"), send_requests.pop("HEAD")) == (200, 200)
+        assert set(send_requests.values()) == {405}, resource.plural
 
 
-def test_t8_an_empty_namespace_is_none(server: Server, found: World) -> None:
-    for resource in (each for each in found.resources if each.namespaced):
+def test_t8_an_empty_namespace_is_rejected(server: Server, catalog: ApiCatalog) -> None:
+    for resource in (each for each in catalog.resources if each.namespaced):
         path = f"{resource.root}/namespaces//{resource.plural}"
-        assert set(statuses(server, path).values()) <= {400, 404}, path
+        assert set(send_every_method(server, path).values()) <= {400, 404}, path
 
 
-def test_t8_a_kind_is_not_in_other_groups_or_versions(server: Server, found: World) -> None:
-    served = {(each.root, each.plural) for each in found.resources}
-    for resource in found.resources:
+def test_t8_a_resource_is_not_served_in_other_groups_or_versions(server: Server, catalog: ApiCatalog) -> None:
+    served = {(each.root, each.plural) for each in catalog.resources}
+    for resource in catalog.resources:
         for other in (
             "api/v1",
             "api/v2",
@@ -81,18 +85,20 @@ def test_t8_a_kind_is_not_in_other_groups_or_versions(server: Server, found: Wor
         ):
             root = f"{MANAGEMENT}/{other}"
             if (root, resource.plural) not in served:
-                assert statuses(server, f"{root}/{resource.plural}") == dict.fromkeys(METHODS, 404)
+                assert send_every_method(server, f"{root}/{resource.plural}") == dict.fromkeys(METHODS, 404)
 
 
-@pytest.mark.parametrize("trick", TRICKS, ids=lambda trick: repr(trick[:30]))
-def test_t9_no_trick_in_a_name_leads_elsewhere(server: Server, found: World, trick: str) -> None:
-    ask = partial(Ask, headers=(bearer(server.key),))
-    secrets = next(each for each in found.resources if each.kind == "Secret")
-    kept = f"{secrets.collection(KEPT)}/{KEPT}"
-    uid = answers(server, ask("GET", kept))[0].body.partition(b'"uid":"')[2][:36]
+@pytest.mark.parametrize("segment", ODD_SEGMENTS, ids=lambda segment: repr(segment[:30]))
+def test_t9_no_odd_path_segment_reaches_another_object(server: Server, catalog: ApiCatalog, segment: str) -> None:
+    build_request = partial(RawRequest, headers=(build_bearer_header(server.key),))
+    secrets = next(each for each in catalog.resources if each.kind == "Secret")
+    protected = f"{secrets.collection_path(PROTECTED)}/{PROTECTED}"
+    uid = send_requests(server, build_request("GET", protected))[0].body.partition(b'"uid":"')[2][:36]
     assert len(uid) == 36
-    named = f"{secrets.collection('storm-0')}/{trick}"
-    placed = f"{secrets.root}/namespaces/storm-0%2f{trick}/secrets/{KEPT}"
-    tried = answers(server, *(ask(method, path) for path in (named, placed) for method in ("GET", "DELETE")))
-    assert all(each.status < 500 and uid not in each.body for each in tried)
-    assert uid in answers(server, ask("GET", kept))[0].body
+    object_path = f"{secrets.collection_path('fuzz-0')}/{segment}"
+    namespace_path = f"{secrets.root}/namespaces/fuzz-0%2f{segment}/secrets/{PROTECTED}"
+    responses = send_requests(
+        server, *(build_request(method, path) for path in (object_path, namespace_path) for method in ("GET", "DELETE"))
+    )
+    assert all(each.status < 500 and uid not in each.body for each in responses)
+    assert uid in send_requests(server, build_request("GET", protected))[0].body

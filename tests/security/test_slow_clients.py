@@ -1,4 +1,4 @@
-"""Clients that take their time: half a request, a handshake never finished, an answer never read."""
+"""Slow clients with unfinished requests, unfinished handshakes and unread responses do not block others."""
 
 import socket
 from collections.abc import Iterator
@@ -7,15 +7,15 @@ from urllib.parse import urlsplit
 
 from tests.harness.server_process import CONFIGMAPS, Server, configmap
 
-MANY = 150
+CLIENTS = 150
 
 
 @contextmanager
-def crowd(server: Server, beginning: bytes) -> Iterator[list[socket.socket]]:
-    """Many clients that begin like this, and then say nothing."""
+def open_slow_connections(server: Server, beginning: bytes) -> Iterator[list[socket.socket]]:
+    """Opens many connections that send this beginning and then nothing."""
     with ExitStack() as stack:
         connections: list[socket.socket] = []
-        for _ in range(MANY):
+        for _ in range(CLIENTS):
             connection = stack.enter_context(server.connect("http/1.1"))
             connection.sendall(beginning)
             connections.append(connection)
@@ -28,44 +28,44 @@ def assert_serves_others(server: Server) -> None:
         assert client.post(f"{CONFIGMAPS}?dryRun=All", json=configmap("in-time")).status_code == 201
 
 
-def test_headers_that_never_end_keep_nobody_else_waiting(server: Server) -> None:
-    with crowd(server, b"GET /version HTTP/1.1\r\nHost: x\r\nX-Slow: ") as connections:
+def test_unfinished_headers_do_not_block_other_clients(server: Server) -> None:
+    with open_slow_connections(server, b"GET /version HTTP/1.1\r\nHost: x\r\nX-Slow: ") as connections:
         for _ in range(3):
             for connection in connections:
                 connection.sendall(b"x")
             assert_serves_others(server)
 
 
-def test_bodies_that_never_end_keep_nobody_else_waiting(server: Server) -> None:
+def test_unfinished_bodies_do_not_block_other_clients(server: Server) -> None:
     head = (
         f"POST {CONFIGMAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.key}\r\nContent-Length: 1000\r\n\r\n{{"
     )
-    with crowd(server, head.encode()):
+    with open_slow_connections(server, head.encode()):
         assert_serves_others(server)
 
 
-def test_answers_that_are_never_read_keep_nobody_else_waiting(server: Server) -> None:
-    ask = f"GET /kubernetes/management/openapi/v2 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.key}\r\n\r\n"
+def test_unread_responses_do_not_block_other_clients(server: Server) -> None:
+    request = f"GET /kubernetes/management/openapi/v2 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.key}\r\n\r\n"
     before = server.resident()
-    with crowd(server, ask.encode() * 20):
+    with open_slow_connections(server, request.encode() * 20):
         assert_serves_others(server)
         assert server.resident() - before < 256 * 1024 * 1024
 
 
-def test_handshakes_that_never_end_keep_nobody_else_waiting(server: Server) -> None:
+def test_unfinished_handshakes_do_not_block_other_clients(server: Server) -> None:
     parts = urlsplit(server.url)
     with ExitStack() as stack:
         for beginning in (b"", b"\x16\x03\x01", b"\x16\x03\x01\x40\x00\x01", b"GET / HTTP/1.1\r\n"):
-            for _ in range(MANY // 3):
+            for _ in range(CLIENTS // 3):
                 connection = stack.enter_context(socket.create_connection((parts.hostname, parts.port)))
                 connection.sendall(beginning)
         assert_serves_others(server)
 
 
-def test_when_they_have_gone_nothing_of_them_is_left(server: Server) -> None:
+def test_descriptors_of_slow_clients_are_closed_after_they_leave(server: Server) -> None:
     before = server.descriptors()
-    with crowd(server, b"GET /version HTTP/1.1\r\nHost: x\r\n"):
-        assert server.descriptors() > before + MANY // 2
+    with open_slow_connections(server, b"GET /version HTTP/1.1\r\nHost: x\r\n"):
+        assert server.descriptors() > before + CLIENTS // 2
     with server.client() as client:
         while server.descriptors() > before + 5:
             assert client.get("/version").status_code == 200

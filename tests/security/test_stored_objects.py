@@ -1,4 +1,4 @@
-"""Objects that are taken in and hurt later: whatever is accepted can be listed, watched, and found after a restart."""
+"""Accepted objects with odd times can be listed and watched, also after a restart; future versions time out."""
 
 import asyncio
 import json
@@ -9,16 +9,16 @@ import httpx
 import pytest
 
 from tests.harness.server_process import MANAGEMENT, Server, running
-from tests.security.conftest import assert_unharmed
-from tests.security.headers import bearer
-from tests.security.raw_http import Answer, Ask, Line
-from tests.security.values import TEXTS
+from tests.security.conftest import assert_healthy
+from tests.security.headers import build_bearer_header
+from tests.security.raw_http import RawConnection, RawRequest, RawResponse
+from tests.security.values import ODD_TEXTS
 
 CORE = f"{MANAGEMENT}/api/v1/namespaces/default"
 LEASES = f"{MANAGEMENT}/apis/coordination.k8s.io/v1/namespaces/default/leases"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
-MOMENTS = (
-    *(text for text in TEXTS if "-" in text and "T" in text),
+ODD_TIMES = (
+    *(text for text in ODD_TEXTS if "-" in text and "T" in text),
     *("2016-12-31T23:59:60+00:00", "2020-01-01T00:00:00-00:00", "2020-01-01T00:00:00,5Z", "1582-10-10T00:00:00Z"),
     "10000-01-01T00:00:00Z",
     *("-001-01-01T00:00:00Z", "2020-01-01T00:00:00+23:59", "0001-01-01T00:00:00+00:01"),
@@ -26,65 +26,77 @@ MOMENTS = (
 )  # fmt: skip
 
 
-def event(name: str, **fields: Any) -> dict[str, Any]:
-    about = {"kind": "ConfigMap", "name": "x", "namespace": "default"}
-    return {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": about, **fields}
+def build_event(name: str, **fields: Any) -> dict[str, Any]:
+    involved_object = {"kind": "ConfigMap", "name": "x", "namespace": "default"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name},
+        "involvedObject": involved_object,
+        **fields,
+    }
 
 
-def lease(name: str, **fields: Any) -> dict[str, Any]:
+def build_lease(name: str, **fields: Any) -> dict[str, Any]:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": fields}
 
 
-def offer_every_moment(client: httpx.Client) -> int:
-    """Objects with odd times wherever there are times. How many were taken."""
-    taken = 0
-    for number, moment in enumerate(MOMENTS):
-        told = {"reportingComponent": "x.io/y", "reportingInstance": "y", "action": "z", "reason": "w"}
+def create_objects_with_odd_times(client: httpx.Client) -> int:
+    """Creates objects with odd values in every time field. Returns how many were accepted."""
+    accepted = 0
+    for number, time in enumerate(ODD_TIMES):
+        reporter = {"reportingComponent": "x.io/y", "reportingInstance": "y", "action": "z", "reason": "w"}
         bodies = [
-            (f"{CORE}/events", event(f"{field}-{number}".lower(), **{field: moment}))
+            (f"{CORE}/events", build_event(f"{field}-{number}".lower(), **{field: time}))
             for field in ("firstTimestamp", "lastTimestamp")
         ]
-        bodies.append((f"{CORE}/events", event(f"time-{number}", eventTime=moment, **told)))
-        bodies.append((f"{CORE}/events", event(f"series-{number}", series={"count": 1, "lastObservedTime": moment})))
+        bodies.append((f"{CORE}/events", build_event(f"time-{number}", eventTime=time, **reporter)))
+        bodies.append(
+            (f"{CORE}/events", build_event(f"series-{number}", series={"count": 1, "lastObservedTime": time}))
+        )
         bodies += [
-            (LEASES, lease(f"{field}-{number}".lower(), **{field: moment})) for field in ("acquireTime", "renewTime")
+            (LEASES, build_lease(f"{field}-{number}".lower(), **{field: time}))
+            for field in ("acquireTime", "renewTime")
         ]
-        answers = [client.post(path, json=body).status_code for path, body in bodies]
-        assert set(answers) <= {201, 400, 422}, moment
-        taken += answers.count(201)
-    return taken
+        statuses = [client.post(path, json=body).status_code for path, body in bodies]
+        assert set(statuses) <= {201, 400, 422}, time
+        accepted += statuses.count(201)
+    return accepted
 
 
-def test_no_moment_in_an_object_stops_the_server_or_its_lists(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("poison") / "data"
+def test_odd_times_in_objects_break_neither_lists_nor_restarts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("odd-times") / "data"
     with running(folder) as server, server.client() as client:
-        assert offer_every_moment(client) > 10
+        assert create_objects_with_odd_times(client) > 10
         assert_readable(client)
-        assert_unharmed(server)
+        assert_healthy(server)
         assert server.stop() == 0
-    with running(folder) as again, again.client() as client:
+    with running(folder) as restarted, restarted.client() as client:
         assert_readable(client)
-        assert_unharmed(again)
+        assert_healthy(restarted)
 
 
 def assert_readable(client: httpx.Client) -> None:
     for path in (f"{CORE}/events", LEASES):
         for accept in ("application/json", "application/yaml", TABLE):
             assert client.get(path, headers={"Accept": accept}).status_code == 200
-    watched = client.get(f"{CORE}/events?watch=1&timeoutSeconds=1", headers={"Accept": TABLE})
-    assert {json.loads(line)["type"] for line in watched.text.splitlines()} <= {"ADDED", "DELETED"}
+    response = client.get(f"{CORE}/events?watch=1&timeoutSeconds=1", headers={"Accept": TABLE})
+    assert {json.loads(line)["type"] for line in response.text.splitlines()} <= {"ADDED", "DELETED"}
 
 
-def test_versions_of_the_future_are_not_waited_for_all_that_long(server: Server) -> None:
+def test_a_list_at_a_future_resource_version_times_out(server: Server) -> None:
     versions = [str(2**63 - number) for number in range(1, 40)] + ["9" * 18, "9" * 19]
 
-    async def ask_for_all() -> list[Answer]:
+    async def send_all() -> list[RawResponse]:
         async with AsyncExitStack() as stack:
-            lines = [await stack.enter_async_context(Line(server)) for _ in versions]
-            asks = [
-                Ask("GET", f"{CORE}/secrets", (f"resourceVersion={each}",), (bearer(server.key),)) for each in versions
+            connections = [await stack.enter_async_context(RawConnection(server)) for _ in versions]
+            requests = [
+                RawRequest("GET", f"{CORE}/secrets", (f"resourceVersion={each}",), (build_bearer_header(server.key),))
+                for each in versions
             ]
-            return await asyncio.gather(*(line.ask(ask) for line, ask in zip(lines, asks, strict=True)))
+            return await asyncio.gather(
+                *(connection.send(each) for connection, each in zip(connections, requests, strict=True))
+            )
 
-    for answer in asyncio.run(ask_for_all()):
-        assert (answer.status, json.loads(answer.body)["reason"]) == (504, "Timeout")
+    for response in asyncio.run(send_all()):
+        assert (response.status, json.loads(response.body)["reason"]) == (504, "Timeout")

@@ -1,4 +1,4 @@
-"""Honest clients that watch every resource while the storm goes on: they hear of all that happens to come through."""
+"""Well-behaved clients that watch every resource during the fuzzing and check the events that they receive."""
 
 import asyncio
 import json
@@ -6,49 +6,51 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from tests.harness.server_process import Server
-from tests.security.api_resources import Resource, World
-from tests.security.headers import bearer
-from tests.security.raw_http import Ask, connected
+from tests.security.api_resources import ApiCatalog, Resource
+from tests.security.headers import build_bearer_header
+from tests.security.raw_http import RawRequest, open_connection
 
 _FORMS = (
     "application/json",
     "application/json;as=Table;g=meta.k8s.io;v=v1",
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 )
-_SELECTORS = ("", "labelSelector=kept=yes", "fieldSelector=metadata.name!=b")
+_SELECTORS = ("", "labelSelector=protected=yes", "fieldSelector=metadata.name!=b")
 _TYPES = ("ADDED", "MODIFIED", "DELETED")
 
 
-async def watch(server: Server, world: World, number: int, faults: list[str]) -> None:
-    """Watches one resource in one form until it is cancelled, and notes what no watch may deliver."""
-    watched = [resource for resource in world.resources if resource.stored]
-    resource = watched[number % len(watched)]
+async def run_watch(server: Server, catalog: ApiCatalog, number: int, faults: list[str]) -> None:
+    """Watches one resource in one form until cancelled, and records events that no watch may deliver."""
+    watched_resources = [resource for resource in catalog.resources if resource.is_stored]
+    resource = watched_resources[number % len(watched_resources)]
     form, selector = _FORMS[number % len(_FORMS)], _SELECTORS[number // 2 % len(_SELECTORS)]
     query = tuple(each for each in ("watch=1", selector) if each)
-    ask = Ask("GET", f"{resource.root}/{resource.plural}", query, (bearer(world.key), ("Accept", form)))
+    request = RawRequest(
+        "GET", f"{resource.root}/{resource.plural}", query, (build_bearer_header(catalog.key), ("Accept", form))
+    )
     try:
-        async for event in _events(server, ask):
-            faults.extend(_faults(event, resource, form))
+        async for event in _read_events(server, request):
+            faults.extend(_find_faults(event, resource, form))
     except (OSError, ValueError, asyncio.IncompleteReadError) as error:
-        faults.append(f"the watch of {resource.plural} as {form} broke off: {error!r}")
+        faults.append(f"the watch of {resource.plural} as {form} ended: {error!r}")
 
 
-def _faults(event: Any, resource: Resource, form: str) -> list[str]:
+def _find_faults(event: Any, resource: Resource, form: str) -> list[str]:
     expected = {_FORMS[0]: resource.kind, _FORMS[1]: "Table", _FORMS[2]: "PartialObjectMetadata"}[form]
     if event["type"] in _TYPES and event["object"]["kind"] == expected:
         return []
-    return [f"the watch of {resource.plural} as {form} has delivered {json.dumps(event)[:500]}"]
+    return [f"the watch of {resource.plural} as {form} delivered {json.dumps(event)[:500]}"]
 
 
-async def _events(server: Server, ask: Ask) -> AsyncIterator[Any]:
-    reader, writer = await connected(server)
+async def _read_events(server: Server, request: RawRequest) -> AsyncIterator[Any]:
+    reader, writer = await open_connection(server)
     try:
-        writer.write(ask.wire())
+        writer.write(request.to_bytes())
         await reader.readuntil(b"\r\n\r\n")
-        arrived = b""
+        buffer = b""
         while size := int(await reader.readline(), 16):
-            arrived += (await reader.readexactly(size + 2))[:-2]
-            *lines, arrived = arrived.split(b"\n")
+            buffer += (await reader.readexactly(size + 2))[:-2]
+            *lines, buffer = buffer.split(b"\n")
             for line in lines:
                 yield json.loads(line)
     finally:
