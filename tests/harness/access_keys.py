@@ -81,7 +81,7 @@ class KeyDirectory:
         return self.use_key(key).key != ""
 
     def use_key(self, key: str) -> User:
-        """Who comes in with the key; their use of it is noted, as it is when they are let in."""
+        """Authenticates with the key and records its use, as the server does."""
         user = self.authenticate(f"Bearer {key}")
         assert user is not None
         self.last_used.record_use(user)

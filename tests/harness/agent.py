@@ -1,4 +1,4 @@
-"""An agent without its process: a server that says what a test wants, a cluster next door, and tokens."""
+"""An agent in this process, with a fake control plane, a fake cluster, and tokens."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,8 +31,8 @@ ADA = {"uid": "uid-of-ada", "generation": 3, "groups": ["service:team:ops"]}
 
 
 def build_configuration(**changes: Any) -> Object:
-    """What the server says of cluster `berlin`, where space `s` of project `web` is."""
-    told: Object = {
+    """Returns the configuration of cluster `berlin`, which has the space `s` of project `web`."""
+    config: Object = {
         "kind": "ClusterAgentConfig",
         "cluster": CLUSTER,
         "clusterUID": CLUSTER_UID,
@@ -45,7 +45,7 @@ def build_configuration(**changes: Any) -> Object:
         "spaces": [{"project": "web", "name": "s", "namespace": "web-s", "allowed": ["uid-of-ada"]}],
         "identities": {"users": [ADA], "teams": [{"uid": "uid-of-ops"}]},
     }
-    return {**told, **changes}
+    return {**config, **changes}
 
 
 def configuration_without_ada() -> Object:
@@ -53,14 +53,14 @@ def configuration_without_ada() -> Object:
 
 
 def sign_scoped_token(scope: Object, clusters: dict[str, str] | None = None) -> str:
-    """A token of ada's that is cut down."""
+    """Returns a token of ada with this scope."""
     bound = {CLUSTER: CLUSTER_UID} if clusters is None else clusters
     aud = [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/{CLUSTER_UID}"]
     return token_with_claims(aud=aud, **{"service.sh": {**PRIVATE_CLAIMS, "scope": scope, "clusters": bound}})
 
 
 class FakeControlPlane:
-    """A server that says what it is told to, raises what it is told to, and counts."""
+    """Returns `config`, raises `error` if it is set, and records requests."""
 
     def __init__(self, config: Object | None = None) -> None:
         self.config = build_configuration() if config is None else config
@@ -106,22 +106,22 @@ class AgentFixture:
 
     async def send(self, path: str, token: str | None = VALID_TOKEN, method: str = "GET", **headers: str) -> Reply:
         bearer = {} if token is None else {"authorization": f"Bearer {token}"}
-        made = call(path.partition("?")[0], path.partition("?")[2], method=method, headers={**bearer, **headers})
-        made.raw_target = path
-        self.last_call = made
+        request = call(path.partition("?")[0], path.partition("?")[2], method=method, headers={**bearer, **headers})
+        request.raw_target = path
+        self.last_call = request
         return await Pipeline((), self.endpoint)(self.last_call)
 
 
 @asynccontextmanager
 async def open_agent(folder: Path, cluster: FakeCluster) -> AsyncIterator[AgentFixture]:
-    made = AgentFixture(folder, cluster)
-    await made.config_cache.refresh()
+    fixture = AgentFixture(folder, cluster)
+    await fixture.config_cache.refresh()
     try:
-        yield made
+        yield fixture
     finally:
-        await made.upstream.close()
+        await fixture.upstream.close()
 
 
 def parse_body(reply: Reply) -> Object:
-    told: Object = orjson.loads(reply.body)
-    return told
+    body: Object = orjson.loads(reply.body)
+    return body

@@ -1,4 +1,4 @@
-"""A server with an audit log, as far as a test needs one: real stages, a log in memory, and anything behind them."""
+"""A pipeline with the real audit stages, an audit log in memory, and any handler."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -54,7 +54,7 @@ class MemoryLog:
 
 @dataclass(slots=True)
 class AuditFixture:
-    """Where requests are made. What was recorded is complete once the office is closed."""
+    """Sends requests. All events are in the log once `open_audit` has ended."""
 
     run: Handler
     audit: AuditStage
@@ -72,12 +72,12 @@ class AuditFixture:
         read: Callable[[], Awaitable[bytes]] | None = None,
     ) -> Reply:
         sent = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
-        named = {"user-agent": "tests/1.0", "content-length": str(len(sent)), **(headers or {})}
-        asked = call(path, query, method=method, headers=named, body=sent)
-        asked.client = "192.0.2.7:4711"
+        all_headers = {"user-agent": "tests/1.0", "content-length": str(len(sent)), **(headers or {})}
+        request = call(path, query, method=method, headers=all_headers, body=sent)
+        request.client = "192.0.2.7:4711"
         if read is not None:
-            asked.read_body = read
-        return await self.run(asked)
+            request.read_body = read
+        return await self.run(request)
 
     @property
     def events(self) -> list[Event]:
@@ -115,18 +115,18 @@ async def open_audit(
     sink: MemoryLog | None = None,
     events: int = 1_000,
 ) -> AsyncIterator[AuditFixture]:
-    notebook = sink or MemoryLog()
-    trail = AuditLogWriter(notebook, events)
-    audit = AuditStage(policy, AuditLogs.single(trail), catalog, SystemClock(), MOUNT)
+    log = sink or MemoryLog()
+    writer = AuditLogWriter(log, events)
+    audit = AuditStage(policy, AuditLogs.single(writer), catalog, SystemClock(), MOUNT)
     try:
-        yield AuditFixture(build_audited_pipeline(audit, authenticate_as(user), serve), audit, trail, notebook)
+        yield AuditFixture(build_audited_pipeline(audit, authenticate_as(user), serve), audit, writer, log)
     finally:
         audit.finish()
-        await trail.close()
+        await writer.close()
 
 
 def object_path(kind: Kind, name: str = "", subresource: str = "") -> str:
-    """The path of a kind's objects, or of one of them."""
+    """Returns the path of a kind's collection, or of one object."""
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     inside = "/namespaces/demo" if kind.namespaced else ""
     return "/".join(filter(None, (f"{MOUNT}{root}{inside}/{kind.plural}", name, subresource)))

@@ -34,7 +34,7 @@ def project_scope(*names: str) -> Object:
 
 @dataclass(slots=True)
 class Permissions:
-    """Who may do what, beside administrators."""
+    """An authorizer: administrators may do everything, others what they were granted. Records its calls."""
 
     granted: set[tuple[str, str, str, str]] = field(default_factory=set)
     checks: list[RequestInfo] = field(default_factory=list)
@@ -75,7 +75,7 @@ class AuthFixture:
         return await self.api.submit(kind, body, WriteOptions(by, "tests"))
 
     async def update_spec(self, kind: str, name: str, by: User, **spec: Any) -> Object:
-        """Gives fields of the spec other values, as a patch does; None takes one away."""
+        """Patches fields of the spec; None removes a field."""
 
         def patch(obj: Object) -> None:
             changed = {**obj.get("spec", {}), **spec}
@@ -84,14 +84,14 @@ class AuthFixture:
         return await self.api.patch(kind, name, patch, WriteOptions(by, "tests"))
 
     async def update_key_status(self, name: str, **status: Any) -> Object:
-        """Writes to the status of a key, as the server does."""
+        """Patches the status of a key, as the server does."""
         writing = WriteOptions(CONTROLLER_USER, "fairlead", subresource="status")
         return await self.api.patch(
             "OwnedAccessKey", name, lambda obj: obj.setdefault("status", {}).update(status), writing
         )
 
     async def sign_in(self, user: str, **spec: Any) -> User:
-        """The user as it comes with a new key of its own."""
+        """Creates a key for the user and returns the user that it authenticates."""
         self._sign_ins += 1
         made = await self.create_key(f"{user}-{self._sign_ins}", CONTROLLER_USER, user=user, **spec)
         return self.authenticator.authenticate_token(made["spec"]["key"])
@@ -103,7 +103,7 @@ class AuthFixture:
             return False
 
     def stored_key(self, name: str) -> Object:
-        """A key as it is in the store."""
+        """Returns a key as it is stored."""
         found = self.api.get("OwnedAccessKey", name)
         assert found is not None
         return found
@@ -111,7 +111,7 @@ class AuthFixture:
 
 @asynccontextmanager
 async def open_auth(max_ttl: int = 0, rules: Sequence[Rule] = ()) -> AsyncIterator[AuthFixture]:
-    """Root, who is an administrator, and Ada and Bob, who are not. `rules` come behind those for people and keys."""
+    """Creates the users root (an administrator), ada and bob. `rules` run after those for users and keys."""
     rights = Permissions()
     mint = KeyIssuer(PEPPER, generate_key, is_superset, lambda: max_ttl)
     async with open_registry(

@@ -1,4 +1,4 @@
-"""Calls as the HTTP server's front makes them, for tests that need no HTTP server."""
+"""Calls as the HTTP server builds them, for tests without an HTTP server."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ ADMIN = User("admin", ("system:masters", "system:authenticated"))
 
 
 class FakeHeaders:
-    """Request headers with names in lower case; one name may come several times."""
+    """Request headers with names in lower case; a name can have several values."""
 
     def __init__(self, headers: Mapping[str, str | Sequence[str]]) -> None:
         self._headers = {name: [value] if isinstance(value, str) else list(value) for name, value in headers.items()}
@@ -55,23 +55,23 @@ def call(
     async def read_body() -> bytes:
         return body
 
-    made = Call(method, path, parse_qs(query, keep_blank_values=True), FakeHeaders(headers or {}), read_body)
-    made.audit_id = "0000-audit"
+    request = Call(method, path, parse_qs(query, keep_blank_values=True), FakeHeaders(headers or {}), read_body)
+    request.audit_id = "0000-audit"
     if target is not None:
-        made.target = target
-    return made
+        request.target = target
+    return request
 
 
-def _nothing(target: RequestInfo) -> None:
+def _allow(target: RequestInfo) -> None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class FakeGuard:
-    """Whoever let a call in, and what it says when it is asked again."""
+    """The authorization of a call, which a handler can check again."""
 
     on_recheck: Callable[[], None] = lambda: None
-    on_require: Callable[[RequestInfo], None] = _nothing
+    on_require: Callable[[RequestInfo], None] = _allow
 
     def require(self, call: Call, target: RequestInfo) -> None:
         self.on_require(target)
@@ -81,7 +81,7 @@ class FakeGuard:
 
 
 def always_reply(reply: Reply) -> Callable[[Call], Awaitable[Reply]]:
-    """The rest of a pipeline that always says the same."""
+    """Returns a handler that always returns this reply."""
 
     async def proceed(call: Call) -> Reply:
         return reply
@@ -109,7 +109,7 @@ ERRORS = {error.code: error for error in _ERRORS}
 
 
 def raise_for_status(reply: Reply) -> Reply:
-    """The reply of a pipeline; or the error that it renders, raised again."""
+    """Returns the reply, or raises the error that it contains."""
     if reply.status >= 400:
         raise _parse_error(reply)  # not in a variable, which would be a reference cycle through the traceback
     return reply
@@ -123,7 +123,7 @@ def _parse_error(reply: Reply) -> ApiError:
 
 
 async def read_stream(reply: Reply) -> AsyncIterator[bytes]:
-    """The chunks of a stream, with all that the ASGI application does beside sending them."""
+    """Yields the chunks of a stream and calls its callbacks, as the ASGI application does."""
     assert reply.stream is not None
     try:
         async for chunk in reply.stream:

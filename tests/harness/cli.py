@@ -37,12 +37,12 @@ class CliFixture:
         return load_contexts(self.contexts_file)
 
     def save_login(self, name: str = "test", key: str = KEY) -> None:
-        """A login at the server with canned answers, as if made before."""
+        """Saves a login at the fake server."""
         login = Login(self.fake.url, key, Path(self.fake.ca_file).read_text())
         save_contexts(self.contexts_file, self.load_contexts().with_login(name, login))
 
     def run(self, *arguments: str, stdin: str = "", **variables: str) -> CommandResult:
-        """A command, with an environment that has nothing of the machine's own settings."""
+        """Runs a command, with an environment without the settings of the machine."""
         blank = dict.fromkeys((name for name in os.environ if name.startswith(("FAIRLEAD_", "KUBE"))), None)
         home = {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / "config")}
         data = {"XDG_DATA_HOME": str(self.home / "share"), "COLUMNS": "200", "NO_COLOR": "1"}
@@ -52,7 +52,7 @@ class CliFixture:
         return CommandResult(result.exit_code, result.stdout, result.stderr)
 
     def use_terminal(self, *secrets: str) -> None:
-        """From now on there is a terminal, at which these secrets are typed one after the other."""
+        """Pretends that there is a terminal, where these secrets are typed one after the other."""
         typed: Iterator[str] = iter(secrets)
         self.patches.setattr(prompts, "is_interactive", lambda: True)
         self.patches.setattr("getpass.getpass", lambda prompt: next(typed))

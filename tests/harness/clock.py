@@ -1,4 +1,4 @@
-"""A clock that a test turns by hand, where the wall clock can also jump by itself."""
+"""A clock that only tests advance; its wall clock can also be set."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -17,10 +17,10 @@ class ManualClock:
         return self._monotonic
 
     def tick(self, seconds: float) -> None:
-        """Time passes."""
+        """Advances both clocks."""
         self.jump(seconds)
         self._monotonic += seconds
 
     def jump(self, seconds: float) -> None:
-        """Somebody sets the wall clock."""
+        """Sets the wall clock forward; the monotonic clock stays."""
         self._wall += timedelta(seconds=seconds)

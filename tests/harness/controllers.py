@@ -1,4 +1,4 @@
-"""Controllers that run while a test does something."""
+"""Running controllers during a test."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Addresses of stores that last, one of each sort, for what is done with addresses rather than with stores."""
+"""Addresses of durable stores of each type."""
 
 import hashlib
 from collections.abc import Awaitable, Callable

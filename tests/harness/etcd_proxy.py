@@ -1,11 +1,11 @@
-"""A wire between the store and etcd that tests can cut: before a request gets through, or before its answer does."""
+"""A TCP proxy between the store and etcd that can hold back requests or responses, and abort connections."""
 
 import asyncio
 from contextlib import suppress
 
 
 class EtcdProxy:
-    """Listens on a loopback port and passes everything on to etcd, until told otherwise."""
+    """Listens on a loopback port and forwards everything to etcd while `requests` and `responses` are set."""
 
     def __init__(self, port: int) -> None:
         self._upstream = port
@@ -13,9 +13,9 @@ class EtcdProxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.requests = asyncio.Event()
-        """Set: what the client sends is passed on."""
+        """While set, requests are forwarded."""
         self.responses = asyncio.Event()
-        """Set: what etcd answers is passed on."""
+        """While set, responses are forwarded."""
         self.requests.set()
         self.responses.set()
         self.port = 0
@@ -25,18 +25,18 @@ class EtcdProxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Nobody can connect any more, and everybody is hung up on."""
+        """Stops listening and aborts all connections."""
         if self._server is not None:
             self._server.close()
             self._server = None
         self.abort_connections()
         self.requests.set()
         self.responses.set()
-        # Hung up on at both ends, they end by themselves.
+        # The tasks end by themselves, as their connections are closed.
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def abort_connections(self) -> None:
-        """Hangs up on everybody; what was held back is lost."""
+        """Aborts all connections; data that was held back is lost."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
@@ -51,10 +51,10 @@ class EtcdProxy:
             upstream, onward = await asyncio.open_connection("127.0.0.1", self._upstream)
             self._writers.add(onward)
             await asyncio.gather(
-                self._pass_on(reader, onward, self.requests), self._pass_on(upstream, writer, self.responses)
+                self._forward(reader, onward, self.requests), self._forward(upstream, writer, self.responses)
             )
 
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: asyncio.Event) -> None:
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: asyncio.Event) -> None:
         with suppress(OSError):
             while data := await source.read(65536):
                 await gate.wait()

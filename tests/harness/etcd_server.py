@@ -1,8 +1,7 @@
 """Real etcd servers for the tests: Debian's etcd on free loopback ports, in a temporary folder, stopped by their pid.
 
-`running_etcd` is the only way to a cluster of one's own: whatever happens inside of it or while it starts, a test that
-is skipped included, its processes end. `open_etcd` gives a store of its own to each folder, on one server that all
-tests share and that ends with them.
+`running_etcd` runs a cluster for one test and always ends its processes, also if the test fails or is skipped while it
+starts. `open_etcd` opens a store for each folder, on one server that all tests share and that ends with them.
 """
 
 import atexit
@@ -29,11 +28,11 @@ START_SECONDS = 30.0
 MISSING = "no etcd on the PATH; install it (Debian: apt-get install etcd-server)"
 MISSING_CLIENT = "no etcdctl on the PATH; install it (Debian: apt-get install etcd-client)"
 FAST = ["--heartbeat-interval=20", "--election-timeout=200"]
-"""A new leader in a fraction of a second: members on one machine hear each other at once."""
+"""Elects a new leader in a fraction of a second: the members are on one machine."""
 
 
 def find_etcd() -> str:
-    """etcd's path. Without one the test is skipped, on a developer's machine only."""
+    """Returns the path of etcd. Without etcd the test is skipped, or fails in CI."""
     path = shutil.which("etcd")
     if path is None and os.environ.get("CI") == "true":
         pytest.fail(MISSING)
@@ -52,7 +51,7 @@ def free_ports(count: int) -> list[int]:
 
 @dataclass
 class EtcdMember:
-    """One etcd process, which can be killed, stopped, and started again on its data."""
+    """One etcd process, which can be killed, stopped, and restarted on its data."""
 
     folder: Path
     port: int
@@ -82,7 +81,7 @@ class EtcdMember:
             self.process = None
 
     def has_ended(self) -> bool:
-        """By itself."""
+        """Whether the process has ended without being killed."""
         return self.process is not None and self.process.poll() is not None
 
     @property
@@ -95,7 +94,7 @@ class EtcdCluster:
     folder: Path
     members: list[EtcdMember] = field(default_factory=list)
     options: str = ""
-    """What follows the question mark of its addresses."""
+    """The query string of its addresses."""
     login: str = ""
 
     def url(self, prefix: str = "tests", members: list[EtcdMember] | None = None) -> str:
@@ -106,7 +105,7 @@ class EtcdCluster:
         return await EtcdStore.open(parse_address(self.url(prefix, members), {}))
 
     async def wait_until_ready(self) -> None:
-        """Waits until it answers."""
+        """Waits until the cluster responds."""
         end = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -118,7 +117,7 @@ class EtcdCluster:
                     raise AssertionError(f"etcd did not start: {error}\n" + "\n".join(logs)) from error
 
     def etcdctl(self, *arguments: str) -> str:
-        """Debian's etcdctl is a package of its own; what needs it is skipped without."""
+        """Runs etcdctl. Without it, the test is skipped: Debian has it in a separate package."""
         path = shutil.which("etcdctl")
         if path is None:
             pytest.skip(MISSING_CLIENT)
@@ -142,7 +141,7 @@ class EtcdCluster:
 async def running_etcd(
     folder: Path, size: int = 1, extra: list[str] | None = None, scheme: str = "http", options: str = ""
 ) -> AsyncIterator[EtcdCluster]:
-    """A cluster that answers, for as long as the block lasts. `options` are those of its addresses."""
+    """Runs a cluster for the duration of the block. `options` are the options in its addresses."""
     cluster = _build_cluster(folder, size, extra or [], scheme)
     cluster.options = options
     try:
@@ -154,11 +153,11 @@ async def running_etcd(
 
 
 def _build_cluster(folder: Path, size: int = 1, extra: list[str] | None = None, scheme: str = "http") -> EtcdCluster:
-    """A cluster that has not been started."""
+    """Builds a cluster that is not started yet."""
     etcd = find_etcd()
     ports = free_ports(2 * size)
     clients, peers = ports[:size], ports[size:]
-    everybody = ",".join(f"m{number}=http://127.0.0.1:{port}" for number, port in enumerate(peers))
+    peer_urls = ",".join(f"m{number}=http://127.0.0.1:{port}" for number, port in enumerate(peers))
     cluster = EtcdCluster(folder)
     for number, (client, peer) in enumerate(zip(clients, peers, strict=True)):
         addresses = [
@@ -167,14 +166,14 @@ def _build_cluster(folder: Path, size: int = 1, extra: list[str] | None = None, 
             f"--listen-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
         ]
-        command = [etcd, f"--name=m{number}", f"--initial-cluster={everybody}", *addresses, *FAST, *(extra or [])]
+        command = [etcd, f"--name=m{number}", f"--initial-cluster={peer_urls}", *addresses, *FAST, *(extra or [])]
         cluster.members.append(EtcdMember(folder / f"m{number}", client, command))
     return cluster
 
 
 @cache
 def shared_cluster() -> EtcdCluster:
-    """One server for all stores that only need some etcd; it ends with this process."""
+    """Starts the server that tests share; it ends with this process."""
     find_etcd()
     folder = Path(tempfile.mkdtemp(prefix="fairlead-etcd-"))
     cluster = _build_cluster(folder)
@@ -189,7 +188,7 @@ def shared_cluster() -> EtcdCluster:
 
 
 async def open_etcd(folder: Path) -> EtcdStore:
-    """The store that belongs to a folder: the same one each time."""
+    """Opens the store that belongs to a folder, always the same one."""
     fresh = shared_cluster.cache_info().currsize == 0
     cluster = shared_cluster()
     if fresh:

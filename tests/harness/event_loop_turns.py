@@ -1,4 +1,4 @@
-"""Counts the turns that others get on the event loop while something goes on. No clock is asked."""
+"""Counts the turns that other tasks get on the event loop while some work runs, without a clock."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ class TurnCounter:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "TurnCounter":
-        self._task = asyncio.create_task(self._take())
+        self._task = asyncio.create_task(self._count_turns())
         await asyncio.sleep(0)
         self.count = 0
         return self
@@ -21,7 +21,7 @@ class TurnCounter:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _take(self) -> None:
+    async def _count_turns(self) -> None:
         while True:
             self.count += 1
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A server with canned answers, over real TLS on loopback, that remembers what it was asked."""
+"""A fake server with prepared responses, over TLS on loopback, that records requests."""
 
 import json
 import ssl
@@ -39,17 +39,17 @@ Response = tuple[int, Any] | Callable[[Request], tuple[int, Any]]
 
 @dataclass
 class FakeServer:
-    """`on` says what is answered; of several answers, each once and the last one from then on."""
+    """`on` sets the responses to a request; of several, each is sent once, and the last one from then on."""
 
     url: str
     ca_file: str
     requests: list[Request] = field(default_factory=list)
     responses: dict[tuple[str, str], list[Response]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    """Values of the Warning headers of every answer."""
+    """Values of the Warning headers of every response."""
 
-    def on(self, method: str, path: str, *answers: Response) -> None:
-        self.responses[method, path] = list(answers)
+    def on(self, method: str, path: str, *responses: Response) -> None:
+        self.responses[method, path] = list(responses)
 
     def on_self(self, **changes: Any) -> None:
         self.on("POST", f"{M}/selves", (201, {"status": SELF | changes}))
@@ -62,8 +62,8 @@ class FakeServer:
         found = self.responses.get((request.method, request.path))
         if not found:
             return 404, failure_status(404, "NotFound", f"{request.method} {request.path} not found")
-        answer = found.pop(0) if len(found) > 1 else found[0]
-        return answer(request) if callable(answer) else answer
+        response = found.pop(0) if len(found) > 1 else found[0]
+        return response(request) if callable(response) else response
 
 
 def failure_status(code: int, reason: str, message: str, **details: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""How work grows with its input, by counting it: four times as much input must take about four times as much work.
+"""Measures how work grows with its input: four times as much input must take about four times as much work.
 
-Counted are calls of functions, of Python and of C, lines of Python, and comparisons and hashes of `Word`s. Time is not
-looked at, but for copies of large values, which cannot be counted.
+It counts calls of functions in Python and C, lines of Python, and comparisons and hashes of `Word`s. Only copies of
+large values are measured as time, as they cannot be counted.
 """
 
 import sys
@@ -12,7 +12,7 @@ from typing import Any
 
 FACTOR = 4
 LIMIT = 6
-"""For four times as much: leaves room for sorting, and none for comparing everything with everything."""
+"""For four times the input: enough for sorting, not for quadratic work."""
 
 
 class Word(str):
@@ -38,7 +38,7 @@ def build_words(begin: str, count: int) -> list[str]:
 
 
 def count_work(function: Callable[[], object]) -> int:
-    """How much work a function does."""
+    """Returns how much work a function does."""
     count = 0
 
     def lines(frame: FrameType, event: str, argument: Any) -> Any:
@@ -62,14 +62,13 @@ def count_work(function: Callable[[], object]) -> int:
 
 
 def assert_linear(make: Callable[[int], Callable[[], object]], size: int = 200) -> None:
-    """`make` prepares what is to be measured for an input of that size."""
+    """`make` returns the function to measure for an input of a size."""
     small, large = count_work(make(size)), count_work(make(FACTOR * size))
     assert large <= LIMIT * small, f"{FACTOR} times the input took {large / small:.1f} times the work: {small}, {large}"
 
 
 def cpu_time(function: Callable[[], object]) -> float:
-    """The least that a function takes of this thread's time. For work in C that cannot be counted; margins must be
-    wide."""
+    """Returns the least CPU time of three runs, for work in C that cannot be counted. Use wide margins."""
 
     def once() -> float:
         begin = thread_time()

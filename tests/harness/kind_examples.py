@@ -1,4 +1,4 @@
-"""One object of each kind with something in every column, and a short way to write a Change."""
+"""An example object of each kind with a value in every column, and functions that check a change of it."""
 
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
@@ -339,7 +339,7 @@ def build_event(**fields: Any) -> Object:
 
 
 def iter_kinds(kinds: Iterable[Kind] = KINDS) -> Iterator[Kind]:
-    """The kinds, and those that the paths below their objects take."""
+    """Yields the kinds and the kinds of their actions."""
     for kind in kinds:
         yield kind
         yield from (action.kind for action in kind.actions if action.kind is not None)

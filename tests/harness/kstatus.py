@@ -1,11 +1,11 @@
-"""How tools that know nothing of a kind read its objects: `kstatus`, which Flux goes by, and `kubectl wait`."""
+"""The status of an object for generic tools: `kstatus`, which Flux uses, and `kubectl wait`."""
 
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.registry.conditions import TRUE, find_condition, is_true
 
 
 def kstatus(obj: Object) -> str:
-    """Terminating, InProgress, Failed or Current. An object that says nothing at all is Current."""
+    """Returns Terminating, InProgress, Failed or Current. An object without conditions is Current."""
     if "deletionTimestamp" in metadata(obj):
         return "Terminating"
     status, observed = obj.get("status"), get_path(obj, "status.observedGeneration")

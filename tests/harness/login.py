@@ -1,6 +1,6 @@
-"""A server to sign in to, without its web: users, their access keys and passwords, and the stages before the handlers.
+"""The login endpoints without HTTP: users, access keys, passwords, and the stages before the handlers.
 
-Hashes cost next to nothing here and are counted. The clock stands still until a test turns it.
+Password hashes are cheap and counted. Only tests advance the clock.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -59,7 +59,7 @@ class CountingHasher(PasswordHasher):
 
 
 class LoginFixture:
-    """What stands behind `/auth` and `users/<name>/profile`, and those who come to it."""
+    """The handlers of `/auth` and `users/<name>/profile`, and requests to them."""
 
     def __init__(self, registry: Registry, clock: ManualClock, pepper: Pepper) -> None:
         self.registry = registry
@@ -71,13 +71,13 @@ class LoginFixture:
         self.handlers = LoginHandlers(self.passwords, self.logins, self.throttle)
         self.grants: set[tuple[str, str]] = set()
         self.profiles = ProfileHandler(registry, GROUP, self.passwords, self.throttle, self.decide)
-        people = PrincipalDirectory(Informer(registry.view, GROUP, USERS), Informer(registry.view, GROUP, TEAMS))
-        following = Informer(registry.view, GROUP, ACCESS_KEYS)
-        self.keys = AccessKeyAuthenticator(following, people, pepper, clock, lambda key: None)
+        principals = PrincipalDirectory(Informer(registry.view, GROUP, USERS), Informer(registry.view, GROUP, TEAMS))
+        keys = Informer(registry.view, GROUP, ACCESS_KEYS)
+        self.keys = AccessKeyAuthenticator(keys, principals, pepper, clock, lambda key: None)
         self.cookies = CookieAuthenticator(self.keys)
 
     def decide(self, user: User, target: RequestInfo) -> Decision:
-        """Administrators may all, others impersonate whom they were granted."""
+        """Allows everything to administrators, and impersonation to users with a grant."""
         granted = target.verb == "impersonate" and target.group == "" and (user.name, target.name) in self.grants
         return Decision(True) if granted else first_decision((administrators,), user, target)
 
@@ -91,11 +91,11 @@ class LoginFixture:
         return decode(await users.get("", name))
 
     async def add_key(self, user: str, **spec: Any) -> str:
-        """A key that somebody has made for a user; returns its value."""
+        """Creates a key for a user and returns its value."""
         body = {"apiVersion": f"{GROUP}/v1", "kind": "OwnedAccessKey", "metadata": {"generateName": "key-"}}
-        made = {**body, "spec": {"user": user, **spec}}
+        key = {**body, "spec": {"user": user, **spec}}
         created = await self.registry.resource(GROUP, ACCESS_KEYS).create(
-            made, "", WriteOptions(CONTROLLER_USER, "tests")
+            key, "", WriteOptions(CONTROLLER_USER, "tests")
         )
         value: str = orjson.loads(created)["spec"]["key"]
         return value
@@ -104,7 +104,7 @@ class LoginFixture:
         return [entry.key[3] for entry in self.registry.view.entries(GROUP, ACCESS_KEYS)]
 
     def stored_bytes(self) -> bytes:
-        """Everything that the store holds, one after the other."""
+        """Returns the bodies of all stored objects."""
         resources = ((GROUP, USERS), (GROUP, ACCESS_KEYS), ("", "secrets"))
         entries = (entry for resource in resources for entry in self.registry.view.entries(*resource))
         return b"".join(entry.full_body or entry.body for entry in entries)
@@ -113,8 +113,8 @@ class LoginFixture:
         self, username: Any = "alice", password: Any = PASSWORD, query: str = "", client: str = CLIENT, **headers: str
     ) -> Reply:
         body = orjson.dumps({"username": username, "password": password})
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.post("/auth/password/login", body, query, client, named)
+        all_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.post("/auth/password/login", body, query, client, all_headers)
 
     async def post(
         self,
@@ -125,19 +125,19 @@ class LoginFixture:
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
         sent = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-        made = call(path, query, method="POST", headers=sent, body=body)
-        made.client = client
-        return await self.handle(made, RequestInfo("post", path))
+        request = call(path, query, method="POST", headers=sent, body=body)
+        request.client = client
+        return await self.handle(request, RequestInfo("post", path))
 
-    async def handle(self, made: Call, target: RequestInfo) -> Reply:
-        made.target = target
+    async def handle(self, request: Call, target: RequestInfo) -> Reply:
+        request.target = target
 
-        def identified(call: Call) -> None:
+        def authenticate(call: Call) -> None:
             if target.path == "/auth/logout":
                 call.user = self.keys(call) or self.cookies(call)
 
         handler = self.handlers.endpoints()[target.verb, target.path]
-        return await Pipeline((identified,), handler)(made)
+        return await Pipeline((authenticate,), handler)(request)
 
 
 @asynccontextmanager

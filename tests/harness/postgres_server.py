@@ -1,7 +1,7 @@
-"""A real PostgreSQL for tests: Debian's, on a free port of this machine, in a folder of its own, gone afterwards.
+"""A real PostgreSQL for tests, on a free loopback port and in a temporary folder.
 
-`open_postgres` is what the contract's tests open. They share one server; each folder has a schema of its own in it.
-PostgreSQL refuses to run as root, so there it runs as the user that its package has made.
+`open_postgres` opens the store of a folder: a schema in one server that all tests share.
+PostgreSQL refuses to run as root, so under root it runs as the user of its package.
 """
 
 import atexit
@@ -26,24 +26,24 @@ from fairlead.storage.postgres import PostgresStore
 USER, PASSWORD, DATABASE = "fairlead", "correct horse", "store"
 START_SECONDS = 30.0
 
-# Nothing here has to outlive the machine, only the process: what the system was given is safe from a killed server.
+# The data must survive a killed server, not a crash of the machine.
 FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
 
 
 def find_missing_reason() -> str | None:
-    """Why there is no PostgreSQL on this machine; None if there is."""
+    """Returns why PostgreSQL cannot run, or None."""
     return None if find_programs() else "PostgreSQL is not installed; install Debian's package `postgresql`"
 
 
 def find_programs() -> Path | None:
-    """The newest version that Debian's packages have put there, or whatever is in the path."""
+    """Returns the folder of the newest version from Debian's packages, or of the one on the PATH."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda found: int(found.parts[-3]))
     found = versions[-1] if versions else shutil.which("initdb")
     return Path(found).parent if found else None
 
 
 def require_postgres() -> None:
-    """Where everything is installed on purpose, a server that is missing is a mistake and not a reason to pass."""
+    """Skips the test without PostgreSQL, or fails it in CI."""
     if reason := find_missing_reason():
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
@@ -66,8 +66,8 @@ class PostgresServer:
         folder: Path | None = None,
         wal: Path | None = None,
     ) -> None:
-        """`files` are put into its folder, like certificates. The other two are empty folders for all that it keeps,
-        and for its write-ahead log if that is to be elsewhere: it takes them over and removes them in the end."""
+        """`files` are written to its data folder, like certificates. `folder` and `wal` are empty folders for the data
+        and the write-ahead log, which are removed in the end."""
         programs = find_programs()
         assert programs is not None
         self._programs = programs
@@ -82,7 +82,7 @@ class PostgresServer:
                 self._chown(self.folder / "data" / name, content)
             self.start()
         except BaseException:
-            # Nobody else has it yet, so nobody else can end it: a timeout or Ctrl-C while it starts included.
+            # No caller can end it yet, also after a timeout or Ctrl-C while it starts.
             self.remove()
             raise
 
@@ -91,7 +91,7 @@ class PostgresServer:
         return f"postgres://{USER}:{PASSWORD.replace(' ', '%20')}@127.0.0.1:{self.port}/{DATABASE}"
 
     def start(self) -> None:
-        """Returns once it answers."""
+        """Starts the server and waits until it is ready."""
         options = [f"-c{name}={value}" for name, value in self._settings.items()]
         options += ["-clisten_addresses=127.0.0.1", f"-cport={self.port}", "-cunix_socket_directories="]
         with (self.folder / "log").open("ab") as log:
@@ -100,24 +100,24 @@ class PostgresServer:
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Returns once it answers; after a crash of one of its processes it recovers for a moment."""
+        """Waits until the server is ready, also while it recovers from a crash."""
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
-        ask = self._as_owner("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port))
-        while subprocess.run(ask, check=False).returncode != 0:
+        check = self._as_owner("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port))
+        while subprocess.run(check, check=False).returncode != 0:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("PostgreSQL does not start: " + (self.folder / "log").read_text()[-2000:])
             time.sleep(0.05)
 
-    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT ends it in order, without waiting for its clients. SIGQUIT is a crash: it recovers later."""
+    def stop(self, number: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT shuts it down without waiting for clients. SIGQUIT is a crash: it recovers when it starts again."""
         if self.process is not None:
-            self.process.send_signal(how)
+            self.process.send_signal(number)
             self.process.wait()
             self.process = None
 
     def pause(self) -> None:
-        """Stops the whole of it, as a machine that is cut off would: connections stay and nobody answers."""
+        """Stops all processes, like a network outage: connections stay open without responses."""
         for pid in self._pids():
             os.kill(pid, signal.SIGSTOP)
 
@@ -130,7 +130,7 @@ class PostgresServer:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     def remove(self) -> None:
-        """Ends it in whatever state a test has left it, paused included, and removes all that it kept."""
+        """Ends the server in any state, also paused, and removes its folders."""
         if self.process is not None and self.process.poll() is None:
             with suppress(OSError):  # one of them may end meanwhile
                 self.resume()
@@ -142,17 +142,17 @@ class PostgresServer:
         password = self.folder / "password"
         self._chown(password, PASSWORD)
         self._chown(self.folder)
-        how = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", authentication, "-U", USER, f"--pwfile={password}"]
+        options = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", authentication, "-U", USER, f"--pwfile={password}"]
         if self._wal is not None:
             self._chown(self._wal)
-            how.append(f"--waldir={self._wal}")
-        self._run("initdb", "-D", str(self.folder / "data"), *how)
+            options.append(f"--waldir={self._wal}")
+        self._run("initdb", "-D", str(self.folder / "data"), *options)
         # Without a server: it runs for this one statement.
         create = self._as_owner("postgres", "--single", "-D", str(self.folder / "data"), "postgres")
         subprocess.run(create, input=f"CREATE DATABASE {DATABASE}\n".encode(), check=True, capture_output=True)
 
     def _chown(self, path: Path, content: str | None = None) -> None:
-        """To the user that the server runs as, and to nobody else."""
+        """Gives a file to the user that the server runs as, readable only by that user."""
         if content is not None:
             path.touch(mode=0o600)
             path.write_text(content)
@@ -179,7 +179,7 @@ class PostgresServer:
 
 @cache
 def shared_server() -> PostgresServer:
-    # Proving a password is slow by design, and these tests open hundreds of stores.
+    # Password authentication is slow by design, and tests open hundreds of stores.
     server = PostgresServer(authentication="trust")
     atexit.register(server.remove)
     return server
@@ -190,7 +190,7 @@ def schema_for(folder: Path) -> str:
 
 
 def address_for(folder: Path) -> str:
-    """Of a store that belongs to a folder, in the shared server."""
+    """Returns the address of the store of a folder, in the shared server."""
     require_postgres()
     return f"{shared_server().url}?schema={schema_for(folder)}"
 

@@ -1,6 +1,6 @@
 """A server without HTTP: store, view, registry and admission, connected as in the application, on virtual time.
 
-Beside the real kinds there is the Gadget, which has one of everything that the registry looks after for a kind.
+In addition to the real kinds there is the Gadget, a kind with every feature that the registry implements.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -120,7 +120,7 @@ class RegistryFixture:
         created = await self.resource(kind).create(
             body, body["metadata"].get("namespace", ""), writing or write_options()
         )
-        return _loaded(created)
+        return _parse(created)
 
     async def patch(
         self, kind: str, name: str, patch: Callable[[Object], object], writing: WriteOptions | None = None
@@ -128,18 +128,18 @@ class RegistryFixture:
         """Lets `patch` change a copy of the object in place, as patches do, and stores that."""
 
         def edit(old: Object) -> Object:
-            new = _loaded(orjson.dumps(old))
+            new = _parse(orjson.dumps(old))
             patch(new)
             return new
 
-        return _loaded(await self.resource(kind).modify(self._namespace(kind), name, edit, writing or write_options()))
+        return _parse(await self.resource(kind).modify(self._namespace(kind), name, edit, writing or write_options()))
 
     async def replace(self, kind: str, body: Object, writing: WriteOptions | None = None) -> Object:
         """Replaces the object by the body, as it is."""
         namespace, name = self._namespace(kind), body["metadata"]["name"]
         text = orjson.dumps(body)
-        return _loaded(
-            await self.resource(kind).modify(namespace, name, lambda _: _loaded(text), writing or write_options())
+        return _parse(
+            await self.resource(kind).modify(namespace, name, lambda _: _parse(text), writing or write_options())
         )
 
     async def delete(
@@ -162,7 +162,7 @@ class RegistryFixture:
         return NAMESPACE if self.resource(kind).kind.namespaced else ""
 
 
-def _loaded(text: bytes) -> Object:
+def _parse(text: bytes) -> Object:
     value: Object = orjson.loads(text)
     return value
 
@@ -178,24 +178,23 @@ async def open_registry(store: Store | None = None, rules: Sequence[Rule] = ()) 
     `rules` are checked after those that every registry has.
     """
     clock = LoopClock()
-    meddled = RacingStore(store or MemoryStore())
+    racing_store = RacingStore(store or MemoryStore())
     catalog = Catalog((*KINDS, GADGET))
-    view = View(meddled, entry_builder(catalog))
+    view = View(racing_store, entry_builder(catalog))
     await view.start()
     chain = AdmissionChain(
         (require_active_namespace, manage_project_namespace(NAMESPACE_PREFIX, MANAGEMENT_GROUP), *rules)
     )
-    registry = Registry(catalog, meddled, view, chain, clock)
+    registry = Registry(catalog, racing_store, view, chain, clock)
     chain.bind_registry(registry)
-    api = RegistryFixture(meddled, view, registry, clock)
+    api = RegistryFixture(racing_store, view, registry, clock)
     if store is None:
         await api.create("Namespace", "default")
         await api.create("Namespace", NAMESPACE)
     try:
-        with patch.object(
-            resource, "LARGE_JSON_BYTES", 2**62
-        ):  # its clock is that of the loop, which threads do not have
+        # Large objects are encoded in threads, where the loop's clock is not available.
+        with patch.object(resource, "LARGE_JSON_BYTES", 2**62):
             yield api
     finally:
         await view.stop()
-        await meddled.close()
+        await racing_store.close()

@@ -18,21 +18,21 @@ from tests.fake_cluster.kube_watch import InMemoryUpstream
 from tests.harness.registry import NAMESPACE, RegistryFixture
 
 INSTANCE_CONFIG = InstanceConfig(GROUP, "", ClusterIdentityMapper("fairlead:"))
-"""Without a prefix: the project `demo` has the namespace `demo`, where worlds put things."""
+"""Without a prefix: the project `demo` has the namespace `demo`."""
 PROJECT = NAMESPACE
 TRUSTED = {"annotations": {"service.sh/trusted": "true"}}
-"""Metadata of a template that an administrator stands for."""
+"""Metadata of a template that an administrator has marked as trusted."""
 
 
 class FakeAccess:
-    """Ways to the Kubernetes of the test; with `down` set there are none."""
+    """Access to the fake clusters of a test; with `down` set, it raises that error."""
 
     def __init__(self) -> None:
         self.kube = FakeKube()
         self.virtual = FakeKube()
         self.sender = InMemoryUpstream(self.kube)
         self._down: UpstreamError | None = None
-        self.virtual_down: UpstreamError | None = Unreachable("nobody is there")
+        self.virtual_down: UpstreamError | None = Unreachable("connection refused")
         self.blocked: set[str] = set()
         self.closed: set[tuple[str, str]] = set()
         self.version_requests = 0
@@ -76,12 +76,12 @@ class FakeAccess:
 
     async def resolve(self, host: str, port: int) -> str:
         if host in self.blocked:
-            raise AddressBlocked("that is none of the addresses that may be used")
+            raise AddressBlocked("the address is not allowed")
         return "192.0.2.2"
 
 
 async def create_cluster(api: RegistryFixture, **project: Any) -> None:
-    """The project and the cluster, and the user who owns what is made."""
+    """Creates the project, the cluster, and the user who owns them."""
     await api.create("User", "ada", spec={})
     await api.create("Project", PROJECT, spec={"owner": {"user": "ada"}, **project})
     await api.create("Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": "vault"}})
@@ -89,7 +89,7 @@ async def create_cluster(api: RegistryFixture, **project: Any) -> None:
 
 
 async def set_online(api: RegistryFixture, online: bool, name: str = "c") -> None:
-    """What the controller of clusters says of one when it answers, and when it does not any more."""
+    """Sets the status of a cluster as the cluster controller does."""
     status = {"online": online, "phase": "Initialized" if online else "", "reason": "" if online else "Offline"}
     await api.patch("Cluster", name, lambda each: each.update(status=status), server_write_options("status"))
 

@@ -1,4 +1,4 @@
-"""Signing keys that are made once for all tests, because making one takes a while, and tokens made by hand."""
+"""Signing keys, generated once for all tests because that is slow, and tokens with any header and payload."""
 
 import base64
 import hashlib
@@ -23,12 +23,12 @@ MAXIMUM = 90 * 24 * 3600
 
 @cache
 def signing_key(number: int) -> SigningKey:
-    """The same key for the same number."""
+    """Returns the same key for the same number."""
     return generate_signing_key(NOW, MAXIMUM)
 
 
 def iterate_keys() -> Iterator[SigningKey]:
-    """For those who make keys, also in several threads."""
+    """Returns an iterator over prepared keys."""
     return iter([signing_key(number) for number in range(4)])
 
 
@@ -36,7 +36,7 @@ def jwks(*keys: SigningKey) -> Object:
     return {"keys": [dict(each) for key in keys for each in _published(key)]}
 
 
-# Loaded once each: a key is checked when it is loaded, which takes longer than to sign with it.
+# Cached: loading a key checks it, which takes longer than signing.
 
 
 @cache
@@ -61,7 +61,7 @@ def encode_unsigned(header: Any, payload: Any) -> str:
 
 
 def sign_token(header: Any, payload: Any, key: SigningKey, hashed: HashAlgorithm | None = None) -> str:
-    """A token whose signature holds, whatever its header and payload say."""
+    """Returns a token with a valid signature and any header and payload."""
     signed = encode_unsigned(header, payload)
     return f"{signed}.{encode_base64url(private_key(key).sign(signed.encode(), PKCS1v15(), hashed or SHA256()))}"
 

@@ -1,7 +1,7 @@
-"""Under CI=true nothing is skipped: a skipped test is a failed one there, with its reason.
+"""Under CI=true, a skipped test fails with its reason.
 
-A laptop may lack a database, or the right to mount a small disk. CI is set up to have everything, so a skip in it is a
-gap that would otherwise grow without anyone noticing. That holds for what needs root or a feature of the kernel, too.
+A laptop may lack a database, or the permission to mount a disk. CI has everything, so a skip there is a mistake, also
+of a test that needs root or a feature of the kernel.
 `tests/conftest.py` imports these hooks.
 """
 
@@ -16,7 +16,7 @@ OPENING = "skipped, and under CI=true nothing may be: "
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Of a single test: its marks, its fixtures and its body."""
+    """Handles skips by marks, fixtures and tests."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail") and _is_ci():
         report.outcome, report.longrepr = "failed", OPENING + _find_reason(report.longrepr)
@@ -27,7 +27,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Of a whole file, which may skip itself while it is imported."""
+    """Handles skips of a whole file while it is imported."""
     report = yield
     if report.skipped and _is_ci():
         report.outcome, report.longrepr = "failed", OPENING + _find_reason(report.longrepr)
@@ -38,7 +38,7 @@ def _is_ci() -> bool:
     return os.environ.get("CI") == "true"
 
 
-def _find_reason(told: Any) -> str:
+def _find_reason(skip: Any) -> str:
     """pytest keeps a skip as the file, the line and the reason."""
-    reason = told[2] if isinstance(told, tuple) else str(told)
+    reason = skip[2] if isinstance(skip, tuple) else str(skip)
     return reason.removeprefix("Skipped: ")

@@ -1,4 +1,4 @@
-"""In CI a skip is a failure that gives its reason; elsewhere it stays a skip."""
+"""tests.harness.skips: in CI a skipped test fails with its reason; elsewhere it is skipped."""
 
 import os
 import subprocess

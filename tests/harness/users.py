@@ -1,4 +1,4 @@
-"""People for tests, in the groups that signing in would give them."""
+"""Users with the groups that authentication gives them."""
 
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 
@@ -12,4 +12,4 @@ ALICE, BOB, CAROL = user_in_groups("alice", "red"), user_in_groups("bob", "blue"
 RED_KEY = User("service:team:red", ("service:team:red", *AUTHENTICATED_GROUPS))
 """A key of the team itself."""
 MACHINE = User("alice", AUTHENTICATED_GROUPS)
-"""A machine's key whose subject is called like a user: it is none."""
+"""A key of a machine with the name of a user, but without that user's groups."""

@@ -1,7 +1,7 @@
-"""An event loop on virtual time: when nobody has anything to do, its clock leaps to whatever is due next.
+"""An event loop on virtual time: when no task is ready, its clock advances to the next timer.
 
-What waits for seconds or hours is done at once and in the right order, and a test that would wait for ever fails on
-the spot. Only for code that lives on one loop: work in other threads would be leapt over.
+Sleeps of seconds or hours end at once and in the right order, and a test that would wait for ever fails immediately.
+Only for code on one loop: the clock does not wait for work in other threads.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class StuckError(Exception):
-    """Every task waits for something that nobody is going to bring about."""
+    """Every task waits, and no timer or event can wake one."""
 
 
-class _LeapingSelector(selectors.SelectSelector):
-    def __init__(self, leap: Callable[[float], None]) -> None:
+class _AdvancingSelector(selectors.SelectSelector):
+    def __init__(self, advance: Callable[[float], None]) -> None:
         super().__init__()
-        self._leap = leap
+        self._advance = advance
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
@@ -29,19 +29,19 @@ class _LeapingSelector(selectors.SelectSelector):
             return ready
         if timeout is None:
             raise StuckError("every task waits, and nothing is scheduled that could wake one")
-        self._leap(timeout)
+        self._advance(timeout)
         return []
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._virtual_now = 0.0
-        super().__init__(_LeapingSelector(self._leap))
+        super().__init__(_AdvancingSelector(self._advance))
 
     def time(self) -> float:
         return self._virtual_now
 
-    def _leap(self, seconds: float) -> None:
+    def _advance(self, seconds: float) -> None:
         self._virtual_now += seconds
 
 
@@ -67,5 +67,5 @@ def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
 
 def virtual_time_only(*_: Any, **__: Any) -> dict[str, type[VirtualTimeLoop]]:
-    """Under the name `pytest_asyncio_loop_factories` in a conftest, it puts all tests beside that on virtual time."""
+    """Imported as `pytest_asyncio_loop_factories` in a conftest, runs all tests of its folder on virtual time."""
     return {"virtual": VirtualTimeLoop}
