@@ -17,7 +17,7 @@ import httpx
 from fairlead.cli.server.admin_kubeconfig import read_key
 from tests.harness.etcd_server import free_ports
 from tests.harness.replicas import new_secrets
-from tests.harness.server_process import ROOT, environment, trusting
+from tests.harness.server_process import ROOT, build_tls_context, server_environment
 
 START_SECONDS = 120.0
 RESPONSE_SECONDS = 3.0
@@ -46,7 +46,7 @@ class Replica:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "fairlead", "serve", "--data", str(self.folder), "--port", str(self.port)]
-        extra_environment = {**environment(**self.variables), **self.extra_environment}
+        extra_environment = {**server_environment(**self.variables), **self.extra_environment}
         with self.log.open("ab") as log:
             self.log_offset = log.tell()
             self.process = subprocess.Popen(
@@ -119,7 +119,7 @@ async def run_deployment(
             shutil.copytree(certificate, replica.folder / "tls")
             replica.folder.chmod(0o700)
             replica.start()
-        tls_context = trusting(str(certificate / "ca.crt"))
+        tls_context = build_tls_context(str(certificate / "ca.crt"))
         running.clients += [
             httpx.AsyncClient(base_url=replica.url, headers=headers, verify=tls_context, timeout=RESPONSE_SECONDS)
             for replica in replicas

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.chaos.deployment import Deployment, Replica
 from tests.chaos.timeouts import eventually, request_until_served
-from tests.harness.replicas import LEADING, LEASE
+from tests.harness.replicas import BECAME_LEADER, LEASE
 
 JSON_LOG = {"log_level": "info", "log_format": "json"}
 LOST_LEADERSHIP = "lost leadership"
@@ -26,7 +26,7 @@ def read_leader_identity(replica: Replica) -> str:
     for entry in map(_parse_entry, reversed(lines)):
         if str(entry.get("event", "")).startswith(LOST_LEADERSHIP):
             return ""
-        if entry.get("event") == LEADING:
+        if entry.get("event") == BECAME_LEADER:
             return str(entry["identity"])
     return ""
 

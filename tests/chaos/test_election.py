@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos.deployment import Deployment, Replica
 from tests.chaos.election import LOST_LEADERSHIP, monitor_leaders, read_leader_identity
-from tests.harness.replicas import LEADING
+from tests.harness.replicas import BECAME_LEADER
 
 
 @pytest.fixture
@@ -35,23 +35,23 @@ async def find_anomalies(deployment: Deployment) -> list[str]:
 
 async def test_two_leaders_at_once_are_detected(pair: Deployment) -> None:
     for replica in pair.replicas:
-        write_log(replica, LEADING)
+        write_log(replica, BECAME_LEADER)
     assert await find_anomalies(pair) == ["2 replicas lead at once: ['a', 'b']"]
 
 
 async def test_consecutive_leaders_are_not_reported(pair: Deployment) -> None:
     first, second = pair.replicas
-    write_log(first, LEADING)
+    write_log(first, BECAME_LEADER)
     assert read_leader_identity(first) == "a"
     write_log(first, f"{LOST_LEADERSHIP}: controllers are stopped in this replica")
-    write_log(second, LEADING)
+    write_log(second, BECAME_LEADER)
     assert (read_leader_identity(first), read_leader_identity(second)) == ("", "b")
     assert await find_anomalies(pair) == []
 
 
 async def test_a_killed_replica_does_not_lead(pair: Deployment) -> None:
     first, second = pair.replicas
-    write_log(first, LEADING)
-    write_log(second, LEADING)
+    write_log(first, BECAME_LEADER)
+    write_log(second, BECAME_LEADER)
     first.kill()
     assert await find_anomalies(pair) == []

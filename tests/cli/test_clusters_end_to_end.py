@@ -11,12 +11,12 @@ from tests.fake_cluster.behaviours import never_respond
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import FakeServer
-from tests.harness.server_process import Server, running
+from tests.harness.server_process import Server, running_server
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("server") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("server") / "data") as server:
         yield server
 
 

@@ -12,14 +12,14 @@ from tests.cli.conftest import ROOT, Fairlead
 from tests.cli.end_to_end import expect_json, expect_success, open_admin_client
 from tests.harness.cli import CliFixture, CommandResult
 from tests.harness.fake_server import FakeServer
-from tests.harness.server_process import TIMEOUT_SECONDS, Server, environment, running
+from tests.harness.server_process import TIMEOUT_SECONDS, Server, running_server, server_environment
 
 PASSWORD = "correct horse battery"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("server") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("server") / "data") as server:
         yield server
 
 
@@ -268,7 +268,12 @@ def test_kubectl_works_with_the_written_context(
     home = {"HOME": str(cli.home), "XDG_CONFIG_HOME": str(cli.home / "config")}
     for command in (["create", "configmap", "seen", "--from-literal=a=b"], ["get", "configmap", "seen", "-o", "name"]):
         result = subprocess.run(
-            [str(kubectl), *command], cwd=ROOT, env=environment() | home, capture_output=True, text=True, check=False
+            [str(kubectl), *command],
+            cwd=ROOT,
+            env=server_environment() | home,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert result.returncode == 0, result.stderr
     with open_admin_client(server) as client:

@@ -57,9 +57,12 @@ def test_the_events_command_shows_events_of_both_groups(kubectl_with_events: Kub
 
 def test_both_events_resources_list_the_same_objects(kubectl_with_events: Kubectl) -> None:
     selector = ("--field-selector", "regarding.name=watched")
-    assert kubectl_with_events.names("events.events.k8s.io", *selector) == ["newer", "older"]
-    assert kubectl_with_events.names("events", "--field-selector", "involvedObject.name=watched") == ["newer", "older"]
-    rows = kubectl_with_events.rows("events.events.k8s.io", *selector)
+    assert kubectl_with_events.get_names("events.events.k8s.io", *selector) == ["newer", "older"]
+    assert kubectl_with_events.get_names("events", "--field-selector", "involvedObject.name=watched") == [
+        "newer",
+        "older",
+    ]
+    rows = kubectl_with_events.get_rows("events.events.k8s.io", *selector)
     assert rows[0] == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert [row[2:] for row in rows[1:]] == [
         ["Changed", "configmap/watched", "it was changed"],
@@ -70,8 +73,8 @@ def test_both_events_resources_list_the_same_objects(kubectl_with_events: Kubect
 def test_an_event_is_applied_and_explained_in_events_k8s_io(kubectl_with_events: Kubectl) -> None:
     with_series = {**EVENTS_V1_EVENT, "series": {"count": 2, "lastObservedTime": "2026-01-02T03:05:05.000006Z"}}
     kubectl_with_events("apply", "--server-side", "--force-conflicts", "-f", "-", body=json.dumps(with_series))
-    assert kubectl_with_events.read("events", "newer")["series"]["count"] == 2
-    error = kubectl_with_events.refused(
+    assert kubectl_with_events.get_json("events", "newer")["series"]["count"] == 2
+    error = kubectl_with_events.expect_failure(
         "apply", "--server-side", "--force-conflicts", "-f", "-", body=json.dumps({**with_series, "note": "x"})
     )
     assert "field is immutable" in error

@@ -11,7 +11,7 @@ def test_apply_prints_created_then_configured_then_unchanged(kubectl: Kubectl) -
     first, second = to_yaml(build_app("older", displayName="1", icon="i")), to_yaml(build_app("older", displayName="2"))
     assert kubectl("apply", "-f", "-", body=first) == f"app.{GROUP}/older created\n"
     assert kubectl("apply", "-f", "-", body=second) == f"app.{GROUP}/older configured\n"
-    assert kubectl.read("app", "older")["spec"] == {"displayName": "2"}
+    assert kubectl.get_json("app", "older")["spec"] == {"displayName": "2"}
     assert kubectl("apply", "-f", "-", body=second) == f"app.{GROUP}/older unchanged\n"
 
 
@@ -37,22 +37,22 @@ def test_server_side_apply_removes_fields_that_its_manager_omits(kubectl: Kubect
     output = kubectl(*apply, body=to_yaml(build_app("newer", displayName="1", icon="i")))
     assert output == f"app.{GROUP}/newer serverside-applied\n"
     kubectl(*apply, body=to_yaml(build_app("newer", displayName="2")))
-    assert kubectl.read("app", "newer")["spec"] == {"displayName": "2"}
+    assert kubectl.get_json("app", "newer")["spec"] == {"displayName": "2"}
 
 
 def test_server_side_apply_shares_an_object_and_reports_conflicts(kubectl: Kubectl, owned_app: str) -> None:
     apply = ("apply", "--server-side", "--field-manager=two", "-f", "-")
     kubectl(*apply, body=to_yaml(build_app(owned_app, description="of two")))
-    assert kubectl.read("app", owned_app)["spec"] == {"displayName": "of one", "icon": "i", "description": "of two"}
-    error = kubectl.refused(*apply, body=to_yaml(build_app(owned_app, displayName="of two")))
+    assert kubectl.get_json("app", owned_app)["spec"] == {"displayName": "of one", "icon": "i", "description": "of two"}
+    error = kubectl.expect_failure(*apply, body=to_yaml(build_app(owned_app, displayName="of two")))
     assert 'conflict with "one": .spec.displayName' in error
     kubectl(*apply, "--force-conflicts", body=to_yaml(build_app(owned_app, displayName="of two")))
-    assert kubectl.read("app", owned_app)["spec"] == {"displayName": "of two", "icon": "i"}
+    assert kubectl.get_json("app", owned_app)["spec"] == {"displayName": "of two", "icon": "i"}
 
 
 def test_diff_shows_the_changes_of_an_apply_without_writing(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", body=to_yaml(build_app("differing", displayName="here")))
     assert kubectl("diff", "-f", "-", body=to_yaml(build_app("differing", displayName="here"))) == ""
-    output = kubectl.differing("diff", "-f", "-", body=to_yaml(build_app("differing", displayName="there")))
+    output = kubectl.expect_diff("diff", "-f", "-", body=to_yaml(build_app("differing", displayName="there")))
     assert "-  displayName: here\n+  displayName: there\n" in output
-    assert kubectl.read("app", "differing")["spec"] == {"displayName": "here"}
+    assert kubectl.get_json("app", "differing")["spec"] == {"displayName": "here"}

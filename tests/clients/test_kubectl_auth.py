@@ -19,7 +19,7 @@ REVIEW = {
 
 def is_denied(kubectl: Kubectl, *arguments: str) -> bool:
     """`can-i` prints `no` and exits with 1, as `diff` does for differences."""
-    return kubectl.differing("auth", "can-i", *arguments).startswith("no")
+    return kubectl.expect_diff("auth", "can-i", *arguments).startswith("no")
 
 
 def test_can_i_prints_yes(kubectl: Kubectl) -> None:
@@ -67,12 +67,12 @@ def test_reviews_are_not_in_the_category_fairlead(kubectl: Kubectl) -> None:
 def test_a_cluster_role_for_pods_can_be_created(kubectl: Kubectl) -> None:
     kubectl("create", "clusterrole", "pod-reader", "--verb=get,list", "--resource=pods,pods/log")
     rule = {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list"]}
-    assert kubectl.read("clusterrole", "pod-reader")["rules"] == [rule]
+    assert kubectl.get_json("clusterrole", "pod-reader")["rules"] == [rule]
     kubectl("delete", "clusterrole", "pod-reader")
 
 
 def test_pods_are_an_empty_read_only_resource(kubectl: Kubectl) -> None:
-    assert kubectl.names("pods", "--all-namespaces") == []
-    assert "No resources found" in kubectl.warned("get", "pods")
-    assert 'pods "x" not found' in kubectl.refused("get", "pod", "x")
-    assert "MethodNotAllowed" in kubectl.refused("run", "x", "--image=x")
+    assert kubectl.get_names("pods", "--all-namespaces") == []
+    assert "No resources found" in kubectl.expect_warnings("get", "pods")
+    assert 'pods "x" not found' in kubectl.expect_failure("get", "pod", "x")
+    assert "MethodNotAllowed" in kubectl.expect_failure("run", "x", "--image=x")

@@ -46,7 +46,7 @@ def remove_finalizer(kubectl: Kubectl, name: str) -> None:
 
 
 def list_existing_apps(kubectl: Kubectl, *names: str) -> list[str]:
-    return kubectl.names("apps", "--ignore-not-found", *names)
+    return kubectl.get_names("apps", "--ignore-not-found", *names)
 
 
 @pytest.mark.parametrize("policy", [(), ("--cascade=background",)], ids=["default", "background"])
@@ -89,7 +89,7 @@ def test_foreground_deletion_waits_for_dependents_that_block_it(kubectl: Kubectl
     create_object(kubectl, add_finalizer(add_owners(build_app("other"), owner, blocking=False)))
     kubectl("delete", "app", "owner", "--cascade=foreground", "--wait=false")
     kubectl("wait", "--for=jsonpath={.metadata.deletionTimestamp}", "app/blocking", "app/other", "--timeout=20s")
-    metadata = kubectl.read("app", "owner")["metadata"]
+    metadata = kubectl.get_json("app", "owner")["metadata"]
     assert metadata["finalizers"] == ["foregroundDeletion"]
     remove_finalizer(kubectl, "blocking")
     kubectl("wait", "--for=delete", "app/owner", "--timeout=20s")
@@ -103,7 +103,7 @@ def test_orphans_stay_without_their_owner_reference(kubectl: Kubectl) -> None:
     create_object(kubectl, add_owners(build_app("child"), owner))
     create_object(kubectl, add_owners(build_app("shared"), owner, other))
     kubectl("delete", "app", "owner", "--cascade=orphan", "--timeout=20s")
-    child, shared = (kubectl.read("app", name)["metadata"] for name in ("child", "shared"))
+    child, shared = (kubectl.get_json("app", name)["metadata"] for name in ("child", "shared"))
     assert "ownerReferences" not in child and "deletionTimestamp" not in child
     assert [each["name"] for each in shared["ownerReferences"]] == ["other"]
     kubectl("delete", "app", "other", "child")
@@ -144,7 +144,7 @@ def test_a_dry_run_deletes_neither_owner_nor_dependents(kubectl: Kubectl) -> Non
     owner = create_object(kubectl, build_app("owner"))
     child = create_object(kubectl, add_owners(build_app("child"), owner))
     kubectl("delete", "app", "owner", "--cascade=foreground", "--dry-run=server")
-    items = kubectl.read("app", "owner", "child")["items"]
+    items = kubectl.get_json("app", "owner", "child")["items"]
     versions = [each["metadata"]["resourceVersion"] for each in items]
     assert versions == [owner["metadata"]["resourceVersion"], child["metadata"]["resourceVersion"]]
     kubectl("delete", "app", "owner", "--cascade=foreground", "--timeout=20s")
@@ -152,7 +152,7 @@ def test_a_dry_run_deletes_neither_owner_nor_dependents(kubectl: Kubectl) -> Non
 
 def test_force_deletes_at_once_with_a_warning(kubectl: Kubectl) -> None:
     create_object(kubectl, build_app("forced"))
-    warnings = kubectl.warned("delete", "app", "forced", "--force", "--grace-period=0")
+    warnings = kubectl.expect_warnings("delete", "app", "forced", "--force", "--grace-period=0")
     assert warnings.startswith("Warning: Immediate deletion")
     assert list_existing_apps(kubectl, "forced") == []
 

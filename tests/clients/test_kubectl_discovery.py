@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.clients.server import GROUP, VERSION
-from tests.harness.kubectl import Kubectl, cut, minor_version
+from tests.harness.kubectl import Kubectl, minor_version, split_columns
 
 KINDS = {
     # name: (short names, version, namespaced, kind)
@@ -42,7 +42,7 @@ def test_version_prints_client_and_server_version(kubectl: Kubectl) -> None:
 
 def test_version_warns_only_about_a_skew_over_one_minor_version(kubectl: Kubectl) -> None:
     minor = minor_version(kubectl.program)
-    has_warning = "exceeds the supported minor version skew" in kubectl.warned("version")
+    has_warning = "exceeds the supported minor version skew" in kubectl.expect_warnings("version")
     assert has_warning == (abs(minor - 35) > 1)
 
 
@@ -50,8 +50,8 @@ def test_cluster_info_prints_the_url_of_the_server(kubectl: Kubectl) -> None:
     assert re.search(
         r"Kubernetes control plane.* is running at .*https://.*/kubernetes/management", kubectl("cluster-info")
     )
-    assert kubectl.names("services", "--all-namespaces") == []
-    error = kubectl.refused("create", "service", "clusterip", "web", "--tcp=80")
+    assert kubectl.get_names("services", "--all-namespaces") == []
+    error = kubectl.expect_failure("create", "service", "clusterip", "web", "--tcp=80")
     assert "does not allow this method" in error
 
 
@@ -60,7 +60,7 @@ def test_get_all_lists_the_instances_of_a_project(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", body=INSTANCES)
     names = set(kubectl("get", "all", "-n", "service-p-everything", "-o", "name").split())
     assert names == {f"{kind}.{GROUP}/mine" for kind in ("spaceinstance", "virtualclusterinstance")}
-    assert "No resources found" in kubectl.warned("get", "all", "-n", "default")
+    assert "No resources found" in kubectl.expect_warnings("get", "all", "-n", "default")
 
 
 def test_health_and_metrics_are_served_below_the_api_root(kubectl: Kubectl) -> None:
@@ -72,7 +72,7 @@ def test_health_and_metrics_are_served_below_the_api_root(kubectl: Kubectl) -> N
 
 
 def test_api_resources_lists_every_kind(kubectl: Kubectl) -> None:
-    header, *rows = cut(kubectl("api-resources"))
+    header, *rows = split_columns(kubectl("api-resources"))
     assert header == ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"]
     listed = {tuple(row) for row in rows}
     assert listed >= {(name, *columns) for name, columns in KINDS.items()}
@@ -80,7 +80,7 @@ def test_api_resources_lists_every_kind(kubectl: Kubectl) -> None:
 
 
 def test_api_resources_wide_lists_verbs_and_categories(kubectl: Kubectl) -> None:
-    _, *rows = cut(kubectl("api-resources", "-o", "wide"))
+    _, *rows = split_columns(kubectl("api-resources", "-o", "wide"))
     verbs = {row[0]: set(row[5].split(",")) for row in rows}
     everything = {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
     assert verbs["apps"] == everything
@@ -161,4 +161,4 @@ def test_explain_works_with_openapi_v2(kubectl: Kubectl) -> None:
 
 
 def test_explain_of_an_unknown_field_is_an_error(kubectl: Kubectl) -> None:
-    assert 'field "nope" does not exist' in kubectl.refused("explain", "app.spec.nope")
+    assert 'field "nope" does not exist' in kubectl.expect_failure("explain", "app.spec.nope")

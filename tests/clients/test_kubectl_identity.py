@@ -46,35 +46,35 @@ def test_whoami_prints_the_user_and_its_teams(admin_kubectl: Kubectl, bobs_key: 
 
 def test_can_i_respects_the_access_of_an_app(admin_kubectl: Kubectl, bobs_key: str) -> None:
     assert admin_kubectl("auth", "can-i", "get", f"apps.{GROUP}/shared", f"--token={bobs_key}").strip() == "yes"
-    result = admin_kubectl.outcome("auth", "can-i", "get", f"apps.{GROUP}/other", f"--token={bobs_key}")
+    result = admin_kubectl.run("auth", "can-i", "get", f"apps.{GROUP}/other", f"--token={bobs_key}")
     assert (result.returncode, result.stdout.strip()) == (1, "no")
 
 
 def test_as_uses_the_permissions_of_the_impersonated_user(admin_kubectl: Kubectl) -> None:
     assert admin_kubectl("get", "configmaps", "-n", DEMO, "--as=ada") == ""
-    error = admin_kubectl.refused("get", "configmaps", "-n", DEMO, "--as=bob")
+    error = admin_kubectl.expect_failure("get", "configmaps", "-n", DEMO, "--as=bob")
     assert 'User "bob" cannot list resource "configmaps"' in error
     review = json.loads(admin_kubectl("auth", "whoami", "-o", "json", "--as=eve", "--as-group=dev"))
     assert review["status"]["userInfo"]["groups"] == ["dev", "system:authenticated"]
 
 
 def test_impersonation_without_permission_is_forbidden(admin_kubectl: Kubectl, bobs_key: str) -> None:
-    error = admin_kubectl.refused("get", "apps", "--as=ada", f"--token={bobs_key}")
+    error = admin_kubectl.expect_failure("get", "apps", "--as=ada", f"--token={bobs_key}")
     assert 'User "bob" cannot impersonate resource "users"' in error
 
 
 def test_a_list_has_only_objects_that_the_user_may_read(admin_kubectl: Kubectl, bobs_key: str) -> None:
-    assert admin_kubectl.names("apps", f"--token={bobs_key}") == ["shared"]
-    assert admin_kubectl.names("projects", f"--token={bobs_key}") == []
-    assert admin_kubectl.names("users", f"--token={bobs_key}") == ["bob"]
-    assert admin_kubectl.names("ownedaccesskeys", f"--token={bobs_key}") == ["bobs"]
+    assert admin_kubectl.get_names("apps", f"--token={bobs_key}") == ["shared"]
+    assert admin_kubectl.get_names("projects", f"--token={bobs_key}") == []
+    assert admin_kubectl.get_names("users", f"--token={bobs_key}") == ["bob"]
+    assert admin_kubectl.get_names("ownedaccesskeys", f"--token={bobs_key}") == ["bobs"]
 
 
 def test_t17_the_forbidden_error_is_the_same_for_existing_and_missing_objects(
     admin_kubectl: Kubectl, bobs_key: str
 ) -> None:
-    existing = admin_kubectl.refused("get", "app", "other", f"--token={bobs_key}")
-    missing = admin_kubectl.refused("get", "app", "othex", f"--token={bobs_key}")
+    existing = admin_kubectl.expect_failure("get", "app", "other", f"--token={bobs_key}")
+    missing = admin_kubectl.expect_failure("get", "app", "othex", f"--token={bobs_key}")
     assert existing.replace("other", "othex") == missing
 
 
@@ -83,18 +83,18 @@ def test_permissions_follow_created_and_deleted_bindings(admin_kubectl: Kubectl,
     admin_kubectl(
         "create", "clusterrolebinding", "ops-read-apps", "--clusterrole=app-reader", "--group=service:team:ops"
     )
-    assert admin_kubectl.names("apps", f"--token={bobs_key}") == ["other", "shared"]
+    assert admin_kubectl.get_names("apps", f"--token={bobs_key}") == ["other", "shared"]
     admin_kubectl("create", "role", "config", "-n", DEMO, "--verb=*", "--resource=configmaps")
     admin_kubectl("create", "rolebinding", "bob-config", "-n", DEMO, "--role=config", "--user=bob")
     admin_kubectl("create", "configmap", "made-by-bob", "-n", DEMO, f"--token={bobs_key}")
     admin_kubectl("delete", "clusterrolebinding", "ops-read-apps")
-    assert admin_kubectl.names("apps", f"--token={bobs_key}") == ["shared"]
+    assert admin_kubectl.get_names("apps", f"--token={bobs_key}") == ["shared"]
 
 
 def test_granting_permissions_that_the_user_does_not_have_is_forbidden(admin_kubectl: Kubectl, bobs_key: str) -> None:
     admin_kubectl("create", "clusterrole", "role-maker", "--verb=create", "--resource=clusterroles,clusterrolebindings")
     admin_kubectl("create", "clusterrolebinding", "bob-makes-roles", "--clusterrole=role-maker", "--user=bob")
-    error = admin_kubectl.refused(
+    error = admin_kubectl.expect_failure(
         "create", "clusterrolebinding", "me-admin", "--clusterrole=cluster-admin", "--user=bob", f"--token={bobs_key}"
     )
     assert "attempting to grant RBAC permissions not currently held" in error
@@ -109,4 +109,4 @@ def test_the_value_of_a_key_is_returned_only_on_creation(admin_kubectl: Kubectl)
     admin_kubectl("patch", "ownedaccesskey", "once", "--type=merge", "-p", '{"spec":{"displayName":"y"}}')
     assert "once" in admin_kubectl("get", "ownedaccesskeys", f"--token={created['spec']['key']}")
     admin_kubectl("patch", "ownedaccesskey", "once", "--type=merge", "-p", '{"spec":{"disabled":true}}')
-    assert "must be logged in" in admin_kubectl.refused("get", "apps", f"--token={created['spec']['key']}")
+    assert "must be logged in" in admin_kubectl.expect_failure("get", "apps", f"--token={created['spec']['key']}")

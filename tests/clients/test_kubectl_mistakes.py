@@ -96,55 +96,57 @@ INVALID_BODIES: dict[str, tuple[Body, list[str]]] = {
 @pytest.mark.parametrize("mistake", INVALID_BODIES)
 def test_a_file_is_rejected_with(kubectl: Kubectl, mistake: str) -> None:
     body, messages = INVALID_BODIES[mistake]
-    error = kubectl.refused("create", "-f", "-", body=to_yaml(body))
+    error = kubectl.expect_failure("create", "-f", "-", body=to_yaml(body))
     assert [message for message in messages if message not in error] == [], error
 
 
 def test_creating_an_existing_name_is_an_error(kubectl: Kubectl, existing_app: str) -> None:
-    error = kubectl.refused("create", "-f", "-", body=to_yaml(build_app(existing_app)))
+    error = kubectl.expect_failure("create", "-f", "-", body=to_yaml(build_app(existing_app)))
     assert "(AlreadyExists)" in error
     assert f'apps.{GROUP} "{existing_app}" already exists' in error
 
 
 def test_malformed_yaml_is_reported_with_its_line(kubectl: Kubectl) -> None:
-    error = kubectl.refused("create", "-f", "-", body="kind: App\n  metadata: [1\n")
+    error = kubectl.expect_failure("create", "-f", "-", body="kind: App\n  metadata: [1\n")
     assert "error converting YAML to JSON: yaml: line" in error
 
 
 def test_a_file_without_a_kind_is_rejected(kubectl: Kubectl) -> None:
-    error = kubectl.refused("create", "-f", "-", body=f"apiVersion: {VERSION}\nmetadata: {{name: x}}\n")
+    error = kubectl.expect_failure("create", "-f", "-", body=f"apiVersion: {VERSION}\nmetadata: {{name: x}}\n")
     assert "kind not set" in error
 
 
 def test_an_invalid_document_does_not_prevent_the_others(kubectl: Kubectl) -> None:
-    error = kubectl.refused(
+    error = kubectl.expect_failure(
         "create", "-f", "-", body=to_yaml(build_app("good-1"), build_app("Bad"), build_app("good-2"))
     )
     assert 'The App "Bad" is invalid' in error
-    assert kubectl.names("app", "good-1", "good-2") == ["good-1", "good-2"]
+    assert kubectl.get_names("app", "good-1", "good-2") == ["good-1", "good-2"]
 
 
 def test_unknown_fields_get_a_warning_with_validate_warn(kubectl: Kubectl) -> None:
-    warnings = kubectl.warned("create", "-f", "-", "--validate=warn", body=to_yaml(build_app("warned", displayNam="a")))
+    warnings = kubectl.expect_warnings(
+        "create", "-f", "-", "--validate=warn", body=to_yaml(build_app("warned", displayNam="a"))
+    )
     assert warnings == 'Warning: unknown field "spec.displayNam"\n'
-    assert kubectl.read("app", "warned").get("spec", {}) == {}
+    assert kubectl.get_json("app", "warned").get("spec", {}) == {}
 
 
 def test_a_deprecated_field_works_with_a_warning(kubectl: Kubectl) -> None:
-    warnings = kubectl.warned("create", "-f", "-", body=to_yaml(build_app("old-style", manifests="a: b")))
+    warnings = kubectl.expect_warnings("create", "-f", "-", body=to_yaml(build_app("old-style", manifests="a: b")))
     assert warnings == "Warning: spec.manifests is deprecated: use spec.config.manifests\n"
 
 
 def test_a_stale_replace_is_a_conflict(kubectl: Kubectl, existing_app: str) -> None:
-    old = kubectl.read("app", existing_app)
+    old = kubectl.get_json("app", existing_app)
     kubectl("annotate", "app", existing_app, "moved=on")
-    error = kubectl.refused("replace", "-f", "-", body=json.dumps(old))
+    error = kubectl.expect_failure("replace", "-f", "-", body=json.dumps(old))
     assert "(Conflict)" in error
     assert "the object has been modified; please apply your changes to the latest version and try again" in error
 
 
 def test_replacing_a_missing_object_is_an_error(kubectl: Kubectl) -> None:
-    error = kubectl.refused("replace", "-f", "-", body=to_yaml(build_app("nope")))
+    error = kubectl.expect_failure("replace", "-f", "-", body=to_yaml(build_app("nope")))
     assert f'apps.{GROUP} "nope" not found' in error
 
 
@@ -163,7 +165,7 @@ def test_replacing_a_missing_object_is_an_error(kubectl: Kubectl) -> None:
 def test_a_json_patch_that_cannot_be_applied_is_explained(
     kubectl: Kubectl, existing_app: str, patch: str, messages: list[str]
 ) -> None:
-    error = kubectl.refused("patch", "app", existing_app, "--type=json", "-p", patch)
+    error = kubectl.expect_failure("patch", "app", existing_app, "--type=json", "-p", patch)
     assert [message for message in messages if message not in error] == [], error
 
 
@@ -178,13 +180,13 @@ def test_a_json_patch_that_cannot_be_applied_is_explained(
     ],
 )
 def test_an_invalid_selector_is_explained(kubectl: Kubectl, option: list[str], messages: list[str]) -> None:
-    error = kubectl.refused("get", "apps", *option)
+    error = kubectl.expect_failure("get", "apps", *option)
     assert [message for message in messages if message not in error] == [], error
 
 
 @pytest.mark.parametrize("key", ["wrong", "fairlead_" + "A" * 43])
 def test_an_invalid_key_gets_an_error_about_the_login(kubectl: Kubectl, key: str) -> None:
-    error = kubectl.refused("get", "apps", f"--token={key}")
+    error = kubectl.expect_failure("get", "apps", f"--token={key}")
     assert "You must be logged in to the server" in error
     assert "invalid bearer token" in error
 
@@ -203,7 +205,7 @@ def test_an_invalid_key_gets_an_error_about_the_login(kubectl: Kubectl, key: str
     ],
 )
 def test_missing_objects_and_resources_are_named(kubectl: Kubectl, command: tuple[str, ...], messages: str) -> None:
-    assert messages in kubectl.refused(*command, body=to_yaml(build_app("nope")))
+    assert messages in kubectl.expect_failure(*command, body=to_yaml(build_app("nope")))
 
 
 def test_deleting_a_missing_object_succeeds_with_ignore_not_found(kubectl: Kubectl) -> None:

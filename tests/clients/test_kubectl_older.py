@@ -14,7 +14,7 @@ import pytest
 
 from tests.clients.objects import build_app, build_project, build_workspace, to_yaml
 from tests.clients.server import GROUP, VERSION, Server
-from tests.harness.kubectl import Kubectl, cut
+from tests.harness.kubectl import Kubectl, split_columns
 
 KubectlFactory = Callable[[str], Kubectl]
 
@@ -42,7 +42,7 @@ def oldest(kubectl_of_version: KubectlFactory) -> Kubectl:
 
 
 def test_it_discovers_every_kind(old: Kubectl) -> None:
-    rows = {row[0]: row[1:] for row in cut(old("api-resources"))}
+    rows = {row[0]: row[1:] for row in split_columns(old("api-resources"))}
     assert rows["apps"] == ["", VERSION, "false", "App"]
     assert rows["devpodworkspaceinstances"] == ["ws", VERSION, "true", "DevPodWorkspaceInstance"]
     assert {"configmaps", "secrets", "events", "namespaces", "leases"} <= rows.keys()
@@ -63,18 +63,18 @@ def test_it_explains_a_single_field(old: Kubectl) -> None:
 def test_it_creates_reads_changes_and_deletes(old: Kubectl) -> None:
     body = build_app("a", {"x": "1"}, displayName="A", config={"chart": {"name": "nginx"}})
     assert old("create", "-f", "-", body=to_yaml(body)) == f"app.{GROUP}/a created\n"
-    assert cut(old("get", "apps"))[1][:3] == ["a", "A", "nginx"]
-    assert old.read("app", "a")["spec"] == body["spec"]
+    assert split_columns(old("get", "apps"))[1][:3] == ["a", "A", "nginx"]
+    assert old.get_json("app", "a")["spec"] == body["spec"]
     old("label", "app", "a", "y=2")
     old("annotate", "app", "a", "note=n")
     old("patch", "app", "a", "--type=json", "-p", '[{"op":"replace","path":"/spec/displayName","value":"B"}]')
-    obj = old.read("app", "a")
+    obj = old.get_json("app", "a")
     assert (obj["metadata"]["labels"], obj["spec"]["displayName"]) == ({"x": "1", "y": "2"}, "B")
     obj["spec"] = {"displayName": "C"}
     old("replace", "-f", "-", body=json.dumps(obj))
     assert "Display Name:  C" in old("describe", "app", "a")
     assert old("delete", "app", "a") == f'app.{GROUP} "a" deleted\n'
-    assert old.names("apps") == []
+    assert old.get_names("apps") == []
 
 
 def test_it_applies(old: Kubectl) -> None:
@@ -85,16 +85,18 @@ def test_it_applies(old: Kubectl) -> None:
 
 
 def test_client_side_validation_uses_the_openapi_schemas(oldest: Kubectl) -> None:
-    error = oldest.refused("create", "-f", "-", body=to_yaml(build_app("x", displayNam="a", recommendedApp="cluster")))
+    error = oldest.expect_failure(
+        "create", "-f", "-", body=to_yaml(build_app("x", displayNam="a", recommendedApp="cluster"))
+    )
     assert 'unknown field "displayNam"' in error
     assert 'got "string", expected "array"' in error
 
 
 def test_without_client_side_validation_the_server_validates_and_warns(oldest: Kubectl) -> None:
     body = to_yaml(build_app("x", recommendedApp="cluster"))
-    assert "must be of type array" in oldest.refused("create", "--validate=false", "-f", "-", body=body)
+    assert "must be of type array" in oldest.expect_failure("create", "--validate=false", "-f", "-", body=body)
     body = to_yaml(build_app("warned", displayNam="a"))
-    warnings = oldest.warned("create", "--validate=false", "-f", "-", body=body)
+    warnings = oldest.expect_warnings("create", "--validate=false", "-f", "-", body=body)
     assert warnings == 'Warning: unknown field "spec.displayNam"\n'
     oldest("delete", "apps", "--all")
 
@@ -102,12 +104,12 @@ def test_without_client_side_validation_the_server_validates_and_warns(oldest: K
 def test_it_lists_selects_and_pages(old: Kubectl) -> None:
     bodies = [build_app(f"n{i}", {"odd": str(i % 2)}, owner={"user": f"u{i}"}) for i in range(5)]
     old("create", "-f", "-", body=to_yaml(*bodies))
-    assert old.names("apps", "--chunk-size=2") == ["n0", "n1", "n2", "n3", "n4"]
-    assert old.names("apps", "-l", "odd in (1)") == ["n1", "n3"]
-    assert old.names("apps", "--field-selector", "spec.owner.user=u3") == ["n3"]
-    assert "field label not supported: spec.x" in old.refused("get", "apps", "--field-selector", "spec.x=1")
+    assert old.get_names("apps", "--chunk-size=2") == ["n0", "n1", "n2", "n3", "n4"]
+    assert old.get_names("apps", "-l", "odd in (1)") == ["n1", "n3"]
+    assert old.get_names("apps", "--field-selector", "spec.owner.user=u3") == ["n3"]
+    assert "field label not supported: spec.x" in old.expect_failure("get", "apps", "--field-selector", "spec.x=1")
     old("delete", "apps", "-l", "odd=1")
-    assert old.names("apps") == ["n0", "n2", "n4"]
+    assert old.get_names("apps") == ["n0", "n2", "n4"]
     old("delete", "apps", "--all")
 
 
@@ -128,11 +130,11 @@ def test_it_works_in_projects(old: Kubectl) -> None:
     old("wait", "--for=condition=Ready", "project/old", "--timeout=10s")
     old("create", "configmap", "c", "-n", namespace, "--from-literal=a=1")
     old("create", "secret", "generic", "s", "-n", namespace, "--from-literal=a=1")
-    assert old.read("cm", "c", "-n", namespace)["data"] == {"a": "1"}
-    assert old.read("secret", "s", "-n", namespace)["data"] == {"a": base64.b64encode(b"1").decode()}
-    old.await_event("old")
+    assert old.get_json("cm", "c", "-n", namespace)["data"] == {"a": "1"}
+    assert old.get_json("secret", "s", "-n", namespace)["data"] == {"a": base64.b64encode(b"1").decode()}
+    old.wait_for_event("old")
     assert "NamespaceReady" in old("describe", "project", "old")
-    assert {"old", "w"} <= set(old.names("fairlead", "-A"))
-    assert "delete the project instead" in old.refused("delete", "ns", namespace)
+    assert {"old", "w"} <= set(old.get_names("fairlead", "-A"))
+    assert "delete the project instead" in old.expect_failure("delete", "ns", namespace)
     old("delete", "project", "old", "--timeout=20s")
-    assert old.names("ns", namespace, "--ignore-not-found") == []
+    assert old.get_names("ns", namespace, "--ignore-not-found") == []

@@ -8,7 +8,7 @@ import yaml
 
 from tests.clients.objects import build_app, build_cluster, build_project, build_workspace, to_yaml
 from tests.clients.server import GROUP, VERSION
-from tests.harness.kubectl import Kubectl, cut
+from tests.harness.kubectl import Kubectl, split_columns
 
 BLUE = "service-p-blue"
 
@@ -34,21 +34,21 @@ def kubectl_with_objects(kubectl: Kubectl) -> Kubectl:
 
 
 def test_get_prints_a_table_with_the_columns_of_the_kind(kubectl_with_objects: Kubectl) -> None:
-    header, first, *_ = kubectl_with_objects.rows("apps")
+    header, first, *_ = kubectl_with_objects.get_rows("apps")
     assert header == ["NAME", "DISPLAY NAME", "CHART", "VERSION", "AGE"]
     assert first[:-1] == ["alpha", "Zulu", "nginx", "1.2.3"]
     assert re.fullmatch(r"\d+s", first[-1])
 
 
 def test_wide_output_has_more_columns(kubectl_with_objects: Kubectl) -> None:
-    header, row = kubectl_with_objects.rows("app", "gamma", "-o", "wide")
+    header, row = kubectl_with_objects.get_rows("app", "gamma", "-o", "wide")
     assert header[5:] == ["REPOSITORY", "RECOMMENDED"]
     assert row[6] == "cluster,space"
 
 
 def test_the_row_of_a_project_has_its_namespace_and_readiness(kubectl_with_objects: Kubectl) -> None:
     kubectl_with_objects("wait", "--for=condition=Ready", "project/blue", "--timeout=10s")
-    header, row = kubectl_with_objects.rows("projects")
+    header, row = kubectl_with_objects.get_rows("projects")
     assert header == ["NAME", "NAMESPACE", "READY", "MEMBERS", "AGE"]
     assert row[:-1] == ["blue", BLUE, "True", "1"]
 
@@ -61,7 +61,7 @@ def test_yaml_output_has_no_managed_fields(kubectl_with_objects: Kubectl) -> Non
 
 
 def test_json_output_of_a_list_is_a_list(kubectl_with_objects: Kubectl) -> None:
-    listed = kubectl_with_objects.read("apps")
+    listed = kubectl_with_objects.get_json("apps")
     assert listed["kind"] == "List"
     assert [item["kind"] for item in listed["items"]] == ["App"] * 5
 
@@ -82,21 +82,21 @@ def test_name_output_is_kind_and_name(kubectl_with_objects: Kubectl) -> None:
 
 def test_jsonpath_and_custom_columns_reach_into_objects(kubectl_with_objects: Kubectl) -> None:
     assert kubectl_with_objects("get", "apps", "-o", "jsonpath={.items[*].spec.config.chart.name}") == "nginx redis"
-    table = cut(
+    table = split_columns(
         kubectl_with_objects("get", "apps", "-o", "custom-columns=N:.metadata.name,CHART:.spec.config.chart.name")
     )
     assert table[:3] == [["N", "CHART"], ["alpha", "nginx"], ["beta", "redis"]]
 
 
 def test_all_namespaces_adds_a_column(kubectl_with_objects: Kubectl) -> None:
-    header, *rows = kubectl_with_objects.rows("ws", "-A")
+    header, *rows = kubectl_with_objects.get_rows("ws", "-A")
     assert header == ["NAMESPACE", "NAME", "PHASE", "OWNER", "TEMPLATE", "RUNNER", "AGE"]
     columns = [
         [*row[:2], *row[3:-1]] for row in rows
     ]  # without the phase, which is set later, or never without runners
     assert columns == [[BLUE, "one", "ada", "python", ""], [BLUE, "two", "ops", "go", "r1"]]
-    assert kubectl_with_objects.names("ws", "-n", BLUE) == ["one", "two"]
-    assert kubectl_with_objects.names("ws") == []
+    assert kubectl_with_objects.get_names("ws", "-n", BLUE) == ["one", "two"]
+    assert kubectl_with_objects.get_names("ws") == []
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_all_namespaces_adds_a_column(kubectl_with_objects: Kubectl) -> None:
     ],
 )
 def test_objects_are_selected_by_label(kubectl_with_objects: Kubectl, selector: str, names: list[str]) -> None:
-    assert kubectl_with_objects.names("apps", "-l", selector) == names
+    assert kubectl_with_objects.get_names("apps", "-l", selector) == names
 
 
 @pytest.mark.parametrize(
@@ -133,30 +133,30 @@ def test_objects_are_selected_by_label(kubectl_with_objects: Kubectl, selector: 
 def test_objects_are_selected_by_field(
     kubectl_with_objects: Kubectl, resource: str, selector: str, names: list[str]
 ) -> None:
-    assert kubectl_with_objects.names(resource, "-A", "--field-selector", selector) == names
+    assert kubectl_with_objects.get_names(resource, "-A", "--field-selector", selector) == names
 
 
 def test_long_lists_are_read_in_chunks(kubectl_with_objects: Kubectl) -> None:
-    log = kubectl_with_objects.warned("get", "apps", "--chunk-size=2", "-v=8")
+    log = kubectl_with_objects.expect_warnings("get", "apps", "--chunk-size=2", "-v=8")
     assert len(set(re.findall(r"/apps\?(?:continue=[^\s\"&]+&)?limit=2", log))) == 3
-    assert kubectl_with_objects.names("apps", "--chunk-size=2") == ["alpha", "beta", "delta", "epsilon", "gamma"]
+    assert kubectl_with_objects.get_names("apps", "--chunk-size=2") == ["alpha", "beta", "delta", "epsilon", "gamma"]
 
 
 def test_rows_can_be_sorted_by_a_field(kubectl_with_objects: Kubectl) -> None:
-    _, *rows = kubectl_with_objects.rows("apps", "--sort-by=.spec.displayName")
+    _, *rows = kubectl_with_objects.get_rows("apps", "--sort-by=.spec.displayName")
     assert [row[0] for row in rows] == ["epsilon", "delta", "gamma", "beta", "alpha"]
 
 
 def test_labels_can_be_shown_as_columns(kubectl_with_objects: Kubectl) -> None:
-    header, row = kubectl_with_objects.rows("app", "beta", "-L", "tier", "--show-labels")
+    header, row = kubectl_with_objects.get_rows("app", "beta", "-L", "tier", "--show-labels")
     assert header[-2:] == ["TIER", "LABELS"]
     assert row[-2:] == ["db", "tier=db"]
 
 
 def test_several_kinds_and_objects_can_be_read_at_once(kubectl_with_objects: Kubectl) -> None:
-    assert kubectl_with_objects.names("clusters,projects") == ["berlin", "munich", "blue"]
-    assert kubectl_with_objects.names("app/beta", "cluster/munich") == ["beta", "munich"]
-    assert kubectl_with_objects.names(f"apps.v1.{GROUP}", "beta") == ["beta"]
+    assert kubectl_with_objects.get_names("clusters,projects") == ["berlin", "munich", "blue"]
+    assert kubectl_with_objects.get_names("app/beta", "cluster/munich") == ["beta", "munich"]
+    assert kubectl_with_objects.get_names(f"apps.v1.{GROUP}", "beta") == ["beta"]
 
 
 def test_the_category_lists_all_management_kinds(kubectl_with_objects: Kubectl) -> None:
@@ -170,7 +170,7 @@ def test_the_objects_of_a_file_can_be_read(kubectl_with_objects: Kubectl) -> Non
 
 
 def test_an_empty_result_is_not_an_error(kubectl_with_objects: Kubectl) -> None:
-    assert kubectl_with_objects.warned("get", "leases").startswith("No resources found")
+    assert kubectl_with_objects.expect_warnings("get", "leases").startswith("No resources found")
     assert kubectl_with_objects("get", "app", "nope", "--ignore-not-found") == ""
 
 
@@ -184,7 +184,7 @@ def test_a_watch_prints_existing_objects_and_then_each_change(kubectl_with_objec
         kubectl_with_objects("label", "app", "delta", "seen=once")
         changed = process.stdout.readline().split()
         assert (changed[:2], changed[-1]) == (["MODIFIED", "delta"], "once")
-    assert kubectl_with_objects.names("app", "delta") == ["delta"], "a killed watch does not affect other requests"
+    assert kubectl_with_objects.get_names("app", "delta") == ["delta"], "a killed watch does not affect other requests"
 
 
 def test_a_watch_with_a_selector_prints_added_and_deleted_for_label_changes(kubectl_with_objects: Kubectl) -> None:
@@ -207,7 +207,7 @@ def test_describe_shows_the_whole_object(kubectl_with_objects: Kubectl) -> None:
 
 
 def test_describe_shows_the_event_of_a_project_once(kubectl_with_objects: Kubectl) -> None:
-    kubectl_with_objects.await_event("blue")
+    kubectl_with_objects.wait_for_event("blue")
     output = kubectl_with_objects("describe", "project", "blue")
     events = output[output.index("\nEvents:") :].splitlines()[4:]
     assert [line.split(maxsplit=4)[i] for line in events for i in (0, 1, 3, 4)] == [
@@ -219,8 +219,8 @@ def test_describe_shows_the_event_of_a_project_once(kubectl_with_objects: Kubect
 
 
 def test_events_are_selected_by_their_involved_object(kubectl_with_objects: Kubectl) -> None:
-    kubectl_with_objects.await_event("blue")
-    header, *rows = kubectl_with_objects.rows(
+    kubectl_with_objects.wait_for_event("blue")
+    header, *rows = kubectl_with_objects.get_rows(
         "events", "--field-selector", "involvedObject.name=blue,reason=NamespaceReady"
     )
     assert header == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
@@ -240,5 +240,5 @@ def test_wait_returns_when_a_field_has_its_value(kubectl_with_objects: Kubectl) 
 
 
 def test_wait_times_out(kubectl_with_objects: Kubectl) -> None:
-    error = kubectl_with_objects.refused("wait", "--for=condition=Ready", "cluster/berlin", "--timeout=1s")
+    error = kubectl_with_objects.expect_failure("wait", "--for=condition=Ready", "cluster/berlin", "--timeout=1s")
     assert "timed out waiting for the condition" in error

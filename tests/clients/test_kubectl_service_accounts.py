@@ -28,8 +28,10 @@ def create_token(kubectl: Kubectl, *options: str, account: str = "ci") -> str:
 def test_a_token_has_the_identity_and_permissions_of_its_account(kubectl_with_account: Kubectl) -> None:
     token_flag = f"--token={create_token(kubectl_with_account)}"
     assert kubectl_with_account("get", "configmaps", "-n", NAMESPACE, token_flag, "-o", "name") == ""
-    assert "cannot list resource" in kubectl_with_account.refused("get", "configmaps", "-n", "default", token_flag)
-    assert "cannot list resource" in kubectl_with_account.refused("get", "secrets", "-n", NAMESPACE, token_flag)
+    assert "cannot list resource" in kubectl_with_account.expect_failure(
+        "get", "configmaps", "-n", "default", token_flag
+    )
+    assert "cannot list resource" in kubectl_with_account.expect_failure("get", "secrets", "-n", NAMESPACE, token_flag)
     user_info = json.loads(kubectl_with_account("auth", "whoami", token_flag, "-o", "json"))["status"]["userInfo"]
     assert user_info["username"] == f"system:serviceaccount:{NAMESPACE}:ci"
     assert user_info["groups"] == [
@@ -37,34 +39,40 @@ def test_a_token_has_the_identity_and_permissions_of_its_account(kubectl_with_ac
         f"system:serviceaccounts:{NAMESPACE}",
         "system:authenticated",
     ]
-    assert user_info["uid"] == kubectl_with_account.read("serviceaccount", "ci", "-n", NAMESPACE)["metadata"]["uid"]
+    assert user_info["uid"] == kubectl_with_account.get_json("serviceaccount", "ci", "-n", NAMESPACE)["metadata"]["uid"]
     assert kubectl_with_account("auth", "can-i", "list", "configmaps", "-n", NAMESPACE, token_flag).strip() == "yes"
 
 
 def test_a_duration_is_bounded_on_both_sides(kubectl_with_account: Kubectl) -> None:
-    assert "may not specify a duration less than 10 minutes" in kubectl_with_account.refused(
+    assert "may not specify a duration less than 10 minutes" in kubectl_with_account.expect_failure(
         "create", "token", "ci", "-n", NAMESPACE, "--duration=60s"
     )
     command = ("create", "token", "ci", "-n", NAMESPACE, "--duration=48h", "-o", "json")
-    assert "requested expiration of 172800 seconds shortened to 86400 seconds" in kubectl_with_account.warned(*command)
+    assert "requested expiration of 172800 seconds shortened to 86400 seconds" in kubectl_with_account.expect_warnings(
+        *command
+    )
     assert json.loads(kubectl_with_account(*command))["spec"]["expirationSeconds"] == 86400
 
 
 def test_other_audiences_and_bound_objects_are_rejected(kubectl_with_account: Kubectl) -> None:
     command = ("create", "token", "ci", "-n", NAMESPACE)
-    assert "the only audience of tokens of this server" in kubectl_with_account.refused(*command, "--audience=vault")
+    assert "the only audience of tokens of this server" in kubectl_with_account.expect_failure(
+        *command, "--audience=vault"
+    )
     flags = ("--bound-object-kind=Secret", "--bound-object-name=x")
-    assert "leave out spec.boundObjectRef" in kubectl_with_account.refused(*command, *flags)
+    assert "leave out spec.boundObjectRef" in kubectl_with_account.expect_failure(*command, *flags)
 
 
 def test_a_token_is_an_access_key_that_an_administrator_can_revoke(kubectl_with_account: Kubectl) -> None:
-    before = set(kubectl_with_account.names("ownedaccesskeys"))
+    before = set(kubectl_with_account.get_names("ownedaccesskeys"))
     token_flag = f"--token={create_token(kubectl_with_account)}"
-    (key,) = set(kubectl_with_account.names("ownedaccesskeys")) - before
+    (key,) = set(kubectl_with_account.get_names("ownedaccesskeys")) - before
     assert key.startswith("serviceaccount-ci-")
     kubectl_with_account("get", "configmaps", "-n", NAMESPACE, token_flag)
     kubectl_with_account("delete", "ownedaccesskey", key)
-    assert "invalid bearer token" in kubectl_with_account.refused("get", "configmaps", "-n", NAMESPACE, token_flag)
+    assert "invalid bearer token" in kubectl_with_account.expect_failure(
+        "get", "configmaps", "-n", NAMESPACE, token_flag
+    )
 
 
 def test_deleting_the_account_revokes_its_tokens_at_once(kubectl_with_account: Kubectl) -> None:
@@ -72,19 +80,19 @@ def test_deleting_the_account_revokes_its_tokens_at_once(kubectl_with_account: K
     token_flag = f"--token={create_token(kubectl_with_account, account='brief')}"
     kubectl_with_account("auth", "whoami", token_flag)
     kubectl_with_account("delete", "serviceaccount", "brief", "-n", NAMESPACE)
-    assert "invalid bearer token" in kubectl_with_account.refused("auth", "whoami", token_flag)
+    assert "invalid bearer token" in kubectl_with_account.expect_failure("auth", "whoami", token_flag)
     kubectl_with_account("create", "serviceaccount", "brief", "-n", NAMESPACE)
-    assert "invalid bearer token" in kubectl_with_account.refused("auth", "whoami", token_flag)
+    assert "invalid bearer token" in kubectl_with_account.expect_failure("auth", "whoami", token_flag)
 
 
 def test_a_token_of_a_missing_account_is_an_error(kubectl_with_account: Kubectl) -> None:
-    error = kubectl_with_account.refused("create", "token", "nobody", "-n", NAMESPACE)
+    error = kubectl_with_account.expect_failure("create", "token", "nobody", "-n", NAMESPACE)
     assert 'serviceaccounts "nobody" not found' in error
 
 
 def test_creating_a_token_needs_permission(kubectl_with_account: Kubectl) -> None:
     token_flag = f"--token={create_token(kubectl_with_account)}"
-    error = kubectl_with_account.refused("create", "token", "ci", "-n", NAMESPACE, token_flag)
+    error = kubectl_with_account.expect_failure("create", "token", "ci", "-n", NAMESPACE, token_flag)
     assert 'cannot create resource "serviceaccounts/token"' in error
     kubectl_with_account(
         "create", "role", "minter", "--verb=create", "--resource=serviceaccounts/token", "-n", NAMESPACE
@@ -104,4 +112,4 @@ def test_deleting_a_project_revokes_the_tokens_of_its_accounts(kubectl: Kubectl,
     token_flag = f"--token={kubectl('create', 'token', 'ci', '-n', 'service-p-passing').strip()}"
     kubectl("auth", "whoami", token_flag)
     kubectl("delete", "project", "passing", "--wait")
-    assert "invalid bearer token" in kubectl.refused("auth", "whoami", token_flag)
+    assert "invalid bearer token" in kubectl.expect_failure("auth", "whoami", token_flag)

@@ -33,7 +33,7 @@ def test_wait_for_the_deletion_of_a_missing_object_returns_at_once(kubectl: Kube
 
 def test_wait_for_deletion_times_out(kubectl: Kubectl) -> None:
     create_objects(kubectl, build_app("lasting"))
-    error = kubectl.refused("wait", "--for=delete", "app/lasting", "--timeout=1s")
+    error = kubectl.expect_failure("wait", "--for=delete", "app/lasting", "--timeout=1s")
     assert "timed out waiting for the condition on apps/lasting" in error
 
 
@@ -69,10 +69,10 @@ def test_apply_prunes_objects_removed_from_the_file(kubectl: Kubectl) -> None:
     ] == ["created", "created"]
     output = kubectl(*APPLY_AND_PRUNE, "--dry-run=server", body=to_yaml(build_labelled_app("two")))
     assert output.splitlines()[-1] == f"app.{GROUP}/one pruned (server dry run)"
-    assert kubectl.names("apps", "-l", "set") == ["by-hand", "one", "other", "two"]
+    assert kubectl.get_names("apps", "-l", "set") == ["by-hand", "one", "other", "two"]
     output = kubectl(*APPLY_AND_PRUNE, body=to_yaml(build_labelled_app("two")))
     assert output == f"app.{GROUP}/two unchanged\napp.{GROUP}/one pruned\n"
-    assert kubectl.names("apps", "-l", "set") == ["by-hand", "other", "two"]
+    assert kubectl.get_names("apps", "-l", "set") == ["by-hand", "other", "two"]
 
 
 @pytest.mark.parametrize("apply_flags", [(), ("--server-side",)], ids=["client-side", "server-side"])
@@ -88,7 +88,7 @@ def test_an_applyset_prunes_all_kinds_that_it_contained(
     )
     output = applyset_kubectl(*apply, body=to_yaml(build_app("stays"))).splitlines()
     assert sorted(output[1:]) == [f"app.{GROUP}/goes pruned", "configmap/goes pruned"]
-    kinds = kubectl.read(parent, "set")["metadata"]["annotations"]["applyset.kubernetes.io/contains-group-kinds"]
+    kinds = kubectl.get_json(parent, "set")["metadata"]["annotations"]["applyset.kubernetes.io/contains-group-kinds"]
     assert kinds == f"App.{GROUP}"
     kubectl("delete", f"{parent}/set", "app/stays")
 
@@ -103,7 +103,7 @@ def test_server_side_apply_takes_over_fields_of_client_side_apply(kubectl: Kubec
     """There is no conflict with kubectl's own fields, and omitted fields are removed."""
     kubectl("apply", "-f", "-", body=to_yaml(build_app("moved", displayName="1", icon="i", description="d")))
     kubectl("apply", "--server-side", "-f", "-", body=to_yaml(build_app("moved", displayName="2", description="d")))
-    assert kubectl.read("app", "moved")["spec"] == {"displayName": "2", "description": "d"}
+    assert kubectl.get_json("app", "moved")["spec"] == {"displayName": "2", "description": "d"}
     assert get_managers(kubectl, "moved") == {"kubectl": ["f:description", "f:displayName"], "kubectl-last-applied": []}
 
 
@@ -113,18 +113,18 @@ def test_client_side_and_server_side_apply_can_be_mixed(kubectl: Kubectl) -> Non
     kubectl("apply", "--server-side", "-f", "-", body=to_yaml(build_app("mixed", displayName="1", icon="i")))
     assert yaml.safe_load(kubectl("apply", "view-last-applied", "app", "mixed"))["spec"]["icon"] == "i"
     kubectl("apply", "-f", "-", body=to_yaml(build_app("mixed", displayName="2")))
-    assert kubectl.read("app", "mixed")["spec"] == {"displayName": "2"}
+    assert kubectl.get_json("app", "mixed")["spec"] == {"displayName": "2"}
 
 
 def test_server_side_apply_conflicts_with_a_field_changed_by_patch(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", body=to_yaml(build_app("touched", displayName="1", icon="i")))
     kubectl("patch", "app", "touched", "--type=merge", "-p", '{"spec":{"displayName":"by hand"}}')
     apply = ("apply", "--server-side", "-f", "-")
-    error = kubectl.refused(*apply, body=to_yaml(build_app("touched", displayName="2", icon="j")))
+    error = kubectl.expect_failure(*apply, body=to_yaml(build_app("touched", displayName="2", icon="j")))
     assert f'Apply failed with 1 conflict: conflict with "kubectl-patch" using {VERSION}: .spec.displayName' in error
     assert "--force-conflicts" in error
     kubectl(*apply, "--force-conflicts", body=to_yaml(build_app("touched", displayName="2", icon="j")))
-    assert kubectl.read("app", "touched")["spec"] == {"displayName": "2", "icon": "j"}
+    assert kubectl.get_json("app", "touched")["spec"] == {"displayName": "2", "icon": "j"}
 
 
 def test_a_diff_of_an_applied_object_is_empty(kubectl: Kubectl) -> None:
@@ -135,9 +135,9 @@ def test_a_diff_of_an_applied_object_is_empty(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", body=body)
     assert kubectl("diff", "-f", "-", body=body) == ""
     assert kubectl("diff", "--server-side", "-f", "-", body=body) == ""
-    before = kubectl.read("app", "same")["metadata"]["annotations"][LAST_APPLIED]
+    before = kubectl.get_json("app", "same")["metadata"]["annotations"][LAST_APPLIED]
     kubectl("apply", "--server-side", "-f", "-", body=body)
-    assert kubectl.read("app", "same")["metadata"]["annotations"][LAST_APPLIED] == before
+    assert kubectl.get_json("app", "same")["metadata"]["annotations"][LAST_APPLIED] == before
 
 
 def test_a_server_side_diff_shows_changes_and_conflicts(kubectl: Kubectl) -> None:
@@ -145,26 +145,26 @@ def test_a_server_side_diff_shows_changes_and_conflicts(kubectl: Kubectl) -> Non
         "apply", "--server-side", "--field-manager=one", "-f", "-", body=to_yaml(build_app("watched", displayName="1"))
     )
     diff = ("diff", "--server-side", "-f", "-")
-    output = kubectl.differing(*diff, body=to_yaml(build_app("watched", icon="i")))
+    output = kubectl.expect_diff(*diff, body=to_yaml(build_app("watched", icon="i")))
     assert "+  icon: i\n" in output
-    assert 'conflict with "one": .spec.displayName' in kubectl.refused(
+    assert 'conflict with "one": .spec.displayName' in kubectl.expect_failure(
         *diff, body=to_yaml(build_app("watched", displayName="2"))
     )
-    assert "+  displayName: new\n" in kubectl.differing(*diff, body=to_yaml(build_app("unborn", displayName="new")))
-    assert kubectl.names("app", "unborn", "--ignore-not-found") == []
+    assert "+  displayName: new\n" in kubectl.expect_diff(*diff, body=to_yaml(build_app("unborn", displayName="new")))
+    assert kubectl.get_names("app", "unborn", "--ignore-not-found") == []
 
 
 def test_a_dry_run_of_a_server_side_apply_changes_nothing(kubectl: Kubectl) -> None:
     apply = ("apply", "--server-side", "--dry-run=server", "-f", "-")
     assert kubectl(*apply, body=to_yaml(build_app("dry"))) == f"app.{GROUP}/dry serverside-applied (server dry run)\n"
-    assert kubectl.names("app", "dry", "--ignore-not-found") == []
+    assert kubectl.get_names("app", "dry", "--ignore-not-found") == []
 
 
 def test_a_strategic_merge_patch_of_a_core_kind(kubectl: Kubectl) -> None:
     create_objects(kubectl, build_core_object("ConfigMap", "patched", "default", data={"a": "1", "b": "1"}))
     patch = json.dumps({"data": {"a": None, "c": "2"}, "metadata": {"finalizers": ["example.com/hold"]}})
     assert kubectl("patch", "cm", "patched", "--type=strategic", "-p", patch) == "configmap/patched patched\n"
-    obj = kubectl.read("cm", "patched")
+    obj = kubectl.get_json("cm", "patched")
     assert (obj["data"], obj["metadata"]["finalizers"]) == ({"b": "1", "c": "2"}, ["example.com/hold"])
     patch_without_finalizer = json.dumps({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/hold"]}})
     kubectl("patch", "cm", "patched", "-p", patch_without_finalizer)
@@ -177,7 +177,7 @@ def test_edit_changes_a_status(kubectl: Kubectl) -> None:
     kubectl("patch", "cluster", "edited", "--subresource=status", "--type=merge", "-p", '{"status":{"phase":"Failed"}}')
     editor_kubectl = kubectl.with_variable("EDITOR", "sed -i 's/phase: Failed/phase: Initialized/'")
     assert editor_kubectl("edit", "cluster", "edited", "--subresource=status") == f"cluster.{GROUP}/edited edited\n"
-    assert kubectl.read("cluster", "edited")["status"]["phase"] == "Initialized"
+    assert kubectl.get_json("cluster", "edited")["status"]["phase"] == "Initialized"
 
 
 def test_a_rejected_edit_is_saved_with_the_error_and_changes_nothing(kubectl: Kubectl, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_rejected_edit_is_saved_with_the_error_and_changes_nothing(kubectl: Ku
     editor_kubectl = kubectl.with_variable("EDITOR", "sed -i 's/icon: i/icon: 5/'").with_variable(
         "TMPDIR", str(tmp_path)
     )
-    assert "A copy of your changes has been stored" in editor_kubectl.refused("edit", "app", "spoiled")
+    assert "A copy of your changes has been stored" in editor_kubectl.expect_failure("edit", "app", "spoiled")
     copies = [path.read_text() for path in tmp_path.glob("kubectl-edit-*.yaml")]
     assert [text for text in copies if "# * spec.icon: Invalid value" in text]
-    assert kubectl.read("app", "spoiled")["spec"] == {"icon": "i"}
+    assert kubectl.get_json("app", "spoiled")["spec"] == {"icon": "i"}

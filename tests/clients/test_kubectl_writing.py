@@ -34,7 +34,7 @@ def create_objects(kubectl: Kubectl, *bodies: Body) -> None:
 
 
 def get_app(kubectl: Kubectl, name: str) -> Any:
-    return kubectl.read("app", name)
+    return kubectl.get_json("app", name)
 
 
 def test_create_reads_a_yaml_file(kubectl: Kubectl, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_dry_run_creates_nothing(kubectl: Kubectl, strategy: str) -> None:
         "create", "-f", "-", f"--dry-run={strategy}", "-o", "yaml", body=to_yaml(build_app("dry", displayName="D"))
     )
     assert yaml.safe_load(output)["spec"] == {"displayName": "D"}
-    assert kubectl.names("app", "dry", "--ignore-not-found") == []
+    assert kubectl.get_names("app", "dry", "--ignore-not-found") == []
 
 
 def test_replace_writes_an_edited_object(kubectl: Kubectl) -> None:
@@ -134,7 +134,7 @@ def test_a_patch_without_a_type_merges_lists_by_their_keys(kubectl: Kubectl) -> 
 
     patch("Ready")
     patch("Synced")
-    conditions = kubectl.read("cluster", "strategic")["status"]["conditions"]
+    conditions = kubectl.get_json("cluster", "strategic")["status"]["conditions"]
     assert sorted(each["type"] for each in conditions) == ["Ready", "Synced"]
 
 
@@ -142,10 +142,10 @@ def test_the_status_subresource_changes_only_the_status(kubectl: Kubectl) -> Non
     create_objects(kubectl, build_cluster("with-status", displayName="C"))
     patch = '{"spec":{"displayName":"ignored"},"status":{"phase":"Failed","reason":"Offline"}}'
     kubectl("patch", "cluster", "with-status", "--subresource=status", "--type=merge", "-p", patch)
-    obj = kubectl.read("cluster", "with-status")
+    obj = kubectl.get_json("cluster", "with-status")
     assert obj["spec"] == {"displayName": "C"}
     assert obj["status"]["phase"] == "Failed"
-    assert kubectl.names("clusters", "--field-selector", "status.phase=Failed") == ["with-status"]
+    assert kubectl.get_names("clusters", "--field-selector", "status.phase=Failed") == ["with-status"]
 
 
 @pytest.mark.parametrize(("command", "field"), [("label", "labels"), ("annotate", "annotations")])
@@ -158,7 +158,7 @@ def test_labels_and_annotations_are_added_overwritten_and_removed(kubectl: Kubec
 
     kubectl(command, "app", name, "example.com/one=1", "two=2")
     assert read_field() == {"example.com/one": "1", "two": "2"}
-    assert "already has a value" in kubectl.refused(command, "app", name, "two=3")
+    assert "already has a value" in kubectl.expect_failure(command, "app", name, "two=3")
     kubectl(command, "app", name, "two=3", "--overwrite")
     assert read_field() == {"example.com/one": "1", "two": "3"}
     kubectl(command, "app", name, "two-", "example.com/one-")
@@ -181,25 +181,25 @@ def test_delete_accepts_names_files_and_selectors(kubectl: Kubectl) -> None:
     create_objects(kubectl, *(build_app(name, {"bye": "yes"}) for name in names))
     assert kubectl("delete", "app", "bye-1").startswith(f'app.{GROUP} "bye-1" deleted')
     assert kubectl("delete", "-f", "-", body=to_yaml(build_app("bye-2"))).startswith(f'app.{GROUP} "bye-2" deleted')
-    assert kubectl.names("apps", "-l", "bye") == ["bye-3", "bye-4"]
+    assert kubectl.get_names("apps", "-l", "bye") == ["bye-3", "bye-4"]
     kubectl("delete", "apps", "-l", "bye=yes", "--dry-run=client")
-    assert kubectl.names("apps", "-l", "bye") == ["bye-3", "bye-4"]
+    assert kubectl.get_names("apps", "-l", "bye") == ["bye-3", "bye-4"]
     kubectl("delete", "apps", "-l", "bye=yes")
-    assert kubectl.names("apps", "-l", "bye") == []
+    assert kubectl.get_names("apps", "-l", "bye") == []
 
 
 def test_delete_all_deletes_only_objects_of_its_kind(kubectl: Kubectl) -> None:
     create_objects(kubectl, build_app("all-1"), build_app("all-2"), build_cluster("stays"))
     kubectl("delete", "apps", "--all")
-    assert kubectl.names("apps") == []
-    assert "stays" in kubectl.names("clusters")
+    assert kubectl.get_names("apps") == []
+    assert "stays" in kubectl.get_names("clusters")
 
 
 @pytest.mark.parametrize("policy", ["background", "foreground", "orphan"])
 def test_delete_waits_for_the_deletion_with_every_cascade_policy(kubectl: Kubectl, policy: str) -> None:
     create_objects(kubectl, build_cluster(policy))
     kubectl("delete", "cluster", policy, f"--cascade={policy}", "--timeout=20s")
-    assert kubectl.names("cluster", policy, "--ignore-not-found") == []
+    assert kubectl.get_names("cluster", policy, "--ignore-not-found") == []
 
 
 def test_an_object_with_a_finalizer_is_deleted_when_it_is_removed(kubectl: Kubectl) -> None:

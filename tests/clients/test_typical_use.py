@@ -125,7 +125,7 @@ def create_projects(kubectl: Kubectl) -> None:
     projects = (build_project(name, displayName=name, members=members) for name in ("web", "lab"))
     kubectl("create", "-f", "-", body=to_yaml(*projects))
     kubectl("wait", "projects", "web", "lab", "--for=condition=Ready", "--timeout=20s")
-    assert {WEB, LAB} <= set(kubectl.names("namespaces"))
+    assert {WEB, LAB} <= set(kubectl.get_names("namespaces"))
 
 
 def create_shared_app(curl: Curl, kubectl: Kubectl) -> None:
@@ -148,9 +148,11 @@ def create_scoped_key(curl: Curl, kubectl: Kubectl) -> None:
     scoped_key = ada("POST", "ownedaccesskeys", scoped_body)["spec"]["key"]
     assert ada("GET", f"namespaces/{LAB}/{WORKSPACES}")["items"] == []
     kubectl("create", "configmap", "build", "-n", WEB, f"--token={scoped_key}")
-    assert "outside the scope" in kubectl.refused("create", "configmap", "build", "-n", LAB, f"--token={scoped_key}")
+    assert "outside the scope" in kubectl.expect_failure(
+        "create", "configmap", "build", "-n", LAB, f"--token={scoped_key}"
+    )
     assert "outside the scope" in curl.with_key(scoped_key).expect_error(403, "GET", f"namespaces/{LAB}/{WORKSPACES}")
-    assert "ada-ci" in kubectl.names("ownedaccesskeys", f"--token={unscoped_key}")
+    assert "ada-ci" in kubectl.get_names("ownedaccesskeys", f"--token={unscoped_key}")
 
 
 def create_workspace_from_template(curl: Curl, kubectl: Kubectl) -> None:
@@ -170,7 +172,7 @@ def create_workspace_from_template(curl: Curl, kubectl: Kubectl) -> None:
     curl("POST", f"namespaces/{WEB}/{WORKSPACES}", body)
     kubectl("wait", f"{WORKSPACES}/dev", "-n", WEB, "--for=condition=TemplateResolved", "--timeout=20s")
     kubectl("wait", f"{WORKSPACES}/dev", "-n", WEB, "--for=jsonpath={.spec.runnerRef.runner}=one", "--timeout=20s")
-    found = kubectl.read(WORKSPACES, "dev", "-n", WEB)
+    found = kubectl.get_json(WORKSPACES, "dev", "-n", WEB)
     assert found["status"]["instance"]["provider"]["options"]["IMAGE"]["value"] == "alpine"
 
 
@@ -186,7 +188,7 @@ def report_as_runner(curl: Curl, kubectl: Kubectl) -> None:
     kubectl("wait", f"{WORKSPACES}/dev", "-n", WEB, "--for=condition=Ready", "--timeout=20s")
     runner.expect_error(403, "DELETE", f"namespaces/{WEB}/{WORKSPACES}/dev")
     runner.expect_error(403, "GET", "projects/web")
-    row = dict(zip(*kubectl.rows(WORKSPACES, "dev", "-n", WEB), strict=True))
+    row = dict(zip(*kubectl.get_rows(WORKSPACES, "dev", "-n", WEB), strict=True))
     assert (row["PHASE"], row["TEMPLATE"], row["RUNNER"]) == ("Ready", "python", "one")
 
 
@@ -220,9 +222,9 @@ def migrate_virtual_cluster(curl: Curl, kubectl: Kubectl) -> None:
     request |= {"sourceVirtualClusterInstance": source}  # type: ignore[dict-item]
     path = "projects/lab/migratevirtualclusterinstance"
     assert curl("POST", f"{path}?dryRun=All", request)["sourceVirtualClusterInstance"] == source
-    assert kubectl.names(CLUSTERS, "-n", WEB) == ["staging"]
+    assert kubectl.get_names(CLUSTERS, "-n", WEB) == ["staging"]
     assert curl("POST", path, request)["sourceVirtualClusterInstance"] == source
-    assert (kubectl.names(CLUSTERS, "-n", WEB), kubectl.names(CLUSTERS, "-n", LAB)) == ([], ["staging"])
+    assert (kubectl.get_names(CLUSTERS, "-n", WEB), kubectl.get_names(CLUSTERS, "-n", LAB)) == ([], ["staging"])
     after = curl("GET", f"namespaces/{LAB}/{CLUSTERS}/staging")
     assert after["spec"] == before["spec"]
     assert '"staging" not found' in curl.expect_error(404, "POST", path, request)

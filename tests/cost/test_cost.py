@@ -20,7 +20,7 @@ from tests.cost import cases
 from tests.cost.cases import Case
 from tests.cost.measure import Blocks, Cost, Meter, find_longest_between
 from tests.cost.shapes import SHAPES
-from tests.harness.server_process import Server, running
+from tests.harness.server_process import Server, running_server
 from tests.security.api_resources import NAMESPACES, ApiCatalog, Resource, create_objects, discover_api
 from tests.security.conftest import assert_healthy
 
@@ -32,7 +32,7 @@ STORED_SHAPES = ("wide maps", "long texts", "wide lists", "annotations", "labels
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("cost") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("cost") / "data") as server:
         yield server
         assert_healthy(server)
 

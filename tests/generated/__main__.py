@@ -21,7 +21,7 @@ import httpx
 
 from tests.generated.identities import KEY, create_identities
 from tests.generated.sender import ChunkResult, Plan, run_sender
-from tests.harness.server_process import Server, running
+from tests.harness.server_process import Server, running_server
 from tests.security import api_resources
 
 CHUNK = 100
@@ -38,7 +38,7 @@ def main() -> int:
     options = _parse_options()
     state = _load_state(options)
     folder = Path(tempfile.mkdtemp(prefix="fairlead-generated-"))
-    with running(folder / "data") as server, server.client() as admin:
+    with running_server(folder / "data") as server, server.client() as admin:
         catalog = api_resources.discover_api(admin, KEY)
         api_resources.create_objects(admin, catalog)
         identities = create_identities(server, admin, catalog)
@@ -116,7 +116,7 @@ def _collect_results(
     start = time.monotonic()
     for _ in range(expected):
         _record_result(state, results.get(timeout=STALL_TIMEOUT_SECONDS))
-        memory.append(server.resident())
+        memory.append(server.resident_bytes())
         if options.state is not None:
             options.state.write_text(json.dumps(state))
         if len(memory) % 10 == 0 or len(memory) == expected:

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.harness.gateways import RBAC, M, create, key_of, make
+from tests.harness.gateways import RBAC, M, create_key, create_resource, post_object
 from tests.harness.server_process import MANAGEMENT, Server
 from tests.security.api_resources import NAMESPACES, ApiCatalog, Resource
 
@@ -41,14 +41,14 @@ def create_identities(server: Server, admin: httpx.Client, catalog: ApiCatalog) 
     canary = f"canary-{secrets.token_hex(16)}"
     _fill_vault(admin, catalog, canary)
     for name in ("gen-admin", "gen-member", "gen-unprivileged"):
-        make(admin, "users", "User", name, username=name)
+        create_resource(admin, "users", "User", name, username=name)
     members = [
         {"kind": "User", "name": "gen-admin", "clusterRole": "admin"},
         {"kind": "User", "name": "gen-member", "clusterRole": "user"},
     ]
-    make(admin, "projects", "Project", PROJECT, members=members)
+    create_resource(admin, "projects", "Project", PROJECT, members=members)
     _fill_project(admin, catalog)
-    keys = {name: key_of(admin, name, name) for name in ("gen-admin", "gen-member", "gen-unprivileged")}
+    keys = {name: create_key(admin, name, name) for name in ("gen-admin", "gen-member", "gen-unprivileged")}
     scope = {"projects": [{"project": PROJECT}]}
     rules = {"rules": [{"verbs": ["get", "list", "watch"]}]}
     return Identities(
@@ -56,8 +56,8 @@ def create_identities(server: Server, admin: httpx.Client, catalog: ApiCatalog) 
             Identity("admin", server.key, EVERYTHING),
             Identity("project admin", keys["gen-admin"], IN_PROJECT),
             Identity("member", keys["gen-member"], IN_PROJECT),
-            Identity("project admin, scoped", key_of(admin, "gen-admin", "gen-scoped", scope=scope), IN_PROJECT),
-            Identity("project admin, read only", key_of(admin, "gen-admin", "gen-reader", scope=rules), IN_PROJECT),
+            Identity("project admin, scoped", create_key(admin, "gen-admin", "gen-scoped", scope=scope), IN_PROJECT),
+            Identity("project admin, read only", create_key(admin, "gen-admin", "gen-reader", scope=rules), IN_PROJECT),
             Identity("service account", _create_service_account(admin), IN_PROJECT),
             Identity("agent", _create_component(admin, "clusters", "Cluster"), NOTHING),
             Identity("runner", _create_component(admin, "runners", "Runner"), NOTHING),
@@ -72,10 +72,10 @@ def _fill_vault(admin: httpx.Client, catalog: ApiCatalog, canary: str) -> None:
     namespaces = next(each for each in catalog.resources if each.kind == "Namespace")
     body = namespaces.build_example(VAULT)
     body["metadata"]["annotations"] = {"canary": canary}
-    create(admin, namespaces.collection_path(), body)
+    post_object(admin, namespaces.collection_path(), body)
     for resource in catalog.resources:
         if resource is not namespaces and resource.is_stored and not resource.is_alternate_version:
-            create(admin, resource.collection_path(VAULT), _build_vault_object(resource, canary))
+            post_object(admin, resource.collection_path(VAULT), _build_vault_object(resource, canary))
 
 
 def _build_vault_object(resource: Resource, canary: str) -> dict[str, Any]:
@@ -99,20 +99,20 @@ def _fill_project(admin: httpx.Client, catalog: ApiCatalog) -> None:
 def _create_service_account(admin: httpx.Client) -> str:
     accounts = f"{MANAGEMENT}/api/v1/namespaces/{PROJECT_NAMESPACE}/serviceaccounts"
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
-    create(admin, accounts, account)
+    post_object(admin, accounts, account)
     binding = {
         **{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "robot"}},
         "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": PROJECT_NAMESPACE}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
     }
-    create(admin, f"{RBAC}/namespaces/{PROJECT_NAMESPACE}/rolebindings", binding)
+    post_object(admin, f"{RBAC}/namespaces/{PROJECT_NAMESPACE}/rolebindings", binding)
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86_400}}
-    token: str = create(admin, f"{accounts}/robot/token", request)["status"]["token"]
+    token: str = post_object(admin, f"{accounts}/robot/token", request)["status"]["token"]
     return token
 
 
 def _create_component(admin: httpx.Client, plural: str, kind: str) -> str:
-    make(admin, plural, kind, "gen-component")
+    create_resource(admin, plural, kind, "gen-component")
     key: str = admin.get(f"{M}/{plural}/gen-component/accesskey").json()["accessKey"]
     return key
 

@@ -16,7 +16,7 @@ import uvloop
 from tests.generated.identities import Identities, Identity
 from tests.generated.oracle import Oracle
 from tests.generated.templates import Template, build_template
-from tests.harness.server_process import Server, trusting
+from tests.harness.server_process import Server, build_tls_context
 from tests.security import raw_http
 from tests.security.api_resources import ApiCatalog
 from tests.security.raw_http import RawConnection, RawRequest, RawResponse
@@ -65,7 +65,7 @@ async def _send_chunks(plan: Plan, chunks: "mp.Queue[int | None]", results: "mp.
     server = Server(cast(Any, None), plan.url, "", plan.ca_file, Path())
     oracle = Oracle(plan.identities, frozenset(each.plural for each in plan.catalog.resources if not each.is_stored))
     connections = [RawConnection(server) for _ in range(CONNECTIONS - 1)]
-    tls_context = trusting(plan.ca_file, ("h2",))
+    tls_context = build_tls_context(plan.ca_file, ("h2",))
     async with httpx.AsyncClient(
         base_url=plan.url, verify=tls_context, http1=False, http2=True, timeout=raw_http.RESPONSE_TIMEOUT_SECONDS
     ) as http2:

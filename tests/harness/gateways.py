@@ -34,37 +34,37 @@ def wait_until(found: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> f
     return time.monotonic() - began
 
 
-def create(client: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]:
+def post_object(client: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]:
     answer = client.post(path, json=body)
     assert answer.status_code == 201, answer.text
     made: dict[str, Any] = answer.json()
     return made
 
 
-def make(client: httpx.Client, plural: str, kind: str, name: str, **spec: Any) -> dict[str, Any]:
+def create_resource(client: httpx.Client, plural: str, kind: str, name: str, **spec: Any) -> dict[str, Any]:
     body = {"apiVersion": "management.service.sh/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-    return create(client, f"{M}/{plural}", body)
+    return post_object(client, f"{M}/{plural}", body)
 
 
-def merge(client: httpx.Client, path: str, patch: dict[str, Any]) -> None:
+def merge_patch(client: httpx.Client, path: str, patch: dict[str, Any]) -> None:
     answer = client.patch(path, json=patch, headers={"Content-Type": "application/merge-patch+json"})
     assert answer.status_code == 200, answer.text
 
 
-def grant(client: httpx.Client, name: str, user: str, rules: Sequence[dict[str, Any]]) -> None:
+def bind_role(client: httpx.Client, name: str, user: str, rules: Sequence[dict[str, Any]]) -> None:
     """A ClusterRole of these rules for one user."""
     version = "rbac.authorization.k8s.io/v1"
     role = {"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": list(rules)}
-    create(client, f"{RBAC}/clusterroles", role)
+    post_object(client, f"{RBAC}/clusterroles", role)
     binding = {
         **{"apiVersion": version, "kind": "ClusterRoleBinding", "metadata": {"name": name}},
         "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
         "roleRef": {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"},
     }
-    create(client, f"{RBAC}/clusterrolebindings", binding)
+    post_object(client, f"{RBAC}/clusterrolebindings", binding)
 
 
-def may(cluster: str, *verbs: str) -> dict[str, Any]:
+def cluster_rule(cluster: str, *verbs: str) -> dict[str, Any]:
     """A rule about one cluster."""
     return {
         **{"apiGroups": ["management.service.sh"], "resources": ["clusters"]},
@@ -72,28 +72,28 @@ def may(cluster: str, *verbs: str) -> dict[str, Any]:
     }
 
 
-def connect(admin: httpx.Client, name: str, kubeconfig: bytes) -> None:
+def connect_cluster(admin: httpx.Client, name: str, kubeconfig: bytes) -> None:
     """A Cluster with its Secret, as `fairlead cluster add --no-wait` makes them."""
     secret = {
         **{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"cluster-{name}"}},
         "data": {"config": b64encode(kubeconfig).decode()},
     }
-    create(admin, SYSTEM_SECRETS, secret)
+    post_object(admin, SYSTEM_SECRETS, secret)
     config = {"secretName": f"cluster-{name}", "secretNamespace": "service-system"}
-    make(admin, "clusters", "Cluster", name, config=config)
+    create_resource(admin, "clusters", "Cluster", name, config=config)
 
 
-def status_of(admin: httpx.Client, cluster: str) -> dict[str, Any]:
+def cluster_status(admin: httpx.Client, cluster: str) -> dict[str, Any]:
     found: dict[str, Any] = admin.get(f"{M}/clusters/{cluster}").json().get("status") or {}
     return found
 
 
 def is_online(admin: httpx.Client, cluster: str) -> bool:
-    return status_of(admin, cluster).get("online") is True
+    return cluster_status(admin, cluster).get("online") is True
 
 
-def key_of(admin: httpx.Client, user: str, name: str, **spec: Any) -> str:
-    made: str = make(admin, "ownedaccesskeys", "OwnedAccessKey", name, user=user, **spec)["spec"]["key"]
+def create_key(admin: httpx.Client, user: str, name: str, **spec: Any) -> str:
+    made: str = create_resource(admin, "ownedaccesskeys", "OwnedAccessKey", name, user=user, **spec)["spec"]["key"]
     return made
 
 
@@ -119,18 +119,18 @@ class GatewayUser:
 
 def create_user(admin: httpx.Client, name: str, cluster: str, *verbs: str) -> GatewayUser:
     """Somebody who has these verbs on the cluster, and a key whose scope is that cluster."""
-    make(admin, "users", "User", name, username=name)
+    create_resource(admin, "users", "User", name, username=name)
     if verbs:
-        grant(admin, name, name, [may(cluster, *verbs)])
-    return GatewayUser(name, key_of(admin, name, name, scope={"clusters": [{"cluster": cluster}]}))
+        bind_role(admin, name, name, [cluster_rule(cluster, *verbs)])
+    return GatewayUser(name, create_key(admin, name, name, scope={"clusters": [{"cluster": cluster}]}))
 
 
-def kubeconfig(server: Server, path: str, key: str) -> str:
+def gateway_kubeconfig(server: Server, path: str, key: str) -> str:
     """What leads kubectl to a path of the server."""
-    return kubeconfig_of(server.url + path, Path(server.ca_file), key)
+    return build_kubeconfig(server.url + path, Path(server.ca_file), key)
 
 
-def kubeconfig_of(url: str, authority: Path, token: str) -> str:
+def build_kubeconfig(url: str, authority: Path, token: str) -> str:
     cluster = {"server": url, "certificate-authority-data": b64encode(authority.read_bytes()).decode()}
     content = {
         **{"apiVersion": "v1", "kind": "Config", "current-context": "it"},
@@ -141,7 +141,7 @@ def kubeconfig_of(url: str, authority: Path, token: str) -> str:
     return yaml.safe_dump(content)
 
 
-def kubectl_at(program: Path, folder: Path, content: str) -> Kubectl:
+def build_kubectl(program: Path, folder: Path, content: str) -> Kubectl:
     """kubectl with a kubeconfig and a home of its own in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config").write_text(content)

@@ -17,8 +17,17 @@ import yaml
 
 from tests.fake_cluster.chart_repository import Chart, ChartRepository
 from tests.fake_cluster.helm_program import write_helm_program
-from tests.harness.gateways import M, connect, create, gateway_path, is_online, make, merge, wait_until
-from tests.harness.server_process import Server, running
+from tests.harness.gateways import (
+    M,
+    connect_cluster,
+    create_resource,
+    gateway_path,
+    is_online,
+    merge_patch,
+    post_object,
+    wait_until,
+)
+from tests.harness.server_process import Server, running_server
 
 CLUSTER = "far"
 DEPLOYED = "VirtualClusterDeployed"
@@ -57,7 +66,7 @@ CHARTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class HelmWorld:
+class HelmFixture:
     """`kubeconfig` is what charts leave as that of the virtual cluster: it leads to the cluster itself."""
 
     admin: httpx.Client
@@ -75,26 +84,26 @@ class HelmWorld:
         release["helmRelease"]["chart"] |= {"repo": repo, "username": "ada", "password": password}
         return release
 
-    def make_from_template(self, name: str, release: dict[str, Any]) -> None:
+    def create_from_template(self, name: str, release: dict[str, Any]) -> None:
         """A template and a virtual cluster of the same name."""
-        make(self.admin, "virtualclustertemplates", "VirtualClusterTemplate", name, template=release)
-        self.make_virtual_cluster(name, templateRef={"name": name})
+        create_resource(self.admin, "virtualclustertemplates", "VirtualClusterTemplate", name, template=release)
+        self.create_virtual_cluster(name, templateRef={"name": name})
 
-    def make_virtual_cluster(self, name: str, **spec: Any) -> None:
+    def create_virtual_cluster(self, name: str, **spec: Any) -> None:
         kind = {"apiVersion": "management.service.sh/v1", "kind": "VirtualClusterInstance"}
         asked = {"clusterRef": {"cluster": CLUSTER}, "owner": {"user": "admin"}, **spec}
-        create(self.admin, self._path(), {**kind, "metadata": {"name": name}, "spec": asked})
+        post_object(self.admin, self._path(), {**kind, "metadata": {"name": name}, "spec": asked})
 
-    def change_template(self, name: str, release: dict[str, Any]) -> None:
+    def update_template(self, name: str, release: dict[str, Any]) -> None:
         """And takes it over, which an instance does when it is asked to."""
-        merge(self.admin, f"{M}/virtualclustertemplates/{name}", {"spec": {"template": release}})
-        merge(self.admin, self._path(name), {"spec": {"templateRef": {"syncOnce": True}}})
+        merge_patch(self.admin, f"{M}/virtualclustertemplates/{name}", {"spec": {"template": release}})
+        merge_patch(self.admin, self._path(name), {"spec": {"templateRef": {"syncOnce": True}}})
 
     def delete(self, name: str) -> None:
         assert self.admin.delete(self._path(name)).status_code == httpx.codes.OK
         wait_until(lambda: self.admin.get(self._path(name)).status_code == httpx.codes.NOT_FOUND, SECONDS)
 
-    def await_condition(self, name: str, type: str, reason: str) -> str:
+    def wait_for_condition(self, name: str, type: str, reason: str) -> str:
         """Returns the message of the condition once it has that reason."""
         wait_until(lambda: self.condition(name, type).get("reason") == reason, SECONDS)
         message: str = self.condition(name, type).get("message") or ""
@@ -104,22 +113,22 @@ class HelmWorld:
         conditions = (self.admin.get(self._path(name)).json().get("status") or {}).get("conditions") or ()
         return next((each for each in conditions if each["type"] == type), {})
 
-    def far(self, path: str) -> dict[str, Any]:
+    def remote_object(self, path: str) -> dict[str, Any]:
         """An object in the cluster; empty if there is none."""
         answer = self.admin.get(f"{gateway_path(CLUSTER)}{path}")
         assert answer.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND), answer.text
         found: dict[str, Any] = answer.json() if answer.status_code == httpx.codes.OK else {}
         return found
 
-    def settings(self, name: str) -> dict[str, str]:
+    def chart_settings(self, name: str) -> dict[str, str]:
         """What the chart has written into its ConfigMap."""
-        found = self.far(f"/api/v1/namespaces/demo-v-{name}/configmaps/{name}-settings")
+        found = self.remote_object(f"/api/v1/namespaces/demo-v-{name}/configmaps/{name}-settings")
         data: dict[str, str] = found.get("data") or {}
         return data
 
-    def revisions(self, name: str) -> list[str]:
+    def release_secrets(self, name: str) -> list[str]:
         """What helm has kept about a release."""
-        secrets = self.far(f"/api/v1/namespaces/demo-v-{name}/secrets")["items"]
+        secrets = self.remote_object(f"/api/v1/namespaces/demo-v-{name}/secrets")["items"]
         return sorted(each["metadata"]["name"] for each in secrets if each["type"] == "helm.sh/release.v1")
 
     def _path(self, name: str = "") -> str:
@@ -127,40 +136,42 @@ class HelmWorld:
 
 
 @contextmanager
-def helm_world(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmWorld, Server]]:
+def open_helm(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmFixture, Server]]:
     """A server that deploys with Helm 4, with a cluster that this kubeconfig leads to."""
     folder.mkdir(parents=True, exist_ok=True)
     with ChartRepository(folder, CHARTS) as repository, pytest.MonkeyPatch.context() as patched:
         write_helm_program(folder, SSL_CERT_FILE=str(repository.ca_file))
         patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-        with running(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
-            connect(admin, CLUSTER, kubeconfig.encode())
+        with running_server(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
+            connect_cluster(admin, CLUSTER, kubeconfig.encode())
             wait_until(lambda: is_online(admin, CLUSTER), SECONDS)
             templates = [{"kind": "VirtualClusterTemplate", "name": "*"}]
-            make(admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates)
+            create_resource(
+                admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates
+            )
             wait_until(lambda: bool(admin.get(f"/kubernetes/management/api/v1/namespaces/{NAMESPACE}").is_success))
-            yield HelmWorld(admin, repository, kubeconfig), server
+            yield HelmFixture(admin, repository, kubeconfig), server
 
 
-def deploy_upgrade_and_remove(world: HelmWorld) -> None:
+def check_release_lifecycle(world: HelmFixture) -> None:
     """The life of a virtual cluster whose template names a chart."""
-    world.make_from_template("whole", world.release(version="1.2.3", size=1))
-    world.await_condition("whole", "VirtualClusterReady", "Ready")
-    assert world.settings("whole") == {"size": "1", "namespace": "demo-v-whole"}
-    world.change_template("whole", world.release(size=2))
-    wait_until(lambda: world.settings("whole")["size"] == "2")
-    wait_until(lambda: world.revisions("whole") == ["sh.helm.release.v1.whole.v1", "sh.helm.release.v1.whole.v2"])
+    world.create_from_template("whole", world.release(version="1.2.3", size=1))
+    world.wait_for_condition("whole", "VirtualClusterReady", "Ready")
+    assert world.chart_settings("whole") == {"size": "1", "namespace": "demo-v-whole"}
+    world.update_template("whole", world.release(size=2))
+    wait_until(lambda: world.chart_settings("whole")["size"] == "2")
+    wait_until(lambda: world.release_secrets("whole") == ["sh.helm.release.v1.whole.v1", "sh.helm.release.v1.whole.v2"])
     world.delete("whole")
-    assert world.far("/api/v1/namespaces/demo-v-whole") == {}
+    assert world.remote_object("/api/v1/namespaces/demo-v-whole") == {}
 
 
-def keep_charts_in_their_namespaces(world: HelmWorld) -> None:
+def check_namespace_confinement(world: HelmFixture) -> None:
     """Charts that are written out in place, of which one makes something outside of its namespace."""
-    world.make_virtual_cluster("inside", template=world.release())
-    world.await_condition("inside", DEPLOYED, "Deployed")
-    world.make_virtual_cluster("outside", template=world.release("reaching-out"))
-    message = world.await_condition("outside", DEPLOYED, "HelmFailed")
+    world.create_virtual_cluster("inside", template=world.release())
+    world.wait_for_condition("inside", DEPLOYED, "Deployed")
+    world.create_virtual_cluster("outside", template=world.release("reaching-out"))
+    message = world.wait_for_condition("outside", DEPLOYED, "HelmFailed")
     assert 'User "service:deployer:demo-v-outside" cannot get resource "clusterroles"' in message
-    assert world.far("/apis/rbac.authorization.k8s.io/v1/clusterroles/from-outside") == {}
+    assert world.remote_object("/apis/rbac.authorization.k8s.io/v1/clusterroles/from-outside") == {}
     world.delete("inside")
     world.delete("outside")

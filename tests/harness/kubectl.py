@@ -28,42 +28,42 @@ class Kubectl:
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    def refused(self, *arguments: str, body: str = "") -> str:
+    def expect_failure(self, *arguments: str, body: str = "") -> str:
         """The complaint of a command that must fail."""
         done = self._run(arguments, body)
         assert done.returncode != 0, f"kubectl {' '.join(arguments)} succeeded:\n{done.stdout}{done.stderr}"
         assert done.stderr.strip(), "it failed without saying why"
         return done.stderr
 
-    def differing(self, *arguments: str, body: str = "") -> str:
+    def expect_diff(self, *arguments: str, body: str = "") -> str:
         """The output of a `diff` that must find something, which it says with the exit code 1."""
         done = self._run(arguments, body)
         assert done.returncode == 1 and not done.stderr, f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    def warned(self, *arguments: str, body: str = "") -> str:
+    def expect_warnings(self, *arguments: str, body: str = "") -> str:
         """What a command that must succeed writes beside its output."""
         done = self._run(arguments, body)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}"
         return done.stderr
 
-    def outcome(self, *arguments: str, body: str = "") -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str, body: str = "") -> "subprocess.CompletedProcess[str]":
         """What came of a command that says something with its exit code."""
         return self._run(arguments, body)
 
-    def read(self, *arguments: str) -> Any:
+    def get_json(self, *arguments: str) -> Any:
         """`get ... -o json`, decoded."""
         return json.loads(self("get", *arguments, "-o", "json"))
 
-    def names(self, *arguments: str) -> list[str]:
+    def get_names(self, *arguments: str) -> list[str]:
         """The names of what `get` finds, in its order."""
         return [line.rpartition("/")[2] for line in self("get", *arguments, "-o", "name").splitlines()]
 
-    def rows(self, *arguments: str) -> list[list[str]]:
+    def get_rows(self, *arguments: str) -> list[list[str]]:
         """The table that `get` prints, header first, cut where its columns begin."""
-        return cut(self("get", *arguments))
+        return split_columns(self("get", *arguments))
 
-    def await_event(self, name: str) -> None:
+    def wait_for_event(self, name: str) -> None:
         """Returns once something is told about the object: Events follow a change, but not in the same moment."""
         about = f"involvedObject.name={name}"
         with self.watching("get", "events", "--watch", "--no-headers", "--field-selector", about) as process:
@@ -105,7 +105,7 @@ class Kubectl:
         return ours | dict(self.variables)
 
 
-def cut(table: str) -> list[list[str]]:
+def split_columns(table: str) -> list[list[str]]:
     """Lines in columns: kubectl pads each column to its widest cell, so the header's words tell where cells begin."""
     lines = table.splitlines()
     starts = [match.start() for match in re.finditer(r"\S+( \S+)*", lines[0])]

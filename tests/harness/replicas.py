@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from fairlead.core.crypto.key_file import generate_key
 from tests.harness import etcd_server, postgres_server
-from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running_server
 
 LEASE = f"{MANAGEMENT}/apis/coordination.k8s.io/v1/namespaces/service-system/leases/fairlead-controllers"
 NAMESPACES = f"{MANAGEMENT}/api/v1/namespaces"
-LEADING = "became leader: controllers run in this replica"
+BECAME_LEADER = "became leader: controllers run in this replica"
 
 STORES = ("postgres", "etcd") if os.environ.get("TEST_STORES") == "all" else ("postgres",)
 """The ordinary run has one of them, as what it shows is not up to the store; `make test-faults` has both."""
@@ -27,7 +27,7 @@ STORES = ("postgres", "etcd") if os.environ.get("TEST_STORES") == "all" else ("p
 Found = TypeVar("Found")
 
 
-def store_for(kind: str, folder: Path) -> str:
+def store_address(kind: str, folder: Path) -> str:
     """The address of an empty store that belongs to a folder."""
     if kind == "postgres":
         return postgres_server.address_for(folder)
@@ -60,7 +60,7 @@ class Replicas:
         if self.servers:
             self._same_certificate(data)
         server = self.stack.enter_context(
-            running(data, store=self.store, log_level="info", log_format="json", **self.secrets)
+            running_server(data, store=self.store, log_level="info", log_format="json", **self.secrets)
         )
         if self.servers:
             server = replace(server, key=self.servers[0].key)
@@ -76,7 +76,7 @@ class Replicas:
         with alive[0].client() as client:
             answer = client.get(LEASE)
         holder = answer.json()["spec"]["holderIdentity"] if answer.status_code == 200 else ""
-        return next((server for server in alive if holder and holder in identities(server)), None)
+        return next((server for server in alive if holder and holder in leader_identities(server)), None)
 
     def others(self, server: Server) -> list[Server]:
         return [each for each in self.servers if each is not server and each.process.poll() is None]
@@ -86,12 +86,12 @@ class Replicas:
         shutil.copytree(Path(self.servers[0].ca_file).parent, data / "tls")
 
 
-def identities(server: Server) -> list[str]:
+def leader_identities(server: Server) -> list[str]:
     """The names under which a server has led."""
-    return [line["identity"] for line in logged(server) if line.get("event") == LEADING]
+    return [line["identity"] for line in read_log(server) if line.get("event") == BECAME_LEADER]
 
 
-def logged(server: Server) -> list[dict[str, Any]]:
+def read_log(server: Server) -> list[dict[str, Any]]:
     lines = server.log.read_text().splitlines()
     return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
@@ -106,9 +106,9 @@ def eventually(look: Callable[[], Found | None], seconds: float = 2 * TIMEOUT_SE
 
 
 @contextmanager
-def replicas(kind: str, folder: Path, count: int) -> Iterator[Replicas]:
+def running_replicas(kind: str, folder: Path, count: int) -> Iterator[Replicas]:
     with ExitStack() as stack:
-        group = Replicas(folder, store_for(kind, folder), stack)
+        group = Replicas(folder, store_address(kind, folder), stack)
         for _ in range(count):
             group.start()
         yield group

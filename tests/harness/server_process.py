@@ -50,24 +50,24 @@ class Server:
         return {} if key is None else {"Authorization": f"Bearer {key or self.key}"}
 
     def _connecting(self, http2: bool) -> dict[str, Any]:
-        trust = trusting(self.ca_file, ("h2",) if http2 else ())
+        trust = build_tls_context(self.ca_file, ("h2",) if http2 else ())
         return {"base_url": self.url, "verify": trust, "http1": not http2, "http2": http2, "timeout": TIMEOUT_SECONDS}
 
     def connect(self, *protocols: str, timeout: float = TIMEOUT_SECONDS) -> ssl.SSLSocket:
         """A bare connection, for what no polite client would send."""
         parts = urlsplit(self.url)
-        host, context = parts.hostname or "", trusting(self.ca_file, protocols)
+        host, context = parts.hostname or "", build_tls_context(self.ca_file, protocols)
         return context.wrap_socket(socket.create_connection((host, parts.port or 0), timeout), server_hostname=host)
 
-    def resident(self) -> int:
+    def resident_bytes(self) -> int:
         """Bytes of memory in use."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
 
-    def descriptors(self) -> int:
+    def count_descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
-    def busy_seconds(self) -> float:
+    def cpu_seconds(self) -> float:
         """Processor time used since the start."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -83,32 +83,32 @@ class Server:
 
 
 @cache
-def trusting(ca_file: str, protocols: tuple[str, ...] = ()) -> ssl.SSLContext:
+def build_tls_context(ca_file: str, protocols: tuple[str, ...] = ()) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=ca_file)
     if protocols:
         context.set_alpn_protocols(protocols)
     return context
 
 
-def command(folder: Path, *arguments: str) -> Sequence[str]:
+def server_command(folder: Path, *arguments: str) -> Sequence[str]:
     return sys.executable, "-m", "fairlead", "up", "--data", str(folder), "--port", "0", *arguments
 
 
-def environment(**variables: str | int) -> dict[str, str]:
+def server_environment(**variables: str | int) -> dict[str, str]:
     """This process's, with the given settings and no other ones: `request_timeout=1`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
     return inherited | {f"FAIRLEAD_{name.upper()}": str(value) for name, value in variables.items()}
 
 
 @contextmanager
-def running(folder: Path, **variables: str | int) -> Iterator[Server]:
+def running_server(folder: Path, **variables: str | int) -> Iterator[Server]:
     """A server on the folder, which may be one that another server has left."""
     log = folder.parent / f"{folder.name}.log"
     with log.open("ab") as errors:
         process = subprocess.Popen(
-            command(folder, "--json"),
+            server_command(folder, "--json"),
             cwd=ROOT,
-            env=environment(**variables),
+            env=server_environment(**variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -136,7 +136,7 @@ def running_agent(folder: Path, server: Server, cluster: str) -> Iterator[dict[s
                 *("--kubeconfig", str(folder / "kubeconfig"), "--state", str(folder / "state")),
             ],
             cwd=ROOT,
-            env=environment(),
+            env=server_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -11,7 +11,14 @@ from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running, running_agent, trusting
+from tests.harness.server_process import (
+    MANAGEMENT,
+    TIMEOUT_SECONDS,
+    Server,
+    build_tls_context,
+    running_agent,
+    running_server,
+)
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 PODS = "/kubernetes/cluster/api/v1/namespaces/demo/pods"
@@ -47,7 +54,9 @@ def run_agent(folder: Path, server: Server) -> Iterator[httpx.Client]:
     """Runs the agent of `berlin` with the files in the folder; yields a client of its endpoint."""
     with (
         running_agent(folder, server, "berlin") as ready,
-        httpx.Client(base_url=ready["url"], verify=trusting(ready["caFile"]), timeout=TIMEOUT_SECONDS) as client,
+        httpx.Client(
+            base_url=ready["url"], verify=build_tls_context(ready["caFile"]), timeout=TIMEOUT_SECONDS
+        ) as client,
     ):
         yield client
 
@@ -78,7 +87,7 @@ def exec_cat(client: httpx.Client, value: str, ca_file: Path) -> str | bytes:
     """Returns the output of `cat` in a pod with the input `hello`, through a WebSocket as kubectl opens it."""
     url = str(client.base_url).rstrip("/").replace("https://", "wss://") + f"{PODS}/p/exec?stdin=true&command=cat"
     protocols = [Subprotocol("v5.channel.k8s.io")]
-    ssl_context = trusting(str(ca_file))
+    ssl_context = build_tls_context(str(ca_file))
     with connect(
         url, ssl=ssl_context, subprotocols=protocols, additional_headers=build_headers(value), proxy=None
     ) as socket:
@@ -90,7 +99,7 @@ def exec_cat(client: httpx.Client, value: str, ca_file: Path) -> str | bytes:
 def test_users_reach_a_cluster_directly_also_while_the_server_is_down(tmp_path: Path) -> None:
     data, folder = tmp_path / "data", tmp_path / "agent"
     with FakeCluster() as cluster:
-        with running(data) as server:
+        with running_server(data) as server:
             with server.client() as admin:
                 key = create_cluster_and_user(admin)
                 create_object(admin, "users", "User", "eve", username="eve")

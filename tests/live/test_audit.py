@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS, Server, configmap, running_server
 
 CANARY = "canary-71d2b9c4-not-to-be-recorded"
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
@@ -55,7 +55,7 @@ def build_type_meta(kind: str) -> dict[str, str]:
 def test_with_level_request_response_each_request_completes_once_and_no_secret_is_logged(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)
-    with running(tmp_path / "data", audit_policy=str(policy)) as server:
+    with running_server(tmp_path / "data", audit_policy=str(policy)) as server:
         keys = send_requests(server)
         with server.client() as client, client.stream("GET", CONFIGMAPS, params={"watch": "1"}) as open_watch:
             assert open_watch.status_code == 200
@@ -80,7 +80,7 @@ def test_with_level_request_response_each_request_completes_once_and_no_secret_i
 def test_while_the_log_cannot_be_written_writes_and_secret_reads_get_503(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     folder.mkdir()
-    with running(tmp_path / "data", audit_path=str(folder / "audit.log")) as server, server.client() as client:
+    with running_server(tmp_path / "data", audit_path=str(folder / "audit.log")) as server, server.client() as client:
         assert client.post(SECRETS, json=build_secret("s")).status_code == 201
         shutil.rmtree(folder)
         wait_for_readyz(503, client)

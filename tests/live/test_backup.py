@@ -21,8 +21,8 @@ from tests.harness.server_process import (
     TIMEOUT_SECONDS,
     Server,
     configmap,
-    environment,
-    running,
+    running_server,
+    server_environment,
 )
 from tests.live.test_shutdown import Writers, list_configmaps
 
@@ -33,7 +33,13 @@ SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stri
 def run_fairlead(*arguments: str) -> None:
     command = [sys.executable, "-m", "fairlead", *arguments]
     result = subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=3 * TIMEOUT_SECONDS, check=False
+        command,
+        cwd=ROOT,
+        env=server_environment(),
+        capture_output=True,
+        text=True,
+        timeout=3 * TIMEOUT_SECONDS,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
 
@@ -58,7 +64,7 @@ def test_a_backup_under_load_is_a_prefix_of_the_history_and_can_be_restored(
     tmp_path: Path,
 ) -> None:
     old, new, file = tmp_path / "old", tmp_path / "new", tmp_path / "it.backup"
-    with running(old) as server:
+    with running_server(old) as server:
         with server.client() as client:
             first = client.post(CONFIGMAPS, json=configmap("first")).json()
             assert client.post(SECRETS, json=SECRET).status_code == 201
@@ -78,7 +84,7 @@ def test_a_backup_under_load_is_a_prefix_of_the_history_and_can_be_restored(
     run_fairlead("restore", str(file), "--data", str(new))
     for secret in ("encryption.keys", "pepper.key"):
         shutil.copy(old / secret, new / secret)
-    with running(new) as restored:
+    with running_server(new) as restored:
         server = Server(restored.process, restored.url, key, restored.ca_file, restored.log)
         configmaps = list_configmaps(server)
         assert set(configmaps) == before | {"first"}
@@ -104,7 +110,7 @@ def test_a_server_moves_from_sqlite_to_postgresql_and_on_to_etcd(tmp_path: Path)
     data, online = tmp_path / "data", tmp_path / "online.backup"
     sqlite = f"sqlite:{data}/fairlead.db"
     postgres, etcd = asyncio.run(postgres_address(tmp_path / "copy")), asyncio.run(etcd_address(tmp_path / "copy"))
-    with running(data) as server:
+    with running_server(data) as server:
         with server.client() as client:
             client.post(SECRETS, json=SECRET)
             before = client.post(CONFIGMAPS, json=configmap("thing")).json()
@@ -112,7 +118,7 @@ def test_a_server_moves_from_sqlite_to_postgresql_and_on_to_etcd(tmp_path: Path)
             asyncio.run(copy_store(sqlite, postgres))
         server.stop()
     run_fairlead("store", "copy", sqlite, postgres)
-    with running(data, store=postgres) as server:
+    with running_server(data, store=postgres) as server:
         with server.client() as client:
             check_moved_store(client, before, int(before["metadata"]["resourceVersion"]))
             after = client.get(f"{CONFIGMAPS}/thing").json()
@@ -122,5 +128,5 @@ def test_a_server_moves_from_sqlite_to_postgresql_and_on_to_etcd(tmp_path: Path)
         server.stop()
     assert verify_backup(str(online)).count > 10
     asyncio.run(copy_store(postgres, etcd, idle_seconds=0))
-    with running(data, store=etcd) as server, server.client() as client:
+    with running_server(data, store=etcd) as server, server.client() as client:
         check_moved_store(client, after, int(after["metadata"]["resourceVersion"]))

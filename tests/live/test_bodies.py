@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running_server
 from tests.live.http2_client import Http2Client
 from tests.live.test_http import VERSIONS, build_authorization, build_head, exchange
 
@@ -16,7 +16,7 @@ BODY_LIMIT = MEGABYTE
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("bodies") / "data", body_limit=BODY_LIMIT) as server:
+    with running_server(tmp_path_factory.mktemp("bodies") / "data", body_limit=BODY_LIMIT) as server:
         yield server
 
 
@@ -54,14 +54,14 @@ def test_an_endless_body_is_interrupted_without_filling_the_memory(server: Serve
     size = 200 * MEGABYTE
     lines = f"Content-Length: {size}" if has_length else "Transfer-Encoding: chunked"
     data = b"x" * MEGABYTE if has_length else b"100000\r\n" + b"x" * MEGABYTE + b"\r\n"
-    before = server.resident()
+    before = server.resident_bytes()
     peak = before
     with server.connect() as connection:
         try:
             connection.sendall(build_head("POST", CONFIGMAPS, build_authorization(server), lines).encode())
             for _ in range(200):
                 connection.sendall(data)
-                peak = max(peak, server.resident())
+                peak = max(peak, server.resident_bytes())
             pytest.fail("the whole body was read")
         except OSError:
             pass
@@ -76,14 +76,14 @@ def test_an_anonymous_request_with_a_body_gets_401(server: Server) -> None:
 
 def test_bodies_of_anonymous_requests_are_not_buffered(server: Server) -> None:
     """Each client sends all but one byte of a body of the maximum size."""
-    before = server.resident()
+    before = server.resident_bytes()
     connections = [server.connect() for _ in range(120)]
     for connection in connections:
         connection.sendall(build_head("POST", CONFIGMAPS, f"Content-Length: {BODY_LIMIT}").encode())
         with suppress(OSError):  # the server has closed the connection
             connection.sendall(b"x" * (BODY_LIMIT - 1))
     time.sleep(0.5)  # so that the server has received everything
-    growth = server.resident() - before
+    growth = server.resident_bytes() - before
     for connection in connections:
         connection.close()
     assert growth < 50 * MEGABYTE
@@ -163,9 +163,9 @@ def test_a_reset_upload_uses_no_more_cpu_time(server: Server) -> None:
     time.sleep(0.3)
     client.reset_stream(stream)
     time.sleep(0.3)
-    before = server.busy_seconds()
+    before = server.cpu_seconds()
     time.sleep(1.2)
-    assert server.busy_seconds() - before < 0.4
+    assert server.cpu_seconds() - before < 0.4
     client.close()
 
 

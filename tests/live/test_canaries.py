@@ -16,7 +16,7 @@ import pytest
 
 from fairlead.kinds.clusters.config import CONFIG, CONFIG_NAME
 from fairlead.registry.kind import Kind
-from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running_server
 from tests.live.canaries import (
     ALL_SECRET_KINDS,
     READABLE,
@@ -77,7 +77,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
     recording = Recording(Canaries())
-    with running(folder / "data", log_level="debug", audit_policy=str(policy)) as server:
+    with running_server(folder / "data", log_level="debug", audit_policy=str(policy)) as server:
         recording.canaries.add(server.key, "the administrator's key")
         with server.client() as http_client:
             send_all_requests(server, RecordingClient(http_client, recording), recording)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.harness.server_process import CONFIGMAPS, configmap, running
+from tests.harness.server_process import CONFIGMAPS, configmap, running_server
 from tests.live.test_shutdown import Writers, list_configmaps
 
 ROUNDS = 2
@@ -12,7 +12,7 @@ def test_no_acknowledged_write_is_lost_when_the_server_is_killed(tmp_path: Path)
     acknowledged: dict[str, str] = {}
     newest = 0
     for number in range(ROUNDS):
-        with running(tmp_path / "data") as server:
+        with running_server(tmp_path / "data") as server:
             assert acknowledged.items() <= list_configmaps(server).items()
             with server.client() as client:
                 first = client.post(CONFIGMAPS, json=configmap(f"first-{number}")).json()
@@ -24,7 +24,7 @@ def test_no_acknowledged_write_is_lost_when_the_server_is_killed(tmp_path: Path)
             assert writers.error_codes == []
         acknowledged |= writers.acknowledged
         newest = max(map(int, acknowledged.values()))
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         configmaps = list_configmaps(server)
         with server.client() as client:
             last = client.post(CONFIGMAPS, json=configmap("last")).json()

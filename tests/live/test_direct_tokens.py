@@ -8,7 +8,7 @@ from typing import Any
 import jwt
 
 from fairlead.authn.direct_tokens import AUDIENCE
-from tests.harness.server_process import MANAGEMENT, Server, running
+from tests.harness.server_process import MANAGEMENT, Server, running_server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 PLAIN_PREFIX = b64encode(b'{"active":{"id":"')[:-4]
@@ -36,14 +36,14 @@ def verify_token(token: str, server: Server, issuer: str = "") -> dict[str, Any]
 
 
 def test_a_token_is_verified_with_published_keys_after_a_restart_and_a_rotation(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         issuer, before = server.url, create_token(server)
         claims = verify_token(before, server)
         assert (claims["sub"], claims["service.sh"]["kind"]) == ("admin", "User")
         assert claims["exp"] - claims["iat"] == 600
         key = server.key
         assert server.stop() == 0
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         assert verify_token(before, server, issuer) == claims
         with server.client(key) as admin:
             rotation = admin.post(f"{M}/tokenkeyrotations", json={}).json()["status"]

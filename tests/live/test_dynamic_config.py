@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.harness.server_process import MANAGEMENT, running
+from tests.harness.server_process import MANAGEMENT, running_server
 
 GROUP = "management.service.sh"
 M = f"{MANAGEMENT}/apis/{GROUP}/v1"
@@ -23,7 +23,7 @@ def build_key(name: str, **spec: Any) -> dict[str, Any]:
 
 def test_a_config_change_applies_at_once_and_after_a_restart(tmp_path: Path) -> None:
     raw = "auth: {accessKeyMaxTTLSeconds: 60, password: {disabled: true}, customHttpHeaders: {X-Frame-Options: DENY}}"
-    with running(tmp_path / "data") as server, server.client() as admin:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
         assert admin.get(CONFIG).json()["spec"] == {"raw": ""}
         assert admin.post(f"{M}/ownedaccesskeys", json=build_key("before")).status_code == 201
         assert admin.get("/auth/methods").json()["methods"]["password"] == {"enabled": True}
@@ -33,7 +33,7 @@ def test_a_config_change_applies_at_once_and_after_a_restart(tmp_path: Path) -> 
         assert admin.post(f"{M}/ownedaccesskeys", json=build_key("short", ttl=60)).status_code == 201
         assert admin.get("/auth/methods").json()["methods"]["password"] == {"enabled": False}
         server.stop()
-    with running(tmp_path / "data") as server, server.client() as admin:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
         assert admin.get(CONFIG).json()["spec"] == {"raw": raw}
         assert admin.post(f"{M}/ownedaccesskeys", json=build_key("long", ttl=61)).status_code == 422
         set_config(admin, "")
@@ -42,7 +42,7 @@ def test_a_config_change_applies_at_once_and_after_a_restart(tmp_path: Path) -> 
 
 
 def test_an_invalid_config_changes_nothing(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server, server.client() as admin:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
         set_config(admin, "auth: {accessKeyMaxTTLSeconds: 60}")
         response = set_config(admin, "auth: {accessKeyMaxTTL: 0}")
         assert response.status_code == 422
@@ -51,7 +51,7 @@ def test_an_invalid_config_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_there_is_one_config_and_only_administrators_may_use_it(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server, server.client() as admin:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
         body = {"apiVersion": f"{GROUP}/v1", "kind": "Config", "metadata": {"name": "second"}, "spec": {"raw": ""}}
         assert admin.post(f"{M}/configs", json=body).status_code == 405
         assert admin.delete(CONFIG).status_code == 405
@@ -67,7 +67,7 @@ def test_there_is_one_config_and_only_administrators_may_use_it(tmp_path: Path) 
 
 def test_the_audit_level_can_be_raised(tmp_path: Path) -> None:
     log = tmp_path / "data" / "audit.log"
-    with running(tmp_path / "data") as server, server.client() as admin:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
         app = {
             "apiVersion": f"{GROUP}/v1",
             "kind": "App",

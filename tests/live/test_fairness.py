@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.harness.gateways import grant, key_of, make
-from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
+from tests.harness.gateways import bind_role, create_key, create_resource
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running_server
 from tests.live.http2_client import Http2Client
 
 CONNECTIONS, STREAMS = 4, 100
@@ -23,7 +23,7 @@ must be the faster one here."""
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("fairness") / "data"
-    with running(folder) as server:
+    with running_server(folder) as server:
         yield server
 
 
@@ -33,9 +33,9 @@ def busy_user(server: Server) -> Server:
     with server.client() as admin:
         for number in range(OBJECTS):
             admin.post(CONFIGMAPS, json=configmap(f"c{number}")).raise_for_status()
-        make(admin, "users", "User", "busy", username="busy")
-        grant(admin, "busy", "busy", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}])
-        return replace(server, key=key_of(admin, "busy", "busy"))
+        create_resource(admin, "users", "User", "busy", username="busy")
+        bind_role(admin, "busy", "busy", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}])
+        return replace(server, key=create_key(admin, "busy", "busy"))
 
 
 def count_responses(connections: list[Http2Client]) -> int:

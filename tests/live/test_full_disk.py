@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, configmap, running
+from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, configmap, running_server
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def wait_for_recovery(client: httpx.Client) -> None:
 
 def test_a_full_disk_stops_writes_until_there_is_space_again(tmp_path: Path, small_disk: Path) -> None:
     store = f"sqlite:{small_disk / 'fairlead.db'}"
-    with running(tmp_path / "data", store=store) as server, server.client() as client:
+    with running_server(tmp_path / "data", store=store) as server, server.client() as client:
         before = create_objects(client, 5)
         filler = small_disk / "filler"
         with pytest.raises(OSError), filler.open("wb", buffering=0) as file:
@@ -84,7 +84,7 @@ def test_a_full_disk_stops_writes_until_there_is_space_again(tmp_path: Path, sma
 
 
 def test_a_file_size_limit_stops_writes_until_it_is_lifted(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server, server.client() as client:
+    with running_server(tmp_path / "data") as server, server.client() as client:
         before = create_objects(client, 5)
         limit = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (100_000, limit[1]))

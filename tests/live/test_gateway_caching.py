@@ -10,9 +10,9 @@ import pytest
 
 from tests.fake_cluster.pods import serve_pod
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import connect, gateway_path, is_online, kubeconfig_of, kubectl_at, wait_until
+from tests.harness.gateways import build_kubeconfig, build_kubectl, connect_cluster, gateway_path, is_online, wait_until
 from tests.harness.kubectl import Kubectl
-from tests.harness.server_process import Server, running
+from tests.harness.server_process import Server, running_server
 from tests.live.test_agent import create_cluster_and_user, create_token, prepare_agent, run_agent
 
 RESOURCES = ["pods"]
@@ -27,7 +27,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("caching") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("caching") / "data") as server:
         yield server
 
 
@@ -38,17 +38,17 @@ def check_discovery_cache(kubectl: Kubectl, cluster: FakeCluster) -> None:
     assert len([each for each in cluster.requests if each.header("if-none-match")]) == revalidations + 4, (
         "two commands revalidate two documents each"
     )
-    assert kubectl.names("pod", "p") == ["p"]
+    assert kubectl.get_names("pod", "p") == ["p"]
 
 
 def test_the_discovery_cache_works_through_a_gateway(
     server: Server, cluster: FakeCluster, component: Callable[[str], Path], tmp_path: Path
 ) -> None:
     with server.client() as admin:
-        connect(admin, "oslo", cluster.build_kubeconfig())
+        connect_cluster(admin, "oslo", cluster.build_kubeconfig())
         wait_until(lambda: is_online(admin, "oslo"))
-    content = kubeconfig_of(server.url + gateway_path("oslo"), Path(server.ca_file), server.key)
-    check_discovery_cache(kubectl_at(component("kubectl"), tmp_path, content), cluster)
+    content = build_kubeconfig(server.url + gateway_path("oslo"), Path(server.ca_file), server.key)
+    check_discovery_cache(build_kubectl(component("kubectl"), tmp_path, content), cluster)
 
 
 def test_the_discovery_cache_works_through_an_agent(
@@ -60,5 +60,5 @@ def test_the_discovery_cache_works_through_an_agent(
     prepare_agent(tmp_path / "agent", server, cluster)
     with run_agent(tmp_path / "agent", server) as client:
         ca_file = tmp_path / "agent" / "state" / "tls" / "ca.crt"
-        content = kubeconfig_of(f"{client.base_url}/kubernetes/cluster", ca_file, token)
-        check_discovery_cache(kubectl_at(component("kubectl"), tmp_path / "home", content), cluster)
+        content = build_kubeconfig(f"{client.base_url}/kubernetes/cluster", ca_file, token)
+        check_discovery_cache(build_kubectl(component("kubectl"), tmp_path / "home", content), cluster)

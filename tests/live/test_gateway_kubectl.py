@@ -21,18 +21,26 @@ from tests.fake_cluster.pods import LOG_TEXT, POD_PATH, serve_pod
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import (
     M,
-    connect,
+    bind_role,
+    build_kubectl,
+    connect_cluster,
+    create_key,
     create_user,
+    gateway_kubeconfig,
     gateway_path,
-    grant,
     is_online,
-    key_of,
-    kubeconfig,
-    kubectl_at,
     wait_until,
 )
 from tests.harness.kubectl import Kubectl
-from tests.harness.server_process import MANAGEMENT, ROOT, TIMEOUT_SECONDS, Server, configmap, environment, running
+from tests.harness.server_process import (
+    MANAGEMENT,
+    ROOT,
+    TIMEOUT_SECONDS,
+    Server,
+    configmap,
+    running_server,
+    server_environment,
+)
 
 CONFIGMAPS = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}
 
@@ -48,20 +56,30 @@ class GatewayFixture:
     folder: Path
 
     def kubectl(self, cluster: str, key: str, name: str) -> Kubectl:
-        return kubectl_at(self.program, self.folder / name, kubeconfig(self.server, gateway_path(cluster), key))
+        return build_kubectl(
+            self.program, self.folder / name, gateway_kubeconfig(self.server, gateway_path(cluster), key)
+        )
 
 
 @pytest.fixture(scope="module")
 def gateway(component: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayFixture]:
     folder, program = tmp_path_factory.mktemp("gateway"), component("kubectl")
-    with running(folder / "server") as server, running(folder / "remote") as remote, FakeCluster() as pods:
+    with (
+        running_server(folder / "server") as server,
+        running_server(folder / "remote") as remote,
+        FakeCluster() as pods,
+    ):
         serve_pod(pods)
         yield GatewayFixture(server, remote, pods, program, folder)
 
 
 def run_fairlead(folder: Path, *arguments: str) -> str:
     """Runs the command-line tool with the logins in the folder."""
-    variables = environment() | {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config"), "COLUMNS": "200"}
+    variables = server_environment() | {
+        "HOME": str(folder),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+        "COLUMNS": "200",
+    }
     result = subprocess.run(
         [sys.executable, "-m", "fairlead", *arguments],
         cwd=ROOT,
@@ -80,7 +98,7 @@ def ada_key(gateway: GatewayFixture) -> str:
     """Adds the second server as a cluster; returns a key of ada, who may use it and write ConfigMaps in it."""
     admin_home = gateway.folder / "admin"
     admin_home.mkdir()
-    (admin_home / "remote").write_text(kubeconfig(gateway.remote, MANAGEMENT, gateway.remote.key))
+    (admin_home / "remote").write_text(gateway_kubeconfig(gateway.remote, MANAGEMENT, gateway.remote.key))
     run_fairlead(
         admin_home, "login", gateway.server.url, "--key", gateway.server.key, "--ca-file", gateway.server.ca_file
     )
@@ -88,8 +106,8 @@ def ada_key(gateway: GatewayFixture) -> str:
     assert "connected" in output, output
     with gateway.server.client() as admin, gateway.remote.client() as remote_admin:
         create_user(admin, "ada", "berlin", "use")
-        grant(remote_admin, "adas", "fairlead:ada", [CONFIGMAPS])
-        return key_of(admin, "ada", "adas-own-berlin", scope={"clusters": [{"cluster": "berlin"}]})
+        bind_role(remote_admin, "adas", "fairlead:ada", [CONFIGMAPS])
+        return create_key(admin, "ada", "adas-own-berlin", scope={"clusters": [{"cluster": "berlin"}]})
 
 
 @pytest.fixture(scope="module")
@@ -115,10 +133,10 @@ def test_apply_and_delete_reach_the_cluster(ada_kubectl: Kubectl, gateway: Gatew
 def test_server_side_apply_reports_conflicts(ada_kubectl: Kubectl) -> None:
     apply = ("apply", "--server-side", "-f", "-")
     ada_kubectl(*apply, "--field-manager=one", body=build_configmap("newer", a="1", b="1"))
-    assert ada_kubectl.read("configmap", "newer")["data"] == {"a": "1", "b": "1"}
-    assert "conflict" in ada_kubectl.refused(*apply, "--field-manager=two", body=build_configmap("newer", a="2"))
+    assert ada_kubectl.get_json("configmap", "newer")["data"] == {"a": "1", "b": "1"}
+    assert "conflict" in ada_kubectl.expect_failure(*apply, "--field-manager=two", body=build_configmap("newer", a="2"))
     ada_kubectl(*apply, "--field-manager=one", body=build_configmap("newer", a="3"))
-    assert ada_kubectl.read("configmap", "newer")["data"] == {"a": "3"}
+    assert ada_kubectl.get_json("configmap", "newer")["data"] == {"a": "3"}
 
 
 def test_a_watch_prints_changes(ada_kubectl: Kubectl) -> None:
@@ -142,10 +160,10 @@ def test_api_resources_and_explain_show_the_kinds_of_the_cluster(ada_kubectl: Ku
 
 def test_permissions_in_the_cluster_are_those_of_its_rbac(ada_kubectl: Kubectl) -> None:
     assert ada_kubectl("auth", "can-i", "create", "configmaps").strip() == "yes"
-    assert ada_kubectl.differing("auth", "can-i", "get", "secrets").strip() == "no"
+    assert ada_kubectl.expect_diff("auth", "can-i", "get", "secrets").strip() == "no"
     user_info = json.loads(ada_kubectl("auth", "whoami", "-o", "json"))["status"]["userInfo"]
     assert user_info["username"] == "fairlead:ada"
-    error = ada_kubectl.refused("get", "secrets")
+    error = ada_kubectl.expect_failure("get", "secrets")
     assert 'User "fairlead:ada" cannot list resource "secrets"' in error
 
 
@@ -164,10 +182,10 @@ def test_t19_impersonation_follows_the_permissions_of_this_server(
     assert user_info["username"] == "fairlead:ada" and "fairlead:service:admins" not in user_info["groups"]
     assert user_info["extra"] == {"service.sh/impersonator": ["fairlead:admin"]}
     assert admin_kubectl("auth", "can-i", "create", "configmaps", "--as", "ada").strip() == "yes"
-    assert admin_kubectl.differing("auth", "can-i", "get", "secrets", "--as", "ada").strip() == "no"
-    assert "(Forbidden)" in admin_kubectl.refused("get", "configmaps", "--as", "unknown")
+    assert admin_kubectl.expect_diff("auth", "can-i", "get", "secrets", "--as", "ada").strip() == "no"
+    assert "(Forbidden)" in admin_kubectl.expect_failure("get", "configmaps", "--as", "unknown")
     path = "/api/v1/namespaces/default/configmaps"
-    assert "cannot impersonate" in ada_kubectl.refused(
+    assert "cannot impersonate" in ada_kubectl.expect_failure(
         "get", "--raw", path, "--as", "root", "--as-group", "system:masters"
     )
 
@@ -188,7 +206,7 @@ def test_t14_users_without_the_verb_use_get_403(gateway: GatewayFixture, ada_key
     for user in (reader, unprivileged):
         kubectl = gateway.kubectl("berlin", user.key, user.name)
         for command in (("get", "configmaps"), ("exec", "p", "--", "cat"), ("port-forward", "p", ":80")):
-            assert "(Forbidden)" in kubectl.refused(*command)
+            assert "(Forbidden)" in kubectl.expect_failure(*command)
         assert f'User "{user.name}" cannot use resource "clusters"' in get_forbidden_message(gateway.server, user.key)
     with gateway.server.client(reader.key) as client:
         assert client.get(f"{M}/clusters/berlin").status_code == 200
@@ -196,10 +214,10 @@ def test_t14_users_without_the_verb_use_get_403(gateway: GatewayFixture, ada_key
 
 def test_a_key_for_another_cluster_gets_403(gateway: GatewayFixture, ada_key: str) -> None:
     with gateway.server.client() as admin:
-        other = key_of(admin, "ada", "adas-other", scope={"clusters": [{"cluster": "paris"}]})
-        empty = key_of(admin, "ada", "adas-empty", scope={})
+        other = create_key(admin, "ada", "adas-other", scope={"clusters": [{"cluster": "paris"}]})
+        empty = create_key(admin, "ada", "adas-empty", scope={})
     for name, key in (("other", other), ("empty", empty)):
-        assert "(Forbidden)" in gateway.kubectl("berlin", key, name).refused("get", "configmaps")
+        assert "(Forbidden)" in gateway.kubectl("berlin", key, name).expect_failure("get", "configmaps")
         assert f'outside the scope of access key "adas-{name}"' in get_forbidden_message(gateway.server, key)
 
 
@@ -207,7 +225,7 @@ def test_a_scope_rule_restricts_requests_to_the_cluster(gateway: GatewayFixture,
     with gateway.server.client() as admin:
         configmaps = {"group": "", "resources": ["configmaps"]}
         rules = [{"cluster": "berlin", "verbs": ["get", "list"], "resources": [configmaps], "namespaces": ["default"]}]
-        key = key_of(admin, "ada", "adas-reading", scope={"rules": rules})
+        key = create_key(admin, "ada", "adas-reading", scope={"rules": rules})
     scoped_kubectl = gateway.kubectl("berlin", key, "reading")
     scoped_kubectl("get", "configmaps")
     assert "configmaps" in scoped_kubectl("api-resources", "-o", "name").split()
@@ -217,7 +235,7 @@ def test_a_scope_rule_restricts_requests_to_the_cluster(gateway: GatewayFixture,
     assert (
         json.loads(scoped_kubectl("auth", "whoami", "-o", "json"))["status"]["userInfo"]["username"] == "fairlead:ada"
     )
-    error = scoped_kubectl.refused("create", "configmap", "never")
+    error = scoped_kubectl.expect_failure("create", "configmap", "never")
     assert 'does not allow "create" on "configmaps" in namespace "default" of cluster "berlin"' in error
 
 
@@ -228,14 +246,14 @@ def test_a_context_written_by_fairlead_works(gateway: GatewayFixture, ada_key: s
     run_fairlead(folder, "kubeconfig", "--cluster", "berlin", "--output", str(folder / "context"))
     kubectl = Kubectl(gateway.program, folder / "context", folder)
     kubectl("create", "configmap", "from-a-written-context")
-    assert "from-a-written-context" in kubectl.names("configmaps")
+    assert "from-a-written-context" in kubectl.get_names("configmaps")
 
 
 @pytest.fixture(scope="module")
 def bo_kubectl(gateway: GatewayFixture) -> Kubectl:
     """kubectl of bo, who may use the cluster with a pod."""
     with gateway.server.client() as admin:
-        connect(admin, "oslo", gateway.pods.build_kubeconfig(token="oslos-own"))
+        connect_cluster(admin, "oslo", gateway.pods.build_kubeconfig(token="oslos-own"))
         wait_until(lambda: is_online(admin, "oslo"))
         bo = create_user(admin, "bo", "oslo", "use")
     return gateway.kubectl("oslo", bo.key, "bo")
@@ -247,7 +265,7 @@ def test_exec_passes_stdin_stdout_and_the_exit_code(bo_kubectl: Kubectl, gateway
     request = next(each for each in gateway.pods.requests if each.path == f"{POD_PATH}/exec")
     assert request.header("upgrade").lower() == "websocket" and request.header("impersonate-user") == "fairlead:bo"
     assert request.header("authorization") == "Bearer oslos-own"
-    failed = bo_kubectl.outcome("exec", "p", "--", "exit", "7")
+    failed = bo_kubectl.run("exec", "p", "--", "exit", "7")
     assert (failed.returncode, failed.stdout) == (7, "")
     assert "that went wrong" in failed.stderr
 
@@ -289,7 +307,7 @@ def test_older_versions_apply_read_and_watch(
     old = Kubectl(component(f"kubectl-{version}"), ada_kubectl.kubeconfig, ada_kubectl.home)
     name = f"by-{version}"
     assert old("apply", "-f", "-", body=build_configmap(name, a="1")) == f"configmap/{name} created\n"
-    assert old.read("configmap", name)["data"] == {"a": "1"}
+    assert old.get_json("configmap", name)["data"] == {"a": "1"}
     with old.watching("get", "configmap", name, "-w", "--no-headers", "--output-watch-events") as watch:
         assert watch.stdout is not None and read_next_event(name, watch.stdout) == ["ADDED", name]
         old("delete", "configmap", name)
@@ -305,7 +323,7 @@ def test_kubectl_without_websockets_gets_advice_to_upgrade(
     bo_kubectl: Kubectl, component: Callable[[str], Path]
 ) -> None:
     oldest = Kubectl(component("kubectl-1.20"), bo_kubectl.kubeconfig, bo_kubectl.home)
-    assert "kubectl 1.31 or newer" in oldest.refused("exec", "p", "--", "cat")
+    assert "kubectl 1.31 or newer" in oldest.expect_failure("exec", "p", "--", "cat")
 
 
 KUBECTL_VERSIONS = ["kubectl", "kubectl-1.32", "kubectl-1.20"]
@@ -318,7 +336,7 @@ def test_an_error_of_the_cluster_is_shown_with_its_message(
     """kubectl falls back to SPDY without a WebSocket, and prints the response to that."""
     kubectl = Kubectl(component(name), bo_kubectl.kubeconfig, bo_kubectl.home)
     for command in (("exec", "pending", "--", "cat"), ("attach", "pending")):
-        error = kubectl.refused(*command)
+        error = kubectl.expect_failure(*command)
         assert "pod pending does not have a host assigned" in error and "SPDY" not in error
 
 
@@ -331,7 +349,7 @@ def test_an_unreachable_cluster_is_reported(
         content = stopped_cluster.build_kubeconfig()
     cluster = f"gone-{KUBECTL_VERSIONS.index(name)}"
     with gateway.server.client() as admin:
-        connect(admin, cluster, content)
-    config = kubeconfig(gateway.server, gateway_path(cluster), gateway.server.key)
-    error = kubectl_at(component(name), tmp_path, config).refused("get", "pods")
+        connect_cluster(admin, cluster, content)
+    config = gateway_kubeconfig(gateway.server, gateway_path(cluster), gateway.server.key)
+    error = build_kubectl(component(name), tmp_path, config).expect_failure("get", "pods")
     assert "the cluster is unreachable; check that it is running" in error

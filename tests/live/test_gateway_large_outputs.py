@@ -19,8 +19,8 @@ from websockets.protocol import CLIENT, Protocol
 from tests.fake_cluster.exec_websockets import SUCCESS
 from tests.fake_cluster.large_outputs import CLOSE_CODES, ERROR, generate_output, respond_with_output
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import connect, gateway_path, is_online, wait_until
-from tests.harness.server_process import TIMEOUT_SECONDS, Server, running, trusting
+from tests.harness.gateways import connect_cluster, gateway_path, is_online, wait_until
+from tests.harness.server_process import TIMEOUT_SECONDS, Server, build_tls_context, running_server
 from tests.live.test_agent import create_cluster_and_user, create_token, prepare_agent, run_agent
 
 SIZE = 5_000_000
@@ -47,7 +47,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("outputs") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("outputs") / "data") as server:
         yield server
 
 
@@ -57,7 +57,7 @@ def endpoint(
 ) -> Iterator[Endpoint]:
     with server.client() as admin:
         if request.param == "gateway":
-            connect(admin, "oslo", cluster.build_kubeconfig())
+            connect_cluster(admin, "oslo", cluster.build_kubeconfig())
             wait_until(lambda: is_online(admin, "oslo"))
             yield Endpoint(server.url + gateway_path("oslo"), Path(server.ca_file), server.key)
             return
@@ -75,7 +75,7 @@ def open_slow_connection(endpoint: Endpoint, path: str) -> socket.socket:
     tcp_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
     tcp_socket.settimeout(TIMEOUT_SECONDS)
     tcp_socket.connect((parts.hostname, parts.port))
-    connection = trusting(str(endpoint.ca_file)).wrap_socket(tcp_socket, server_hostname=parts.hostname)
+    connection = build_tls_context(str(endpoint.ca_file)).wrap_socket(tcp_socket, server_hostname=parts.hostname)
     head = [f"GET {parts.path}{path} HTTP/1.1", "Host: remote", "Upgrade: websocket", "Connection: Upgrade"]
     head += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="]
     head += ["Sec-WebSocket-Protocol: v5.channel.k8s.io", f"Authorization: Bearer {endpoint.credential}", "", ""]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fake_cluster.exchange import CannedResponse, RecordedRequest
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import SYSTEM_SECRETS, M, connect, create_user, gateway_path, key_of, wait_until
+from tests.harness.gateways import SYSTEM_SECRETS, M, connect_cluster, create_key, create_user, gateway_path, wait_until
 from tests.harness.server_process import TIMEOUT_SECONDS
 from tests.live.two_clusters import PODS, TOKEN, GatewayFixture, get_user_requests, run_two_clusters
 from tests.live.websocket_client import UpgradeRejected, WebSocket
@@ -40,7 +40,7 @@ IMPERSONATION_HEADERS = [
 def unscoped_key(gateway: GatewayFixture) -> str:
     """A key of ada without a scope."""
     with gateway.server.client() as admin:
-        return key_of(admin, "ada", "adas-own")
+        return create_key(admin, "ada", "adas-own")
 
 
 FORGED_HEADERS = [
@@ -183,14 +183,14 @@ def test_t13_t24_a_request_with_permission_for_oslo_never_reaches_paris(gateway:
 def test_t13_a_recreated_cluster_gets_no_request_or_stream_of_the_old_one(gateway: GatewayFixture) -> None:
     """Requests go to the new cluster at once, and streams to the old one end."""
     with gateway.server.client() as admin, FakeCluster() as old, FakeCluster() as new:
-        connect(admin, "recreated", old.build_kubeconfig(token="stored-token-old"))
+        connect_cluster(admin, "recreated", old.build_kubeconfig(token="stored-token-old"))
         with admin.stream("GET", f"{gateway_path('recreated')}/fake/ticks", timeout=TIMEOUT_SECONDS) as stream:
             chunks = stream.iter_raw()
             assert next(chunks)
             for path in (f"{M}/clusters/recreated", f"{SYSTEM_SECRETS}/cluster-recreated"):
                 assert admin.delete(path).status_code == 200
             wait_until(lambda: admin.get(f"{M}/clusters/recreated").status_code == 404)
-            connect(admin, "recreated", new.build_kubeconfig(token="stored-token-new"))
+            connect_cluster(admin, "recreated", new.build_kubeconfig(token="stored-token-new"))
             before = len(old.requests)
             assert admin.get(f"{gateway_path('recreated')}{PODS}").status_code == 200
             with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):

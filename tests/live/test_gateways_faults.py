@@ -11,7 +11,7 @@ import pytest
 from tests.fake_cluster.certificates import get_authority
 from tests.fake_cluster.exchange import CannedResponse, RecordedRequest
 from tests.fake_cluster.server import ClusterOptions, FakeCluster
-from tests.harness.gateways import M, connect, gateway_path, make
+from tests.harness.gateways import M, connect_cluster, create_resource, gateway_path
 from tests.live.two_clusters import GatewayFixture, get_user_requests, run_two_clusters
 
 
@@ -128,11 +128,11 @@ def test_a_half_closed_connection_is_not_reused(gateway: GatewayFixture, ada: ht
 @pytest.mark.parametrize("path", ["/fake/huge?bytes=30000000", "/fake/chunked?bytes=30000000&size=70000"])
 def test_a_huge_response_is_streamed_without_buffering(gateway: GatewayFixture, ada: httpx.Client, path: str) -> None:
     ada.get(f"{gateway_path('oslo')}/fake/huge?bytes=1000000")
-    before = gateway.server.resident()
+    before = gateway.server.resident_bytes()
     with ada.stream("GET", gateway_path("oslo") + path) as response:
         assert response.status_code == 200
         assert sum(len(data) for data in response.iter_raw()) == 30_000_000
-    assert gateway.server.resident() - before < 20_000_000
+    assert gateway.server.resident_bytes() - before < 20_000_000
 
 
 def test_a_huge_upload_is_relayed_completely(gateway: GatewayFixture, ada: httpx.Client) -> None:
@@ -154,7 +154,7 @@ CERTIFICATES = {
 def test_a_cluster_with_an_untrusted_certificate_gets_no_request(gateway: GatewayFixture, certificate: str) -> None:
     name = "untrusted-" + certificate.lower().rpartition(" ")[2]
     with FakeCluster(options=CERTIFICATES[certificate]) as cluster, gateway.server.client() as admin:
-        connect(admin, name, cluster.build_kubeconfig(token="stored-token"))
+        connect_cluster(admin, name, cluster.build_kubeconfig(token="stored-token"))
         check_status(admin.get(f"{gateway_path(name)}/version"), 502, "BadGateway", cluster.port)
         assert cluster.requests == []
         assert admin.delete(f"{M}/clusters/{name}").status_code == 200
@@ -167,7 +167,7 @@ def test_t22_a_cluster_at_a_forbidden_address_gets_503(gateway: GatewayFixture, 
     name = "forbidden" + "".join(re.findall(r"[a-z0-9]", address))[:20]
     server = gateway.server.url + "/kubernetes/management" if address == "own" else address
     with gateway.server.client() as admin:
-        connect(admin, name, gateway.oslo.build_kubeconfig(token="stored-token", server=server))
+        connect_cluster(admin, name, gateway.oslo.build_kubeconfig(token="stored-token", server=server))
         response = admin.get(f"{gateway_path(name)}/api/v1/secrets")
         check_status(response, 503, "ServiceUnavailable", server, "169.254", gateway.server.url)
         assert admin.delete(f"{M}/clusters/{name}").status_code == 200
@@ -176,5 +176,5 @@ def test_t22_a_cluster_at_a_forbidden_address_gets_503(gateway: GatewayFixture, 
 def test_an_unknown_or_unconfigured_cluster_gets_an_error(gateway: GatewayFixture) -> None:
     with gateway.server.client() as admin:
         assert admin.get(f"{gateway_path('nowhere')}/version").status_code == 404
-        make(admin, "clusters", "Cluster", "bare")
+        create_resource(admin, "clusters", "Cluster", "bare")
         check_status(admin.get(f"{gateway_path('bare')}/version"), 503, "ServiceUnavailable")

@@ -22,15 +22,23 @@ from tests.fake_cluster.server import ClusterOptions, FakeCluster
 from tests.harness.gateways import (
     SYSTEM_SECRETS,
     M,
-    connect,
+    cluster_status,
+    connect_cluster,
     create_user,
+    gateway_kubeconfig,
     gateway_path,
     is_online,
-    kubeconfig,
-    status_of,
     wait_until,
 )
-from tests.harness.server_process import MANAGEMENT, ROOT, TIMEOUT_SECONDS, Server, command, environment, running
+from tests.harness.server_process import (
+    MANAGEMENT,
+    ROOT,
+    TIMEOUT_SECONDS,
+    Server,
+    running_server,
+    server_command,
+    server_environment,
+)
 from tests.live.http2_client import Http2Client
 
 REPORTED_SECONDS = 15.0
@@ -52,11 +60,11 @@ class GatewayFixture:
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayFixture]:
     folder = tmp_path_factory.mktemp("outages")
     with (
-        running(folder / "server", cluster_requests=REQUESTS) as server,
+        running_server(folder / "server", cluster_requests=REQUESTS) as server,
         FakeCluster() as healthy,
         server.client() as admin,
     ):
-        connect(admin, "healthy", healthy.build_kubeconfig())
+        connect_cluster(admin, "healthy", healthy.build_kubeconfig())
         yield GatewayFixture(server, admin, healthy)
 
 
@@ -65,9 +73,9 @@ def restart(folder: Path, port: int) -> Iterator[None]:
     """Restarts a killed server with the same folder and port."""
     with folder.with_suffix(".log").open("ab") as errors:
         process = subprocess.Popen(
-            command(folder, "--port", str(port), "--json"),
+            server_command(folder, "--port", str(port), "--json"),
             cwd=ROOT,
-            env=environment(),
+            env=server_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
@@ -109,7 +117,7 @@ def dead_clusters(gateway: GatewayFixture) -> Iterator[tuple[str, ...]]:
         ports = {"silent": listener.getsockname()[1], "dead": closed_listener.getsockname()[1]}
         closed_listener.close()
         for name, port in ports.items():
-            connect(gateway.admin, name, gateway.healthy.build_kubeconfig(server=f"https://127.0.0.1:{port}"))
+            connect_cluster(gateway.admin, name, gateway.healthy.build_kubeconfig(server=f"https://127.0.0.1:{port}"))
         yield tuple(ports)
 
 
@@ -123,9 +131,9 @@ def test_a_killed_cluster_is_reported_and_recovers_while_the_healthy_one_respond
 
 def check_outage_and_recovery(gateway: GatewayFixture, folder: Path) -> None:
     admin = gateway.admin
-    with running(folder) as remote:
+    with running_server(folder) as remote:
         port = urlsplit(remote.url).port or 0
-        connect(admin, "killed", kubeconfig(remote, MANAGEMENT, remote.key).encode())
+        connect_cluster(admin, "killed", gateway_kubeconfig(remote, MANAGEMENT, remote.key).encode())
         wait_until(lambda: check_healthy_cluster(gateway) and is_online(admin, "killed"))
         before = admin.get(f"{M}/clusters/killed").json()
         assert admin.get(f"{gateway_path('killed')}/version").status_code == 200
@@ -149,7 +157,7 @@ def check_healthy_cluster(gateway: GatewayFixture) -> bool:
 
 
 def check_offline(admin: httpx.Client, key: str) -> None:
-    status = status_of(admin, "killed")
+    status = cluster_status(admin, "killed")
     assert status["reason"] == "Offline" and status["message"]
     response = admin.get(f"{gateway_path('killed')}/version")
     assert (response.status_code, response.json()["reason"]) == (503, "ServiceUnavailable")
@@ -163,7 +171,7 @@ def test_each_cluster_has_a_request_limit_of_its_own(gateway: GatewayFixture) ->
         gateway.server.client() as client,
         ExitStack() as streams,
     ):
-        connect(gateway.admin, "busy", busy.build_kubeconfig())
+        connect_cluster(gateway.admin, "busy", busy.build_kubeconfig())
         users = [create_user(gateway.admin, f"busy-{number}", "busy", "use") for number in range(REQUESTS)]
         clients = [streams.enter_context(gateway.server.client(each.key)) for each in users]
         for each in clients:
@@ -179,7 +187,7 @@ def test_each_cluster_has_a_request_limit_of_its_own(gateway: GatewayFixture) ->
 def test_one_user_gets_429_over_its_share_of_a_cluster(gateway: GatewayFixture) -> None:
     """Administrators, too."""
     with FakeCluster(options=ClusterOptions(uid="shared")) as cluster, gateway.server.client() as client:
-        connect(gateway.admin, "shared", cluster.build_kubeconfig())
+        connect_cluster(gateway.admin, "shared", cluster.build_kubeconfig())
         other_user = create_user(gateway.admin, "shared-other", "shared", "use")
         with client.stream("GET", f"{gateway_path('shared')}/fake/ticks") as stream:
             assert stream.status_code == 200
@@ -207,7 +215,7 @@ def test_a_stopped_cluster_ends_its_own_watches_on_a_shared_http2_connection_onl
     """Over HTTP/2 a client has its streams from all clusters on one connection."""
     path = "/api/v1/pods"
     with FakeCluster(options=ClusterOptions(uid="dying")) as dying:
-        connect(gateway.admin, "dying", dying.build_kubeconfig())
+        connect_cluster(gateway.admin, "dying", dying.build_kubeconfig())
         for cluster in (dying, gateway.healthy):
             cluster.set_behaviour(path, send_watch_events)
         client = Http2Client(gateway.server)

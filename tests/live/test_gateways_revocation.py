@@ -19,8 +19,8 @@ from tests.fake_cluster.exchange import RecordedRequest
 from tests.fake_cluster.exec_websockets import build_upgrade_response
 from tests.fake_cluster.pods import POD_PATH, serve_pod
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import GatewayUser, connect, create_user, gateway_path, merge, wait_until
-from tests.harness.server_process import Server, running
+from tests.harness.gateways import GatewayUser, connect_cluster, create_user, gateway_path, merge_patch, wait_until
+from tests.harness.server_process import Server, running_server
 from tests.live.websocket_client import CONNECTION_ERRORS, WebSocket
 
 REVOCATION_SECONDS = 10.0
@@ -31,7 +31,7 @@ Revoke = Callable[[httpx.Client, GatewayUser], None]
 
 
 def disable_key(admin: httpx.Client, user: GatewayUser) -> None:
-    merge(admin, user.key_path, {"spec": {"disabled": True}})
+    merge_patch(admin, user.key_path, {"spec": {"disabled": True}})
 
 
 def delete_key(admin: httpx.Client, user: GatewayUser) -> None:
@@ -39,15 +39,15 @@ def delete_key(admin: httpx.Client, user: GatewayUser) -> None:
 
 
 def expire_key(admin: httpx.Client, user: GatewayUser) -> None:
-    merge(admin, user.key_path, {"spec": {"ttl": 1}})
+    merge_patch(admin, user.key_path, {"spec": {"ttl": 1}})
 
 
 def narrow_scope(admin: httpx.Client, user: GatewayUser) -> None:
-    merge(admin, user.key_path, {"spec": {"scope": {"clusters": [{"cluster": "paris"}]}}})
+    merge_patch(admin, user.key_path, {"spec": {"scope": {"clusters": [{"cluster": "paris"}]}}})
 
 
 def disable_user(admin: httpx.Client, user: GatewayUser) -> None:
-    merge(admin, user.user_path, {"spec": {"disabled": True}})
+    merge_patch(admin, user.user_path, {"spec": {"disabled": True}})
 
 
 def delete_user(admin: httpx.Client, user: GatewayUser) -> None:
@@ -163,12 +163,17 @@ def open_streams(server: Server, user: GatewayUser, stack: ExitStack) -> dict[st
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     folder = tmp_path_factory.mktemp("revoked")
-    with running(folder / "data") as server, server.client() as admin, FakeCluster() as cluster, ExitStack() as stack:
+    with (
+        running_server(folder / "data") as server,
+        server.client() as admin,
+        FakeCluster() as cluster,
+        ExitStack() as stack,
+    ):
         serve_pod(cluster)
         cluster.set_behaviour(SILENT_WATCH, keep_silent)
         cluster.set_behaviour(UNREAD_PATHS[0], send_endlessly)
         cluster.set_upgrade_behaviour(UNREAD_PATHS[1], send_endlessly)
-        connect(admin, "oslo", cluster.build_kubeconfig())
+        connect_cluster(admin, "oslo", cluster.build_kubeconfig())
         users = {
             revocation: create_user(admin, revocation.__name__.replace("_", "-"), "oslo", "use")
             for revocation in REVOCATIONS

@@ -14,8 +14,8 @@ import pytest
 from tests.fake_cluster.behaviours import respond_with_bytes
 from tests.fake_cluster.exchange import RecordedRequest
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import GatewayUser, connect, create_user, gateway_path
-from tests.harness.server_process import CONFIGMAPS, Server, running
+from tests.harness.gateways import GatewayUser, connect_cluster, create_user, gateway_path
+from tests.harness.server_process import CONFIGMAPS, Server, running_server
 from tests.security.smuggling import AMBIGUOUS, HIDDEN, REJECTED, UNAMBIGUOUS
 
 SECOND_RESPONSE_SECONDS = 0.3
@@ -36,11 +36,11 @@ class GatewayFixture:
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayFixture]:
     with (
-        running(tmp_path_factory.mktemp("smuggling") / "data") as server,
+        running_server(tmp_path_factory.mktemp("smuggling") / "data") as server,
         FakeCluster() as oslo,
         server.client() as admin,
     ):
-        connect(admin, "oslo", oslo.build_kubeconfig())
+        connect_cluster(admin, "oslo", oslo.build_kubeconfig())
         yield GatewayFixture(server, oslo, create_user(admin, "ada", "oslo", "use"))
 
 

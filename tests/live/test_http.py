@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS, Server, configmap, running_server
 
 MEGABYTE = 1024 * 1024
 SILENT_CONNECTIONS = 1_100
@@ -22,7 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server started with a low limit of open files, as on many systems; the test itself has a higher limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
-    with running(tmp_path_factory.mktemp("http") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("http") / "data") as server:
         limit = max(soft, SILENT_CONNECTIONS + 500)
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit if hard < 0 else min(limit, hard), hard))
         yield server
@@ -311,9 +311,9 @@ def test_silent_connections_do_not_keep_other_clients_from_connecting(server: Se
 
 
 def test_long_accept_headers_of_anonymous_clients_do_not_fill_the_memory(server: Server) -> None:
-    before = server.resident()
+    before = server.resident_bytes()
     with server.client(None) as client:
         for number in range(15):
             accept = f"x{number}/y" + ",a/b" * 15_000
             assert client.get(CONFIGMAPS, headers={"Accept": accept}, timeout=TIMEOUT_SECONDS).status_code in (401, 406)
-    assert server.resident() - before < 20 * MEGABYTE
+    assert server.resident_bytes() - before < 20 * MEGABYTE

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.server_process import MANAGEMENT, Server, running
+from tests.harness.server_process import MANAGEMENT, Server, running_server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 MAX_TTL = 60
@@ -26,7 +26,7 @@ def server(folder: Path) -> Iterator[Server]:
         "access_key_max_ttl": MAX_TTL,
         "audit_path": "off",
     }
-    with running(folder, **restrictive_settings) as server:
+    with running_server(folder, **restrictive_settings) as server:
         yield server
 
 

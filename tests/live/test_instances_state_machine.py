@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.harness.server_process import MANAGEMENT, running
+from tests.harness.server_process import MANAGEMENT, running_server
 
 VERSION = "management.service.sh/v1"
 M = f"{MANAGEMENT}/apis/{VERSION}"
@@ -324,7 +324,7 @@ class Machine(RuleBasedStateMachine):
 @pytest.fixture
 def run_state(tmp_path: Path) -> Iterator[RunState]:
     """A server with two administrators, so that only the state decides the outcome."""
-    with running(tmp_path / "data") as server, server.client() as admin:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
         admin.post(f"{M}/users", json=build_object("User", "ada")).raise_for_status()
         key = admin.post(
             f"{M}/ownedaccesskeys", json={**build_object("OwnedAccessKey", "ada"), "spec": {"user": "ada"}}

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.harness.server_process import MANAGEMENT, Server, running, trusting
+from tests.harness.server_process import MANAGEMENT, Server, build_tls_context, running_server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 USES = 10_000
@@ -12,7 +12,7 @@ CONCURRENCY = 50
 
 
 async def test_ten_thousand_uses_cause_at_most_five_writes(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         with server.client() as admin:
             body = {"apiVersion": "management.service.sh/v1", "kind": "OwnedAccessKey", "metadata": {"name": "busy"}}
             key = admin.post(f"{M}/ownedaccesskeys", json=body | {"spec": {}}).json()["spec"]["key"]
@@ -21,7 +21,7 @@ async def test_ten_thousand_uses_cause_at_most_five_writes(tmp_path: Path) -> No
         with server.client() as admin:
             assert get_resource_version(admin.get(f"{M}/ownedaccesskeys").json()) - before <= 5
         assert server.stop() == 0
-    with running(tmp_path / "data") as server, server.client() as admin:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
         status = admin.get(f"{M}/ownedaccesskeys/busy").json()["status"]
         assert status["lastActivity"], "the last use was not written when the server stopped"
 
@@ -29,7 +29,7 @@ async def test_ten_thousand_uses_cause_at_most_five_writes(tmp_path: Path) -> No
 async def send_requests(server: Server, key: str, times: int) -> None:
     """Sends requests on a plain connection: an HTTP client would take ten times as long as the server."""
     url = urlsplit(server.url)
-    reader, writer = await asyncio.open_connection(url.hostname, url.port, ssl=trusting(server.ca_file))
+    reader, writer = await asyncio.open_connection(url.hostname, url.port, ssl=build_tls_context(server.ca_file))
     request = f"GET {M}/apps HTTP/1.1\r\nHost: {url.netloc}\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
     for _ in range(times):
         writer.write(request)

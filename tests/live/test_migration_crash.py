@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running_server
 
 GROUP = "management.service.sh/v1"
 ROOT = f"{MANAGEMENT}/apis/{GROUP}"
@@ -126,7 +126,7 @@ def migrate(client: httpx.Client, name: str, source: str, target: str) -> int:
 def test_r8_after_a_kill_at_any_moment_every_instance_is_in_exactly_one_project(tmp_path: Path) -> None:
     rng, completed = random.Random(8), 0
     for number in range(KILLS):
-        with running(tmp_path / "data") as server:
+        with running_server(tmp_path / "data") as server:
             with server.client() as client:
                 if number == 0:
                     create_objects(client)
@@ -138,6 +138,6 @@ def test_r8_after_a_kill_at_any_moment_every_instance_is_in_exactly_one_project(
             clients.stop()
             completed += clients.completed
             assert clients.codes <= {201, 404, 409}
-    with running(tmp_path / "data") as server, server.client() as client:
+    with running_server(tmp_path / "data") as server, server.client() as client:
         assert {len(projects) for projects in locate_instances(client).values()} == {1}
         assert completed >= MIGRATIONS

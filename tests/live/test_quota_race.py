@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.harness.server_process import MANAGEMENT, Server, running
+from tests.harness.server_process import MANAGEMENT, Server, running_server
 
 GROUP = "management.service.sh"
 M = f"{MANAGEMENT}/apis/{GROUP}/v1"
@@ -45,7 +45,7 @@ async def create_concurrently(server: Server, owners: int) -> list[httpx.Respons
 
 
 async def test_of_fifty_concurrent_creates_with_a_quota_of_ten_exactly_ten_succeed(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server, server.client() as admin:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
         admin.post(f"{M}/projects", json=build_project(project={PLURAL: str(LIMIT)})).raise_for_status()
         responses = await create_concurrently(server, owners=CLIENTS)
         codes = Counter(response.status_code for response in responses)
@@ -58,7 +58,7 @@ async def test_of_fifty_concurrent_creates_with_a_quota_of_ten_exactly_ten_succe
 
 
 async def test_each_of_five_owners_gets_exactly_its_quota_of_two(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server, server.client() as admin:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
         admin.post(f"{M}/projects", json=build_project(user={PLURAL: "2"})).raise_for_status()
         await create_concurrently(server, owners=5)
         owners = Counter(item["spec"]["owner"]["user"] for item in admin.get(WORKSPACES).json()["items"])

@@ -14,16 +14,24 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.replicas import NAMESPACES, STORES, Replicas, eventually, new_secrets, replicas, store_for
+from tests.harness.replicas import (
+    NAMESPACES,
+    STORES,
+    Replicas,
+    eventually,
+    new_secrets,
+    running_replicas,
+    store_address,
+)
 from tests.harness.server_process import (
     MANAGEMENT,
     ROOT,
     TIMEOUT_SECONDS,
     Server,
-    command,
     configmap,
-    environment,
-    running,
+    running_server,
+    server_command,
+    server_environment,
 )
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
@@ -33,7 +41,7 @@ REVOCATION_SECONDS = 1.0
 
 @pytest.fixture(scope="module", params=STORES)
 def group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
-    with replicas(request.param, tmp_path_factory.mktemp(request.param), 2) as group:
+    with running_replicas(request.param, tmp_path_factory.mktemp(request.param), 2) as group:
         yield group
 
 
@@ -172,9 +180,9 @@ def test_a_secret_encrypted_by_one_replica_is_decrypted_by_another(
 def expect_startup_error(folder: Path, **variables: str) -> str:
     """Returns the error output of a server that does not start."""
     result = subprocess.run(
-        command(folder, "--json"),
+        server_command(folder, "--json"),
         cwd=ROOT,
-        env=environment(**variables),
+        env=server_environment(**variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -209,10 +217,11 @@ def test_a_replica_without_the_encryption_key_does_not_start_and_names_the_key(g
 
 @pytest.mark.parametrize("kind", STORES)
 def test_two_replicas_that_start_on_an_empty_store_create_one_administrator(kind: str, tmp_path: Path) -> None:
-    store, secrets = store_for(kind, tmp_path), new_secrets()
+    store, secrets = store_address(kind, tmp_path), new_secrets()
     with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
         starting = [
-            pool.submit(stack.enter_context, running(tmp_path / name, store=store, **secrets)) for name in ("a", "b")
+            pool.submit(stack.enter_context, running_server(tmp_path / name, store=store, **secrets))
+            for name in ("a", "b")
         ]
         servers = [each.result() for each in starting]
         keys = [server.key for server in servers if server.key]
@@ -223,12 +232,12 @@ def test_two_replicas_that_start_on_an_empty_store_create_one_administrator(kind
 
 
 def test_of_two_replicas_with_different_secrets_only_one_starts(tmp_path: Path) -> None:
-    store = store_for("postgres", tmp_path)
+    store = store_address("postgres", tmp_path)
     processes = [
         subprocess.Popen(
-            command(tmp_path / name, "--json"),
+            server_command(tmp_path / name, "--json"),
             cwd=ROOT,
-            env=environment(store=store),
+            env=server_environment(store=store),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

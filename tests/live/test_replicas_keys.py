@@ -23,7 +23,7 @@ from fairlead.authn.direct_tokens import AUDIENCE
 from fairlead.core.crypto import key_file
 from fairlead.core.crypto.encryption import is_encrypted, key_id_of
 from fairlead.storage.open import open_store
-from tests.harness.replicas import STORES, Replicas, eventually, new_secrets, replicas, store_for
+from tests.harness.replicas import STORES, Replicas, eventually, new_secrets, running_replicas, store_address
 from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
@@ -40,7 +40,7 @@ def replicas_with_key_files(request: pytest.FixtureRequest, tmp_path: Path) -> I
     """Two replicas with encryption keys in files, which `fairlead encryption-key` changes."""
     variables = {"pepper": new_secrets()["pepper"], "history_seconds": "1", "history_revisions": "1"}
     with ExitStack() as stack:
-        group = Replicas(tmp_path, store_for(request.param, tmp_path), stack, variables)
+        group = Replicas(tmp_path, store_address(request.param, tmp_path), stack, variables)
         group.start()
         (tmp_path / "replica2").mkdir(mode=0o700)
         copy_keys(group)
@@ -117,7 +117,7 @@ async def find_keys_in_use(address: str) -> set[str]:
 
 @pytest.fixture(scope="module", params=STORES)
 def group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
-    with replicas(request.param, tmp_path_factory.mktemp(request.param), 2) as group:
+    with running_replicas(request.param, tmp_path_factory.mktemp(request.param), 2) as group:
         yield group
 
 

@@ -14,7 +14,16 @@ import pytest
 
 from fairlead.storage.contract import Event, Store, Write
 from fairlead.storage.open import open_store
-from tests.harness.replicas import LEADING, LEASE, NAMESPACES, STORES, Replicas, eventually, logged, replicas
+from tests.harness.replicas import (
+    BECAME_LEADER,
+    LEASE,
+    NAMESPACES,
+    STORES,
+    Replicas,
+    eventually,
+    read_log,
+    running_replicas,
+)
 from tests.harness.server_process import MANAGEMENT, Server
 from tests.live.load_balancer import LoadBalancer
 
@@ -30,7 +39,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def group(kind: str, tmp_path: Path) -> Iterator[Replicas]:
-    with replicas(kind, tmp_path, 2) as group:
+    with running_replicas(kind, tmp_path, 2) as group:
         yield group
 
 
@@ -54,7 +63,7 @@ def get_lease_holder(server: Server) -> str:
 def test_another_replica_leads_after_a_kill_and_after_a_clean_stop(group: Replicas) -> None:
     leader = group.leader()
     (other,) = group.others(leader)
-    assert len([line for server in group.servers for line in logged(server) if line["event"] == LEADING]) == 1
+    assert len([line for server in group.servers for line in read_log(server) if line["event"] == BECAME_LEADER]) == 1
     wait_for_controllers(other, "before")
     leader.kill()
     print(f"controllers work again after kill -9: {wait_for_controllers(other, 'killed'):.1f} s")
@@ -64,7 +73,7 @@ def test_another_replica_leads_after_a_kill_and_after_a_clean_stop(group: Replic
     assert group.leader() is other
     started = time.monotonic()
     assert other.stop() == 0
-    eventually(lambda: any(line["event"] == LEADING for line in logged(third_server)))
+    eventually(lambda: any(line["event"] == BECAME_LEADER for line in read_log(third_server)))
     print(f"another replica leads after a clean stop, which took as long: {time.monotonic() - started:.1f} s")
     assert group.leader() is third_server
     wait_for_controllers(third_server, "after")
@@ -79,14 +88,14 @@ def test_a_paused_leader_loses_the_lease_and_does_not_take_it_back(group: Replic
     print(f"controllers work again after SIGSTOP: {time.monotonic() - started:.1f} s")
     new_holder = get_lease_holder(other)
     os.kill(leader.process.pid, signal.SIGCONT)
-    eventually(lambda: any(line["event"].startswith("lost leadership") for line in logged(leader)))
+    eventually(lambda: any(line["event"].startswith("lost leadership") for line in read_log(leader)))
     wait_for_controllers(leader, "awake")
     assert get_lease_holder(leader) == get_lease_holder(other) == new_holder
 
 
 def test_a_resumed_leader_without_the_lease_writes_nothing(kind: str, tmp_path: Path) -> None:
     """It is paused in the middle of its work, and meanwhile the lease gets another holder."""
-    with replicas(kind, tmp_path, 1) as group:
+    with running_replicas(kind, tmp_path, 1) as group:
         server = group.leader()
         wait_for_controllers(server, "before")
         with server.client() as client:

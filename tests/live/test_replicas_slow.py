@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.replicas import STORES, Replicas, new_secrets, store_for
+from tests.harness.replicas import STORES, Replicas, new_secrets, store_address
 from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, configmap
 from tests.live.test_slow_watchers import open_watch
 
@@ -29,7 +29,7 @@ def group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp(request.param)
     with ExitStack() as stack:
         variables = {**new_secrets(), "watch_queue": "50"}
-        replicas = Replicas(folder, store_for(request.param, folder), stack, variables)
+        replicas = Replicas(folder, store_address(request.param, folder), stack, variables)
         for _ in range(2):
             replicas.start()
         yield replicas
@@ -43,14 +43,14 @@ def test_unread_watches_at_a_replica_delay_neither_it_nor_other_clients(group: R
         since = reading_client.get(CONFIGMAPS).json()["metadata"]["resourceVersion"]
         for _ in range(SLOW):
             stack.enter_context(open_watch(server))
-        before = server.resident()
+        before = server.resident_bytes()
         with reading_client.stream("GET", CONFIGMAPS, params={"watch": "1", "resourceVersion": since}) as watch:
             lines = watch.iter_lines()
             for number in range(EVENTS):
                 text = f"{number}" + "x" * SIZE
                 writing_client.put(f"{CONFIGMAPS}/large", json=configmap("large", text=text)).raise_for_status()
                 assert json.loads(next(lines))["object"]["data"]["text"] == text
-        assert server.resident() - before < 150 * MEGABYTE
+        assert server.resident_bytes() - before < 150 * MEGABYTE
         assert reading_client.get(f"{CONFIGMAPS}/large").json()["data"]["text"] == text
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running_server
 
 GROUP = f"{MANAGEMENT}/apis/management.service.sh/v1"
 PASSWORD = "correct horse battery staple"
@@ -13,7 +13,7 @@ COOKIE = "__Host-service_access_key"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("headers") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("headers") / "data") as server:
         yield server
 
 

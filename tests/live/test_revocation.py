@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running_server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 RBAC = f"{MANAGEMENT}/apis/rbac.authorization.k8s.io/v1"
@@ -18,7 +18,7 @@ WATCH_SECONDS = 300
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("revocation") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("revocation") / "data") as server:
         yield server
 
 

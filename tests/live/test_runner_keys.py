@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running
+from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running_server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 PROJECT_PATH = f"{M}/namespaces/service-p-web"
@@ -56,7 +56,7 @@ def wait_for_condition(client: httpx.Client, path: str, condition: str) -> dict[
 
 
 def test_a_runner_works_with_its_key(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server, server.client() as admin:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
         create_objects(admin)
         key = read_key(admin, "one")
         assert read_key(admin, "one") == key != read_key(admin, "two")
@@ -140,7 +140,7 @@ def check_key_is_not_stored(folder: Path, server: Server, key: str) -> None:
 
 
 def test_a_key_is_rotated_and_read_by_authorized_users(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server, server.client() as admin:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
         create_objects(admin)
         create_object(admin, f"{M}/users", "User", "ada")
         ada_key = create_object(admin, f"{M}/ownedaccesskeys", "OwnedAccessKey", "ada", user="ada")["spec"]["key"]

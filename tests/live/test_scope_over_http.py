@@ -18,7 +18,7 @@ from fairlead.server.auth.stages import PUBLIC_PATHS
 from fairlead.server.discovery.documents import build_documents
 from tests.authz.scope.matrix import DENY, FILTERED, Table, read_table
 from tests.authz.scope.requests import MatrixRequest, all_requests
-from tests.harness.server_process import MANAGEMENT, Server, running
+from tests.harness.server_process import MANAGEMENT, Server, running_server
 
 M = f"{MANAGEMENT}/apis/{MANAGEMENT_GROUP}/v1"
 CATALOG = Catalog(KINDS)
@@ -103,7 +103,7 @@ async def test_t1_the_server_enforces_scopes_as_documented(tmp_path: Path) -> No
     requests = list(select_requests())
     assert len(requests) > 100
     differences: list[str] = []
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         keys = create_keys(server, table)
         async with server.async_client() as client:
 

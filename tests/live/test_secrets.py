@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running_server
 
 CANARY = "canary-5b1f0c7e-not-to-be-logged"
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
@@ -17,7 +17,7 @@ SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
 def stopped_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that has processed many requests, and has stopped."""
     folder = tmp_path_factory.mktemp("secrets") / "data"
-    with running(folder, log_level="debug", log_format=request.param) as server:
+    with running_server(folder, log_level="debug", log_format=request.param) as server:
         send_secrets(server)
         assert server.stop() == 0
         yield server

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from h2.exceptions import H2Error
 
-from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, Server, configmap, running_server
 from tests.live.http2_client import Http2Client
 
 WRITER_COUNT = 6
@@ -82,7 +82,7 @@ def list_configmaps(server: Server) -> dict[str, str]:
 
 
 def test_a_stopped_server_keeps_acknowledged_writes_and_ends_its_watches(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         watches = [Watch(server) for _ in range(3)]
         http2_client = Http2Client(server)
         streams = [http2_client.request("GET", f"{CONFIGMAPS}?watch=1") for _ in range(3)]
@@ -103,7 +103,7 @@ def test_a_stopped_server_keeps_acknowledged_writes_and_ends_its_watches(tmp_pat
     for events in (watches[0].events, http2_events):
         assert len(events) >= 100
         assert {event["type"] for event in events} == {"ADDED"}
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         configmaps = list_configmaps(server)
     assert writers.acknowledged.items() <= configmaps.items()
     for events in (watches[0].events, http2_events):
@@ -116,7 +116,7 @@ def test_a_stopped_server_keeps_acknowledged_writes_and_ends_its_watches(tmp_pat
 
 def test_a_request_in_progress_is_completed(tmp_path: Path) -> None:
     body = json.dumps(configmap("under-way")).encode()
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         with server.connect() as connection:
             lines = (f"POST {CONFIGMAPS} HTTP/1.1", "Host: server", f"Authorization: Bearer {server.key}")
             request = "\r\n".join((*lines, f"Content-Length: {len(body)}", "", ""))
@@ -131,14 +131,14 @@ def test_a_request_in_progress_is_completed(tmp_path: Path) -> None:
 
 
 def test_idle_connections_do_not_delay_the_shutdown(tmp_path: Path) -> None:
-    with running(tmp_path / "data", shutdown_grace=3600) as server, server.client() as client, server.connect():
+    with running_server(tmp_path / "data", shutdown_grace=3600) as server, server.client() as client, server.connect():
         client.get("/version")
         assert server.stop() == 0
 
 
 def test_no_client_can_delay_the_shutdown_beyond_the_grace_period(tmp_path: Path) -> None:
     with (
-        running(tmp_path / "data", shutdown_grace=1) as server,
+        running_server(tmp_path / "data", shutdown_grace=1) as server,
         server.client() as client,
         server.connect() as unread_connection,
         server.connect() as incomplete_request,
@@ -157,7 +157,7 @@ def test_no_client_can_delay_the_shutdown_beyond_the_grace_period(tmp_path: Path
 
 
 def test_repeated_signals_do_not_disturb_the_shutdown(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         while server.process.poll() is None:
             server.process.send_signal(signal.SIGTERM)
             time.sleep(0.005)

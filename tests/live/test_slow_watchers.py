@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, Server, configmap, running_server
 from tests.live.http2_client import Http2Client
 
 QUEUE = 5
@@ -20,7 +20,7 @@ STUCK_SECONDS = 12.0
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("slow") / "data", watch_queue=QUEUE) as server:
+    with running_server(tmp_path_factory.mktemp("slow") / "data", watch_queue=QUEUE) as server:
         yield server
 
 
@@ -75,9 +75,9 @@ def test_a_slow_watch_ends_with_410(server: Server, update_object: Callable[[int
 def test_slow_watches_use_little_memory(server: Server, update_object: Callable[[int], None]) -> None:
     """Twenty clients read nothing during 18 MB of events: buffered for each of them, that would be 360 MB."""
     slow = [open_watch(server) for _ in range(20)]
-    before = server.resident()
+    before = server.resident_bytes()
     update_object(60)
-    growth = server.resident() - before
+    growth = server.resident_bytes() - before
     for connection in slow:
         connection.close()
     assert growth < 150 * MEGABYTE
@@ -130,7 +130,7 @@ def test_an_unread_watch_is_closed_and_does_not_block_others_forever(
     server: Server, update_object: Callable[[int], None]
 ) -> None:
     """The watches of a program often share a connection. A stuck one must end, so that all can be opened again."""
-    before = server.descriptors()
+    before = server.count_descriptors()
     slow = open_watch(server, "&timeoutSeconds=1")
     client = Http2Client(server)
     unread, read = (client.request("GET", f"{CONFIGMAPS}?watch=1") for _ in range(2))
@@ -147,7 +147,7 @@ def test_an_unread_watch_is_closed_and_does_not_block_others_forever(
             break
     client.close()
     deadline = time.monotonic() + STUCK_SECONDS
-    while server.descriptors() > before + 1 and time.monotonic() < deadline:
+    while server.count_descriptors() > before + 1 and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert server.descriptors() <= before + 1, "the watch is still open"
+    assert server.count_descriptors() <= before + 1, "the watch is still open"
     slow.close()

@@ -4,15 +4,22 @@ import subprocess
 from pathlib import Path
 
 from fairlead.cli.server.admin_kubeconfig import read_key
-from tests.harness.server_process import CONFIGMAPS, ROOT, TIMEOUT_SECONDS, command, environment, running
+from tests.harness.server_process import (
+    CONFIGMAPS,
+    ROOT,
+    TIMEOUT_SECONDS,
+    running_server,
+    server_command,
+    server_environment,
+)
 
 
 def expect_startup_error(folder: Path, **variables: str | int) -> str:
     """Returns the only line that a failing start prints."""
     result = subprocess.run(
-        command(folder),
+        server_command(folder),
         cwd=ROOT,
-        env=environment(**variables),
+        env=server_environment(**variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -26,7 +33,7 @@ def expect_startup_error(folder: Path, **variables: str | int) -> str:
 
 def test_a_second_server_on_the_same_folder_or_store_fails_and_the_first_continues(tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path / 'data' / 'fairlead.db'}"
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         assert f"in use by another server (process {server.process.pid})" in expect_startup_error(tmp_path / "data")
         assert f"in use by another server (process {server.process.pid})" in expect_startup_error(
             tmp_path / "other", store=store
@@ -37,13 +44,13 @@ def test_a_second_server_on_the_same_folder_or_store_fails_and_the_first_continu
 
 def test_a_start_with_a_memory_store_does_not_overwrite_the_first_key(tmp_path: Path) -> None:
     """The kubeconfig has the only copy of the key: if it were overwritten, nobody could log in."""
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         key = server.key
         assert server.stop() == 0
     trial = subprocess.Popen(
-        command(tmp_path / "data", "--json"),
+        server_command(tmp_path / "data", "--json"),
         cwd=ROOT,
-        env=environment(store="memory:"),
+        env=server_environment(store="memory:"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

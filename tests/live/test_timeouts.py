@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, Server, configmap, running_server
 from tests.live.http2_client import Http2Client
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("timeouts") / "data", request_timeout=1) as server:
+    with running_server(tmp_path_factory.mktemp("timeouts") / "data", request_timeout=1) as server:
         yield server
 
 

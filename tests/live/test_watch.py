@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS, Server, configmap, running_server
 from tests.live.http2_client import Http2Client
 
 VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
@@ -19,7 +19,7 @@ NAMESPACES = f"{MANAGEMENT}/api/v1/namespaces"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("watch") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("watch") / "data") as server:
         yield server
 
 
@@ -141,25 +141,25 @@ def test_many_watches_get_all_events_in_order(server: Server, configmaps_path: s
 
 @VERSIONS
 def test_closed_watches_leave_no_open_connections(server: Server, configmaps_path: str, http2: bool) -> None:
-    before, current = -1, server.descriptors()
+    before, current = -1, server.count_descriptors()
     while current != before or current >= 60:  # connections of earlier tests may still be closing
         time.sleep(0.3)
-        before, current = current, server.descriptors()
+        before, current = current, server.count_descriptors()
     clients = [server.client(http2=http2) for _ in range(20)]
     streams = [
         client.send(client.build_request("GET", configmaps_path, params={"watch": "1"}), stream=True)
         for client in clients
     ]
     assert all(stream.status_code == 200 for stream in streams)
-    assert server.descriptors() > before + 10, "too few connections are open"
+    assert server.count_descriptors() > before + 10, "too few connections are open"
     for client in clients:
         client.close()
-    assert becomes_true(lambda: server.descriptors() <= before)
+    assert becomes_true(lambda: server.count_descriptors() <= before)
 
 
 def test_a_reset_http2_stream_ends_its_watch_while_the_connection_stays(tmp_path: Path) -> None:
     """Checked with the limit of open watches per user: reset ones do not count."""
-    with running(tmp_path / "data", watches_per_user=3) as server, server.client() as other:
+    with running_server(tmp_path / "data", watches_per_user=3) as server, server.client() as other:
         client = Http2Client(server)
         watches = [client.request("GET", f"{CONFIGMAPS}?watch=1") for _ in range(3)]
         assert client.read(lambda: client.statuses.keys() >= set(watches))
@@ -173,7 +173,7 @@ def test_a_reset_http2_stream_ends_its_watch_while_the_connection_stays(tmp_path
 
 
 def test_a_watch_is_resumed_after_a_restart_without_gap_or_repetition(tmp_path: Path) -> None:
-    with running(tmp_path / "data") as server, server.client() as client:
+    with running_server(tmp_path / "data") as server, server.client() as client:
         for number in range(10):
             client.post(CONFIGMAPS, json=configmap(f"n{number}"))
         client.delete(f"{CONFIGMAPS}/n0")
@@ -189,7 +189,7 @@ def test_a_watch_is_resumed_after_a_restart_without_gap_or_repetition(tmp_path: 
             received = [next(events) for _ in range(3)]
         assert [summarize_event(event) for event in received] == ["ADDED n10", "ADDED n11", "ADDED n12"]
         assert server.stop() == 0
-    with running(tmp_path / "data") as server, server.client() as client, server.client() as writer:
+    with running_server(tmp_path / "data") as server, server.client() as client, server.client() as writer:
         with open_watch(client, CONFIGMAPS, resourceVersion=str(get_version(received[-1]))) as events:
             writer.post(CONFIGMAPS, json=configmap("n15"))
             writer.delete(f"{CONFIGMAPS}/n1")

@@ -12,8 +12,8 @@ import httpx
 
 from tests.fake_cluster.exchange import RecordedRequest
 from tests.fake_cluster.server import ClusterOptions, FakeCluster
-from tests.harness.gateways import GatewayUser, connect, create_user
-from tests.harness.server_process import Server, running
+from tests.harness.gateways import GatewayUser, connect_cluster, create_user
+from tests.harness.server_process import Server, running_server
 
 TOKEN = "stored-token-of-oslo"
 PODS = "/api/v1/namespaces/default/pods"
@@ -37,13 +37,13 @@ class GatewayFixture:
 def run_two_clusters(folder: Path) -> Iterator[GatewayFixture]:
     paris_behaviour = ClusterOptions(uid="00000000-0000-4000-8000-00000000fa13")
     with (
-        running(folder / "data", request_timeout=REQUEST_SECONDS) as server,
+        running_server(folder / "data", request_timeout=REQUEST_SECONDS) as server,
         FakeCluster() as oslo,
         FakeCluster(options=paris_behaviour) as paris,
         server.client() as admin,
     ):
-        connect(admin, "oslo", oslo.build_kubeconfig(token=TOKEN))
-        connect(admin, "paris", paris.build_kubeconfig(token="stored-token-of-paris"))
+        connect_cluster(admin, "oslo", oslo.build_kubeconfig(token=TOKEN))
+        connect_cluster(admin, "paris", paris.build_kubeconfig(token="stored-token-of-paris"))
         yield GatewayFixture(
             server, oslo, paris, create_user(admin, "ada", "oslo", "use"), folder / "data" / "audit.log"
         )

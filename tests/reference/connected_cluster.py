@@ -10,9 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.harness.gateways import M, connect, create, gateway_path, is_online, kubeconfig, kubectl_at, wait_until
+from tests.harness.gateways import (
+    M,
+    build_kubectl,
+    connect_cluster,
+    gateway_kubeconfig,
+    gateway_path,
+    is_online,
+    post_object,
+    wait_until,
+)
 from tests.harness.kubectl import Kubectl
-from tests.harness.server_process import MANAGEMENT, ROOT, Server, environment, running, running_agent
+from tests.harness.server_process import MANAGEMENT, ROOT, Server, running_agent, running_server, server_environment
 from tests.reference.control_plane import ADMIN_TOKEN, ControlPlane
 
 CLUSTER = "real"
@@ -31,19 +40,19 @@ class World:
 
     def direct(self, token: str = ADMIN_TOKEN) -> Kubectl:
         """kubectl at the cluster itself, past Fairlead."""
-        return kubectl_at(self.program, self.folder / f"direct-{token}", self.plane.kubeconfig(token))
+        return build_kubectl(self.program, self.folder / f"direct-{token}", self.plane.kubeconfig(token))
 
     def through_gateway(self, key: str = "", name: str = "admin", path: str = "") -> Kubectl:
         """kubectl through Fairlead's gateway, by default to the cluster and with the administrator's key.
 
         Each name has a home, and so a discovery cache, of its own, which lasts as long as the world."""
-        content = kubeconfig(self.server, path or gateway_path(CLUSTER), key or self.server.key)
-        return kubectl_at(self.program, self.folder / f"gateway-{name}", content)
+        content = gateway_kubeconfig(self.server, path or gateway_path(CLUSTER), key or self.server.key)
+        return build_kubectl(self.program, self.folder / f"gateway-{name}", content)
 
     def management(self, key: str = "", name: str = "admin") -> Kubectl:
         """kubectl at Fairlead's own API."""
-        content = kubeconfig(self.server, MANAGEMENT, key or self.server.key)
-        return kubectl_at(self.program, self.folder / f"management-{name}", content)
+        content = gateway_kubeconfig(self.server, MANAGEMENT, key or self.server.key)
+        return build_kubectl(self.program, self.folder / f"management-{name}", content)
 
     def fairlead(self, *arguments: str, timeout: float = 90, **variables: str) -> "subprocess.CompletedProcess[str]":
         """The command-line tool, signed in as the administrator."""
@@ -57,7 +66,7 @@ class World:
         return subprocess.run(
             [sys.executable, "-m", "fairlead", *arguments],
             cwd=ROOT,
-            env=environment() | own,
+            env=server_environment() | own,
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -69,9 +78,9 @@ class World:
 def connected_world(plane: ControlPlane, folder: Path, **settings: str | int) -> Iterator[World]:
     """Fairlead with the cluster connected by its administrator's token, and seen to be online."""
     folder.mkdir(parents=True, exist_ok=True)
-    with running(folder / "data", **settings) as server:
+    with running_server(folder / "data", **settings) as server:
         with server.client() as admin:
-            connect(admin, CLUSTER, plane.kubeconfig().encode())
+            connect_cluster(admin, CLUSTER, plane.kubeconfig().encode())
             wait_until(lambda: is_online(admin, CLUSTER), 30)
         yield World(server, plane, plane.binaries / "kubectl", folder)
         log = server.log.read_text()
@@ -84,12 +93,12 @@ def agent_beside(world: World, folder: Path) -> Iterator[Kubectl]:
     folder.mkdir(parents=True)
     with world.server.client() as admin:
         (folder / "key").write_text(admin.get(f"{M}/clusters/{CLUSTER}/accesskey").json()["accessKey"])
-        made = create(admin, f"{M}/directclusterendpointtokens", {"spec": {"ttl": 3600}})
+        made = post_object(admin, f"{M}/directclusterendpointtokens", {"spec": {"ttl": 3600}})
     (folder / "kubeconfig").write_text(world.plane.kubeconfig())
     with running_agent(folder, world.server, CLUSTER) as said:
         at_agent = replace(world.server, url=said["url"], ca_file=said["caFile"])
-        content = kubeconfig(at_agent, "/kubernetes/cluster", made["status"]["token"])
-        yield kubectl_at(world.program, folder / "home", content)
+        content = gateway_kubeconfig(at_agent, "/kubernetes/cluster", made["status"]["token"])
+        yield build_kubectl(world.program, folder / "home", content)
 
 
 def seconds_since(began: float) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.gateways import M, create, make, merge, wait_until
+from tests.harness.gateways import M, create_resource, merge_patch, post_object, wait_until
 from tests.reference.connected_cluster import CLUSTER, World, condition
 
 PROJECT = "confined"
@@ -47,8 +47,8 @@ ROLE = {
 @pytest.fixture(scope="module")
 def settled(world: World) -> World:
     with world.server.client() as admin:
-        make(admin, "projects", "Project", PROJECT, allowedClusters=[{"name": CLUSTER}])
-        make(admin, "users", "User", "olga")
+        create_resource(admin, "projects", "Project", PROJECT, allowedClusters=[{"name": CLUSTER}])
+        create_resource(admin, "users", "User", "olga")
     return world
 
 
@@ -57,11 +57,11 @@ def make_space(world: World, name: str, *objects: dict[str, Any], **spec: Any) -
     wanted = {"owner": {"user": "olga"}, "clusterRef": {"cluster": CLUSTER}, "template": template, **spec}
     with world.server.client() as admin:
         body = {"apiVersion": "management.service.sh/v1", "kind": "SpaceInstance", "metadata": {"name": name}}
-        create(admin, SPACES, {**body, "spec": wanted})
+        post_object(admin, SPACES, {**body, "spec": wanted})
 
 
 def see(world: World, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = world.management().read("spaceinstance", name, "-n", NAMESPACE)
+    found: dict[str, Any] = world.management().get_json("spaceinstance", name, "-n", NAMESPACE)
     return found
 
 
@@ -73,7 +73,7 @@ def synced(world: World, name: str) -> tuple[Any, Any]:
 def names(world: World, name: str, resource: str) -> set[str]:
     """What there is of a resource in the namespace of a space."""
     namespace = see(world, name)["spec"]["clusterRef"]["namespace"]
-    return set(world.direct().names(resource, "-n", namespace))
+    return set(world.direct().get_names(resource, "-n", namespace))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_labels_that_mean_something_to_the_cluster_are_left_out(settled: World) 
     make_space(settled, "labelled", template={"metadata": {"labels": asked, "annotations": asked}})
     wait_until(lambda: synced(settled, "labelled") == ("True", "Synced"), 60)
     namespace = see(settled, "labelled")["spec"]["clusterRef"]["namespace"]
-    found = settled.direct().read("namespace", namespace)["metadata"]
+    found = settled.direct().get_json("namespace", namespace)["metadata"]
     assert found["labels"][ENFORCE] == "baseline"
     assert "istio-injection" not in found["labels"] and found["labels"]["tenant.service.sh/team"] == "web"
     assert found["annotations"] == {"tenant.service.sh/team": "web"}
@@ -114,20 +114,20 @@ def test_honest_objects_are_made_at_once_and_removed_again(settled: World) -> No
     wait_until(lambda: synced(settled, "honest")[0] is not None, 60)
     wait_until(lambda: synced(settled, "honest") == ("True", "Synced"), 60)
     assert "greeting" in names(settled, "honest", "configmap") and "mine" in names(settled, "honest", "rolebinding")
-    events = settled.management().read("events", "-n", NAMESPACE, "--field-selector=involvedObject.name=honest")
+    events = settled.management().get_json("events", "-n", NAMESPACE, "--field-selector=involvedObject.name=honest")
     assert "Warning" not in {each["type"] for each in events["items"]}
     with settled.server.client() as admin:
-        merge(admin, f"{SPACES}/honest", {"spec": {"template": {"objects": json.dumps(config_map("other"))}}})
+        merge_patch(admin, f"{SPACES}/honest", {"spec": {"template": {"objects": json.dumps(config_map("other"))}}})
     wait_until(lambda: "greeting" not in names(settled, "honest", "configmap"), 60)
 
 
 def test_an_administrators_template_is_made_with_the_stored_credential(settled: World) -> None:
     objects = "\n---\n".join(map(json.dumps, (QUOTA, pod(privileged=True))))
     with settled.server.client() as admin:
-        made = make(admin, "spacetemplates", "SpaceTemplate", "trusted", template={"objects": objects})
+        made = create_resource(admin, "spacetemplates", "SpaceTemplate", "trusted", template={"objects": objects})
         assert made["metadata"]["annotations"] == {"service.sh/trusted": "true"}
     with settled.server.client() as admin:
         spec = {"clusterRef": {"cluster": CLUSTER}, "templateRef": {"name": "trusted"}}
-        make(admin, f"namespaces/{NAMESPACE}/spaceinstances", "SpaceInstance", "trusted", **spec)
+        create_resource(admin, f"namespaces/{NAMESPACE}/spaceinstances", "SpaceInstance", "trusted", **spec)
     wait_until(lambda: synced(settled, "trusted") == ("True", "Synced"), 60)
     assert "q" in names(settled, "trusted", "resourcequota")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.kubectl import Kubectl
-from tests.harness.server_process import running
+from tests.harness.server_process import running_server
 from tests.reference.connected_cluster import World
 from tests.reference.control_plane import ControlPlane
 
@@ -16,7 +16,7 @@ def lone(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
     """A Fairlead that knows no cluster yet, and a control plane that no other Fairlead uses: removing a cluster removes
     the binding of its administrators."""
     folder = tmp_path_factory.mktemp("lone")
-    with ControlPlane(binaries, tmp_path_factory.mktemp("plane")) as plane, running(folder / "data") as server:
+    with ControlPlane(binaries, tmp_path_factory.mktemp("plane")) as plane, running_server(folder / "data") as server:
         yield World(server, plane, plane.binaries / "kubectl", folder)
 
 
@@ -29,10 +29,10 @@ def test_a_cluster_is_added_checked_entered_and_removed(lone: World, tmp_path: P
     written = lone.fairlead("kubeconfig", "--cluster", "fresh", "--embed", "--output", str(tmp_path / "people"))
     assert written.returncode == 0, written.stderr
     kubectl = Kubectl(lone.program, tmp_path / "people", tmp_path)
-    assert "kube-system" in kubectl.names("namespaces")
+    assert "kube-system" in kubectl.get_names("namespaces")
     removed = lone.fairlead("cluster", "remove", "fresh", "--yes")
     assert removed.returncode == 0, removed.stderr
-    bindings = lone.direct().names("clusterrolebindings", "-l", "service.sh/managed=fairlead")
+    bindings = lone.direct().get_names("clusterrolebindings", "-l", "service.sh/managed=fairlead")
     assert bindings == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.gateways import M, make, merge
+from tests.harness.gateways import M, create_resource, merge_patch
 from tests.harness.server_process import MANAGEMENT
 from tests.reference.connected_cluster import CLUSTER, World, condition
 from tests.reference.control_plane import ADMIN_TOKEN, wait_until
@@ -34,9 +34,9 @@ SPACES = f"{M}/namespaces/service-p-{PROJECT}/spaceinstances"
 def space(world: World) -> Iterator[Callable[[], dict[str, Any]]]:
     """Reads the space `one` of a project, which is ready."""
     with world.server.client() as admin:
-        make(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
+        create_resource(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
         spec = {"owner": {"user": "admin"}, "clusterRef": {"cluster": CLUSTER}, "template": {"objects": OBJECTS}}
-        make(admin, f"namespaces/service-p-{PROJECT}/spaceinstances", "SpaceInstance", "one", **spec)
+        create_resource(admin, f"namespaces/service-p-{PROJECT}/spaceinstances", "SpaceInstance", "one", **spec)
 
         def read() -> dict[str, Any]:
             found: dict[str, Any] = admin.get(f"{SPACES}/one").raise_for_status().json()
@@ -141,11 +141,13 @@ def test_what_cannot_be_changed_is_said_in_the_words_of_the_cluster_and_left_alo
     world: World, space: Callable[[], dict[str, Any]]
 ) -> None:
     with world.server.client() as admin:
-        merge(admin, f"{SPACES}/one", {"spec": {"template": {"objects": OBJECTS.replace("word: one", "word: two")}}})
+        merge_patch(
+            admin, f"{SPACES}/one", {"spec": {"template": {"objects": OBJECTS.replace("word: one", "word: two")}}}
+        )
         wait_until(lambda: condition(space(), "SpaceSynced").get("reason") == "Invalid", "it is refused", 30)
         assert "field is immutable when `immutable` is set" in condition(space(), "SpaceSynced")["message"]
         assert space()["status"]["phase"] == "Failed"
-        merge(admin, f"{SPACES}/one", {"spec": {"template": {"objects": OBJECTS}}})
+        merge_patch(admin, f"{SPACES}/one", {"spec": {"template": {"objects": OBJECTS}}})
         wait_until(lambda: condition(space(), "SpaceSynced").get("status") == "True", "it is well again", 30)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.fake_cluster.certificates import get_authority
-from tests.harness.gateways import status_of, wait_until
+from tests.harness.gateways import cluster_status, wait_until
 from tests.reference.connected_cluster import CLUSTER, World, condition, connected_world
 from tests.reference.control_plane import ControlPlane
 
@@ -21,7 +21,7 @@ def own(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def ready(world: World) -> tuple[str, str]:
     with world.server.client() as admin:
-        found = condition({"status": status_of(admin, CLUSTER)}, "Ready")
+        found = condition({"status": cluster_status(admin, CLUSTER)}, "Ready")
     return found.get("status", ""), found.get("reason", "")
 
 

@@ -20,10 +20,21 @@ from fairlead.core.crypto.signing import sign
 from fairlead.core.objects import Object
 from tests.fake_cluster.exchange import build_json_response
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import M, connect, create, grant, is_online, key_of, kubectl_at, make, may, wait_until
+from tests.harness.gateways import (
+    M,
+    bind_role,
+    build_kubectl,
+    cluster_rule,
+    connect_cluster,
+    create_key,
+    create_resource,
+    is_online,
+    post_object,
+    wait_until,
+)
 from tests.harness.jwt_configuration import read_jwt_configuration
 from tests.harness.kubectl import Kubectl
-from tests.harness.server_process import running
+from tests.harness.server_process import running_server
 from tests.harness.signing_keys import jwks, signing_key
 from tests.reference.connected_cluster import CLUSTER, World, agent_beside, condition
 from tests.reference.control_plane import ControlPlane
@@ -46,12 +57,14 @@ class Named:
 
     def token_of(self, user: str) -> str:
         with self.world.server.client(self.keys[user]) as client:
-            made = create(client, f"{M}/directclusterendpointtokens", {"spec": {"ttl": 600}})
+            made = post_object(client, f"{M}/directclusterendpointtokens", {"spec": {"ttl": 600}})
         token: str = made["status"]["token"]
         return token
 
     def with_token(self, token: str, name: str) -> Kubectl:
-        return kubectl_at(self.world.program, self.world.folder / f"token-{name}", self.world.plane.kubeconfig(token))
+        return build_kubectl(
+            self.world.program, self.world.folder / f"token-{name}", self.world.plane.kubeconfig(token)
+        )
 
     def through_gateway(self, user: str) -> Kubectl:
         return self.world.through_gateway(self.keys[user], user)
@@ -84,7 +97,7 @@ def serve_keys(issuer: FakeCluster) -> None:
 def named(request: pytest.FixtureRequest, binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Named]:
     prefix, folder = str(request.param), tmp_path_factory.mktemp("identity")
     (folder / "policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
-    with running(folder / "data", cluster_identity_prefix=prefix or "off") as server, FakeCluster() as forger:
+    with running_server(folder / "data", cluster_identity_prefix=prefix or "off") as server, FakeCluster() as forger:
         serve_keys(forger)
         trusted = (server.url, Path(server.ca_file).read_text()), (forger.url, forger.ca_pem)
         (folder / "authentication.yaml").write_text(configuration(prefix, *trusted))
@@ -94,21 +107,21 @@ def named(request: pytest.FixtureRequest, binaries: Path, tmp_path_factory: pyte
             f"--audit-log-path={folder / 'cluster-audit.log'}",
         )
         with ControlPlane(binaries, folder / "plane", flags) as plane, server.client() as admin:
-            connect(admin, CLUSTER, plane.kubeconfig().encode())
+            connect_cluster(admin, CLUSTER, plane.kubeconfig().encode())
             wait_until(lambda: is_online(admin, CLUSTER), 30)
             for name, groups in (("ada", []), ("boss", ["system:masters"])):
-                make(admin, "users", "User", name, username=name, groups=groups)
-            keys = {name: key_of(admin, name, f"{name}s") for name in ("ada", "boss")}
-            grant(admin, "ada", "ada", [may(CLUSTER, "use")])
+                create_resource(admin, "users", "User", name, username=name, groups=groups)
+            keys = {name: create_key(admin, name, f"{name}s") for name in ("ada", "boss")}
+            bind_role(admin, "ada", "ada", [cluster_rule(CLUSTER, "use")])
             world = World(server, plane, binaries / "kubectl", folder)
             yield Named(world, prefix, make_space(admin), {**keys, "admin": server.key}, forger.url)
 
 
 def make_space(admin: Any) -> str:
     """The namespace of Ada's space."""
-    make(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
+    create_resource(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
     spec = {"clusterRef": {"cluster": CLUSTER}, "owner": {"user": "ada"}}
-    make(admin, SPACES, "SpaceInstance", SPACE, **spec)
+    create_resource(admin, SPACES, "SpaceInstance", SPACE, **spec)
     wait_until(lambda: condition(admin.get(f"{M}/{SPACES}/{SPACE}").json(), "SpaceSynced").get("status") == "True", 60)
     namespace: str = admin.get(f"{M}/{SPACES}/{SPACE}").json()["spec"]["clusterRef"]["namespace"]
     return namespace
@@ -122,7 +135,7 @@ def who(kubectl: Kubectl, *flags: str) -> Object:
 
 def accepted(kubectl: Kubectl) -> Kubectl:
     """Until the kube-apiserver has found the issuer, which it looks for in the background, it takes no token."""
-    wait_until(lambda: kubectl.outcome("auth", "whoami").returncode == 0, 60)
+    wait_until(lambda: kubectl.run("auth", "whoami").returncode == 0, 60)
     return kubectl
 
 
@@ -141,7 +154,7 @@ def test_the_owner_of_a_space_has_its_rights_both_ways(named: Named) -> None:
     token = accepted(named.with_token(named.token_of("ada"), "ada"))
     for kubectl in (named.through_gateway("ada"), token):
         assert kubectl("auth", "can-i", "create", "configmaps", "-n", named.namespace).strip() == "yes"
-        assert kubectl.differing("auth", "can-i", "create", "configmaps", "-n", "default").strip() == "no"
+        assert kubectl.expect_diff("auth", "can-i", "create", "configmaps", "-n", "default").strip() == "no"
     token("create", "configmap", "by-token", "-n", named.namespace)
 
 
@@ -166,17 +179,17 @@ def test_names_of_kubernetes_itself_give_no_rights_even_if_a_token_has_them(name
     if named.prefix:
         found = who(kubectl)
         assert "system:masters" not in found["groups"] and not found["username"].startswith("system:")
-        assert kubectl.differing("auth", "can-i", "list", "secrets", "-A").strip() == "no"
+        assert kubectl.expect_diff("auth", "can-i", "list", "secrets", "-A").strip() == "no"
     else:
-        assert "Unauthorized" in kubectl.refused("get", "--raw", "/api")
+        assert "Unauthorized" in kubectl.expect_failure("get", "--raw", "/api")
 
 
 def test_tokens_with_a_scope_are_not_taken(named: Named) -> None:
     """A kube-apiserver knows nothing of scopes."""
     with named.world.server.client(named.keys["ada"]) as client:
         body = {"spec": {"ttl": 600, "scope": {"clusters": [{"cluster": CLUSTER}]}}}
-        token = create(client, f"{M}/directclusterendpointtokens", body)["status"]["token"]
-    assert "Unauthorized" in named.with_token(token, "scoped").refused("get", "--raw", "/api")
+        token = post_object(client, f"{M}/directclusterendpointtokens", body)["status"]["token"]
+    assert "Unauthorized" in named.with_token(token, "scoped").expect_failure("get", "--raw", "/api")
 
 
 def test_impersonation_has_kubernetes_meaning_and_is_in_both_audit_logs(named: Named) -> None:
@@ -186,8 +199,8 @@ def test_impersonation_has_kubernetes_meaning_and_is_in_both_audit_logs(named: N
     assert found["username"] == f"{named.prefix}ada" and found["extra"] == extra
     assert f"{named.prefix}service:admins" not in found["groups"]
     assert ruling("auth", "can-i", "create", "pods", "-n", named.namespace, "--as", "ada").strip() == "yes"
-    assert ruling.differing("auth", "can-i", "get", "secrets", "-n", "default", "--as", "ada").strip() == "no"
-    assert 'User "nobody" cannot use' in ruling.refused("get", "--raw", "/api/v1/namespaces", "--as", "nobody")
+    assert ruling.expect_diff("auth", "can-i", "get", "secrets", "-n", "default", "--as", "ada").strip() == "no"
+    assert 'User "nobody" cannot use' in ruling.expect_failure("get", "--raw", "/api/v1/namespaces", "--as", "nobody")
     ruling("get", "configmaps", "-n", named.namespace, "--as", "ada")
     event = last_event(named, "configmaps")
     assert event["impersonatedUser"]["username"] == f"{named.prefix}ada"
@@ -212,12 +225,12 @@ def last_event(named: Named, resource: str) -> Object:
 def test_a_key_with_rules_works_with_kubectl_and_is_held_to_them(named: Named) -> None:
     rule = {"cluster": CLUSTER, "verbs": ["get", "list"], "namespaces": [named.namespace]}
     with named.world.server.client() as admin:
-        key = key_of(admin, "ada", "adas-rules", scope={"rules": [rule]})
+        key = create_key(admin, "ada", "adas-rules", scope={"rules": [rule]})
     kubectl = named.world.through_gateway(key, "rules")
     assert "default" not in kubectl("get", "configmaps", "-n", named.namespace, "-o", "name").split()
     assert kubectl("auth", "can-i", "create", "configmaps", "-n", named.namespace).strip() == "yes"
     assert "FIELDS" in kubectl("explain", "pod")
-    refused = kubectl.refused("delete", "configmap", "kube-root-ca.crt", "-n", named.namespace)
+    refused = kubectl.expect_failure("delete", "configmap", "kube-root-ca.crt", "-n", named.namespace)
     told = f'does not allow "delete" on "configmaps" in namespace "{named.namespace}" of cluster "{CLUSTER}"'
     assert told in refused
 
@@ -226,7 +239,7 @@ def test_an_agent_sends_the_same_names(named: Named, tmp_path: Path) -> None:
     with agent_beside(named.world, tmp_path / "agent") as kubectl:
         assert who(kubectl) == who(named.through_gateway("admin"))
         assert kubectl("auth", "can-i", "*", "*").strip() == "yes"
-        assert "cannot authorize impersonation" in kubectl.refused("get", "--raw", "/api", "--as", "ada")
+        assert "cannot authorize impersonation" in kubectl.expect_failure("get", "--raw", "/api", "--as", "ada")
 
 
 def test_with_another_prefix_our_own_bindings_follow_and_those_of_others_stay(binaries: Path, tmp_path: Path) -> None:
@@ -236,17 +249,17 @@ def test_with_another_prefix_our_own_bindings_follow_and_those_of_others_stay(bi
 
 
 def change_prefix(plane: ControlPlane, tmp_path: Path) -> None:
-    direct = kubectl_at(plane.binaries / "kubectl", tmp_path / "direct", plane.kubeconfig())
+    direct = build_kubectl(plane.binaries / "kubectl", tmp_path / "direct", plane.kubeconfig())
     direct("create", "clusterrolebinding", "by-hand", "--clusterrole=view", "--user=ada")
-    with running(tmp_path / "data", cluster_identity_prefix="off") as server, server.client() as admin:
-        connect(admin, CLUSTER, plane.kubeconfig().encode())
+    with running_server(tmp_path / "data", cluster_identity_prefix="off") as server, server.client() as admin:
+        connect_cluster(admin, CLUSTER, plane.kubeconfig().encode())
         wait_until(lambda: is_online(admin, CLUSTER), 30)
-        make(admin, "users", "User", "ada", username="ada")
+        create_resource(admin, "users", "User", "ada", username="ada")
         namespace = make_space(admin)
         wait_until(lambda: subjects(direct, "clusterrolebinding", "service.sh:admins") == {"service:admins"}, 30)
     where = ("rolebinding", "service.sh:admin", "-n", namespace)
     assert {"ada", "service:user:ada"} <= subjects(direct, *where)
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         wait_until(
             lambda: subjects(direct, "clusterrolebinding", "service.sh:admins") == {"fairlead:service:admins"}, 30
         )
@@ -261,5 +274,5 @@ def change_prefix(plane: ControlPlane, tmp_path: Path) -> None:
 
 
 def subjects(kubectl: Kubectl, *binding: str) -> set[str]:
-    found = kubectl.outcome("get", *binding, "-o", "json")
+    found = kubectl.run("get", *binding, "-o", "json")
     return {each["name"] for each in json.loads(found.stdout)["subjects"]} if found.returncode == 0 else set()

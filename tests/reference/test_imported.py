@@ -2,7 +2,7 @@
 
 from base64 import b64encode
 
-from tests.harness.gateways import M, create, make
+from tests.harness.gateways import M, create_resource, post_object
 from tests.harness.server_process import MANAGEMENT
 from tests.reference.connected_cluster import World, condition
 from tests.reference.control_plane import wait_until
@@ -15,12 +15,12 @@ MARKED = ("clusterrolebindings", "-l", "service.sh/managed=fairlead,service.sh/u
 
 def test_deletion_of_an_imported_virtual_cluster_removes_its_bindings(world: World) -> None:
     with world.server.client() as admin:
-        make(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
+        create_resource(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
         data = {"config": b64encode(world.plane.kubeconfig().encode()).decode()}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "theirs"}, "data": data}
-        create(admin, f"{MANAGEMENT}/api/v1/namespaces/{NAMESPACE}/secrets", secret)
+        post_object(admin, f"{MANAGEMENT}/api/v1/namespaces/{NAMESPACE}/secrets", secret)
         plural = f"namespaces/{NAMESPACE}/virtualclusterinstances"
-        make(
+        create_resource(
             admin, plural, "VirtualClusterInstance", "theirs", owner={"user": "admin"}, config={"secretName": "theirs"}
         )
 
@@ -28,10 +28,10 @@ def test_deletion_of_an_imported_virtual_cluster_removes_its_bindings(world: Wor
             return condition(admin.get(INSTANCE).json(), "AccessSynced").get("status") == "True"
 
         wait_until(has_access, "roles are bound", 30)
-        assert world.direct().names(*MARKED) == ["service.sh:cluster-admin"]
+        assert world.direct().get_names(*MARKED) == ["service.sh:cluster-admin"]
         deleted = world.fairlead("vcluster", "delete", "theirs", "--project", PROJECT, "--yes")
         assert deleted.returncode == 0, deleted.stderr
-        assert world.direct().names(*MARKED) == []
+        assert world.direct().get_names(*MARKED) == []
         found = admin.get(f"{MANAGEMENT}/api/v1/namespaces/{NAMESPACE}/events").json()["items"]
         told = [each["message"] for each in found if each["reason"] == "AccessRemoved"]
         assert len(told) == 1 and "service.sh:cluster-admin" in told[0]

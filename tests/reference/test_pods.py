@@ -59,7 +59,7 @@ def test_files_are_copied_both_ways(kubectl: Kubectl, size: int, tmp_path: Path)
     sent, back = tmp_path / "sent", tmp_path / "back"
     sent.write_bytes(os.urandom(size * MIB))
     for arguments in (("cp", str(sent), "box:/tmp/file"), ("cp", "box:/tmp/file", str(back))):
-        assert not kubectl.warned(*arguments)
+        assert not kubectl.expect_warnings(*arguments)
     assert back.read_bytes() == sent.read_bytes()
 
 
@@ -113,8 +113,8 @@ def test_refusals_are_the_clusters_own(
     kubectl: Kubectl, node_world: World, arguments: tuple[str, ...], expected: str, pending_pod: Callable[[], None]
 ) -> None:
     pending_pod()
-    direct = node_world.direct().refused(*arguments)
-    through = kubectl.refused(*arguments)
+    direct = node_world.direct().expect_failure(*arguments)
+    through = kubectl.expect_failure(*arguments)
     assert "SPDY" not in through
     assert expected in direct and expected in through, (direct, through)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness.gateways import M, connect, create, make, wait_until
-from tests.harness.server_process import running
+from tests.harness.gateways import M, connect_cluster, create_resource, post_object, wait_until
+from tests.harness.server_process import running_server
 from tests.reference.connected_cluster import World, condition
 from tests.reference.control_plane import ControlPlane
 
@@ -20,7 +20,7 @@ NUMBERS = count(1)
 def lone(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A Fairlead that knows no cluster yet."""
     folder = tmp_path_factory.mktemp("removal")
-    with running(folder / "data") as server:
+    with running_server(folder / "data") as server:
         yield World(server, plane, plane.binaries / "kubectl", folder)
 
 
@@ -40,7 +40,7 @@ def named(lone: World) -> Iterator[str]:
     """A cluster whose administrators are bound."""
     name = f"leaving-{next(NUMBERS)}"
     with lone.server.client() as admin:
-        connect(admin, name, lone.plane.kubeconfig().encode())
+        connect_cluster(admin, name, lone.plane.kubeconfig().encode())
     wait_until(lambda: condition(cluster(lone, name), "AdministratorsBound").get("status") == "True", SECONDS)
     yield name
     lone.fairlead("cluster", "remove", name, "--keep", "--yes")
@@ -48,15 +48,15 @@ def named(lone: World) -> Iterator[str]:
 
 
 def test_the_binding_goes_when_the_object_is_deleted(lone: World, named: str) -> None:
-    assert BINDING in lone.direct().names("clusterrolebindings")
+    assert BINDING in lone.direct().get_names("clusterrolebindings")
     lone.management()("delete", "cluster", named, "--timeout=30s")
-    assert BINDING not in lone.direct().names("clusterrolebindings")
+    assert BINDING not in lone.direct().get_names("clusterrolebindings")
 
 
 def test_a_binding_that_was_given_to_others_stays(lone: World, named: str) -> None:
     lone.direct()("label", "clusterrolebinding", BINDING, "service.sh/managed=ops", "--overwrite")
     lone.management()("delete", "cluster", named, "--timeout=30s")
-    assert BINDING in lone.direct().names("clusterrolebindings")
+    assert BINDING in lone.direct().get_names("clusterrolebindings")
 
 
 def test_a_cluster_that_does_not_answer_tells_what_its_deletion_waits_for_and_the_way_out(
@@ -73,7 +73,7 @@ def test_a_cluster_that_does_not_answer_tells_what_its_deletion_waits_for_and_th
     finally:
         lone.plane.resume_api_server()
     wait_until(lone.plane.is_ready, SECONDS)
-    assert BINDING in lone.direct().names("clusterrolebindings")
+    assert BINDING in lone.direct().get_names("clusterrolebindings")
 
 
 def test_a_cluster_that_comes_back_is_cleaned_up(lone: World, named: str) -> None:
@@ -84,16 +84,16 @@ def test_a_cluster_that_comes_back_is_cleaned_up(lone: World, named: str) -> Non
     finally:
         lone.plane.resume_api_server()
     wait_until(lambda: is_gone(lone, named), SECONDS)
-    assert BINDING not in lone.direct().names("clusterrolebindings")
+    assert BINDING not in lone.direct().get_names("clusterrolebindings")
 
 
 def test_a_cluster_with_a_space_is_removed_only_on_request_and_its_namespace_is_named(lone: World, named: str) -> None:
     with lone.server.client() as admin:
-        make(admin, "projects", "Project", named, owner={"user": "admin"}, allowedClusters=[{"name": named}])
+        create_resource(admin, "projects", "Project", named, owner={"user": "admin"}, allowedClusters=[{"name": named}])
         spaces = f"{M}/namespaces/service-p-{named}/spaceinstances"
         wait_until(lambda: admin.get(spaces).status_code == 200, SECONDS)
         kind = {"apiVersion": "management.service.sh/v1", "kind": "SpaceInstance", "metadata": {"name": "one"}}
-        create(admin, spaces, {**kind, "spec": {"clusterRef": {"cluster": named}, "template": {}}})
+        post_object(admin, spaces, {**kind, "spec": {"clusterRef": {"cluster": named}, "template": {}}})
         wait_until(lambda: condition(admin.get(f"{spaces}/one").json(), "SpaceSynced").get("status") == "True", SECONDS)
         namespace = admin.get(f"{spaces}/one").json()["spec"]["clusterRef"]["namespace"]
     refused = lone.fairlead("cluster", "remove", named, "--yes")
@@ -102,6 +102,6 @@ def test_a_cluster_with_a_space_is_removed_only_on_request_and_its_namespace_is_
     removed = lone.fairlead("cluster", "remove", named, "--abandon", "--yes")
     assert removed.returncode == 0 and f"namespace {namespace}" in removed.stderr, removed.stderr
     direct = lone.direct()
-    assert BINDING not in direct.names("clusterrolebindings")
-    assert namespace in direct.names("namespaces")
+    assert BINDING not in direct.get_names("clusterrolebindings")
+    assert namespace in direct.get_names("namespaces")
     direct("delete", "namespace", namespace)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.harness.gateways import M, grant, key_of, make, may
+from tests.harness.gateways import M, bind_role, cluster_rule, create_key, create_resource
 from tests.harness.server_process import TIMEOUT_SECONDS
 from tests.reference.connected_cluster import CLUSTER, World, seconds_since
 
@@ -18,8 +18,8 @@ LIMIT = 10.0
 def user(node_world: World) -> str:
     """User `rita`, who may use the cluster and do everything in it."""
     with node_world.server.client() as admin:
-        make(admin, "users", "User", "rita", username="rita")
-        grant(admin, "rita", "rita", [may(CLUSTER, "use")])
+        create_resource(admin, "users", "User", "rita", username="rita")
+        bind_role(admin, "rita", "rita", [cluster_rule(CLUSTER, "use")])
     subjects = ("--user=fairlead:rita", "--user=rita")
     node_world.direct()("create", "clusterrolebinding", "rita", "--clusterrole=cluster-admin", *subjects)
     return "rita"
@@ -48,14 +48,16 @@ def test_an_open_stream_ends_with_its_key(
 ) -> None:
     name = f"rita-{stream}"
     with node_world.server.client() as admin:
-        key = key_of(admin, user, name)
+        key = create_key(admin, user, name)
         kubectl = node_world.through_gateway(key, name)
         with kubectl.watching(*STREAMS[stream]) as process:
             assert process.stdout is not None
             assert process.stdout.readline()
             admin.delete(f"{M}/ownedaccesskeys/{name}").raise_for_status()
             began = time.monotonic()
-            assert "Unauthorized" in kubectl.refused("get", "pods") or "logged in" in kubectl.refused("get", "pods")
+            assert "Unauthorized" in kubectl.expect_failure("get", "pods") or "logged in" in kubectl.expect_failure(
+                "get", "pods"
+            )
             _await_end(process, stream)
             measured(f"ended after {seconds_since(began):.1f} s")
             assert seconds_since(began) < LIMIT

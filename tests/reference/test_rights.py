@@ -11,9 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.harness.gateways import M, connect, create, gateway_path, kubectl_at, make, merge, wait_until
+from tests.harness.gateways import (
+    M,
+    build_kubectl,
+    connect_cluster,
+    create_resource,
+    gateway_path,
+    merge_patch,
+    post_object,
+    wait_until,
+)
 from tests.harness.kubectl import Kubectl
-from tests.harness.server_process import running
+from tests.harness.server_process import running_server
 from tests.reference.connected_cluster import World, condition
 from tests.reference.control_plane import ControlPlane
 
@@ -27,7 +36,7 @@ DRIFT_SECONDS = 90.0
 def lone(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A Fairlead that knows no cluster yet."""
     folder = tmp_path_factory.mktemp("rights")
-    with running(folder / "data") as server:
+    with running_server(folder / "data") as server:
         yield World(server, plane, plane.binaries / "kubectl", folder)
 
 
@@ -47,7 +56,7 @@ def connected(world: World, account: str, folder: Path, *parts: str) -> Iterator
     wait_until(lambda: token(direct, account) != "", SECONDS)
     try:
         with world.server.client() as admin:
-            connect(admin, account, world.plane.kubeconfig(token(direct, account)).encode())
+            connect_cluster(admin, account, world.plane.kubeconfig(token(direct, account)).encode())
             wait_until(lambda: bool(condition(cluster(world, account), "Connected")), SECONDS)
         yield account
     finally:
@@ -56,7 +65,7 @@ def connected(world: World, account: str, folder: Path, *parts: str) -> Iterator
 
 
 def token(direct: Kubectl, account: str) -> str:
-    found = direct.read("-n", "kube-system", "secret", account)
+    found = direct.get_json("-n", "kube-system", "secret", account)
     return b64decode((found.get("data") or {}).get("token", "")).decode()
 
 
@@ -73,7 +82,7 @@ def ready(world: World, name: str) -> tuple[str, str]:
 
 def remove_right(direct: Kubectl, role: str, resource: str) -> None:
     """Takes one resource out of the rules of a role."""
-    found = direct.read("clusterrole", role)
+    found = direct.get_json("clusterrole", role)
     for rule in found["rules"]:
         rule["resources"] = [each for each in rule.get("resources") or [] if each != resource]
     rules = [rule for rule in found["rules"] if rule["resources"] or rule.get("nonResourceURLs")]
@@ -94,7 +103,7 @@ def test_the_role_for_gateways_suffices_to_use_a_cluster_and_each_missing_right_
         assert all(probe["ok"] for probe in found["status"]["probes"]), found["status"]["probes"]
         direct("create", "clusterrolebinding", "gates-admins", "--clusterrole=view", "--group=fairlead:service:admins")
         kubectl = lone.through_gateway(path=gateway_path(name))
-        assert "kube-system" in kubectl.names("namespaces")
+        assert "kube-system" in kubectl.get_names("namespaces")
         remove_right(direct, "gates:gateways", "userextras/service.sh/impersonator")
         look_again(lone, name)
         wait_until(lambda: warned(lone, name) == ["impersonation-extra"], SECONDS)
@@ -114,7 +123,7 @@ def test_the_role_for_gateways_suffices_to_use_a_cluster_and_each_missing_right_
 def look_again(world: World, name: str) -> None:
     """A Cluster that has changed is looked at in all parts at once; otherwise rights are asked for every minute."""
     with world.server.client() as admin:
-        merge(admin, f"{M}/clusters/{name}", {"spec": {"description": str(time.monotonic())}})
+        merge_patch(admin, f"{M}/clusters/{name}", {"spec": {"description": str(time.monotonic())}})
 
 
 def warned(world: World, name: str) -> list[str]:
@@ -125,8 +134,8 @@ def test_the_role_for_spaces_suffices_to_make_share_repair_and_delete_one(lone: 
     direct = lone.direct()
     with connected(lone, "halls", tmp_path, "spaces") as name, lone.server.client() as admin:
         wait_until(lambda: ready(lone, name) == ("True", "Healthy"), SECONDS)
-        make(admin, "users", "User", "ada", username="ada")
-        make(admin, "projects", "Project", "demo", owner={"user": "admin"}, allowedClusters=[{"name": name}])
+        create_resource(admin, "users", "User", "ada", username="ada")
+        create_resource(admin, "projects", "Project", "demo", owner={"user": "admin"}, allowedClusters=[{"name": name}])
         spaces = f"{M}/namespaces/service-p-demo/spaceinstances"
         wait_until(lambda: admin.get(spaces).status_code == 200, SECONDS)
         spec = {
@@ -134,7 +143,7 @@ def test_the_role_for_spaces_suffices_to_make_share_repair_and_delete_one(lone: 
             "template": {"metadata": {"labels": {"tenant.service.sh/tier": "small"}}},
         }
         kind = {"apiVersion": "management.service.sh/v1", "kind": "SpaceInstance"}
-        create(admin, spaces, {**kind, "metadata": {"name": "one"}, "spec": spec})
+        post_object(admin, spaces, {**kind, "metadata": {"name": "one"}, "spec": spec})
 
         def space() -> dict[str, Any]:
             found: dict[str, Any] = admin.get(f"{spaces}/one").json()
@@ -142,34 +151,34 @@ def test_the_role_for_spaces_suffices_to_make_share_repair_and_delete_one(lone: 
 
         wait_until(lambda: condition(space(), "SpaceSynced").get("status") == "True", SECONDS)
         namespace = space()["spec"]["clusterRef"]["namespace"]
-        assert direct.read("namespace", namespace)["metadata"]["labels"][TIER] == "small"
-        merge(admin, f"{spaces}/one", {"spec": {"extraAccessRules": [{"users": ["ada"], "clusterRole": "view"}]}})
-        wait_until(lambda: "service.sh:view" in direct.names("-n", namespace, "rolebindings"), SECONDS)
+        assert direct.get_json("namespace", namespace)["metadata"]["labels"][TIER] == "small"
+        merge_patch(admin, f"{spaces}/one", {"spec": {"extraAccessRules": [{"users": ["ada"], "clusterRole": "view"}]}})
+        wait_until(lambda: "service.sh:view" in direct.get_names("-n", namespace, "rolebindings"), SECONDS)
         direct("-n", namespace, "delete", "rolebinding", "service.sh:view")
         direct("label", "namespace", namespace, f"{TIER}=large", "--overwrite")
-        wait_until(lambda: "service.sh:view" in direct.names("-n", namespace, "rolebindings"), DRIFT_SECONDS)
+        wait_until(lambda: "service.sh:view" in direct.get_names("-n", namespace, "rolebindings"), DRIFT_SECONDS)
         wait_until(
-            lambda: direct.read("namespace", namespace)["metadata"]["labels"][TIER] == "small",
+            lambda: direct.get_json("namespace", namespace)["metadata"]["labels"][TIER] == "small",
             DRIFT_SECONDS,
         )
-        make(
+        create_resource(
             admin,
             "spacetemplates",
             "SpaceTemplate",
             "wide",
             template={"access": {"defaultClusterRole": "cluster-admin"}},
         )
-        merge(admin, f"{spaces}/one", {"spec": {"template": None, "templateRef": {"name": "wide"}}})
+        merge_patch(admin, f"{spaces}/one", {"spec": {"template": None, "templateRef": {"name": "wide"}}})
         wait_until(lambda: condition(space(), "SpaceSynced").get("reason") == "Forbidden", SECONDS)
         assert admin.delete(f"{spaces}/one").status_code == 200
         wait_until(lambda: admin.get(f"{spaces}/one").status_code == 404, SECONDS * 2)
-        assert namespace not in direct.names("namespaces")
+        assert namespace not in direct.get_names("namespaces")
 
 
 def test_the_role_for_virtual_clusters_suffices_for_what_charts_usually_make(lone: World, tmp_path: Path) -> None:
     direct = lone.direct()
     with connected(lone, "nests", tmp_path, "virtual-clusters"):
-        acting = kubectl_at(lone.program, tmp_path / "acting", lone.plane.kubeconfig(token(direct, "nests")))
+        acting = build_kubectl(lone.program, tmp_path / "acting", lone.plane.kubeconfig(token(direct, "nests")))
         acting("create", "namespace", "nest")
         role = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -191,6 +200,6 @@ def test_the_role_for_virtual_clusters_suffices_for_what_charts_usually_make(lon
         acting("-n", "nest", "create", "secret", "generic", "vc-one", "--from-literal=config=x")
         acting("-n", "nest", "create", "service", "clusterip", "one", "--tcp=443:8443")
         acting("-n", "nest", "create", "deployment", "one", "--image=none", "--replicas=0")
-        more = acting.refused("create", "clusterrolebinding", "more", "--clusterrole=cluster-admin", "--user=x")
+        more = acting.expect_failure("create", "clusterrolebinding", "more", "--clusterrole=cluster-admin", "--user=x")
         assert "forbidden" in more
         acting("delete", "namespace", "nest")

@@ -83,7 +83,7 @@ def test_a_token_says_who_it_is_in_the_same_words(world: World) -> None:
         kubectl("create", "serviceaccount", "speaker")
         token = kubectl("create", "token", "speaker").strip()
         info = json.loads(kubectl("auth", "whoami", f"--token={token}", "-o", "json"))["status"]["userInfo"]
-        refused = kubectl.refused("get", "configmaps", f"--token={token}")
+        refused = kubectl.expect_failure("get", "configmaps", f"--token={token}")
         told.append((info["username"], info["groups"], info["uid"] != "", refused))
         kubectl("delete", "serviceaccount", "speaker")
     assert told[0] == told[1]
@@ -98,7 +98,7 @@ def _differences(real: Kubectl, ours: Kubectl, steps: list[Step]) -> Iterator[tu
 
 def _answer(kubectl: Kubectl, command: str, body: dict[str, Any] | None) -> str:
     words, given = command.split(), "" if body is None else json.dumps(body)
-    done = kubectl.outcome(*words, given) if words[-1] == "-p" else kubectl.outcome(*words, body=given)
+    done = kubectl.run(*words, given) if words[-1] == "-p" else kubectl.run(*words, body=given)
     return _plain(f"{done.returncode}\n{_sorted(done.stdout)}\n{done.stderr}")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, build_json_response
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import M, create, make, merge, wait_until
+from tests.harness.gateways import M, create_resource, merge_patch, post_object, wait_until
 from tests.harness.kstatus import kstatus
 from tests.reference.connected_cluster import CLUSTER, World, condition, seconds_since
 
@@ -23,7 +23,7 @@ NAMESPACE = f"service-p-{PROJECT}"
 def settled(world: World) -> World:
     """A world with a project."""
     with world.server.client() as admin:
-        make(admin, "projects", "Project", PROJECT, allowedClusters=[{"name": "*"}])
+        create_resource(admin, "projects", "Project", PROJECT, allowedClusters=[{"name": "*"}])
     return world
 
 
@@ -43,7 +43,7 @@ def create_space(world: World, name: str, timeout: str) -> tuple[int, str]:
 
 
 def see(world: World, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = world.management().read("spaceinstance", name, "-n", NAMESPACE)
+    found: dict[str, Any] = world.management().get_json("spaceinstance", name, "-n", NAMESPACE)
     return found
 
 
@@ -56,7 +56,7 @@ def test_ready_comes_and_goes_with_the_api_server(settled: World, measured: Call
     assert create_space(settled, "before", "60s")[0] == 0
     namespace = see(settled, "before")["spec"]["clusterRef"]["namespace"]
     direct = settled.direct()
-    assert "service.sh:admin" in direct.names("rolebindings", "-n", namespace)
+    assert "service.sh:admin" in direct.get_names("rolebindings", "-n", namespace)
     with paused(settled):
         began = time.monotonic()
         code, said = create_space(settled, "meanwhile", "3s")
@@ -68,8 +68,8 @@ def test_ready_comes_and_goes_with_the_api_server(settled: World, measured: Call
     began = time.monotonic()
     settled.management()("wait", "--for=condition=Ready", "spaceinstance", "--all", "-n", NAMESPACE, "--timeout=90s")
     measured(f"not ready {lost:.0f} s after SIGSTOP, ready {seconds_since(began):.0f} s after SIGCONT")
-    assert namespace in direct.names("namespaces")
-    assert see(settled, "meanwhile")["spec"]["clusterRef"]["namespace"] in direct.names("namespaces")
+    assert namespace in direct.get_names("namespaces")
+    assert see(settled, "meanwhile")["spec"]["clusterRef"]["namespace"] in direct.get_names("namespaces")
 
 
 CONFIG_MAP = "{apiVersion: v1, kind: ConfigMap, metadata: {name: x}"
@@ -89,12 +89,12 @@ def make_space(world: World, name: str, **template: Any) -> None:
         "spec": {"clusterRef": {"cluster": CLUSTER}, "template": template},
     }
     with world.server.client() as admin:
-        create(admin, f"{M}/namespaces/{NAMESPACE}/spaceinstances", body)
+        post_object(admin, f"{M}/namespaces/{NAMESPACE}/spaceinstances", body)
 
 
 def change(world: World, name: str, **spec: Any) -> None:
     with world.server.client() as admin:
-        merge(admin, f"{M}/namespaces/{NAMESPACE}/spaceinstances/{name}", {"spec": spec})
+        merge_patch(admin, f"{M}/namespaces/{NAMESPACE}/spaceinstances/{name}", {"spec": spec})
 
 
 def synced(world: World, name: str) -> tuple[Any, Any]:
@@ -123,21 +123,21 @@ def test_what_the_api_server_says_about_a_template_is_shown(
     space = see(settled, name)
     assert shown in condition(space, "SpaceSynced")["message"]
     assert (space["status"]["phase"], kstatus(space)) == ("Failed", "Failed")
-    events = settled.management().read("events", "-n", NAMESPACE, f"--field-selector=involvedObject.name={name}")
+    events = settled.management().get_json("events", "-n", NAMESPACE, f"--field-selector=involvedObject.name={name}")
     assert (reason, "Warning") in {(each["reason"], each["type"]) for each in events["items"]}
 
 
 def test_a_quota_that_is_used_up_is_told(settled: World) -> None:
     with settled.server.client() as admin:
-        make(admin, "spacetemplates", "SpaceTemplate", "full", template={"objects": QUOTA})
+        create_resource(admin, "spacetemplates", "SpaceTemplate", "full", template={"objects": QUOTA})
     made_from = {"clusterRef": {"cluster": CLUSTER}, "templateRef": {"name": "full", "version": "x.x.x"}}
     with settled.server.client() as admin:
-        make(admin, f"namespaces/{NAMESPACE}/spaceinstances", "SpaceInstance", "full", **made_from)
+        create_resource(admin, f"namespaces/{NAMESPACE}/spaceinstances", "SpaceInstance", "full", **made_from)
     wait_until(lambda: verdict(settled, "full")[0] == "True", 60)
     namespace, direct = see(settled, "full")["spec"]["clusterRef"]["namespace"], settled.direct()
-    wait_until(lambda: "exceeded quota" in direct.outcome("create", "secret", "generic", "y", "-n", namespace).stderr)
+    wait_until(lambda: "exceeded quota" in direct.run("create", "secret", "generic", "y", "-n", namespace).stderr)
     with settled.server.client() as admin:
-        merge(admin, f"{M}/spacetemplates/full", {"spec": {"template": {"objects": f"{QUOTA}\n---\n{SECRET}"}}})
+        merge_patch(admin, f"{M}/spacetemplates/full", {"spec": {"template": {"objects": f"{QUOTA}\n---\n{SECRET}"}}})
     wait_until(lambda: synced(settled, "full") == ("False", "QuotaExceeded"), 60)
     assert "exceeded quota: q" in see(settled, "full")["status"]["message"]
 
@@ -156,7 +156,7 @@ def test_a_denying_webhook_is_heard_and_a_silent_one_is_named(settled: World) ->
     with FakeCluster(deny) as far:
         direct("apply", "-f", "-", body=json.dumps(webhook(far, namespace)))
         probe = ("create", "configmap", "y", "-n", namespace, "--dry-run=server")
-        wait_until(lambda: "not here" in direct.outcome(*probe).stderr)
+        wait_until(lambda: "not here" in direct.run(*probe).stderr)
         change(settled, "hooked", template={"objects": f"{CONFIG_MAP}}}"})
         wait_until(lambda: synced(settled, "hooked") == ("False", "AdmissionDenied"), 60)
         assert '"hook.example.com" denied the request: not here' in see(settled, "hooked")["status"]["message"]
@@ -190,7 +190,7 @@ def test_a_namespace_that_does_not_go_says_what_holds_it(settled: World) -> None
     freed = '{"metadata": {"finalizers": null}}'
     direct("patch", "configmap", "f", "-n", namespace, "--type=merge", "-p", freed)
     management("wait", "--for=delete", "spaceinstance/held", "-n", NAMESPACE, "--timeout=25s")
-    assert namespace not in direct.names("namespaces")
+    assert namespace not in direct.get_names("namespaces")
 
 
 def test_an_imported_virtual_cluster_is_ready_while_it_answers(settled: World, measured: Callable[[str], None]) -> None:
@@ -207,7 +207,7 @@ def test_an_imported_virtual_cluster_is_ready_while_it_answers(settled: World, m
     management(*ready)
 
     def is_ready() -> bool:
-        found = management.read("virtualclusterinstance", "theirs", "-n", NAMESPACE)
+        found = management.get_json("virtualclusterinstance", "theirs", "-n", NAMESPACE)
         return (kstatus(found), condition(found, "VirtualClusterOnline")["status"]) == ("Current", "True")
 
     assert is_ready()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.gateways import M, connect, is_online, make
-from tests.harness.server_process import running
+from tests.harness.gateways import M, connect_cluster, create_resource, is_online
+from tests.harness.server_process import running_server
 from tests.reference.connected_cluster import World, condition
 from tests.reference.control_plane import ALICE_TOKEN, ControlPlane, wait_until
 
@@ -29,13 +29,13 @@ SPACE = f"{M}/namespaces/service-p-{PROJECT}/spaceinstances/one"
 @pytest.fixture
 def limited(plane: ControlPlane, tmp_path: Path) -> Iterator[World]:
     """A Fairlead with the cluster connected by a credential that may not list or watch ConfigMaps."""
-    with running(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         world = World(server, plane, plane.binaries / "kubectl", tmp_path)
         role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "limited"}, "rules": RULES}
         world.direct()("apply", "-f", "-", body=json.dumps(role))
         world.direct()("create", "clusterrolebinding", "limited", "--clusterrole=limited", "--user=alice")
         with server.client() as admin:
-            connect(admin, "limited", plane.kubeconfig(ALICE_TOKEN).encode())
+            connect_cluster(admin, "limited", plane.kubeconfig(ALICE_TOKEN).encode())
             wait_until(lambda: is_online(admin, "limited"), "the cluster is online", 30)
         yield world
         world.direct()("delete", "clusterrolebinding,clusterrole", "limited")
@@ -44,9 +44,9 @@ def limited(plane: ControlPlane, tmp_path: Path) -> Iterator[World]:
 
 def test_what_cannot_be_watched_is_named_and_the_rest_is_watched(limited: World) -> None:
     with limited.server.client() as admin:
-        make(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
+        create_resource(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
         spec = {"owner": {"user": "admin"}, "clusterRef": {"cluster": "limited"}, "template": {"objects": OBJECTS}}
-        make(admin, f"namespaces/service-p-{PROJECT}/spaceinstances", "SpaceInstance", "one", **spec)
+        create_resource(admin, f"namespaces/service-p-{PROJECT}/spaceinstances", "SpaceInstance", "one", **spec)
 
         def message() -> str:
             return str(condition(admin.get(SPACE).json(), "SpaceSynced").get("message"))
@@ -55,4 +55,4 @@ def test_what_cannot_be_watched_is_named_and_the_rest_is_watched(limited: World)
         assert condition(admin.get(SPACE).json(), "Ready")["status"] == "True"
         binding = ("-n", f"{PROJECT}-one", "rolebinding", "service.sh:admin")
         limited.direct()("delete", *binding)
-        wait_until(lambda: limited.direct().outcome("get", *binding).returncode == 0, "it is back", 20)
+        wait_until(lambda: limited.direct().run("get", *binding).returncode == 0, "it is back", 20)

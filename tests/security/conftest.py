@@ -6,12 +6,12 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from tests.harness.server_process import Server, running
+from tests.harness.server_process import Server, running_server
 
 
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("hostile") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("hostile") / "data") as server:
         yield server
 
 
@@ -32,7 +32,7 @@ def get_working_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
         def get_server() -> Server:
             if not current or not _responds(current[-1]):
                 stack.close()
-                current.append(stack.enter_context(running(tmp_path_factory.mktemp("expendable") / "data")))
+                current.append(stack.enter_context(running_server(tmp_path_factory.mktemp("expendable") / "data")))
             return current[-1]
 
         yield get_server

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, Server, configmap, running_server
 from tests.security import api_resources, fuzz_run
 from tests.security.conftest import assert_healthy
 
@@ -39,12 +39,12 @@ class FuzzedServer:
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FuzzedServer]:
     folder = tmp_path_factory.mktemp("fuzz") / "data"
-    with running(folder) as server:
+    with running_server(folder) as server:
         with server.client() as client:
             catalog = api_resources.discover_api(client, server.key)
             api_resources.create_objects(client, catalog)
             snapshot = api_resources.wait_for_stable_snapshot(client, catalog)
-        memory, descriptors = server.resident(), server.descriptors()
+        memory, descriptors = server.resident_bytes(), server.count_descriptors()
         result = asyncio.run(fuzz_run.run_fuzzing(server, catalog, SEED, COUNT))
         yield FuzzedServer(server, folder, catalog, result, snapshot, memory, descriptors)
 
@@ -91,21 +91,21 @@ def test_protected_objects_are_unchanged(fuzzed: FuzzedServer) -> None:
 
 
 def test_memory_hardly_grows(fuzzed: FuzzedServer) -> None:
-    assert fuzzed.server.resident() - fuzzed.memory < MAX_MEMORY_GROWTH
+    assert fuzzed.server.resident_bytes() - fuzzed.memory < MAX_MEMORY_GROWTH
 
 
 def test_all_file_descriptors_are_closed(fuzzed: FuzzedServer) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while fuzzed.server.descriptors() > fuzzed.descriptors and time.monotonic() < deadline:
+    while fuzzed.server.count_descriptors() > fuzzed.descriptors and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert fuzzed.server.descriptors() <= fuzzed.descriptors
+    assert fuzzed.server.count_descriptors() <= fuzzed.descriptors
 
 
 def test_the_server_restarts_with_the_same_objects(fuzzed: FuzzedServer) -> None:
     with fuzzed.server.client() as client:
         before = _list_stable_objects(client, fuzzed.catalog)
     assert fuzzed.server.stop() == 0
-    with running(fuzzed.folder) as restarted, restarted.client() as client:
+    with running_server(fuzzed.folder) as restarted, restarted.client() as client:
         assert _list_stable_objects(client, fuzzed.catalog) == before
 
 

@@ -46,10 +46,10 @@ def test_unfinished_bodies_do_not_block_other_clients(server: Server) -> None:
 
 def test_unread_responses_do_not_block_other_clients(server: Server) -> None:
     request = f"GET /kubernetes/management/openapi/v2 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.key}\r\n\r\n"
-    before = server.resident()
+    before = server.resident_bytes()
     with open_slow_connections(server, request.encode() * 20):
         assert_serves_others(server)
-        assert server.resident() - before < 256 * 1024 * 1024
+        assert server.resident_bytes() - before < 256 * 1024 * 1024
 
 
 def test_unfinished_handshakes_do_not_block_other_clients(server: Server) -> None:
@@ -63,9 +63,9 @@ def test_unfinished_handshakes_do_not_block_other_clients(server: Server) -> Non
 
 
 def test_descriptors_of_slow_clients_are_closed_after_they_leave(server: Server) -> None:
-    before = server.descriptors()
+    before = server.count_descriptors()
     with open_slow_connections(server, b"GET /version HTTP/1.1\r\nHost: x\r\n"):
-        assert server.descriptors() > before + CLIENTS // 2
+        assert server.count_descriptors() > before + CLIENTS // 2
     with server.client() as client:
-        while server.descriptors() > before + 5:
+        while server.count_descriptors() > before + 5:
             assert client.get("/version").status_code == 200

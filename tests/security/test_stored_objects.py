@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.server_process import MANAGEMENT, Server, running
+from tests.harness.server_process import MANAGEMENT, Server, running_server
 from tests.security.conftest import assert_healthy
 from tests.security.headers import build_bearer_header
 from tests.security.raw_http import RawConnection, RawRequest, RawResponse
@@ -66,12 +66,12 @@ def create_objects_with_odd_times(client: httpx.Client) -> int:
 
 def test_odd_times_in_objects_break_neither_lists_nor_restarts(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("odd-times") / "data"
-    with running(folder) as server, server.client() as client:
+    with running_server(folder) as server, server.client() as client:
         assert create_objects_with_odd_times(client) > 10
         assert_readable(client)
         assert_healthy(server)
         assert server.stop() == 0
-    with running(folder) as restarted, restarted.client() as client:
+    with running_server(folder) as restarted, restarted.client() as client:
         assert_readable(client)
         assert_healthy(restarted)
 

@@ -10,7 +10,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes
 
-from tests.harness.server_process import CONFIGMAPS, Server, configmap, running
+from tests.harness.server_process import CONFIGMAPS, Server, configmap, running_server
 from tests.security.conftest import assert_healthy
 
 MIB = 2**20
@@ -22,7 +22,7 @@ CONNECTIONS, STREAMS = 4, 100
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("unread") / "data"
-    with running(folder) as server:
+    with running_server(folder) as server:
         with server.client() as client:
             for name in ("large", "larger", "largest", "too-large"):
                 client.post(CONFIGMAPS, json=configmap(name, data="x" * DATA_BYTES)).raise_for_status()
@@ -51,20 +51,20 @@ def read_until_closed(connection: ssl.SSLSocket) -> None:
 
 @pytest.mark.parametrize("window", [0, 1, 16_384])
 def test_unread_http2_responses_are_not_copied_for_each_request(server: Server, window: int) -> None:
-    before = server.resident()
+    before = server.resident_bytes()
     with ExitStack() as stack:
         connections = [stack.enter_context(server.connect("h2")) for _ in range(CONNECTIONS)]
         for connection in connections:
             connection.sendall(build_requests(server, PATH, STREAMS, window))
         with server.client(None) as other:
             assert other.get("/version").status_code == 200
-        assert server.resident() - before < 160 * MIB  # of 343 requested
+        assert server.resident_bytes() - before < 160 * MIB  # of 343 requested
         for connection in connections:
             read_until_closed(connection)
 
 
 def test_memory_for_unread_responses_over_many_connections_is_bounded(server: Server) -> None:
-    before = server.resident()
+    before = server.resident_bytes()
     request = f"GET {CONFIGMAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.key}\r\n\r\n".encode()
     with ExitStack() as stack:
         connections = [stack.enter_context(server.connect("http/1.1")) for _ in range(150)]
@@ -72,11 +72,11 @@ def test_memory_for_unread_responses_over_many_connections_is_bounded(server: Se
             connection.sendall(request * 5)
         with server.client(None) as other:
             assert other.get("/version").status_code == 200
-        assert server.resident() - before < 160 * MIB  # of 515 requested, of which the kernel buffers some
+        assert server.resident_bytes() - before < 160 * MIB  # of 515 requested, of which the kernel buffers some
 
 
 def test_memory_for_unfinished_bodies_is_bounded(server: Server) -> None:
-    before = server.resident()
+    before = server.resident_bytes()
     head = f"POST {CONFIGMAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.key}\r\nContent-Length: 2500000\r\n"
     body = b'{"data": {"x": "' + b"x" * 2_400_000
     with ExitStack() as stack:
@@ -86,7 +86,7 @@ def test_memory_for_unfinished_bodies_is_bounded(server: Server) -> None:
                 connection.sendall(head.encode() + b"\r\n" + body)
         with server.client(None) as other:
             assert other.get("/version").status_code == 200
-        assert server.resident() - before < 120 * MIB  # of 229 sent
+        assert server.resident_bytes() - before < 120 * MIB  # of 229 sent
 
 
 @pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])

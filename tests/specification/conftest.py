@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness.server_process import running
+from tests.harness.server_process import running_server
 from tests.specification.api import Api
 
 
@@ -12,7 +12,7 @@ from tests.specification.api import Api
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """The administrator's."""
     folder = tmp_path_factory.mktemp("specification") / "data"
-    with running(folder) as server, server.client() as client:
+    with running_server(folder) as server, server.client() as client:
         yield Api(server, client)
         assert server.stop() == 0
         assert "Traceback" not in server.log.read_text()
