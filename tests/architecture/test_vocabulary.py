@@ -28,12 +28,7 @@ IDENTIFIER_WORDS = frozenset(
 """Words that no identifier contains: in the tables of the documentation they have other names."""
 
 TESTS = ROOT / "tests"
-TESTS_TO_DO = frozenset(
-    {
-        *("bench", "chaos", "clients", "conformance", "core", "cost", "generated", "harness", "live"),
-        *("reference", "security", "specification"),
-    }
-)
+TESTS_TO_DO = frozenset({"bench", "conformance", "core", "reference", "specification"})
 """Folders of tests whose identifiers do not have plain names yet."""
 TEST_WORDS = frozenset(
     {

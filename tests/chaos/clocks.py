@@ -19,7 +19,7 @@ import pytest
 from tests.chaos.deployment import Deployment, Replica
 from tests.chaos.election import LeaderMonitor, find_leader
 from tests.chaos.faults import LEASE_SECONDS, Fault
-from tests.chaos.timeouts import eventually, request_until_served
+from tests.chaos.timeouts import request_until_served, wait_for
 from tests.harness.replicas import NAMESPACES
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT
 
@@ -194,7 +194,7 @@ async def _wait_for_status(client: httpx.AsyncClient, key: str, code: int) -> No
     async def poll() -> bool | None:
         return True if await _get_status(client, key) == code else None
 
-    await eventually(poll, f"{code} for a key")
+    await wait_for(poll, f"{code} for a key")
 
 
 async def _assert_time(client: httpx.AsyncClient, ahead: int) -> None:
@@ -219,4 +219,4 @@ async def _assert_controllers_work(deployment: Deployment) -> None:
     async def poll() -> bool | None:
         return True if (await request_until_served(client, "GET", path)).status_code == 404 else None
 
-    await eventually(poll, f"the removal of {path}")
+    await wait_for(poll, f"the removal of {path}")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.chaos.deployment import Deployment, Replica
-from tests.chaos.timeouts import eventually, request_until_served
+from tests.chaos.timeouts import request_until_served, wait_for
 from tests.harness.replicas import BECAME_LEADER, LEASE
 
 JSON_LOG = {"log_level": "info", "log_format": "json"}
@@ -48,7 +48,7 @@ async def find_leader(deployment: Deployment) -> Replica:
             return next((each for each in deployment.replicas if holder and read_leader_identity(each) == holder), None)
         return None
 
-    return await eventually(poll, "a replica that leads")
+    return await wait_for(poll, "a replica that leads")
 
 
 class LeaderMonitor:
@@ -86,7 +86,7 @@ class LeaderMonitor:
         async def poll() -> bool | None:
             return True if read_leader_identity(replica) != before or not before else None
 
-        await eventually(poll, f"{before} to notice that it no longer leads")
+        await wait_for(poll, f"{before} to notice that it no longer leads")
         self._exempt_ports.discard(replica.port)
 
 

@@ -7,7 +7,7 @@ import httpx
 from tests.chaos.deployment import Deployment
 from tests.chaos.faults import Fault, freeze_for_a_while, kill_for_a_while
 from tests.chaos.probes import check_reads, write_until_accepted, write_until_rejected
-from tests.chaos.timeouts import eventually
+from tests.chaos.timeouts import wait_for
 from tests.harness.etcd_server import EtcdCluster, EtcdMember
 
 DEFRAGMENT_SECONDS = 60.0
@@ -31,7 +31,7 @@ async def find_leader(cluster: EtcdCluster) -> EtcdMember:
                 return member
         return None
 
-    return await eventually(poll, "a leader of etcd")
+    return await wait_for(poll, "a leader of etcd")
 
 
 def kill_leader(cluster: EtcdCluster) -> Fault:

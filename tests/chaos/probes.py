@@ -12,7 +12,7 @@ import httpx
 
 from tests.chaos.clients import is_well_formed_error
 from tests.chaos.deployment import Deployment
-from tests.chaos.timeouts import eventually, request_until_served
+from tests.chaos.timeouts import request_until_served, wait_for
 from tests.harness.server_process import CONFIGMAPS, configmap
 
 PROBE = f"{CONFIGMAPS}/probe"
@@ -48,7 +48,7 @@ async def _poll_every_replica(
     deployment: Deployment, poll: Callable[[httpx.AsyncClient], Awaitable[bool | None]], what: str
 ) -> None:
     await asyncio.gather(
-        *(eventually(partial(poll, client), f"{what} at {client.base_url}") for client in deployment.clients)
+        *(wait_for(partial(poll, client), f"{what} at {client.base_url}") for client in deployment.clients)
     )
 
 
@@ -61,7 +61,7 @@ async def write_until(deployment: Deployment, has_happened: Callable[[], bool], 
         await _write(deployment.clients[0])
         return None
 
-    await eventually(poll, what)
+    await wait_for(poll, what)
 
 
 async def check_reads(deployment: Deployment) -> None:

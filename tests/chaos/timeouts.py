@@ -1,11 +1,11 @@
 """Polls until a condition holds or a request is served, for faults that wait for their effect."""
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import httpx
+
+from tests.harness.eventually import poll_until_found
 
 TIMEOUT_SECONDS = 90.0
 """Seconds. Only a busy machine needs nearly as long."""
@@ -13,18 +13,9 @@ TIMEOUT_SECONDS = 90.0
 T = TypeVar("T")
 
 
-async def eventually(poll: Callable[[], Awaitable[T | None]], what: str, seconds: float = TIMEOUT_SECONDS) -> T:
-    """Returns the first result of `poll` that is not None. HTTP errors count as None."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if (result := await poll()) is not None:
-                return result
-        except httpx.HTTPError:
-            pass
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"timed out waiting for {what}")
-        await asyncio.sleep(0.05)
+async def wait_for(poll: Callable[[], Awaitable[T | None]], what: str, seconds: float = TIMEOUT_SECONDS) -> T:
+    """Returns the first result of `poll` that is not None. HTTP errors are tried again."""
+    return await poll_until_found(poll, what, seconds, httpx.HTTPError)
 
 
 async def request_until_served(client: httpx.AsyncClient, method: str, path: str, **arguments: Any) -> httpx.Response:
@@ -34,4 +25,4 @@ async def request_until_served(client: httpx.AsyncClient, method: str, path: str
         response = await client.request(method, path, **arguments)
         return None if response.status_code >= 500 or response.status_code == 429 else response
 
-    return await eventually(poll, f"a response to {method} {path}")
+    return await wait_for(poll, f"a response to {method} {path}")

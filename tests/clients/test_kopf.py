@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -21,6 +20,7 @@ from kubernetes.client import ApiException
 
 from tests.clients.objects import build_app, build_cluster, build_project, build_workspace
 from tests.clients.server import GROUP, Server, stop_process
+from tests.harness.eventually import wait_until
 
 OPERATOR = Path(__file__).with_name("kopf_operator.py")
 FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
@@ -70,15 +70,6 @@ def run_operator(server: Server, folder: Path, *scope: str) -> Iterator[Path]:
 def read_log(log_file: Path) -> list[Any]:
     """Returns the parsed log lines; fails on a traceback or a Python warning, which are not JSON."""
     return [json.loads(line) for line in log_file.read_text().splitlines()]
-
-
-def wait_until(poll: Callable[[], T]) -> T:
-    """Returns the first truthy value of `poll`."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not (found := poll()):
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.05)
-    return found
 
 
 def wait_for_status(custom: Any, kind: tuple[str, ...], name: str, field: str) -> Any:

@@ -7,7 +7,6 @@ Watches that were opened at the beginning must have seen all changes.
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import pytest
 
 from tests.clients.objects import Body, build_app, build_object, build_project, build_workspace, to_yaml
 from tests.clients.server import VERSION, Server
+from tests.harness.eventually import wait_until
 from tests.harness.kubectl import Kubectl
 
 TIMEOUT_SECONDS = 20.0
@@ -88,7 +88,7 @@ def open_watches(curl: Curl, folder: Path) -> Iterator[Callable[[str], list[tupl
             stack.callback(watch.wait)
             stack.callback(watch.kill)
         for plural in WATCHED:
-            wait_until(partial(is_watch_open, folder / plural), f"a watch of {plural}")
+            wait_until(partial(is_watch_open, folder / plural), TIMEOUT_SECONDS, f"a watch of {plural}")
 
         def read_events(plural: str) -> list[tuple[str, str]]:
             lines = (folder / plural).read_text().rpartition("\n")[0].splitlines()
@@ -242,14 +242,9 @@ def check_watch_events(read_events: Callable[[str], list[tuple[str, str]]]) -> N
     }
     assert set(expected) == set(WATCHED)
     for plural, events in expected.items():
-        wait_until(partial(contains_in_order, events, partial(read_events, plural)), f"{events} of {plural}")
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.02)
+        wait_until(
+            partial(contains_in_order, events, partial(read_events, plural)), TIMEOUT_SECONDS, f"{events} of {plural}"
+        )
 
 
 def contains_in_order(expected: list[tuple[str, str]], read_events: Callable[[], list[tuple[str, str]]]) -> bool:

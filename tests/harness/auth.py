@@ -57,9 +57,9 @@ class AuthFixture:
         self._sign_ins = 0
         view = api.view
         accounts = Informer(view, "", "serviceaccounts")
-        people = PrincipalDirectory(Informer(view, GROUP, USERS), Informer(view, GROUP, TEAMS), accounts)
+        principals = PrincipalDirectory(Informer(view, GROUP, USERS), Informer(view, GROUP, TEAMS), accounts)
         keys = Informer(view, GROUP, ACCESS_KEYS)
-        self.authenticator = AccessKeyAuthenticator(keys, people, PEPPER, api.clock, self.last_used.last_use)
+        self.authenticator = AccessKeyAuthenticator(keys, principals, PEPPER, api.clock, self.last_used.last_use)
 
     async def create_user(self, name: str, by: User = ROOT, **spec: Any) -> Object:
         return await self.create("User", name, by, **spec)

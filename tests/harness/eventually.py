@@ -8,7 +8,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 INTERVAL_SECONDS = 0.05
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 40.0
 """Long enough for a busy machine: a condition that does not hold by then is not going to."""
 
 
@@ -20,14 +20,14 @@ async def eventually(check: Callable[[], Found], seconds: float = 120) -> Found:
     return found
 
 
-async def eventually_found(
-    look: Callable[[], Awaitable[Found | None]], what: str, seconds: float, ignored: type[Exception]
+async def poll_until_found(
+    poll: Callable[[], Awaitable[Found | None]], what: str, seconds: float, ignored: type[Exception]
 ) -> Found:
-    """Returns the first result of `look` that is not None. Errors of the type `ignored` are tried again."""
+    """Returns the first result of `poll` that is not None. Errors of the type `ignored` are tried again."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            if (found := await look()) is not None:
+            if (found := await poll()) is not None:
                 return found
         except ignored:
             pass
@@ -37,7 +37,7 @@ async def eventually_found(
 
 
 def wait_until(
-    check: Callable[[], Found], seconds: float = TIMEOUT_SECONDS, what: str = "the condition holds"
+    check: Callable[[], Found | None], seconds: float = TIMEOUT_SECONDS, what: str = "the condition holds"
 ) -> Found:
     """Returns the first true result of `check`, in code without an event loop. `what` describes it in the error."""
     deadline = time.monotonic() + seconds

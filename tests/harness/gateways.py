@@ -3,9 +3,8 @@
 Everything is made through the API of a running server, and nothing is looked up behind its back.
 """
 
-import time
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import httpx
 import yaml
 
 from tests.harness.kubectl import Kubectl
-from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server
+from tests.harness.server_process import MANAGEMENT, Server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 RBAC = f"{MANAGEMENT}/apis/rbac.authorization.k8s.io/v1"
@@ -23,15 +22,6 @@ SYSTEM_SECRETS = f"{MANAGEMENT}/api/v1/namespaces/service-system/secrets"
 
 def gateway_path(cluster: str) -> str:
     return f"/kubernetes/cluster/{cluster}"
-
-
-def wait_until(found: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> float:
-    """Returns once it is so, with the seconds that it took."""
-    began = time.monotonic()
-    while not found():
-        assert time.monotonic() - began < seconds, f"it does not happen within {seconds} s"
-        time.sleep(0.05)
-    return time.monotonic() - began
 
 
 def post_object(client: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import yaml
 
 from tests.fake_cluster.chart_repository import Chart, ChartRepository
 from tests.fake_cluster.helm_program import write_helm_program
+from tests.harness.eventually import wait_until
 from tests.harness.gateways import (
     M,
     connect_cluster,
@@ -25,11 +26,10 @@ from tests.harness.gateways import (
     is_online,
     merge_patch,
     post_object,
-    wait_until,
 )
 from tests.harness.server_process import Server, running_server
 
-CLUSTER = "far"
+CLUSTER = "remote"
 DEPLOYED = "VirtualClusterDeployed"
 NAMESPACE = "service-p-demo"
 SECONDS = 60.0
@@ -67,7 +67,7 @@ CHARTS = (
 
 @dataclass(frozen=True, slots=True)
 class HelmFixture:
-    """`kubeconfig` is what charts leave as that of the virtual cluster: it leads to the cluster itself."""
+    """`kubeconfig` is the one that charts store for the virtual cluster: it connects to the cluster itself."""
 
     admin: httpx.Client
     repository: ChartRepository
@@ -75,8 +75,10 @@ class HelmFixture:
 
     def release(self, chart: str = "vc", version: str = "", **values: Any) -> dict[str, Any]:
         """A template that has the chart deployed with these values."""
-        asked = {"name": chart, "repo": self.repository.url, "version": version}
-        return {"helmRelease": {"chart": asked, "values": yaml.safe_dump({"kubeconfig": self.kubeconfig, **values})}}
+        chart_spec = {"name": chart, "repo": self.repository.url, "version": version}
+        return {
+            "helmRelease": {"chart": chart_spec, "values": yaml.safe_dump({"kubeconfig": self.kubeconfig, **values})}
+        }
 
     def locked_release(self, repo: str, password: str) -> dict[str, Any]:
         """The same from a repository that asks for a password."""
@@ -91,11 +93,11 @@ class HelmFixture:
 
     def create_virtual_cluster(self, name: str, **spec: Any) -> None:
         kind = {"apiVersion": "management.service.sh/v1", "kind": "VirtualClusterInstance"}
-        asked = {"clusterRef": {"cluster": CLUSTER}, "owner": {"user": "admin"}, **spec}
-        post_object(self.admin, self._path(), {**kind, "metadata": {"name": name}, "spec": asked})
+        full_spec = {"clusterRef": {"cluster": CLUSTER}, "owner": {"user": "admin"}, **spec}
+        post_object(self.admin, self._path(), {**kind, "metadata": {"name": name}, "spec": full_spec})
 
     def update_template(self, name: str, release: dict[str, Any]) -> None:
-        """And takes it over, which an instance does when it is asked to."""
+        """Updates the template, and the instance from it."""
         merge_patch(self.admin, f"{M}/virtualclustertemplates/{name}", {"spec": {"template": release}})
         merge_patch(self.admin, self._path(name), {"spec": {"templateRef": {"syncOnce": True}}})
 
@@ -153,25 +155,25 @@ def open_helm(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmFixture, Serv
             yield HelmFixture(admin, repository, kubeconfig), server
 
 
-def check_release_lifecycle(world: HelmFixture) -> None:
-    """The life of a virtual cluster whose template names a chart."""
-    world.create_from_template("whole", world.release(version="1.2.3", size=1))
-    world.wait_for_condition("whole", "VirtualClusterReady", "Ready")
-    assert world.chart_settings("whole") == {"size": "1", "namespace": "demo-v-whole"}
-    world.update_template("whole", world.release(size=2))
-    wait_until(lambda: world.chart_settings("whole")["size"] == "2")
-    wait_until(lambda: world.release_secrets("whole") == ["sh.helm.release.v1.whole.v1", "sh.helm.release.v1.whole.v2"])
-    world.delete("whole")
-    assert world.remote_object("/api/v1/namespaces/demo-v-whole") == {}
+def check_release_lifecycle(helm: HelmFixture) -> None:
+    """Deploys, upgrades and deletes a virtual cluster whose template names a chart."""
+    helm.create_from_template("whole", helm.release(version="1.2.3", size=1))
+    helm.wait_for_condition("whole", "VirtualClusterReady", "Ready")
+    assert helm.chart_settings("whole") == {"size": "1", "namespace": "demo-v-whole"}
+    helm.update_template("whole", helm.release(size=2))
+    wait_until(lambda: helm.chart_settings("whole")["size"] == "2")
+    wait_until(lambda: helm.release_secrets("whole") == ["sh.helm.release.v1.whole.v1", "sh.helm.release.v1.whole.v2"])
+    helm.delete("whole")
+    assert helm.remote_object("/api/v1/namespaces/demo-v-whole") == {}
 
 
-def check_namespace_confinement(world: HelmFixture) -> None:
-    """Charts that are written out in place, of which one makes something outside of its namespace."""
-    world.create_virtual_cluster("inside", template=world.release())
-    world.wait_for_condition("inside", DEPLOYED, "Deployed")
-    world.create_virtual_cluster("outside", template=world.release("reaching-out"))
-    message = world.wait_for_condition("outside", DEPLOYED, "HelmFailed")
+def check_namespace_confinement(helm: HelmFixture) -> None:
+    """A chart can create objects in its namespace only."""
+    helm.create_virtual_cluster("inside", template=helm.release())
+    helm.wait_for_condition("inside", DEPLOYED, "Deployed")
+    helm.create_virtual_cluster("outside", template=helm.release("reaching-out"))
+    message = helm.wait_for_condition("outside", DEPLOYED, "HelmFailed")
     assert 'User "service:deployer:demo-v-outside" cannot get resource "clusterroles"' in message
-    assert world.remote_object("/apis/rbac.authorization.k8s.io/v1/clusterroles/from-outside") == {}
-    world.delete("inside")
-    world.delete("outside")
+    assert helm.remote_object("/apis/rbac.authorization.k8s.io/v1/clusterroles/from-outside") == {}
+    helm.delete("inside")
+    helm.delete("outside")

@@ -1,4 +1,4 @@
-"""kubectl as a person at a shell has it: a program, a kubeconfig and a home folder for its caches."""
+"""kubectl with a kubeconfig and a home folder of its own."""
 
 import json
 import os
@@ -15,7 +15,7 @@ SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """`kubectl("get", "apps")` is what the command prints; `refused(...)` what it complains about."""
+    """`kubectl("get", "apps")` returns the output of the command; `expect_failure(...)` returns its error."""
 
     program: Path
     kubeconfig: Path
@@ -29,7 +29,7 @@ class Kubectl:
         return done.stdout
 
     def expect_failure(self, *arguments: str, body: str = "") -> str:
-        """The complaint of a command that must fail."""
+        """Returns the error of a command that must fail."""
         done = self._run(arguments, body)
         assert done.returncode != 0, f"kubectl {' '.join(arguments)} succeeded:\n{done.stdout}{done.stderr}"
         assert done.stderr.strip(), "it failed without saying why"
@@ -64,7 +64,7 @@ class Kubectl:
         return split_columns(self("get", *arguments))
 
     def wait_for_event(self, name: str) -> None:
-        """Returns once something is told about the object: Events follow a change, but not in the same moment."""
+        """Waits for the first Event about the object, which is created after the change."""
         about = f"involvedObject.name={name}"
         with self.watching("get", "events", "--watch", "--no-headers", "--field-selector", about) as process:
             assert process.stdout is not None
@@ -97,7 +97,7 @@ class Kubectl:
         )
 
     def _environment(self) -> dict[str, str]:
-        """An empty home, so that nobody's own configuration or discovery cache takes part.
+        """An empty home, without the configuration and discovery cache of the user.
 
         kubectl lives for a tenth of a second here, and a third of that would go into collecting garbage.
         """
@@ -115,5 +115,5 @@ def split_columns(table: str) -> list[list[str]]:
 
 def minor_version(program: Path) -> int:
     """The middle number of a kubectl's version."""
-    told = subprocess.run([str(program), "version", "--client", "-o", "json"], capture_output=True, check=True).stdout
-    return int(re.sub(r"\D", "", json.loads(told)["clientVersion"]["minor"]))
+    output = subprocess.run([str(program), "version", "--client", "-o", "json"], capture_output=True, check=True).stdout
+    return int(re.sub(r"\D", "", json.loads(output)["clientVersion"]["minor"]))

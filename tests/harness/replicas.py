@@ -6,8 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any, TypeVar
 
 from fairlead.core.crypto.key_file import generate_key
 from tests.harness import etcd_server, postgres_server
-from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running_server
+from tests.harness.eventually import wait_until
+from tests.harness.server_process import MANAGEMENT, Server, running_server
 
 LEASE = f"{MANAGEMENT}/apis/coordination.k8s.io/v1/namespaces/service-system/leases/fairlead-controllers"
 NAMESPACES = f"{MANAGEMENT}/api/v1/namespaces"
@@ -69,7 +69,7 @@ class Replicas:
 
     def leader(self) -> Server:
         """Whoever the lease names, once it names a server that runs."""
-        return eventually(self._find_leader)
+        return wait_until(self._find_leader)
 
     def _find_leader(self) -> Server | None:
         alive = [server for server in self.servers if server.process.poll() is None]
@@ -94,15 +94,6 @@ def leader_identities(server: Server) -> list[str]:
 def read_log(server: Server) -> list[dict[str, Any]]:
     lines = server.log.read_text().splitlines()
     return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-
-
-def eventually(look: Callable[[], Found | None], seconds: float = 2 * TIMEOUT_SECONDS) -> Found:
-    """What `look` finds, as soon as it finds something."""
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return found
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class Server:
         return {"base_url": self.url, "verify": trust, "http1": not http2, "http2": http2, "timeout": TIMEOUT_SECONDS}
 
     def connect(self, *protocols: str, timeout: float = TIMEOUT_SECONDS) -> ssl.SSLSocket:
-        """A bare connection, for what no polite client would send."""
+        """Opens a TLS connection, for requests that no HTTP client would send."""
         parts = urlsplit(self.url)
         host, context = parts.hostname or "", build_tls_context(self.ca_file, protocols)
         return context.wrap_socket(socket.create_connection((host, parts.port or 0), timeout), server_hostname=host)
@@ -117,8 +117,8 @@ def running_server(folder: Path, **variables: str | int) -> Iterator[Server]:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, log.read_text()
-        told: dict[str, Any] = json.loads(line)
-        yield Server(process, told["url"], told["accessKey"], told["caFile"], log)
+        ready: dict[str, Any] = json.loads(line)
+        yield Server(process, ready["url"], ready["accessKey"], ready["caFile"], log)
     finally:
         process.kill()
         process.communicate()

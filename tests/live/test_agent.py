@@ -1,82 +1,23 @@
 """The agent with a real server and a fake cluster: requests to the direct endpoint, also while the server is down."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 from tests.fake_cluster.server import FakeCluster
+from tests.harness.eventually import wait_until
 from tests.harness.server_process import (
     MANAGEMENT,
     TIMEOUT_SECONDS,
     Server,
     build_tls_context,
-    running_agent,
     running_server,
 )
+from tests.live.agent_setup import M, create_cluster_and_user, create_object, create_token, prepare_agent, run_agent
 
-M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 PODS = "/kubernetes/cluster/api/v1/namespaces/demo/pods"
-
-
-def create_object(client: httpx.Client, plural: str, kind: str, name: str, **spec: Any) -> dict[str, Any]:
-    body = {"apiVersion": "management.service.sh/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-    response = client.post(f"{M}/{plural}", json=body)
-    assert response.status_code == 201, response.text
-    created: dict[str, Any] = response.json()
-    return created
-
-
-def create_token(server: Server, key: str, **spec: Any) -> str:
-    with server.client(key) as client:
-        response = client.post(f"{M}/directclusterendpointtokens", json={"spec": {"ttl": 600, **spec}})
-        assert response.status_code == 201, response.text
-        token: str = response.json()["status"]["token"]
-        return token
-
-
-def create_cluster_and_user(admin: httpx.Client) -> str:
-    """Creates the cluster `berlin` and the user `ada`, who may use it; returns a key of ada."""
-    access = [{"name": "users", "users": ["ada"], "verbs": ["get", "use"]}]
-    create_object(admin, "clusters", "Cluster", "berlin", access=access)
-    create_object(admin, "users", "User", "ada", username="ada")
-    key = create_object(admin, "ownedaccesskeys", "OwnedAccessKey", "adas", user="ada")["spec"]["key"]
-    return str(key)
-
-
-@contextmanager
-def run_agent(folder: Path, server: Server) -> Iterator[httpx.Client]:
-    """Runs the agent of `berlin` with the files in the folder; yields a client of its endpoint."""
-    with (
-        running_agent(folder, server, "berlin") as ready,
-        httpx.Client(
-            base_url=ready["url"], verify=build_tls_context(ready["caFile"]), timeout=TIMEOUT_SECONDS
-        ) as client,
-    ):
-        yield client
-
-
-def prepare_agent(folder: Path, server: Server, cluster: FakeCluster) -> None:
-    """Writes the files of the agent: the cluster's kubeconfig, and the key from the server."""
-    with server.client() as admin:
-        response = admin.get(f"{M}/clusters/berlin/accesskey").json()
-    assert response["caCert"] == Path(server.ca_file).read_text() and response["insecure"] is False
-    assert response["serviceHost"] == server.url
-    folder.mkdir()
-    (folder / "key").write_text(response["accessKey"])
-    (folder / "kubeconfig").write_bytes(cluster.build_kubeconfig(token="clusters-own"))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.1)
 
 
 def build_headers(value: str) -> dict[str, str]:

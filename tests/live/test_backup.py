@@ -24,7 +24,7 @@ from tests.harness.server_process import (
     running_server,
     server_environment,
 )
-from tests.live.test_shutdown import Writers, list_configmaps
+from tests.live.writers import Writers, list_configmaps
 
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"word": "canary-in-a-backup"}}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running_server
 from tests.live.http2_client import Http2Client
-from tests.live.test_http import VERSIONS, build_authorization, build_head, exchange
+from tests.live.raw_requests import VERSIONS, build_authorization, build_head, exchange
 
 MEGABYTE = 1024 * 1024
 BODY_LIMIT = MEGABYTE

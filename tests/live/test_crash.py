@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.harness.server_process import CONFIGMAPS, configmap, running_server
-from tests.live.test_shutdown import Writers, list_configmaps
+from tests.live.writers import Writers, list_configmaps
 
 ROUNDS = 2
 

@@ -10,10 +10,11 @@ import pytest
 
 from tests.fake_cluster.pods import serve_pod
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import build_kubeconfig, build_kubectl, connect_cluster, gateway_path, is_online, wait_until
+from tests.harness.eventually import wait_until
+from tests.harness.gateways import build_kubeconfig, build_kubectl, connect_cluster, gateway_path, is_online
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import Server, running_server
-from tests.live.test_agent import create_cluster_and_user, create_token, prepare_agent, run_agent
+from tests.live.agent_setup import create_cluster_and_user, create_token, prepare_agent, run_agent
 
 RESOURCES = ["pods"]
 

@@ -19,6 +19,7 @@ import pytest
 
 from tests.fake_cluster.pods import LOG_TEXT, POD_PATH, serve_pod
 from tests.fake_cluster.server import FakeCluster
+from tests.harness.eventually import wait_until
 from tests.harness.gateways import (
     M,
     bind_role,
@@ -29,7 +30,6 @@ from tests.harness.gateways import (
     gateway_kubeconfig,
     gateway_path,
     is_online,
-    wait_until,
 )
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import (

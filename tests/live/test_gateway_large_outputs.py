@@ -19,9 +19,10 @@ from websockets.protocol import CLIENT, Protocol
 from tests.fake_cluster.exec_websockets import SUCCESS
 from tests.fake_cluster.large_outputs import CLOSE_CODES, ERROR, generate_output, respond_with_output
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import connect_cluster, gateway_path, is_online, wait_until
+from tests.harness.eventually import wait_until
+from tests.harness.gateways import connect_cluster, gateway_path, is_online
 from tests.harness.server_process import TIMEOUT_SECONDS, Server, build_tls_context, running_server
-from tests.live.test_agent import create_cluster_and_user, create_token, prepare_agent, run_agent
+from tests.live.agent_setup import create_cluster_and_user, create_token, prepare_agent, run_agent
 
 SIZE = 5_000_000
 CODES = {1000: 1000, 1006: 1011}

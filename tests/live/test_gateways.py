@@ -10,7 +10,8 @@ import pytest
 
 from tests.fake_cluster.exchange import CannedResponse, RecordedRequest
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import SYSTEM_SECRETS, M, connect_cluster, create_key, create_user, gateway_path, wait_until
+from tests.harness.eventually import wait_until
+from tests.harness.gateways import SYSTEM_SECRETS, M, connect_cluster, create_key, create_user, gateway_path
 from tests.harness.server_process import TIMEOUT_SECONDS
 from tests.live.two_clusters import PODS, TOKEN, GatewayFixture, get_user_requests, run_two_clusters
 from tests.live.websocket_client import UpgradeRejected, WebSocket

@@ -19,6 +19,7 @@ import pytest
 
 from tests.fake_cluster.exchange import RecordedRequest
 from tests.fake_cluster.server import ClusterOptions, FakeCluster
+from tests.harness.eventually import wait_until
 from tests.harness.gateways import (
     SYSTEM_SECRETS,
     M,
@@ -28,7 +29,6 @@ from tests.harness.gateways import (
     gateway_kubeconfig,
     gateway_path,
     is_online,
-    wait_until,
 )
 from tests.harness.server_process import (
     MANAGEMENT,

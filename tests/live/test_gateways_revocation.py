@@ -19,7 +19,8 @@ from tests.fake_cluster.exchange import RecordedRequest
 from tests.fake_cluster.exec_websockets import build_upgrade_response
 from tests.fake_cluster.pods import POD_PATH, serve_pod
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import GatewayUser, connect_cluster, create_user, gateway_path, merge_patch, wait_until
+from tests.harness.eventually import wait_until
+from tests.harness.gateways import GatewayUser, connect_cluster, create_user, gateway_path, merge_patch
 from tests.harness.server_process import Server, running_server
 from tests.live.websocket_client import CONNECTION_ERRORS, WebSocket
 

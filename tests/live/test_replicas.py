@@ -14,15 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.replicas import (
-    NAMESPACES,
-    STORES,
-    Replicas,
-    eventually,
-    new_secrets,
-    running_replicas,
-    store_address,
-)
+from tests.harness.eventually import wait_until
+from tests.harness.replicas import NAMESPACES, STORES, Replicas, new_secrets, running_replicas, store_address
 from tests.harness.server_process import (
     MANAGEMENT,
     ROOT,
@@ -162,7 +155,7 @@ def test_a_key_revoked_at_one_replica_is_rejected_by_all(group: Replicas, client
 
 
 def wait_for_status(client: httpx.Client, code: int) -> None:
-    eventually(lambda: client.get(f"{M}/apps").status_code == code)
+    wait_until(lambda: client.get(f"{M}/apps").status_code == code)
 
 
 def test_a_secret_encrypted_by_one_replica_is_decrypted_by_another(
@@ -246,7 +239,7 @@ def test_of_two_replicas_with_different_secrets_only_one_starts(tmp_path: Path) 
         for name in ("a", "b")
     ]
     try:
-        eventually(lambda: any(process.poll() is not None for process in processes))
+        wait_until(lambda: any(process.poll() is not None for process in processes))
         loser, winner = sorted(processes, key=lambda process: process.poll() is None)
         assert "copy" in loser.communicate()[1]
         assert winner.stdout is not None and json.loads(winner.stdout.readline())["accessKey"]

@@ -23,7 +23,8 @@ from fairlead.authn.direct_tokens import AUDIENCE
 from fairlead.core.crypto import key_file
 from fairlead.core.crypto.encryption import is_encrypted, key_id_of
 from fairlead.storage.open import open_store
-from tests.harness.replicas import STORES, Replicas, eventually, new_secrets, running_replicas, store_address
+from tests.harness.eventually import wait_until
+from tests.harness.replicas import STORES, Replicas, new_secrets, running_replicas, store_address
 from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
@@ -88,11 +89,11 @@ def test_encryption_keys_are_rotated_while_two_replicas_write_and_read(replicas_
             pool.submit(create_secrets, server, prefix) for server, prefix in zip(group.servers, "ab", strict=True)
         ]
         try:
-            eventually(lambda: len(names) > 10)
+            wait_until(lambda: len(names) > 10)
             new = key_file.rotate_key(group.folder / "replica1")[0].id
             copy_keys(group)
             folders = [group.folder / f"replica{number}" for number in (1, 2)]
-            eventually(lambda: any(key_file.reencrypted_key_id(each) == new for each in folders), 4 * TIMEOUT_SECONDS)
+            wait_until(lambda: any(key_file.reencrypted_key_id(each) == new for each in folders), 4 * TIMEOUT_SECONDS)
         finally:
             stop.set()
         for each in futures:
@@ -100,7 +101,7 @@ def test_encryption_keys_are_rotated_while_two_replicas_write_and_read(replicas_
     for server in group.servers:
         with server.client() as client:
             for name in names:
-                eventually(lambda client=client, name=name: is_readable(client, name))  # type: ignore[misc]
+                wait_until(lambda client=client, name=name: is_readable(client, name))  # type: ignore[misc]
     assert asyncio.run(find_keys_in_use(group.store)) == {new}
 
 
@@ -173,7 +174,7 @@ def test_a_watch_at_one_replica_ends_when_its_key_is_revoked_at_another_one(grou
         body = {"apiVersion": "management.service.sh/v1", "kind": "OwnedAccessKey", "metadata": {"name": "revoked"}}
         key = admin.post(f"{M}/ownedaccesskeys", json={**body, "spec": {"user": "admin"}}).json()["spec"]["key"]
         with group.servers[1].client(key) as revoked_client:
-            eventually(lambda: revoked_client.get(f"{M}/apps").status_code == 200)
+            wait_until(lambda: revoked_client.get(f"{M}/apps").status_code == 200)
             params = {"watch": "1", "timeoutSeconds": "300"}
             with revoked_client.stream(
                 "GET", f"{M}/apps", params=params, timeout=httpx.Timeout(TIMEOUT_SECONDS)

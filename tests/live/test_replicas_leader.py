@@ -14,16 +14,8 @@ import pytest
 
 from fairlead.storage.contract import Event, Store, Write
 from fairlead.storage.open import open_store
-from tests.harness.replicas import (
-    BECAME_LEADER,
-    LEASE,
-    NAMESPACES,
-    STORES,
-    Replicas,
-    eventually,
-    read_log,
-    running_replicas,
-)
+from tests.harness.eventually import wait_until
+from tests.harness.replicas import BECAME_LEADER, LEASE, NAMESPACES, STORES, Replicas, read_log, running_replicas
 from tests.harness.server_process import MANAGEMENT, Server
 from tests.live.load_balancer import LoadBalancer
 
@@ -50,7 +42,7 @@ def wait_for_controllers(server: Server, name: str) -> float:
         client.post(NAMESPACES, json=body).raise_for_status()
         client.delete(f"{NAMESPACES}/{name}").raise_for_status()
         started = time.monotonic()
-        eventually(lambda: client.get(f"{NAMESPACES}/{name}").status_code == 404)
+        wait_until(lambda: client.get(f"{NAMESPACES}/{name}").status_code == 404)
         return time.monotonic() - started
 
 
@@ -73,7 +65,7 @@ def test_another_replica_leads_after_a_kill_and_after_a_clean_stop(group: Replic
     assert group.leader() is other
     started = time.monotonic()
     assert other.stop() == 0
-    eventually(lambda: any(line["event"] == BECAME_LEADER for line in read_log(third_server)))
+    wait_until(lambda: any(line["event"] == BECAME_LEADER for line in read_log(third_server)))
     print(f"another replica leads after a clean stop, which took as long: {time.monotonic() - started:.1f} s")
     assert group.leader() is third_server
     wait_for_controllers(third_server, "after")
@@ -88,7 +80,7 @@ def test_a_paused_leader_loses_the_lease_and_does_not_take_it_back(group: Replic
     print(f"controllers work again after SIGSTOP: {time.monotonic() - started:.1f} s")
     new_holder = get_lease_holder(other)
     os.kill(leader.process.pid, signal.SIGCONT)
-    eventually(lambda: any(line["event"].startswith("lost leadership") for line in read_log(leader)))
+    wait_until(lambda: any(line["event"].startswith("lost leadership") for line in read_log(leader)))
     wait_for_controllers(leader, "awake")
     assert get_lease_holder(leader) == get_lease_holder(other) == new_holder
 
@@ -181,11 +173,11 @@ def test_a_kubectl_watch_sees_changes_after_its_replica_was_killed(
             process = subprocess.Popen(loop, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True)
         try:
             create_configmap(client, path, "first")
-            eventually(lambda: "configmap/first" in output.read_text())
+            wait_until(lambda: "configmap/first" in output.read_text())
             leader.kill()
             started = time.monotonic()
             create_configmap(client, path, "second")
-            eventually(lambda: "configmap/second" in output.read_text())
+            wait_until(lambda: "configmap/second" in output.read_text())
             print(f"kubectl sees changes again after kill -9: {time.monotonic() - started:.2f} s")
         finally:
             os.killpg(process.pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.harness.replicas import STORES, Replicas, new_secrets, store_address
 from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, configmap
-from tests.live.test_slow_watchers import open_watch
+from tests.live.unread_watch import open_watch
 
 MEGABYTE = 1024 * 1024
 SIZE = 300_000

@@ -10,6 +10,7 @@ import pytest
 
 from tests.harness.server_process import CONFIGMAPS, Server, configmap, running_server
 from tests.live.http2_client import Http2Client
+from tests.live.unread_watch import open_watch
 
 QUEUE = 5
 SIZE = 300_000
@@ -37,15 +38,6 @@ def update_object(server: Server) -> Iterator[Callable[[int], None]]:
                 assert response.status_code == 200
 
         yield write
-
-
-def open_watch(server: Server, query: str = "") -> ssl.SSLSocket:
-    """Opens a watch over HTTP/1.1, of which nothing is read."""
-    connection = server.connect()
-    lines = (f"GET {CONFIGMAPS}?watch=1{query} HTTP/1.1", "Host: server", f"Authorization: Bearer {server.key}", "", "")
-    connection.sendall("\r\n".join(lines).encode())
-    time.sleep(0.1)
-    return connection
 
 
 def read_to_end(connection: ssl.SSLSocket) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.harness.eventually import wait_until
 from tests.harness.gateways import (
     M,
     build_kubectl,
@@ -18,7 +19,6 @@ from tests.harness.gateways import (
     gateway_path,
     is_online,
     post_object,
-    wait_until,
 )
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import MANAGEMENT, ROOT, Server, running_agent, running_server, server_environment

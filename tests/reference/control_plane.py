@@ -11,9 +11,8 @@ import signal
 import socket
 import ssl
 import subprocess
-import time
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,21 +24,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.fake_cluster.certificates import CertificateAuthority, get_authority
+from tests.harness.eventually import seconds_until
 
 ADMIN_TOKEN, ALICE_TOKEN, NODE_TOKEN = "admin-token", "alice-token", "node-token"
 KUBELET_CLIENT = "apiserver-to-kubelet"
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 CONTROLLERS = "*,-bootstrap-signer-controller,-token-cleaner-controller"
-
-
-def wait_until(is_done: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> float:
-    """Returns the seconds that it took."""
-    began = time.monotonic()
-    while not is_done():
-        assert time.monotonic() - began < seconds, f"{what}: not within {seconds} s"
-        time.sleep(0.05)
-    return time.monotonic() - began
 
 
 def free_port() -> int:
@@ -100,7 +91,7 @@ class ControlPlane:
     def start_api_server(self) -> float:
         """Returns the seconds until it was ready."""
         self.start("apiserver", "kube-apiserver", *self._api_server_flags())
-        return wait_until(self.is_ready, "kube-apiserver is ready")
+        return seconds_until(self.is_ready, START_SECONDS, "kube-apiserver is ready")
 
     def stop_api_server(self) -> None:
         self.end("apiserver")

@@ -19,9 +19,10 @@ from typing import Any
 
 import yaml
 
+from tests.harness.eventually import wait_until
 from tests.harness.server_process import ROOT
 from tests.reference.connected_cluster import IMAGE
-from tests.reference.control_plane import KUBELET_CLIENT, NODE_TOKEN, ControlPlane, Network, wait_until
+from tests.reference.control_plane import KUBELET_CLIENT, NODE_TOKEN, START_SECONDS, ControlPlane, Network
 
 PACKAGES = {
     "containerd": "containerd",
@@ -57,7 +58,7 @@ def running_node(plane: ControlPlane) -> Iterator[None]:
     process = plane.start("node", "unshare", *namespaces, "bash", str(plane.folder / "node.sh"))
     try:
         _join_networks(process.pid, plane)
-        wait_until(lambda: _is_node_ready(plane), "the node is Ready")
+        wait_until(lambda: _is_node_ready(plane), START_SECONDS, "the node is Ready")
         _allow_exec(plane)
         yield
     finally:
@@ -74,7 +75,7 @@ def _join_networks(pid: int, plane: ControlPlane) -> None:
     network = plane.network
     assert network is not None
     own = Path("/proc/self/ns/net").readlink()
-    wait_until(lambda: Path(f"/proc/{pid}/ns/net").readlink() != own, "the node has a network namespace")
+    wait_until(lambda: Path(f"/proc/{pid}/ns/net").readlink() != own, START_SECONDS, "the node has a network namespace")
     _remove_leftovers()
     _run("ip", "link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
     _run("ip", "addr", "add", f"{network.host}/30", "dev", LINK)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness.gateways import M, create_resource, merge_patch, post_object, wait_until
+from tests.harness.eventually import wait_until
+from tests.harness.gateways import M, create_resource, merge_patch, post_object
 from tests.reference.connected_cluster import CLUSTER, World, condition
 
 PROJECT = "confined"

@@ -8,10 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.harness.eventually import seconds_until, wait_until
 from tests.harness.gateways import M, create_resource, merge_patch
 from tests.harness.server_process import MANAGEMENT
 from tests.reference.connected_cluster import CLUSTER, World, condition
-from tests.reference.control_plane import ADMIN_TOKEN, wait_until
+from tests.reference.control_plane import ADMIN_TOKEN
 
 RUNS = 3
 OBJECTS = """
@@ -42,11 +43,11 @@ def space(world: World) -> Iterator[Callable[[], dict[str, Any]]]:
             found: dict[str, Any] = admin.get(f"{SPACES}/one").raise_for_status().json()
             return found
 
-        wait_until(lambda: condition(read(), "SpaceReady").get("status") == "True", "the space is ready", 30)
-        wait_until(lambda: watches_of(world) >= 4, "everything is watched", 30)
+        wait_until(lambda: condition(read(), "SpaceReady").get("status") == "True", 30, "the space is ready")
+        wait_until(lambda: watches_of(world) >= 4, 30, "everything is watched")
         yield read
         admin.delete(f"{SPACES}/one").raise_for_status()
-        wait_until(lambda: admin.get(f"{SPACES}/one").status_code == 404, "the space is gone", 60)
+        wait_until(lambda: admin.get(f"{SPACES}/one").status_code == 404, 60, "the space is gone")
 
 
 def watches_of(world: World) -> int:
@@ -81,11 +82,11 @@ def test_a_deleted_namespace_is_made_again_and_said_to_have_been_lost(
         world.direct()("-n", NAMESPACE, "create", "configmap", f"precious-{run}")
         world.direct()("delete", "namespace", NAMESPACE)  # returns when it is gone
         is_back = partial(has_another_uid, world, before, "namespace", NAMESPACE)
-        measured(f"namespace back {wait_until(is_back, 'the namespace is back', 30):.2f} s after it was gone")
+        measured(f"namespace back {seconds_until(is_back, 30, 'the namespace is back'):.2f} s after it was gone")
         wait_until(
-            partial(has_another_uid, world, "", "-n", NAMESPACE, "configmap", "greeting"), "objects are back", 30
+            partial(has_another_uid, world, "", "-n", NAMESPACE, "configmap", "greeting"), 30, "objects are back"
         )
-        wait_until(lambda: condition(space(), "SpaceReady").get("status") == "True", "the space is ready again", 30)
+        wait_until(lambda: condition(space(), "SpaceReady").get("status") == "True", 30, "the space is ready again")
     assert len(events(world, "NamespaceDeleted")) == RUNS
     assert "its former content is lost" in events(world, "NamespaceDeleted")[0]
 
@@ -97,8 +98,8 @@ def test_what_is_deleted_from_a_space_is_made_again(
         before = uid_of(world, "-n", NAMESPACE, *what)
         world.direct()("-n", NAMESPACE, "delete", *what)
         is_back = partial(has_another_uid, world, before, "-n", NAMESPACE, *what)
-        measured(f"{what[0]} back after {wait_until(is_back, 'it is back', 30):.2f} s")
-    wait_until(lambda: len(events(world, "ObjectsRestored")) >= RUNS, "the Events are there", 30)
+        measured(f"{what[0]} back after {seconds_until(is_back, 30, 'it is back'):.2f} s")
+    wait_until(lambda: len(events(world, "ObjectsRestored")) >= RUNS, 30, "the Events are there")
     assert any("Secret sealed" in each for each in events(world, "ObjectsRestored"))
 
 
@@ -111,8 +112,8 @@ def test_what_is_changed_is_changed_back_once(
     for _ in range(RUNS):
         change = '{"data": {"hello": "moon", "theirs": "stays"}}'
         world.direct()("-n", NAMESPACE, "patch", "configmap", "greeting", "--type=merge", "-p", change)
-        measured(f"ConfigMap repaired after {wait_until(lambda: value() == 'world', 'it is repaired', 30):.2f} s")
-    wait_until(lambda: bool(events(world, "DriftRepaired")), "the Event is there", 30)
+        measured(f"ConfigMap repaired after {seconds_until(lambda: value() == 'world', 30, 'it is repaired'):.2f} s")
+    wait_until(lambda: bool(events(world, "DriftRepaired")), 30, "the Event is there")
     assert "ConfigMap greeting" in events(world, "DriftRepaired")[0]
     theirs = world.direct()("-n", NAMESPACE, "get", "configmap", "greeting", "-o", "jsonpath={.data.theirs}")
     assert theirs == "stays"
@@ -134,7 +135,7 @@ def test_a_binding_to_another_role_is_replaced(world: World, space: Callable[[],
             found = direct.get(f"{path}/service.sh:admin")
             return str(found.json()["roleRef"]["name"]) if found.is_success else ""
 
-        wait_until(lambda: role() == "admin", "it is ours again", 30)
+        wait_until(lambda: role() == "admin", 30, "it is ours again")
 
 
 def test_what_cannot_be_changed_is_said_in_the_words_of_the_cluster_and_left_alone(
@@ -144,11 +145,11 @@ def test_what_cannot_be_changed_is_said_in_the_words_of_the_cluster_and_left_alo
         merge_patch(
             admin, f"{SPACES}/one", {"spec": {"template": {"objects": OBJECTS.replace("word: one", "word: two")}}}
         )
-        wait_until(lambda: condition(space(), "SpaceSynced").get("reason") == "Invalid", "it is refused", 30)
+        wait_until(lambda: condition(space(), "SpaceSynced").get("reason") == "Invalid", 30, "it is refused")
         assert "field is immutable when `immutable` is set" in condition(space(), "SpaceSynced")["message"]
         assert space()["status"]["phase"] == "Failed"
         merge_patch(admin, f"{SPACES}/one", {"spec": {"template": {"objects": OBJECTS}}})
-        wait_until(lambda: condition(space(), "SpaceSynced").get("status") == "True", "it is well again", 30)
+        wait_until(lambda: condition(space(), "SpaceSynced").get("status") == "True", 30, "it is well again")
 
 
 def test_a_restarted_api_server_is_followed_again(
@@ -159,4 +160,4 @@ def test_a_restarted_api_server_is_followed_again(
     world.plane.start_api_server()
     world.direct()("-n", NAMESPACE, "delete", "secret", "sealed")
     is_back = partial(has_another_uid, world, before, "-n", NAMESPACE, "secret", "sealed")
-    measured(f"deleted right after the restart, back after {wait_until(is_back, 'it is back', 30):.2f} s")
+    measured(f"deleted right after the restart, back after {seconds_until(is_back, 30, 'it is back'):.2f} s")

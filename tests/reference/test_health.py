@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.fake_cluster.certificates import get_authority
-from tests.harness.gateways import cluster_status, wait_until
+from tests.harness.eventually import seconds_until
+from tests.harness.gateways import cluster_status
 from tests.reference.connected_cluster import CLUSTER, World, condition, connected_world
 from tests.reference.control_plane import ControlPlane
 
@@ -26,7 +27,7 @@ def ready(world: World) -> tuple[str, str]:
 
 
 def until_ready(world: World, *wanted: tuple[str, str]) -> float:
-    return wait_until(lambda: ready(world) in wanted, SECONDS)
+    return seconds_until(lambda: ready(world) in wanted, SECONDS)
 
 
 WELL = ("True", "Healthy")

@@ -20,6 +20,7 @@ from fairlead.core.crypto.signing import sign
 from fairlead.core.objects import Object
 from tests.fake_cluster.exchange import build_json_response
 from tests.fake_cluster.server import FakeCluster
+from tests.harness.eventually import wait_until
 from tests.harness.gateways import (
     M,
     bind_role,
@@ -30,7 +31,6 @@ from tests.harness.gateways import (
     create_resource,
     is_online,
     post_object,
-    wait_until,
 )
 from tests.harness.jwt_configuration import read_jwt_configuration
 from tests.harness.kubectl import Kubectl

@@ -2,10 +2,10 @@
 
 from base64 import b64encode
 
+from tests.harness.eventually import wait_until
 from tests.harness.gateways import M, create_resource, post_object
 from tests.harness.server_process import MANAGEMENT
 from tests.reference.connected_cluster import World, condition
-from tests.reference.control_plane import wait_until
 
 PROJECT = "import"
 NAMESPACE = f"service-p-{PROJECT}"
@@ -27,7 +27,7 @@ def test_deletion_of_an_imported_virtual_cluster_removes_its_bindings(world: Wor
         def has_access() -> bool:
             return condition(admin.get(INSTANCE).json(), "AccessSynced").get("status") == "True"
 
-        wait_until(has_access, "roles are bound", 30)
+        wait_until(has_access, 30, "roles are bound")
         assert world.direct().get_names(*MARKED) == ["service.sh:cluster-admin"]
         deleted = world.fairlead("vcluster", "delete", "theirs", "--project", PROJECT, "--yes")
         assert deleted.returncode == 0, deleted.stderr

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness.gateways import M, connect_cluster, create_resource, post_object, wait_until
+from tests.harness.eventually import wait_until
+from tests.harness.gateways import M, connect_cluster, create_resource, post_object
 from tests.harness.server_process import running_server
 from tests.reference.connected_cluster import World, condition
 from tests.reference.control_plane import ControlPlane

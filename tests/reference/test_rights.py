@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.harness.eventually import wait_until
 from tests.harness.gateways import (
     M,
     build_kubectl,
@@ -19,7 +20,6 @@ from tests.harness.gateways import (
     gateway_path,
     merge_patch,
     post_object,
-    wait_until,
 )
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import running_server
@@ -158,8 +158,7 @@ def test_the_role_for_spaces_suffices_to_make_share_repair_and_delete_one(lone: 
         direct("label", "namespace", namespace, f"{TIER}=large", "--overwrite")
         wait_until(lambda: "service.sh:view" in direct.get_names("-n", namespace, "rolebindings"), DRIFT_SECONDS)
         wait_until(
-            lambda: direct.get_json("namespace", namespace)["metadata"]["labels"][TIER] == "small",
-            DRIFT_SECONDS,
+            lambda: direct.get_json("namespace", namespace)["metadata"]["labels"][TIER] == "small", DRIFT_SECONDS
         )
         create_resource(
             admin,

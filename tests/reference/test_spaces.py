@@ -11,7 +11,8 @@ import pytest
 
 from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, build_json_response
 from tests.fake_cluster.server import FakeCluster
-from tests.harness.gateways import M, create_resource, merge_patch, post_object, wait_until
+from tests.harness.eventually import seconds_until, wait_until
+from tests.harness.gateways import M, create_resource, merge_patch, post_object
 from tests.harness.kstatus import kstatus
 from tests.reference.connected_cluster import CLUSTER, World, condition, seconds_since
 
@@ -212,7 +213,7 @@ def test_an_imported_virtual_cluster_is_ready_while_it_answers(settled: World, m
 
     assert is_ready()
     with paused(settled):
-        lost = wait_until(lambda: not is_ready(), 60)
+        lost = seconds_until(lambda: not is_ready(), 60)
     began = time.monotonic()
     management(*ready)
     measured(f"not ready {lost:.0f} s after SIGSTOP, ready {seconds_since(began):.0f} s after SIGCONT")

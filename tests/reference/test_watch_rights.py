@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.eventually import wait_until
 from tests.harness.gateways import M, connect_cluster, create_resource, is_online
 from tests.harness.server_process import running_server
 from tests.reference.connected_cluster import World, condition
-from tests.reference.control_plane import ALICE_TOKEN, ControlPlane, wait_until
+from tests.reference.control_plane import ALICE_TOKEN, ControlPlane
 
 ALL = ["get", "list", "watch", "create", "patch", "delete"]
 RBAC = "rbac.authorization.k8s.io"
@@ -36,7 +37,7 @@ def limited(plane: ControlPlane, tmp_path: Path) -> Iterator[World]:
         world.direct()("create", "clusterrolebinding", "limited", "--clusterrole=limited", "--user=alice")
         with server.client() as admin:
             connect_cluster(admin, "limited", plane.kubeconfig(ALICE_TOKEN).encode())
-            wait_until(lambda: is_online(admin, "limited"), "the cluster is online", 30)
+            wait_until(lambda: is_online(admin, "limited"), 30, "the cluster is online")
         yield world
         world.direct()("delete", "clusterrolebinding,clusterrole", "limited")
         world.direct()("delete", "namespace", f"{PROJECT}-one", "--ignore-not-found")
@@ -51,8 +52,8 @@ def test_what_cannot_be_watched_is_named_and_the_rest_is_watched(limited: World)
         def message() -> str:
             return str(condition(admin.get(SPACE).json(), "SpaceSynced").get("message"))
 
-        wait_until(lambda: "may not list and watch configmaps in all namespaces" in message(), "it is said", 30)
+        wait_until(lambda: "may not list and watch configmaps in all namespaces" in message(), 30, "it is said")
         assert condition(admin.get(SPACE).json(), "Ready")["status"] == "True"
         binding = ("-n", f"{PROJECT}-one", "rolebinding", "service.sh:admin")
         limited.direct()("delete", *binding)
-        wait_until(lambda: limited.direct().run("get", *binding).returncode == 0, "it is back", 20)
+        wait_until(lambda: limited.direct().run("get", *binding).returncode == 0, 20, "it is back")

@@ -10,9 +10,7 @@ from tests.security.conftest import assert_healthy
 from tests.security.expensive_bodies import BODY_LIMIT, JSON, JSON_BOMBS, REPEATED_FAULTS, YAML, YAML_BOMBS, Body
 from tests.security.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from tests.security.raw_http import RESPONSE_TIMEOUT_SECONDS
-
-MAX_MEMORY_GROWTH = 512 * 1024 * 1024
-"""A tenth of a small machine's memory, and a hundred times the largest body."""
+from tests.security.rejections import MAX_MEMORY_GROWTH, assert_rejected, get_peak_memory
 
 
 def send_body(server: Server, media_type: str, body: bytes, query: str = "dryRun=All") -> httpx.Response:
@@ -28,23 +26,10 @@ def send_body(server: Server, media_type: str, body: bytes, query: str = "dryRun
         )
 
 
-def get_peak_memory(server: Server) -> int:
-    """The peak of the server's resident memory."""
-    with open(f"/proc/{server.process.pid}/status") as status:
-        return 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
-
-
 def reset_peak_memory(server: Server) -> None:
     """Resets the peak."""
     with open(f"/proc/{server.process.pid}/clear_refs", "w") as counters:
         counters.write("5")
-
-
-def assert_rejected(response: httpx.Response, *codes: int) -> None:
-    assert response.status_code in codes, response.text[:500]
-    status = response.json()
-    assert (status["kind"], status["code"]) == ("Status", response.status_code)
-    assert status["reason"] and status["message"]
 
 
 @pytest.fixture(autouse=True)

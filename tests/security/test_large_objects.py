@@ -10,7 +10,7 @@ from tests.security.conftest import assert_healthy
 from tests.security.expensive_bodies import BODY_LIMIT, JSON, YAML
 from tests.security.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from tests.security.raw_http import RESPONSE_TIMEOUT_SECONDS
-from tests.security.test_expensive_bodies import assert_rejected
+from tests.security.rejections import assert_rejected
 
 APPS = f"{MANAGEMENT}/apis/management.service.sh/v1/apps"
 
