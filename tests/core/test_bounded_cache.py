@@ -1,4 +1,4 @@
-"""The bounds of a cache, and that it is a dict in every other respect."""
+"""Tests of `core/bounded_cache.py`: the limits of a cache, which otherwise is a dict."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fairlead.core.bounded_cache import BoundedCache
 
 
-def test_what_was_stored_is_found() -> None:
+def test_a_stored_value_is_found() -> None:
     cache: BoundedCache[str, int | None] = BoundedCache(2)
     cache["a"], cache["none"] = 1, None
     assert cache.get("a") == cache["a"] == 1
@@ -17,7 +17,7 @@ def test_what_was_stored_is_found() -> None:
         cache["b"]
 
 
-def test_all_entries_are_dropped_for_one_that_would_be_too_many() -> None:
+def test_an_entry_over_the_count_limit_drops_all_others() -> None:
     cache: BoundedCache[str, int] = BoundedCache(2)
     cache["a"], cache["b"] = 1, 2
     assert cache == {"a": 1, "b": 2}
@@ -32,7 +32,7 @@ def test_a_new_value_of_a_known_key_drops_nothing() -> None:
     assert cache == {"a": 3, "b": 2}
 
 
-def test_entries_are_dropped_if_they_would_weigh_too_much_together() -> None:
+def test_entries_over_the_weight_limit_are_dropped() -> None:
     cache: BoundedCache[str, str] = BoundedCache(10, 5, len)
     cache["a"], cache["b"] = "123", "12"
     assert len(cache) == 2
@@ -42,7 +42,7 @@ def test_entries_are_dropped_if_they_would_weigh_too_much_together() -> None:
     assert len(cache) == 2, "what was dropped weighs nothing"
 
 
-def test_a_value_that_is_too_heavy_alone_is_kept_until_the_next_one() -> None:
+def test_a_single_value_over_the_weight_limit_stays_until_the_next_write() -> None:
     cache: BoundedCache[str, str] = BoundedCache(10, 5, len)
     cache["a"] = "1"
     cache["heavy"] = "1234567"

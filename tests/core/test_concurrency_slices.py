@@ -1,4 +1,4 @@
-"""Long work on the event loop gives others their turns, and nothing of it is lost or changes places."""
+"""Tests of slices in `core/concurrency.py`: long work yields to the event loop and keeps its order."""
 
 import pytest
 
@@ -16,12 +16,12 @@ from tests.harness.event_loop_turns import TurnCounter
         ([0, 0, 0, 0, 0], [[0, 0], [0, 0], [0]]),
     ],
 )
-def test_items_are_grouped_in_order_by_what_they_cost(items: list[int], groups: list[list[int]]) -> None:
+def test_items_are_grouped_in_order_by_cost(items: list[int], groups: list[list[int]]) -> None:
     assert list(split_by_size(items, lambda item: item, 2 * ITEM_OVERHEAD_BYTES + 100)) == groups
 
 
-async def test_others_get_a_turn_between_two_slices() -> None:
+async def test_other_tasks_run_between_two_slices() -> None:
     async with TurnCounter() as turns:
-        found = [len(some) async for some in iter_slices(range(100), lambda item: 0, 10 * ITEM_OVERHEAD_BYTES)]
-    assert found == [10] * 10
+        sizes = [len(some) async for some in iter_slices(range(100), lambda item: 0, 10 * ITEM_OVERHEAD_BYTES)]
+    assert sizes == [10] * 10
     assert turns.count >= 9

@@ -1,4 +1,4 @@
-"""Threads for large work: order, errors, contexts, and what becomes of work that nobody waits for any more."""
+"""Tests of worker threads in `core/concurrency.py`: order, errors, contexts and cancelled work."""
 
 import asyncio
 import contextvars
@@ -22,11 +22,11 @@ from fairlead.core.concurrency import (
     set_switch_interval,
 )
 
-asked_by: contextvars.ContextVar[str] = contextvars.ContextVar("asked_by", default="nobody")
+caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="none")
 
 
 class Gate:
-    """Work that begins and then waits until it is let on."""
+    """Work that starts and then waits until it is released."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -38,23 +38,23 @@ class Gate:
         return "through"
 
 
-async def begun(gate: Gate) -> None:
+async def wait_until_started(gate: Gate) -> None:
     assert await asyncio.to_thread(gate.begun.wait, 20)
 
 
-async def test_work_is_done_in_a_thread_of_its_own() -> None:
+async def test_work_runs_in_another_thread() -> None:
     assert await COMPUTE_POOL.run(1, threading.get_ident) != threading.get_ident()
     assert await HASHING_POOL.run(1, lambda: threading.current_thread().name.partition("-")[0]) == "hashing"
 
 
-async def test_what_goes_wrong_is_raised_where_it_is_awaited() -> None:
+async def test_an_error_is_raised_where_the_work_is_awaited() -> None:
     with pytest.raises(ZeroDivisionError):
         await COMPUTE_POOL.run(1, lambda: 1 / 0)
     assert await COMPUTE_POOL.run(1, pow, 2, 5) == 32
 
 
-class Noted:
-    """Says in which thread it goes."""
+class ThreadRecorder:
+    """Records the thread in which it is deleted."""
 
     def __init__(self, threads: list[int]) -> None:
         self._threads = threads
@@ -63,11 +63,11 @@ class Noted:
         self._threads.append(threading.get_ident())
 
 
-async def test_what_failed_work_had_in_hand_goes_in_its_thread() -> None:
+async def test_objects_of_failed_work_are_deleted_in_its_thread() -> None:
     threads: list[int] = []
 
     def fail() -> None:
-        large = Noted(threads)
+        large = ThreadRecorder(threads)
         raise LookupError(str(type(large)))
 
     with pytest.raises(LookupError):
@@ -76,15 +76,15 @@ async def test_what_failed_work_had_in_hand_goes_in_its_thread() -> None:
     assert threads[0] != threading.get_ident()
 
 
-async def test_work_has_the_context_of_whoever_asked_for_it() -> None:
-    asked_by.set("alice")
-    assert await COMPUTE_POOL.run(1, asked_by.get) == "alice"
+async def test_work_runs_in_the_context_of_its_caller() -> None:
+    caller.set("alice")
+    assert await COMPUTE_POOL.run(1, caller.get) == "alice"
 
 
-async def test_what_is_smallest_is_done_first() -> None:
+async def test_the_smallest_work_runs_first() -> None:
     workers, gate, order = WorkerPool("test", 1), Gate(), list[int]()
     first = asyncio.create_task(workers.run(10**9, gate))
-    await begun(gate)
+    await wait_until_started(gate)
     rest = [asyncio.create_task(workers.run(size, order.append, size)) for size in (300, 100, 200)]
     await asyncio.sleep(0)
     gate.go_on.set()
@@ -92,27 +92,27 @@ async def test_what_is_smallest_is_done_first() -> None:
     assert order == [100, 200, 300]
 
 
-async def put_down_to(account: Account, work: Awaitable[None]) -> None:
+async def charge_to(account: Account, work: Awaitable[None]) -> None:
     CURRENT_ACCOUNT.set(account)
     await work
 
 
-async def test_accounts_take_turns_however_much_one_has_waiting() -> None:
+async def test_accounts_take_turns_however_much_work_one_has_queued() -> None:
     workers, gate, order = WorkerPool("test", 1), Gate(), list[str]()
     loud, quiet = Account(), Account()
     first = asyncio.create_task(workers.run(10**9, gate))
-    await begun(gate)
-    jobs = [put_down_to(loud, workers.run(100, order.append, "loud")) for _ in range(20)]
-    jobs += [put_down_to(quiet, workers.run(500, order.append, "quiet")) for _ in range(2)]
+    await wait_until_started(gate)
+    jobs = [charge_to(loud, workers.run(100, order.append, "loud")) for _ in range(20)]
+    jobs += [charge_to(quiet, workers.run(500, order.append, "quiet")) for _ in range(2)]
     rest = [asyncio.create_task(job) for job in jobs]
     await asyncio.sleep(0)
     gate.go_on.set()
     await asyncio.gather(first, *rest)
-    assert order.index("quiet") == 1, "the smaller one first, and then whoever has had nothing yet"
+    assert order.index("quiet") == 1, "the smaller work first, then the account that has had no turn yet"
     assert [at for at, name in enumerate(order) if name == "quiet"][1] <= 7
 
 
-async def test_processor_time_in_threads_is_put_down_to_the_account() -> None:
+async def test_processor_time_in_threads_is_charged_to_the_account() -> None:
     account = Account()
 
     def work() -> None:
@@ -120,26 +120,26 @@ async def test_processor_time_in_threads_is_put_down_to_the_account() -> None:
         while time.thread_time() < until:
             pass
 
-    await asyncio.create_task(put_down_to(account, COMPUTE_POOL.run(1, work)))
+    await asyncio.create_task(charge_to(account, COMPUTE_POOL.run(1, work)))
     assert account.collect_cpu_seconds() >= 0.02
     assert account.collect_cpu_seconds() == 0.0
 
 
-async def test_no_more_is_done_at_once_than_there_are_threads() -> None:
+async def test_no_more_work_runs_at_once_than_there_are_threads() -> None:
     workers, gates = WorkerPool("test", 2), [Gate() for _ in range(3)]
     tasks = [asyncio.create_task(workers.run(0, gate)) for gate in gates]
-    await begun(gates[0])
-    await begun(gates[1])
+    await wait_until_started(gates[0])
+    await wait_until_started(gates[1])
     assert not gates[2].begun.is_set()
     for gate in gates:
         gate.go_on.set()
     assert await asyncio.gather(*tasks) == ["through"] * 3
 
 
-async def test_who_is_cancelled_goes_on_and_work_not_begun_is_left_undone() -> None:
+async def test_a_cancelled_caller_continues_and_queued_work_is_dropped() -> None:
     workers, gate, done = WorkerPool("test", 1), Gate(), list[str]()
     running = asyncio.create_task(workers.run(0, gate))
-    await begun(gate)
+    await wait_until_started(gate)
     waiting = asyncio.create_task(workers.run(0, done.append, "never"))
     await asyncio.sleep(0)
     for task in (running, waiting):
@@ -151,52 +151,52 @@ async def test_who_is_cancelled_goes_on_and_work_not_begun_is_left_undone() -> N
     assert done == ["afterwards"]
 
 
-def test_work_that_ends_after_its_event_loop_harms_nobody() -> None:
+def test_work_that_ends_after_its_event_loop_does_no_harm() -> None:
     workers, gate = WorkerPool("test", 1), Gate()
 
-    async def give_up() -> None:
+    async def cancel_work() -> None:
         task = asyncio.create_task(workers.run(0, gate))
-        await begun(gate)
+        await wait_until_started(gate)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(give_up())
+    asyncio.run(cancel_work())
     gate.go_on.set()
     assert asyncio.run(workers.run(0, pow, 2, 3)) == 8
 
 
 @pytest.fixture
-def usual_interval() -> Iterator[None]:
+def restore_switch_interval() -> Iterator[None]:
     before = sys.getswitchinterval()
     yield
     sys.setswitchinterval(before)
 
 
-@pytest.mark.usefixtures("usual_interval")
-def test_threads_give_way_to_the_event_loop_soon() -> None:
+@pytest.mark.usefixtures("restore_switch_interval")
+def test_threads_yield_to_the_event_loop_quickly() -> None:
     set_switch_interval()
     assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_SECONDS)
 
 
-async def test_passwords_are_checked_with_a_lower_claim_on_the_processor() -> None:
-    def niceness() -> int:
+async def test_passwords_are_checked_with_lower_processor_priority() -> None:
+    def read_niceness() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
-    own, is_linux = niceness(), sys.platform == "linux"
-    assert await HASHING_POOL.run(0, niceness) == (min(own + 5, 19) if is_linux else own)
-    assert await COMPUTE_POOL.run(0, niceness) == own
-    assert niceness() == own
+    own, is_linux = read_niceness(), sys.platform == "linux"
+    assert await HASHING_POOL.run(0, read_niceness) == (min(own + 5, 19) if is_linux else own)
+    assert await COMPUTE_POOL.run(0, read_niceness) == own
+    assert read_niceness() == own
 
 
-class Large:
-    """A result that can be watched."""
+class LargeResult:
+    """A result that can be weakly referenced."""
 
 
-async def test_a_result_goes_when_nobody_wants_it_any_more() -> None:
-    """Without waiting for the garbage collector, which comes seldom and knows nothing of megabytes."""
+async def test_an_unused_result_is_freed_at_once() -> None:
+    """Without waiting for the garbage collector, which runs rarely."""
     gc.disable()
     try:
-        gone = weakref.ref(await COMPUTE_POOL.run(1, Large))
+        gone = weakref.ref(await COMPUTE_POOL.run(1, LargeResult))
         assert await COMPUTE_POOL.run(1, lambda: "what the thread has in hand now") and gone() is None
     finally:
         gc.enable()

@@ -1,4 +1,4 @@
-"""JSON bodies: what is refused, what is kept, and which keys occur twice."""
+"""Tests of `core/json.py`: invalid JSON, limits, exact values and duplicate keys."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ values = st.recursive(
 )
 
 
-def filled(piece: bytes, start: bytes = b"", end: bytes = b"") -> bytes:
-    """A body of the largest size, made of one piece over and over."""
+def fill_body(piece: bytes, start: bytes = b"", end: bytes = b"") -> bytes:
+    """Repeats the piece up to the size limit."""
     return start + piece * ((BODY_LIMIT - len(start) - len(end)) // len(piece)) + end
 
 
 @given(values)
-def test_a_value_survives_both_forms(value: Any) -> None:
+def test_a_value_round_trips_in_both_forms(value: Any) -> None:
     assert json.decode(json.encode(value)) == value
     assert json.decode(json.encode_pretty(value)) == value
 
 
-def test_people_get_two_spaces_and_a_newline() -> None:
+def test_pretty_output_has_two_spaces_and_a_newline() -> None:
     assert json.encode_pretty({"a": [1], "b": {}}) == b'{\n  "a": [\n    1\n  ],\n  "b": {}\n}\n'
 
 
-def test_encoding_spends_no_spaces() -> None:
+def test_compact_output_has_no_spaces() -> None:
     assert json.encode({"a": [1, "é"]}) == '{"a":[1,"é"]}'.encode()
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b"", "unexpected end of JSON input"),
         (b" \n", "unexpected end of JSON input"),
@@ -68,13 +68,13 @@ def test_encoding_spends_no_spaces() -> None:
         (b"'a'", "invalid JSON"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(data: bytes, said: str) -> None:
-    with pytest.raises(json.Malformed, match=said):
+def test_invalid_json_is_rejected_with_its_position(data: bytes, message: str) -> None:
+    with pytest.raises(json.Malformed, match=message):
         json.decode(data)
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**64, 10**30, -(10**400)])
-def test_an_integer_beyond_64_bits_is_refused_and_not_rounded(number: int) -> None:
+def test_an_integer_beyond_64_bits_is_rejected_and_not_rounded(number: int) -> None:
     with pytest.raises(json.Malformed, match=r"64 bits; send it as a string|infinity"):
         json.decode(b'{"a":[%d]}' % number)
 
@@ -94,7 +94,7 @@ def test_an_integer_beyond_64_bits_is_refused_and_not_rounded(number: int) -> No
         '{"99999999999999999999":1}',
     ],
 )
-def test_long_runs_of_digits_that_are_no_large_integers_are_kept(text: str) -> None:
+def test_long_digit_runs_that_are_no_large_integers_are_accepted(text: str) -> None:
     assert json.decode(text.encode()) == stdlib.loads(text)
 
 
@@ -107,7 +107,7 @@ def test_nesting_is_limited(start: bytes, end: bytes) -> None:
         json.decode(start * (allowed + 1) + b"1" + end * (allowed + 1))
 
 
-def test_many_brackets_side_by_side_or_in_text_are_not_deep() -> None:
+def test_brackets_side_by_side_or_in_text_do_not_count_as_nesting() -> None:
     value: list[Any] = [[[]] for _ in range(1000)] + ["[[{" * 1000, r"\"[[[" * 1000, "\\"]
     assert json.decode(json.encode(value)) == value
 
@@ -115,17 +115,17 @@ def test_many_brackets_side_by_side_or_in_text_are_not_deep() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        filled(b"["),
-        filled(b'{"a":'),
-        b"[" * 300 + filled(b'\\"'),
-        b"[" * 300 + filled(b'"a'),
-        b"[" * 300 + b'"' + filled(b"\\"),
-        filled(b"1"),
-        filled(b"[]"),
+        fill_body(b"["),
+        fill_body(b'{"a":'),
+        b"[" * 300 + fill_body(b'\\"'),
+        b"[" * 300 + fill_body(b'"a'),
+        b"[" * 300 + b'"' + fill_body(b"\\"),
+        fill_body(b"1"),
+        fill_body(b"[]"),
     ],
     ids=lambda data: data[:10].decode(),
 )
-def test_hostile_bodies_are_refused(data: bytes) -> None:
+def test_hostile_bodies_are_rejected(data: bytes) -> None:
     with pytest.raises(json.Malformed):
         json.decode(data)
 
@@ -155,17 +155,17 @@ def test_hostile_bodies_are_refused(data: bytes) -> None:
         ('"a:a"', []),
     ],
 )
-def test_keys_that_occur_twice_are_named_by_their_paths(text: str, paths: list[str]) -> None:
+def test_duplicate_keys_are_reported_with_their_paths(text: str, paths: list[str]) -> None:
     data = text.encode()
     assert json.find_duplicate_keys(data) == paths
     assert json.find_duplicate_keys(data, json.decode(data)) == paths
 
 
-def test_of_a_key_given_twice_the_last_value_wins() -> None:
+def test_the_last_value_of_a_duplicate_key_wins() -> None:
     assert json.decode(b'{"a":1,"b":2,"a":3}') == {"a": 3, "b": 2}
 
 
-def test_a_hostile_body_does_not_make_a_long_list_of_long_paths() -> None:
+def test_the_report_of_duplicate_keys_is_bounded() -> None:
     pairs = b",".join(b'"%d":1,"%d":1' % (number, number) for number in range(1000))
     assert len(json.find_duplicate_keys(b"{" + pairs + b"}")) == MAX_DUPLICATE_KEYS
     long = b"k" * 10_000
@@ -173,26 +173,26 @@ def test_a_hostile_body_does_not_make_a_long_list_of_long_paths() -> None:
     assert len(path) <= MAX_PATH_CHARS + 3 and path.endswith("...")
 
 
-def test_duplicates_cannot_be_asked_of_what_is_no_json() -> None:
+def test_finding_duplicates_in_invalid_json_raises_an_error() -> None:
     with pytest.raises(json.Malformed):
         json.find_duplicate_keys(b'{"a":1,"a":')
 
 
-def texts(value: Any, colon: str) -> str:
-    """JSON with its colons in strings escaped or not, and pairs given as lists, so that keys can occur twice."""
+def encode_pairs(value: Any, colon: str) -> str:
+    """Encodes JSON with objects given as lists of pairs, so that keys can be duplicate. `colon` is used in strings."""
     if isinstance(value, list):
-        return "[" + ",".join(texts(each, colon) for each in value) + "]"
+        return "[" + ",".join(encode_pairs(each, colon) for each in value) + "]"
     if isinstance(value, tuple):
-        return "{" + ", ".join(f"{texts(key, colon)} : {texts(each, colon)}" for key, each in value) + "}"
+        return "{" + ", ".join(f"{encode_pairs(key, colon)} : {encode_pairs(each, colon)}" for key, each in value) + "}"
     assert isinstance(value, str)
     return stdlib.dumps(value, ensure_ascii=False).replace(":", colon)
 
 
-def repeats(value: Any) -> bool:
+def has_duplicates(value: Any) -> bool:
     if isinstance(value, list):
-        return any(map(repeats, value))
+        return any(map(has_duplicates, value))
     if isinstance(value, tuple):
-        return len(dict(value)) < len(value) or any(repeats(each) for _, each in value)
+        return len(dict(value)) < len(value) or any(has_duplicates(each) for _, each in value)
     return False
 
 
@@ -205,5 +205,5 @@ trees: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(trees, st.sampled_from([":", "\\u003a", "\\u003A"]))
-def test_duplicates_are_found_exactly_where_there_are_some(tree: Any, colon: str) -> None:
-    assert bool(json.find_duplicate_keys(texts(tree, colon).encode())) == repeats(tree)
+def test_duplicates_are_found_if_and_only_if_they_exist(tree: Any, colon: str) -> None:
+    assert bool(json.find_duplicate_keys(encode_pairs(tree, colon).encode())) == has_duplicates(tree)

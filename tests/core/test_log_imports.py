@@ -1,4 +1,4 @@
-"""Importing as if a package were not installed."""
+"""Tests of the imports of `core/log.py`, with packages hidden as if they were not installed."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 from fairlead.core.log import import_without
 
 
-def test_a_hidden_package_cannot_be_imported_and_comes_back_as_it_was() -> None:
+def test_a_hidden_package_cannot_be_imported_and_is_restored_afterwards() -> None:
     import json.decoder
 
     before = sys.modules["json"], sys.modules["json.decoder"]
@@ -18,6 +18,6 @@ def test_a_hidden_package_cannot_be_imported_and_comes_back_as_it_was() -> None:
     assert json.decoder.JSONDecoder().decode("1") == 1
 
 
-def test_logging_does_not_bring_in_rich_and_leaves_it_to_others() -> None:
+def test_logging_does_not_import_rich() -> None:
     code = "import sys, fairlead.core.log; assert 'rich' not in sys.modules; import rich.console"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""The scope of a key as a value: what is read from an object, and that what cannot be read never widens it."""
+"""Tests of `core/scope.py`: parsing the scope of a key, where invalid parts never widen it."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from fairlead.core.scope import Scope, ScopeResources, ScopeRole, ScopeRule
 
 
-def test_no_scope_and_an_empty_one_are_two_things() -> None:
+def test_a_missing_scope_differs_from_an_empty_one() -> None:
     assert Scope.parse(None) is None
     assert Scope.parse({}) == Scope()
     assert Scope().is_empty
 
 
-def test_every_entry_is_read() -> None:
+def test_every_entry_is_parsed() -> None:
     scope = Scope.parse(
         {
             "allowServiceCli": True,
@@ -40,7 +40,7 @@ def test_every_entry_is_read() -> None:
     )
 
 
-def test_every_dimension_of_a_rule_is_read() -> None:
+def test_every_field_of_a_rule_is_parsed() -> None:
     rule = {
         "verbs": ["get", "list"],
         "resources": [{"group": "g", "resources": ["a", "b/c"], "resourceNames": ["x"]}, {}],
@@ -68,7 +68,7 @@ def test_every_dimension_of_a_rule_is_read() -> None:
 
 
 @pytest.mark.parametrize("absent", [None, [], {}])
-def test_an_absent_dimension_of_a_rule_is_free(absent: Any) -> None:
+def test_a_missing_field_of_a_rule_matches_everything(absent: Any) -> None:
     rule = absent or {}
     assert Scope.parse({"rules": [{}, {"verbs": None, "resources": [], "cluster": None, **rule}]}) == Scope(
         rules=(ScopeRule(), ScopeRule())
@@ -79,7 +79,7 @@ def test_the_role_of_the_command_line_tool_is_the_same_as_its_flag() -> None:
     assert Scope.parse({"roles": [{"role": "service-cli"}]}) == Scope.parse({"allowServiceCli": True})
 
 
-def test_roles_alone_hold_nothing() -> None:
+def test_roles_alone_allow_nothing() -> None:
     scope = Scope.parse({"roles": [{"role": "agent"}, {"role": "never-heard-of"}]})
     assert scope == Scope(roles=(ScopeRole("agent"), ScopeRole("never-heard-of")))
     assert scope.is_empty
@@ -102,12 +102,12 @@ def test_roles_alone_hold_nothing() -> None:
         {"unknown": [{"project": "web"}]},
     ],
 )
-def test_what_is_not_as_the_schema_has_it_allows_nothing(entries: dict[str, Any]) -> None:
+def test_an_entry_that_violates_the_schema_allows_nothing(entries: dict[str, Any]) -> None:
     assert Scope.parse(entries) == Scope()
 
 
 @pytest.mark.parametrize("scope", [[], "web", 0, True, False])
-def test_something_that_is_no_scope_holds_nothing(scope: Any) -> None:
+def test_a_value_that_is_not_a_scope_allows_nothing(scope: Any) -> None:
     assert Scope.parse(scope) == Scope()
 
 
@@ -130,7 +130,7 @@ def test_something_that_is_no_scope_holds_nothing(scope: Any) -> None:
         {"virtualClusters": [{"name": 1}]},
     ],
 )
-def test_a_rule_that_cannot_be_read_is_no_rule_and_not_a_wider_one(part: dict[str, Any]) -> None:
+def test_an_invalid_rule_is_ignored_and_never_widened(part: dict[str, Any]) -> None:
     assert Scope.parse({"rules": [{"verbs": ["get"], **part}, {"verbs": ["list"]}]}) == Scope(
         rules=(ScopeRule(verbs=("list",)),)
     )
@@ -147,7 +147,7 @@ def test_a_rule_that_cannot_be_read_is_no_rule_and_not_a_wider_one(part: dict[st
         Scope(rules=(ScopeRule(),)),
     ],
 )
-def test_any_entry_that_could_allow_something_makes_a_scope_that_holds_something(scope: Scope) -> None:
+def test_a_scope_with_any_valid_entry_allows_something(scope: Scope) -> None:
     assert not scope.is_empty
 
 
@@ -168,7 +168,7 @@ json = st.recursive(
 
 
 @given(json)
-def test_anything_can_be_read_and_compared(scope: Any) -> None:
+def test_any_value_can_be_parsed_and_compared(scope: Any) -> None:
     read = Scope.parse(scope)
     assert (read is None) == (scope is None)
     assert hash(read) == hash(Scope.parse(scope))

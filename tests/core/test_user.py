@@ -5,12 +5,12 @@ from fairlead.core.user import ADMIN_GROUPS, CONTROLLER_USER, User
 
 
 @pytest.mark.parametrize("group", sorted(ADMIN_GROUPS))
-def test_an_administrator_holds_everything_unless_its_key_has_a_scope(group: str) -> None:
+def test_an_administrator_has_all_permissions_unless_the_key_has_a_scope(group: str) -> None:
     assert User("ada", (group,)).is_unscoped_admin
     scoped = User("ada", (group,), scope=Scope(projects=("*",)))
     assert scoped.is_admin and not scoped.is_unscoped_admin
 
 
-def test_the_server_itself_holds_everything_and_other_people_do_not() -> None:
+def test_the_server_itself_has_all_permissions_and_other_users_do_not() -> None:
     assert CONTROLLER_USER.is_unscoped_admin
     assert not User("eve", ("service:admin", "system:authenticated")).is_unscoped_admin

@@ -1,4 +1,4 @@
-"""Texts that must be an address or a name."""
+"""Tests of `core/validators.py`: texts that must be an address or a name."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ Check = Callable[[str], str | None]
         (check_namespace_prefix, "service-p-"),
     ],
 )
-def test_a_fitting_text_is_accepted(check: Check, value: str) -> None:
+def test_a_valid_text_is_accepted(check: Check, value: str) -> None:
     assert check(value) is None
 
 
@@ -62,5 +62,5 @@ def test_a_fitting_text_is_accepted(check: Check, value: str) -> None:
         (check_namespace_prefix, "p" * 33),
     ],
 )
-def test_anything_else_is_refused_with_what_it_must_be(check: Check, value: str) -> None:
+def test_an_invalid_text_is_rejected_with_the_expected_form(check: Check, value: str) -> None:
     assert (check(value) or "").startswith("must ")

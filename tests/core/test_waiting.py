@@ -1,4 +1,4 @@
-"""Signals between tasks, waits for a revision, and the wait for the end of the process."""
+"""Tests of `core/waiting.py`: signals between tasks, waits for a revision, and the wait for the end of the process."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from fairlead.core.waiting import RevisionWaiters, Signal, sleep_monotonic, wait
 from tests.harness.virtual_time import on_virtual_time
 
 
-def now() -> float:
+def get_time() -> float:
     return asyncio.get_running_loop().time()
 
 
@@ -22,43 +22,43 @@ async def let_tasks_run() -> None:
 
 @on_virtual_time
 async def test_a_wake_up_ends_the_wait() -> None:
-    signal, start = Signal(), now()
+    signal, start = Signal(), get_time()
     asyncio.get_running_loop().call_later(5, signal.wake)
     assert await signal.wait()
-    assert now() == start + 5
+    assert get_time() == start + 5
 
 
 @on_virtual_time
 async def test_a_wake_up_before_the_wait_is_not_lost_and_counts_once() -> None:
-    signal, start = Signal(), now()
+    signal, start = Signal(), get_time()
     signal.wake()
     signal.wake()
     assert await signal.wait(10)
-    assert now() == start
+    assert get_time() == start
     assert not await signal.wait(10)
-    assert now() == start + 10
+    assert get_time() == start + 10
 
 
 @on_virtual_time
 async def test_a_wait_ends_after_its_timeout_and_may_be_repeated() -> None:
-    signal, start = Signal(), now()
+    signal, start = Signal(), get_time()
     for seconds in (10, 20, 30):
         assert not await signal.wait(10)
-        assert now() == start + seconds
+        assert get_time() == start + seconds
     asyncio.get_running_loop().call_later(5, signal.wake)
     assert await signal.wait(10)
-    assert now() == start + 35
+    assert get_time() == start + 35
 
 
 @on_virtual_time
 async def test_a_timer_of_an_earlier_wait_does_not_end_a_later_one() -> None:
-    signal, start = Signal(), now()
+    signal, start = Signal(), get_time()
     signal.wake()
     await signal.wait(1)
     asyncio.get_running_loop().call_later(0.5, signal.wake)
     assert await signal.wait(1)
     assert not await signal.wait(100)
-    assert now() == start + 100.5
+    assert get_time() == start + 100.5
 
 
 @on_virtual_time
@@ -89,7 +89,7 @@ async def test_a_wait_that_is_cancelled_leaves_nothing_behind() -> None:
 
 
 @on_virtual_time
-async def test_a_wait_that_is_cancelled_right_after_the_wake_up_leaves_it_to_the_next_one() -> None:
+async def test_a_wait_cancelled_right_after_the_wake_up_leaves_it_to_the_next_wait() -> None:
     signal = Signal()
     waiting = asyncio.create_task(signal.wait())
     await let_tasks_run()
@@ -112,7 +112,7 @@ async def test_a_second_task_cannot_wait_for_the_same_signal() -> None:
 
 
 @on_virtual_time
-async def test_all_work_is_seen_however_wake_ups_and_waits_interleave() -> None:
+async def test_no_work_is_missed_however_wake_ups_and_waits_interleave() -> None:
     signal, queue, seen = Signal(), list[int](), list[int]()
 
     async def consume() -> None:
@@ -159,7 +159,7 @@ async def test_a_wait_for_a_revision_that_is_cancelled_is_dropped() -> None:
 
 
 @on_virtual_time
-async def test_a_failure_ends_all_waits_and_no_later_one() -> None:
+async def test_a_failure_ends_current_waits_but_not_later_ones() -> None:
     waiters = RevisionWaiters()
     waits, cancelled = [waiters.add(1), waiters.add(2)], waiters.add(3)
     cancelled.cancel()
@@ -201,6 +201,6 @@ async def test_the_wait_for_the_end_raises_what_ended_background_work() -> None:
 
 @on_virtual_time
 async def test_a_sleep_returns_the_time_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = now()
-    monkeypatch.setattr("time.monotonic", lambda: now() + 1_000)
-    assert await sleep_monotonic(5) == start + 1_005 == now() + 1_000
+    start = get_time()
+    monkeypatch.setattr("time.monotonic", lambda: get_time() + 1_000)
+    assert await sleep_monotonic(5) == start + 1_005 == get_time() + 1_000

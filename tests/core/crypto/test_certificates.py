@@ -1,4 +1,4 @@
-"""The self-made certificates, judged by those who will: a TLS handshake and openssl."""
+"""Tests of `core/crypto/certificates.py`: generated certificates, checked with TLS handshakes and openssl."""
 
 import socket
 import ssl
@@ -16,21 +16,21 @@ from fairlead.core.crypto.certificates import Certificates, ensure_certificates,
 from fairlead.core.files import FileProblem
 
 
-def handshake(certificates: Certificates, name: str) -> str | None:
-    """The TLS version that a strict client and a server agree on for this name. Raises the client's complaint."""
+def run_handshake(certificates: Certificates, name: str) -> str | None:
+    """Runs a TLS handshake for this name and returns the TLS version. Raises the error of a strict client."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificates.cert_file, certificates.key_file)
     client = ssl.create_default_context(cafile=str(certificates.ca_file))
     client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
     ours, theirs = socket.socketpair()
 
-    def answer() -> None:
+    def accept_connection() -> None:
         try:
             server.wrap_socket(theirs, server_side=True).close()
         except OSError:
             theirs.close()
 
-    answering = threading.Thread(target=answer)
+    answering = threading.Thread(target=accept_connection)
     answering.start()
     try:
         with client.wrap_socket(ours, server_hostname=name) as connection:
@@ -40,7 +40,7 @@ def handshake(certificates: Certificates, name: str) -> str | None:
         answering.join()
 
 
-def content(certificates: Certificates) -> tuple[bytes, ...]:
+def read_files(certificates: Certificates) -> tuple[bytes, ...]:
     folder = certificates.cert_file.parent
     return tuple((folder / name).read_bytes() for name in ("ca.crt", "ca.key", "server.crt", "server.key"))
 
@@ -48,26 +48,26 @@ def content(certificates: Certificates) -> tuple[bytes, ...]:
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", "fairlead.example.com", "192.0.2.7", "a.b.test"])
 def test_a_client_that_trusts_the_authority_accepts_every_name(tmp_path: Path, name: str) -> None:
     certificates = ensure_certificates(tmp_path / "tls", ["fairlead.example.com", "192.0.2.7", "*.b.test"])
-    assert handshake(certificates, name) == "TLSv1.3"
+    assert run_handshake(certificates, name) == "TLSv1.3"
 
 
-def test_a_client_refuses_a_name_that_was_not_asked_for(tmp_path: Path) -> None:
+def test_a_client_rejects_a_name_that_is_not_in_the_certificate(tmp_path: Path) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match=r"other\.example\.com"):
-        handshake(ensure_certificates(tmp_path / "tls"), "other.example.com")
+        run_handshake(ensure_certificates(tmp_path / "tls"), "other.example.com")
 
 
-def test_a_client_that_trusts_another_authority_refuses(tmp_path: Path) -> None:
+def test_a_client_that_trusts_another_authority_rejects_the_certificate(tmp_path: Path) -> None:
     mine, other = ensure_certificates(tmp_path / "mine"), ensure_certificates(tmp_path / "other")
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(Certificates(other.ca_file, mine.cert_file, mine.key_file), "localhost")
+        run_handshake(Certificates(other.ca_file, mine.cert_file, mine.key_file), "localhost")
 
 
 def test_openssl_accepts_the_chain_for_a_server(tmp_path: Path, component: Callable[[str], Path]) -> None:
-    made = ensure_certificates(tmp_path / "tls")
+    certificates = ensure_certificates(tmp_path / "tls")
     command = [str(component("openssl")), "verify", "-x509_strict", "-purpose", "sslserver", "-CAfile"]
-    files = [str(made.ca_file), str(made.cert_file)]
-    verdict = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
-    assert verdict.stdout == f"{made.cert_file}: OK\n", verdict.stderr
+    files = [str(certificates.ca_file), str(certificates.cert_file)]
+    result = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
+    assert result.stdout == f"{certificates.cert_file}: OK\n", result.stderr
 
 
 def test_constraints_and_usage_are_critical_and_keys_are_identified(tmp_path: Path) -> None:
@@ -87,57 +87,57 @@ def test_constraints_and_usage_are_critical_and_keys_are_identified(tmp_path: Pa
     assert server.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest != signer.key_identifier
 
 
-def test_only_the_owner_may_look_at_the_keys(tmp_path: Path) -> None:
-    made = ensure_certificates(tmp_path / "tls")
+def test_only_the_owner_can_read_the_keys(tmp_path: Path) -> None:
+    certificates = ensure_certificates(tmp_path / "tls")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tls").iterdir()}
     assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "server.crt": 0o644, "server.key": 0o600}
-    assert stat.S_IMODE(made.key_file.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(certificates.key_file.parent.stat().st_mode) == 0o700
 
 
-def test_a_second_time_changes_nothing(tmp_path: Path) -> None:
-    first = content(ensure_certificates(tmp_path / "tls", ["a.test"]))
-    assert content(ensure_certificates(tmp_path / "tls", ["a.test"])) == first
+def test_valid_certificates_are_reused(tmp_path: Path) -> None:
+    first = read_files(ensure_certificates(tmp_path / "tls", ["a.test"]))
+    assert read_files(ensure_certificates(tmp_path / "tls", ["a.test"])) == first
 
 
-def test_another_name_makes_a_new_certificate_under_the_same_authority(tmp_path: Path) -> None:
-    first = content(ensure_certificates(tmp_path / "tls", ["a.test"]))
-    made = ensure_certificates(tmp_path / "tls", ["b.test"])
-    assert content(made)[:2] == first[:2]
-    assert handshake(made, "b.test")
+def test_another_name_gets_a_new_certificate_of_the_same_authority(tmp_path: Path) -> None:
+    first = read_files(ensure_certificates(tmp_path / "tls", ["a.test"]))
+    certificates = ensure_certificates(tmp_path / "tls", ["b.test"])
+    assert read_files(certificates)[:2] == first[:2]
+    assert run_handshake(certificates, "b.test")
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(made, "a.test")
+        run_handshake(certificates, "a.test")
 
 
 @pytest.mark.parametrize(("days", "renewed"), [(334, False), (336, True), (366, True)])
 def test_the_certificate_is_renewed_in_its_last_thirty_days(tmp_path: Path, days: int, renewed: bool) -> None:
     start = datetime.now(UTC)
-    first = content(ensure_certificates(tmp_path / "tls", now=start))
-    later = content(ensure_certificates(tmp_path / "tls", now=start + timedelta(days=days)))
+    first = read_files(ensure_certificates(tmp_path / "tls", now=start))
+    later = read_files(ensure_certificates(tmp_path / "tls", now=start + timedelta(days=days)))
     assert later[:2] == first[:2]
     assert (later[2:] != first[2:]) == renewed
 
 
-def test_an_authority_at_its_end_is_replaced(tmp_path: Path) -> None:
+def test_an_expiring_authority_is_replaced(tmp_path: Path) -> None:
     ensure_certificates(tmp_path / "tls", now=datetime.now(UTC) - timedelta(days=3640))
-    assert handshake(ensure_certificates(tmp_path / "tls"), "localhost")
+    assert run_handshake(ensure_certificates(tmp_path / "tls"), "localhost")
 
 
 @pytest.mark.parametrize("name", ["server.crt", "server.key"])
 @pytest.mark.parametrize("damage", [None, b"", b"garbage"])
-def test_a_lost_or_damaged_server_file_is_made_again(tmp_path: Path, name: str, damage: bytes | None) -> None:
+def test_a_missing_or_damaged_server_file_is_created_again(tmp_path: Path, name: str, damage: bytes | None) -> None:
     ensure_certificates(tmp_path / "tls")
     (tmp_path / "tls" / name).unlink()
     if damage is not None:
         (tmp_path / "tls" / name).write_bytes(damage)
-    assert handshake(ensure_certificates(tmp_path / "tls"), "localhost")
+    assert run_handshake(ensure_certificates(tmp_path / "tls"), "localhost")
 
 
 @pytest.mark.parametrize("name", ["server.crt", "server.key"])
-def test_a_server_file_that_belongs_elsewhere_is_made_again(tmp_path: Path, name: str) -> None:
+def test_a_server_file_that_does_not_match_is_created_again(tmp_path: Path, name: str) -> None:
     ensure_certificates(tmp_path / "tls")
     ensure_certificates(tmp_path / "other")
     (tmp_path / "tls" / name).write_bytes((tmp_path / "other" / name).read_bytes())
-    assert handshake(ensure_certificates(tmp_path / "tls"), "localhost")
+    assert run_handshake(ensure_certificates(tmp_path / "tls"), "localhost")
 
 
 def test_an_authority_without_its_key_is_never_replaced_silently(tmp_path: Path) -> None:
@@ -147,20 +147,20 @@ def test_an_authority_without_its_key_is_never_replaced_silently(tmp_path: Path)
         ensure_certificates(tmp_path / "tls")
 
 
-def test_a_start_that_was_stopped_before_the_first_certificate_goes_on(tmp_path: Path) -> None:
+def test_a_start_interrupted_before_the_first_certificate_is_completed(tmp_path: Path) -> None:
     ensure_certificates(tmp_path / "tls")
     for name in ("ca.crt", "server.crt", "server.key"):
         (tmp_path / "tls" / name).unlink()
-    assert handshake(ensure_certificates(tmp_path / "tls"), "localhost")
+    assert run_handshake(ensure_certificates(tmp_path / "tls"), "localhost")
 
 
-def test_given_files_are_used_as_they_are(tmp_path: Path) -> None:
-    made = ensure_certificates(tmp_path / "tls")
-    assert load_certificates(made.cert_file, made.key_file, made.ca_file) == made
-    assert load_certificates(made.cert_file, made.key_file, None).ca_file is None
+def test_provided_files_are_used_unchanged(tmp_path: Path) -> None:
+    certificates = ensure_certificates(tmp_path / "tls")
+    assert load_certificates(certificates.cert_file, certificates.key_file, certificates.ca_file) == certificates
+    assert load_certificates(certificates.cert_file, certificates.key_file, None).ca_file is None
 
 
-def test_given_files_that_cannot_work_are_refused_before_the_first_client_comes(tmp_path: Path) -> None:
+def test_unusable_provided_files_are_rejected_at_the_start(tmp_path: Path) -> None:
     one, other = ensure_certificates(tmp_path / "one"), ensure_certificates(tmp_path / "other")
     with pytest.raises(FileProblem, match="unusable certificate or key"):
         load_certificates(one.cert_file, other.key_file, None)

@@ -1,4 +1,4 @@
-"""Signing keys as values: what a rotation keeps, and what is published."""
+"""Tests of `core/crypto/signing.py`: rotation and publication of signing keys."""
 
 import time
 from dataclasses import replace
@@ -29,7 +29,7 @@ FIRST, SECOND, THIRD = (signing_key(number) for number in range(3))
 KEYS = SigningKeys(FIRST)
 
 
-def ids(keys: SigningKeys, seconds: float = 0) -> list[str]:
+def list_ids(keys: SigningKeys, seconds: float = 0) -> list[str]:
     return [each["kid"] for each in build_jwks(keys, NOW + timedelta(seconds=seconds))]
 
 
@@ -41,49 +41,49 @@ def test_a_signature_is_rs256_by_the_key_that_the_header_names() -> None:
         jwt.decode(token, SECOND.public, algorithms=["RS256"])
 
 
-def test_keys_are_long_enough_and_named_by_their_day_and_what_only_they_have() -> None:
+def test_keys_are_long_enough_and_named_by_day_and_fingerprint() -> None:
     assert private_key(FIRST).key_size == KEY_BITS == 3072
     assert FIRST.id.startswith("2026-01-02-")
     assert len({FIRST.id, SECOND.id, THIRD.id}) == 3
 
 
-def test_the_private_half_is_in_no_representation() -> None:
+def test_the_private_key_is_in_no_representation() -> None:
     assert "PRIVATE" not in repr(KEYS)
     assert FIRST.private not in f"{KEYS}"
 
 
-def test_what_is_published_has_no_private_half_and_is_what_libraries_read() -> None:
+def test_published_keys_are_valid_jwks_without_private_parts() -> None:
     (listed,) = build_jwks(KEYS, NOW)
     assert listed.keys() == {"kty", "use", "alg", "kid", "n", "e"}
     assert jwt.decode(sign(FIRST, {"sub": "ada"}), jwt.PyJWK(listed).key, algorithms=["RS256"])["sub"] == "ada"
 
 
-def test_a_retired_key_is_published_until_its_last_token_has_ended() -> None:
+def test_a_retired_key_is_published_until_its_last_token_expires() -> None:
     keys = rotate(KEYS, SECOND, NOW)
-    assert ids(keys) == [SECOND.id, FIRST.id]
-    assert ids(keys, MAXIMUM) == [SECOND.id, FIRST.id]
-    assert ids(keys, MAXIMUM + RETIREMENT_MARGIN_SECONDS) == [SECOND.id]
+    assert list_ids(keys) == [SECOND.id, FIRST.id]
+    assert list_ids(keys, MAXIMUM) == [SECOND.id, FIRST.id]
+    assert list_ids(keys, MAXIMUM + RETIREMENT_MARGIN_SECONDS) == [SECOND.id]
 
 
-def test_a_key_that_signed_for_longer_is_kept_for_longer() -> None:
+def test_a_key_with_longer_tokens_is_published_longer() -> None:
     keys = rotate(with_max_ttl(KEYS, 2 * MAXIMUM), SECOND, NOW)
-    assert ids(keys, 2 * MAXIMUM) == [SECOND.id, FIRST.id]
+    assert list_ids(keys, 2 * MAXIMUM) == [SECOND.id, FIRST.id]
     assert with_max_ttl(KEYS, 1).active.longest == MAXIMUM, "what was once signed is not forgotten"
 
 
-def test_several_rotations_leave_each_key_its_own_time_and_forget_those_that_are_over() -> None:
+def test_each_retired_key_has_its_own_expiry_and_expired_keys_are_dropped() -> None:
     keys = rotate(rotate(KEYS, SECOND, NOW), THIRD, NOW + timedelta(days=1))
-    assert ids(keys) == [THIRD.id, SECOND.id, FIRST.id]
+    assert list_ids(keys) == [THIRD.id, SECOND.id, FIRST.id]
     late = rotate(keys, FIRST, NOW + timedelta(days=365))
     assert [each.id for each in late.retired] == [THIRD.id]
 
 
-def test_a_retired_key_cannot_sign_any_more() -> None:
+def test_a_retired_key_cannot_sign() -> None:
     assert b"PRIVATE" not in orjson.dumps([each.public for each in rotate(KEYS, SECOND, NOW).retired])
     assert FIRST.private.encode() not in encode(rotate(KEYS, SECOND, NOW))
 
 
-def test_keys_come_back_as_they_were_stored() -> None:
+def test_stored_keys_round_trip() -> None:
     keys = rotate(KEYS, SECOND, NOW)
     assert decode(encode(keys)) == keys
 
@@ -100,15 +100,24 @@ def test_keys_come_back_as_they_were_stored() -> None:
         encode(SigningKeys(replace(FIRST, private=FIRST.public))),
         encode(rotate(KEYS, SECOND, NOW)).replace(b"BEGIN PUBLIC", b"BEGIN PUBLISHED"),
     ],
-    ids=["nothing", "torn", "list", "empty", "empty key", "no private key", "a public key", "a strange retired key"],
+    ids=[
+        "nothing",
+        "torn",
+        "list",
+        "empty",
+        "empty key",
+        "no private key",
+        "a public key",
+        "a strange retired key",
+    ],
 )
-def test_anything_else_is_refused_without_being_quoted(content: bytes) -> None:
-    with pytest.raises(InvalidSigningKeys, match="these are not signing keys") as refused:
+def test_invalid_content_is_rejected_without_quoting_it(content: bytes) -> None:
+    with pytest.raises(InvalidSigningKeys, match="these are not signing keys") as error:
         decode(content)
-    assert "BEGIN" not in str(refused.value)
+    assert "BEGIN" not in str(error.value)
 
 
-def test_reading_a_key_does_not_hold_up_everything_else() -> None:
+def test_reading_a_key_does_not_block_other_threads() -> None:
     """The library's check of the primes takes most of a second, in which no other thread runs."""
     content = encode(KEYS)
     signing._private_key.cache_clear()
@@ -118,7 +127,7 @@ def test_reading_a_key_does_not_hold_up_everything_else() -> None:
 
 
 @pytest.mark.parametrize("part", ["d", "dmp1", "dmq1", "iqmp"])
-def test_a_key_whose_parts_do_not_belong_together_is_refused(part: str) -> None:
+def test_a_key_with_inconsistent_parts_is_rejected(part: str) -> None:
     numbers = private_key(FIRST).private_numbers()
     parts = {name: getattr(numbers, name) for name in ("p", "q", "d", "dmp1", "dmq1", "iqmp")}
     parts[part] += 2

@@ -1,4 +1,4 @@
-"""YAML that tries to be expensive: each piece is refused, or read for what it is, with bounded work and memory.
+"""Tests of `core/yaml/composer.py`: expensive YAML is rejected, or parsed with bounded work and memory.
 
 Time is not asserted. Without the budgets these tests would not fail, they would not end.
 """
@@ -17,25 +17,25 @@ from fairlead.core.yaml.composer import MAX_COST, NODE_COST
 BODY_LIMIT = 3 * 2**20
 
 
-def filled(piece: bytes, start: bytes = b"", end: bytes = b"") -> bytes:
-    """A body of the largest size, made of one piece over and over."""
+def fill_body(piece: bytes, start: bytes = b"", end: bytes = b"") -> bytes:
+    """Repeats the piece up to the size limit."""
     return start + piece * ((BODY_LIMIT - len(start) - len(end)) // len(piece)) + end
 
 
-def laughs(levels: int, line: str = "{0}: &{0} [{1}]\n") -> bytes:
-    """Every level names the one below nine times."""
+def build_nested_aliases(levels: int, line: str = "{0}: &{0} [{1}]\n") -> bytes:
+    """Builds a billion-laughs document: every level refers nine times to the one below."""
     lines = [line.format("a0", ", ".join(["lol"] * 9))]
     lines += [line.format(f"a{level}", ", ".join([f"*a{level - 1}"] * 9)) for level in range(1, levels)]
     return "".join(lines).encode()
 
 
-def refusal(data: bytes) -> str:
+def get_error(data: bytes) -> str:
     with pytest.raises(yaml.Malformed) as caught:
         yaml.decode(data)
     return str(caught.value)
 
 
-def merge_chain() -> Iterator[bytes]:
+def build_merge_chain() -> Iterator[bytes]:
     yield b"m0: &m0 {k: 1}\n"
     for link in range(1, 5000):
         yield b"m%d: &m%d {<<: *m%d, k%d: 1}\n" % (link, link, link - 1, link)
@@ -44,19 +44,19 @@ def merge_chain() -> Iterator[bytes]:
 @pytest.mark.parametrize(
     "data",
     [
-        laughs(10),
-        laughs(10_000),
+        build_nested_aliases(10),
+        build_nested_aliases(10_000),
         b"a: &a " + b"x" * 100_000 + b"\nb: [" + b"*a," * 100_000 + b"]\n",
         b"- &m {" + b",".join(b"k%d: 1" % key for key in range(1000)) + b"}\n- <<: [" + b"*m," * 10_000 + b"]\n",
         b"- &m {" + b",".join(b"k%d: 1" % key for key in range(1000)) + b"}\n-\n" + b"  <<: *m\n" * 10_000,
-        b"".join(merge_chain()),
-        filled(b"a,", b"[", b"]"),
-        filled(b"[],", b"[", b"]"),
-        filled(b"a: 1,", b"{", b"}"),
-        filled(b"*a,", b"[&a a,", b"]"),
-        filled(b"- \n"),
-        filled(b"- a\n"),
-        filled(b'{"a":[1,2,{"b":null}]},', b"[", b"0]"),
+        b"".join(build_merge_chain()),
+        fill_body(b"a,", b"[", b"]"),
+        fill_body(b"[],", b"[", b"]"),
+        fill_body(b"a: 1,", b"{", b"}"),
+        fill_body(b"*a,", b"[&a a,", b"]"),
+        fill_body(b"- \n"),
+        fill_body(b"- a\n"),
+        fill_body(b'{"a":[1,2,{"b":null}]},', b"[", b"0]"),
         b"".join(b"%x:\n" % key for key in range(1_000_000)),
         b"{a: " * 190 + b"{" + b"a: {x: 1,x: 1}," * 40_000 + b"}" + b"}" * 190,
     ],
@@ -65,92 +65,92 @@ def merge_chain() -> Iterator[bytes]:
         "aliases", "empty entries", "entries", "json", "a million keys", "deep repetition",
     ],
 )  # fmt: skip
-def test_what_unfolds_too_far_is_refused(data: bytes) -> None:
-    assert "too many nodes or aliases" in refusal(data)
+def test_a_document_that_expands_too_far_is_rejected(data: bytes) -> None:
+    assert "too many nodes or aliases" in get_error(data)
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        filled(b"["),
-        filled(b"{a: "),
-        filled(b"[{a: "),
-        filled(b"- "),
+        fill_body(b"["),
+        fill_body(b"{a: "),
+        fill_body(b"[{a: "),
+        fill_body(b"- "),
         b"".join(b" " * level + b"a:\n" for level in range(2000)),
         b"- &a0 x\n" + b"".join(b"- &a%d [*a%d]\n" % (level, level - 1) for level in range(1, 1000)),
     ],
     ids=["lists", "mappings", "both", "dashes", "indentation", "aliases"],
 )
-def test_what_nests_too_deep_is_refused(data: bytes) -> None:
-    assert f"deeper than {MAX_DEPTH} levels" in refusal(data)
+def test_a_document_that_nests_too_deep_is_rejected(data: bytes) -> None:
+    assert f"deeper than {MAX_DEPTH} levels" in get_error(data)
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        filled(b"{"),
-        filled(b"? "),
-        filled(b"?\n"),
-        filled(b": "),
-        filled(b","),
-        filled(b"*"),
-        filled(b"& "),
-        filled(b"!"),
-        filled(b"a: "),
-        filled(b"a", b'"'),
-        filled(b"\t"),
-        filled(b"\0"),
-        filled(b"\xff"),
-        filled(b"a\n", b"{"),
-        filled(b"1" * 100 + b",", b"[", b"]"),
-        filled(b"%YAML 1.1\n"),
+        fill_body(b"{"),
+        fill_body(b"? "),
+        fill_body(b"?\n"),
+        fill_body(b": "),
+        fill_body(b","),
+        fill_body(b"*"),
+        fill_body(b"& "),
+        fill_body(b"!"),
+        fill_body(b"a: "),
+        fill_body(b"a", b'"'),
+        fill_body(b"\t"),
+        fill_body(b"\0"),
+        fill_body(b"\xff"),
+        fill_body(b"a\n", b"{"),
+        fill_body(b"1" * 100 + b",", b"[", b"]"),
+        fill_body(b"%YAML 1.1\n"),
     ],
     ids=lambda data: repr(data[:8]),
 )
-def test_nonsense_is_refused(data: bytes) -> None:
-    refusal(data)
+def test_malformed_documents_are_rejected(data: bytes) -> None:
+    get_error(data)
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r", "\r\n", "\x85", "\u2028"])
-def test_many_tag_lines_are_refused_before_they_are_compared_with_each_other(line_break: str) -> None:
+def test_many_tag_directives_are_rejected_before_they_are_compared(line_break: str) -> None:
     lines = line_break.join(f"%TAG !t{number}! tag:example.com,2020:" for number in range(70_000))
-    assert refusal(lines.encode()) == "yaml: too many %TAG lines; remove them"
+    assert get_error(lines.encode()) == "yaml: too many %TAG lines; remove them"
 
 
-def test_a_text_may_speak_of_tag_lines() -> None:
+def test_a_text_can_contain_tag_directives() -> None:
     text = "%TAG " * 1000
     assert yaml.decode(f"a: '{text}'\n".encode()) == ({"a": text}, [])
     assert yaml.decode(b"%TAG !y! tag:yaml.org,2002:\n---\n!y!int '1'\n") == (1, [])
 
 
 @pytest.mark.parametrize("piece", [b" ", b"\n", b"#\n", b"\r", "\x85".encode()], ids=repr)
-def test_a_large_body_of_nothing_is_null(piece: bytes) -> None:
-    assert yaml.decode(filled(piece)) == (None, [])
+def test_a_large_empty_body_is_null(piece: bytes) -> None:
+    assert yaml.decode(fill_body(piece)) == (None, [])
 
 
 @pytest.mark.parametrize("piece", [b"a", b"a,", b"1", b"a "], ids=repr)
 def test_a_large_body_of_one_text_is_that_text(piece: bytes) -> None:
-    data = filled(piece)
+    data = fill_body(piece)
     assert yaml.decode(data) == (data.decode().strip(), [])
 
 
-def test_aliases_within_the_budget_are_unfolded() -> None:
-    value, _ = yaml.decode(laughs(4))
+def test_aliases_within_the_budget_are_expanded() -> None:
+    value, _ = yaml.decode(build_nested_aliases(4))
     assert value["a3"] == [[[["lol"] * 9] * 9] * 9] * 9
 
 
-def test_as_many_nodes_as_the_budget_allows_are_read() -> None:
+def test_the_maximum_number_of_nodes_is_accepted() -> None:
     count = MAX_COST // (NODE_COST + 1) - 1
     assert yaml.decode(b"[" + b"a," * count + b"]") == (["a"] * count, [])
-    assert "too many nodes" in refusal(b"[" + b"a," * (count + 1) + b"]")
+    assert "too many nodes" in get_error(b"[" + b"a," * (count + 1) + b"]")
 
 
-def test_nesting_up_to_the_limit_is_read() -> None:
+def test_nesting_up_to_the_limit_is_accepted() -> None:
     value, _ = yaml.decode(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
     for _ in range(MAX_DEPTH - 1):
         (value,) = value
     assert value == []
-    assert "deeper than" in refusal(b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1))
+    assert "deeper than" in get_error(b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1))
 
 
 def test_an_alias_counts_with_its_own_depth() -> None:
@@ -158,7 +158,7 @@ def test_an_alias_counts_with_its_own_depth() -> None:
     deep = b"- &d " + b"[" * half + b"]" * half + b"\n"
     room = MAX_DEPTH - half - 1
     assert yaml.decode(deep + b"- " + b"[" * room + b"*d" + b"]" * room)
-    assert "deeper than" in refusal(deep + b"- " + b"[" * (room + 1) + b"*d" + b"]" * (room + 1))
+    assert "deeper than" in get_error(deep + b"- " + b"[" * (room + 1) + b"*d" + b"]" * (room + 1))
 
 
 def test_a_chain_of_merges_is_not_deep() -> None:
@@ -168,11 +168,14 @@ def test_a_chain_of_merges_is_not_deep() -> None:
     assert value[f"m{last}"] == {"k": 1}
 
 
-@pytest.mark.parametrize("data", [laughs(1000), laughs(1000, "{0}: &{0} {{<<: [{1}]}}\n").replace(b"lol", b"{k: 1}")])
+@pytest.mark.parametrize(
+    "data",
+    [build_nested_aliases(1000), build_nested_aliases(1000, "{0}: &{0} {{<<: [{1}]}}\n").replace(b"lol", b"{k: 1}")],
+)
 def test_a_bomb_takes_little_memory(data: bytes) -> None:
     tracemalloc.start()
     try:
-        refusal(data)
+        get_error(data)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

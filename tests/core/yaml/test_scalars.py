@@ -1,4 +1,4 @@
-"""What a YAML scalar means, class by class, as a value and as a key."""
+"""Tests of `core/yaml/scalars.py`: the meaning of YAML scalars as values and as keys."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import pytest
 from fairlead.core import yaml
 
 
-def value_of(text: str) -> Any:
+def parse_value(text: str) -> Any:
     value, duplicates = yaml.decode(f"v: {text}\n".encode())
     assert duplicates == []
     return value["v"]
 
 
-def same(found: Any, wanted: Any) -> bool:
-    return type(found) is type(wanted) and found == wanted
+def is_same(actual: Any, expected: Any) -> bool:
+    return type(actual) is type(expected) and actual == expected
 
 
 @pytest.mark.parametrize("word", ["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
 def test_these_words_are_true(word: str) -> None:
-    assert value_of(word) is True
+    assert parse_value(word) is True
 
 
 @pytest.mark.parametrize("word", ["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"])
 def test_these_words_are_false(word: str) -> None:
-    assert value_of(word) is False
+    assert parse_value(word) is False
 
 
 @pytest.mark.parametrize("word", ["", "~", "null", "Null", "NULL"])
 def test_these_words_are_null(word: str) -> None:
-    assert value_of(word) is None
+    assert parse_value(word) is None
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_these_words_are_null(word: str) -> None:
     ],
 )
 def test_these_words_are_text_as_written(word: str) -> None:
-    assert same(value_of(word), word)
+    assert is_same(parse_value(word), word)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_these_words_are_text_as_written(word: str) -> None:
     ],
 )
 def test_these_words_are_integers(word: str, number: int) -> None:
-    assert same(value_of(word), number)
+    assert is_same(parse_value(word), number)
 
 
 @pytest.mark.parametrize(
@@ -143,15 +143,15 @@ def test_these_words_are_integers(word: str, number: int) -> None:
     ],
 )
 def test_these_words_are_floats(word: str, number: float) -> None:
-    assert value_of(word) == number
+    assert parse_value(word) == number
 
 
 @pytest.mark.parametrize(
     "word", [".nan", ".NaN", ".NAN", ".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF"]
 )
-def test_numbers_that_json_cannot_carry_are_refused(word: str) -> None:
+def test_numbers_without_a_json_form_are_rejected(word: str) -> None:
     with pytest.raises(yaml.Malformed, match=r"yaml: line 1: .*cannot be represented in JSON; quote it"):
-        value_of(word)
+        parse_value(word)
 
 
 @pytest.mark.parametrize(
@@ -166,15 +166,15 @@ def test_numbers_that_json_cannot_carry_are_refused(word: str) -> None:
         "0b" + "1" * 64,
     ],
 )
-def test_integers_beyond_64_bits_are_refused(word: str) -> None:
+def test_integers_beyond_64_bits_are_rejected(word: str) -> None:
     with pytest.raises(yaml.Malformed, match=r"does not fit into 64 bits; quote it"):
-        value_of(word)
+        parse_value(word)
 
 
 @pytest.mark.parametrize("word", ["yes", "null", "~", "12", "0x1F", "1.5", ".inf", "<<", "1" * 30, ""])
 @pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "|-\n  {}", ">-\n  {}", "!!str {}"])
-def test_whatever_is_quoted_is_text(word: str, quoted: str) -> None:
-    assert value_of(quoted.format(word)) == word
+def test_quoted_scalars_are_text(word: str, quoted: str) -> None:
+    assert parse_value(quoted.format(word)) == word
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_whatever_is_quoted_is_text(word: str, quoted: str) -> None:
         ("!!seq [1]", [1]),
     ],
 )
-def test_tags_of_plain_values_are_obeyed(text: str, value: Any) -> None:
-    assert same(value_of(text), value)
+def test_tags_of_scalars_are_applied(text: str, value: Any) -> None:
+    assert is_same(parse_value(text), value)
 
 
 @pytest.mark.parametrize(
@@ -223,23 +223,23 @@ def test_tags_of_plain_values_are_obeyed(text: str, value: Any) -> None:
         "!!str [1]",
     ],
 )
-def test_other_tags_are_refused(text: str) -> None:
+def test_other_tags_are_rejected(text: str) -> None:
     with pytest.raises(yaml.Malformed, match="is not supported; remove it"):
-        value_of(text)
+        parse_value(text)
 
 
 @pytest.mark.parametrize(
     "text", ["!!int x", "!!int 1.5", "!!int yes", "!!bool 1", "!!null x", "!!float x", "!!float yes", "!!int ''"]
 )
-def test_a_value_that_is_not_what_its_tag_says_is_refused(text: str) -> None:
+def test_a_value_that_does_not_match_its_tag_is_rejected(text: str) -> None:
     with pytest.raises(yaml.Malformed, match="cannot be read as !!"):
-        value_of(text)
+        parse_value(text)
 
 
 @pytest.mark.parametrize("text", ["!!binary '***'", "!!binary gIGC", "!!binary abc", "!!binary é"])
-def test_binary_that_holds_no_text_is_refused(text: str) -> None:
+def test_binary_that_is_not_text_is_rejected(text: str) -> None:
     with pytest.raises(yaml.Malformed, match="remove the tag"):
-        value_of(text)
+        parse_value(text)
 
 
 @pytest.mark.parametrize(
@@ -277,6 +277,6 @@ def test_keys_become_text(written: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["~", "null", "", "!!null ''"])
-def test_a_null_key_is_refused(written: str) -> None:
+def test_a_null_key_is_rejected(written: str) -> None:
     with pytest.raises(yaml.Malformed, match="a key is null or empty"):
         yaml.decode(f"a: 1\n? {written}\n: v\n".encode())
