@@ -149,6 +149,6 @@ def test_a_row_without_a_test_is_noticed() -> None:
 
 
 def test_a_test_that_was_renamed_is_noticed() -> None:
-    name = "tests/specification/test_metadata.py::test_labels_select"
+    name = "tests/specification/test_metadata.py::test_labels_can_be_selected"
     assert unknown_tests(PAGE.replace(name, f"{name}_nothing")) == [f"{name}_nothing"]
     assert unknown_tests(PAGE.replace(name, "tests/nowhere.py::test_x")) == ["tests/nowhere.py::test_x"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.kit import areas, log_of, replay, serving
+from tests.conformance.kit import get_log_path, read_case_areas, replay, run_server
 from tests.harness import etcd_server, postgres_server
 
 pytestmark = pytest.mark.timeout(600)
@@ -26,9 +26,9 @@ def _create_etcd_address(folder: Path) -> str:
 @pytest.mark.parametrize("address", [_create_postgres_address, _create_etcd_address], ids=["postgres", "etcd"])
 def test_the_responses_are_the_same_on_every_store(address: object, tmp_path: Path) -> None:
     assert callable(address)
-    with serving(tmp_path, address(tmp_path)) as server:
-        outcomes = replay(server, list(areas()))
-    assert len(outcomes) == len(areas())
-    assert {name: outcome.text for name, outcome in outcomes.items() if outcome.hard} == {}
+    with run_server(tmp_path, address(tmp_path)) as server:
+        outcomes = replay(server, list(read_case_areas()))
+    assert len(outcomes) == len(read_case_areas())
+    assert {name: outcome.text for name, outcome in outcomes.items() if outcome.is_hard} == {}
     assert server.process.returncode == 0
-    assert "Traceback" not in log_of(tmp_path).read_text(encoding="utf-8")
+    assert "Traceback" not in get_log_path(tmp_path).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""The conformance kit as the tests see it: its cases, a server to ask, and what a replay of the cases said.
+"""Runs the conformance kit: reads its cases, starts a server, and parses the results of a replay.
 
 The tests and their `conftest.py` use it. It starts `python -m fairlead up`, and `replay.py` beside it as a program of
-its own: what is compared is what any client would get. All cases go through one replay, because starting the program
+its own: the responses are those that any client gets. All cases go through one replay, because starting the program
 costs more than most cases, and because two at once would see each other's objects.
 """
 
@@ -24,33 +24,33 @@ HERE = Path(__file__).resolve().parent
 GOLDEN = HERE / "golden"
 PREFIX = "/kubernetes/management"
 PROJECTS = ("demo", "other")
-"""The cases work in the namespaces of these two."""
+"""The cases use the namespaces of these projects."""
 
 SECOND_USER, SECOND_GROUP = "user2", "group2"
-"""Somebody without rights, in a group that has none either."""
+"""A user and a group without permissions."""
 
 VERDICT = re.compile(r"(ok|SOFT-DIFF|HARD-DIFF) (\S+)( \(\d+ allowed\))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the replay said about one case: its verdict, and the lines that show each difference."""
+    """The result of one case: its verdict, and the lines with each difference."""
 
     verdict: str
     text: str
 
     @property
-    def hard(self) -> bool:
+    def is_hard(self) -> bool:
         return self.verdict == "HARD-DIFF"
 
     @property
-    def soft(self) -> bool:
+    def is_soft(self) -> bool:
         return self.verdict == "SOFT-DIFF"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a replay: the outcome of each case by its name, and how the server ended."""
+    """The results of a replay: the outcome of each case by name, and the exit code and log of the server."""
 
     outcomes: dict[str, Outcome]
     exit_code: int | None
@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: where it is, the keys of its administrator and of somebody without rights, and the process."""
+    """A running server: its URL, the keys of its administrator and of the second user, and the process."""
 
     url: str
     key: str
@@ -67,28 +67,28 @@ class Server:
     process: "subprocess.Popen[str]"
 
 
-def areas() -> dict[str, str]:
+def read_case_areas() -> dict[str, str]:
     """The area of every case by its name, in the order in which the cases are replayed."""
     files = sorted((HERE / "cases").glob("*.json"))
     return {case["name"]: case["area"] for file in files for case in json.loads(file.read_text(encoding="utf-8"))}
 
 
 @contextmanager
-def serving(folder: Path, store: str = "") -> Iterator[Server]:
-    """A server with its data and its log in the folder, on another store if one is named.
+def run_server(folder: Path, store: str = "") -> Iterator[Server]:
+    """Runs a server with its data and its log in the folder, on another store if one is given.
 
-    It is asked to end, so its exit code is there afterwards.
+    It is terminated gracefully, so its exit code is available afterwards.
     """
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
     if store:
-        ours["FAIRLEAD_STORE"] = store
+        environment["FAIRLEAD_STORE"] = store
     command = [sys.executable, "-m", "fairlead", "up", "--data", str(folder / "data"), "--port", "0", "--json"]
     with (
-        log_of(folder).open("w", encoding="utf-8") as log,
+        get_log_path(folder).open("w", encoding="utf-8") as log,
         subprocess.Popen(
             command,
             cwd=HERE.parents[1],
-            env=ours,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -96,32 +96,32 @@ def serving(folder: Path, store: str = "") -> Iterator[Server]:
         ) as process,
     ):
         try:
-            yield _ready(process, folder)
+            yield _prepare_server(process, folder)
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=30)
         finally:
             process.kill()
 
 
-def log_of(folder: Path) -> Path:
+def get_log_path(folder: Path) -> Path:
     return folder / "server.log"
 
 
-def _ready(process: "subprocess.Popen[str]", folder: Path) -> Server:
+def _prepare_server(process: "subprocess.Popen[str]", folder: Path) -> Server:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise RuntimeError(f"the server did not start:\n{log_of(folder).read_text(encoding='utf-8')[-1000:]}")
-    told = json.loads(line)
-    headers = {"authorization": f"Bearer {told['accessKey']}"}
-    trust = ssl.create_default_context(cafile=told["caFile"])
-    base = f"{told['url']}{PREFIX}/apis/management.service.sh/v1"
-    with httpx.Client(base_url=base, headers=headers, verify=trust) as client:
+        raise RuntimeError(f"the server did not start:\n{get_log_path(folder).read_text(encoding='utf-8')[-1000:]}")
+    output = json.loads(line)
+    headers = {"authorization": f"Bearer {output['accessKey']}"}
+    tls_context = ssl.create_default_context(cafile=output["caFile"])
+    base = f"{output['url']}{PREFIX}/apis/management.service.sh/v1"
+    with httpx.Client(base_url=base, headers=headers, verify=tls_context) as client:
         for name in PROJECTS:
             _create(client, "projects", "Project", name, {})
         _create(client, "users", "User", SECOND_USER, {"groups": [SECOND_GROUP]})
         second = _create(client, "ownedaccesskeys", "OwnedAccessKey", "second", {"user": SECOND_USER})
-    return Server(told["url"], told["accessKey"], second["spec"]["key"], process)
+    return Server(output["url"], output["accessKey"], second["spec"]["key"], process)
 
 
 def _create(client: httpx.Client, plural: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _create(client: httpx.Client, plural: str, kind: str, name: str, spec: dict[
 
 
 def replay(server: Server, names: Iterable[str], *, golden: Path = GOLDEN) -> dict[str, Outcome]:
-    """Asks the server what the cases ask, and compares the answers with the recordings in `golden`."""
+    """Sends the requests of the cases, and compares the responses with the recordings in `golden`."""
     command = [sys.executable, str(HERE / "replay.py"), "--base", server.url, "--prefix", PREFIX]
     command += ["--token", server.key, "--token2", server.second_key]
     command += ["--user", "admin", "--user2", SECOND_USER, "--group2", SECOND_GROUP]
@@ -139,21 +139,21 @@ def replay(server: Server, names: Iterable[str], *, golden: Path = GOLDEN) -> di
     command += ["--allow", str(HERE / "allow.json")]
     command += [f"--only={name}" for name in names]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
-    told, _, closing = result.stdout.rstrip().rpartition("\n")
+    output, _, closing = result.stdout.rstrip().rpartition("\n")
     if " cases: " not in closing:
-        raise RuntimeError(f"the replay broke off:\n{result.stderr[-1000:]}")
-    return outcomes(told)
+        raise RuntimeError(f"the replay failed:\n{result.stderr[-1000:]}")
+    return parse_outcomes(output)
 
 
-def outcomes(output: str) -> dict[str, Outcome]:
-    """Reads the replay's lines: a verdict opens a case, and what follows is about it."""
-    known = areas()
-    found: dict[str, tuple[str, list[str]]] = {}
+def parse_outcomes(output: str) -> dict[str, Outcome]:
+    """Parses the output of the replay: a verdict starts a case, and the lines after it belong to it."""
+    case_areas = read_case_areas()
+    parsed: dict[str, tuple[str, list[str]]] = {}
     lines: list[str] = []
     for line in output.splitlines():
         verdict = VERDICT.fullmatch(line)
-        if verdict and verdict[2] in known:
+        if verdict and verdict[2] in case_areas:
             lines = []
-            found[verdict[2]] = verdict[1], lines
+            parsed[verdict[2]] = verdict[1], lines
         lines.append(line)
-    return {name: Outcome(verdict, "\n".join(text)) for name, (verdict, text) in found.items()}
+    return {name: Outcome(verdict, "\n".join(text)) for name, (verdict, text) in parsed.items()}

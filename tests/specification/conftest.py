@@ -1,4 +1,4 @@
-"""One server for all of these tests: they name their objects so that none is in the way of another."""
+"""One server for all tests of the specification, which use unique names for their objects."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.specification.api import Api
 
 @pytest.fixture(scope="package")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """The administrator's."""
+    """A client of the administrator."""
     folder = tmp_path_factory.mktemp("specification") / "data"
     with running_server(folder) as server, server.client() as client:
         yield Api(server, client)
