@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS, Server, configmap, running_server
+from tests.harness.eventually import wait_until
+from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running_server
 from tests.live.http2_client import Http2Client
 
 VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
@@ -45,15 +46,6 @@ def summarize_event(event: Any) -> str:
 
 def get_version(event: Any) -> int:
     return int(event["object"]["metadata"]["resourceVersion"])
-
-
-def becomes_true(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @VERSIONS
@@ -154,7 +146,7 @@ def test_closed_watches_leave_no_open_connections(server: Server, configmaps_pat
     assert server.count_descriptors() > before + 10, "too few connections are open"
     for client in clients:
         client.close()
-    assert becomes_true(lambda: server.count_descriptors() <= before)
+    wait_until(lambda: server.count_descriptors() <= before)
 
 
 def test_a_reset_http2_stream_ends_its_watch_while_the_connection_stays(tmp_path: Path) -> None:
@@ -168,7 +160,7 @@ def test_a_reset_http2_stream_ends_its_watch_while_the_connection_stays(tmp_path
         for watch in watches:
             client.reset_stream(watch)
         params = {"watch": "1", "timeoutSeconds": "1"}
-        assert becomes_true(lambda: other.get(CONFIGMAPS, params=params).status_code == 200)
+        wait_until(lambda: other.get(CONFIGMAPS, params=params).status_code == 200)
         client.close()
 
 
