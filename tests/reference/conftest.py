@@ -1,7 +1,7 @@
 """Tests with a real Kubernetes: `REFERENCE=DIR make test-reference`, where DIR/bin has kube-apiserver and its parts.
 
-Without REFERENCE nothing here is collected, so `make test` neither runs nor skips any of it. What these tests find out
-about real servers is recorded in the stand-ins of the other tests. etcd is DIR/bin/etcd, else the machine's own.
+Without REFERENCE nothing here is collected, so `make test` neither runs nor skips any of it. What these tests learn
+about real servers is reproduced by the fakes of the other tests. etcd is DIR/bin/etcd, or else the system's.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.connected_cluster import World, connected_world, is_root, run_pod
+from tests.reference.connected_cluster import ConnectedCluster, connect_plane, is_root, run_pod
 from tests.reference.control_plane import ControlPlane, Network
 from tests.reference.node import running_node
 from tests.reference.report import Report
@@ -26,43 +26,45 @@ _report = Report()
 def binaries() -> Path:
     """The folder with kube-apiserver, kube-controller-manager and kubectl; for pods also kube-scheduler and kubelet."""
     root = Path(REFERENCE).resolve()
-    found = root / "bin" if (root / "bin").is_dir() else root
-    missing = [each for each in ("kube-apiserver", "kube-controller-manager", "kubectl") if not (found / each).exists()]
+    folder = root / "bin" if (root / "bin").is_dir() else root
+    missing = [
+        each for each in ("kube-apiserver", "kube-controller-manager", "kubectl") if not (folder / each).exists()
+    ]
     assert not missing, f"REFERENCE={REFERENCE}: {', '.join(missing)} not found; name a folder with bin/kube-apiserver"
-    return found
+    return folder
 
 
 @pytest.fixture(scope="session")
 def plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane without nodes, for the whole session. Whoever pauses or changes it sets it right again."""
+    """A control plane without nodes, for the whole session. Tests that pause or change it restore it."""
     with ControlPlane(binaries, tmp_path_factory.mktemp("plane")) as control_plane:
         yield control_plane
 
 
 @pytest.fixture(scope="session")
-def world(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def connected(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectedCluster]:
     """Fairlead with that control plane connected as cluster `real`."""
-    with connected_world(plane, tmp_path_factory.mktemp("world")) as connected:
-        yield connected
+    with connect_plane(plane, tmp_path_factory.mktemp("connected")) as running_cluster:
+        yield running_cluster
 
 
 @pytest.fixture(scope="session")
-def node_world(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def connected_node(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectedCluster]:
     """Fairlead with a cluster that has a node, where pods run. Pod `box` in namespace `default` is running."""
     assert is_root(), "a node needs root: run this as root, or leave out the tests that need pods (-k 'not pods')"
     folder = tmp_path_factory.mktemp("node")
     with (
         ControlPlane(binaries, folder / "plane", network=Network()) as control_plane,
         running_node(control_plane),
-        connected_world(control_plane, folder / "world") as connected,
+        connect_plane(control_plane, folder / "fairlead") as running_cluster,
     ):
-        run_pod(connected.direct(), "box")
-        yield connected
+        run_pod(running_cluster.direct_kubectl(), "box")
+        yield running_cluster
 
 
 @pytest.fixture
-def measured(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """`measured("back after 3.1 s")` puts a figure into the table at the end."""
+def record_figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """`record_figure("back after 3.1 s")` adds a figure to the table at the end."""
     return lambda text: _report.note(request.node.nodeid, text)
 
 

@@ -1,8 +1,8 @@
 """A real Kubernetes control plane on loopback: etcd, kube-apiserver and its controllers, from a folder of binaries.
 
-`ControlPlane` starts and surely ends them. Everything it writes is in its folder. The API server can be stopped,
-paused, started again and given another serving certificate while its clients look on, which is what the tests are
-about. Tokens: ADMIN_TOKEN is in `system:masters`, ALICE_TOKEN is user `alice` in group `devs`.
+`ControlPlane` starts them and always stops them. Everything it writes is in its folder. The API server can be stopped,
+paused, started again and given another serving certificate during the tests.
+Tokens: ADMIN_TOKEN is in `system:masters`, ALICE_TOKEN is user `alice` in group `devs`.
 """
 
 import os
@@ -80,7 +80,7 @@ class ControlPlane:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
 
@@ -105,8 +105,8 @@ class ControlPlane:
     def is_ready(self) -> bool:
         context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
         try:
-            with urlopen(f"{self.url}/readyz", context=context, timeout=5) as answer:
-                return bool(answer.read() == b"ok")
+            with urlopen(f"{self.url}/readyz", context=context, timeout=5) as response:
+                return bool(response.read() == b"ok")
         except (URLError, OSError, TimeoutError):
             return False
 
@@ -144,11 +144,11 @@ class ControlPlane:
 
     def start(self, name: str, program: str, *arguments: str, **variables: str) -> "subprocess.Popen[bytes]":
         path = self.binaries / program
-        found = str(path) if path.exists() else shutil.which(program)
-        assert found, f"{program} is neither in {self.binaries} nor on the PATH"
+        executable = str(path) if path.exists() else shutil.which(program)
+        assert executable, f"{program} is neither in {self.binaries} nor on the PATH"
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [found, *arguments],
+                [executable, *arguments],
                 cwd=self.folder,
                 env={**os.environ, **variables},
                 stdin=subprocess.DEVNULL,

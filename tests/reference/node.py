@@ -1,7 +1,7 @@
 """One real node for a ControlPlane: containerd and a kubelet in network, mount and process namespaces of their own.
 
-Needs root and Debian's containerd, runc, CNI plugins, nftables and a static busybox, of which the one image is made:
-no registry is asked. The API server listens on loopback only; one veth pair joins it with the node, and ends with the
+Needs root and Debian's containerd, runc, CNI plugins, nftables and a static busybox, from which the image is built:
+no registry is used. The API server listens on loopback only; one veth pair connects it with the node, and ends with the
 namespace. Ending the first process of the process namespace ends every container, mount and rule with it.
 """
 
@@ -48,7 +48,7 @@ def install_packages() -> None:
 
 @contextmanager
 def running_node(plane: ControlPlane) -> Iterator[None]:
-    """Returns when the node is Ready, and takes everything down in the end."""
+    """Starts a node, waits until it is Ready, and removes everything at the end."""
     assert plane.network is not None, "the control plane needs a Network to reach a kubelet"
     install_packages()
     _write_configuration(plane, plane.network)
@@ -62,7 +62,7 @@ def running_node(plane: ControlPlane) -> Iterator[None]:
         _allow_exec(plane)
         yield
     finally:
-        process.send_signal(signal.SIGKILL)  # --kill-child takes the first process along, and that all others
+        process.send_signal(signal.SIGKILL)  # --kill-child ends the first process, and so all others
         process.wait()
         _remove_leftovers()
 
@@ -74,8 +74,12 @@ def _run(*command: str, check: bool = True) -> None:
 def _join_networks(pid: int, plane: ControlPlane) -> None:
     network = plane.network
     assert network is not None
-    own = Path("/proc/self/ns/net").readlink()
-    wait_until(lambda: Path(f"/proc/{pid}/ns/net").readlink() != own, START_SECONDS, "the node has a network namespace")
+    own_namespace = Path("/proc/self/ns/net").readlink()
+    wait_until(
+        lambda: Path(f"/proc/{pid}/ns/net").readlink() != own_namespace,
+        START_SECONDS,
+        "the node has a network namespace",
+    )
     _remove_leftovers()
     _run("ip", "link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
     _run("ip", "addr", "add", f"{network.host}/30", "dev", LINK)
@@ -110,10 +114,10 @@ def _is_node_ready(plane: ControlPlane) -> bool:
 
 
 def _allow_exec(plane: ControlPlane) -> None:
-    """The API server acts at the kubelet as the user of its client certificate."""
+    """Allows the user of the API server's client certificate to use the kubelet."""
     binding = ("create", "clusterrolebinding", "kubelet-client", f"--user={KUBELET_CLIENT}")
-    done = _kubectl(plane, *binding, "--clusterrole=system:kubelet-api-admin")
-    assert done.returncode == 0, done.stderr
+    result = _kubectl(plane, *binding, "--clusterrole=system:kubelet-api-admin")
+    assert result.returncode == 0, result.stderr
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -158,7 +162,7 @@ def _pod_network(network: Network) -> dict[str, Any]:
 
 
 def _write_image(path: Path, name: str, *command: str) -> None:
-    """An image of one layer, in the form that `ctr images import` reads: busybox with a link for each of its tools."""
+    """Writes an image of one layer for `ctr images import`: busybox with a link for each of its tools."""
     layer = _busybox_layer()
     arch = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
     config = {
@@ -177,8 +181,8 @@ def _busybox_layer() -> bytes:
     program = shutil.which("busybox")
     assert program is not None
     tools = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as archive:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for folder, mode in (("bin", 0o755), ("etc", 0o755), ("root", 0o700), ("tmp", 0o1777)):
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, mode
@@ -190,7 +194,7 @@ def _busybox_layer() -> bytes:
                 link = tarfile.TarInfo(f"bin/{tool}")
                 link.type, link.linkname = tarfile.SYMTYPE, "busybox"
                 archive.addfile(link)
-    return written.getvalue()
+    return buffer.getvalue()
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:

@@ -1,4 +1,4 @@
-"""What the tests saw on the real cluster, as one table: a row for each test, and the figures that it measured."""
+"""A table of the tests on the real cluster: a row for each test, with the figures that it measured."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class Report:
         self.notes.setdefault(test, []).append(text)
 
     def finish(self, test: str, outcome: str, seconds: float) -> None:
-        """A test whose set-up or end failed has failed, whatever it said in between."""
+        """A test whose setup or teardown failed has failed, whatever its own outcome."""
         before, spent = self.rows.get(test, ("passed", 0.0))
         self.rows[test] = (outcome if before == "passed" else before), spent + seconds
 

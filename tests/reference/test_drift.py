@@ -1,4 +1,4 @@
-"""What others change or delete in a real cluster is put right as soon as the cluster tells of it, and is told."""
+"""Changes and deletions by others in a real cluster are repaired on the watch event, and reported as Events."""
 
 import ssl
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ import pytest
 from tests.harness.eventually import seconds_until, wait_until
 from tests.harness.gateways import M, create_resource, merge_patch
 from tests.harness.server_process import MANAGEMENT
-from tests.reference.connected_cluster import CLUSTER, World, condition
+from tests.reference.connected_cluster import CLUSTER, ConnectedCluster, find_condition
 from tests.reference.control_plane import ADMIN_TOKEN
 
 RUNS = 3
@@ -32,9 +32,9 @@ SPACES = f"{M}/namespaces/service-p-{PROJECT}/spaceinstances"
 
 
 @pytest.fixture(scope="module")
-def space(world: World) -> Iterator[Callable[[], dict[str, Any]]]:
+def space(connected: ConnectedCluster) -> Iterator[Callable[[], dict[str, Any]]]:
     """Reads the space `one` of a project, which is ready."""
-    with world.server.client() as admin:
+    with connected.server.client() as admin:
         create_resource(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
         spec = {"owner": {"user": "admin"}, "clusterRef": {"cluster": CLUSTER}, "template": {"objects": OBJECTS}}
         create_resource(admin, f"namespaces/service-p-{PROJECT}/spaceinstances", "SpaceInstance", "one", **spec)
@@ -43,121 +43,131 @@ def space(world: World) -> Iterator[Callable[[], dict[str, Any]]]:
             found: dict[str, Any] = admin.get(f"{SPACES}/one").raise_for_status().json()
             return found
 
-        wait_until(lambda: condition(read(), "SpaceReady").get("status") == "True", 30, "the space is ready")
-        wait_until(lambda: watches_of(world) >= 4, 30, "everything is watched")
+        wait_until(lambda: find_condition(read(), "SpaceReady").get("status") == "True", 30, "the space is ready")
+        wait_until(lambda: count_watches(connected) >= 4, 30, "everything is watched")
         yield read
         admin.delete(f"{SPACES}/one").raise_for_status()
         wait_until(lambda: admin.get(f"{SPACES}/one").status_code == 404, 60, "the space is gone")
 
 
-def watches_of(world: World) -> int:
-    """How many watches with our selector the API server has."""
-    metrics = world.direct()("get", "--raw", "/metrics")
+def count_watches(connected: ConnectedCluster) -> int:
+    """The number of watches with our selector at the API server."""
+    metrics = connected.direct_kubectl()("get", "--raw", "/metrics")
     lines = [each for each in metrics.splitlines() if each.startswith("apiserver_longrunning_requests{")]
-    wanted = ('resource="namespaces"', 'resource="configmaps"', 'resource="secrets"', 'resource="rolebindings"')
-    return sum(1 for each in lines if 'verb="WATCH"' in each and any(part in each for part in wanted))
+    resources = ('resource="namespaces"', 'resource="configmaps"', 'resource="secrets"', 'resource="rolebindings"')
+    return sum(1 for each in lines if 'verb="WATCH"' in each and any(part in each for part in resources))
 
 
-def events(world: World, reason: str) -> list[str]:
-    with world.server.client() as admin:
+def list_events(connected: ConnectedCluster, reason: str) -> list[str]:
+    with connected.server.client() as admin:
         found = (
             admin.get(f"{MANAGEMENT}/api/v1/namespaces/service-p-{PROJECT}/events").raise_for_status().json()["items"]
         )
     return [each["message"] for each in found if each["reason"] == reason]
 
 
-def uid_of(world: World, *what: str) -> str:
-    return world.direct()("get", *what, "-o", "jsonpath={.metadata.uid}", "--ignore-not-found")
+def get_uid(connected: ConnectedCluster, *resource: str) -> str:
+    return connected.direct_kubectl()("get", *resource, "-o", "jsonpath={.metadata.uid}", "--ignore-not-found")
 
 
-def has_another_uid(world: World, before: str, *what: str) -> bool:
-    return uid_of(world, *what) not in ("", before)
+def has_new_uid(connected: ConnectedCluster, before: str, *resource: str) -> bool:
+    return get_uid(connected, *resource) not in ("", before)
 
 
-def test_a_deleted_namespace_is_made_again_and_said_to_have_been_lost(
-    world: World, space: Callable[[], dict[str, Any]], measured: Callable[[str], None]
+def test_a_deleted_namespace_is_created_again_and_its_loss_is_reported(
+    connected: ConnectedCluster, space: Callable[[], dict[str, Any]], record_figure: Callable[[str], None]
 ) -> None:
     for run in range(RUNS):
-        before = uid_of(world, "namespace", NAMESPACE)
-        world.direct()("-n", NAMESPACE, "create", "configmap", f"precious-{run}")
-        world.direct()("delete", "namespace", NAMESPACE)  # returns when it is gone
-        is_back = partial(has_another_uid, world, before, "namespace", NAMESPACE)
-        measured(f"namespace back {seconds_until(is_back, 30, 'the namespace is back'):.2f} s after it was gone")
+        before = get_uid(connected, "namespace", NAMESPACE)
+        connected.direct_kubectl()("-n", NAMESPACE, "create", "configmap", f"precious-{run}")
+        connected.direct_kubectl()("delete", "namespace", NAMESPACE)  # returns after the deletion
+        is_back = partial(has_new_uid, connected, before, "namespace", NAMESPACE)
+        record_figure(f"namespace back {seconds_until(is_back, 30, 'the namespace is back'):.2f} s after it was gone")
         wait_until(
-            partial(has_another_uid, world, "", "-n", NAMESPACE, "configmap", "greeting"), 30, "objects are back"
+            partial(has_new_uid, connected, "", "-n", NAMESPACE, "configmap", "greeting"), 30, "objects are back"
         )
-        wait_until(lambda: condition(space(), "SpaceReady").get("status") == "True", 30, "the space is ready again")
-    assert len(events(world, "NamespaceDeleted")) == RUNS
-    assert "its former content is lost" in events(world, "NamespaceDeleted")[0]
+        wait_until(
+            lambda: find_condition(space(), "SpaceReady").get("status") == "True", 30, "the space is ready again"
+        )
+    assert len(list_events(connected, "NamespaceDeleted")) == RUNS
+    assert "its former content is lost" in list_events(connected, "NamespaceDeleted")[0]
 
 
-def test_what_is_deleted_from_a_space_is_made_again(
-    world: World, space: Callable[[], dict[str, Any]], measured: Callable[[str], None]
+def test_objects_deleted_from_a_space_are_created_again(
+    connected: ConnectedCluster, space: Callable[[], dict[str, Any]], record_figure: Callable[[str], None]
 ) -> None:
-    for what in (("rolebinding", "service.sh:admin"), ("secret", "sealed")) * RUNS:
-        before = uid_of(world, "-n", NAMESPACE, *what)
-        world.direct()("-n", NAMESPACE, "delete", *what)
-        is_back = partial(has_another_uid, world, before, "-n", NAMESPACE, *what)
-        measured(f"{what[0]} back after {seconds_until(is_back, 30, 'it is back'):.2f} s")
-    wait_until(lambda: len(events(world, "ObjectsRestored")) >= RUNS, 30, "the Events are there")
-    assert any("Secret sealed" in each for each in events(world, "ObjectsRestored"))
+    for resource in (("rolebinding", "service.sh:admin"), ("secret", "sealed")) * RUNS:
+        before = get_uid(connected, "-n", NAMESPACE, *resource)
+        connected.direct_kubectl()("-n", NAMESPACE, "delete", *resource)
+        is_back = partial(has_new_uid, connected, before, "-n", NAMESPACE, *resource)
+        record_figure(f"{resource[0]} back after {seconds_until(is_back, 30, 'it is back'):.2f} s")
+    wait_until(lambda: len(list_events(connected, "ObjectsRestored")) >= RUNS, 30, "the Events are there")
+    assert any("Secret sealed" in each for each in list_events(connected, "ObjectsRestored"))
 
 
-def test_what_is_changed_is_changed_back_once(
-    world: World, space: Callable[[], dict[str, Any]], measured: Callable[[str], None]
+def test_a_changed_object_is_repaired_once(
+    connected: ConnectedCluster, space: Callable[[], dict[str, Any]], record_figure: Callable[[str], None]
 ) -> None:
-    def value() -> str:
-        return world.direct()("-n", NAMESPACE, "get", "configmap", "greeting", "-o", "jsonpath={.data.hello}")
+    def read_value() -> str:
+        return connected.direct_kubectl()(
+            "-n", NAMESPACE, "get", "configmap", "greeting", "-o", "jsonpath={.data.hello}"
+        )
 
     for _ in range(RUNS):
         change = '{"data": {"hello": "moon", "theirs": "stays"}}'
-        world.direct()("-n", NAMESPACE, "patch", "configmap", "greeting", "--type=merge", "-p", change)
-        measured(f"ConfigMap repaired after {seconds_until(lambda: value() == 'world', 30, 'it is repaired'):.2f} s")
-    wait_until(lambda: bool(events(world, "DriftRepaired")), 30, "the Event is there")
-    assert "ConfigMap greeting" in events(world, "DriftRepaired")[0]
-    theirs = world.direct()("-n", NAMESPACE, "get", "configmap", "greeting", "-o", "jsonpath={.data.theirs}")
-    assert theirs == "stays"
+        connected.direct_kubectl()("-n", NAMESPACE, "patch", "configmap", "greeting", "--type=merge", "-p", change)
+        record_figure(
+            f"ConfigMap repaired after {seconds_until(lambda: read_value() == 'world', 30, 'it is repaired'):.2f} s"
+        )
+    wait_until(lambda: bool(list_events(connected, "DriftRepaired")), 30, "the Event is there")
+    assert "ConfigMap greeting" in list_events(connected, "DriftRepaired")[0]
+    foreign = connected.direct_kubectl()(
+        "-n", NAMESPACE, "get", "configmap", "greeting", "-o", "jsonpath={.data.theirs}"
+    )
+    assert foreign == "stays"
 
 
-def test_a_binding_to_another_role_is_replaced(world: World, space: Callable[[], dict[str, Any]]) -> None:
+def test_a_binding_to_another_role_is_replaced(
+    connected: ConnectedCluster, space: Callable[[], dict[str, Any]]
+) -> None:
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings"
-    context = ssl.create_default_context(cadata=world.plane.ca_pem)
+    context = ssl.create_default_context(cadata=connected.plane.ca_pem)
     headers = {"authorization": f"Bearer {ADMIN_TOKEN}"}
-    with httpx.Client(base_url=world.plane.url, verify=context, headers=headers) as direct:
-        theirs = direct.get(f"{path}/service.sh:admin").raise_for_status().json()
-        theirs["roleRef"]["name"] = "view"
-        del theirs["metadata"]["resourceVersion"], theirs["metadata"]["uid"]
+    with httpx.Client(base_url=connected.plane.url, verify=context, headers=headers) as direct:
+        foreign = direct.get(f"{path}/service.sh:admin").raise_for_status().json()
+        foreign["roleRef"]["name"] = "view"
+        del foreign["metadata"]["resourceVersion"], foreign["metadata"]["uid"]
         direct.delete(f"{path}/service.sh:admin").raise_for_status()
-        replaced = direct.post(path, json=theirs).raise_for_status().json()  # sooner than anybody can repair it
+        replaced = direct.post(path, json=foreign).raise_for_status().json()  # before the server can repair it
         assert replaced["roleRef"]["name"] == "view"
 
-        def role() -> str:
+        def read_role() -> str:
             found = direct.get(f"{path}/service.sh:admin")
             return str(found.json()["roleRef"]["name"]) if found.is_success else ""
 
-        wait_until(lambda: role() == "admin", 30, "it is ours again")
+        wait_until(lambda: read_role() == "admin", 30, "it is ours again")
 
 
-def test_what_cannot_be_changed_is_said_in_the_words_of_the_cluster_and_left_alone(
-    world: World, space: Callable[[], dict[str, Any]]
+def test_the_error_for_an_immutable_object_is_shown_and_the_object_stays(
+    connected: ConnectedCluster, space: Callable[[], dict[str, Any]]
 ) -> None:
-    with world.server.client() as admin:
+    with connected.server.client() as admin:
         merge_patch(
             admin, f"{SPACES}/one", {"spec": {"template": {"objects": OBJECTS.replace("word: one", "word: two")}}}
         )
-        wait_until(lambda: condition(space(), "SpaceSynced").get("reason") == "Invalid", 30, "it is refused")
-        assert "field is immutable when `immutable` is set" in condition(space(), "SpaceSynced")["message"]
+        wait_until(lambda: find_condition(space(), "SpaceSynced").get("reason") == "Invalid", 30, "it is refused")
+        assert "field is immutable when `immutable` is set" in find_condition(space(), "SpaceSynced")["message"]
         assert space()["status"]["phase"] == "Failed"
         merge_patch(admin, f"{SPACES}/one", {"spec": {"template": {"objects": OBJECTS}}})
-        wait_until(lambda: condition(space(), "SpaceSynced").get("status") == "True", 30, "it is well again")
+        wait_until(lambda: find_condition(space(), "SpaceSynced").get("status") == "True", 30, "it is well again")
 
 
-def test_a_restarted_api_server_is_followed_again(
-    world: World, space: Callable[[], dict[str, Any]], measured: Callable[[str], None]
+def test_a_restarted_api_server_is_watched_again(
+    connected: ConnectedCluster, space: Callable[[], dict[str, Any]], record_figure: Callable[[str], None]
 ) -> None:
-    before = uid_of(world, "-n", NAMESPACE, "secret", "sealed")
-    world.plane.stop_api_server()
-    world.plane.start_api_server()
-    world.direct()("-n", NAMESPACE, "delete", "secret", "sealed")
-    is_back = partial(has_another_uid, world, before, "-n", NAMESPACE, "secret", "sealed")
-    measured(f"deleted right after the restart, back after {seconds_until(is_back, 30, 'it is back'):.2f} s")
+    before = get_uid(connected, "-n", NAMESPACE, "secret", "sealed")
+    connected.plane.stop_api_server()
+    connected.plane.start_api_server()
+    connected.direct_kubectl()("-n", NAMESPACE, "delete", "secret", "sealed")
+    is_back = partial(has_new_uid, connected, before, "-n", NAMESPACE, "secret", "sealed")
+    record_figure(f"deleted right after the restart, back after {seconds_until(is_back, 30, 'it is back'):.2f} s")

@@ -1,4 +1,4 @@
-"""How soon it shows that a real cluster is away, back, or presents another certificate; figures are in the table."""
+"""How soon outages, recoveries and certificate changes of a real cluster are detected; figures are in the table."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,52 +7,62 @@ import pytest
 from tests.fake_cluster.certificates import get_authority
 from tests.harness.eventually import seconds_until
 from tests.harness.gateways import cluster_status
-from tests.reference.connected_cluster import CLUSTER, World, condition, connected_world
+from tests.reference.connected_cluster import CLUSTER, ConnectedCluster, connect_plane, find_condition
 from tests.reference.control_plane import ControlPlane
 
 SECONDS = 60.0
-Measured = Callable[[str], None]
+RecordFigure = Callable[[str], None]
 
 
 @pytest.fixture(scope="module")
-def own(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with connected_world(plane, tmp_path_factory.mktemp("health")) as world:
-        yield world
+def own_connected(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectedCluster]:
+    with connect_plane(plane, tmp_path_factory.mktemp("health")) as connected:
+        yield connected
 
 
-def ready(world: World) -> tuple[str, str]:
-    with world.server.client() as admin:
-        found = condition({"status": cluster_status(admin, CLUSTER)}, "Ready")
+def get_ready_condition(connected: ConnectedCluster) -> tuple[str, str]:
+    with connected.server.client() as admin:
+        found = find_condition({"status": cluster_status(admin, CLUSTER)}, "Ready")
     return found.get("status", ""), found.get("reason", "")
 
 
-def until_ready(world: World, *wanted: tuple[str, str]) -> float:
-    return seconds_until(lambda: ready(world) in wanted, SECONDS)
+def measure_until(connected: ConnectedCluster, *expected: tuple[str, str]) -> float:
+    return seconds_until(lambda: get_ready_condition(connected) in expected, SECONDS)
 
 
-WELL = ("True", "Healthy")
+HEALTHY = ("True", "Healthy")
 
 
-def test_a_restart_is_noticed_in_both_directions(own: World, measured: Measured) -> None:
-    own.plane.stop_api_server()
-    away = until_ready(own, ("False", "Unreachable"), ("False", "TimedOut"))
-    own.plane.start_api_server()
-    measured(f"away seen after {away:.1f} s, back {until_ready(own, WELL):.1f} s after it was ready")
+def test_stop_and_restart_are_detected(own_connected: ConnectedCluster, record_figure: RecordFigure) -> None:
+    own_connected.plane.stop_api_server()
+    outage_seconds = measure_until(own_connected, ("False", "Unreachable"), ("False", "TimedOut"))
+    own_connected.plane.start_api_server()
+    record_figure(
+        f"away seen after {outage_seconds:.1f} s, back {measure_until(own_connected, HEALTHY):.1f} s after it was ready"
+    )
 
 
-def test_a_silent_cluster_is_noticed_in_both_directions(own: World, measured: Measured) -> None:
-    own.plane.pause_api_server()
+def test_a_hanging_cluster_and_its_recovery_are_detected(
+    own_connected: ConnectedCluster, record_figure: RecordFigure
+) -> None:
+    own_connected.plane.pause_api_server()
     try:
-        away = until_ready(own, ("False", "TimedOut"))
+        outage_seconds = measure_until(own_connected, ("False", "TimedOut"))
     finally:
-        own.plane.resume_api_server()
-    measured(f"silence seen after {away:.1f} s, the end of it after {until_ready(own, WELL):.1f} s")
+        own_connected.plane.resume_api_server()
+    record_figure(
+        f"silence seen after {outage_seconds:.1f} s, the end of it after {measure_until(own_connected, HEALTHY):.1f} s"
+    )
 
 
-def test_a_reloaded_certificate_is_noticed_in_both_directions(own: World, measured: Measured) -> None:
-    own.plane.write_serving_certificate(get_authority("a stranger"))
+def test_an_untrusted_certificate_and_its_replacement_are_detected(
+    own_connected: ConnectedCluster, record_figure: RecordFigure
+) -> None:
+    own_connected.plane.write_serving_certificate(get_authority("another CA"))
     try:
-        bad = until_ready(own, ("False", "CertificateNotTrusted"))
+        untrusted_seconds = measure_until(own_connected, ("False", "CertificateNotTrusted"))
     finally:
-        own.plane.write_serving_certificate()
-    measured(f"untrusted seen after {bad:.1f} s, trusted after {until_ready(own, WELL):.1f} s")
+        own_connected.plane.write_serving_certificate()
+    record_figure(
+        f"untrusted seen after {untrusted_seconds:.1f} s, trusted after {measure_until(own_connected, HEALTHY):.1f} s"
+    )

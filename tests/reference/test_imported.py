@@ -1,22 +1,22 @@
-"""A real cluster that was imported as a virtual cluster keeps nothing of ours when its instance is deleted."""
+"""Deleting an imported virtual cluster removes all bindings from the real cluster."""
 
 from base64 import b64encode
 
 from tests.harness.eventually import wait_until
 from tests.harness.gateways import M, create_resource, post_object
 from tests.harness.server_process import MANAGEMENT
-from tests.reference.connected_cluster import World, condition
+from tests.reference.connected_cluster import ConnectedCluster, find_condition
 
 PROJECT = "import"
 NAMESPACE = f"service-p-{PROJECT}"
 INSTANCE = f"{M}/namespaces/{NAMESPACE}/virtualclusterinstances/theirs"
-MARKED = ("clusterrolebindings", "-l", "service.sh/managed=fairlead,service.sh/uid")
+MANAGED_BINDINGS = ("clusterrolebindings", "-l", "service.sh/managed=fairlead,service.sh/uid")
 
 
-def test_deletion_of_an_imported_virtual_cluster_removes_its_bindings(world: World) -> None:
-    with world.server.client() as admin:
+def test_deletion_of_an_imported_virtual_cluster_removes_its_bindings(connected: ConnectedCluster) -> None:
+    with connected.server.client() as admin:
         create_resource(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
-        data = {"config": b64encode(world.plane.kubeconfig().encode()).decode()}
+        data = {"config": b64encode(connected.plane.kubeconfig().encode()).decode()}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "theirs"}, "data": data}
         post_object(admin, f"{MANAGEMENT}/api/v1/namespaces/{NAMESPACE}/secrets", secret)
         plural = f"namespaces/{NAMESPACE}/virtualclusterinstances"
@@ -25,14 +25,14 @@ def test_deletion_of_an_imported_virtual_cluster_removes_its_bindings(world: Wor
         )
 
         def has_access() -> bool:
-            return condition(admin.get(INSTANCE).json(), "AccessSynced").get("status") == "True"
+            return find_condition(admin.get(INSTANCE).json(), "AccessSynced").get("status") == "True"
 
         wait_until(has_access, 30, "roles are bound")
-        assert world.direct().get_names(*MARKED) == ["service.sh:cluster-admin"]
-        deleted = world.fairlead("vcluster", "delete", "theirs", "--project", PROJECT, "--yes")
+        assert connected.direct_kubectl().get_names(*MANAGED_BINDINGS) == ["service.sh:cluster-admin"]
+        deleted = connected.run_cli("vcluster", "delete", "theirs", "--project", PROJECT, "--yes")
         assert deleted.returncode == 0, deleted.stderr
-        assert world.direct().get_names(*MARKED) == []
+        assert connected.direct_kubectl().get_names(*MANAGED_BINDINGS) == []
         found = admin.get(f"{MANAGEMENT}/api/v1/namespaces/{NAMESPACE}/events").json()["items"]
-        told = [each["message"] for each in found if each["reason"] == "AccessRemoved"]
-        assert len(told) == 1 and "service.sh:cluster-admin" in told[0]
-        assert "service.sh:admins was kept" in told[0]
+        messages = [each["message"] for each in found if each["reason"] == "AccessRemoved"]
+        assert len(messages) == 1 and "service.sh:cluster-admin" in messages[0]
+        assert "service.sh:admins was kept" in messages[0]
