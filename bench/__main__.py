@@ -11,16 +11,16 @@ import typer
 import uvloop
 from rich.console import Console
 
-from bench.chart import chart
+from bench.chart import draw_chart
 from bench.failure import Failure
-from bench.lines import document, lines, missed_fairness
-from bench.run import Asked, Result, Say, measure
+from bench.lines import build_document, lines, list_missed_fairness
+from bench.run import ReportProgress, Result, RunOptions, measure
 from bench.scale import FULL, QUICK
-from bench.servers import Server, peer
-from bench.table import table
+from bench.servers import Server, parse_peer
+from bench.table import build_table
 
 WIDTH = 240
-"""Where nobody looks at a terminal, rows stay on one line."""
+"""The width of the output without a terminal, so that rows stay on one line."""
 
 RESULT, CHART = Path("build/bench.json"), Path("build/bench.svg")
 
@@ -39,16 +39,16 @@ def command(
     chart_file: Annotated[Path, typer.Option("--chart", help="Where the chart goes.")] = CHART,
 ) -> None:
     """Measure a server on this machine under load, each figure beside its ceiling and its aim."""
-    asked = Asked(QUICK if quick else FULL, _peers(peers or []), only or [])
+    options = RunOptions(QUICK if quick else FULL, _parse_peers(peers or []), only or [])
     _allow_many_connections()
-    result = _measured(asked)
-    found = lines(result)
+    result = _run(options)
+    result_lines = lines(result)
     console = Console() if Console().is_terminal else Console(width=WIDTH)
-    console.print(table(result, found))
-    _write(console, json_file, orjson.dumps(document(result, found), option=orjson.OPT_INDENT_2))
-    _write(console, chart_file, chart(result, found).encode())
-    if missed := missed_fairness(result, found):
-        console.print(f"bench: neighbours are noticed more than they may be: {'; '.join(missed)}", style="red")
+    console.print(build_table(result, result_lines))
+    _write(console, json_file, orjson.dumps(build_document(result, result_lines), option=orjson.OPT_INDENT_2))
+    _write(console, chart_file, draw_chart(result, result_lines).encode())
+    if missed := list_missed_fairness(result, result_lines):
+        console.print(f"bench: other users are affected more than allowed: {'; '.join(missed)}", style="red")
         raise typer.Exit(1)
 
 
@@ -58,47 +58,47 @@ def _write(console: Console, file: Path, content: bytes) -> None:
     console.print(f"written: {file}")
 
 
-def _peers(texts: list[str]) -> list[Server]:
+def _parse_peers(texts: list[str]) -> list[Server]:
     try:
-        found = [peer(text) for text in texts]
+        result_lines = [parse_peer(text) for text in texts]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--peer") from None
-    if len({each.name for each in found}) < len(found):
-        raise typer.BadParameter("two peers have the same name; give each its own", param_hint="--peer")
-    return found
+    if len({each.name for each in result_lines}) < len(result_lines):
+        raise typer.BadParameter("two peers have the same name", param_hint="--peer")
+    return result_lines
 
 
 def _allow_many_connections() -> None:
-    """Thousands of watches are thousands of open files, here and in the servers that are started from here."""
+    """Raises the limit of open files for thousands of watches, here and in the started servers."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _measured(asked: Asked) -> Result:
+def _run(options: RunOptions) -> Result:
     progress = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, progress.status("starting") as status:
 
-        def say(what: str) -> None:
-            status.update(what)
+        def report_progress(message: str) -> None:
+            status.update(message)
             if not progress.is_terminal:
-                progress.print(what)
+                progress.print(message)
 
         try:
-            return runner.run(_stoppable(asked, say))
+            return runner.run(_run_until_stopped(options, report_progress))
         except Failure as failure:
             progress.print(f"bench: {failure}", style="red")
             raise typer.Exit(1) from None
         except asyncio.CancelledError:
-            progress.print("bench: stopped before there was a result")
+            progress.print("bench: stopped without a result")
             raise typer.Exit(1) from None
 
 
-async def _stoppable(asked: Asked, say: Say) -> Result:
-    """SIGTERM ends the run as Ctrl-C does: what was started is stopped first."""
+async def _run_until_stopped(options: RunOptions, report_progress: ReportProgress) -> Result:
+    """SIGTERM ends the run like Ctrl-C: the started servers are stopped first."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await measure(asked, say)
+    return await measure(options, report_progress)
 
 
 def main() -> None:

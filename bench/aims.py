@@ -1,6 +1,6 @@
-"""What a figure shall reach, and whether it does. Rows name their aims; `lines.py` asks for the verdicts.
+"""The aims of figures, and whether they are met. Rows name their aims; `lines.py` evaluates them.
 
-An aim is told as a share of what this machine can do at best in the same run wherever there is such a figure, so that
+An aim is a share of the ceiling of this machine in the same run wherever there is such a figure, so that
 it means the same on every machine.
 """
 
@@ -17,12 +17,12 @@ class Of(StrEnum):
 
 
 ENOUGH_MS = 50.0
-"""What nobody notices: a figure beside neighbours that is below this is in order, whatever it is alone."""
+"""Not noticeable: a latency under attack below this is fine, whatever it is alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """So much, of what."""
+    """A value, and what it refers to."""
 
     of: Of
     value: float
@@ -38,7 +38,7 @@ class Aim:
         return self.value
 
     def met(self, figure: float, share: float | None, target: float | None) -> bool | None:
-        """None where nobody can tell. A share is the median of the pairs of rounds, not a quotient of medians."""
+        """None where it is unknown. A share is the median of the pairs of rounds, not a quotient of medians."""
         if self.of is Of.CEILING:
             return None if share is None else share >= self.value
         if target is None:
@@ -62,6 +62,6 @@ def of_get_ceiling(share: float) -> Aim:
     return Aim(Of.GET_CEILING, share)
 
 
-def of_alone(times: float = 3.0) -> Aim:
-    """At most so many times what it is alone, or what nobody notices."""
+def times_alone(times: float = 3.0) -> Aim:
+    """At most this many times the value alone, or not noticeable."""
     return Aim(Of.ALONE, times)

@@ -1,11 +1,11 @@
-"""The ceiling: the same HTTP server with the same settings, and next to nothing behind it. `servers.py` starts it.
+"""The ceiling: the same HTTP server with the same settings and a trivial handler. `servers.py` starts it.
 
-What it reaches is what this machine, granian, TLS and the load generator together allow a handler in Python; the rest
-is ours to lose. It answers everything with the bytes that it was last taught (PUT), which are those of a real answer.
-A watch is a stream that stays open, and what is posted to `/broadcast?SELECTOR` goes down all that have that selector.
+It shows what this machine, granian, TLS and the load generator allow a handler in Python; the rest
+is our cost. It responds with the bytes that it got last by PUT, which are those of a real response.
+A watch is a stream that stays open. Bodies posted to `/broadcast?SELECTOR` go to all watches with that selector.
 
-It takes the settings from `fairlead.server.http.asgi` itself, so that both stay alike. The interface is RSGI,
-granian's own and fastest, although the server needs another one: the ceiling is what could be had at best.
+It uses the settings of `fairlead.server.http.asgi`, so that both stay the same. The interface is RSGI,
+granian's own and fastest, although the server needs another one: the ceiling is the best case.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ BROADCAST = "/broadcast"
 SELECTOR = "&labelSelector="
 GRACE_SECONDS = 2.0
 
-# As many bytes of headers as a real answer has.
+# As many bytes of headers as a real response.
 HEADERS = [
     ("content-type", "application/json"),
     ("audit-id", "00000000-0000-4000-8000-000000000000"),
@@ -35,11 +35,11 @@ HEADERS = [
 ]
 
 
-class Bare:
+class BareApp:
     """The application that granian calls."""
 
     def __init__(self) -> None:
-        self._answer = b""
+        self._response = b""
         self._status = 200
         self._streams: defaultdict[str, set[Any]] = defaultdict(set)
         self._waiting: defaultdict[str, list[bytes]] = defaultdict(list)
@@ -53,13 +53,13 @@ class Bare:
         else:
             body = await proto()
             if scope.method == "PUT":
-                self._status, self._answer = int(scope.query_string), body
+                self._status, self._response = int(scope.query_string), body
             elif scope.path.endswith(BROADCAST):
                 self._broadcast(scope.query_string, body)
-        proto.response_bytes(self._status, HEADERS, self._answer)
+        proto.response_bytes(self._status, HEADERS, self._response)
 
     def _broadcast(self, selector: str, body: bytes) -> None:
-        """What comes while the streams are being written to goes out together: less to do for each event."""
+        """Sends events together that arrive while the streams are being written to, which costs less per event."""
         self._waiting[selector].append(body)
         if selector not in self._sending:
             self._sending[selector] = asyncio.create_task(self._send(selector))
@@ -83,9 +83,9 @@ async def serve(tls: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     files = ensure_certificates(tls)
-    where = BindOptions(ADDRESS, free_port(ADDRESS, 0), files.cert_file, files.key_file, GRACE_SECONDS)
-    # The one method that granian looks for is there; nothing else of a Front is used.
-    async with run_http_server(cast(AsgiApp, Bare()), where, Interfaces.RSGI) as port:
+    bind_options = BindOptions(ADDRESS, free_port(ADDRESS, 0), files.cert_file, files.key_file, GRACE_SECONDS)
+    # Granian only uses its one method.
+    async with run_http_server(cast(AsgiApp, BareApp()), bind_options, Interfaces.RSGI) as port:
         print(json.dumps({"url": f"https://{ADDRESS}:{port}"}), flush=True)
         await stop.wait()
 

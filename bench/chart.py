@@ -1,13 +1,13 @@
-"""The result as a picture for the README: an SVG written by hand, readable on light and on dark pages.
+"""Draws the result as an SVG for the README, readable on light and on dark pages.
 
 Each row is drawn against its own ceiling, which is the full width: a bar for us, thin ones for the peers, a mark at the
-aim. Only figures that are better when they are larger are drawn; the table has the others.
+aim. Only figures that are better when larger are drawn; the table has the others.
 """
 
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from bench.lines import Line, number, percent
+from bench.lines import Line, format_number, format_percent
 from bench.run import Result
 
 LABELS, BARS, FIGURES = 210, 440, 210
@@ -32,10 +32,12 @@ STYLE = """
 """
 
 
-def chart(result: Result, lines: Sequence[Line]) -> str:
-    drawn = [line for line in lines if line.bare and line.ceiling and line.target is not None and not line.falling]
-    peers = list(dict.fromkeys(name for line in drawn for name in line.peers))
-    height = TOP + sum(map(_height, drawn)) + BOTTOM
+def draw_chart(result: Result, lines: Sequence[Line]) -> str:
+    drawn_lines = [
+        line for line in lines if line.bare and line.ceiling and line.target is not None and not line.falling
+    ]
+    peers = list(dict.fromkeys(name for line in drawn_lines for name in line.peers))
+    height = TOP + sum(map(_compute_height, drawn_lines)) + BOTTOM
     title = "Fairlead beside the ceiling of a bare handler, measured in the same run"
     return "\n".join(
         [
@@ -43,64 +45,64 @@ def chart(result: Result, lines: Sequence[Line]) -> str:
             f' role="img" aria-label="{title}">',
             f"<title>{title}</title>",
             f"<style>{STYLE}</style>",
-            *_legend(peers),
-            *_rows(drawn),
-            _text(0, height - 24, result.machine, "small"),
-            _text(0, height - 8, f"{result.when:%Y-%m-%d}; TLS, every check on, writes durable", "small"),
+            *_draw_legend(peers),
+            *_draw_rows(drawn_lines),
+            _draw_text(0, height - 24, result.machine, "small"),
+            _draw_text(0, height - 8, f"{result.when:%Y-%m-%d}; TLS, every check on, writes durable", "small"),
             "</svg>",
             "",
         ]
     )
 
 
-def _legend(peers: Sequence[str]) -> Iterator[str]:
+def _draw_legend(peers: Sequence[str]) -> Iterator[str]:
     names = [("ours", "Fairlead"), ("track", "ceiling: a bare handler"), *(("peer", name) for name in peers)]
     x = 0
     for style, name in names:
-        yield _box(x, 8, 12, 12, style)
-        yield _text(x + 18, 19, name)
+        yield _draw_box(x, 8, 12, 12, style)
+        yield _draw_text(x + 18, 19, name)
         x += 40 + 8 * len(name)
-    yield _mark(x + 6, 6, 16)
-    yield _text(x + 18, 19, "aim")
+    yield _draw_mark(x + 6, 6, 16)
+    yield _draw_text(x + 18, 19, "aim")
 
 
-def _rows(drawn: Sequence[Line]) -> Iterator[str]:
+def _draw_rows(drawn_lines: Sequence[Line]) -> Iterator[str]:
     y = TOP - 16
-    for line in drawn:
-        yield from _row(line, y)
-        y += _height(line)
+    for line in drawn_lines:
+        yield from _draw_row(line, y)
+        y += _compute_height(line)
 
 
-def _row(line: Line, y: int) -> Iterator[str]:
+def _draw_row(line: Line, y: int) -> Iterator[str]:
     ceiling, target = line.ceiling or 1.0, line.target or 0.0
-    yield _text(0, y + 13, line.name.partition(", of")[0])
-    yield _box(LABELS, y, BARS, BAR, "track")
-    yield _box(LABELS, y, _length(line.figure, ceiling), BAR, "ours")
-    share = "" if line.share is None else f" · {percent(line.share)}"
-    yield _text(LABELS + BARS + 10, y + 13, f"{number(line.figure)} {line.unit}{share}")
-    for place, (name, figure) in enumerate(line.peers.items(), 1):
-        top = y + BAR + 2 + (place - 1) * PEER
-        yield _box(LABELS, top, max(1, _length(figure, ceiling)), PEER - 4, "peer")
-        yield _text(LABELS + BARS + 10, top + 9, f"{name}: {number(figure)}", "small")
-    yield _mark(LABELS + _length(target, ceiling), y - 4, BAR + 8)
+    yield _draw_text(0, y + 13, line.name.partition(", of")[0])
+    yield _draw_box(LABELS, y, BARS, BAR, "track")
+    yield _draw_box(LABELS, y, _compute_length(line.figure, ceiling), BAR, "ours")
+    share = "" if line.share is None else f" · {format_percent(line.share)}"
+    yield _draw_text(LABELS + BARS + 10, y + 13, f"{format_number(line.figure)} {line.unit}{share}")
+    for number_of_peer, (name, figure) in enumerate(line.peers.items(), 1):
+        top = y + BAR + 2 + (number_of_peer - 1) * PEER
+        yield _draw_box(LABELS, top, max(1, _compute_length(figure, ceiling)), PEER - 4, "peer")
+        yield _draw_text(LABELS + BARS + 10, top + 9, f"{name}: {format_number(figure)}", "small")
+    yield _draw_mark(LABELS + _compute_length(target, ceiling), y - 4, BAR + 8)
 
 
-def _height(line: Line) -> int:
+def _compute_height(line: Line) -> int:
     return ROW + PEER * max(0, len(line.peers) - 1)
 
 
-def _length(figure: float, ceiling: float) -> int:
+def _compute_length(figure: float, ceiling: float) -> int:
     return round(min(1.0, figure / ceiling) * BARS)
 
 
-def _text(x: int, y: int, text: str, style: str = "") -> str:
-    named = f' class="{style}"' if style else ""
-    return f'<text x="{x}" y="{y}"{named}>{escape(text)}</text>'
+def _draw_text(x: int, y: int, text: str, style: str = "") -> str:
+    class_attribute = f' class="{style}"' if style else ""
+    return f'<text x="{x}" y="{y}"{class_attribute}>{escape(text)}</text>'
 
 
-def _box(x: int, y: int, width: int, height: int, style: str) -> str:
+def _draw_box(x: int, y: int, width: int, height: int, style: str) -> str:
     return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="2" class="{style}"/>'
 
 
-def _mark(x: int, y: int, height: int) -> str:
+def _draw_mark(x: int, y: int, height: int) -> str:
     return f'<line x1="{x}" y1="{y}" x2="{x}" y2="{y + height}" class="aim"/>'

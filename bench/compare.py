@@ -1,4 +1,4 @@
-"""A row's rounds: ours, the ceiling, the peers, and again. In turn, because the machine is never quiet for long."""
+"""Runs the rounds of a row in turn: ours, the ceiling, the peers, and again, because the load of the machine varies."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -15,8 +15,8 @@ Measure = Callable[[Server], Awaitable[Reading]]
 
 
 @dataclass(frozen=True, slots=True)
-class Lineup:
-    """Who is measured, and how much of everything there is."""
+class ServerSet:
+    """The measured servers, and the scale of the run."""
 
     ours: Server
     ceiling: Server
@@ -25,12 +25,12 @@ class Lineup:
 
     @property
     def real(self) -> tuple[Server, ...]:
-        """Those with objects in them."""
+        """The servers with objects."""
         return self.ours, *self.peers
 
 
 class Row(Protocol):
-    """Something to measure. `falling` figures are better when they are small."""
+    """A row of the table. `falling` figures are better when smaller."""
 
     @property
     def name(self) -> str: ...
@@ -41,17 +41,19 @@ class Row(Protocol):
     @property
     def aim(self) -> Aim | None: ...
 
-    def session(self, lineup: Lineup) -> AbstractAsyncContextManager[Measure]:
-        """What has to stand while the rounds go on. It makes sure that the servers answer alike."""
+    def session(self, server_set: ServerSet) -> AbstractAsyncContextManager[Measure]:
+        """Prepares the rounds, and checks that the servers respond alike."""
 
 
-async def compare(row: Row, lineup: Lineup) -> Compared:
-    servers = (lineup.ours, lineup.ceiling, *lineup.peers)
+async def compare(row: Row, server_set: ServerSet) -> Compared:
+    servers = (server_set.ours, server_set.ceiling, *server_set.peers)
     readings: list[list[Reading]] = [[] for _ in servers]
-    async with row.session(lineup) as measure:
-        for _ in range(lineup.scale.rounds):
-            for server, found in zip(servers, readings, strict=True):
-                found.append(await measure(server))
-    ours, ceiling, *others = readings
-    peers = {server.name: found for server, found in zip(lineup.peers, others, strict=True)}
+    async with row.session(server_set) as measure:
+        for _ in range(server_set.scale.rounds):
+            for server, server_readings in zip(servers, readings, strict=True):
+                server_readings.append(await measure(server))
+    ours, ceiling, *peer_readings = readings
+    peers = {
+        server.name: server_readings for server, server_readings in zip(server_set.peers, peer_readings, strict=True)
+    }
     return Compared(row.name, row.unit, row.falling, ours, ceiling, row.aim, peers)

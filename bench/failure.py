@@ -1,5 +1,5 @@
-"""The one error of a benchmark: a run whose figures would mean nothing."""
+"""The error of a benchmark run without meaningful figures."""
 
 
 class Failure(Exception):
-    """Something was not answered as it should have been. The message says what, and there is no result."""
+    """A response was not as expected. The message says which, and there is no result."""

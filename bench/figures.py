@@ -1,7 +1,7 @@
 """Readings of single rounds, and the arithmetic on them. Pure functions, so that tests can look at each.
 
 A round of ours and the round of the ceiling right after it saw nearly the same machine, so the share is taken from each
-such pair, and the median of these counts. A neighbour on the machine then spoils a pair and not the result.
+such pair, and the median of these counts. Other load on the machine then affects a pair and not the result.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +17,13 @@ class Reading:
     """One round at one server."""
 
     figure: float
-    """What the row is about, in its own unit."""
+    """The value in the row's unit."""
     p99_ms: float | None
-    """All but the slowest percent took no longer, where answers are timed one by one."""
+    """The 99th percentile of latencies, where responses are timed individually."""
     cpu_us: float | None
-    """Processor time of the server for each answer or event, in microseconds, where it is known."""
+    """Processor time of the server per response or event in microseconds, where it is known."""
     load_busy: float | None = None
-    """How much of the time the load generator was busy: near 1, the figure is the generator's and not the server's."""
+    """The share of time in which the load generator was busy. Near 1, the generator limits the figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Compared:
 
     @property
     def cpu_share(self) -> float | None:
-        """How much of the server's work the ceiling has to do as well. Neighbours on the machine disturb it little."""
+        """How much of the server's work the ceiling does as well. Other load on the machine affects it little."""
         pairs = [(ours.cpu_us, ceiling.cpu_us) for ours, ceiling in zip(self.ours, self.ceiling, strict=True)]
         # A short round may be over before the system's clock of processor time has ticked.
         known = [share(ours, ceiling, falling=True) for ours, ceiling in pairs if ours and ceiling is not None]
@@ -59,7 +59,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """A figure that has nothing beside it but its aim: memory, and the time that a start takes."""
+    """A figure without a ceiling: memory, and the duration of a start."""
 
     name: str
     unit: str
@@ -71,7 +71,7 @@ def share(ours: float, ceiling: float, falling: bool = False) -> float:
     return ceiling / ours if falling else ours / ceiling
 
 
-def middle(readings: Sequence[Reading]) -> Reading:
+def compute_median(readings: Sequence[Reading]) -> Reading:
     """Each figure's own median."""
     return Reading(
         figure=median(reading.figure for reading in readings),
@@ -87,8 +87,8 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest of the values that at least so many percent of them do not exceed."""
+    """The smallest value that at least this percentage of the values do not exceed."""
     if not values:
-        raise ValueError("a percentile of nothing")
+        raise ValueError("no values for a percentile")
     ordered = sorted(values)
     return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)]

@@ -1,10 +1,10 @@
-"""Stacks of a sampling profiler, drawn.
+"""Draws the stacks of a sampling profiler as a flame graph.
 
     py-spy record --format raw --output stacks.txt --pid PID
     python -m bench.flame stacks.txt docs/flame.svg
 
 Each line of the file is a stack, its frames separated by semicolons, and how often it was seen. A frame is as wide as
-its share of all samples; what it calls stands below it. Frames outside of requests are left out, as they say nothing.
+its share of all samples; its calls are below it. Frames outside of requests are omitted.
 """
 
 import sys
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-WIDTH, ROW, LEAST = 1200.0, 18, 3.0
-"""Of the picture, of a row, and of the narrowest frame that is drawn, in pixels."""
-FIRST = "Front.__call__"
+WIDTH, ROW, MIN_WIDTH = 1200.0, 18, 3.0
+"""The width of the picture, the height of a row, and the width of the narrowest frame that is drawn, in pixels."""
+FIRST_FRAME = "Front.__call__"
 CHARACTER = 6.2
 COLORS = ("#f2b279", "#f0c987", "#e59a6b", "#f4d9a3")
 
@@ -25,23 +25,23 @@ class Frame:
     calls: dict[str, "Frame"] = field(default_factory=dict)
 
 
-def stacks(text: str) -> Frame:
-    """Everything below the first frame of a request, as one tree."""
+def parse_stacks(text: str) -> Frame:
+    """Parses the stacks below the first frame of a request into one tree."""
     root = Frame()
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
         frames = [each.partition(" (")[0] for each in stack.split(";")]
-        if FIRST not in frames:
+        if FIRST_FRAME not in frames:
             continue
-        place = root
-        place.samples += int(count)
-        for name in frames[frames.index(FIRST) :]:
-            place = place.calls.setdefault(name, Frame())
-            place.samples += int(count)
+        frame = root
+        frame.samples += int(count)
+        for name in frames[frames.index(FIRST_FRAME) :]:
+            frame = frame.calls.setdefault(name, Frame())
+            frame.samples += int(count)
     return root
 
 
-def drawn(root: Frame) -> str:
+def draw_stacks(root: Frame) -> str:
     scale = WIDTH / max(1, root.samples)
     parts: list[str] = []
     depth = _draw(root, 0.0, 0, scale, parts)
@@ -52,18 +52,18 @@ def drawn(root: Frame) -> str:
 
 
 def _draw(frame: Frame, left: float, depth: int, scale: float, parts: list[str]) -> int:
-    """Draws what a frame calls; returns how deep that goes."""
+    """Draws the calls of a frame and returns their depth."""
     deepest = depth
     for name, call in sorted(frame.calls.items(), key=lambda each: -each[1].samples):
         width = call.samples * scale
-        if width >= LEAST:
-            parts.append(_box(name, left, depth * ROW, width, call.samples * scale / WIDTH))
+        if width >= MIN_WIDTH:
+            parts.append(_draw_box(name, left, depth * ROW, width, call.samples * scale / WIDTH))
             deepest = max(deepest, _draw(call, left, depth + 1, scale, parts))
         left += width
     return deepest
 
 
-def _box(name: str, left: float, top: int, width: float, share: float) -> str:
+def _draw_box(name: str, left: float, top: int, width: float, share: float) -> str:
     color = COLORS[sum(name.encode()) % len(COLORS)]
     label = name[: int(width / CHARACTER)]
     text = f'<text x="{left + 2:.1f}" y="{top + 12}">{escape(label)}</text>' if len(label) > 2 else ""
@@ -72,4 +72,4 @@ def _box(name: str, left: float, top: int, width: float, share: float) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(drawn(stacks(Path(sys.argv[1]).read_text())))
+    Path(sys.argv[2]).write_text(draw_stacks(parse_stacks(Path(sys.argv[1]).read_text())))

@@ -1,4 +1,4 @@
-"""How cost grows: starts, memory, and the rates with many objects beside those with few."""
+"""Measures growth: starts, memory, and the rates with many objects compared to those with few."""
 
 import asyncio
 import time
@@ -9,38 +9,38 @@ from pathlib import Path
 from statistics import median
 
 from bench.aims import Aim, at_most, of_ceiling
-from bench.compare import Lineup, Measure, compare
+from bench.compare import Measure, ServerSet, compare
 from bench.connection import Connection
 from bench.figures import Compared, Reading, Single
 from bench.fill import fill
-from bench.objects import APPS, app, name_of, object_bytes, seed, team_of
+from bench.objects import APPS, build_app, create_objects, name_object, name_team, object_bytes
 from bench.requests import Requests
 from bench.rows import CREATE, GET
 from bench.scale import Scale
-from bench.servers import Server, fairlead
+from bench.servers import Server, run_fairlead
 
 MIB = 1024 * 1024
 STARTS = 3
-PATIENCE = 900.0
-"""Seconds that a start with many objects may take before the run gives up on it."""
+TIMEOUT_SECONDS = 900.0
+"""The timeout of a start with many objects."""
 
 EMPTY_START_SECONDS, START_SECONDS = 1.0, 15.0
 RESTING_MIB = 190
 BYTES_PER_OBJECT = 1.2 * 1024
-KEPT_RATE = 0.8
+MIN_RETAINED_RATE = 0.8
 REST_SECONDS, IDLE_SHARE = 120, 0.1
-"""How long a server is given to come to rest, and how much of a second's processor time is rest."""
+"""The maximum wait for an idle server, and the share of a core that counts as idle."""
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class GrowthResult:
     rows: tuple[Compared, ...]
     singles: tuple[Single, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """How much of a rate is left with many objects: the server with few of them stands in the ceiling's place."""
+class RetainedRate:
+    """The share of a rate that remains with many objects. The ceiling is the server with few objects."""
 
     requests: Requests
     few: int
@@ -52,7 +52,7 @@ class Kept:
 
     @property
     def aim(self) -> Aim:
-        return of_ceiling(KEPT_RATE)
+        return of_ceiling(MIN_RETAINED_RATE)
 
     @property
     def unit(self) -> str:
@@ -63,24 +63,24 @@ class Kept:
         return self.requests.falling
 
     @asynccontextmanager
-    async def session(self, lineup: Lineup) -> AsyncIterator[Measure]:
-        answer = await self.requests.first_answer(lineup.ours)
+    async def session(self, server_set: ServerSet) -> AsyncIterator[Measure]:
+        response = await self.requests.send_first(server_set.ours)
 
         async def measure(server: Server) -> Reading:
-            objects = self.many if server is lineup.ours else self.few
-            return await self.requests.round(server, self.requests.load(lineup.scale.seconds, objects, answer))
+            objects = self.many if server is server_set.ours else self.few
+            return await self.requests.round(server, self.requests.load(server_set.scale.seconds, objects, response))
 
         yield measure
 
 
-async def at_rest(folder: Path, scale: Scale) -> tuple[Single, ...]:
-    """Starts on nothing, and the memory of a server that was given its objects over HTTP."""
+async def measure_at_rest(folder: Path, scale: Scale) -> tuple[Single, ...]:
+    """Measures starts on an empty store, and the memory of a server that got its objects over HTTP."""
     starts = []
     for number in range(STARTS):
-        async with fairlead(_new(folder / f"empty-{number}")) as server:
+        async with run_fairlead(_create_folder(folder / f"empty-{number}")) as server:
             starts.append(server.start_seconds)
             if number == STARTS - 1:
-                await seed(server, scale.resting)
+                await create_objects(server, scale.resting)
                 memory = server.memory()
     return (
         Single("start with no objects", "s", median(starts), at_most(EMPTY_START_SECONDS)),
@@ -88,51 +88,51 @@ async def at_rest(folder: Path, scale: Scale) -> tuple[Single, ...]:
     )
 
 
-async def growth(folder: Path, scale: Scale, say: Callable[[str], None]) -> Grown:
+async def measure_growth(folder: Path, scale: Scale, report_progress: Callable[[str], None]) -> GrowthResult:
     async with AsyncExitStack() as stack:
-        say(f"growth: filling stores with {scale.few:,} and {scale.many:,} objects")
-        few = await stack.enter_async_context(_filled(folder / "few", scale.few))
-        many = await stack.enter_async_context(_filled(folder / "many", scale.many))
-        resting = await _until_at_rest(many)
+        report_progress(f"growth: filling stores with {scale.few:,} and {scale.many:,} objects")
+        few = await stack.enter_async_context(_run_filled_server(folder / "few", scale.few))
+        many = await stack.enter_async_context(_run_filled_server(folder / "many", scale.many))
+        idle_seconds = await _wait_until_idle(many)
         singles = (
             Single(f"start with {scale.many:,} objects", "s", many.start_seconds, at_most(START_SECONDS)),
-            Single(f"from there to rest with {scale.many:,} objects", "s", resting),
-            await _memory(many, scale.many),
+            Single(f"from there to rest with {scale.many:,} objects", "s", idle_seconds),
+            await _measure_memory(many, scale.many),
         )
-        found = []
+        rows = []
         for requests in (GET, CREATE):
-            say(f"growth: {requests.name}")
-            found.append(await compare(Kept(requests, scale.few, scale.many), Lineup(many, few, scale)))
-        return Grown(tuple(found), singles)
+            report_progress(f"growth: {requests.name}")
+            rows.append(await compare(RetainedRate(requests, scale.few, scale.many), ServerSet(many, few, scale)))
+        return GrowthResult(tuple(rows), singles)
 
 
-async def _until_at_rest(server: Server) -> float:
-    """Waits until a server does nothing any more: it looks through what it has found while it already answers."""
-    begun = time.perf_counter()
+async def _wait_until_idle(server: Server) -> float:
+    """Waits until a server is idle: after the start it still processes its objects while it serves requests."""
+    start = time.perf_counter()
     for _ in range(REST_SECONDS):
         before = server.cpu_seconds() or 0.0
         await asyncio.sleep(1)
         if (server.cpu_seconds() or 0.0) - before < IDLE_SHARE:
             break
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
-async def _memory(server: Server, objects: int) -> Single:
-    """All of the process is counted, divided by the objects, without the bytes that are served for each."""
-    over = server.memory() / objects - await object_bytes(server)
-    return Single(f"memory per object beyond its bytes, of {objects:,}", "bytes", over, at_most(BYTES_PER_OBJECT))
+async def _measure_memory(server: Server, objects: int) -> Single:
+    """The memory of the whole process divided by the objects, without the served bytes of each."""
+    overhead = server.memory() / objects - await object_bytes(server)
+    return Single(f"memory per object beyond its bytes, of {objects:,}", "bytes", overhead, at_most(BYTES_PER_OBJECT))
 
 
 @asynccontextmanager
-async def _filled(folder: Path, objects: int) -> AsyncIterator[Server]:
-    """A server that finds so many objects when it starts."""
-    async with fairlead(_new(folder)) as server, Connection.to(server) as connection:
-        await connection.ask("POST", APPS, app(name_of(0), {"team": team_of(0)}))
+async def _run_filled_server(folder: Path, objects: int) -> AsyncIterator[Server]:
+    """Starts a server on a store with this many objects."""
+    async with run_fairlead(_create_folder(folder)) as server, Connection.to(server) as connection:
+        await connection.request("POST", APPS, build_app(name_object(0), {"team": name_team(0)}))
     await fill(folder / "data", objects)
-    async with fairlead(folder, PATIENCE) as server:
+    async with run_fairlead(folder, TIMEOUT_SECONDS) as server:
         yield server
 
 
-def _new(folder: Path) -> Path:
+def _create_folder(folder: Path) -> Path:
     folder.mkdir()
     return folder

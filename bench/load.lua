@@ -1,4 +1,4 @@
--- What wrk sends, and what it reports. wrk.py tells it through the environment, where no other user can read the key.
+-- The requests of wrk and its report. wrk.py passes the options in the environment, where no other user can read the key.
 -- In the path and the body, {n} is a number that no other request has, and {object} that of one of the seeded objects.
 
 local method = os.getenv("BENCH_METHOD")
@@ -14,18 +14,18 @@ else
     wrk.headers["content-type"] = os.getenv("BENCH_CONTENT_TYPE")
 end
 
--- Each thread of wrk has these lines to itself, so each is told where its own numbers begin.
+-- Each thread of wrk runs this script on its own, so each gets the start of its own numbers.
 local threads = 0
 function setup(thread)
-    thread:set("place", threads)
+    thread:set("thread_number", threads)
     threads = threads + 1
 end
 
 function init()
-    n = n + place * tonumber(os.getenv("BENCH_STRIDE"))
+    n = n + thread_number * tonumber(os.getenv("BENCH_STRIDE"))
 end
 
-local function filled(text)
+local function fill_placeholders(text)
     if text == nil or not text:find("{", 1, true) then
         return text
     end
@@ -36,7 +36,7 @@ end
 
 function request()
     n = n + 1
-    return wrk.format(method, filled(path), nil, filled(body))
+    return wrk.format(method, fill_placeholders(path), nil, fill_placeholders(body))
 end
 
 function done(summary, latency)

@@ -1,4 +1,4 @@
-"""One and two replicas on a shared store, beside one server on SQLite, in one run.
+"""Measures one and two replicas on a shared store, and one server on SQLite, in one run.
 
     python -m bench.replicas --store postgres://user@host/db --store etcd://host:2379/bench
 
@@ -22,55 +22,57 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.failure import Failure
-from bench.objects import APPS, app, seed
-from bench.servers import Server, fairlead
+from bench.objects import APPS, build_app, create_objects
+from bench.servers import Server, run_fairlead
 from bench.wrk import Load, Request, run
 
 SECRETS = ("pepper.key", "encryption.keys")
 OBJECTS, CONNECTIONS = 1_000, 32
 GET = Request("GET", f"{APPS}/app-{{object}}")
-CREATE = Request("POST", APPS, app("made-{n}").decode())
+CREATE = Request("POST", APPS, build_app("made-{n}").decode())
 
 
 @asynccontextmanager
-async def replicas(folder: Path, store: str, count: int) -> AsyncIterator[Sequence[Server]]:
-    """So many servers on one store, with the same secrets. The first one makes the key that all are asked with."""
+async def run_replicas(folder: Path, store: str, count: int) -> AsyncIterator[Sequence[Server]]:
+    """Runs this many servers on one store, with the same secrets. The first one creates the key for all."""
     async with AsyncExitStack() as stack:
-        found: list[Server] = []
+        servers: list[Server] = []
         for number in range(count):
-            place = folder / f"replica-{number}"
-            (place / "data").mkdir(parents=True)
+            folder_of_replica = folder / f"replica-{number}"
+            (folder_of_replica / "data").mkdir(parents=True)
             for secret in SECRETS if number else ():
-                shutil.copy(folder / "replica-0" / "data" / secret, place / "data" / secret)
-            started = await stack.enter_async_context(fairlead(place, store=store))
-            found.append(replace(started, headers=found[0].headers) if found else started)
-        yield found
+                shutil.copy(folder / "replica-0" / "data" / secret, folder_of_replica / "data" / secret)
+            started = await stack.enter_async_context(run_fairlead(folder_of_replica, store=store))
+            servers.append(replace(started, headers=servers[0].headers) if servers else started)
+        yield servers
 
 
-async def rate(servers: Sequence[Server], request: Request, seconds: int, first: int) -> float:
-    """Answers a second of all replicas together, each with its share of the connections."""
+async def measure_rate(servers: Sequence[Server], request: Request, seconds: int, first: int) -> float:
+    """Responses per second of all replicas together, each with its share of the connections."""
     share = CONNECTIONS // len(servers)
     loads = [Load(share, seconds, first + 20_000_000 * number, OBJECTS, 1) for number in range(len(servers))]
     rounds = await asyncio.gather(*(run(server, request, load) for server, load in zip(servers, loads, strict=True)))
     return sum(each.requests / each.duration_us * 1e6 for each in rounds)
 
 
-async def measured(folder: Path, store: str, count: int, seconds: int) -> tuple[float, float]:
-    async with replicas(folder, store, count) as servers:
-        await seed(servers[0], OBJECTS)
-        return await rate(servers, GET, seconds, 0), await rate(servers, CREATE, seconds, 1_000_000)
+async def measure_store(folder: Path, store: str, count: int, seconds: int) -> tuple[float, float]:
+    async with run_replicas(folder, store, count) as servers:
+        await create_objects(servers[0], OBJECTS)
+        return await measure_rate(servers, GET, seconds, 0), await measure_rate(servers, CREATE, seconds, 1_000_000)
 
 
-async def table(stores: Sequence[str], seconds: int) -> Table:
-    made = Table("store", "replicas", "GET/s", "CREATE/s")
+async def build_table(stores: Sequence[str], seconds: int) -> Table:
+    built = Table("store", "replicas", "GET/s", "CREATE/s")
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
         rows = [("sqlite", "", 1), *((store.partition(":")[0], store, count) for store in stores for count in (1, 2))]
         for name, store, count in rows:
-            # Another schema or prefix each time, so that every row begins with an empty store.
-            place = store.replace("{n}", f"r{count}")
-            got, created = await measured(Path(folder) / f"{name}-{count}", place, count, seconds)
-            made.add_row(name, str(count), f"{got:,.0f}", f"{created:,.0f}")
-    return made
+            # Another schema or prefix each time, so that every row starts with an empty store.
+            folder_of_replica = store.replace("{n}", f"r{count}")
+            get_rate, create_rate = await measure_store(
+                Path(folder) / f"{name}-{count}", folder_of_replica, count, seconds
+            )
+            built.add_row(name, str(count), f"{get_rate:,.0f}", f"{create_rate:,.0f}")
+    return built
 
 
 def command(
@@ -83,7 +85,7 @@ def command(
     console = Console(width=int(os.environ.get("COLUMNS", "100")))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            console.print(runner.run(table(store, seconds)))
+            console.print(runner.run(build_table(store, seconds)))
         except Failure as failure:
             console.print(f"bench: {failure}", style="red")
             raise typer.Exit(1) from None

@@ -1,4 +1,4 @@
-"""A row of single requests: a real one first, whose answer the ceiling is taught, then rounds of wrk at each server."""
+"""A row of single requests: a real one first, whose response the ceiling copies, then rounds of wrk at each server."""
 
 import time
 from collections.abc import AsyncIterator
@@ -11,22 +11,22 @@ import orjson
 
 from bench import wrk
 from bench.aims import Aim
-from bench.compare import Lineup, Measure
+from bench.compare import Measure, ServerSet
 from bench.connection import Connection
 from bench.failure import Failure
 from bench.figures import Reading
-from bench.objects import name_of, revision
+from bench.objects import name_object, read_revision
 from bench.servers import Server
 from bench.wrk import Load, Request, Summary
 
 NUMBERS_PER_ROUND = 1_000 * wrk.STRIDE
 _starts = count(NUMBERS_PER_ROUND, NUMBERS_PER_ROUND)
-"""Where the numbering of the next round begins, so that no two rounds send the same name."""
+"""The first number of the next round, so that no two rounds send the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests of one sort per second. `items` is how many objects the answer must list, for those that list."""
+    """Requests of one kind per second. `items` is the number of objects that a list must have."""
 
     name: str
     request: Request
@@ -37,60 +37,62 @@ class Requests:
     falling: bool = False
 
     @asynccontextmanager
-    async def session(self, lineup: Lineup) -> AsyncIterator[Measure]:
-        answers = {server.name: await self.first_answer(server) for server in lineup.real}
-        taught = answers[lineup.ceiling.name] = answers[lineup.ours.name]
-        async with Connection.to(lineup.ceiling) as teacher:
-            await teacher.ask("PUT", f"/?{self.request.success}", taught)
+    async def session(self, server_set: ServerSet) -> AsyncIterator[Measure]:
+        responses = {server.name: await self.send_first(server) for server in server_set.real}
+        ceiling_response = responses[server_set.ceiling.name] = responses[server_set.ours.name]
+        async with Connection.to(server_set.ceiling) as ceiling_connection:
+            await ceiling_connection.request("PUT", f"/?{self.request.success}", ceiling_response)
 
         async def measure(server: Server) -> Reading:
-            load = self.load(lineup.scale.seconds, lineup.scale.objects, answers[server.name])
-            return await self.round(server, load, stores=server is not lineup.ceiling)
+            load = self.load(server_set.scale.seconds, server_set.scale.objects, responses[server.name])
+            return await self.round(server, load, stores=server is not server_set.ceiling)
 
         yield measure
 
-    async def first_answer(self, server: Server) -> bytes:
-        """The answer to a single such request, looked at: later ones are only counted."""
-        filled = self._filled(next(_starts))
+    async def send_first(self, server: Server) -> bytes:
+        """Sends a single request and checks its response: later ones are only counted."""
+        request = self._fill_placeholders(next(_starts))
         async with Connection.to(server) as connection:
-            answer = await connection.ask(filled.method, filled.path, filled.body.encode(), filled.content_type)
-        found = orjson.loads(answer)
-        if self.items is not None and len(found["items"]) != self.items:
-            raise Failure(f"{filled.path}: {len(found['items'])} objects are listed where {self.items} should be")
-        return answer
+            response = await connection.request(
+                request.method, request.path, request.body.encode(), request.content_type
+            )
+        content = orjson.loads(response)
+        if self.items is not None and len(content["items"]) != self.items:
+            raise Failure(f"{request.path}: {len(content['items'])} objects are listed instead of {self.items}")
+        return response
 
-    def _filled(self, number: int) -> Request:
-        """What load.lua does for each of its requests, done for one."""
-        first = name_of(0).rpartition("-")[2]
+    def _fill_placeholders(self, number: int) -> Request:
+        """Fills the placeholders for one request, like load.lua."""
+        first = name_object(0).rpartition("-")[2]
         path, body = (
             text.replace("{n}", str(number)).replace("{object}", first)
             for text in (self.request.path, self.request.body)
         )
         return replace(self.request, path=path, body=body)
 
-    def load(self, seconds: int, objects: int, answer: bytes) -> Load:
-        """A round of such requests to a server with so many objects."""
-        return Load(self.connections, seconds, next(_starts), objects, len(answer))
+    def load(self, seconds: int, objects: int, response: bytes) -> Load:
+        """The load of a round at a server with this many objects."""
+        return Load(self.connections, seconds, next(_starts), objects, len(response))
 
     async def round(self, server: Server, load: Load, stores: bool = True) -> Reading:
-        """At a server that `stores` anything, what was written must be there afterwards."""
-        counted = stores and self.request.writes
-        before = await revision(server) if counted else 0
-        worked, loaded, begun = server.cpu_seconds(), _children_seconds(), time.monotonic()
+        """Runs a round. At a server that stores objects, the writes must exist afterwards."""
+        is_checked = stores and self.request.writes
+        before = await read_revision(server) if is_checked else 0
+        cpu_before, load_before, start = server.cpu_seconds(), _children_seconds(), time.monotonic()
         summary = await wrk.run(server, self.request, load)
-        busy = (_children_seconds() - loaded) / (time.monotonic() - begun) / min(wrk.THREADS, load.connections)
-        cpu_us = server.cpu_us_since(worked, summary.requests)
-        if counted:
-            self._check_written(summary, await revision(server) - before)
+        busy = (_children_seconds() - load_before) / (time.monotonic() - start) / min(wrk.THREADS, load.connections)
+        cpu_us = server.cpu_us_since(cpu_before, summary.requests)
+        if is_checked:
+            self._check_written(summary, await read_revision(server) - before)
         return Reading(summary.requests / summary.duration_us * 1e6, summary.p99_us / 1e3, cpu_us, busy)
 
     def _check_written(self, summary: Summary, revisions: int) -> None:
-        """Writes still under way when wrk stops may make a few revisions more; fewer would be writes that are lost."""
+        """Checks that no write is lost. Writes in progress when wrk stops may add a few revisions."""
         if revisions < summary.requests:
-            raise Failure(f"{self.name}: {summary.requests} writes were acknowledged, but {revisions} were made")
+            raise Failure(f"{self.name}: {summary.requests} writes were acknowledged, but only {revisions} applied")
 
 
 def _children_seconds() -> float:
-    """Processor time of the children that have ended: while a round lasts, only wrk does."""
+    """Processor time of ended child processes: during a round, that is only wrk."""
     used = getrusage(RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -1,4 +1,4 @@
-"""How much of everything: FULL is what figures are told from, QUICK only shows that the harness works."""
+"""The scale of a run: FULL for real figures, QUICK only to check that the benchmark works."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
-"""The price of permissions: the same reads by a user with one role and a key that is cut down to a scope.
+"""The cost of permissions: the same reads by a user with one role and a scoped key.
 
-Its ceiling is the administrator, who is asked for nothing but a group: both rounds go to the same server.
+Its ceiling is the administrator, for whom only a group is checked: both rounds go to the same server.
 """
 
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from bench.aims import Aim
-from bench.compare import Lineup, Measure
+from bench.compare import Measure, ServerSet
 from bench.connection import Connection
 from bench.figures import Reading
 from bench.objects import GROUP
@@ -26,7 +26,7 @@ SCOPE = {"rules": [{"verbs": READ, "resources": [{"group": GROUP, "resources": [
 
 @dataclass(frozen=True, slots=True)
 class Scoped:
-    """Requests as somebody who may do little, against the same as somebody who may do everything."""
+    """Requests of a user with few permissions, compared to those of an administrator."""
 
     requests: Requests
 
@@ -47,19 +47,19 @@ class Scoped:
         return None
 
     @asynccontextmanager
-    async def session(self, lineup: Lineup) -> AsyncIterator[Measure]:
-        ours = lineup.ours
-        reader = replace(ours, headers={"authorization": f"Bearer {await _reader(ours)}"})
-        async with self.requests.session(lineup) as measure:
+    async def session(self, server_set: ServerSet) -> AsyncIterator[Measure]:
+        ours = server_set.ours
+        reader = replace(ours, headers={"authorization": f"Bearer {await _create_reader(ours)}"})
+        async with self.requests.session(server_set) as measure:
 
-            async def measured(server: Server) -> Reading:
+            async def measure_as_reader(server: Server) -> Reading:
                 return await measure(reader if server is ours else ours)
 
-            yield measured
+            yield measure_as_reader
 
 
-async def _reader(server: Server) -> str:
-    """A user with a role and a scoped key; the key."""
+async def _create_reader(server: Server) -> str:
+    """Creates a user with a role and a scoped key, and returns the key."""
     rules = [{"apiGroups": [GROUP], "resources": ["apps"], "verbs": READ}]
     role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": NAME}
     subject = {"kind": "User", "name": NAME}
@@ -67,12 +67,12 @@ async def _reader(server: Server) -> str:
         await _create(connection, f"{RBAC}/v1", "ClusterRole", rules=rules)
         await _create(connection, f"{RBAC}/v1", "ClusterRoleBinding", roleRef=role, subjects=[subject])
         await _create(connection, f"{GROUP}/v1", "User", spec={})
-        made = await _create(connection, f"{GROUP}/v1", "OwnedAccessKey", spec={"user": NAME, "scope": SCOPE})
-    return str(made["spec"]["key"])
+        created = await _create(connection, f"{GROUP}/v1", "OwnedAccessKey", spec={"user": NAME, "scope": SCOPE})
+    return str(created["spec"]["key"])
 
 
 async def _create(connection: Connection, api_version: str, kind: str, **fields: Any) -> dict[str, Any]:
     body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": NAME}, **fields}
-    answer = await connection.ask("POST", f"/apis/{api_version}/{kind.lower()}s", orjson.dumps(body))
-    made: dict[str, Any] = orjson.loads(answer)
-    return made
+    response = await connection.request("POST", f"/apis/{api_version}/{kind.lower()}s", orjson.dumps(body))
+    created: dict[str, Any] = orjson.loads(response)
+    return created

@@ -1,7 +1,7 @@
-"""The processes that are measured: fairlead as anybody would start it, and the ceiling beside it. And the peers, which
-somebody else has started.
+"""The measured servers: fairlead as users start it, the ceiling, and the peers, which
+run already.
 
-Ours print one line of JSON when they are ready, end on SIGTERM, and are ended here whatever happens.
+Our own servers print one line of JSON when they are ready, and are always stopped here.
 """
 
 import asyncio
@@ -32,25 +32,25 @@ SETTINGS = {"FAIRLEAD_WATCHES_PER_USER": "10000"}
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that answers. Requests to all carry headers of the same size, so that all have the same to read."""
+    """A running server. Requests to all servers have headers of the same size, so that they are comparable."""
 
     name: str
     host: str
     port: int
     headers: Mapping[str, str]
     root: str = ROOT
-    """What stands before `/apis` in every path, as in the address in a kubeconfig."""
+    """The path before `/apis`, as in the address in a kubeconfig."""
     ca_file: Path | None = None
-    """None for a server whose certificate is not looked at."""
+    """None for a server whose certificate is not checked."""
     pid: int | None = None
-    """None for a server that somebody else has started: its memory and its work are not known."""
+    """None for a peer, whose memory and processor time are unknown."""
     start_seconds: float = 0.0
 
     @property
     def url(self) -> str:
         return f"https://{self.host}:{self.port}"
 
-    def trusting(self) -> ssl.SSLContext:
+    def tls_context(self) -> ssl.SSLContext:
         if self.ca_file is not None:
             return ssl.create_default_context(cafile=self.ca_file)
         context = ssl.create_default_context()
@@ -71,93 +71,93 @@ class Server:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def cpu_us_since(self, before: float | None, answers: int) -> float | None:
-        """Processor time for each answer since then, in microseconds."""
+    def cpu_us_since(self, before: float | None, responses: int) -> float | None:
+        """Processor time per response since then, in microseconds."""
         now = self.cpu_seconds()
-        return None if now is None or before is None else (now - before) / answers * 1e6
+        return None if now is None or before is None else (now - before) / responses * 1e6
 
 
-def peer(text: str) -> Server:
-    """`NAME=ROOT_URL,TOKEN` -> the server. ValueError, in words for people, where that is not its form."""
+def parse_peer(text: str) -> Server:
+    """Parses `NAME=ROOT_URL,TOKEN`. Raises ValueError with a message for users."""
     name, equals, rest = text.partition("=")
     url, comma, token = rest.partition(",")
     parts = urlsplit(url)
     if not (name and equals and comma and token) or parts.scheme != "https" or parts.hostname is None:
         raise ValueError("write NAME=https://HOST:PORT,TOKEN, with the address as a kubeconfig has it under `server`")
     if name in (OURS, CEILING):
-        raise ValueError(f"{name} is the name of a server of the benchmark's own; choose another")
+        raise ValueError(f"{name} is the name of a server of the benchmark; choose another")
     headers = {"authorization": f"Bearer {token}"}
     return Server(name, parts.hostname, parts.port or 443, headers, root=parts.path.rstrip("/"))
 
 
 @asynccontextmanager
-async def fairlead(folder: Path, patience: float = READY_SECONDS, store: str = "") -> AsyncIterator[Server]:
-    """A server with its data in the folder, or in another store.
+async def run_fairlead(folder: Path, timeout_seconds: float = READY_SECONDS, store: str = "") -> AsyncIterator[Server]:
+    """Runs a server with its data in the folder, or in another store.
 
-    The environment's settings are left out: they would be measured.
+    The settings of the environment are ignored.
     """
     command = ("fairlead", "up", "--data", str(folder / "data"), "--port", "0", "--json")
-    begun = time.monotonic()
+    start = time.monotonic()
     settings = SETTINGS | ({"FAIRLEAD_STORE": store} if store else {})
-    async with _running(command, folder / "fairlead.log", patience, settings) as (pid, told):
-        taken = time.monotonic() - begun
-        headers = {"authorization": f"Bearer {told['accessKey']}"}
-        host, port = _place(OURS, told["url"])
-        yield Server(OURS, host, port, headers, ca_file=Path(told["caFile"]), pid=pid, start_seconds=taken)
+    async with _run_process(command, folder / "fairlead.log", timeout_seconds, settings) as (pid, output):
+        start_seconds = time.monotonic() - start
+        headers = {"authorization": f"Bearer {output['accessKey']}"}
+        host, port = _parse_address(OURS, output["url"])
+        yield Server(OURS, host, port, headers, ca_file=Path(output["caFile"]), pid=pid, start_seconds=start_seconds)
 
 
 @asynccontextmanager
-async def ceiling(beside: Server, folder: Path) -> AsyncIterator[Server]:
-    """The bare server, with the certificate of the real one."""
-    if beside.ca_file is None:
+async def run_ceiling(real_server: Server, folder: Path) -> AsyncIterator[Server]:
+    """Runs the bare server, with the certificate of the real one."""
+    if real_server.ca_file is None:
         raise RuntimeError("the ceiling uses the certificate of a server of ours")
-    command = ("bench.ceiling", str(beside.ca_file.parent))
-    async with _running(command, folder / "ceiling.log", READY_SECONDS) as (pid, told):
-        host, port = _place(CEILING, told["url"])
-        yield Server(CEILING, host, port, beside.headers, ca_file=beside.ca_file, pid=pid)
+    command = ("bench.ceiling", str(real_server.ca_file.parent))
+    async with _run_process(command, folder / "ceiling.log", READY_SECONDS) as (pid, output):
+        host, port = _parse_address(CEILING, output["url"])
+        yield Server(CEILING, host, port, real_server.headers, ca_file=real_server.ca_file, pid=pid)
 
 
-def _place(name: str, url: str) -> tuple[str, int]:
+def _parse_address(name: str, url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     if parts.hostname is None or parts.port is None:
-        raise Failure(f"{name} says that it listens at {url}, which names no host and port")
+        raise Failure(f"{name} listens at {url}, which has no host and port")
     return parts.hostname, parts.port
 
 
 @asynccontextmanager
-async def _running(
-    command: tuple[str, ...], log: Path, patience: float, settings: Mapping[str, str] = SETTINGS
+async def _run_process(
+    command: tuple[str, ...], log: Path, timeout_seconds: float, settings: Mapping[str, str] = SETTINGS
 ) -> AsyncIterator[tuple[int, dict[str, Any]]]:
-    # Whoever starts a server a second time has compiled files, unless this variable keeps Python from leaving any.
-    left_out = ("FAIRLEAD_", "PYTHONDONTWRITEBYTECODE")
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
+    # The second start of a server normally uses compiled files, which this variable would prevent.
+    ignored = ("FAIRLEAD_", "PYTHONDONTWRITEBYTECODE")
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(ignored)}
     environment = {**inherited, **settings}
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", *command, stdin=DEVNULL, stdout=PIPE, stderr=errors, env=environment
         )
     try:
-        yield process.pid, await _told(process, patience)
+        yield process.pid, await _read_output(process, timeout_seconds)
     except Failure as failure:
         raise Failure(f"{failure}{_last_lines(log)}") from None
     finally:
-        await _end(process)
+        await _stop(process)
 
 
-async def _told(process: Process, patience: float) -> dict[str, Any]:
+async def _read_output(process: Process, timeout_seconds: float) -> dict[str, Any]:
     if process.stdout is None:
         raise RuntimeError("started without a pipe to read from")
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), patience)
+        line = await asyncio.wait_for(process.stdout.readline(), timeout_seconds)
     except TimeoutError:
-        raise Failure(f"a server was not ready within {patience:.0f} seconds") from None
+        raise Failure(f"a server was not ready within {timeout_seconds:.0f} seconds") from None
     if not line:
         raise Failure("a server ended before it was ready")
-    told: dict[str, Any] = orjson.loads(line)
-    return told
+    output: dict[str, Any] = orjson.loads(line)
+    return output
 
 
-async def _end(process: Process) -> None:
+async def _stop(process: Process) -> None:
     if process.returncode is None:
         process.terminate()
     try:

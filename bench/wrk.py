@@ -1,4 +1,4 @@
-"""One round of wrk, the load generator: started, read, and believed only if everything was answered."""
+"""Runs one round of wrk, the load generator. It counts only if every request got its response."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ STRIDE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent. In the path and the body, load.lua puts a number for `{n}` and an object's for `{object}`."""
+    """A request. In the path and the body, load.lua replaces `{n}` and `{object}` with numbers."""
 
     method: str
     path: str
@@ -35,24 +35,24 @@ class Request:
 
     @property
     def success(self) -> int:
-        """The status of an answer that is as it should be."""
+        """The status of a success."""
         return 201 if self.method == "POST" else 200
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How it is sent: over how many connections, for how many seconds, where numbering starts, how many objects there
-    are to ask for, and how many bytes an answer has at least."""
+    """The load: the number of connections, the seconds, the first number, the number of objects,
+    and the minimum size of a response."""
 
     connections: int
     seconds: int
     first: int
     objects: int
-    answer_bytes: int
+    response_bytes: int
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The line that load.lua reports with."""
+    """The report of load.lua."""
 
     requests: int
     duration_us: int
@@ -64,7 +64,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 async def run(server: Server, request: Request, load: Load) -> Summary:
-    """A round, checked."""
+    """Runs a round and checks its results."""
     command = ["wrk", "--threads", str(min(THREADS, load.connections)), "--connections", str(load.connections)]
     command += [
         "--duration",
@@ -75,7 +75,7 @@ async def run(server: Server, request: Request, load: Load) -> Summary:
         str(SCRIPT),
         server.url,
     ]
-    environment = os.environ | _told(server, request, load)
+    environment = os.environ | _build_environment(server, request, load)
     try:
         process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=environment)
     except FileNotFoundError:
@@ -91,11 +91,11 @@ async def run(server: Server, request: Request, load: Load) -> Summary:
     if process.returncode:
         raise Failure(f"wrk failed: {errors.decode(errors='replace').strip()}")
     summary = msgspec.json.decode(output.splitlines()[-1], type=Summary)
-    check(summary, f"{request.method} {request.path} at {server.name}", load.answer_bytes)
+    check_summary(summary, f"{request.method} {request.path} at {server.name}", load.response_bytes)
     return summary
 
 
-def _told(server: Server, request: Request, load: Load) -> dict[str, str]:
+def _build_environment(server: Server, request: Request, load: Load) -> dict[str, str]:
     return {
         "BENCH_METHOD": request.method,
         "BENCH_PATH": server.root + request.path,
@@ -108,14 +108,14 @@ def _told(server: Server, request: Request, load: Load) -> dict[str, str]:
     }
 
 
-def check(summary: Summary, what: str, answer_bytes: int) -> None:
-    """Errors are quick to answer, so a round with a single one of them says nothing."""
+def check_summary(summary: Summary, what: str, response_bytes: int) -> None:
+    """A round with a single error is invalid, because errors are fast."""
     if summary.refused:
-        raise Failure(f"{what}: {summary.refused} of {summary.requests} answers were errors")
+        raise Failure(f"{what}: {summary.refused} of {summary.requests} responses were errors")
     if summary.broken or summary.late:
-        raise Failure(f"{what}: {summary.broken} connections broke, {summary.late} answers came too late")
+        raise Failure(f"{what}: {summary.broken} connections broke, {summary.late} responses timed out")
     if not summary.requests:
-        raise Failure(f"{what}: nothing was answered within the round; leave --quick out")
-    if summary.bytes < summary.requests * answer_bytes:
+        raise Failure(f"{what}: no response within the round; leave --quick out")
+    if summary.bytes < summary.requests * response_bytes:
         short = summary.bytes // summary.requests
-        raise Failure(f"{what}: answers have {short} bytes, but {answer_bytes} were expected")
+        raise Failure(f"{what}: responses have {short} bytes, but {response_bytes} were expected")

@@ -1,7 +1,7 @@
-"""The noisy neighbour: what a quiet user notices while another one does his worst.
+"""Noisy neighbours: the latencies of a quiet user while another user attacks the server.
 
-run.py       who there is, the rounds, and the rows that come of them
-quiet.py     the quiet user, who reads one object and creates others, and looks at the clock
-attacker.py  a process of the other user: it ends by itself, and is nicer to the processor than the server
-attacks.py   what he does, ten ways of it, each in a closed loop at full speed
+run.py       the users, the rounds, and the rows of the table
+quiet.py     the quiet user, who reads one object, creates others, and measures latencies
+attacker.py  a process of the attacker: it ends by itself, and has a lower priority than the server
+attacks.py   ten attacks, each in a closed loop at full speed
 """

@@ -1,4 +1,4 @@
-"""Ten ways to be a bad neighbour. Each is what one connection does again and again, as fast as it can."""
+"""Ten attacks. Each is what one connection does repeatedly, as fast as it can."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 TOKEN = "/api/v1/namespaces/default/serviceaccounts/mallory/token"
 LARGE = f"{CONFIGMAPS}/large"
 LOGIN = "/auth/password/login"
-LARGEST_HEAD = 1024 * 1024
+MAX_HEAD_BYTES = 1024 * 1024
 TRICKLE_BYTES, TRICKLE_SECONDS = 1024, 0.1
 STREAMS = 100
 TERMS = 400
@@ -34,19 +34,19 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """The server, the two keys of the attacker (one has rights, one has none), and what came back so far."""
+class AttackTarget:
+    """The server, the two keys of the attacker (with and without permissions), and the counts of responses."""
 
     host: str
     port: int
     root: str
-    trust: Mapping[str, ssl.SSLContext]
+    tls_contexts: Mapping[str, ssl.SSLContext]
     key: str
     powerless_key: str
-    answers: Counter[str] = field(default_factory=Counter)
+    responses: Counter[str] = field(default_factory=Counter)
 
-    def request(self, method: str, path: str, key: str | None, body: bytes = b"", **headers: str) -> bytes:
-        """`path` is below the root, or one of the platform's own. Without a key for None."""
+    def build_request(self, method: str, path: str, key: str | None, body: bytes = b"", **headers: str) -> bytes:
+        """Builds a request. `path` is relative to the root, or one of `/auth/`. Without a key for None."""
         target = path if path.startswith("/auth/") else f"{self.root}{path}"
         lines = [f"{method} {target} HTTP/1.1", f"host: {self.host}:{self.port}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -57,21 +57,21 @@ class World:
         return "\r\n".join([*lines, "", ""]).encode() + body
 
     @asynccontextmanager
-    async def connection(self, protocol: str = "http/1.1") -> AsyncIterator[Streams]:
+    async def open_connection(self, protocol: str = "http/1.1") -> AsyncIterator[Streams]:
         streams = await asyncio.open_connection(
-            self.host, self.port, ssl=self.trust[protocol], server_hostname=self.host, limit=LARGEST_HEAD
+            self.host, self.port, ssl=self.tls_contexts[protocol], server_hostname=self.host, limit=MAX_HEAD_BYTES
         )
         try:
             yield streams
         finally:
             streams[1].transport.abort()
 
-    async def ask(self, streams: Streams, request: bytes) -> bytes:
-        """Sends a request and reads the whole answer; its body. Statuses are counted."""
+    async def send(self, streams: Streams, build_request: bytes) -> bytes:
+        """Sends a request, counts its status, and returns the body."""
         reader, writer = streams
-        writer.write(request)
+        writer.write(build_request)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        self.answers[head.split(b" ", 2)[1].decode()] += 1
+        self.responses[head.split(b" ", 2)[1].decode()] += 1
         for line in head.split(b"\r\n"):
             if line.startswith(b"content-length:"):
                 return await reader.readexactly(int(line.partition(b":")[2]))
@@ -81,112 +81,119 @@ class World:
         return b""
 
 
-Attack = Callable[[World, int], Awaitable[None]]
-"""What one of many connections does until it is over; with the number of the connection."""
+Attack = Callable[[AttackTarget, int], Awaitable[None]]
+"""What one of many connections does, given its number."""
 
 
-async def connect(world: World, number: int) -> None:
-    """Somebody without rights: half of the connections stay, the other half come again for each request."""
-    async with world.connection() as streams:
+async def read_without_permission(target: AttackTarget, number: int) -> None:
+    """A user without permissions: half of the connections stay open, the others reconnect for each request."""
+    async with target.open_connection() as streams:
         while True:
-            await world.ask(streams, world.request("GET", f"{APPS}/app-000001", world.powerless_key))
+            await target.send(streams, target.build_request("GET", f"{APPS}/app-000001", target.powerless_key))
             if number % 2:
                 return
 
 
-async def read_large(world: World, number: int) -> None:
-    async with world.connection() as streams:
+async def read_large(target: AttackTarget, number: int) -> None:
+    async with target.open_connection() as streams:
         while True:
-            await world.ask(streams, world.request("GET", LARGE, world.key))
+            await target.send(streams, target.build_request("GET", LARGE, target.key))
 
 
-async def use_yaml(world: World, number: int) -> None:
-    async with world.connection() as streams:
+async def use_yaml(target: AttackTarget, number: int) -> None:
+    async with target.open_connection() as streams:
         while True:
-            await world.ask(streams, world.request("GET", f"{APPS}?limit=500", world.key, accept="application/yaml"))
-            body = YAML.encode()
-            request = world.request(
-                "POST", f"{CONFIGMAPS}?dryRun=All", world.key, body, content_type="application/yaml"
+            await target.send(
+                streams, target.build_request("GET", f"{APPS}?limit=500", target.key, accept="application/yaml")
             )
-            await world.ask(streams, request)
+            body = YAML.encode()
+            build_request = target.build_request(
+                "POST", f"{CONFIGMAPS}?dryRun=All", target.key, body, content_type="application/yaml"
+            )
+            await target.send(streams, build_request)
 
 
-async def list_all(world: World, number: int) -> None:
-    async with world.connection() as streams:
+async def list_objects(target: AttackTarget, number: int) -> None:
+    async with target.open_connection() as streams:
         while True:
-            await world.ask(streams, world.request("GET", APPS, world.key))
+            await target.send(streams, target.build_request("GET", APPS, target.key))
 
 
-async def watch(world: World, number: int) -> None:
-    """Half of them begin again as soon as they have heard the first of it; the others stay and listen."""
-    async with world.connection() as (reader, writer):
+async def watch(target: AttackTarget, number: int) -> None:
+    """Half of the watches restart after the first data; the others stay open."""
+    async with target.open_connection() as (reader, writer):
         query = "watch=1&resourceVersion=0" if number % 2 else "watch=1"
-        writer.write(world.request("GET", f"{APPS}?{query}", world.key))
+        writer.write(target.build_request("GET", f"{APPS}?{query}", target.key))
         head = await reader.readuntil(b"\r\n\r\n")
-        world.answers[head.split(b" ", 2)[1].decode()] += 1
+        target.responses[head.split(b" ", 2)[1].decode()] += 1
         while await reader.read(65536):
             if number % 2:
                 return
 
 
-async def mint(world: World, number: int) -> None:
-    """Keys of one's own, which are deleted again to make room, and tokens of a service account."""
+async def create_tokens(target: AttackTarget, number: int) -> None:
+    """Creates and deletes access keys, and creates tokens of a service account."""
     token = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
     key = {"apiVersion": f"{GROUP}/v1", "kind": "OwnedAccessKey", "metadata": {"generateName": "more-"}}
     body = orjson.dumps({**key, "spec": {"user": "mallory"}})
-    async with world.connection() as streams:
+    async with target.open_connection() as streams:
         while True:
-            await world.ask(
-                streams, world.request("POST", TOKEN, world.key, orjson.dumps(token), content_type="application/json")
+            await target.send(
+                streams,
+                target.build_request("POST", TOKEN, target.key, orjson.dumps(token), content_type="application/json"),
             )
-            made = orjson.loads(
-                await world.ask(streams, world.request("POST", KEYS, world.key, body, content_type="application/json"))
+            created = orjson.loads(
+                await target.send(
+                    streams, target.build_request("POST", KEYS, target.key, body, content_type="application/json")
+                )
             )
-            if made["kind"] == "OwnedAccessKey":
-                await world.ask(streams, world.request("DELETE", f"{KEYS}/{made['metadata']['name']}", world.key))
+            if created["kind"] == "OwnedAccessKey":
+                await target.send(
+                    streams, target.build_request("DELETE", f"{KEYS}/{created['metadata']['name']}", target.key)
+                )
 
 
-async def select(world: World, number: int) -> None:
+async def list_by_selector(target: AttackTarget, number: int) -> None:
     values = ",".join(f"team-x{value}" for value in range(TERMS))
     terms = ",".join(f"label-{term}!=x" for term in range(TERMS))
     queries = (f"team in ({values})", terms, f"team notin ({values})")
-    async with world.connection() as streams:
+    async with target.open_connection() as streams:
         while True:
             for query in queries:
                 escaped = query.replace(" ", "%20")
-                await world.ask(streams, world.request("GET", f"{APPS}?labelSelector={escaped}", world.key))
+                await target.send(streams, target.build_request("GET", f"{APPS}?labelSelector={escaped}", target.key))
 
 
-async def read_slowly(world: World, number: int) -> None:
-    """Either a hundred answers of HTTP/2 that are given no window, or a long list a few bytes at a time."""
+async def read_slowly(target: AttackTarget, number: int) -> None:
+    """Either a hundred HTTP/2 responses without a flow-control window, or a long list a few bytes at a time."""
     if number % 2:
-        await _open_no_window(world)
+        await _open_no_window(target)
         return
-    async with world.connection() as (reader, writer):
-        writer.write(world.request("GET", APPS, world.key))
+    async with target.open_connection() as (reader, writer):
+        writer.write(target.build_request("GET", APPS, target.key))
         while await reader.read(TRICKLE_BYTES):
-            world.answers["piece"] += 1
+            target.responses["piece"] += 1
             await asyncio.sleep(TRICKLE_SECONDS)
 
 
-async def _open_no_window(world: World) -> None:
-    async with world.connection("h2") as (reader, writer):
-        writer.write(PREFACE + _frame(SETTINGS, 0, 0, NO_WINDOW))
+async def _open_no_window(target: AttackTarget) -> None:
+    async with target.open_connection("h2") as (reader, writer):
+        writer.write(PREFACE + _build_frame(SETTINGS, 0, 0, NO_WINDOW))
         for stream in range(1, 2 * STREAMS, 2):
-            writer.write(_frame(HEADERS, 5, stream, _hpack(world)))
-        world.answers["h2"] += STREAMS
+            writer.write(_build_frame(HEADERS, 5, stream, _encode_get(target)))
+        target.responses["h2"] += STREAMS
         while await reader.read(65536):
             pass
 
 
-def _hpack(world: World) -> bytes:
-    """A GET in HPACK, with nothing compressed but what is in the static table."""
-    path, authority = f"{world.root}{LARGE}".encode(), f"{world.host}:{world.port}".encode()
-    key = f"Bearer {world.key}".encode()
-    return b"\x82\x87\x04" + _text(path) + b"\x01" + _text(authority) + b"\x0f\x08" + _text(key)
+def _encode_get(target: AttackTarget) -> bytes:
+    """Encodes a GET in HPACK, using only the static table."""
+    path, authority = f"{target.root}{LARGE}".encode(), f"{target.host}:{target.port}".encode()
+    key = f"Bearer {target.key}".encode()
+    return b"\x82\x87\x04" + _encode_text(path) + b"\x01" + _encode_text(authority) + b"\x0f\x08" + _encode_text(key)
 
 
-def _text(value: bytes) -> bytes:
+def _encode_text(value: bytes) -> bytes:
     if len(value) < 127:
         return bytes((len(value),)) + value
     rest, length = len(value) - 127, b"\x7f"
@@ -196,44 +203,44 @@ def _text(value: bytes) -> bytes:
     return length + bytes((rest,)) + value
 
 
-def _frame(type: int, flags: int, stream: int, payload: bytes) -> bytes:
+def _build_frame(type: int, flags: int, stream: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3, "big") + bytes((type, flags)) + stream.to_bytes(4, "big") + payload
 
 
-async def fail_to_sign_in(world: World, number: int) -> None:
-    async with world.connection() as streams:
+async def fail_to_log_in(target: AttackTarget, number: int) -> None:
+    async with target.open_connection() as streams:
         while True:
             name = "quiet" if number % 4 == 0 else f"user-{random.randrange(10**6)}"
             body = orjson.dumps({"username": name, "password": f"wrong-{random.random()}"})
-            await world.ask(streams, world.request("POST", LOGIN, None, body, content_type="application/json"))
+            await target.send(streams, target.build_request("POST", LOGIN, None, body, content_type="application/json"))
 
 
-async def fill_audit_log(world: World, number: int) -> None:
-    """Refused requests without a key, each of which is worth a long line."""
+async def fill_audit_log(target: AttackTarget, number: int) -> None:
+    """Rejected requests without a key, each of which is a long line in the audit log."""
     path = f"{APPS}?fieldSelector={'x' * 8_000}"
-    async with world.connection() as streams:
+    async with target.open_connection() as streams:
         while True:
-            await world.ask(streams, world.request("GET", path, None, user_agent="y" * 2_000))
+            await target.send(streams, target.build_request("GET", path, None, user_agent="y" * 2_000))
 
 
 ATTACKS: Mapping[str, tuple[int, Attack]] = {
-    "connections": (200, connect),
+    "connections": (200, read_without_permission),
     "large reads": (32, read_large),
     "YAML": (16, use_yaml),
-    "lists": (16, list_all),
+    "lists": (16, list_objects),
     "watches": (200, watch),
-    "tokens": (32, mint),
-    "selectors": (16, select),
+    "tokens": (32, create_tokens),
+    "selectors": (16, list_by_selector),
     "slow reads": (32, read_slowly),
-    "failing logins": (32, fail_to_sign_in),
+    "failing logins": (32, fail_to_log_in),
     "audit floods": (64, fill_audit_log),
 }
-"""By name: over how many connections, and what is done over each."""
+"""The number of connections and the behaviour of each attack."""
 
 
-async def attack_for_ever(world: World, attack: Attack, number: int) -> None:
-    """Comes again whenever it is thrown out."""
+async def repeat_attack(target: AttackTarget, attack: Attack, number: int) -> None:
+    """Repeats an attack whenever the server ends its connection."""
     while True:
         with suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-            await attack(world, number)
+            await attack(target, number)
         await asyncio.sleep(0)

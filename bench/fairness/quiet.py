@@ -1,5 +1,5 @@
-"""The quiet user: one request after the other, with a pause between them, over a connection for reads and another for
-writes. Whatever is refused is the end of the run: a quiet user must never be refused for what others do."""
+"""The quiet user: one request after the other, with pauses, over a connection for reads and another for
+writes. A rejected request ends the run: a quiet user must never be rejected for what others do."""
 
 import asyncio
 import time
@@ -9,47 +9,53 @@ from itertools import count
 
 from bench.connection import Connection
 from bench.figures import percentile
-from bench.objects import APPS, app, name_of
+from bench.objects import APPS, build_app, name_object
 from bench.servers import Server
-from bench.together import together
+from bench.task_groups import run_together
 
 PAUSE_SECONDS = 0.003
-FEWEST, PATIENCE = 20, 15.0
-"""Requests that a figure is made of at least, unless they take so many seconds more."""
+MIN_REQUESTS, TIMEOUT_SECONDS = 20, 15.0
+"""The minimum of requests for a figure, unless they take this many seconds more."""
 
 _numbers = count()
 
 
 @dataclass(frozen=True, slots=True)
-class Felt:
-    """What all but the slowest percent of the requests took at most, in milliseconds."""
+class Latencies:
+    """The 99th percentiles of the requests in milliseconds."""
 
     get: float
     create: float
 
 
-async def feel(server: Server, seconds: float) -> Felt:
-    """`server` with the quiet user's key."""
-    found: dict[str, float] = {}
+async def measure_latencies(server: Server, seconds: float) -> Latencies:
+    """Measures the latencies at `server`, which has the quiet user's key."""
+    latencies: dict[str, float] = {}
 
     async def read() -> None:
         async with Connection.to(server) as connection:
-            found["get"] = await _p99(lambda: connection.ask("GET", f"{APPS}/{name_of(0)}"), seconds)
+            latencies["get"] = await _measure_p99(
+                lambda: connection.request("GET", f"{APPS}/{name_object(0)}"), seconds
+            )
 
     async def write() -> None:
         async with Connection.to(server) as connection:
-            found["create"] = await _p99(lambda: connection.ask("POST", APPS, app(f"quiet-{next(_numbers)}")), seconds)
+            latencies["create"] = await _measure_p99(
+                lambda: connection.request("POST", APPS, build_app(f"quiet-{next(_numbers)}")), seconds
+            )
 
-    await together((read(), write()))
-    return Felt(found["get"], found["create"])
+    await run_together((read(), write()))
+    return Latencies(latencies["get"], latencies["create"])
 
 
-async def _p99(ask: Callable[[], Awaitable[bytes]], seconds: float) -> float:
-    taken: list[float] = []
+async def _measure_p99(send: Callable[[], Awaitable[bytes]], seconds: float) -> float:
+    durations: list[float] = []
     end = time.monotonic() + seconds
-    while (now := time.monotonic()) < end or (len(taken) < FEWEST and now < end + PATIENCE):
-        begun = time.perf_counter()
-        await ask()
-        taken.append((time.perf_counter() - begun) * 1e3)
+    while (current_time := time.monotonic()) < end or (
+        len(durations) < MIN_REQUESTS and current_time < end + TIMEOUT_SECONDS
+    ):
+        start = time.perf_counter()
+        await send()
+        durations.append((time.perf_counter() - start) * 1e3)
         await asyncio.sleep(PAUSE_SECONDS)
-    return percentile(taken, 99)
+    return percentile(durations, 99)

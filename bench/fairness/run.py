@@ -1,4 +1,4 @@
-"""The rounds: the quiet user alone, then beside an attack, and again. Each pair makes a reading of two rows."""
+"""Runs the rounds: the quiet user alone, then during an attack, and again. Each pair is a reading of two rows."""
 
 import asyncio
 import sys
@@ -12,25 +12,25 @@ from typing import Any
 
 import orjson
 
-from bench.aims import of_alone
+from bench.aims import times_alone
 from bench.connection import Connection
 from bench.failure import Failure
 from bench.fairness.attacks import ATTACKS, CONFIGMAPS, GROUP
-from bench.fairness.quiet import Felt, feel
+from bench.fairness.quiet import Latencies, measure_latencies
 from bench.figures import Compared, Reading
 from bench.fill import fill
-from bench.objects import APPS, app, name_of, team_of
+from bench.objects import APPS, build_app, name_object, name_team
 from bench.scale import Scale
-from bench.servers import Server, fairlead
+from bench.servers import Server, run_fairlead
 
 OBJECTS, QUICK_OBJECTS = 16_000, 500
 PROCESSES = 2
 WARM_SECONDS = 1.0
-REST_SECONDS, LONGEST_REST, IDLE_SHARE = 0.5, 15.0, 0.1
-"""After an attack, the server is looked at so often, for so long at most, until it uses this share of a core."""
+REST_SECONDS, MAX_REST_SECONDS, IDLE_SHARE = 0.5, 15.0, 0.1
+"""After an attack: the polling interval, the maximum wait, and the share of a core that counts as idle."""
 LARGE_BYTES = 900_000
 EXTRA_SECONDS = 45.0
-"""An attacker ends by itself so long after its round should have been over."""
+"""An attacker ends by itself this long after the end of its round."""
 READY_SECONDS = 30.0
 RBAC = "rbac.authorization.k8s.io"
 READ = ["get", "list", "watch"]
@@ -43,9 +43,9 @@ RULES: dict[str, list[dict[str, Any]]] = {
     ],
     "powerless": [],
 }
-"""Who there is, and what they may do."""
+"""The users and their permissions."""
 
-Say = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 Wants = Callable[[str], bool]
 
 
@@ -53,102 +53,116 @@ def row_names(attack: str) -> tuple[str, str]:
     return f"fairness: GET beside {attack}", f"fairness: CREATE beside {attack}"
 
 
-def wanted_attacks(wants: Wants) -> list[str]:
+def select_attacks(wants: Wants) -> list[str]:
     return [attack for attack in ATTACKS if any(wants(name) for name in row_names(attack))]
 
 
-async def fairness(folder: Path, scale: Scale, attacks: Sequence[str], say: Say) -> list[Compared]:
-    """Two rows for each attack. In the ceiling's place is the same user alone, right before."""
+async def measure_fairness(
+    folder: Path, scale: Scale, attacks: Sequence[str], report_progress: ReportProgress
+) -> list[Compared]:
+    """Measures two rows for each attack. The ceiling is the same user alone, right before."""
     objects = QUICK_OBJECTS if scale.quick else OBJECTS
-    async with _furnished(folder / "fairness", objects) as (server, keys):
+    async with _run_filled_server(folder / "fairness", objects) as (server, keys):
         quiet = replace(server, headers={"authorization": f"Bearer {keys['quiet']}"})
-        await feel(quiet, scale.seconds)  # the first ones of everything are slower
-        found: list[Compared] = []
+        await measure_latencies(quiet, scale.seconds)  # the first requests are slower
+        rows: list[Compared] = []
         for attack in attacks:
             pairs = []
             for _ in range(scale.rounds):
-                alone = await feel(quiet, scale.seconds)
-                async with _attacked(server, keys, attack, scale.seconds) as answers:
+                alone = await measure_latencies(quiet, scale.seconds)
+                async with _run_attack(server, keys, attack, scale.seconds) as responses:
                     await asyncio.sleep(WARM_SECONDS)
-                    beside = await feel(quiet, scale.seconds)
-                pairs.append((alone, beside))
-                say(f"fairness: {attack}: {_told(answers)}")
-                await _rest(server)
-            found += _rows(attack, pairs)
-        return found
+                    attacked = await measure_latencies(quiet, scale.seconds)
+                pairs.append((alone, attacked))
+                report_progress(f"fairness: {attack}: {_format_counts(responses)}")
+                await _wait_until_idle(server)
+            rows += _build_rows(attack, pairs)
+        return rows
 
 
-async def _rest(server: Server) -> None:
-    """Waits until nothing of an attack is under way any more: alone is alone."""
-    for _ in range(int(LONGEST_REST / REST_SECONDS)):
+async def _wait_until_idle(server: Server) -> None:
+    """Waits until the server has finished all work of an attack."""
+    for _ in range(int(MAX_REST_SECONDS / REST_SECONDS)):
         before = server.cpu_seconds() or 0.0
         await asyncio.sleep(REST_SECONDS)
         if (server.cpu_seconds() or 0.0) - before < IDLE_SHARE * REST_SECONDS:
             return
 
 
-def _rows(attack: str, pairs: Sequence[tuple[Felt, Felt]]) -> list[Compared]:
+def _build_rows(attack: str, pairs: Sequence[tuple[Latencies, Latencies]]) -> list[Compared]:
     get, create = row_names(attack)
-    alone, beside = [each for each, _ in pairs], [each for _, each in pairs]
+    alone, attacked = [each for each, _ in pairs], [each for _, each in pairs]
     return [
-        Compared(get, "ms, p99", True, _readings(f.get for f in beside), _readings(f.get for f in alone), of_alone()),
         Compared(
-            create, "ms, p99", True, _readings(f.create for f in beside), _readings(f.create for f in alone), of_alone()
+            get,
+            "ms, p99",
+            True,
+            _build_readings(f.get for f in attacked),
+            _build_readings(f.get for f in alone),
+            times_alone(),
+        ),
+        Compared(
+            create,
+            "ms, p99",
+            True,
+            _build_readings(f.create for f in attacked),
+            _build_readings(f.create for f in alone),
+            times_alone(),
         ),
     ]
 
 
-def _readings(figures: Any) -> list[Reading]:
+def _build_readings(figures: Any) -> list[Reading]:
     return [Reading(figure, None, None) for figure in figures]
 
 
-def _told(answers: Counter[str]) -> str:
-    return ", ".join(f"{number:,} x {status}" for status, number in sorted(answers.items())) or "nothing"
+def _format_counts(responses: Counter[str]) -> str:
+    return ", ".join(f"{number:,} x {status}" for status, number in sorted(responses.items())) or "nothing"
 
 
 @asynccontextmanager
-async def _furnished(folder: Path, objects: int) -> AsyncIterator[tuple[Server, dict[str, str]]]:
-    """A server with many objects, and a key for each of the users."""
+async def _run_filled_server(folder: Path, objects: int) -> AsyncIterator[tuple[Server, dict[str, str]]]:
+    """Starts a server with many objects, and yields it with a key for each user."""
     await asyncio.to_thread(folder.mkdir)
-    async with fairlead(folder) as server, Connection.to(server) as connection:
-        await connection.ask("POST", APPS, app(name_of(0), {"team": team_of(0)}))
+    async with run_fairlead(folder) as server, Connection.to(server) as connection:
+        await connection.request("POST", APPS, build_app(name_object(0), {"team": name_team(0)}))
     await fill(folder / "data", objects)
-    async with fairlead(folder) as server, Connection.to(server) as connection:
-        keys = {name: await _user(connection, name, rules) for name, rules in RULES.items()}
+    async with run_fairlead(folder) as server, Connection.to(server) as connection:
+        keys = {name: await _create_user(connection, name, rules) for name, rules in RULES.items()}
         large = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": "large"},
             "data": {"x": "x" * LARGE_BYTES},
         }
-        await connection.ask("POST", CONFIGMAPS, orjson.dumps(large))
+        await connection.request("POST", CONFIGMAPS, orjson.dumps(large))
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mallory"}}
-        await connection.ask("POST", "/api/v1/namespaces/default/serviceaccounts", orjson.dumps(account))
+        await connection.request("POST", "/api/v1/namespaces/default/serviceaccounts", orjson.dumps(account))
         yield server, keys
 
 
-async def _user(connection: Connection, name: str, rules: list[dict[str, Any]]) -> str:
-    """A user, with a role where he has rights; the key."""
+async def _create_user(connection: Connection, name: str, rules: list[dict[str, Any]]) -> str:
+    """Creates a user, with a role if there are rules, and returns the key."""
     metadata = {"name": name}
 
     async def create(version: str, kind: str, **fields: Any) -> Any:
         body = orjson.dumps({"apiVersion": version, "kind": kind, "metadata": metadata, **fields})
-        return orjson.loads(await connection.ask("POST", f"/apis/{version}/{kind.lower()}s", body))
+        return orjson.loads(await connection.request("POST", f"/apis/{version}/{kind.lower()}s", body))
 
     if rules:
         role, subject = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}, {"kind": "User", "name": name}
         await create(f"{RBAC}/v1", "ClusterRole", rules=rules)
         await create(f"{RBAC}/v1", "ClusterRoleBinding", roleRef=role, subjects=[subject])
     await create(f"{GROUP}/v1", "User", spec={})
-    made = await create(f"{GROUP}/v1", "OwnedAccessKey", spec={"user": name})
-    return str(made["spec"]["key"])
+    created = await create(f"{GROUP}/v1", "OwnedAccessKey", spec={"user": name})
+    return str(created["spec"]["key"])
 
 
 @asynccontextmanager
-async def _attacked(server: Server, keys: dict[str, str], attack: str, seconds: float) -> AsyncIterator[Counter[str]]:
-    """Attacked while the context lasts. What was answered to the attackers is known when it is over."""
-    answers: Counter[str] = Counter()
-    asked = {
+async def _run_attack(server: Server, keys: dict[str, str], attack: str, seconds: float) -> AsyncIterator[Counter[str]]:
+    """Runs an attack during the context. The counts of responses are complete after it."""
+    responses: Counter[str] = Counter()
+    options = {
         "attack": attack,
         "host": server.host,
         "port": server.port,
@@ -162,29 +176,29 @@ async def _attacked(server: Server, keys: dict[str, str], attack: str, seconds: 
     processes: list[Process] = []
     try:
         for _ in range(PROCESSES):
-            processes.append(await _start(orjson.dumps(asked) + b"\n"))
-        yield answers
+            processes.append(await _start(orjson.dumps(options) + b"\n"))
+        yield responses
         for process in processes:
-            with suppress(ProcessLookupError):  # its time was over
+            with suppress(ProcessLookupError):  # it has ended itself
                 process.terminate()
         for process in processes:
             output, _ = await asyncio.wait_for(process.communicate(), READY_SECONDS)
-            answers.update(orjson.loads(output or b"{}"))
+            responses.update(orjson.loads(output or b"{}"))
     finally:
         for process in processes:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    if not answers:
-        raise Failure(f"the attack with {attack} was not answered at all, so nothing was measured beside it")
+    if not responses:
+        raise Failure(f"the attack with {attack} got no responses, so nothing was measured")
 
 
-async def _start(asked: bytes) -> Process:
+async def _start(options: bytes) -> Process:
     command = (sys.executable, "-m", "bench.fairness.attacker")
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("started without pipes")
-    process.stdin.write(asked)
+    process.stdin.write(options)
     if not await asyncio.wait_for(process.stdout.readline(), READY_SECONDS):
         raise Failure("an attacker ended before it was ready")
     return process

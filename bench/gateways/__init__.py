@@ -1,9 +1,10 @@
-"""What gateways cost, and whether clusters that are dead or slow harm the others: `python -m bench.gateways`.
+"""The cost of gateways, and the effect of dead or slow clusters on the others: `python -m bench.gateways`.
 
-far.py      many API servers in one process, which `run.py` starts: they answer quickly, never, or are not there
+bare_clusters.py
+            many API servers in one process, which `run.py` starts: they respond quickly, never, or are dead
 fleet.py    connects them to a server
 reference.py
-            the same with a real API server as upstream, which somebody else runs
-run.py      the rounds: through the gateway beside directly, and one healthy cluster among many
+            the same with a real API server as upstream, which runs already
+run.py      the rounds: through the gateway and directly, and one healthy cluster among many
 __main__.py the table
 """

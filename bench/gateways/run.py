@@ -13,7 +13,7 @@ import httpx
 
 from bench.failure import Failure
 from bench.gateways import fleet
-from bench.gateways.far import LARGE
+from bench.gateways.bare_clusters import LARGE
 from bench.gateways.fleet import Process
 
 ROUNDS = 3
@@ -32,87 +32,95 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What wrk says of one round."""
+    """The figures of wrk for one round."""
 
     rate: float
     p99_ms: float
 
 
-def loaded(url: str, key: str, seconds: int, connections: int) -> Load:
+def run_wrk(url: str, key: str, seconds: int, connections: int) -> Load:
     command = ("wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--latency", "-H", f"Authorization: Bearer {key}", url)
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rate, p99 = RATE.search(output), P99.search(output)
     if FAILED.search(output) or rate is None or p99 is None:
-        raise Failure(f"not every answer from {url} was a good one:\n{output}")
+        raise Failure(f"not every response from {url} was a success:\n{output}")
     return Load(float(rate[1]), float(p99[1]) * UNITS[p99[2]])
 
 
-def compared(name: str, direct: tuple[str, str], through: tuple[str, str], seconds: int, connections: int) -> Row:
+def compare_rounds(name: str, direct: tuple[str, str], through: tuple[str, str], seconds: int, connections: int) -> Row:
     """Alternating rounds, so that a machine that slows down slows down both."""
     rounds = [
-        (loaded(*direct, seconds, connections).rate, loaded(*through, seconds, connections).rate) for _ in range(ROUNDS)
+        (run_wrk(*direct, seconds, connections).rate, run_wrk(*through, seconds, connections).rate)
+        for _ in range(ROUNDS)
     ]
-    here, there = median(a for a, _ in rounds), median(b for _, b in rounds)
+    direct_load, gateway_load = median(a for a, _ in rounds), median(b for _, b in rounds)
     share = median(b / a for a, b in rounds)
-    return Row(name, f"{there:,.0f}/s through, {here:,.0f}/s directly: {share:.0%}")
+    return Row(name, f"{gateway_load:,.0f}/s through, {direct_load:,.0f}/s directly: {share:.0%}")
 
 
-def throughput(folder: Path, seconds: int) -> Iterator[Row]:
-    """Two sorts of upstreams: one that does nothing, and a whole server of ours."""
-    bare_command = ("bench.gateways.far", str(folder / "tls"), "1", "0")
+def measure_throughput(folder: Path, seconds: int) -> Iterator[Row]:
+    """Measures two kinds of upstreams: a bare one, and a Fairlead server."""
+    bare_command = ("bench.gateways.bare_clusters", str(folder / "tls"), "1", "0")
     with (
-        fleet.fairlead(folder / "near") as near,
-        fleet.fairlead(folder / "far") as far,
-        fleet.started(*bare_command) as bare,
-        fleet.client(near) as api,
+        fleet.run_fairlead(folder / "near") as server,
+        fleet.run_fairlead(folder / "upstream") as other_server,
+        fleet.run_process(*bare_command) as bare,
+        fleet.build_client(server) as api,
     ):
-        fleet.connect(api, "bare", fleet.kubeconfig(bare.url, folder / "tls" / "ca.crt"))
-        fleet.connect(api, "far", _admin_kubeconfig(far))
+        fleet.connect_cluster(api, "bare", fleet.build_kubeconfig(bare.url, folder / "tls" / "ca.crt"))
+        fleet.connect_cluster(api, "upstream", _read_admin_kubeconfig(other_server))
         fleet.wait_until_settled(api, 2)
-        key, gateway = near.told["accessKey"], f"{near.url}/kubernetes/cluster"
+        key, gateway = server.output["accessKey"], f"{server.url}/kubernetes/cluster"
         small = (f"{bare.url}/small", key), (f"{gateway}/bare/small", key)
-        yield compared("small GET, bare upstream", *small, seconds, 16)
+        yield compare_rounds("small GET, bare upstream", *small, seconds, 16)
         large = (f"{bare.url}/large", key), (f"{gateway}/bare/large", key)
-        row = compared(f"GET of {LARGE >> 20} MiB, bare upstream", *large, seconds, 4)
+        row = compare_rounds(f"GET of {LARGE >> 20} MiB, bare upstream", *large, seconds, 4)
         yield Row(row.name, row.value, "80 %")
         path = "/api/v1/namespaces/default"
-        real = (f"{far.url}{fleet.MANAGEMENT}{path}", far.told["accessKey"]), (f"{gateway}/far{path}", key)
-        row = compared("small GET, a server of ours as upstream", *real, seconds, 16)
+        real = (
+            (f"{other_server.url}{fleet.MANAGEMENT}{path}", other_server.output["accessKey"]),
+            (f"{gateway}/upstream{path}", key),
+        )
+        row = compare_rounds("small GET, a server of ours as upstream", *real, seconds, 16)
         yield Row(row.name, row.value, "50 %")
-        yield _added_latency(*small, seconds)
+        yield _measure_added_latency(*small, seconds)
 
 
-def _added_latency(direct: tuple[str, str], through: tuple[str, str], seconds: int) -> Row:
-    here, there = loaded(*direct, seconds, 1), loaded(*through, seconds, 1)
-    added = 1000 / there.rate - 1000 / here.rate
+def _measure_added_latency(direct: tuple[str, str], through: tuple[str, str], seconds: int) -> Row:
+    direct_load, gateway_load = run_wrk(*direct, seconds, 1), run_wrk(*through, seconds, 1)
+    added = 1000 / gateway_load.rate - 1000 / direct_load.rate
     return Row(
         "added latency, one connection",
-        f"{added:.2f} ms on average; p99 {there.p99_ms:.2f} ms, directly {here.p99_ms:.2f} ms",
+        f"{added:.2f} ms on average; p99 {gateway_load.p99_ms:.2f} ms, directly {direct_load.p99_ms:.2f} ms",
     )
 
 
-def _admin_kubeconfig(server: Process) -> str:
-    return Path(server.told["kubeconfig"]).read_text()
+def _read_admin_kubeconfig(server: Process) -> str:
+    return Path(server.output["kubeconfig"]).read_text()
 
 
-def among_many(folder: Path, seconds: int, clusters: int, bad: int) -> Iterator[Row]:
-    """A healthy cluster alone, then among many of which some are dead and some never answer."""
-    dead, slow = bad // 2, bad - bad // 2
-    healthy = clusters - bad
-    command = ("bench.gateways.far", str(folder / "tls"), str(healthy), str(slow))
-    with fleet.fairlead(folder / "many") as server, fleet.client(server) as api, fleet.started(*command) as far:
-        authority, ports = folder / "tls" / "ca.crt", far.told["ports"]
-        fleet.connect(api, "alone", fleet.kubeconfig(f"https://127.0.0.1:{ports[0]}", authority))
+def measure_among_many(folder: Path, seconds: int, clusters: int, failing: int) -> Iterator[Row]:
+    """Measures a healthy cluster alone, then among many of which some are dead and some never respond."""
+    dead, slow = failing // 2, failing - failing // 2
+    healthy = clusters - failing
+    command = ("bench.gateways.bare_clusters", str(folder / "tls"), str(healthy), str(slow))
+    with (
+        fleet.run_fairlead(folder / "many") as server,
+        fleet.build_client(server) as api,
+        fleet.run_process(*command) as other_server,
+    ):
+        authority, ports = folder / "tls" / "ca.crt", other_server.output["ports"]
+        fleet.connect_cluster(api, "alone", fleet.build_kubeconfig(f"https://127.0.0.1:{ports[0]}", authority))
         fleet.wait_until_settled(api, 1)
-        url, key = f"{server.url}/kubernetes/cluster/alone/small", server.told["accessKey"]
-        alone = loaded(url, key, seconds, 8)
+        url, key = f"{server.url}/kubernetes/cluster/alone/small", server.output["accessKey"]
+        alone = run_wrk(url, key, seconds, 8)
         api.delete(f"{fleet.CLUSTERS}/alone")
-        fleet.connect_all(api, ports, authority, dead)
+        fleet.connect_clusters(api, ports, authority, dead)
         yield Row(f"{healthy} of {clusters} clusters online after", f"{fleet.wait_until_settled(api, healthy):.1f} s")
         before = server.memory()
-        with asked_for_all_the_time(api, range(healthy, clusters)):
-            url = f"{server.url}/kubernetes/cluster/far-0/small"
-            among = [loaded(url, key, seconds, 8) for _ in range(ROUNDS)]
+        with request_continuously(api, range(healthy, clusters)):
+            url = f"{server.url}/kubernetes/cluster/bare-0/small"
+            among = [run_wrk(url, key, seconds, 8) for _ in range(ROUNDS)]
         after = server.memory()
         yield Row("p99 of a healthy one, alone", f"{alone.p99_ms:.1f} ms at {alone.rate:,.0f}/s")
         worst = max(among, key=lambda each: each.p99_ms)
@@ -121,7 +129,7 @@ def among_many(folder: Path, seconds: int, clusters: int, bad: int) -> Iterator[
             f"{worst.p99_ms:.1f} ms at {worst.rate:,.0f}/s (worst of {ROUNDS})",
         )
         yield Row("memory", f"{before / 2**20:.0f} MiB, {after / 2**20:.0f} MiB at the end")
-        gaps = far.stop()["gaps"]
+        gaps = other_server.stop()["gaps"]
         if gaps:
             yield Row(
                 "time between two probes of a healthy one",
@@ -131,24 +139,24 @@ def among_many(folder: Path, seconds: int, clusters: int, bad: int) -> Iterator[
 
 
 @contextmanager
-def asked_for_all_the_time(api: httpx.Client, numbers: range) -> Iterator[None]:
-    """Meanwhile somebody keeps asking for each of the bad ones."""
-    over = threading.Event()
+def request_continuously(api: httpx.Client, numbers: range) -> Iterator[None]:
+    """Sends requests to each of the failing clusters during the context."""
+    stop = threading.Event()
 
-    def ask(number: int) -> None:
-        while not over.is_set():
+    def send_requests(number: int) -> None:
+        while not stop.is_set():
             try:
-                api.get(f"/kubernetes/cluster/far-{number}/small", timeout=5)
+                api.get(f"/kubernetes/cluster/bare-{number}/small", timeout=5)
             except httpx.TimeoutException:
                 continue
-            over.wait(0.2)
+            stop.wait(0.2)
 
-    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in numbers]
+    threads = [threading.Thread(target=send_requests, args=(number,), daemon=True) for number in numbers]
     for thread in threads:
         thread.start()
     try:
         yield
     finally:
-        over.set()
+        stop.set()
         for thread in threads:
             thread.join()

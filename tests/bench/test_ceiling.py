@@ -1,4 +1,4 @@
-"""The ceiling as a process, through the clients that the benchmark uses: it must answer like the real server."""
+"""Tests of `bench/ceiling.py` as a process, with the clients of the benchmark."""
 
 import time
 from collections.abc import AsyncIterator
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bench.audience import Audience, moment
 from bench.ceiling import BROADCAST, SELECTOR
 from bench.connection import Connection
 from bench.failure import Failure
-from bench.servers import Server, ceiling
+from bench.servers import Server, run_ceiling
+from bench.watch_group import WatchGroup, format_timestamp
 from fairlead.core.crypto.certificates import ensure_certificates
 
 
@@ -20,55 +20,58 @@ async def bare(tmp_path: Path) -> AsyncIterator[Server]:
     ca_file = ensure_certificates(tmp_path / "tls").ca_file
     assert ca_file is not None
     real = Server("fairlead", "127.0.0.1", 0, {"authorization": "Bearer key"}, ca_file=ca_file)
-    async with ceiling(real, tmp_path) as server:
+    async with run_ceiling(real, tmp_path) as server:
         yield server
 
 
-def event() -> bytes:
-    return f'{{"object":{{"name":"{moment(time.monotonic_ns())}"}}}}\n'.encode()
+def build_event() -> bytes:
+    return f'{{"object":{{"name":"{format_timestamp(time.monotonic_ns())}"}}}}\n'.encode()
 
 
-async def test_it_answers_whatever_is_asked_with_what_it_was_taught(bare: Server) -> None:
+async def test_the_ceiling_responds_with_the_bytes_of_the_last_put(bare: Server) -> None:
     async with Connection.to(bare) as connection:
-        await connection.ask("PUT", "/?201", b"something")
-        assert await connection.ask("GET", "/anything") == b"something"
-        assert await connection.ask("POST", "/anything", b"body") == b"something"
+        await connection.request("PUT", "/?201", b"something")
+        assert await connection.request("GET", "/anything") == b"something"
+        assert await connection.request("POST", "/anything", b"body") == b"something"
 
 
-async def test_an_error_ends_the_run(bare: Server) -> None:
+async def test_an_error_response_ends_the_run(bare: Server) -> None:
     async with Connection.to(bare) as connection:
-        with pytest.raises(Failure, match="answered 500 b'broken'"):
-            await connection.ask("PUT", "/?500", b"broken")
+        with pytest.raises(Failure, match="responded with 500 b'broken'"):
+            await connection.request("PUT", "/?500", b"broken")
 
 
-async def test_each_watch_hears_each_event_once_and_one_in_eleven_knows_how_long_it_took(bare: Server) -> None:
-    async with Connection.to(bare) as connection, Audience.at(bare, "/?watch=1", [""] * 12, timed=True) as audience:
+async def test_each_watch_gets_each_event_once_and_one_in_eleven_measures_delays(bare: Server) -> None:
+    async with (
+        Connection.to(bare) as connection,
+        WatchGroup.at(bare, "/?watch=1", [""] * 12, timed=True) as watch_group,
+    ):
         for _ in range(2):
-            await connection.ask("POST", BROADCAST, event())
-        await audience.until(24, 10)
-        audience.check_complete({"": 2})
-        assert len(audience.delays_ms) == 4
-        assert all(delay > 0 for delay in audience.delays_ms)
+            await connection.request("POST", BROADCAST, build_event())
+        await watch_group.wait_for_events(24, 10)
+        watch_group.check_complete({"": 2})
+        assert len(watch_group.delays_ms) == 4
+        assert all(delay > 0 for delay in watch_group.delays_ms)
 
 
-async def test_watches_with_a_selector_hear_only_what_goes_to_it(bare: Server) -> None:
+async def test_watches_with_a_selector_receive_only_its_events(bare: Server) -> None:
     topics = [f"{SELECTOR}red", f"{SELECTOR}blue", f"{SELECTOR}blue"]
-    async with Connection.to(bare) as connection, Audience.at(bare, "/?watch=1", topics, timed=False) as audience:
-        await connection.ask("POST", f"{BROADCAST}?blue", event())
-        await audience.until(2, 10)
-        audience.check_complete({topics[1]: 1})
-        assert audience.sizes == {topics[0]: 1, topics[1]: 2}
+    async with Connection.to(bare) as connection, WatchGroup.at(bare, "/?watch=1", topics, timed=False) as watch_group:
+        await connection.request("POST", f"{BROADCAST}?blue", build_event())
+        await watch_group.wait_for_events(2, 10)
+        watch_group.check_complete({topics[1]: 1})
+        assert watch_group.sizes == {topics[0]: 1, topics[1]: 2}
 
 
-async def test_events_that_do_not_come_are_missed(bare: Server) -> None:
-    async with Audience.at(bare, "/?watch=1", ["", ""], timed=False) as audience:
+async def test_missing_events_are_detected(bare: Server) -> None:
+    async with WatchGroup.at(bare, "/?watch=1", ["", ""], timed=False) as watch_group:
         with pytest.raises(Failure, match="delivered 0 of 2 events"):
-            await audience.until(2, 0.05)
-        with pytest.raises(Failure, match="of 1 events a reader has heard 0"):
-            audience.check_complete({"": 1})
+            await watch_group.wait_for_events(2, 0.05)
+        with pytest.raises(Failure, match="of 1 events a reader has received 0"):
+            watch_group.check_complete({"": 1})
 
 
-async def test_a_process_that_works_has_used_memory_and_time(bare: Server) -> None:
+async def test_memory_and_processor_time_of_a_process_are_read(bare: Server) -> None:
     assert bare.memory() > 10 * 1024 * 1024
     used = bare.cpu_seconds()
     assert used is not None and used > 0

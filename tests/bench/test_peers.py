@@ -1,48 +1,48 @@
-"""Other servers are named on the command line, and may speak HTTP in ways that ours does not."""
+"""Tests of peers: other servers on the command line, and their HTTP responses."""
 
 import asyncio
 
 import pytest
 
-from bench.connection import Connection, head
-from bench.servers import Server, peer
+from bench.connection import Connection, build_head
+from bench.servers import Server, parse_peer
 
 
-def test_a_peer_is_named_by_address_and_token() -> None:
-    kube = peer("kube=https://10.0.0.1:6443,secret")
+def test_a_peer_is_given_by_address_and_token() -> None:
+    kube = parse_peer("kube=https://10.0.0.1:6443,secret")
     assert (kube.name, kube.host, kube.port, kube.root, kube.pid) == ("kube", "10.0.0.1", 6443, "", None)
     assert kube.headers == {"authorization": "Bearer secret"}
 
 
-def test_the_path_of_its_address_stands_before_every_request() -> None:
-    rooted = peer("other=https://host/some/root/,token")
+def test_the_path_of_its_address_is_the_prefix_of_every_request() -> None:
+    rooted = parse_peer("other=https://host/some/root/,token")
     assert rooted.port == 443
-    assert head(rooted, "GET", "/apis", "", 0).startswith(b"GET /some/root/apis HTTP")
+    assert build_head(rooted, "GET", "/apis", "", 0).startswith(b"GET /some/root/apis HTTP")
 
 
 @pytest.mark.parametrize("text", ["kube", "kube=https://host", "=https://host,t", "kube=http://host,t", "kube=x,t"])
-def test_what_is_not_of_that_form_is_refused_with_the_form(text: str) -> None:
+def test_an_invalid_peer_is_rejected_with_the_expected_form(text: str) -> None:
     with pytest.raises(ValueError, match="NAME=https://HOST:PORT,TOKEN"):
-        peer(text)
+        parse_peer(text)
 
 
 @pytest.mark.parametrize("name", ["fairlead", "ceiling"])
-def test_a_peer_cannot_take_the_name_of_a_server_of_ours(name: str) -> None:
+def test_a_peer_cannot_have_the_name_of_our_servers(name: str) -> None:
     with pytest.raises(ValueError, match="choose another"):
-        peer(f"{name}=https://host,t")
+        parse_peer(f"{name}=https://host,t")
 
 
-async def test_answers_in_chunks_are_put_together() -> None:
+async def test_chunked_responses_are_joined() -> None:
     reader = asyncio.StreamReader()
     reader.feed_data(
         b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{"a\r\nb\r\n":[1,2,3,4]\r\n1\r\n}\r\n0\r\n\r\n'
     )
-    connection = Connection(Server("kube", "host", 1, {}), reader, _Silent())  # type: ignore[arg-type]
-    assert await connection.ask("GET", "/") == b'{"a":[1,2,3,4]}'
+    connection = Connection(Server("kube", "host", 1, {}), reader, _NullWriter())  # type: ignore[arg-type]
+    assert await connection.request("GET", "/") == b'{"a":[1,2,3,4]}'
 
 
-class _Silent:
-    """Takes what is written and sends it nowhere."""
+class _NullWriter:
+    """Discards what is written."""
 
     def write(self, data: bytes) -> None:
         return None

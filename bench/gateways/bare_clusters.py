@@ -1,7 +1,7 @@
-"""API servers to connect to, as many as wanted in one process: next to nothing stands behind them.
+"""Bare API servers to connect to, many in one process, without any logic.
 
-Each has a port of its own. It answers the paths that a probe asks for, `/small` and `/large`, and notes when it was
-probed. One that is slow takes the request and never answers. Told to stop, the process prints how late probes were.
+Each has a port of its own. It responds to the paths of a probe, `/small` and `/large`, and records when it was
+probed. A slow one reads the request and never responds. On SIGTERM the process prints the intervals between probes.
 """
 
 import asyncio
@@ -22,26 +22,28 @@ from fairlead.core.crypto.certificates import ensure_certificates
 ADDRESS = "127.0.0.1"
 SMALL, LARGE = 700, 8 * 1024 * 1024
 VERSION = b'{"major":"1","minor":"35","gitVersion":"v1.35.0"}'
-NO_SUCH = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not found","reason":"NotFound","code":404}'
+NOT_FOUND_STATUS = (
+    b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not found","reason":"NotFound","code":404}'
+)
 
 
-def answer(status: int, body: bytes, content_type: bytes = b"application/json") -> bytes:
+def build_response(status: int, body: bytes, content_type: bytes = b"application/json") -> bytes:
     head = b"HTTP/1.1 %d OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n" % (status, content_type, len(body))
     return head + body
 
 
-ANSWERS = {
-    b"/version": answer(200, VERSION),
-    b"/readyz": answer(200, b"ok", b"text/plain"),
-    b"/small": answer(200, b'{"x":"%s"}' % (b"y" * (SMALL - 8))),
-    b"/large": answer(200, b"z" * LARGE, b"application/octet-stream"),
+RESPONSES = {
+    b"/version": build_response(200, VERSION),
+    b"/readyz": build_response(200, b"ok", b"text/plain"),
+    b"/small": build_response(200, b'{"x":"%s"}' % (b"y" * (SMALL - 8))),
+    b"/large": build_response(200, b"z" * LARGE, b"application/octet-stream"),
 }
-MISSING = answer(404, NO_SUCH)
+NOT_FOUND_RESPONSE = build_response(404, NOT_FOUND_STATUS)
 
 
 @dataclass(slots=True)
 class Cluster:
-    """One API server; `probed` is when it was asked whether it is well."""
+    """One API server; `probed` are the times of its probes."""
 
     is_slow: bool
     probed: list[float] = field(default_factory=list)
@@ -66,7 +68,7 @@ class Connection(asyncio.Protocol):
         if self._path == b"/readyz":
             self._cluster.probed.append(time.monotonic())
         if not self._cluster.is_slow:
-            self._transport.write(ANSWERS.get(self._path, MISSING))
+            self._transport.write(RESPONSES.get(self._path, NOT_FOUND_RESPONSE))
 
 
 async def serve(tls: Path, healthy: int, slow: int) -> None:
