@@ -1,21 +1,21 @@
-"""Measures the server under load, each figure beside its ceiling and its aim: `make bench`, explained in
+"""Measures the server under load, each figure with its ceiling and its aim: `make bench`, explained in
 docs/performance.md.
 
-__main__.py    what can be typed
-run.py         the whole run: servers up, objects in, every row measured, servers down
-scale.py       FULL and QUICK: how much of everything
-rows.py        what is measured, and what it shall reach
+__main__.py    the command line
+run.py         the whole run: starts servers, creates objects, measures every row, stops the servers
+scale.py       FULL and QUICK: the scale of a run
+rows.py        the rows and their aims
 aims.py        aims and verdicts
 compare.py     a row's rounds: ours, the ceiling's and those of peers in turn
 requests.py    a row of single requests, driven by wrk through wrk.py and load.lua
 scoped.py      the same with few permissions
-fanout.py      a row of watches, driven by our own readers in audience.py
-growth.py      starts, memory, and rates with a million objects, which fill.py puts into the store
-servers.py     the processes: fairlead, and the ceiling that ceiling.py is; and peers, which somebody else has started
-connection.py  one connection for what wrk cannot do: seeding, writing at a pace, asking what came of it
-together.py    several connections at once that fail as one
-objects.py     the objects that servers are filled with; patches.py the content types of their patches
+fanout.py      a row of watches, driven by our own readers in watch_group.py
+growth.py      starts, memory, and rates with a million objects, which fill.py writes to the store
+servers.py     the servers: fairlead, the ceiling of ceiling.py, and peers, which run already
+connection.py  one connection for what wrk cannot do: creating objects, writing at a pace, checking results
+task_groups.py concurrent coroutines with one failure
+objects.py     the objects of the servers; patches.py the content types of their patches
 figures.py     readings, and the arithmetic on them
-lines.py       the result line by line, each beside its aim, for programs; table.py and chart.py for people
-failure.py     the one error: figures that would mean nothing
+lines.py       the lines of the result with their aims; table.py and chart.py render them
+failure.py     the error of a run without meaningful figures
 """
