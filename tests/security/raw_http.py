@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from tests.harness.server_process import Server
 
-RESPONSE_TIMEOUT_SECONDS = 10.0
+RESPONSE_TIMEOUT_SECONDS = 30.0
 """Seconds without a response after which a request counts as hanging. It is no performance limit."""
 
 _MAX_HEAD_BYTES = 4 * 1024 * 1024
