@@ -28,8 +28,6 @@ IDENTIFIER_WORDS = frozenset(
 """Words that no identifier contains: in the tables of the documentation they have other names."""
 
 TESTS = ROOT / "tests"
-TESTS_TO_DO = frozenset({"bench", "reference"})
-"""Folders of tests whose identifiers do not have plain names yet."""
 TEST_WORDS = frozenset(
     {
         *(
@@ -110,7 +108,7 @@ def test_no_identifier_uses_an_invented_word() -> None:
 
 
 def test_no_identifier_of_a_test_uses_an_invented_word() -> None:
-    paths = [path for path in sorted(TESTS.rglob("*.py")) if path.relative_to(TESTS).parts[0] not in TESTS_TO_DO]
+    paths = sorted(TESTS.rglob("*.py"))
     assert paths
     assert [
         breach for path in paths for breach in identifier_breaches(relative(path), path.read_text(), TEST_WORDS)
