@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs Debian packages as root, quietly: `apt-install.sh package...`. The package lists are fetched only when
-# the first try fails, because a fresh container has none and a settled machine need not wait for them.
+# Installs Debian packages as root, without output: `apt-install.sh package...`. The package lists are only updated if the
+# first attempt fails: a fresh container has none, and on other machines the update would only take time.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 

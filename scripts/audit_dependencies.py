@@ -1,13 +1,13 @@
-"""`make audit`: are there known vulnerabilities in what the locks name?
+"""`make audit`: checks the locked dependencies for known vulnerabilities.
 
-pip-audit asks the vulnerability database of the Python package index about every package in requirements/*.lock. It is
-installed, from its own lock, into a folder beside the rest of .venv. The exit code tells three answers apart:
+pip-audit looks up every package of requirements/*.lock in the vulnerability database of the Python package index. It is
+installed from its own lock into a folder in .venv. The exit codes:
 
-    0  everything was looked up, and nothing is known
-    1  there are known vulnerabilities; they are listed
-    3  the database could not be asked, so nothing is known either way
+    0  all packages were looked up, and have no known vulnerabilities
+    1  there are known vulnerabilities, which are listed
+    3  the database could not be reached, so nothing was checked
 
-With --strict, a package that the database does not know is a 3 as well; otherwise it is named and passed over.
+With --strict, a package that is not in the database leads to 3 as well. Otherwise it is listed and skipped.
 """
 
 import argparse
@@ -19,13 +19,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = ("runtime", "test", "audit")
-PLACE = ROOT / ".venv" / "audit"
+ENVIRONMENT = ROOT / ".venv" / "audit"
 CLEAN, VULNERABLE, UNKNOWN = 0, 1, 3
 
 
 def main() -> int:
-    options = _options()
-    program = options.program or str(_installed())
+    options = _parse_options()
+    program = options.program or str(_install_pip_audit())
     codes = set()
     for lock in LOCKS:
         code, message = audit(program, ROOT / "requirements" / f"{lock}.lock", strict=options.strict)
@@ -34,59 +34,62 @@ def main() -> int:
     return next(code for code in (VULNERABLE, UNKNOWN, CLEAN) if code in codes)
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Looks for known vulnerabilities in what requirements/*.lock name.")
+def _parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Checks the dependencies in requirements/*.lock for known vulnerabilities."
+    )
     parser.add_argument("--strict", action="store_true", help="fail if any package could not be looked up")
-    parser.add_argument("--program", help="a pip-audit to use instead of the one that is installed for this")
+    parser.add_argument("--program", help="path of pip-audit; default: .venv/audit")
     return parser.parse_args()
 
 
-def _installed() -> Path:
-    program = PLACE / "bin" / "pip-audit"
+def _install_pip_audit() -> Path:
+    program = ENVIRONMENT / "bin" / "pip-audit"
     lock = ROOT / "requirements" / "audit.lock"
-    mark = PLACE / "installed"
-    if not mark.exists() or mark.stat().st_mtime < lock.stat().st_mtime:
+    marker = ENVIRONMENT / "installed"
+    if not marker.exists() or marker.stat().st_mtime < lock.stat().st_mtime:
         print("installing pip-audit into .venv/audit", file=sys.stderr, flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(PLACE)], check=True)
-        install = [str(PLACE / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], check=True)
+        install = [str(ENVIRONMENT / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
         subprocess.run([*install, "--require-hashes", "--requirement", str(lock)], check=True)
-        mark.touch()
+        marker.touch()
     return program
 
 
 def audit(program: str, lock: Path, *, strict: bool) -> tuple[int, str]:
-    """The exit code for one lock, and what to tell people."""
+    """The exit code and the message for one lock."""
     command = [program, "--disable-pip", "--no-deps", "--progress-spinner", "off", "--format", "json"]
-    done = subprocess.run([*command, "--requirement", str(lock)], capture_output=True, text=True, check=False)
+    result = subprocess.run([*command, "--requirement", str(lock)], capture_output=True, text=True, check=False)
     try:
-        report = json.loads(done.stdout)
+        report = json.loads(result.stdout)
     except ValueError:
-        lines = done.stderr.strip().splitlines() or [f"pip-audit ended with {done.returncode}"]
-        return UNKNOWN, _unknown(lock, lines[-1])
-    return judge(report, lock, strict=strict)
+        lines = result.stderr.strip().splitlines() or [f"pip-audit exited with {result.returncode}"]
+        return UNKNOWN, _describe_failure(lock, lines[-1])
+    return evaluate_report(report, lock, strict=strict)
 
 
-def judge(report: dict[str, Any], lock: Path, *, strict: bool) -> tuple[int, str]:
+def evaluate_report(report: dict[str, Any], lock: Path, *, strict: bool) -> tuple[int, str]:
     packages = report.get("dependencies", [])
-    found = [_told(package, each) for package in packages for each in package.get("vulns", [])]
+    found = [_describe_vulnerability(package, each) for package in packages for each in package.get("vulns", [])]
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     if found:
         return VULNERABLE, "\n".join([f"{lock.name}: {len(found)} known vulnerabilities", *found])
     if not packages or len(skipped) == len(packages):
-        return UNKNOWN, _unknown(lock, "it knows none of the packages")
+        return UNKNOWN, _describe_failure(lock, "it contains none of the packages")
     if skipped and strict:
-        return UNKNOWN, _unknown(lock, f"it does not know {', '.join(skipped)}")
-    passed_over = f"; not looked up: {', '.join(skipped)}" if skipped else ""
-    return CLEAN, f"{lock.name}: no known vulnerabilities in {len(packages) - len(skipped)} packages{passed_over}"
+        return UNKNOWN, _describe_failure(lock, f"it does not contain {', '.join(skipped)}")
+    not_checked = f"; not looked up: {', '.join(skipped)}" if skipped else ""
+    return CLEAN, f"{lock.name}: no known vulnerabilities in {len(packages) - len(skipped)} packages{not_checked}"
 
 
-def _told(package: dict[str, Any], vulnerability: dict[str, Any]) -> str:
+def _describe_vulnerability(package: dict[str, Any], vulnerability: dict[str, Any]) -> str:
     fixed = ", ".join(vulnerability.get("fix_versions", [])) or "no version yet"
     return f"  {package['name']} {package['version']}: {vulnerability['id']}, fixed in {fixed}"
 
 
-def _unknown(lock: Path, why: str) -> str:
-    return f"{lock.name}: NOT AUDITED, the vulnerability database could not be asked: {why}. Try again with a network"
+def _describe_failure(lock: Path, reason: str) -> str:
+    problem = f"NOT AUDITED, the vulnerability database could not be reached: {reason}"
+    return f"{lock.name}: {problem}. Check the network and try again"
 
 
 if __name__ == "__main__":

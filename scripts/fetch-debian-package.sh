@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # Unpacks one package of a Debian suite into a folder: `fetch-debian-package.sh trixie kubectl .tools/kubectl-1.32`.
 #
-# The suite may be newer or older than the machine's own, and nothing is installed: apt works on a state, a cache and
-# a source of its own, in a temporary folder beside the target, so the machine's lists, sources and packages stay as
-# they are, and an ordinary user can do it. The mirror is the one that the machine's sources name; its answer must be
-# signed by Debian's archive keys. Dependencies are not fetched: this is for programs that need only the C library.
+# The suite may be newer or older than that of the machine. Nothing is installed, and no root permissions are needed: apt
+# gets its own state, cache and sources, in a temporary folder next to the target, and does not change those of the
+# machine. The mirror is taken from the machine's sources, and its index must be signed with Debian's archive keys.
+# Dependencies are not fetched: this is for programs that need only the C library.
 set -euo pipefail
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-# The archives among the machine's sources, in either format of source files. One that has the machine's own release
-# comes first; those for security updates have no other packages.
+# The archives in the machine's sources, in both formats of source files. An archive with the machine's own release comes
+# first; archives for security updates contain no other packages.
 list_archives() {
     local codename
     codename="$(. /etc/os-release && echo "${VERSION_CODENAME:-}")"
@@ -21,8 +21,8 @@ list_archives() {
         sort -n | awk '!seen[$3]++ { print $3 }'
 }
 
-# Settings of the machine stay in force (a proxy, certificates), except for its sources, its preferences, and
-# commands that it runs after an update.
+# The machine's apt settings apply (proxy, certificates), except for its sources, its preferences, and the commands that
+# it runs after an update.
 write_apt_settings() {
     local work=$1
     mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Writes requirements/*.lock: every package that is installed, with its version and the digests of its files, for all
-# supported versions of Python and all platforms. Run it after a change of the dependencies in pyproject.toml, and now and
-# then to take newer versions: `scripts/lock.sh --upgrade`. Needs a network; uv comes from the package index into a folder
-# of its own and is not installed anywhere.
+# Writes requirements/*.lock: all packages with their versions and the digests of their files, for all supported versions of
+# Python and all platforms. Run it after the dependencies in pyproject.toml have changed, and regularly to take newer
+# versions: `scripts/lock.sh --upgrade`. It needs network access. uv is downloaded into a temporary folder.
 #
 #   runtime.lock  what the server needs, and what builds its package
 #   test.lock     that, and what `make test` needs
@@ -22,10 +21,10 @@ python="${PYTHON:-python3}"
 import tomllib
 print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"]))
 END
-echo 'editables' >>"$folder/build.in" # what the build backend asks for when it installs a checkout
+echo 'editables' >>"$folder/build.in" # needed by the build backend for an editable install
 echo 'pip-audit>=2.10' >"$folder/audit.in"
 
-# lock NAME ARGUMENTS...: no header, no annotations and no index, because those would name this machine and its mirror.
+# lock NAME ARGUMENTS...: without header, annotations and index, which would contain names of this machine and its mirror.
 lock() {
     local name=$1
     shift

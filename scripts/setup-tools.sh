@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Brings the programs that tests and benchmarks talk to: `setup-tools.sh kubectl postgresql wrk`.
+# Installs the programs that tests and benchmarks use: `setup-tools.sh kubectl postgresql wrk`.
 #
-#   kubectl       the newest that Debian has and that runs here, in .tools/bin; what is on the PATH does not matter
-#   kubectl-1.32  that of Debian 13, beside it: the version that most people have is some releases older
-#   kubectl-1.20  that of Debian 12, which is years older and still in use
-#   postgresql    the database server; Debian keeps its programs outside of the PATH
-#   etcd          the same for etcd
-#   etcdctl       etcd's client, which Debian has in a package of its own
-#   faketime      libfaketime, for clocks that jump
+#   kubectl       the newest one of Debian that runs on this machine, in .tools/bin; the one on the PATH is not used
+#   kubectl-1.32  the one of Debian 13: many users have a version that is some releases old
+#   kubectl-1.20  the one of Debian 12, which is years old and still in use
+#   postgresql    the database server; Debian installs it outside of the PATH
+#   etcd          the etcd server
+#   etcdctl       the client of etcd, a separate package in Debian
+#   faketime      libfaketime, for tests with clocks that jump
 #   wrk           the load generator of the benchmarks
 #
-# Each kubectl is fetched as an ordinary user, too; the others are installed by root, and otherwise named.
-# What cannot be had is noted and left out: its tests skip and say so. Under CI=true it is an error.
+# kubectl needs no root permissions. The others are installed by root only; for other users, the script prints the packages.
+# Tests of a program that is missing are skipped, with a reason. With CI=true, a missing program is an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,15 +26,15 @@ install_package() {
     local program=$1 package=$2
     if have "$program"; then return; fi
     if [[ $(id -u) != 0 ]] || ! have apt-get; then
-        missing "no $program on the PATH; install it (Debian: apt-get install $package) to run what needs it"
+        missing "no $program on the PATH; install it (Debian: apt-get install $package) to run the tests that need it"
         return
     fi
     say "installing $package"
-    scripts/apt-install.sh "$package" || missing "could not install $package; what needs $program is skipped"
+    scripts/apt-install.sh "$package" || missing "could not install $package; tests that need $program are skipped"
 }
 
 # `fetch_kubectl NAME PACKAGE SUITE...`: .tools/bin/NAME from the first of the suites whose kubectl runs on this machine.
-# That of the newest suite may want a newer C library.
+# The one of the newest suite may need a newer C library.
 fetch_kubectl() {
     local name=$1 package=$2 suite home
     shift 2
@@ -49,7 +49,7 @@ fetch_kubectl() {
             return
         fi
     done
-    missing "could not fetch $name; put one into .tools/bin/$name to run what needs it"
+    missing "could not fetch $name; copy one to .tools/bin/$name to run the tests that need it"
 }
 
 for tool in "$@"; do
@@ -62,6 +62,6 @@ for tool in "$@"; do
         etcdctl) install_package etcdctl etcd-client ;;
         faketime) install_package faketime faketime ;;
         wrk) install_package wrk wrk ;;
-        *) say "error: no tool is called $tool; see the list in $0"; exit 2 ;;
+        *) say "error: unknown tool $tool; see the list in $0"; exit 2 ;;
     esac
 done

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes .venv with a Python of at least 3.11 and installs the package into it, editable.
-# Called by the Makefile only when pyproject.toml, a lock or this file changed. `setup-venv.sh test` adds the test group.
-# What is installed is what requirements/*.lock names, file by file with its digest. Pythons that the locks were not tried
-# with get the newest versions that pyproject.toml allows.
-# On Debian, Python comes without its venv module: as root the missing package is installed, otherwise named.
+# Creates .venv with Python 3.11 or newer, and installs the package into it in editable mode.
+# The Makefile runs it if pyproject.toml, a lock or this file has changed. `setup-venv.sh test` adds the test dependencies.
+# It installs the versions in requirements/*.lock and verifies their digests. On versions of Python that the locks do not
+# support, it installs the newest versions that pyproject.toml allows.
+# Debian's Python has no venv module. Root gets the missing package installed; for other users, the script prints its name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,12 +15,12 @@ new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/
 find_python() {
     local candidate
     if [[ -n "${PYTHON:-}" ]]; then
-        new_enough "$PYTHON" || die "PYTHON=$PYTHON is not a Python 3.11 or newer; name another, or leave PYTHON unset"
+        new_enough "$PYTHON" || die "PYTHON=$PYTHON is not Python 3.11 or newer; set another one, or unset PYTHON"
         echo "$PYTHON"
         return
     fi
-    # The system's own first, if it is complete: distributions build Python with all optimisations. With one that somebody
-    # compiled without them, every request takes half as long again.
+    # The Python of the system first, if it is complete: distributions build it with all optimisations. Without them, every
+    # request takes 50 % longer.
     if new_enough /usr/bin/python3 && has_venv_module /usr/bin/python3; then echo /usr/bin/python3; return; fi
     for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
         if new_enough "$candidate"; then echo "$candidate"; return; fi
@@ -55,19 +55,19 @@ make_venv() {
 
 pip_install() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore "$@" ||
-        die "installing failed; the lines above say why (no network? then point PIP_INDEX_URL at a mirror)"
+        die "the installation failed, see above; without access to the package index, set PIP_INDEX_URL to a mirror"
 }
 
 is_locked_for() { [[ " $LOCKED " == *" $("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])') "* ]]; }
 
 LOCKED="3.11 3.12 3.13 3.14"
 make_venv
-say "installing fairlead${1:+ and what its ${1}s need} into .venv"
+say "installing fairlead${1:+ and the dependencies of its ${1}s} into .venv"
 if is_locked_for .venv/bin/python; then
     lock=runtime
     if [[ "${1:-}" == test ]]; then lock=test; fi
     pip_install --no-deps --require-hashes --requirement "requirements/$lock.lock"
-    # What builds the package is in the lock, too: nothing is fetched that is not.
+    # The lock contains the build dependencies as well, so nothing else is downloaded.
     pip_install --no-deps --no-build-isolation --editable .
 else
     say "$(.venv/bin/python --version) is not one of those that the locks are for ($LOCKED): taking the newest versions instead"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The tour of a real Kubernetes behind Fairlead: `try-real-cluster.sh DIR [pytest arguments]`.
+# Tests Fairlead with a real Kubernetes: `try-real-cluster.sh DIR [pytest arguments]`.
 #
-# DIR, or DIR/bin, has kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kubectl of one version. Starts
-# a control plane on loopback and a node in namespaces of its own (as root), connects them to a Fairlead of this
-# checkout, walks through everything that people do with a cluster, and prints a table with what it measured.
+# DIR, or DIR/bin, has kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kubectl of one version. The
+# script starts a control plane on loopback and a node in its own namespaces (as root), connects them to a Fairlead of this
+# checkout, runs the tests of everything that users do with a cluster, and prints a table with the measurements.
 set -euo pipefail
 if [[ $# == 0 ]]; then
-    echo "usage: $0 DIR [pytest arguments], where DIR/bin has kube-apiserver and its parts" >&2
+    echo "usage: $0 DIR [pytest arguments], where DIR/bin has kube-apiserver and the other binaries" >&2
     exit 2
 fi
 reference="$(cd "$1" && pwd)"

@@ -16,6 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "fairlead").rglob("*.py"))
 DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
 DOCUMENTS.remove(ROOT / "docs" / "upgrading.md")  # it lists names that are gone
+DEVELOPMENT_FILES = [
+    *(ROOT / name for name in ("Makefile", "pyproject.toml", ".ci/run", "SECURITY.md")),
+    *(path for folder in ("scripts", "examples") for path in sorted((ROOT / folder).iterdir()) if path.is_file()),
+]
+"""Files with texts for developers and users that are neither Python modules of the product nor documents."""
 
 IDENTIFIER_WORDS = frozenset(
     {
@@ -27,7 +32,6 @@ IDENTIFIER_WORDS = frozenset(
 )
 """Words that no identifier contains: in the tables of the documentation they have other names."""
 
-TESTS = ROOT / "tests"
 TEST_WORDS = frozenset(
     {
         *(
@@ -49,7 +53,7 @@ TEST_WORDS = frozenset(
         "world",
     }
 )
-"""Words that no function, class, parameter or variable of a test contains."""
+"""Words that no function, class, parameter or variable of the tests, benchmarks and scripts contains."""
 
 TEXT_WORDS = re.compile(
     r"\b(?:whoever|whomever|somebody|nobody|everybody|oneself|rehearses?|rehearsal|asker|in vain|mend(?:s|ed)?"
@@ -108,7 +112,7 @@ def test_no_identifier_uses_an_invented_word() -> None:
 
 
 def test_no_identifier_of_a_test_uses_an_invented_word() -> None:
-    paths = sorted(TESTS.rglob("*.py"))
+    paths = [path for folder in ("tests", "bench", "scripts") for path in sorted((ROOT / folder).rglob("*.py"))]
     assert paths
     assert [
         breach for path in paths for breach in identifier_breaches(relative(path), path.read_text(), TEST_WORDS)
@@ -120,7 +124,7 @@ def test_no_text_of_the_product_uses_an_invented_word() -> None:
 
 
 def test_no_document_uses_an_invented_word() -> None:
-    documents = ((path, enumerate(path.read_text().splitlines(), 1)) for path in DOCUMENTS)
+    documents = ((path, enumerate(path.read_text().splitlines(), 1)) for path in (*DOCUMENTS, *DEVELOPMENT_FILES))
     assert [breach for path, lines in documents for breach in text_breaches(relative(path), iter(lines))] == []
 
 

@@ -232,6 +232,25 @@ async def test_cancellation_is_not_a_timeout_and_runs_the_aborted_stages() -> No
     assert (aborted, trace) == ([pending], [])
 
 
+async def test_a_request_that_is_cancelled_when_its_time_is_up_is_aborted() -> None:
+    aborted: list[Call] = []
+    tasks: list[asyncio.Task[Reply]] = []
+
+    async def serve(call: Call) -> Reply:
+        try:
+            return await wait_forever(call)
+        except asyncio.CancelledError:
+            tasks[0].cancel()  # the client disconnects while the timeout is being handled
+            raise
+
+    pending = call()
+    pipeline = Pipeline((), serve, (), [aborted.append], PipelineOptions(SHORT, [0, 0]))
+    tasks.append(asyncio.ensure_future(pipeline(pending)))
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[0]
+    assert aborted == [pending]
+
+
 async def test_a_timeout_runs_no_aborted_stages() -> None:
     aborted: list[Call] = []
     assert (

@@ -119,7 +119,7 @@ class RequestHeaders:
         )
 
     def find_ambiguity(self, method: str, path: str, version: str) -> str:
-        """See `framing.find_ambiguity`."""
+        """See the function `find_ambiguity`."""
         return find_ambiguity(method, path, version, self._pairs, self._first_values)
 
     @property
