@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem, quote_value
+from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem, quote_value, truncate
 from fairlead.core.objects import Object, metadata
 from fairlead.registry import limits
 from fairlead.registry import schema as openapi
@@ -106,6 +106,7 @@ _SERVER_FIELDS = (
     "selfLink",
 )
 _SERVER_FIELD_SET = frozenset(_SERVER_FIELDS)
+_DELETION_FIELDS = ("deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def check_types(obj: Object, kind: Kind, before: Object | None = None) -> list[str]:
@@ -145,13 +146,14 @@ def decode_error_message(kind: Kind, reason: str) -> str:
 def init_metadata(obj: Object, now: str, kind: Kind) -> None:
     """Initializes the metadata of a new object: the server-set fields are set, whatever the body contains."""
     meta = metadata(obj)
+    generation = 1 if kind.tracks_generation else meta.get("generation")
     if not _SERVER_FIELD_SET.isdisjoint(meta):
         for name in _SERVER_FIELDS:
             meta.pop(name, None)
     meta["uid"] = new_uid()
     meta["creationTimestamp"] = now
-    if kind.tracks_generation:
-        meta["generation"] = 1
+    if generation:  # a kind that does not count it keeps what the client sent
+        meta["generation"] = generation
     drop_empty(meta)
 
 
@@ -165,13 +167,14 @@ def new_uid() -> str:
 
 
 def preserve_server_fields(old: Object, new: Object) -> None:
-    """On update, preserves the server-set fields of the stored object."""
+    """On update, preserves the server-set fields of the stored object. `update_problems` reports an attempt to set
+    those of deletion."""
     before, after = metadata(old), metadata(new)
     if orjson.dumps(_server_fields(before)) != orjson.dumps(_server_fields(after)):
         for name in _SERVER_FIELDS:
-            if name in before:
+            if name in before and (name != "deletionGracePeriodSeconds" or name not in after):
                 after[name] = before[name]
-            else:
+            elif name not in _DELETION_FIELDS:
                 after.pop(name, None)
     after["resourceVersion"] = before["resourceVersion"]
     drop_empty(after)
@@ -204,12 +207,14 @@ def problems(obj: Object, kind: Kind) -> Iterator[Problem]:
     """All problems with an object's metadata."""
     meta = metadata(obj)
     yield from _name_problems(meta, kind)
+    if meta.get("generation", 0) < 0:
+        yield Problem.invalid("metadata.generation", meta["generation"], "must be greater than or equal to 0")
     if labels := meta.get("labels"):
         yield from label_problems(labels, "metadata.labels")
     if annotations := meta.get("annotations"):
         yield from _annotation_problems(annotations)
     if finalizers := meta.get("finalizers"):
-        yield from _finalizer_problems(finalizers)
+        yield from _finalizer_problems(finalizers, kind)
     if owners := meta.get("ownerReferences"):
         yield from _owner_problems(owners)
 
@@ -217,6 +222,9 @@ def problems(obj: Object, kind: Kind) -> Iterator[Problem]:
 def update_problems(old: Object, new: Object) -> Iterator[Problem]:
     """Problems with an update of metadata."""
     before, after = metadata(old), metadata(new)
+    for name in _DELETION_FIELDS:
+        if after.get(name) != before.get(name):
+            yield Problem.invalid(f"metadata.{name}", after.get(name), "field is immutable")
     if "deletionTimestamp" not in before:
         return
     known = frozenset(before.get("finalizers") or ())
@@ -288,23 +296,74 @@ def _annotation_problems(annotations: Object) -> Iterator[Problem]:
         yield Problem.too_long("metadata.annotations", MAX_ANNOTATIONS_BYTES)
 
 
-def _finalizer_problems(finalizers: list[str]) -> Iterator[Problem]:
-    for finalizer in finalizers:
+def _finalizer_problems(finalizers: list[str], kind: Kind) -> Iterator[Problem]:
+    for index, finalizer in enumerate(finalizers):
         for fault in qualified_name_errors(finalizer):
             yield Problem.invalid("metadata.finalizers", finalizer, fault)
+        if kind.builtin and not _is_standard_or_qualified(finalizer):
+            reason = "name is neither a standard finalizer name nor is it fully qualified"
+            yield Problem.invalid(f"metadata.finalizers[{index}]", finalizer, reason)
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         reason = "finalizers orphan and foregroundDeletion cannot be both set"
         yield Problem.invalid("metadata.finalizers", finalizers, reason)
 
 
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+
+
+def _is_standard_or_qualified(finalizer: str) -> bool:
+    return "/" in finalizer or finalizer in _STANDARD_FINALIZERS
+
+
+def finalizer_warnings(old: Object | None, new: Object, kind: Kind) -> Iterator[str]:
+    """Warnings about new finalizers without a domain. Built-in kinds reject them."""
+    finalizers = metadata(new).get("finalizers")
+    if not finalizers or kind.builtin:
+        return
+    known = () if old is None else metadata(old).get("finalizers") or ()
+    for finalizer in sorted({each for each in finalizers if each not in known}):
+        if not _is_standard_or_qualified(finalizer):
+            path = " including a path (/)" if "." in finalizer else ""
+            yield (
+                f"metadata.finalizers: {quote_value(finalizer)}: prefer a domain-qualified finalizer name{path} "
+                "to avoid accidental conflicts with other finalizer writers"
+            )
+
+
+def remove_duplicate_owners(obj: Object) -> Iterator[str]:
+    """Removes repeated ownerReferences, with a warning. Entries that only share their uid are kept."""
+    owners = metadata(obj).get("ownerReferences")
+    if not owners or len(owners) == 1:
+        return
+    unique: list[Object] = []
+    repeated: list[str] = []
+    for owner in owners:
+        if owner in unique:
+            repeated.append(owner.get("uid", ""))
+        else:
+            unique.append(owner)
+    if repeated:
+        metadata(obj)["ownerReferences"] = unique
+        yield (
+            ".metadata.ownerReferences contains duplicate entries, which were removed; "
+            f"duplicate UID(s) observed: {truncate(', '.join(repeated))}"
+        )
+
+
 def _owner_problems(owners: Any) -> Iterator[Problem]:
     controllers = []
-    for index, owner in enumerate(owners):
-        for name in ("apiVersion", "kind", "name", "uid"):
+    for owner in owners:
+        version, kind = owner.get("apiVersion", ""), owner.get("kind", "")
+        if not version.rpartition("/")[2] or version.count("/") > 1:
+            yield Problem.invalid("metadata.ownerReferences.apiVersion", version, "version must not be empty")
+        for name in ("kind", "name", "uid"):
             if not owner.get(name):
-                yield Problem.required(f"metadata.ownerReferences[{index}].{name}", "must not be empty")
+                yield Problem.invalid(f"metadata.ownerReferences.{name}", "", "must not be empty")
+        if (version, kind) == ("v1", "Event"):
+            reason = "/v1, Kind=Event is disallowed from being an owner"
+            yield Problem.invalid("metadata.ownerReferences", owner, reason)
         if owner.get("controller"):
-            controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
+            controllers.append(f"{kind}/{owner.get('name', '')}")
     if len(controllers) > 1:
         reason = 'Only one reference can have Controller set to true. Found "true" in references for '
         yield Problem.invalid("metadata.ownerReferences", owners, reason + " and ".join(controllers[:2]))

@@ -12,7 +12,7 @@ from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Pr
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import Kind
-from fairlead.registry.object_metadata import check_types, decode_error_message
+from fairlead.registry.object_metadata import check_types, decode_error_message, remove_duplicate_owners
 from fairlead.registry.validate import ValidationResult, Validator
 from fairlead.registry.validation_walk import LIMIT_REASONS
 from fairlead.registry.write_options import WriteOptions
@@ -86,6 +86,7 @@ def prune_and_validate(
 ) -> list[Problem]:
     """Prunes the object, handles unknown and duplicate fields, and returns the schema problems."""
     unknown, duplicates = check_types(obj, kind, context.old), context.duplicate_fields
+    options.add_warnings(remove_duplicate_owners(obj))
     findings = validator.validate(obj, context.old)
     if not (unknown or findings.unknown_fields or findings.problems or duplicates):
         return []

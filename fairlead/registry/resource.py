@@ -301,6 +301,7 @@ class Resource:
             found.extend(islice(self.kind.check(change), 10 * MAX_PROBLEMS))
         if found:
             raise Invalid.of(self.kind.name, self.kind.stored_resource[0], name_of(change.obj), found)
+        change.warnings.extend(meta.finalizer_warnings(change.old, change.obj, self.kind))
 
     def _record_managed_fields(self, change: Change, options: WriteOptions, manager: FieldManager) -> None:
         if options.is_apply:

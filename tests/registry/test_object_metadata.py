@@ -13,18 +13,21 @@ from fairlead.registry.kind import Kind
 from fairlead.registry.object_metadata import (
     MAX_ANNOTATIONS_BYTES,
     check_types,
+    finalizer_warnings,
     generate_name,
     init_metadata,
     label_problems,
     new_uid,
     preserve_server_fields,
     problems,
+    remove_duplicate_owners,
     update_problems,
 )
 from tests.harness.registry import GADGET
 
 NAMESPACE = next(kind for kind in KINDS if kind.name == "Namespace")
 NOW = "2026-01-02T03:04:05Z"
+INVALID = "FieldValueInvalid"
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "1"}
 
 
@@ -52,10 +55,11 @@ def test_server_set_fields_override_the_body_on_create() -> None:
     assert obj["metadata"] == {"name": "a", "creationTimestamp": NOW, "generation": 1}
 
 
-def test_a_kind_without_generations_has_none() -> None:
-    obj: Object = {"metadata": {"name": "a", "generation": 7}}
+@pytest.mark.parametrize(("sent", "stored"), [({"generation": 7}, 7), ({"generation": 0}, None), ({}, None)])
+def test_a_kind_that_does_not_count_generations_keeps_the_one_that_was_sent(sent: Object, stored: int | None) -> None:
+    obj: Object = {"metadata": {"name": "a", **sent}}
     init_metadata(obj, NOW, NAMESPACE)
-    assert "generation" not in obj["metadata"]
+    assert obj["metadata"].get("generation") == stored
 
 
 def test_an_update_cannot_change_server_set_fields() -> None:
@@ -65,14 +69,35 @@ def test_an_update_cannot_change_server_set_fields() -> None:
             "name": "a",
             "uid": "2",
             "generation": 9,
-            "deletionTimestamp": NOW,
-            "deletionGracePeriodSeconds": 0,
             "selfLink": "/x",
             "annotations": {},
         }
     }
     preserve_server_fields(old, new)
     assert new == old
+
+
+DELETED = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}
+
+
+@pytest.mark.parametrize(
+    ("before", "sent", "problem_fields"),
+    [
+        ({}, {"deletionTimestamp": NOW}, ["metadata.deletionTimestamp"]),
+        ({}, {"deletionGracePeriodSeconds": 5}, ["metadata.deletionGracePeriodSeconds"]),
+        (DELETED, {}, []),
+        (DELETED, DELETED, []),
+        (DELETED, {"deletionTimestamp": "2020-01-01T00:00:00Z"}, []),
+        (DELETED, {"deletionGracePeriodSeconds": 5}, ["metadata.deletionGracePeriodSeconds"]),
+    ],
+)
+def test_an_update_can_neither_begin_nor_end_a_deletion(before: Object, sent: Object, problem_fields: list[str]) -> None:
+    old = {"metadata": {"name": "a", "uid": "1", "resourceVersion": "9", **before}}
+    new: Object = {"metadata": {"name": "a", **sent}}
+    preserve_server_fields(old, new)
+    assert [each.field for each in update_problems(old, new)] == problem_fields
+    if not problem_fields:
+        assert new == old
 
 
 def test_missing_or_null_metadata_is_empty() -> None:
@@ -154,11 +179,17 @@ INVALID: list[tuple[Object, tuple[str, str]]] = [
         ("metadata.annotations", "FieldValueTooLong"),
     ),
     ({"name": "a", "finalizers": ["Bad Name"]}, ("metadata.finalizers", "FieldValueInvalid")),
-    (
-        {"name": "a", "ownerReferences": [{**OWNER, "uid": ""}]},
-        ("metadata.ownerReferences[0].uid", "FieldValueRequired"),
+    ({"name": "a", "finalizers": ["a b/c"]}, ("metadata.finalizers", "FieldValueInvalid")),
+    ({"name": "a", "generation": -1}, ("metadata.generation", "FieldValueInvalid")),
+    *(
+        ({"name": "a", "ownerReferences": [{**OWNER, **wrong}]}, (f"metadata.ownerReferences.{field}", INVALID))
+        for field, wrong in (
+            *((name, {name: ""}) for name in OWNER),
+            *(("apiVersion", {"apiVersion": version}) for version in ("a/b/c", "a/", "/")),
+        )
     ),
-    ({"name": "a", "ownerReferences": [{}]}, ("metadata.ownerReferences[0].apiVersion", "FieldValueRequired")),
+    ({"name": "a", "ownerReferences": [{}]}, ("metadata.ownerReferences.apiVersion", INVALID)),
+    ({"name": "a", "ownerReferences": [{**OWNER, "kind": "Event"}]}, ("metadata.ownerReferences", INVALID)),
     (
         {"name": "a", "ownerReferences": [{**OWNER, "controller": True}, {**OWNER, "uid": "2", "controller": True}]},
         ("metadata.ownerReferences", "FieldValueInvalid"),
@@ -190,10 +221,9 @@ def test_all_problems_are_reported_together() -> None:
 
 def test_an_object_being_deleted_can_lose_finalizers_but_not_get_new_ones() -> None:
     def update_finalizers(finalizers: list[str], deleting: bool) -> list[str]:
-        old: Object = {"metadata": {"finalizers": ["x.io/a", "x.io/b"]}}
-        if deleting:
-            old["metadata"]["deletionTimestamp"] = NOW
-        return [str(each) for each in update_problems(old, {"metadata": {"finalizers": finalizers}})]
+        marked = {"deletionTimestamp": NOW} if deleting else {}
+        old: Object = {"metadata": {"finalizers": ["x.io/a", "x.io/b"], **marked}}
+        return [str(each) for each in update_problems(old, {"metadata": {"finalizers": finalizers, **marked}})]
 
     assert update_finalizers(["x.io/b"], True) == []
     assert update_finalizers(["x.io/b", "x.io/a"], True) == []
@@ -202,6 +232,37 @@ def test_an_object_being_deleted_can_lose_finalizers_but_not_get_new_ones() -> N
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, "
         'found new finalizers []string{"x.io/c"}'
     ]
+
+
+@pytest.mark.parametrize(
+    ("finalizer", "problem", "warnings"),
+    [
+        ("plain", "metadata.finalizers[0]", ["prefer a domain-qualified finalizer name to"]),
+        ("plain.io", "metadata.finalizers[0]", ["prefer a domain-qualified finalizer name including a path (/) to"]),
+        *((known, None, []) for known in ("kubernetes", "orphan", "foregroundDeletion", "example.com/f")),
+    ],
+)
+def test_a_finalizer_without_a_domain_is_rejected_or_warned_about(
+    finalizer: str, problem: str | None, warnings: list[str]
+) -> None:
+    sent: Object = {"metadata": {"name": "a", "finalizers": [finalizer]}}
+    assert problem_reasons(sent["metadata"], NAMESPACE) == ([(problem, INVALID)] if problem else [])
+    assert problem_reasons(sent["metadata"]) == []
+    found = list(finalizer_warnings(None, sent, GADGET))
+    assert [text.startswith(f'metadata.finalizers: "{finalizer}": {warnings[0]}') for text in found] == [True] * len(
+        warnings
+    )
+    assert list(finalizer_warnings(sent, sent, GADGET)) == [], "it was there before"
+    assert list(finalizer_warnings(None, sent, NAMESPACE)) == []
+
+
+def test_repeated_owners_are_removed_with_a_warning() -> None:
+    other = {**OWNER, "controller": True}
+    obj: Object = {"metadata": {"ownerReferences": [OWNER, other, dict(OWNER), dict(other)]}}
+    warnings = list(remove_duplicate_owners(obj))
+    assert obj["metadata"]["ownerReferences"] == [OWNER, other], "entries that only share their uid are kept"
+    assert [text.partition("observed: ")[2] for text in warnings] == ["1, 1"]
+    assert list(remove_duplicate_owners(obj)) == list(remove_duplicate_owners({"metadata": {}})) == []
 
 
 def test_the_orphan_and_foreground_finalizers_exclude_each_other() -> None:
