@@ -3,22 +3,24 @@
 `server/api/patch.py` decodes the body. The registry applies the patch to the current object, again after every lost
 race, so the result is a new value that shares nothing with the arguments.
 
-As in Kubernetes, two operations are more lenient than the RFC: `replace` may add a field, and `test` for null succeeds
-for a missing field. A body that is not a list of operations is a 400; an operation that fails is a 422. Small patches
-can cause a lot of work, by copying repeatedly or by shifting a long list, so both are counted and rejected with 413.
+As in Kubernetes, this is more lenient than the RFC. A missing field is null: `replace` may add it, `copy` copies null
+from it, and `test` for null succeeds. A missing value is null, too. A negative index counts from the end, `~` needs no
+escape if no 0 or 1 follows, and what precedes the first slash of a path is ignored. A body that is not a list of
+operations is a 400; an operation that fails is a 422. Small patches can cause a lot of work, by copying repeatedly or by
+shifting a long list, so both are counted and rejected with 413.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 
 from fairlead.core.body_errors import MAX_DEPTH, Malformed
-from fairlead.core.errors import BadRequest, Invalid, TooLarge
+from fairlead.core.errors import BadRequest, Invalid, Problem, TooLarge
 from fairlead.core.json import decode
 from fairlead.core.objects import Object, deep_copy
 from fairlead.registry import limits
-from fairlead.registry.patching.field_set import is_equal_json
 
 MAX_OPERATIONS = limits.PATCH_OPERATIONS
 MAX_COPIED_BYTES = 3 * 1024 * 1024
@@ -28,6 +30,8 @@ MAX_SHIFTED_ENTRIES = 20_000_000
 _REJECTED = "the server rejected our request due to an error in our request"
 _TOO_LARGE = "Request entity is too large"
 _TOO_DEEP = "the object would be nested too deeply; send a patch with less nesting"
+_NO_CONTAINER = "the path leads into a value that is neither an object nor a list"
+_INDEX = re.compile(r"[+-]?[0-9]+")
 _MAX_INDEX_DIGITS = 9
 """Digits; no list in a request needs more."""
 
@@ -77,18 +81,19 @@ def _check_operations(operations: Any) -> None:
 
 
 class _PatchedDocument:
-    """A document being patched. `_root` holds it under the empty key, so that it can be replaced as a whole, too."""
+    """A document being patched."""
 
     def __init__(self, document: Object) -> None:
-        self._root: Object = {"": deep_copy(document)}
+        self._document: Any = deep_copy(document)
         self._copied_bytes = 0
         self._shifted_entries = 0
 
     def result(self) -> Object:
         """The document, if it is still an object and not nested too deeply: moving values can nest them."""
-        document = self._root.get("")
+        document = self._document
         if not isinstance(document, dict):
-            raise Invalid(f"{_REJECTED}: the result is not an object; patch parts of the object, or delete it")
+            reason = "the result is not an object; patch parts of the object, or delete it"
+            raise Invalid.of("", "", "", [Problem("patch", "FieldValueInvalid", f"Invalid value: {reason}")])
         try:
             text = orjson.dumps(document)
             if text.count(b"{") + text.count(b"[") > MAX_DEPTH:
@@ -107,24 +112,25 @@ class _PatchedDocument:
         self._insert(_parse_pointer(operation), _copy_value(operation))
 
     def replace(self, operation: Object) -> None:
+        value = _copy_value(operation)
+        if operation.get("path") == "":
+            if not isinstance(value, dict | list):
+                raise _PatchRejected("the whole object can only be replaced by an object")
+            self._document = value
+            return
         tokens = _parse_pointer(operation)
         parent = self._parent(tokens)
         if isinstance(parent, list):
-            parent[_parse_index(tokens[-1], len(parent))] = _copy_value(operation)
+            parent[_parse_index(tokens[-1], len(parent))] = value
         else:
-            _require_object(parent)[tokens[-1]] = _copy_value(operation)
+            parent[tokens[-1]] = value
 
     def remove(self, operation: Object) -> None:
         self._pop(_parse_pointer(operation))
 
     def move(self, operation: Object) -> None:
-        source, target = _parse_pointer(operation, "from"), _parse_pointer(operation)
-        if source == target:
-            self._get(source)
-        elif target[: len(source)] == source:
-            raise _PatchRejected("a value cannot be moved into itself; copy it instead")
-        else:
-            self._insert(target, self._pop(source))
+        value = self._pop(_parse_pointer(operation, "from"))
+        self._insert(_parse_pointer(operation), value)
 
     def copy(self, operation: Object) -> None:
         encoded = orjson.dumps(self._get(_parse_pointer(operation, "from")))
@@ -137,21 +143,22 @@ class _PatchedDocument:
         self._insert(_parse_pointer(operation), orjson.loads(encoded))
 
     def test(self, operation: Object) -> None:
-        tokens, wanted = _parse_pointer(operation), _require_value(operation)
-        parent = self._parent(tokens)
-        absent = isinstance(parent, dict) and tokens[-1] not in parent
-        if absent and wanted is None:
-            return
-        if absent or not is_equal_json(_get_child(parent, tokens[-1]), wanted):
+        found = self._document if operation.get("path") == "" else self._get(_parse_pointer(operation))
+        if _canonical(found) != _canonical(operation.get("value")):
             raise _PatchRejected("the value is different; read the object again and send a patch for its current state")
 
     def _get(self, tokens: list[str]) -> Any:
         return _get_child(self._parent(tokens), tokens[-1])
 
     def _parent(self, tokens: list[str]) -> Any:
-        parent: Any = self._root
+        """The object or list that contains the value at a path."""
+        parent: Any = self._document
         for token in tokens[:-1]:
             parent = _get_child(parent, token)
+            if not isinstance(parent, dict | list):
+                raise _PatchRejected(
+                    f"there is no object or list {token!r}; add it first" if parent is None else _NO_CONTAINER
+                )
         return parent
 
     def _insert(self, tokens: list[str], value: Any) -> None:
@@ -161,7 +168,7 @@ class _PatchedDocument:
             self._count_shift(len(parent) - index)
             parent.insert(index, value)
         else:
-            _require_object(parent)[tokens[-1]] = value
+            parent[tokens[-1]] = value
 
     def _pop(self, tokens: list[str]) -> Any:
         parent = self._parent(tokens)
@@ -169,9 +176,9 @@ class _PatchedDocument:
             index = _parse_index(tokens[-1], len(parent))
             self._count_shift(len(parent) - index)
             return parent.pop(index)
-        value = _get_child(parent, tokens[-1])
-        del parent[tokens[-1]]
-        return value
+        if tokens[-1] not in parent:
+            raise _PatchRejected(f"there is no {tokens[-1]!r}")
+        return parent.pop(tokens[-1])
 
     def _count_shift(self, entries: int) -> None:
         self._shifted_entries += entries
@@ -193,54 +200,35 @@ _OPERATIONS: Mapping[str, Callable[[_PatchedDocument, Object], None]] = {
 
 
 def _parse_pointer(operation: Object, name: str = "path") -> list[str]:
-    """The tokens of a JSON pointer (RFC 6901). The first is always empty: the key of the document in `_root`."""
+    """The tokens of a JSON pointer (RFC 6901), at least one."""
     pointer = operation.get(name)
     if pointer is None:
         raise _PatchRejected(f"{name} is missing")
-    tokens: list[str] = pointer.split("/")
-    if tokens[0]:
+    tokens: list[str] = pointer.split("/")[1:]
+    if not tokens:
         raise _PatchRejected(f"{name} must begin with a slash, as in /metadata/labels")
-    return [_unescape(token) for token in tokens] if "~" in pointer else tokens
-
-
-def _unescape(token: str) -> str:
-    plain = token.replace("~1", "/").replace("~0", "~")
-    if token.count("~") != token.count("~0") + token.count("~1"):
-        raise _PatchRejected("in a path, write ~ as ~0, and / within a name as ~1")
-    return plain
-
-
-def _require_value(operation: Object) -> Any:
-    if "value" not in operation:
-        raise _PatchRejected("value is missing; send null explicitly")
-    return operation["value"]
+    return [token.replace("~1", "/").replace("~0", "~") for token in tokens] if "~" in pointer else tokens
 
 
 def _copy_value(operation: Object) -> Any:
     """A copy of the operation's value, for the document to own."""
-    value = _require_value(operation)
+    value = operation.get("value")
     return orjson.loads(orjson.dumps(value)) if isinstance(value, dict | list) else value
 
 
+def _canonical(value: Any) -> bytes:
+    """Canonical JSON: `1`, `1.0` and `true` are different, the order of fields is not."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
 def _get_child(container: Any, token: str) -> Any:
-    """The value at a name or index."""
-    if isinstance(container, list):
-        return container[_parse_index(token, len(container))]
-    fields = _require_object(container)
-    if token not in fields:
-        raise _PatchRejected(f"there is no {token!r}; add it first")
-    return fields[token]
-
-
-def _require_object(container: Any) -> Object:
-    if not isinstance(container, dict):
-        raise _PatchRejected("the path leads into a value that is neither an object nor a list")
-    return container
+    """The value at a name or index of an object or a list. A missing field is null."""
+    return container[_parse_index(token, len(container))] if isinstance(container, list) else container.get(token)
 
 
 def _parse_index(token: str, size: int) -> int:
-    """The list index that a token stands for. It must be less than `size`."""
-    is_number = token.isascii() and token.isdigit() and (token == "0" or token[0] != "0")
-    if not is_number or len(token) > _MAX_INDEX_DIGITS or int(token) >= size:
+    """The list index that a token stands for. It must be less than `size`; a negative one counts from the end."""
+    is_number = len(token) <= _MAX_INDEX_DIGITS and _INDEX.fullmatch(token)
+    if not is_number or not -size <= int(token) < size:
         raise _PatchRejected(f"{token!r} is not a list index less than {size}")
-    return int(token)
+    return int(token) % size
