@@ -243,6 +243,8 @@ class Kind:
     """Sets default values, after pruning and schema defaults and before the checks. Pure."""
     check: Callable[[Change], Iterable[Problem]] = _no_problems
     """Yields every problem that the schema cannot express. Pure."""
+    canonicalize: Callable[[Object], None] | None = None
+    """Brings a valid object into the form in which it is stored, after its fields got their owners."""
     read_selectable_field: Callable[[Object, str], Any] | None = None
     """Reads a selectable field, for a kind where the value is not simply at the path (`source` of Event)."""
     tracks_generation: bool = True
@@ -252,6 +254,8 @@ class Kind:
     kind and apiVersion, decoding errors are a 400, list items have no kind and apiVersion, ages in tables are text."""
     allows_unconditional_update: bool = False
     """PUT without resourceVersion is accepted (unconditional update), as for core kinds."""
+    allows_create_on_update: bool = False
+    """PUT creates an object that does not exist, as for some built-in kinds."""
     empty_fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields that every object has even if they are empty. Creating an object does not make its manager own them."""
     conversion: Conversion | None = None

@@ -96,7 +96,7 @@ METADATA = openapi.obj(
     ),
 )
 
-_validator = Validator(METADATA, limit_freeform=False)
+_validator = Validator(METADATA, limit_freeform=False, zero_nulls=True)
 _SERVER_FIELDS = (
     "uid",
     "creationTimestamp",
@@ -106,7 +106,9 @@ _SERVER_FIELDS = (
     "selfLink",
 )
 _SERVER_FIELD_SET = frozenset(_SERVER_FIELDS)
-_DELETION_FIELDS = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_IMMUTABLE_FIELDS = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
+_CHECKED_FIELDS = ("uid", "deletionGracePeriodSeconds")
+"""Those of the immutable fields that an update may not change even if they are set already."""
 
 
 def check_types(obj: Object, kind: Kind, before: Object | None = None) -> list[str]:
@@ -167,14 +169,14 @@ def new_uid() -> str:
 
 
 def preserve_server_fields(old: Object, new: Object) -> None:
-    """On update, preserves the server-set fields of the stored object. `update_problems` reports an attempt to set
-    those of deletion."""
+    """On update, preserves the server-set fields of the stored object. `update_problems` reports an attempt to change
+    the immutable ones."""
     before, after = metadata(old), metadata(new)
     if orjson.dumps(_server_fields(before)) != orjson.dumps(_server_fields(after)):
         for name in _SERVER_FIELDS:
-            if name in before and (name != "deletionGracePeriodSeconds" or name not in after):
+            if name in before and not (name in _CHECKED_FIELDS and after.get(name)):
                 after[name] = before[name]
-            elif name not in _DELETION_FIELDS:
+            elif name not in _IMMUTABLE_FIELDS:
                 after.pop(name, None)
     after["resourceVersion"] = before["resourceVersion"]
     drop_empty(after)
@@ -222,7 +224,7 @@ def problems(obj: Object, kind: Kind) -> Iterator[Problem]:
 def update_problems(old: Object, new: Object) -> Iterator[Problem]:
     """Problems with an update of metadata."""
     before, after = metadata(old), metadata(new)
-    for name in _DELETION_FIELDS:
+    for name in _IMMUTABLE_FIELDS:
         if after.get(name) != before.get(name):
             yield Problem.invalid(f"metadata.{name}", after.get(name), "field is immutable")
     if "deletionTimestamp" not in before:
@@ -352,12 +354,14 @@ def remove_duplicate_owners(obj: Object) -> Iterator[str]:
 
 def _owner_problems(owners: Any) -> Iterator[Problem]:
     controllers = []
-    for owner in owners:
-        version, kind = owner.get("apiVersion", ""), owner.get("kind", "")
-        if not version.rpartition("/")[2] or version.count("/") > 1:
+    for index, owner in enumerate(owners):
+        version, kind = owner.get("apiVersion"), owner.get("kind", "")
+        if version is not None and (not version.rpartition("/")[2] or version.count("/") > 1):
             yield Problem.invalid("metadata.ownerReferences.apiVersion", version, "version must not be empty")
-        for name in ("kind", "name", "uid"):
-            if not owner.get(name):
+        for name in ("apiVersion", "kind", "name", "uid"):
+            if name not in owner:
+                yield Problem.required(f"metadata.ownerReferences[{index}].{name}", "must not be empty")
+            elif not owner[name] and name != "apiVersion":
                 yield Problem.invalid(f"metadata.ownerReferences.{name}", "", "must not be empty")
         if (version, kind) == ("v1", "Event"):
             reason = "/v1, Kind=Event is disallowed from being an owner"

@@ -11,58 +11,111 @@ from typing import Any
 from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem, truncate
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.registry import write_rules
 from fairlead.registry.kind import Kind
-from fairlead.registry.object_metadata import check_types, decode_error_message, remove_duplicate_owners
+from fairlead.registry.object_metadata import (
+    check_types,
+    decode_error_message,
+    preserve_server_fields,
+    remove_duplicate_owners,
+    update_problems,
+)
+from fairlead.registry.object_metadata import problems as metadata_problems
 from fairlead.registry.validate import ValidationResult, Validator
 from fairlead.registry.validation_walk import LIMIT_REASONS
 from fairlead.registry.write_options import WriteOptions
 
 
-def check_type_meta(body: Any, kind: Kind) -> Object:
-    """The decoded body, if its apiVersion and kind are those of `kind`."""
+def check_type_meta(body: Any, kind: Kind, *, is_patch: bool = False) -> Object:
+    """The decoded body, if its apiVersion and kind are those of `kind`. `is_patch`: it is the result of a patch."""
     if not isinstance(body, dict):
         found = "nothing" if body is None else "a list" if isinstance(body, list) else "a single value"
         raise _unrecognized(kind, f"the body is {found} where an object is expected")
     sent_kind, sent_version = body.get("kind"), body.get("apiVersion")
     if sent_kind == kind.name and sent_version == kind.api_version:
         return body
-    if not sent_kind and kind.builtin:
+    if sent_kind in (None, "") and kind.builtin:
         body["kind"] = sent_kind = kind.name
-    if not sent_version and kind.builtin:
+    if sent_version in (None, "") and kind.builtin:
         body["apiVersion"] = sent_version = kind.api_version
     if not isinstance(sent_kind, str) or not sent_kind:
         raise _unrecognized(kind, f"Object 'Kind' is missing; set `kind: {kind.name}`")
     if not isinstance(sent_version, str) or not sent_version:
         raise _unrecognized(kind, f"Object 'apiVersion' is missing; set `apiVersion: {kind.api_version}`")
-    if sent_version != kind.api_version:
+    if sent_version != kind.api_version and (kind.builtin or not is_patch):
         raise BadRequest(
             f"the API version in the data ({truncate(sent_version)}) does not match the expected API version "
             f"({kind.api_version})"
         )
-    if sent_kind != kind.name:
-        raise _wrong_kind(body, kind)
+    if (sent_kind, sent_version) != (kind.name, kind.api_version):
+        raise _wrong_type(body, kind)
     return body
+
+
+def decode_update(
+    proposed: Any, kind: Kind, validator: Validator, key: tuple[str, str], options: WriteOptions, context: "BodyContext"
+) -> tuple[Object, list[Problem]]:
+    """The new object from a PUT or a patch, and its schema problems. `key` is its namespace and name."""
+    if options.is_patch and kind.builtin and isinstance(proposed, dict) and proposed.get("apiVersion") in (None, ""):
+        raise BadRequest(_no_name(key[1]))  # Kubernetes decodes nothing without an apiVersion
+    try:
+        new = check_type_meta(proposed, kind, is_patch=options.is_patch)
+        problems = prune_and_validate(new, kind, validator, options, context)
+    except BadRequest as error:
+        raise as_patch_error(error, options) from None
+    except _OtherType as error:
+        raise _with_metadata_problems(error, proposed, kind, key, options, context.old or {}) from None
+    check_name_and_namespace(new, kind, *key)
+    return new, problems
+
+
+def _with_metadata_problems(
+    error: Invalid, obj: Object, kind: Kind, key: tuple[str, str], options: WriteOptions, old: Object
+) -> Invalid:
+    """The error about another type with the problems of the metadata, as in Kubernetes. Raises what precedes it."""
+    try:
+        check_types(obj, kind, old)
+    except BadRequest as undecodable:
+        raise as_patch_error(undecodable, options) from None
+    check_name_and_namespace(obj, kind, *key)
+    write_rules.check_uid_and_version(kind, old, obj, options)
+    preserve_server_fields(old, obj)
+    details = error.details
+    found = [*details.problems, *metadata_problems(obj, kind), *update_problems(old, obj)]
+    return Invalid.of(details.kind, details.group, details.name, found)
 
 
 def _unrecognized(kind: Kind, reason: str) -> BadRequest:
     return BadRequest(f"the object provided is unrecognized (must be of type {kind.name}): {reason}")
 
 
-def _wrong_kind(body: Object, kind: Kind) -> ApiError:
+def _wrong_type(body: Object, kind: Kind) -> ApiError:
+    """The error for a body of another kind, or with another apiVersion."""
+    sent_kind, sent_version = truncate(body["kind"]), truncate(body["apiVersion"])
     if kind.builtin:
-        return _unrecognized(kind, f'it is of kind "{truncate(body["kind"])}"')
+        return _unrecognized(kind, f'it is of kind "{sent_kind}"')
     meta = body.get("metadata")
     name = meta.get("name") if isinstance(meta, dict) else ""
-    name = truncate(name) if isinstance(name, str) else ""
-    problem = Problem.invalid("kind", body["kind"], f"must be {kind.name}")
-    return Invalid.of(truncate(body["kind"]), kind.group, name, [problem])
+    expected = (("kind", sent_kind, kind.name), ("apiVersion", sent_version, kind.api_version))
+    problems = [Problem.invalid(field, sent, f"must be {known}") for field, sent, known in expected if sent != known]
+    group = sent_version.partition("/")[0] if sent_version.count("/") == 1 else ""
+    error = Invalid.of(sent_kind, group, truncate(name) if isinstance(name, str) else "", problems)
+    return _OtherType(error.message, error.details)
+
+
+class _OtherType(Invalid):
+    """An object of another kind or version, of a kind that is not built in."""
+
+
+def _no_name(name: str) -> str:
+    return f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
 
 
 def check_name_and_namespace(obj: Object, kind: Kind, namespace: str, name: str = "") -> None:
     """Compares the body's name and namespace with the URL's. A missing namespace is taken from the URL."""
     meta = metadata(obj)
     if name and not meta.get("name"):
-        raise BadRequest(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+        raise BadRequest(_no_name(name))
     if name and meta["name"] != name:
         raise BadRequest(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
     if not namespace:
@@ -86,8 +139,9 @@ def prune_and_validate(
 ) -> list[Problem]:
     """Prunes the object, handles unknown and duplicate fields, and returns the schema problems."""
     unknown, duplicates = check_types(obj, kind, context.old), context.duplicate_fields
-    options.add_warnings(remove_duplicate_owners(obj))
-    findings = validator.validate(obj, context.old)
+    if "ownerReferences" in obj["metadata"]:
+        options.add_warnings(remove_duplicate_owners(obj))
+    findings = validator.validate(obj, context.old, reject_nulls=options.is_apply and not kind.builtin)
     if not (unknown or findings.unknown_fields or findings.problems or duplicates):
         return []
     warnings = [f'duplicate field "{path}"' for path in duplicates]

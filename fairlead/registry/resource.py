@@ -5,14 +5,14 @@ of the kind, admission, checks of the kind, managedFields, commit. The store com
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import orjson
 
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
-from fairlead.core.errors import MAX_PROBLEMS, AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Problem, TooLarge
+from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, NotFound, Problem, TooLarge
 from fairlead.core.json import is_too_deep
 from fairlead.core.objects import Object, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
@@ -24,7 +24,7 @@ from fairlead.registry.patching.managed_fields import (
     APPLY,
     UPDATE,
     FieldManager,
-    managed_fields_problems,
+    keep_unchanged_entries,
     record_apply,
     record_update,
 )
@@ -57,7 +57,7 @@ class Resource:
         self._store = store
         self._admit = admit
         self._clock = clock
-        self._validator = Validator(kind.schema())
+        self.validator = Validator(kind.schema(), zero_nulls=kind.builtin)
         self.merge_schemas = build_merge_schemas(kind)
         self._apply_engine = ApplyEngine.for_kind(kind, self.merge_schemas)
         self._url_fields = write_rules.find_url_fields(kind)
@@ -87,7 +87,7 @@ class Resource:
         """Stores a new object and returns the response body."""
         kind = self.kind
         obj = request_body.check_type_meta(body, kind)
-        arguments = obj, kind, self._validator, options, BodyContext(duplicates)
+        arguments = obj, kind, self.validator, options, BodyContext(duplicates)
         small = options.size <= LARGE_JSON_BYTES
         found = (
             request_body.prune_and_validate(*arguments)
@@ -97,8 +97,7 @@ class Resource:
         problems = write_rules.relevant_problems(kind, found)
         request_body.check_name_and_namespace(obj, kind, namespace)
         meta = obj["metadata"]
-        if meta.pop("resourceVersion", None):
-            raise BadRequest("resourceVersion should not be set on objects to be created")
+        version = meta.pop("resourceVersion", None) or ""
         prefix = "" if meta.get("name") else meta.get("generateName", "")
         collisions, one_time, lock = 0, dict[str, str](), self._lock_queue.unlocked
         for _ in range(MAX_ATTEMPTS):
@@ -108,6 +107,7 @@ class Resource:
             try:
                 async with lock:
                     await self._prepare_create(change, problems, options)
+                    write_rules.check_no_version(version)
                     options.add_warnings(change.warnings)
                     return with_one_time_fields(await self._commit_change(change, options, 0, options.size), one_time)
             except contract.RevisionConflict as conflict:
@@ -142,7 +142,7 @@ class Resource:
         await self._admit(change)
         if self.kind.status_subresource and status is not None:
             obj["status"] = status
-        self._raise_if_invalid(change, ())
+        write_rules.raise_if_invalid(change, self._url_fields, ())
         return change
 
     async def prepare_move_out(self, old: Object, options: WriteOptions) -> Change:
@@ -174,7 +174,7 @@ class Resource:
     def _after_create(
         self, change: Change, problems: Sequence[Problem], options: WriteOptions, manager: FieldManager
     ) -> None:
-        self._raise_if_invalid(change, problems)
+        write_rules.raise_if_invalid(change, self._url_fields, problems)
         self._record_managed_fields(change, options, manager)
 
     async def modify(
@@ -204,17 +204,13 @@ class Resource:
     ) -> tuple[Change, list[Problem]]:
         old = decode(entry)
         proposed = edit(self._without_write_only(entry, old, options))
-        try:
-            new = request_body.check_type_meta(proposed, self.kind)
-            problems = request_body.prune_and_validate(
-                new, self.kind, self._validator, options, BodyContext(duplicates, old)
-            )
-        except BadRequest as error:
-            raise request_body.as_patch_error(error, options) from None
-        request_body.check_name_and_namespace(new, self.kind, *key)
+        context = BodyContext(duplicates, old)
+        new, problems = request_body.decode_update(proposed, self.kind, self.validator, key, options, context)
         if entry.full_body and options.user != CONTROLLER_USER:  # the server itself sees write-only fields
             problems += restore_write_only(old, new, self.kind)
-        problems = write_rules.relevant_problems(self.kind, problems, options.subresource)
+        found, problems = problems, write_rules.relevant_problems(self.kind, problems, options.subresource)
+        if found and not options.is_apply and write_rules.has_ignored_type_error(found, problems):
+            metadata(new)["managedFields"] = [{}]  # as in Kubernetes, where ownership cannot be computed then
         return Change("update", self.kind, options.user, old, new, options.subresource, options.dry_run), problems
 
     def _without_write_only(self, entry: Entry, old: Object, options: WriteOptions) -> Object:
@@ -285,30 +281,23 @@ class Resource:
 
     def _after_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> bool:
         kind, old, new = self.kind, change.old or {}, change.obj
-        update_problems = *object_metadata.update_problems(old, new), *write_rules.immutable_problems(kind, old, new)
-        self._raise_if_invalid(change, [*problems, *update_problems])
-        if kind.tracks_generation and not write_rules.is_same_spec(old, new):
+        rules = chain(object_metadata.update_problems(old, new), write_rules.immutable_problems(kind, old, new))
+        write_rules.raise_if_invalid(change, self._url_fields, problems, rules)
+        if kind.tracks_generation and not write_rules.is_same_spec(kind, old, new):
             metadata(new)["generation"] = metadata(old).get("generation", 0) + 1
         self._record_managed_fields(change, options, self._field_manager(options))
         return json_equal(old, new)
-
-    def _raise_if_invalid(self, change: Change, problems: Sequence[Problem]) -> None:
-        """Raises all problems at once. A kind's own checks rely on a valid schema, so they come last."""
-        meta, fields = object_metadata.problems(change.obj, self.kind), managed_fields_problems(change.obj)
-        every = chain(problems, meta, fields, write_rules.url_problems(self._url_fields, change))
-        found = list(islice(every, 10 * MAX_PROBLEMS))
-        if not problems:
-            found.extend(islice(self.kind.check(change), 10 * MAX_PROBLEMS))
-        if found:
-            raise Invalid.of(self.kind.name, self.kind.stored_resource[0], name_of(change.obj), found)
-        change.warnings.extend(meta.finalizer_warnings(change.old, change.obj, self.kind))
 
     def _record_managed_fields(self, change: Change, options: WriteOptions, manager: FieldManager) -> None:
         if options.is_apply:
             record_apply(change.old, change.obj, manager)
         else:
             shape = self.merge_schemas.by_subresource[options.subresource]
-            record_update(change.old, change.obj, shape, manager, self.kind.empty_fields)
+            kind = self.kind
+            record_update(change.old, change.obj, shape, manager, kind.empty_fields, is_custom=not kind.builtin)
+        if self.kind.canonicalize is not None:
+            self.kind.canonicalize(change.obj)
+            keep_unchanged_entries(change.old, change.obj)
 
     def _field_manager(self, options: WriteOptions) -> FieldManager:
         now, operation = timestamp(self._clock.now()), APPLY if options.is_apply else UPDATE

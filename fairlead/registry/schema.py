@@ -37,6 +37,11 @@ def timestamp(description: str = "") -> Schema:
     return string(description, format="date-time", max_length=limits.TIME)
 
 
+def micro_timestamp(description: str = "") -> Schema:
+    """A date and time, RFC 3339 with exactly six digits after the point: Kubernetes' type MicroTime."""
+    return {**timestamp(description), "pattern": r"\.[0-9]{6}(Z|[+-][0-9]{2}:[0-9]{2})$"}
+
+
 def integer(description: str = "", *, default: int | None = None, minimum: int | None = None, bits: int = 64) -> Schema:
     schema: Schema = {"type": "integer", "format": f"int{bits}"}
     if minimum is not None:

@@ -25,7 +25,7 @@ _VALID = ValidationResult()
 _SUPPORTED_KEYWORDS = frozenset(
     {
         *("type", "properties", "additionalProperties", "items", "required", "enum", "format", "nullable", "default"),
-        *("description", "minimum", "maximum", "maxLength", "maxItems", "maxProperties"),
+        *("description", "minimum", "maximum", "maxLength", "maxItems", "maxProperties", "pattern"),
     }
 )
 """The supported schema keywords. The walk checks all of them, so it agrees with the compiled validator."""
@@ -34,20 +34,25 @@ _SUPPORTED_KEYWORDS = frozenset(
 class Validator:
     """The compiled schema of one kind. `validate` changes the object: it prunes unknown fields and sets defaults."""
 
-    def __init__(self, schema: Schema, *, limit_freeform: bool = True) -> None:
-        """`limit_freeform`: also limit the size of free-form values and the length of map keys."""
+    def __init__(self, schema: Schema, *, limit_freeform: bool = True, zero_nulls: bool = False) -> None:
+        """`limit_freeform`: also limit the size of free-form values and the length of map keys. `zero_nulls`: null
+        entries of lists and maps are empty values, as in Kubernetes' built-in types."""
         _check_keywords(schema)
         self._schema = _exclude_metadata(schema)
         self._compiled = jsonschema_rs.Draft4Validator(_to_json_schema(schema), validate_formats=True, formats=FORMATS)
         self._has_defaults = any(True for _ in _iter_defaults(schema))
         self._freeform_check = FreeformCheck.from_schema(self._schema) if limit_freeform else None
         self._limit_freeform = limit_freeform
+        self._zero_nulls = zero_nulls
 
-    def validate(self, obj: Object, before: Object | None = None) -> ValidationResult:
-        """Validates the object. `before` is the stored object: values that it already had may exceed limits."""
+    def validate(self, obj: Object, before: Object | None = None, *, reject_nulls: bool = False) -> ValidationResult:
+        """Validates the object. `before` is the stored object: values that it already had may exceed limits.
+
+        With `reject_nulls`, a null where a value of some type is expected is a problem, instead of an absent field.
+        """
         if not self._has_defaults and self._is_valid(obj):
             return _VALID
-        walk = SchemaWalk(limit_freeform=self._limit_freeform)
+        walk = SchemaWalk(limit_freeform=self._limit_freeform, reject_nulls=reject_nulls, zero_nulls=self._zero_nulls)
         findings = walk.run(obj, self._schema, before)
         if not findings.problems and not walk.has_ratcheted and not self._compiled.is_valid(obj):
             findings.problems.append(self._fallback_problem(obj))

@@ -37,6 +37,7 @@ def _is_base64(text: str) -> bool:
     return True
 
 
+_MAX_BYTE = 255
 TIMESTAMP_CACHE_SIZE = 4_096
 """Bounded, because clients choose the timestamps."""
 
@@ -94,12 +95,14 @@ class ValidationResult:
 class SchemaWalk:
     """One walk over an object. `has_ratcheted` is set if it accepted a value only because the stored object had it."""
 
-    __slots__ = ("_limit_freeform", "_max_problems", "has_ratcheted", "result")
+    __slots__ = ("_limit_freeform", "_max_problems", "_reject_nulls", "_zero_nulls", "has_ratcheted", "result")
 
-    def __init__(self, *, limit_freeform: bool) -> None:
+    def __init__(self, *, limit_freeform: bool, reject_nulls: bool = False, zero_nulls: bool = False) -> None:
         self.result = ValidationResult()
         self.has_ratcheted = False
         self._limit_freeform = limit_freeform
+        self._reject_nulls = reject_nulls
+        self._zero_nulls = zero_nulls
         self._max_problems = MAX_PROBLEMS + 1
 
     def run(self, obj: Object, schema: Schema, before: Object | None) -> ValidationResult:
@@ -121,6 +124,7 @@ class SchemaWalk:
         if wanted is None:
             self._check_freeform(value, schema, node, before)
         elif not is_type(value, wanted):
+            self._prune_all(value, node)
             path, found = format_path(node), type_name(value)
             self._add_problem(Problem.wrong_type(path, found, f'{path} in body must be of type {wanted}: "{found}"'))
         elif wanted == "object":
@@ -145,7 +149,7 @@ class SchemaWalk:
             if expected is None:
                 if not schema.get(PRESERVE_UNKNOWN):
                     self._prune_field(value, name, node)
-            elif value[name] is None and name in properties and not expected.get("nullable"):
+            elif self._is_pruned(value, name, expected, name in properties):
                 del value[name]
             else:
                 if node is None:
@@ -159,6 +163,28 @@ class SchemaWalk:
         for name in schema.get("required", ()):
             if name not in value:
                 self._add_problem(Problem.required(format_path((node, name))))
+
+    def _is_pruned(self, value: Object, name: str, expected: Schema, declared: bool) -> bool:
+        """Whether a field is null, and so counts as absent. As in Go, a null in a map may become an empty value
+        instead, and a list of numbers becomes bytes."""
+        if self._zero_nulls and type(value[name]) is list and expected.get("format") == "byte":
+            value[name] = _encode_bytes(value[name])
+        if value[name] is not None:
+            return False
+        if not declared and self._zero_nulls:
+            value[name] = _zero_value(expected)
+        if not declared or expected.get("nullable"):
+            return False
+        return not self._reject_nulls or "type" not in expected or "default" in expected
+
+    def _prune_all(self, value: Any, node: PathNode) -> None:
+        """Removes all fields of a value that should not have any. They are unknown fields, too."""
+        if isinstance(value, dict):
+            for name in list(value):
+                self._prune_field(value, name, node)
+        elif isinstance(value, list):
+            for index, each in enumerate(value):
+                self._prune_all(each, (node, index))
 
     def _prune_field(self, value: Object, name: str, node: PathNode) -> None:
         """Removes an unknown field, and reports it unless there are too many."""
@@ -209,6 +235,8 @@ class SchemaWalk:
         for index, item in enumerate(value):
             if type(item) is str and len(item) <= plain:
                 continue  # fast path: nearly all entries of long lists
+            if item is None and self._zero_nulls:
+                value[index] = item = _zero_value(items)
             self._check_value(item, items, (node, index), old[index] if index < len(old) else _ABSENT)
             if self._is_full:
                 return
@@ -225,6 +253,10 @@ class SchemaWalk:
             self._add_problem(
                 Problem(format_path(node), "FieldValueInvalid", f"Invalid value: {FORMAT_MESSAGES[format]}")
             )
+        elif "pattern" in schema and not re.search(schema["pattern"], value):
+            self._add_problem(
+                Problem(format_path(node), "FieldValueInvalid", f"Invalid value: must match {schema['pattern']}")
+            )
 
     def _check_number(self, value: float, schema: Schema, node: PathNode) -> None:
         low, high = number_bounds(schema)
@@ -233,6 +265,19 @@ class SchemaWalk:
             self._add_problem(Problem.invalid(path, value, f"{path} in body should be greater than or equal to {low}"))
         if high is not None and value > high:
             self._add_problem(Problem.invalid(path, value, f"{path} in body should be less than or equal to {high}"))
+
+
+def _encode_bytes(values: list[Any]) -> Any:
+    """A list of bytes in base64, with 0 for null; the list itself if it has other entries."""
+    numbers = [0 if each is None else each for each in values]
+    is_bytes = all(type(each) is int and 0 <= each <= _MAX_BYTE for each in numbers)
+    return base64.b64encode(bytes(numbers)).decode() if is_bytes else values
+
+
+def _zero_value(schema: Schema) -> Any:
+    """The value that Go gives to a null of this type."""
+    empty: dict[str, Any] = {"string": "", "object": {}, "array": [], "integer": 0, "boolean": False}
+    return None if schema.get("nullable") else empty.get(schema.get("type", ""))
 
 
 def _is_shorter(value: Any, before: Any) -> bool:
@@ -252,7 +297,7 @@ def number_bounds(schema: Schema) -> tuple[int | None, int | None]:
 
 def _plain_string_limit(schema: Schema) -> int:
     """The length up to which a string needs no further check; -1 if each string must be checked."""
-    if schema.get("type") != "string" or "enum" in schema or schema.get("format") in FORMATS:
+    if schema.get("type") != "string" or "enum" in schema or "pattern" in schema or schema.get("format") in FORMATS:
         return -1
     longest: int = schema.get("maxLength", 2**63)
     return longest

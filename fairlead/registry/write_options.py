@@ -61,6 +61,8 @@ class DeleteOptions:
     resource_version: str = ""
     propagation: str = ""
     grace_period_seconds: int | None = None
+    is_cascading: bool = False
+    """The deprecated `orphanDependents: false`: a delete that takes time is answered with 202."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,18 @@ values are not checked again.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
-from fairlead.core.errors import Conflict, Invalid, Problem
-from fairlead.core.objects import Object, deep_copy, get_path, json_equal, metadata
+from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Conflict, Invalid, Problem
+from fairlead.core.objects import Object, deep_copy, get_path, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.core.validators import check_icon, check_no_credentials
+from fairlead.registry import object_metadata
 from fairlead.registry.kind import Change, Kind
+from fairlead.registry.patching.managed_fields import managed_fields_problems
 from fairlead.registry.schema import Schema
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 
@@ -52,7 +55,8 @@ def mark_deleted(old: Object, kind: Kind, delete_options: DeleteOptions, now: st
     if wanted and wanted not in finalizers:
         finalizers.append(wanted)
     if finalizers:
-        meta["finalizers"] = finalizers
+        if set(finalizers) != set(meta.get("finalizers") or ()):
+            meta["finalizers"] = finalizers
     else:
         meta.pop("finalizers", None)
     if not has_finalizers(new, kind):
@@ -99,16 +103,20 @@ def check_preconditions(old: Object, kind: Kind, delete_options: DeleteOptions) 
 MODIFIED_MESSAGE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
+def check_no_version(version: str) -> None:
+    """Rejects a version of an object to be created. What is not a version is ignored, as in Kubernetes."""
+    if version.isdecimal() and version.strip("0"):
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+
+
 def check_uid_and_version(kind: Kind, old: Object, new: Object, options: WriteOptions) -> None:
-    """Rejects a change to an object with another uid, or to an older version of this one."""
+    """Rejects a change to an object with another uid, or to an older version of this one. Another uid in a patch is one
+    of the `update_problems` of metadata."""
     before, after = metadata(old), metadata(new)
-    if after.get("uid") and after["uid"] != before["uid"]:
-        if options.is_patch:
-            problem = Problem.invalid("metadata.uid", after["uid"], "field is immutable")
-            raise Invalid.of(kind.name, kind.group, before["name"], [problem])
+    if after.get("uid") and after["uid"] != before["uid"] and not options.is_patch:
         reason = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: {before['uid']}"
         raise Conflict.of(kind.plural, kind.group, before["name"], reason)
-    version = after.get("resourceVersion")
+    version = (after.get("resourceVersion") or "").lstrip("0")  # 0 is no version
     if not version and not kind.allows_unconditional_update:
         problem = Problem.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise Invalid.of(kind.plural, kind.group, before["name"], [problem])
@@ -131,8 +139,10 @@ def separate_status(kind: Kind, old: Object, new: Object, subresource: str) -> N
     elif kind.status_subresource:
         if old.get("status"):
             new["status"] = old["status"]
-        elif "status" in new:
+        elif "status" in new and ("status" in old or kind.builtin):
             new["status"] = {}
+        else:
+            new.pop("status", None)
 
 
 def relevant_problems(kind: Kind, problems: list[Problem], subresource: str = "") -> list[Problem]:
@@ -140,6 +150,11 @@ def relevant_problems(kind: Kind, problems: list[Problem], subresource: str = ""
     if not problems or (subresource != "status" and not kind.status_subresource):
         return problems
     return [each for each in problems if (each.field.partition(".")[0] == "status") == (subresource == "status")]
+
+
+def has_ignored_type_error(problems: list[Problem], relevant: list[Problem]) -> bool:
+    """Whether a part that this write does not change has a value of the wrong type."""
+    return any(each.reason == "FieldValueTypeInvalid" for each in problems if each not in relevant)
 
 
 def immutable_problems(kind: Kind, old: Object, new: Object) -> list[Problem]:
@@ -152,11 +167,11 @@ def immutable_problems(kind: Kind, old: Object, new: Object) -> list[Problem]:
     ]
 
 
-def is_same_spec(old: Object, new: Object) -> bool:
-    """Whether the desired state is the same: everything but metadata and status."""
+def is_same_spec(kind: Kind, old: Object, new: Object) -> bool:
+    """Whether the desired state is the same: everything but metadata, and the status if it is a subresource."""
     if old.get("spec") != new.get("spec"):
         return False
-    ignored = ("metadata", "status")
+    ignored = ("metadata", "status") if kind.status_subresource else ("metadata",)
     before, after = ({name: value for name, value in each.items() if name not in ignored} for each in (old, new))
     return json_equal(before, after)
 
@@ -231,3 +246,19 @@ def _iter_strings(value: Any, steps: Sequence[str], path: str) -> PathsAndString
             yield path, value
     elif isinstance(value, dict) and steps[0] in value:
         yield from _iter_strings(value[steps[0]], steps[1:], f"{path}.{steps[0]}" if path else steps[0])
+
+
+def raise_if_invalid(
+    change: Change, url_fields: Sequence[UrlField], problems: Sequence[Problem], update_problems: Iterable[Problem] = ()
+) -> None:
+    """Raises all problems at once. `problems` are those of the schema: a kind's own checks rely on a valid schema."""
+    kind, obj = change.kind, change.obj
+    own = chain(object_metadata.problems(obj, kind), managed_fields_problems(obj), url_problems(url_fields, change))
+    every = chain(problems, update_problems, own)
+    found = list(islice(every, 10 * MAX_PROBLEMS))
+    if not problems:
+        found.extend(islice(kind.check(change), 10 * MAX_PROBLEMS))
+    if found:
+        raise Invalid.of(kind.name, kind.stored_resource[0], name_of(obj), found)
+    if "finalizers" in metadata(obj):
+        change.warnings.extend(object_metadata.finalizer_warnings(change.old, obj, kind))

@@ -199,8 +199,8 @@ def test_field_paths_in_errors_are_truncated() -> None:
 
 
 def test_a_schema_with_an_unsupported_keyword_is_rejected() -> None:
-    with pytest.raises(ValueError, match="pattern"):
-        Validator(obj(name={**string(), "pattern": "a+"}))
+    with pytest.raises(ValueError, match="minLength"):
+        Validator(obj(name={**string(), "minLength": 1}))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tests.harness.registry import GADGET
 
 NAMESPACE = next(kind for kind in KINDS if kind.name == "Namespace")
 NOW = "2026-01-02T03:04:05Z"
-INVALID = "FieldValueInvalid"
+FIELD_INVALID = "FieldValueInvalid"
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "1"}
 
 
@@ -67,7 +67,6 @@ def test_an_update_cannot_change_server_set_fields() -> None:
     new: Object = {
         "metadata": {
             "name": "a",
-            "uid": "2",
             "generation": 9,
             "selfLink": "/x",
             "annotations": {},
@@ -89,9 +88,13 @@ DELETED = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}
         (DELETED, DELETED, []),
         (DELETED, {"deletionTimestamp": "2020-01-01T00:00:00Z"}, []),
         (DELETED, {"deletionGracePeriodSeconds": 5}, ["metadata.deletionGracePeriodSeconds"]),
+        ({}, {"uid": "2"}, ["metadata.uid"]),
+        ({}, {"uid": ""}, []),
     ],
 )
-def test_an_update_can_neither_begin_nor_end_a_deletion(before: Object, sent: Object, problem_fields: list[str]) -> None:
+def test_an_update_can_neither_begin_nor_end_a_deletion(
+    before: Object, sent: Object, problem_fields: list[str]
+) -> None:
     old = {"metadata": {"name": "a", "uid": "1", "resourceVersion": "9", **before}}
     new: Object = {"metadata": {"name": "a", **sent}}
     preserve_server_fields(old, new)
@@ -112,7 +115,7 @@ def test_missing_or_null_metadata_is_empty() -> None:
     [
         *("text", [], 5),
         *({"name": 5}, {"labels": []}, {"labels": {"a": 5}}, {"annotations": {"a": {}}}, {"finalizers": "x"}),
-        *({"finalizers": [None]}, {"ownerReferences": {}}, {"ownerReferences": [5]}, {"generation": "1"}),
+        *({"ownerReferences": {}}, {"ownerReferences": [5]}, {"generation": "1"}),
         *({"creationTimestamp": "yesterday"}, {"deletionTimestamp": 5}, {"managedFields": [{"time": "now"}]}),
         *({"generation": 2**63}, {"generation": 1.5}, {"ownerReferences": [{**OWNER, "controller": "true"}]}),
     ],
@@ -182,14 +185,17 @@ INVALID: list[tuple[Object, tuple[str, str]]] = [
     ({"name": "a", "finalizers": ["a b/c"]}, ("metadata.finalizers", "FieldValueInvalid")),
     ({"name": "a", "generation": -1}, ("metadata.generation", "FieldValueInvalid")),
     *(
-        ({"name": "a", "ownerReferences": [{**OWNER, **wrong}]}, (f"metadata.ownerReferences.{field}", INVALID))
+        ({"name": "a", "ownerReferences": [{**OWNER, **wrong}]}, (f"metadata.ownerReferences.{field}", FIELD_INVALID))
         for field, wrong in (
             *((name, {name: ""}) for name in OWNER),
             *(("apiVersion", {"apiVersion": version}) for version in ("a/b/c", "a/", "/")),
         )
     ),
-    ({"name": "a", "ownerReferences": [{}]}, ("metadata.ownerReferences.apiVersion", INVALID)),
-    ({"name": "a", "ownerReferences": [{**OWNER, "kind": "Event"}]}, ("metadata.ownerReferences", INVALID)),
+    *(
+        ({"name": "a", "ownerReferences": [OWNER, {}]}, (f"metadata.ownerReferences[1].{field}", "FieldValueRequired"))
+        for field in OWNER
+    ),
+    ({"name": "a", "ownerReferences": [{**OWNER, "kind": "Event"}]}, ("metadata.ownerReferences", FIELD_INVALID)),
     (
         {"name": "a", "ownerReferences": [{**OWNER, "controller": True}, {**OWNER, "uid": "2", "controller": True}]},
         ("metadata.ownerReferences", "FieldValueInvalid"),
@@ -246,7 +252,7 @@ def test_a_finalizer_without_a_domain_is_rejected_or_warned_about(
     finalizer: str, problem: str | None, warnings: list[str]
 ) -> None:
     sent: Object = {"metadata": {"name": "a", "finalizers": [finalizer]}}
-    assert problem_reasons(sent["metadata"], NAMESPACE) == ([(problem, INVALID)] if problem else [])
+    assert problem_reasons(sent["metadata"], NAMESPACE) == ([(problem, FIELD_INVALID)] if problem else [])
     assert problem_reasons(sent["metadata"]) == []
     found = list(finalizer_warnings(None, sent, GADGET))
     assert [text.startswith(f'metadata.finalizers: "{finalizer}": {warnings[0]}') for text in found] == [True] * len(
@@ -254,6 +260,12 @@ def test_a_finalizer_without_a_domain_is_rejected_or_warned_about(
     )
     assert list(finalizer_warnings(sent, sent, GADGET)) == [], "it was there before"
     assert list(finalizer_warnings(None, sent, NAMESPACE)) == []
+
+
+def test_null_in_a_list_or_map_of_metadata_is_an_empty_value() -> None:
+    obj: Object = {"metadata": {"finalizers": [None], "labels": {"a": None}, "ownerReferences": [None]}}
+    assert check_types(obj, GADGET) == []
+    assert obj["metadata"] == {"finalizers": [""], "labels": {"a": ""}, "ownerReferences": [{}]}
 
 
 def test_repeated_owners_are_removed_with_a_warning() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.errors import BadRequest, Invalid
+from fairlead.core.errors import ApiError, BadRequest, Invalid
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Kind, Sensitivity
@@ -13,6 +13,7 @@ from fairlead.registry.request_body import (
     as_patch_error,
     check_name_and_namespace,
     check_type_meta,
+    decode_update,
     prune_and_validate,
 )
 from fairlead.registry.schema import integer, obj, string
@@ -179,6 +180,49 @@ def test_a_wrong_type_in_a_patched_object_is_an_invalid_patch() -> None:
     assert [(each.field, each.message) for each in error.details.problems] == [
         ("patch", "Invalid value: it does not decode")
     ]
+
+
+KEY = ("", "a")
+
+
+def decode(proposed: Any, kind: Kind, *, is_patch: bool = True) -> Object:
+    meta = {"name": "a", "uid": "u", "resourceVersion": "7"}
+    old = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
+    options = as_ada(is_patch=is_patch)
+    return decode_update(proposed, kind, Validator(kind.schema()), KEY, options, BodyContext((), old))[0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meta", "code", "fields"),
+    [
+        ({"kind": "X"}, {"resourceVersion": "7"}, 422, ["kind"]),
+        ({"apiVersion": "v2"}, {"resourceVersion": "7"}, 422, ["apiVersion"]),
+        ({"kind": "X", "apiVersion": "v2"}, {"resourceVersion": "7"}, 422, ["kind", "apiVersion"]),
+        ({"kind": "X"}, {"resourceVersion": "7", "uid": "v"}, 422, ["kind", "metadata.uid"]),
+        ({"kind": "X"}, {"resourceVersion": "7", "labels": {"-": ""}}, 422, ["kind", "metadata.labels"]),
+        ({"kind": "X"}, {"resourceVersion": "6"}, 409, []),
+        ({"kind": "X"}, {}, 422, ["metadata.resourceVersion"]),
+        ({"kind": "X"}, {"name": "b"}, 400, []),
+        ({"kind": "X"}, {"labels": 5}, 422, ["patch"]),
+        ({"kind": 5}, {}, 422, ["patch"]),
+        ({"kind": None}, {}, 422, ["patch"]),
+    ],
+)
+def test_another_type_in_a_patch_is_reported_after_its_metadata(
+    wrong: Object, meta: Object, code: int, fields: list[str]
+) -> None:
+    proposed = {"apiVersion": GADGET.api_version, "kind": "Gadget", "metadata": {"name": "a", **meta}, **wrong}
+    with pytest.raises(ApiError) as caught:
+        decode(proposed, GADGET)
+    assert (caught.value.code, [each.field for each in caught.value.details.problems]) == (code, fields)
+
+
+def test_a_patch_of_a_core_kind_may_remove_the_kind_but_not_the_version() -> None:
+    config = {"apiVersion": "v1", "metadata": {"name": "a"}}
+    assert decode(config, CONFIGMAP)["kind"] == "ConfigMap"
+    for version in (None, ""):
+        with pytest.raises(BadRequest, match="name must be provided"):
+            decode({**config, "apiVersion": version}, CONFIGMAP)
 
 
 def test_a_wrong_type_in_a_body_stays_a_bad_request() -> None:

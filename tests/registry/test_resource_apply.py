@@ -218,3 +218,24 @@ async def test_an_object_being_deleted_is_removed_when_its_finalizer_is_no_longe
     assert api.get("Gadget", "a") is not None
     await apply(api, "Gadget", "a")
     assert api.get("Gadget", "a") is None
+
+
+async def test_null_is_refused_in_a_custom_resource_and_pruned_from_a_built_in_one(api: RegistryFixture) -> None:
+    with pytest.raises(Invalid) as caught:
+        await apply(api, "Gadget", "a", spec={"size": None})
+    assert [problem.field for problem in caught.value.details.problems] == ["spec.size"]
+    made, _ = await apply(api, "ConfigMap", "a", data=None, immutable=None)
+    assert "data" not in made and "immutable" not in made
+
+
+async def test_giving_up_the_last_field_of_what_is_still_wanted_is_refused(api: RegistryFixture) -> None:
+    await apply(api, "App", "a", spec={"displayName": "one"})
+    with pytest.raises(Invalid, match="spec in body must be of type object"):
+        await apply(api, "App", "a", spec={})
+
+
+async def test_a_new_object_is_not_applied_with_what_is_no_version(api: RegistryFixture) -> None:
+    with pytest.raises(BadRequest, match="invalid resource version"):
+        await apply(api, "Gadget", "a", metadata={"resourceVersion": "x"})
+    _, created = await apply(api, "Gadget", "a", metadata={"resourceVersion": "7"})
+    assert created

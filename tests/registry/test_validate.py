@@ -300,3 +300,64 @@ def has_schema_types(value: Any, schema: Schema) -> bool:
     return set(schema.get("required", ())) <= value.keys() <= fields.keys() and all(
         has_schema_types(each, fields[name]) for name, each in value.items()
     )
+
+
+TYPED = schemas.obj(
+    texts=schemas.array(schemas.string()),
+    parts=schemas.array(schemas.obj("", name=schemas.string())),
+    tags=schemas.mapping(schemas.string()),
+    blobs=schemas.mapping(schemas.string(format="byte")),
+)
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ({"texts": [None, "a"]}, {"texts": ["", "a"]}),
+        ({"parts": [None, {"name": None}]}, {"parts": [{}, {}]}),
+        ({"tags": {"a": None}}, {"tags": {"a": ""}}),
+        ({"blobs": {"a": []}}, {"blobs": {"a": ""}}),
+        ({"blobs": {"a": [1, None, 255]}}, {"blobs": {"a": "AQD/"}}),
+        ({"tags": None}, {}),
+    ],
+)
+def test_a_built_in_type_reads_null_as_an_empty_value_and_numbers_as_bytes(sent: Object, kept: Object) -> None:
+    assert Validator(TYPED).validate(deepcopy(sent)).problems or sent == {"tags": None}, "others do not"
+    assert not Validator(TYPED, zero_nulls=True).validate(sent).problems
+    assert sent == kept
+
+
+@pytest.mark.parametrize("wrong", [[256], [-1], [1.5], [True], ["a"], [[]]])
+def test_a_list_of_anything_but_bytes_is_of_the_wrong_type(wrong: list[Any]) -> None:
+    found = Validator(TYPED, zero_nulls=True).validate({"blobs": {"a": wrong}}).problems
+    assert [(problem.field, problem.reason) for problem in found] == [("blobs.a", "FieldValueTypeInvalid")]
+
+
+def test_null_can_be_rejected_where_a_value_is_expected() -> None:
+    schema = schemas.obj(
+        spec=schemas.obj("", name=schemas.string(), mode=schemas.string(default="x"), free=schemas.any_value())
+    )
+    for sent, fields in (
+        ({"spec": None}, ["spec"]),
+        ({"spec": {"name": None}}, ["spec.name"]),
+        ({"spec": {"mode": None, "free": None}}, []),
+    ):
+        result = Validator(schema).validate(deepcopy(sent), reject_nulls=True)
+        assert [problem.field for problem in result.problems] == fields
+        assert not Validator(schema).validate(sent).problems
+
+
+def test_fields_of_what_should_have_none_are_unknown() -> None:
+    sent = {"name": {"a": 1, "b": {}}, "items": {"x": 1}, "tags": [{"y": 1}, 2]}
+    result = validate(sent)
+    assert sorted(result.unknown_fields) == ["items.x", "name.a", "name.b", "tags[0].y"]
+    assert sorted(problem.field for problem in result.problems) == ["items", "name", "tags"]
+
+
+@pytest.mark.parametrize(("text", "fits"), [("ab1", True), ("1", True), ("ab", False), ("", False)])
+def test_a_text_must_match_its_pattern(text: str, fits: bool) -> None:
+    schema = schemas.obj(
+        name={**schemas.string(), "pattern": "[0-9]$"}, names=schemas.array({**schemas.string(), "pattern": "1"})
+    )
+    assert problem_reasons({"name": text, "names": ["1"]}, schema) == ([] if fits else [("name", "FieldValueInvalid")])
+    assert problem_reasons({"names": [text]}, schema) == ([] if fits else [("names[0]", "FieldValueInvalid")])

@@ -13,7 +13,7 @@ from fairlead.registry import limits
 from fairlead.registry import schema as words
 from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.names import qualified_name_errors
-from fairlead.registry.schema import Schema, atomic, integer, obj, string, with_description
+from fairlead.registry.schema import Schema, atomic, integer, nullable, obj, string, with_description
 
 _MAX_LENGTHS = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
 _REQUIRED_FIELDS = ("reportingInstance", "action", "reason")
@@ -33,7 +33,7 @@ REFERENCE = atomic(
 
 def _nullable_timestamp(description: str) -> Schema:
     """Schema of a timestamp that is null if not set."""
-    return {**words.timestamp(description), "nullable": True}
+    return nullable(words.timestamp(description))
 
 
 FIELDS = {
@@ -48,13 +48,13 @@ FIELDS = {
     "count": integer("Number of occurrences.", bits=32),
     "firstTimestamp": _nullable_timestamp("Time of the first occurrence."),
     "lastTimestamp": _nullable_timestamp("Time of the last occurrence."),
-    "eventTime": _nullable_timestamp(
-        "Time of the first observation, with microseconds. Makes the reporting fields required."
+    "eventTime": nullable(
+        words.micro_timestamp("Time of the first observation, with microseconds. Makes the reporting fields required.")
     ),
     "series": obj(
         "Repetitions of an Event with an eventTime. Absent for a singleton Event.",
         count=integer("Number of occurrences.", bits=32),
-        lastObservedTime=words.timestamp("Time of the last occurrence, with microseconds."),
+        lastObservedTime=words.micro_timestamp("Time of the last occurrence, with microseconds."),
     ),
     "source": obj(
         "The component that reported a legacy Event.",
@@ -183,6 +183,7 @@ EVENT = Kind(
     empty_fields=EMPTY_FIELDS,
     tracks_generation=False,
     builtin=True,
+    allows_create_on_update=True,
     allows_unconditional_update=True,
     default=set_defaults,
     check=check,

@@ -137,6 +137,7 @@ EVENT_V1 = Kind(
     empty_fields=EMPTY_FIELDS,
     tracks_generation=False,
     builtin=True,
+    allows_create_on_update=True,
     allows_unconditional_update=True,
     default=set_defaults,
     check=check,

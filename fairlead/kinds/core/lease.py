@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from fairlead.core.clock import micro_timestamp, normalize_times
+from fairlead.core import clock
 from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
-from fairlead.registry.schema import integer, obj, string, timestamp
+from fairlead.registry.schema import integer, micro_timestamp, obj, string
 
 _DEFAULT_STRATEGY = "OldestEmulationVersion"
 
@@ -14,8 +14,8 @@ SPEC = obj(
     leaseDurationSeconds=integer(
         "Seconds that candidates must wait after renewTime before they force-acquire the lease. At least 1.", bits=32
     ),
-    acquireTime=timestamp("Time when the current holder acquired the lease, with microseconds."),
-    renewTime=timestamp("Time when the current holder last renewed the lease, with microseconds."),
+    acquireTime=micro_timestamp("Time when the current holder acquired the lease, with microseconds."),
+    renewTime=micro_timestamp("Time when the current holder last renewed the lease, with microseconds."),
     leaseTransitions=integer("Number of transitions of the lease between holders.", bits=32),
     strategy=string(
         f"Strategy for coordinated leader election: `{_DEFAULT_STRATEGY}`, or a custom name with a domain. "
@@ -27,7 +27,7 @@ SPEC = obj(
 
 def set_defaults(change: Change) -> None:
     spec = change.obj.setdefault("spec", {})
-    normalize_times(spec, ("acquireTime", "renewTime"), micro_timestamp)
+    clock.normalize_times(spec, ("acquireTime", "renewTime"), clock.micro_timestamp)
 
 
 def check(change: Change) -> Iterable[Problem]:
@@ -54,6 +54,8 @@ LEASE = Kind(
     columns=(Column("Holder", "spec.holderIdentity", description="Identity of the current holder."),),
     tracks_generation=False,
     builtin=True,
+    allows_create_on_update=True,
+    empty_fields={"spec": {}},
     default=set_defaults,
     check=check,
     sensitivity=Sensitivity.NORMAL,

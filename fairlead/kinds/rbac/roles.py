@@ -53,8 +53,14 @@ COLUMNS = (
 
 def normalize_rules(role: Object) -> None:
     """Sets `rules` to null if there are none, which clients rely on, and drops empty lists within rules."""
-    rules = [{field: values for field, values in rule.items() if values} for rule in role.get("rules") or ()]
-    role["rules"] = rules or None
+    rules = role.setdefault("rules", None)
+    if rules:
+        role["rules"] = [{field: values for field, values in rule.items() if values} for rule in rules]
+
+
+def canonicalize_rules(role: Object) -> None:
+    """Stores an empty list of rules as null. Its sender owns the field all the same."""
+    role["rules"] = role["rules"] or None
 
 
 def rule_problems(role: Object, *, namespaced: bool) -> Iterable[Problem]:
@@ -95,6 +101,7 @@ def rbac_kind(
         name_is_path_segment=True,
         tracks_generation=False,
         builtin=True,
+        allows_create_on_update=True,
         allows_unconditional_update=True,
         sensitivity=Sensitivity.NORMAL,
     )
@@ -117,6 +124,8 @@ ROLE = replace(
         namespaced=True,
     ),
     explicit_columns=True,
+    empty_fields={"rules": None},
+    canonicalize=canonicalize_rules,
     default=default_role,
     check=check_role,
 )
@@ -220,6 +229,8 @@ CLUSTERROLE = replace(
         namespaced=False,
     ),
     explicit_columns=True,
+    empty_fields={"rules": None},
+    canonicalize=canonicalize_rules,
     default=default_cluster_role,
     check=check_cluster_role,
 )

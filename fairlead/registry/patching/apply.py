@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from fairlead.core import json
-from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Conflict, Details, Problem
+from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Conflict, Details, Problem, quote_value
 from fairlead.core.objects import LAST_APPLIED, Object, deep_copy, get_path, metadata
 from fairlead.registry import object_metadata
 from fairlead.registry.kind import Kind
@@ -100,7 +100,9 @@ class ApplyEngine:
         if uid:
             reason = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise Conflict.of(self.kind.plural, self.kind.group, metadata(obj).get("name") or "", reason)
-        metadata(obj).pop("resourceVersion", None)
+        version = metadata(obj).pop("resourceVersion", None)
+        if version and not version.isdecimal():
+            raise BadRequest(f"invalid resource version: resourceVersion: Invalid value: {quote_value(version)}")
         claimed = applied_fields(config, self.merge_schemas.by_subresource[manager.subresource])
         metadata(obj)["managedFields"] = [manager.build_entry(claimed)] if claimed else []
         return obj
@@ -301,7 +303,8 @@ def _merge_entry(known: dict[str, list[Any]], step: str | None, wanted: Any, sch
 
 
 def remove_fields(value: Object, fields: FieldSet, schema: MergeSchema) -> Object:
-    """The object without the fields of a set and everything below them."""
+    """The object without the fields of a set and everything below them. What becomes empty by that is null, as in
+    structured-merge-diff."""
     remaining = {}
     for name, each in value.items():
         below = fields.get("f:" + name)
@@ -314,7 +317,7 @@ def remove_fields(value: Object, fields: FieldSet, schema: MergeSchema) -> Objec
 
 def _remove_below(value: Any, fields: FieldSet, schema: MergeSchema) -> Any:
     if isinstance(value, dict) and schema.keys is None:
-        return remove_fields(value, fields, schema)
+        return remove_fields(value, fields, schema) or None
     if not isinstance(value, list) or schema.keys is None:
         return value
     remaining = []
@@ -324,4 +327,4 @@ def _remove_below(value: Any, fields: FieldSet, schema: MergeSchema) -> Any:
             remaining.append(each)
         elif below and SELF not in below:
             remaining.append(_remove_below(each, below, schema.entries or DEDUCED))
-    return remaining
+    return remaining or None

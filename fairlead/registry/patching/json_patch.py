@@ -5,9 +5,10 @@ race, so the result is a new value that shares nothing with the arguments.
 
 As in Kubernetes, this is more lenient than the RFC. A missing field is null: `replace` may add it, `copy` copies null
 from it, and `test` for null succeeds. A missing value is null, too. A negative index counts from the end, `~` needs no
-escape if no 0 or 1 follows, and what precedes the first slash of a path is ignored. A body that is not a list of
-operations is a 400; an operation that fails is a 422. Small patches can cause a lot of work, by copying repeatedly or by
-shifting a long list, so both are counted and rejected with 413.
+escape if no 0 or 1 follows, and what precedes the first slash of a path is ignored.
+
+A body that is not a list of operations is a 400; an operation that fails is a 422. Small patches can cause a lot of
+work, by copying repeatedly or by shifting a long list, so both are counted and rejected with 413.
 """
 
 import re

@@ -78,18 +78,26 @@ def record_update(
     schema: MergeSchema,
     manager: FieldManager,
     empty_fields: Mapping[str, Any] = _NO_FIELDS,
+    *,
+    is_custom: bool = False,
 ) -> None:
     """Sets the managedFields of `new` after a create (`old` is None), an update or a patch.
 
     `empty_fields` are fields that every object has even if empty: unless changed, no manager owns them.
+    `is_custom`: as for custom resources, entries of another API version make the object untracked, and an empty list
+    of entries counts as none. Otherwise only such entries are dropped, and an empty list clears all.
 
     If nothing changed, the entries are the very list of `old`, so that a comparison detects a write without effect.
     """
     meta = metadata(new)
     sent = meta.pop("managedFields", None)
+    if is_custom and sent == []:
+        sent = None
     stored: Entries = [] if old is None else metadata(old).get("managedFields") or []
     entries = stored if manager.subresource or sent is None or sent == stored else _choose_entries(sent, stored)
     removed: FieldSet = {}
+    if is_custom and entries is not stored and len(filter_by_version(entries, manager)) < len(entries):
+        return
     if old is None:
         changed = (
             compare_objects({"metadata": {}, **empty_fields}, new, schema)[0]
@@ -121,6 +129,15 @@ def record_apply(old: Object | None, new: Object, manager: FieldManager) -> None
         entries = [{**entry, "time": manager.now} if manager.owns(entry) else entry for entry in entries]
     if entries:
         meta["managedFields"] = sort_entries(entries)
+
+
+def keep_unchanged_entries(old: Object | None, new: Object) -> None:
+    """Restores the entries of `old` if nothing but their times has changed, so that the write has no effect."""
+    if old is None or not json_equal(_without_managed_fields(old), _without_managed_fields(new)):
+        return
+    before, after = (metadata(obj).get("managedFields") or [] for obj in (old, new))
+    if before and [{**each, "time": ""} for each in before] == [{**each, "time": ""} for each in after]:
+        metadata(new)["managedFields"] = before
 
 
 def _without_managed_fields(obj: Object) -> Object:

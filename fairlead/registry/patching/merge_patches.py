@@ -95,6 +95,8 @@ _RETAIN = "$retainKeys"
 _DELETE = "$deleteFromPrimitiveList/"
 _ORDER = "$setElementOrder/"
 _MERGE, _REPLACE, _REMOVE = "merge", "replace", "delete"
+_DROPPED = object()
+"""A value that has a directive, where there is nothing to which it could apply."""
 _ORDER_ONLY: list[Any] = []
 """The value of a list for which the patch contains only an order."""
 
@@ -104,15 +106,19 @@ def apply_strategic_merge_patch(document: Object, patch: Any, schema: MergeSchem
     if not isinstance(patch, dict):
         found = "null" if patch is None else "a list" if isinstance(patch, list) else "a single value"
         raise BadRequest(f"error decoding patch: the body is {found}; send a JSON object with the fields to change")
-    return _merge_object(deep_copy(document), deep_copy(patch), schema)
+    merged = _merge_object(deep_copy(document), deep_copy(patch), schema)
+    for name in ("apiVersion", "kind"):  # not a decoding error in Kubernetes, but ignored
+        if name in document and isinstance(merged.get(name), str | None):
+            merged[name] = document[name]
+    return merged
 
 
 def _merge_object(live: Object, patch: Object, schema: MergeSchema) -> Object:
     """Changes and returns `live`, unless a directive replaces it."""
     directive = _directive(patch)
-    if directive != _MERGE:
-        return _strip_object(patch) if directive == _REPLACE else {}
     patch.pop(_PATCH, None)
+    if directive != _MERGE:
+        return patch if directive == _REPLACE else {}
     _apply_retain_keys(live, patch)
     orders, deletions = _pop_list_directives(patch, _ORDER), _pop_list_directives(patch, _DELETE)
     for name, values in deletions.items():
@@ -123,7 +129,11 @@ def _merge_object(live: Object, patch: Object, schema: MergeSchema) -> Object:
         if wanted is None:
             live.pop(name, None)
         elif wanted is not _ORDER_ONLY or name in live:
-            live[name] = _merge_field(live.get(name), wanted, orders.get(name), _field_schema(schema, name))
+            merged = _merge_field(live.get(name), wanted, orders.get(name), _field_schema(schema, name))
+            if merged is _DROPPED:
+                live.pop(name, None)
+            else:
+                live[name] = merged
     return live
 
 
@@ -213,23 +223,25 @@ def _directive(patch: Any) -> str:
 
 
 def _strip_directives(value: Any) -> Any:
-    """A value that is new to the object: without directives, and without what a directive or null removes."""
+    """A value that is new to the object: without nulls and without what has a directive. `_DROPPED` if it has one."""
     if isinstance(value, dict):
-        return {} if _directive(value) == _REMOVE else _strip_object(value)
+        return _DROPPED if _PATCH in value and _directive(value) != _MERGE else _strip_object(value)
     return _strip_list(value) if isinstance(value, list) else value
 
 
 def _strip_object(value: Object) -> Object:
-    return {
+    directives = (_RETAIN, _PATCH)
+    fields = {
         name: _strip_directives(each)
         for name, each in value.items()
-        if each is not None and name not in (_PATCH, _RETAIN) and not name.startswith((_DELETE, _ORDER))
+        if each is not None and name not in directives and not name.startswith((_DELETE, _ORDER))
     }
+    return {name: each for name, each in fields.items() if each is not _DROPPED}
 
 
 def _strip_list(values: list[Any]) -> list[Any]:
     """Drops entries with a directive other than `merge`: they contain nothing else."""
-    return [_strip_directives(each) for each in values if _directive(each) == _MERGE]
+    return [each for each in map(_strip_directives, values) if each is not _DROPPED]
 
 
 def _field_schema(schema: MergeSchema, name: str) -> MergeSchema:

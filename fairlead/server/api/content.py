@@ -94,6 +94,8 @@ class Representation:
 
     media_type: str = JSON
     as_kind: str = ""
+    by_name: bool = True
+    """The client named a media type, or accepts any: `application/*` alone does neither."""
 
 
 def negotiate(accept: str) -> Representation:
@@ -102,14 +104,16 @@ def negotiate(accept: str) -> Representation:
 
 
 def _negotiate(accept: str) -> Representation:
-    for media_range in parse_accept(accept):
+    ranges = parse_accept(accept)
+    by_name = any(media_range.media_type in ("*/*", *_OFFERED) for media_range in ranges)
+    for media_range in ranges:
         for media_type in _OFFERED:
             if not media_range.matches(media_type):
                 continue
             if not media_range.kind:
-                return Representation(media_type)
+                return Representation(media_type, by_name=by_name)
             if media_range.kind in _AS_KINDS and media_range.group == _META_GROUP and media_range.version == "v1":
-                return Representation(media_type, media_range.kind)
+                return Representation(media_type, media_range.kind, by_name)
     raise NotAcceptable(f"only the following media types are accepted: {', '.join(_OFFERED)}")
 
 

@@ -6,7 +6,7 @@ import orjson
 import structlog
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import ApiError, BadGateway, Details, Internal, Timeout, Unavailable
+from fairlead.core.errors import ApiError, BadGateway, Details, Internal, Problem, Timeout, Unavailable
 from fairlead.core.objects import Object
 from fairlead.registry.list import ContinueExpired
 from fairlead.server.api.content import error_media_type, render, wants_pretty
@@ -78,10 +78,12 @@ def details_of(details: Details) -> Object:
         "group": details.group,
         "kind": details.kind,
         "uid": details.uid,
-        "causes": [
-            {"reason": problem.reason, "message": problem.message, "field": problem.field}
-            for problem in details.problems
-        ],
+        "causes": [_cause_of(problem) for problem in details.problems],
         "retryAfterSeconds": details.retry_after,
     }
     return {name: value for name, value in fields.items() if value}
+
+
+def _cause_of(problem: Problem) -> Object:
+    cause = {"reason": problem.reason, "message": problem.message}
+    return {**cause, "field": problem.field} if problem.field else cause

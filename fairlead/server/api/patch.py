@@ -22,9 +22,10 @@ from fairlead.server.api.content import check_value_count, media_type_of, parse_
 _APPLY = "application/apply-patch+yaml"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
+_MERGE_PATCH = "application/merge-patch+json"
 _PATCH_FUNCTIONS: dict[str, Callable[[Object, Any], Any]] = {
     _JSON_PATCH: json_patch.apply,
-    "application/merge-patch+json": apply_merge_patch,
+    _MERGE_PATCH: apply_merge_patch,
 }
 _PATCH_MEDIA_TYPES = (*_PATCH_FUNCTIONS, _STRATEGIC, _APPLY)
 
@@ -45,11 +46,32 @@ async def read_patch(call: Call, merge_schema: MergeSchema) -> tuple[Edit, Seque
     media_type = media_type_of(call)
     raw = await read_raw(call)
     size = len(raw)
-    body, duplicates = parse_json(raw) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, parse_json, raw)
+    try:
+        body, duplicates = (
+            parse_json(raw) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, parse_json, raw)
+        )
+    except BadRequest as error:
+        return _failing_edit(error), ()
     if media_type == _JSON_PATCH and json_patch.has_copy_operation(body):
         call.body_size += json_patch.MAX_COPIED_BYTES
+    if media_type == _MERGE_PATCH and isinstance(body, list) and _ignores_mistakes(call):
+        replacement: Any = body
+        return lambda old: replacement, duplicates  # without strict decoding, a list replaces the object
     patch = _PATCH_FUNCTIONS.get(media_type) or partial(apply_strategic_merge_patch, schema=merge_schema)
     return lambda old: patch(old, body), duplicates
+
+
+def _ignores_mistakes(call: Call) -> bool:
+    return call.parameter("fieldValidation") == "Ignore"
+
+
+def _failing_edit(error: BadRequest) -> Edit:
+    """The edit of a patch that cannot be decoded: as in Kubernetes, that there is no such object is reported first."""
+
+    def edit(old: Object) -> Object:
+        raise error
+
+    return edit
 
 
 async def read_apply_configuration(call: Call) -> tuple[Any, Sequence[str]]:

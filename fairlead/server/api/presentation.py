@@ -66,6 +66,10 @@ def render_list(bodies: Sequence[bytes], metadata: Object, presentation: Present
         )
     if as_kind:
         head = {"kind": as_kind, "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
+        if not bodies:  # null, as in Kubernetes
+            return render(
+                orjson.dumps({**head, "items": None}), presentation.representation.media_type, presentation.pretty
+            )
         return _write_list(head, "items", map(partial_object_metadata, objects), presentation)
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": metadata}
     return _write_list(head, "items", map(_without_type_meta, objects) if kind.builtin else objects, presentation)

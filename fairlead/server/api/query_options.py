@@ -6,6 +6,7 @@ from typing import Any
 
 from fairlead.core.call import Call
 from fairlead.core.errors import BadRequest, Invalid, Problem, quote_value, truncate
+from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry import limits
 from fairlead.registry.kind import Kind
@@ -70,31 +71,38 @@ def _to_stored_fields(kind: Kind, fields: tuple[Requirement, ...]) -> tuple[Requ
 def list_query(call: Call, kind: Kind) -> ListQuery:
     if not call.query:
         return ListQuery()
-    version, match = call.parameter("resourceVersion"), call.parameter("resourceVersionMatch")
-    if parse_bool_param(call.parameter("sendInitialEvents"), present="sendInitialEvents" in call.query):
-        _raise_if_invalid(
-            "ListOptions", [Problem.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")]
-        )
-    _raise_if_invalid("ListOptions", _match_problems(version, match))
-    limit = max(0, parse_integer(call, "limit"))
-    number = parse_resource_version(version) if version else None
+    limit = check_list_options(call)
+    selector, version = parse_selector(call, kind), call.parameter("resourceVersion")
+    match, number = call.parameter("resourceVersionMatch"), parse_resource_version(version) if version else None
     exact = match == "Exact" or (not match and limit > 0 and bool(number))
-    return ListQuery(parse_selector(call, kind), limit, call.parameter("continue"), number, exact)
+    return ListQuery(selector, limit, call.parameter("continue"), number, exact)
 
 
-def _match_problems(version: str, match: str) -> list[Problem]:
-    if match not in _VERSION_MATCHES:
-        return [Problem.unsupported("resourceVersionMatch", match, _VERSION_MATCHES)]
-    if match and not version:
-        reason = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        return [Problem.forbidden("resourceVersionMatch", reason)]
+def check_list_options(call: Call) -> int:
+    """Checks the options of a list, except for selectors and resourceVersion. Returns the limit; 0 if there is none."""
+    limit = max(0, parse_integer(call, "limit"))
+    version, match, token = map(call.parameter, ("resourceVersion", "resourceVersionMatch", "continue"))
+    problems = _match_problems(version, match, token)
+    if "sendInitialEvents" in call.query:
+        problems.append(Problem.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    _raise_if_invalid("ListOptions", problems)
+    return limit
+
+
+def _match_problems(version: str, match: str, token: str) -> list[Problem]:
+    if not match:
+        return []
+    reasons = []
+    if not version:
+        reasons.append("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if token:
+        reasons.append("resourceVersionMatch is forbidden when continue is provided")
     if match == "Exact" and version == "0":
-        return [
-            Problem.forbidden(
-                "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-            )
-        ]
-    return []
+        reasons.append('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+    problems = [Problem.forbidden("resourceVersionMatch", reason) for reason in reasons]
+    if match not in _VERSION_MATCHES:
+        problems.append(Problem.unsupported("resourceVersionMatch", match, _VERSION_MATCHES))
+    return problems
 
 
 def watch_query(call: Call, kind: Kind) -> WatchQuery:
@@ -159,28 +167,36 @@ def default_field_manager(call: Call) -> str:
 
 
 def delete_options(call: Call, body: Any, user: User) -> tuple[DeleteOptions, WriteOptions]:
-    """The options of a delete. Query parameters take precedence over the DeleteOptions in the body."""
+    """The options of a delete: those of the DeleteOptions in the body, or of the query if there is no body."""
     if body is not None:
         _check_delete_body(body)
-    sent = body or {}
+    sent: Object = body if body is not None else _delete_query(call)
     preconditions = sent.get("preconditions") or {}
-    policy = call.parameter("propagationPolicy") or sent.get("propagationPolicy") or ""
-    dry_run = call.query.get("dryRun") or sent.get("dryRun") or []
-    if parse_bool_param(call.parameter("orphanDependents"), present="orphanDependents" in call.query) or sent.get(
-        "orphanDependents"
-    ):
-        policy = policy or "Orphan"
+    policy, orphan, dry_run = sent.get("propagationPolicy"), sent.get("orphanDependents"), sent.get("dryRun") or []
     problems = list(_dry_run_problems(dry_run))
-    if policy and policy not in _PROPAGATION_POLICIES[:3]:
+    if orphan is not None and policy is not None:
+        reason = "orphanDependents and deletionPropagation cannot be both set"
+        problems.append(Problem.invalid("propagationPolicy", policy, reason))
+    if policy is not None and policy not in _PROPAGATION_POLICIES[:3]:
         problems.append(Problem.unsupported("propagationPolicy", policy, _PROPAGATION_POLICIES))
     _raise_if_invalid(DELETE_OPTIONS, problems)
-    grace = (
-        parse_integer(call, "gracePeriodSeconds")
-        if "gracePeriodSeconds" in call.query
-        else sent.get("gracePeriodSeconds")
-    )
-    options = DeleteOptions(preconditions.get("uid") or "", preconditions.get("resourceVersion") or "", policy, grace)
+    if orphan is not None:
+        policy = "Orphan" if orphan else "Background"
+    uid, version = preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
+    options = DeleteOptions(uid, version, policy or "", sent.get("gracePeriodSeconds"), orphan is False)
     return options, WriteOptions(user, dry_run="All" in dry_run, warnings=call.warnings)
+
+
+def _delete_query(call: Call) -> Object:
+    """The options of a delete without a body."""
+    found: Object = {"dryRun": call.query.get("dryRun")}
+    if "propagationPolicy" in call.query:
+        found["propagationPolicy"] = call.parameter("propagationPolicy")
+    if "orphanDependents" in call.query:
+        found["orphanDependents"] = parse_bool_param(call.parameter("orphanDependents"))
+    if "gracePeriodSeconds" in call.query:
+        found["gracePeriodSeconds"] = parse_integer(call, "gracePeriodSeconds")
+    return found
 
 
 _DELETE_TYPES: dict[str, type | tuple[type, ...]] = {

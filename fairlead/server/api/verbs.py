@@ -17,11 +17,12 @@ import orjson
 from fairlead.core.call import Authorize, Call, Decision, Reply, RequestInfo
 from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, NotFound, Unauthorized
-from fairlead.core.objects import Object, deep_copy, metadata
+from fairlead.core.objects import Object, metadata
 from fairlead.core.user import User
 from fairlead.registry.kind import Kind
 from fairlead.registry.list import ListQuery, encode_list, list_entries, list_metadata, map_entries, wait_for_version
 from fairlead.registry.registry import Registry
+from fairlead.registry.replace import replace_object
 from fairlead.registry.resource import Resource
 from fairlead.registry.write_options import DeleteResult, ListPage
 from fairlead.server.api import query_options
@@ -95,25 +96,27 @@ class Verbs:
 
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
-        _check_representation(negotiate(call.headers.get("accept", "")), call)
         route = self._routes.get(_route_key(target))
         if route is None:
             return self._resolve_route(call)
         verb, resource = route
+        _check_representation(call, resource.kind)
         return verb(call, resource, target.namespace if resource.kind.namespaced else "")
 
     def _resolve_route(self, call: Call) -> Awaitable[Reply]:
         target = call.target
         kind = self._registry.catalog.find(target.group, target.version, target.resource)
         if kind is not None and (target.subresource or not kind.persisted) and is_action(kind, target):
+            negotiate(call.headers.get("accept", ""))
             return self._actions(call, kind)
         if kind is None or not _matches_kind(kind, target):
-            raise NotFound("the server could not find the requested resource")
+            raise _not_found(kind, target)
         verb = self._verbs.get(target.verb)
         if verb is None or not _is_verb_supported(kind, target):
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
         if target.verb in _NEEDS_NAME and not target.name:
             raise BadRequest("name must be provided")
+        _check_representation(call, kind)
         # Only valid routes are cached, without names, so the cache is bounded.
         self._routes[_route_key(target)] = route = verb, self._registry.resource_for(kind)
         return verb(call, route[1], target.namespace if kind.namespaced else "")
@@ -171,8 +174,11 @@ class Verbs:
         options = query_options.write_options(call, _require_user(call))
         body, duplicates = await read_object(call, resource.kind.name)
         options.size = call.body_size
-        updated = await resource.modify(namespace, call.target.name, lambda old: _fresh_copy(body), options, duplicates)
-        return await self._object_reply(call, resource.kind, updated)
+        if resource.kind.allows_create_on_update:
+            create_target = replace(call.target, verb="create")
+            options = replace(options, authorize_create=lambda: call.require(create_target))
+        updated, created = await replace_object(resource, body, (namespace, call.target.name), options, duplicates)
+        return await self._object_reply(call, resource.kind, updated, 201 if created else 200)
 
     async def _patch(self, call: Call, resource: Resource, namespace: str) -> Reply:
         is_apply = is_apply_patch(call)
@@ -197,7 +203,7 @@ class Verbs:
             return _render_reply(
                 call, 200, orjson.dumps(_success_status(resource.kind, deleted)), representation.media_type
             )
-        return await self._object_reply(call, resource.kind, deleted.body)
+        return await self._object_reply(call, resource.kind, deleted.body, 202 if delete_options.is_cascading else 200)
 
     async def _delete_collection(self, call: Call, resource: Resource, namespace: str) -> Reply:
         delete_options, options = query_options.delete_options(call, await _read_delete_body(call), _require_user(call))
@@ -214,6 +220,7 @@ class Verbs:
         representation = negotiate(call.headers.get("accept", ""))
         if not representation.as_kind and representation.media_type == JSON and not wants_pretty(call):
             return Reply(status, body, JSON)
+        _check_shape(representation, kind, is_list=False)
         presentation, size = self._presentation(call, kind), len(body)
         if presentation.is_large(size):
             return self._large_object_reply(body, presentation, status)
@@ -228,6 +235,7 @@ class Verbs:
 
     async def _list_reply(self, call: Call, kind: Kind, page: ListPage) -> Reply:
         presentation = self._presentation(call, kind)
+        _check_shape(presentation.representation, kind, is_list=True)
         if presentation.is_raw_json:
             return Reply(200, await encode_list(kind, page), JSON)
         bodies = [entry.body for entry in page.entries]
@@ -258,21 +266,45 @@ def _route_key(target: RequestInfo) -> RouteKey:
     )
 
 
-def _check_representation(representation: Representation, call: Call) -> None:
+def _check_representation(call: Call, kind: Kind) -> None:
     """Rejects an unsupported representation before the request has any effect."""
     verb = call.target.verb
+    try:
+        representation = negotiate(call.headers.get("accept", ""))
+    except NotAcceptable:
+        if verb == "list" and not kind.builtin:
+            query_options.check_list_options(call)  # as in Kubernetes, they are checked first
+        raise
+    if kind.builtin and not representation.by_name:
+        raise NotAcceptable(f"name {JSON} or another supported media type, or accept any")
     if not representation.as_kind and verb != "watch":
         return
     if representation.as_kind == "Table":
         query_options.include_object(call)
-    if representation.as_kind == "PartialObjectMetadata" and verb in ("list", "deletecollection"):
+    if verb not in ("get", "list", "watch"):
+        _check_shape(representation, kind, is_list=verb == "deletecollection")
+    if verb == "watch" and representation.media_type != JSON:
+        raise NotAcceptable(f"a watch is only available as {JSON}")
+
+
+def _check_shape(representation: Representation, kind: Kind, *, is_list: bool) -> None:
+    """Rejects the metadata of an object if the response is a list, and vice versa. For reads, other errors precede
+    this, as in Kubernetes."""
+    if representation.as_kind == "PartialObjectMetadata" and is_list:
         raise NotAcceptable(
             "you requested PartialObjectMetadata, but this is a list; request PartialObjectMetadataList"
         )
-    if representation.as_kind == "PartialObjectMetadataList" and verb not in ("list", "watch", "deletecollection"):
-        raise NotAcceptable("you requested PartialObjectMetadataList, but this is not a list")
-    if verb == "watch" and representation.media_type != JSON:
-        raise NotAcceptable(f"a watch is only available as {JSON}")
+    if representation.as_kind == "PartialObjectMetadataList" and not is_list:
+        # Kubernetes fails with an internal error for custom resources.
+        error = NotAcceptable if kind.builtin else BadRequest
+        raise error("you requested PartialObjectMetadataList, but this is not a list")
+
+
+def _not_found(kind: Kind | None, target: RequestInfo) -> NotFound:
+    """For a path that is not served. An unknown subresource of a custom resource is reported with the object's name."""
+    if kind is not None and not kind.builtin and target.subresource and target.name:
+        return NotFound.of(kind.plural, kind.group, target.name)
+    return NotFound("the server could not find the requested resource")
 
 
 def _matches_kind(kind: Kind, target: RequestInfo) -> bool:
@@ -296,11 +328,6 @@ def _require_user(call: Call) -> User:
     if call.user is None:
         raise Unauthorized
     return call.user
-
-
-def _fresh_copy(body: Any) -> Any:
-    """A copy for each attempt, as the registry modifies its argument."""
-    return deep_copy(body) if isinstance(body, dict) else body
 
 
 async def _read_delete_body(call: Call) -> Any:

@@ -4,7 +4,11 @@ from base64 import b64encode
 
 import pytest
 
+from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.registry.kind import Change
+from fairlead.registry.write_rules import immutable_problems, raise_if_invalid
 from tests.harness.kind_examples import BY_NAME, apply_defaults, build_example, find_problems, problem_reasons
 
 MIB = 1024 * 1024
@@ -105,3 +109,13 @@ def test_the_type_is_immutable_and_the_data_sensitive() -> None:
     kind = BY_NAME["Secret"]
     assert kind.immutable == ("type",)
     assert set(kind.sensitive) == {"data", "stringData"}
+
+
+def test_another_type_is_rejected_together_with_the_keys_that_it_lacks() -> None:
+    old, new = build_example("Secret", type="Opaque"), build_example("Secret", type="kubernetes.io/basic-auth", data={})
+    kind = BY_NAME["Secret"]
+    change = Change("update", kind, CONTROLLER_USER, old, new)
+    with pytest.raises(Invalid) as caught:
+        raise_if_invalid(change, (), (), immutable_problems(kind, old, new))
+    fields = {problem.field for problem in caught.value.details.problems}
+    assert {"type", "data[username]", "data[password]"} <= fields

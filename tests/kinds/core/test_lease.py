@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
+from fairlead.registry.validate import Validator
 from tests.harness.kind_examples import BY_NAME, apply_defaults, build_example, find_problems, problem_reasons
 
 
@@ -31,6 +32,19 @@ def test_times_are_normalized_to_utc_with_six_digits(sent: str, expected: str) -
 )
 def test_an_invalid_time_is_left_for_the_schema_to_reject(sent: str) -> None:
     assert apply_defaults(build_lease(renewTime=sent))["spec"] == {"renewTime": sent}
+
+
+@pytest.mark.parametrize(
+    ("time", "is_valid"),
+    [
+        ("2026-01-02T03:04:05.000000Z", True),
+        ("2026-01-02T03:04:05.123456+02:00", True),
+        *((time, False) for time in ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05.1Z", "2026-01-02T03:04:05.1234567Z")),
+    ],
+)
+def test_times_are_sent_with_six_digits(time: str, is_valid: bool) -> None:
+    found = Validator(BY_NAME["Lease"].schema()).validate(build_lease(renewTime=time)).problems
+    assert [problem.field for problem in found] == ([] if is_valid else ["spec.renewTime"])
 
 
 def test_a_lease_always_has_a_spec() -> None:

@@ -70,7 +70,7 @@ def test_merging(what: str, live: Any, config: Any, expected: Any) -> None:
 REMOVED: list[tuple[str, Any, Any, Any]] = [
     ("nothing", {"name": "x"}, {}, {"name": "x"}),
     ("a field", {"name": "x", "users": ["a"]}, {"f:name": {}}, {"users": ["a"]}),
-    ("a field of a structure", {"chart": {"name": "x"}}, {"f:chart": {"f:name": {}}}, {"chart": {}}),
+    ("a field of a structure", {"chart": {"name": "x"}}, {"f:chart": {"f:name": {}}}, {"chart": None}),
     ("a structure and so all in it", {"chart": {"name": "x"}}, {"f:chart": {".": {}, "f:version": {}}}, {}),
     ("an entry of a set", {"groups": ["a", "b"]}, {"f:groups": {'v:"a"': {}}}, {"groups": ["b"]}),
     ("duplicates", {"groups": ["a", "b", "a"]}, {"f:groups": {'v:"a"': {}}}, {"groups": ["b"]}),

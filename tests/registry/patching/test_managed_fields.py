@@ -14,6 +14,7 @@ from fairlead.registry.patching.managed_fields import (
     ANCIENT_MANAGER,
     MAX_UPDATE_ENTRIES,
     FieldManager,
+    keep_unchanged_entries,
     managed_fields_problems,
     record_update,
 )
@@ -178,6 +179,38 @@ def test_invalid_entries_are_ignored(wrong):
     old = create({"displayName": "one"})
     new = update(old, manager="editor", managed=[build_entry(fieldsV1={"f:spec": {}}), wrong])
     assert new["metadata"]["managedFields"] is old["metadata"]["managedFields"]
+
+
+def test_entries_of_another_version_are_dropped_or_make_the_object_untracked():
+    foreign = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}
+    for old in (None, create({"icon": "i"})):
+        for is_custom, managers in ((False, ["w"]), (True, [])):
+            new = deepcopy(old or {"kind": "App", "metadata": {"name": "a"}})
+            new["spec"] = {"icon": "j"}
+            new["metadata"]["managedFields"] = [foreign]
+            writer = FieldManager("w", VERSION, timestamp(1))
+            record_update(old, new, MERGE_SCHEMA, writer, is_custom=is_custom)
+            assert list(owned_paths(new)) == managers
+
+
+def test_entries_that_differ_in_their_times_only_are_kept():
+    old = create({"icon": "i"})
+    new = update(update(old, manager="maker", spec={"icon": "j"}), manager="maker", spec={"icon": "i"})
+    assert new != old
+    keep_unchanged_entries(old, new)
+    assert new == old
+    other = update(old, manager="other", spec={"icon": "j"})
+    before = deepcopy(other)
+    keep_unchanged_entries(old, other)
+    assert other == before
+
+
+def test_an_empty_list_of_entries_of_a_custom_resource_counts_as_none():
+    old = create({"icon": "i"})
+    new = deepcopy(old)
+    new["metadata"]["managedFields"] = []
+    record_update(old, new, MERGE_SCHEMA, FieldManager("w", VERSION, timestamp(1)), is_custom=True)
+    assert owned_paths(new) == owned_paths(old)
 
 
 def test_a_subresource_has_its_own_entries_and_ignores_those_in_the_body():

@@ -39,6 +39,13 @@ MERGE_SCHEMA = build_merge_schema(SCHEMA)
 UID = "u1"
 
 
+def test_a_patch_cannot_change_the_type_of_an_object() -> None:
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "data": {}}
+    for patch in ({"apiVersion": "v2", "kind": "Secret"}, {"apiVersion": None, "kind": None}):
+        assert apply_strategic_merge_patch(document, patch, MERGE_SCHEMA) == document
+    assert apply_strategic_merge_patch(document, {"kind": 5}, MERGE_SCHEMA)["kind"] == 5, "which is then not decoded"
+
+
 def patch_spec(old: Any, patch: Any) -> Any:
     """Applies the patch to the spec and returns it."""
     return apply_strategic_merge_patch({"spec": old}, {"spec": patch}, MERGE_SCHEMA)["spec"]
@@ -90,7 +97,18 @@ PATCHES: list[tuple[str, Any, Any, Any]] = [
         {"chart": {"$patch": "replace", "version": "1"}},
         {"chart": {"version": "1"}},
     ),
-    ("replace what is not there", {}, {"chart": {"$patch": "replace", "version": "1"}}, {"chart": {"version": "1"}}),
+    (
+        "replace a structure, nulls included",
+        {"extra": {"a": 1}},
+        {"extra": {"$patch": "replace", "b": None, "c": {"d": None}}},
+        {"extra": {"b": None, "c": {"d": None}}},
+    ),
+    *(
+        (f"{directive} what is not there", {}, {"chart": {"$patch": directive, "version": "1"}}, {})
+        for directive in ("replace", "delete")
+    ),
+    ("replace what is of another sort", {"extra": 1}, {"extra": {"$patch": "replace", "a": 1}}, {}),
+    ("a directive inside of something new", {}, {"extra": {"a": {"$patch": "replace", "b": 1}}}, {"extra": {}}),
     ("empty a structure", {"chart": {"name": "x"}}, {"chart": {"$patch": "delete"}}, {"chart": {}}),
     (
         "merge, said aloud",

@@ -36,7 +36,7 @@ KUBECTL = f"{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,applicatio
         ("*/*", Representation()),
         (JSON, Representation(JSON)),
         (YAML, Representation(YAML)),
-        ("application/*", Representation(JSON)),
+        ("application/*", Representation(JSON, by_name=False)),
         (TABLE, Representation(JSON, "Table")),
         (KUBECTL, Representation(JSON, "Table")),
         ("application/yaml;as=Table;v=v1;g=meta.k8s.io", Representation(YAML, "Table")),
@@ -218,6 +218,22 @@ async def test_an_unsupported_accept_header_gets_406_before_anything_is_written(
         reply = await api(method, path, body, accept=accept, content_type=content_type)
         assert reply.status == 406
         assert api.fixture.view.revision == revision
+
+
+@on_virtual_time
+async def test_built_in_kinds_want_a_media_type_by_name() -> None:
+    async with open_api() as api:
+        for accept, code in (("application/*", 406), ("text/html,application/*", 406), ("text/html,*/*;q=0.1", 200)):
+            assert (await api("GET", "/api/v1/namespaces", accept=accept)).status == code
+        assert (await api("GET", GADGETS, accept="application/*")).status == 200
+
+
+@on_virtual_time
+async def test_options_of_a_list_are_checked_before_its_form() -> None:
+    async with open_api() as api:
+        for query, code in (("resourceVersionMatch=x", 422), ("limit=x", 400), ("fieldSelector=spec.x=1", 406)):
+            assert (await api("GET", GADGETS, query=query, accept="text/html")).status == code
+        assert (await api("GET", "/api/v1/namespaces", query="limit=x", accept="text/html")).status == 406
 
 
 @on_virtual_time

@@ -37,7 +37,7 @@ def build_list(kind: Kind, objects: list[dict[str, Any]], view: str) -> dict[str
         return render_table(kind, objects, METADATA, "Object", NOW)
     if view:
         items = [partial_object_metadata(obj) for obj in objects]
-        return {"kind": view, "apiVersion": "meta.k8s.io/v1", "metadata": METADATA, "items": items}
+        return {"kind": view, "apiVersion": "meta.k8s.io/v1", "metadata": METADATA, "items": items or None}
     if kind.builtin:
         objects = [
             {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")} for obj in objects

@@ -39,8 +39,6 @@ from tests.server.api.api_fixture import (
         "/api/v1/nothings",
         "/api/v2/namespaces",
         "/apis/other.example.com/v1/gadgets",
-        f"{GADGETS}/a/nothing",
-        f"{GADGETS}/a/status/more",
         f"{CONFIGMAPS}/a/status",
         # Cluster-scoped resources are not found in a namespace, whatever permissions the user has there.
         f"{GROUP}/namespaces/demo/gadgets",
@@ -59,6 +57,15 @@ async def test_an_unknown_path_is_404(method: str, path: str) -> None:
         await api("POST", GADGETS, build_gadget("a"))
         status = load_body(await api(method, path, {}), 404)
         assert status["message"] == "the server could not find the requested resource"
+
+
+@pytest.mark.parametrize("subresource", ["nothing", "status/more"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
+@on_virtual_time
+async def test_an_unknown_subresource_is_404_with_the_name_of_the_object(method: str, subresource: str) -> None:
+    async with open_api() as api:
+        status = load_body(await api(method, f"{GADGETS}/a/{subresource}", {}), 404)
+        assert status["details"] == {"name": "a", "group": "management.service.sh", "kind": "gadgets"}
 
 
 @pytest.mark.parametrize(
