@@ -36,9 +36,10 @@ test-faults: $(TEST) tools ## inject faults into real servers and stores (kill, 
 test-generated: $(TEST) ## a million generated requests by ten identities; ARGS="--count 100000 --state FILE" sends fewer, or resumes
 	@$(BIN)/python -m tests.generated $(ARGS)
 
-test-reference: $(TEST) tools ## the tests that need a real Kubernetes; REFERENCE=DIR with DIR/bin/kube-apiserver and its other binaries
-	@test -n "$(REFERENCE)" || { echo 'error: REFERENCE is not set; run: REFERENCE=DIR make test-reference, where DIR/bin has the binaries of Kubernetes' >&2; exit 2; }
-	@REFERENCE="$(REFERENCE)" $(BIN)/pytest -n 0 tests/reference $(ARGS)
+test-reference: $(TEST) tools ## compare with a real Kubernetes: REFERENCE=DIR with DIR/bin/kube-apiserver and its other binaries, or REF=URL TOKEN=...
+	@test -n "$(REFERENCE)$(REF)" || { echo 'error: neither REFERENCE nor REF is set; run: REFERENCE=DIR make test-reference, where DIR/bin has the binaries of Kubernetes, or: REF=URL TOKEN=... make test-reference, with a running kube-apiserver' >&2; exit 2; }
+	@if [ -n "$(REF)" ]; then $(BIN)/python -m tests.conformance.generated --reference "$(REF)" --token "$(TOKEN)" $(ARGS); fi
+	@if [ -n "$(REFERENCE)" ]; then REFERENCE="$(REFERENCE)" $(BIN)/pytest -n 0 tests/reference $(ARGS); fi
 
 check: $(TEST) ## style, format, types and import rules
 	@$(BIN)/ruff check --quiet

@@ -254,6 +254,10 @@ class Kind:
     kind and apiVersion, decoding errors are a 400, list items have no kind and apiVersion, ages in tables are text."""
     allows_unconditional_update: bool = False
     """PUT without resourceVersion is accepted (unconditional update), as for core kinds."""
+    ignores_propagation_policy: bool = False
+    """Deletes never wait for dependents: objects of the kind cannot be owners."""
+    returns_deleted_object: bool = False
+    """The response to a delete contains the object, not a Status, as for some built-in kinds."""
     allows_create_on_update: bool = False
     """PUT creates an object that does not exist, as for some built-in kinds."""
     empty_fields: Mapping[str, Any] = field(default_factory=dict)

@@ -149,12 +149,12 @@ def prune_and_validate(
     if warnings and options.field_validation == "Strict":
         listed = ", ".join(warnings[:MAX_PROBLEMS])
         raise BadRequest(decode_error_message(kind, f"strict decoding error: {listed}"))
-    if options.field_validation == "Warn":
-        options.add_warnings(warnings)
     problems = enforced_problems(findings.problems, options.user)
     wrong = next((each for each in problems if each.reason not in LIMIT_REASONS), None)
     if kind.builtin and wrong is not None:
         raise BadRequest(decode_error_message(kind, str(wrong)))
+    if options.field_validation == "Warn":
+        options.add_warnings(warnings)
     return [*problems, *_unknown_field_problems(kind, findings)]
 
 

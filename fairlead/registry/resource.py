@@ -223,6 +223,8 @@ class Resource:
         self, config: Any, namespace: str, name: str, options: WriteOptions, duplicates: Sequence[str] = ()
     ) -> tuple[bytes, bool]:
         """Server-side apply; creates the object if needed. Returns the response body, and whether it was created."""
+        if options.subresource and self.get_cached(namespace, name) is None:
+            await self.get(namespace, name)
         small = options.size <= LARGE_JSON_BYTES
         wanted = (
             self._apply_engine.check_config(config)
@@ -366,6 +368,8 @@ class Resource:
         if not change.dry_run:
             write = contract.Write(entry.key, value, entry.revision)
             revision = await self.commit([write, *change.extra_writes], change.preconditions)
+        if value is None and self.kind.returns_deleted_object:
+            return DeleteResult(True, await self._render(encode(to_stored(self.kind, old)), revision), uid, name)
         if value is None:
             return DeleteResult(True, entry.body, uid, name)
         return DeleteResult(False, await self._render(value, revision), uid, name)

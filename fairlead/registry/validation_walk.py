@@ -127,6 +127,8 @@ class SchemaWalk:
             self._prune_all(value, node)
             path, found = format_path(node), type_name(value)
             self._add_problem(Problem.wrong_type(path, found, f'{path} in body must be of type {wanted}: "{found}"'))
+            if "enum" in schema:
+                self._add_problem(Problem.unsupported(path, value, schema["enum"]))
         elif wanted == "object":
             self._check_object(value, schema, node, before)
         elif wanted == "array":

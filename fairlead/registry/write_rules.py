@@ -51,7 +51,7 @@ def mark_deleted(old: Object, kind: Kind, delete_options: DeleteOptions, now: st
     finalizers = [
         each for each in meta.get("finalizers") or () if each not in _replaced_finalizers(delete_options.propagation)
     ]
-    wanted = _POLICY_FINALIZER.get(delete_options.propagation)
+    wanted = None if kind.ignores_propagation_policy else _POLICY_FINALIZER.get(delete_options.propagation)
     if wanted and wanted not in finalizers:
         finalizers.append(wanted)
     if finalizers:

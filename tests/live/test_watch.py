@@ -79,7 +79,7 @@ def test_bookmarks_are_sent_only_on_request(server: Server, configmaps_path: str
         open_watch(client, configmaps_path, timeoutSeconds="1", allowWatchBookmarks="true") as with_bookmarks,
         open_watch(client, configmaps_path, timeoutSeconds="1") as without_bookmarks,
     ):
-        assert [summarize_event(event) for event in with_bookmarks] == ["BOOKMARK"]
+        assert [summarize_event(event) for event in with_bookmarks] == ["BOOKMARK", "BOOKMARK"]
         assert [summarize_event(event) for event in without_bookmarks] == []
 
 

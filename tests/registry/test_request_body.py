@@ -142,6 +142,14 @@ def test_unknown_and_duplicate_fields_are_dropped_with_a_warning() -> None:
     assert "unknown" not in obj
 
 
+def test_a_body_of_a_core_kind_that_cannot_be_decoded_has_no_warnings() -> None:
+    options = write_options()
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": 5}, "unknown": 1}
+    with pytest.raises(BadRequest):
+        prune_and_validate(body, CONFIGMAP, Validator(CONFIGMAP.schema()), options, BodyContext(()))
+    assert options.warnings == []
+
+
 def test_unknown_fields_are_dropped_silently_with_field_validation_ignore() -> None:
     obj = body_with_unknown_fields()
     assert prune(obj, duplicates=("spec.size",), field_validation="Ignore") == ([], [])
@@ -188,7 +196,7 @@ KEY = ("", "a")
 def decode(proposed: Any, kind: Kind, *, is_patch: bool = True) -> Object:
     meta = {"name": "a", "uid": "u", "resourceVersion": "7"}
     old = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
-    options = as_ada(is_patch=is_patch)
+    options = write_options(is_patch=is_patch)
     return decode_update(proposed, kind, Validator(kind.schema()), KEY, options, BodyContext((), old))[0]
 
 

@@ -361,3 +361,10 @@ def test_a_text_must_match_its_pattern(text: str, fits: bool) -> None:
     )
     assert problem_reasons({"name": text, "names": ["1"]}, schema) == ([] if fits else [("name", "FieldValueInvalid")])
     assert problem_reasons({"names": [text]}, schema) == ([] if fits else [("names[0]", "FieldValueInvalid")])
+
+
+def test_a_value_of_the_wrong_type_is_none_of_an_enumeration_either() -> None:
+    assert problem_reasons({"name": "x", "mode": 5}) == [
+        ("mode", "FieldValueTypeInvalid"),
+        ("mode", "FieldValueNotSupported"),
+    ]

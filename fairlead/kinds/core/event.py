@@ -76,11 +76,16 @@ EMPTY_FIELDS: Object = {
     "lastTimestamp": None,
 }
 
+_OMITTED_WHEN_EMPTY = ("reason", "message", "type", "action")
+
 
 def set_defaults(change: Change) -> None:
     new = change.obj
     for field, value in EMPTY_FIELDS.items():
         new.setdefault(field, deep_copy(value))
+    for field in _OMITTED_WHEN_EMPTY:
+        if new.get(field) == "":
+            del new[field]
     normalize_times(new, ("firstTimestamp", "lastTimestamp"), timestamp)
     normalize_times(new, ("eventTime",), micro_timestamp)
     if series := new.get("series"):
@@ -184,6 +189,7 @@ EVENT = Kind(
     tracks_generation=False,
     builtin=True,
     allows_create_on_update=True,
+    ignores_propagation_policy=True,
     allows_unconditional_update=True,
     default=set_defaults,
     check=check,

@@ -26,7 +26,7 @@ CORE_FIELD_NAMES = {
 }
 """Field names of this group and the corresponding names in the core group. All other names are the same."""
 _V1_FIELD_NAMES = {core_name: name for name, core_name in CORE_FIELD_NAMES.items()}
-_OMITTED_WHEN_EMPTY = ("reportingController", "reportingInstance")
+_OMITTED_WHEN_EMPTY = ("reportingController", "reportingInstance", "action", "reason", "type", "note")
 _TYPES = ("Normal", "Warning")
 _DEPRECATED_FIELDS = ("firstTimestamp", "lastTimestamp", "count")
 _IMMUTABLE_FIELDS = (
@@ -138,6 +138,7 @@ EVENT_V1 = Kind(
     tracks_generation=False,
     builtin=True,
     allows_create_on_update=True,
+    ignores_propagation_policy=True,
     allows_unconditional_update=True,
     default=set_defaults,
     check=check,

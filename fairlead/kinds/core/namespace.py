@@ -105,6 +105,7 @@ NAMESPACE = Kind(
     tracks_generation=False,
     builtin=True,
     allows_unconditional_update=True,
+    empty_fields={"spec": {"finalizers": [FINALIZER]}},
     default=set_defaults,
     check=check,
     sensitivity=Sensitivity.NORMAL,

@@ -55,8 +55,11 @@ def token_problems(spec: Object) -> Iterable[Problem]:
         yield Problem.invalid("spec.expirationSeconds", seconds, reason)
 
 
-def _reduce_secret_refs(change: Change) -> None:
-    """Reduces the references to Secrets to names: the Secrets are in the account's namespace."""
+def _normalize_secret_refs(change: Change) -> None:
+    """Drops empty lists, and reduces references to Secrets to names: the Secrets are in the account's namespace."""
+    for field in ("secrets", "imagePullSecrets"):
+        if change.obj.get(field) == []:
+            del change.obj[field]
     if change.obj.get("secrets"):
         change.obj["secrets"] = [{"name": each["name"]} for each in change.obj["secrets"]]
 
@@ -123,6 +126,7 @@ SERVICE_ACCOUNT = Kind(
     tracks_generation=False,
     builtin=True,
     allows_unconditional_update=True,
-    default=_reduce_secret_refs,
+    returns_deleted_object=True,
+    default=_normalize_secret_refs,
     sensitivity=Sensitivity.NORMAL,
 )

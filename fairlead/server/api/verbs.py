@@ -198,12 +198,13 @@ class Verbs:
     async def _delete(self, call: Call, resource: Resource, namespace: str) -> Reply:
         delete_options, options = query_options.delete_options(call, await _read_delete_body(call), _require_user(call))
         deleted = await resource.delete(namespace, call.target.name, delete_options, options)
-        if deleted.is_removed:
+        if deleted.is_removed and not resource.kind.returns_deleted_object:
             representation = negotiate(call.headers.get("accept", ""))
             return _render_reply(
                 call, 200, orjson.dumps(_success_status(resource.kind, deleted)), representation.media_type
             )
-        return await self._object_reply(call, resource.kind, deleted.body, 202 if delete_options.is_cascading else 200)
+        is_pending = delete_options.is_cascading and not deleted.is_removed
+        return await self._object_reply(call, resource.kind, deleted.body, 202 if is_pending else 200)
 
     async def _delete_collection(self, call: Call, resource: Resource, namespace: str) -> Reply:
         delete_options, options = query_options.delete_options(call, await _read_delete_body(call), _require_user(call))

@@ -174,7 +174,7 @@ class WatchStream:
             self._pace.release_slot()
             if chunk:
                 yield chunk
-        if self._query.initial_events_bookmark and self._query.allow_bookmarks:
+        if self._query.allow_bookmarks:
             yield self._encode_bookmark({INITIAL_EVENTS_END: "true"}, position)
 
     def _encode_added(self, bodies: list[bytes]) -> bytes:

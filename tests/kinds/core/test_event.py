@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
+from fairlead.registry.write_options import DeleteOptions
+from fairlead.registry.write_rules import mark_deleted
 from tests.harness.kind_examples import (
     BY_NAME,
     apply_defaults,
@@ -153,3 +155,15 @@ def test_the_table_shows_events_of_the_newer_style() -> None:
     assert row["Count"] == 7
     assert row["Source"] == "example.com/c, i-1"
     assert computed_cells(KIND, build_complete_event())["Count"] == 1
+
+
+def test_empty_texts_that_kubernetes_omits_are_dropped() -> None:
+    event = apply_defaults(build_example("Event", reason="", message="", type="", action=""))
+    assert not {"reason", "message", "type", "action"} & event.keys()
+    assert event["reportingComponent"] == ""
+
+
+@pytest.mark.parametrize("policy", ["Foreground", "Orphan"])
+def test_an_event_is_deleted_at_once_whatever_the_policy(policy: str) -> None:
+    event = build_example("Event")
+    assert mark_deleted(event, BY_NAME["Event"], DeleteOptions(propagation=policy), "2026-01-02T03:04:05Z") is None

@@ -47,3 +47,10 @@ def test_a_token_lasts_at_least_ten_minutes(spec: Object, message: str) -> None:
     found = [str(problem) for problem in token_problems(spec)]
     value = spec.get("expirationSeconds")
     assert found == ([f"spec.expirationSeconds: Invalid value: {value}: {message}"] if message else [])
+
+
+def test_empty_lists_are_dropped() -> None:
+    assert (
+        not {"secrets", "imagePullSecrets"}
+        & apply_defaults(build_example("ServiceAccount", secrets=[], imagePullSecrets=[])).keys()
+    )

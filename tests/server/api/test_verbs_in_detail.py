@@ -10,7 +10,8 @@ from fairlead.server.pipeline import Pipeline
 from tests.harness.calls import FakeGuard, call
 from tests.harness.virtual_time import on_virtual_time
 from tests.server.api.api_fixture import CONFIGMAPS, GADGETS, MERGE, build_configmap, build_gadget, load_body, open_api
-from tests.server.api.test_query_options import expect_error, list_causes, parse_delete
+from tests.server.api.test_query_options import expect_error, list_causes
+from tests.server.api.test_query_options_delete import parse_delete
 
 
 @pytest.mark.parametrize("orphan", [True, False])
@@ -67,25 +68,25 @@ async def test_a_put_creates_what_some_built_in_kinds_do_not_have_yet() -> None:
 
 
 @on_virtual_time
-async def test_a_put_that_would_create_asks_for_that_right_first() -> None:
-    async with open_api() as ask:
-        asked: list[str] = []
+async def test_a_put_that_would_create_requires_the_right_to_create() -> None:
+    async with open_api() as api:
+        required: list[str] = []
 
         def watchful(call: Call) -> None:
             def refuse(target: RequestInfo) -> None:
-                asked.append(target.verb)
+                required.append(target.verb)
                 raise Forbidden("no right to create")
 
-            call.guard = FakeGuard(require_says=refuse)
+            call.guard = FakeGuard(on_require=refuse)
 
-        guarded = Pipeline((watchful,), ask._run)
+        guarded = Pipeline((watchful,), api._run)
         reply = await guarded(call(f"{LEASES}/a", method="PUT", body=orjson.dumps(lease("a"))))
-        assert (reply.status, asked) == (403, ["create"])
-        load_body(await ask("GET", f"{LEASES}/a"), 404)
+        assert (reply.status, required) == (403, ["create"])
+        load_body(await api("GET", f"{LEASES}/a"), 404)
 
 
 @on_virtual_time
-async def test_a_delete_that_takes_its_time_is_202_for_those_who_ask_in_the_old_way() -> None:
+async def test_a_delete_with_orphan_dependents_that_takes_time_is_202() -> None:
     async with open_api() as api:
         for name, body, code in (
             ("a", {"orphanDependents": False}, 202),
@@ -170,3 +171,28 @@ async def test_roles_own_the_empty_list_of_rules_that_they_were_sent() -> None:
             assert (entries and list(entries[0]["fieldsV1"])) == fields
         again = load_body(await api("PATCH", f"{roles}/c", {"rules": []}, content_type=MERGE))
         assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+@on_virtual_time
+async def test_the_delete_of_a_service_account_returns_the_object_at_its_last_version() -> None:
+    accounts = "/api/v1/namespaces/demo/serviceaccounts"
+    async with open_api() as api:
+        created = load_body(await api("POST", accounts, {"metadata": {"name": "robot"}}), 201)
+        deleted = load_body(await api("DELETE", f"{accounts}/robot"), 200)
+        assert (deleted["kind"], deleted["metadata"]["uid"]) == ("ServiceAccount", created["metadata"]["uid"])
+        assert int(deleted["metadata"]["resourceVersion"]) > int(created["metadata"]["resourceVersion"])
+        load_body(await api("GET", f"{accounts}/robot"), 404)
+
+
+@on_virtual_time
+async def test_applying_the_status_of_nothing_is_404_before_the_configuration_is_checked() -> None:
+    config = {
+        "apiVersion": "management.service.sh/v1",
+        "kind": "Gadget",
+        "metadata": {"name": "a"},
+        "status": {"bogus": 1},
+    }
+    async with open_api() as api:
+        path = f"{GADGETS}/a/status"
+        apply = "application/apply-patch+yaml"
+        load_body(await api("PATCH", path, config, "fieldManager=m", content_type=apply), 404)

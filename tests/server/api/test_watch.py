@@ -134,8 +134,20 @@ async def test_events_that_are_queued_at_the_timeout_are_still_sent() -> None:
 @on_virtual_time
 async def test_bookmarks_are_sent_every_minute_and_at_the_end_if_requested() -> None:
     async with open_registry() as api:
-        chunks = await read_all(await open_watch(api, "allowWatchBookmarks=true&timeoutSeconds=150"))
+        query = f"resourceVersion={api.view.revision}&allowWatchBookmarks=true&timeoutSeconds=150"
+        chunks = await read_all(await open_watch(api, query))
     assert describe_events(chunks) == ["BOOKMARK", "BOOKMARK", "BOOKMARK"]
+
+
+@pytest.mark.parametrize("query", ["", "&resourceVersion=0"])
+@on_virtual_time
+async def test_a_watch_without_a_version_marks_the_end_of_its_initial_events(query: str) -> None:
+    async with open_registry() as api:
+        await api.create("Gadget", "a")
+        stream = await open_watch(api, f"allowWatchBookmarks=true&timeoutSeconds=1{query}")
+        (added, _), (bookmark, marked), _ = parse_events(await read_all(stream))
+    assert (added, bookmark) == ("ADDED", "BOOKMARK")
+    assert marked["metadata"]["annotations"] == {INITIAL_EVENTS_END: "true"}
 
 
 @pytest.mark.parametrize("query", ["", "&allowWatchBookmarks=false", f"&{WATCH_LIST}"])
@@ -150,7 +162,7 @@ async def test_bookmarks_are_not_sent_unless_requested(query: str) -> None:
 @on_virtual_time
 async def test_a_bookmark_is_an_almost_empty_object_with_a_resource_version() -> None:
     async with open_registry() as api:
-        ((_, obj),) = parse_events(await read_all(await open_watch(api, "allowWatchBookmarks=1&timeoutSeconds=1")))
+        *_, (_, obj) = parse_events(await read_all(await open_watch(api, "allowWatchBookmarks=1&timeoutSeconds=1")))
         version = str(api.view.revision)
     assert obj == {
         "kind": "Gadget",
@@ -164,7 +176,7 @@ async def test_the_version_of_a_bookmark_includes_changes_of_other_kinds() -> No
     async with open_registry() as api:
         stream = await open_watch(api, "allowWatchBookmarks=1&timeoutSeconds=9")
         await api.create("ConfigMap", "other")
-        ((_, obj),) = parse_events(await read_all(stream))
+        *_, (_, obj) = parse_events(await read_all(stream))
         assert obj["metadata"]["resourceVersion"] == str(api.view.revision)
 
 
@@ -304,7 +316,7 @@ async def test_at_shutdown_a_last_bookmark_is_sent_if_requested() -> None:
         reading = asyncio.ensure_future(read_all(stream))
         await asyncio.sleep(1)
         api.view.end_watches()
-        assert describe_events(await reading) == ["BOOKMARK"]
+        assert describe_events(await reading) == ["BOOKMARK", "BOOKMARK"]
 
 
 @on_virtual_time
