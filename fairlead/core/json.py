@@ -1,8 +1,8 @@
 """JSON encoding and decoding with orjson, hardened against untrusted input.
 
-orjson already rejects NaN, invalid UTF-8 and trailing text. This module adds three checks. Depth is limited, so that
-recursive code cannot exhaust the stack. Integers beyond 64 bits are rejected, because orjson silently rounds them to
-floats. Duplicate keys, of which orjson silently keeps the last, can be listed.
+orjson already rejects NaN, invalid UTF-8 and trailing text. Depth is limited here, so that recursive code cannot
+exhaust the stack. Integers beyond 64 bits become floats, as in Kubernetes; orjson does so only from 2^64 on. Duplicate
+keys, of which orjson silently keeps the last, can be listed.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _STRINGS = re.compile(_STRING, re.DOTALL)
 _LONG_INTEGERS = re.compile(_STRING + rb"|(?<![0-9.eE+-])(-?[0-9]{19,})(?![0-9.eE])", re.DOTALL)
 _DIGITS_TO_ZERO = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else ord(" ") for byte in range(256))
 _LONG_DIGITS = b"0" * 19
+_MAX_INTEGER_CHARS = 20
 _DEPTH_DELTAS = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, 0) for byte in range(256))
 _VALUE_DELIMITERS = (b",", b"[", b"{")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if chr(byte) not in "[]{}")
@@ -47,8 +48,8 @@ def decode(data: bytes) -> Any:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise _decode_error(data, error) from None
-    if _LONG_DIGITS in data.translate(_DIGITS_TO_ZERO):
-        _check_integers(data)
+    if _LONG_DIGITS in data.translate(_DIGITS_TO_ZERO) and _has_long_integers(data):
+        return json.loads(data, parse_int=_parse_integer)
     return value
 
 
@@ -152,13 +153,16 @@ def _exact_depth(data: bytes) -> int:
     return max(accumulate(memoryview(brackets).cast("b")), default=0)
 
 
-def _check_integers(data: bytes) -> None:
-    for match in _LONG_INTEGERS.finditer(data):
-        digits = match[1]
-        # Checks the length first: Python refuses to parse thousands of digits.
-        if digits and (len(digits) > 20 or not -(2**63) <= int(digits) < 2**63):
-            text = digits[:40].decode()
-            raise Malformed(f"integer {text} does not fit into 64 bits; send it as a string")
+def _has_long_integers(data: bytes) -> bool:
+    return any(match[1] and type(_parse_integer(match[1])) is float for match in _LONG_INTEGERS.finditer(data))
+
+
+def _parse_integer(digits: str | bytes) -> int | float:
+    """An integer; a float if it does not fit into 64 bits."""
+    # Checks the length first: Python refuses to parse thousands of digits.
+    if len(digits) > _MAX_INTEGER_CHARS or not -(2**63) <= int(digits) < 2**63:
+        return float(digits)
+    return int(digits)
 
 
 def _decode_error(data: bytes, error: orjson.JSONDecodeError) -> Malformed:

@@ -1,4 +1,4 @@
-"""Limits that a schema cannot express: the size of free-form values, and the length of map keys.
+"""What a schema cannot express: the size of free-form values, the numbers in them, and the length of map keys.
 
 A free-form field accepts any content, so it is limited as a whole: in bytes, values and nesting depth.
 `FreeformCheck.from_schema` finds these fields in a schema once; checking an object that has none of them takes a few
@@ -7,6 +7,7 @@ lookups. The validation walk calls the functions below itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ import orjson
 
 from fairlead.core.errors import Problem
 from fairlead.core.json import count_values, nesting_depth
+from fairlead.core.yaml.scalars import to_json_number
 from fairlead.registry import limits
 from fairlead.registry.schema import Schema
 
@@ -53,7 +55,8 @@ class FreeformCheck:
     def is_within_limits(self, value: Any) -> bool:
         """Whether a value of the right type is within the limits."""
         if self.is_freeform:
-            return freeform_problem(value) is None
+            text = _encode_freeform(value)
+            return text is not None and _size_problem(text) is None and not _has_integral_float(text)
         if self.is_map and has_long_key(value):
             return False
         if self.items is not None:
@@ -74,12 +77,19 @@ def long_key_problem(path: str) -> Problem:
 
 def freeform_problem(value: Any) -> Problem | None:
     """The problem with the size of a free-form value, if any. The caller sets the path."""
-    if not value:
-        return None
+    text = _encode_freeform(value)
+    return _nesting_problem() if text is None else _size_problem(text)
+
+
+def _encode_freeform(value: Any) -> bytes | None:
+    """The encoded value; None if it is nested deeper than orjson can encode."""
     try:
-        text = orjson.dumps(value)
-    except orjson.JSONEncodeError:  # nested deeper than orjson can encode
-        return _nesting_problem()
+        return orjson.dumps(value) if value else b""
+    except orjson.JSONEncodeError:
+        return None
+
+
+def _size_problem(text: bytes) -> Problem | None:
     if len(text) > limits.FREE_FORM_BYTES:
         return Problem.too_long("", limits.FREE_FORM_BYTES)
     if (
@@ -92,3 +102,26 @@ def freeform_problem(value: Any) -> Problem | None:
 
 def _nesting_problem() -> Problem:
     return Problem("", "FieldValueTooLong", f"Too long: may not be nested deeper than {limits.FREE_FORM_DEPTH} levels")
+
+
+_INTEGRAL_FLOAT = re.compile(rb"[\[:,]-?[0-9]+(?:\.0|(?:\.[0-9]+)?e\+?1[0-9])[,\]}]")
+"""A float that is a whole number, as orjson writes it."""
+
+
+def _has_integral_float(text: bytes) -> bool:
+    """Whether encoded JSON has whole numbers that are floats. Strings may be mistaken for them."""
+    return (b".0" in text or b"e1" in text or b"e+1" in text) and _INTEGRAL_FLOAT.search(text) is not None
+
+
+def normalize_numbers(value: Any) -> None:
+    """Makes integers of all whole numbers in a container. In Kubernetes, custom resources are stored so: `1.0` as
+    `1`, and `1e3` as `1000`."""
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        entries = each.items() if isinstance(each, dict) else enumerate(each) if isinstance(each, list) else ()
+        for key, inner in entries:
+            if type(inner) is float:
+                each[key] = to_json_number(inner)
+            elif isinstance(inner, dict | list):
+                pending.append(inner)

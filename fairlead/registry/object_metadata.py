@@ -14,6 +14,7 @@ import orjson
 
 from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem, quote_value, truncate
 from fairlead.core.objects import Object, metadata
+from fairlead.core.yaml.scalars import to_json_number
 from fairlead.registry import limits
 from fairlead.registry import schema as openapi
 from fairlead.registry.kind import Kind
@@ -121,6 +122,8 @@ def check_types(obj: Object, kind: Kind, before: Object | None = None) -> list[s
     found = obj["metadata"]
     if not isinstance(found, dict):
         raise BadRequest(decode_error_message(kind, "metadata must be an object"))
+    if type(found.get("generation")) is float and not kind.builtin:
+        found["generation"] = to_json_number(found["generation"])
     findings = _validator.validate(found, None if before is None else metadata(before))
     if findings.problems:
         raise _type_error(found, kind, [replace(each, field=f"metadata.{each.field}") for each in findings.problems])

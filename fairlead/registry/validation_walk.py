@@ -24,8 +24,15 @@ from typing import Any
 from fairlead.core.body_errors import field_path
 from fairlead.core.errors import MAX_PROBLEMS, Problem
 from fairlead.core.objects import Object
+from fairlead.core.yaml.scalars import to_json_number
 from fairlead.registry import limits
-from fairlead.registry.freeform_limits import SKIP_FREEFORM_CHECK, freeform_problem, has_long_key, long_key_problem
+from fairlead.registry.freeform_limits import (
+    SKIP_FREEFORM_CHECK,
+    freeform_problem,
+    has_long_key,
+    long_key_problem,
+    normalize_numbers,
+)
 from fairlead.registry.schema import Schema
 
 
@@ -168,7 +175,9 @@ class SchemaWalk:
 
     def _is_pruned(self, value: Object, name: str, expected: Schema, declared: bool) -> bool:
         """Whether a field is null, and so counts as absent. As in Go, a null in a map may become an empty value
-        instead, and a list of numbers becomes bytes."""
+        instead, a list of numbers becomes bytes, and a whole number an integer."""
+        if type(value[name]) is float and not self._zero_nulls:
+            value[name] = to_json_number(value[name])
         if self._zero_nulls and type(value[name]) is list and expected.get("format") == "byte":
             value[name] = _encode_bytes(value[name])
         if value[name] is not None:
@@ -214,6 +223,8 @@ class SchemaWalk:
         return True
 
     def _check_freeform(self, value: Any, schema: Schema, node: PathNode, before: Any) -> None:
+        if not self._zero_nulls and (schema.get(PRESERVE_UNKNOWN) or "type" not in schema):
+            normalize_numbers(value)
         if self._limit_freeform and schema.get(PRESERVE_UNKNOWN) and not schema.get(SKIP_FREEFORM_CHECK):
             problem = freeform_problem(value)
             if problem is not None and value == before:
@@ -239,6 +250,8 @@ class SchemaWalk:
                 continue  # fast path: nearly all entries of long lists
             if item is None and self._zero_nulls:
                 value[index] = item = _zero_value(items)
+            if type(item) is float and not self._zero_nulls:
+                value[index] = item = to_json_number(item)
             self._check_value(item, items, (node, index), old[index] if index < len(old) else _ABSENT)
             if self._is_full:
                 return

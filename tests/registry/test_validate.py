@@ -132,9 +132,32 @@ def test_a_field_of_any_type_drops_null_too(unknown: Object) -> None:
 
 
 @pytest.mark.parametrize("unknown", [{}, {"unknown": 1}], ids=["alone", "with an unknown field"])
-def test_a_float_without_fraction_is_no_integer(unknown: Object) -> None:
-    """It would be served as sent, and clients that expect an integer cannot read `1.0`."""
-    assert problem_reasons({"name": "x", "size": 1.0, **unknown}) == [("size", "FieldValueTypeInvalid")]
+@pytest.mark.parametrize(("sent", "expected"), [(1.0, "1"), (1e3, "1000")])
+def test_a_whole_number_becomes_an_integer(sent: float, expected: str, unknown: Object) -> None:
+    """It would be served as sent otherwise, and clients that expect an integer cannot read `1.0`."""
+    obj: Object = {"name": "x", "size": sent, "any": {"a": [sent, {"b": sent}]}, **unknown}
+    assert validate(obj).problems == []
+    assert str(obj["size"]) == expected
+    assert str(obj["any"]) == f"{{'a': [{expected}, {{'b': {expected}}}]}}"
+
+
+@pytest.mark.parametrize(("sent", "expected"), [(-0.0, "0"), (1e18, "1000000000000000000"), (2.0**60, str(2**60))])
+def test_a_whole_number_is_normalized_in_every_notation(sent: float, expected: str) -> None:
+    obj: Object = {"name": "x", "any": {"a": sent}}
+    assert validate(obj).problems == []
+    assert str(obj["any"]["a"]) == expected
+
+
+@pytest.mark.parametrize("sent", [1.5, 1e19, -1e300, 2.0**63])
+def test_any_other_float_is_no_integer(sent: float) -> None:
+    assert problem_reasons({"name": "x", "size": sent}) == [("size", "FieldValueTypeInvalid")]
+
+
+@pytest.mark.parametrize("sent", [1.5, 1e19, 1e-7])
+def test_any_other_float_is_kept_where_anything_is_allowed(sent: float) -> None:
+    obj: Object = {"name": "x", "any": {"a": sent}}
+    assert validate(obj).problems == []
+    assert obj["any"] == {"a": sent}
 
 
 DEFAULTS = schemas.obj(

@@ -2,8 +2,8 @@
 
 The rules are those of the YAML 1.1 library that Kubernetes uses. Notable cases: sexagesimal numbers and timestamps
 stay strings, a leading zero means octal, `08` (not octal) is 8, and 1.0 becomes 1, as in Kubernetes' conversion to
-JSON. `!!binary` is decoded and must contain UTF-8. Two rules are stricter: infinities, NaN and integers beyond 64
-bits are rejected, because JSON cannot represent or would round them; and tags that Kubernetes ignores are rejected.
+JSON. Integers beyond 64 bits become floats. `!!binary` is decoded and must contain UTF-8. Two rules are stricter:
+infinities and NaN are rejected, because JSON cannot represent them; and tags that Kubernetes ignores are rejected.
 
 `core/yaml/composer.py` uses this for decoding, and `core/yaml/__init__.py` to decide which strings need quotes.
 """
@@ -37,9 +37,8 @@ _WORDS: Mapping[str, Scalar] = {word: value for value, words in _SPELLINGS.items
 _NUMBER_STARTS = frozenset("0123456789+-.")
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO][0-7]+|0[0-7]*|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-# The longest 64-bit integer is a sign, 0b and 64 digits. A text that is much longer than any number is a string.
+# A text that is much longer than any number is a string.
 _MAX_NUMBER_CHARS = 400
-_MAX_INTEGER_CHARS = 80
 
 # Strings that other YAML 1.1 parsers resolve to other types: base 60, dates, merge and value keys.
 _AMBIGUOUS_ELSEWHERE = re.compile(
@@ -59,8 +58,6 @@ def resolve(text: str) -> Scalar:
         return _parse_integer(digits)
     if _FLOAT.fullmatch(digits):
         number = float(digits)
-        if digits.lstrip("+-").isdecimal() and abs(number) >= 2**63:
-            raise _integer_range_error(digits)
         return text if math.isinf(number) else number
     return text
 
@@ -119,19 +116,20 @@ def is_plain_string(text: str) -> bool:
         return False
 
 
-def _parse_integer(digits: str) -> int:
-    if len(digits) <= _MAX_INTEGER_CHARS:
-        bare = digits.lstrip("+-")
-        octal = bare[0] == "0" and bare.isdecimal()
-        value = int(bare, 8 if octal else 0)
-        value = -value if digits[0] == "-" else value
-        if -(2**63) <= value < 2**63:
-            return value
-    raise _integer_range_error(digits)
+def _parse_integer(digits: str) -> int | float:
+    """An integer; a float if it does not fit into 64 bits."""
+    bare = digits.lstrip("+-")
+    octal = bare[0] == "0" and bare.isdecimal()
+    value = int(bare, 8 if octal else 0)
+    value = -value if digits[0] == "-" else value
+    return value if -(2**63) <= value < 2**63 else _to_float(value, digits)
 
 
-def _integer_range_error(digits: str) -> Malformed:
-    return Malformed(f"integer {_quote(digits)} does not fit into 64 bits; quote it to make it a string")
+def _to_float(value: int, digits: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise Malformed(f"integer {_quote(digits)} is too large; quote it to make it a string") from None
 
 
 def _decode_binary(text: str) -> str:

@@ -27,6 +27,7 @@ import orjson
 
 from fairlead.core.errors import BadRequest, quote_value
 from fairlead.core.objects import Object, deep_copy
+from fairlead.registry.freeform_limits import normalize_numbers
 from fairlead.registry.patching.field_set import canonical_json
 from fairlead.registry.patching.merge_schema import DEDUCED, MergeSchema, entry_step
 
@@ -106,7 +107,9 @@ def apply_strategic_merge_patch(document: Object, patch: Any, schema: MergeSchem
     if not isinstance(patch, dict):
         found = "null" if patch is None else "a list" if isinstance(patch, list) else "a single value"
         raise BadRequest(f"error decoding patch: the body is {found}; send a JSON object with the fields to change")
-    merged = _merge_object(deep_copy(document), deep_copy(patch), schema)
+    changes = deep_copy(patch)
+    normalize_numbers(changes)
+    merged = _merge_object(deep_copy(document), changes, schema)
     for name in ("apiVersion", "kind"):  # not a decoding error in Kubernetes, but ignored
         if name in document and isinstance(merged.get(name), str | None):
             merged[name] = document[name]

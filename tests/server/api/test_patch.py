@@ -53,7 +53,7 @@ async def test_an_apply_configuration_is_yaml_or_json(body: bytes, config: Any, 
     assert await read_apply_configuration(build_request(body)) == (config, duplicates)
 
 
-@pytest.mark.parametrize("body", [b"{a: [", b'{"a": 123456789012345678901234567890}', b"\xff"])
+@pytest.mark.parametrize("body", [b"{a: [", b'{"a": 1e999, "b": [}', b"\xff"])
 async def test_an_invalid_apply_configuration_is_rejected(body: bytes) -> None:
     with pytest.raises(BadRequest, match="error decoding patch: error converting YAML to JSON: "):
         await read_apply_configuration(build_request(body))
