@@ -171,7 +171,7 @@ class _LabelParser:
         if operator == "!=":
             return Requirement(key, "notin", self._check_values(key, [self._value()]))
         if operator in ("<", ">"):
-            return Requirement(key, operator, self._check_integer(self._value()))
+            return Requirement(key, operator, self._check_integer(key, self._value()))
         raise BadRequest(f"unable to parse requirement: found '{operator}', expected: {_OPERATORS}")
 
     def _key(self) -> str:
@@ -210,13 +210,14 @@ class _LabelParser:
                 )
         return frozenset(checked)
 
-    def _check_integer(self, value: str) -> frozenset[str]:
+    def _check_integer(self, key: str, value: str) -> frozenset[str]:
+        """The value must be a valid label value as well, so it has no sign."""
         if not _INTEGER.fullmatch(value):
             raise BadRequest(
                 f"unable to parse requirement: values[0]: Invalid value: {quote_value(value)}: "
                 "for 'Gt', 'Lt' operators, the value must be an integer"
             )
-        return frozenset({value})
+        return self._check_values(key, [value])
 
     def _peek(self) -> str:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""

@@ -57,8 +57,8 @@ def server_write_options(subresource: str = "") -> WriteOptions:
 class DeleteOptions:
     """The options of a delete. `propagation` is empty, Background, Foreground or Orphan."""
 
-    uid: str = ""
-    resource_version: str = ""
+    uid: str | None = None
+    resource_version: str | None = None
     propagation: str = ""
     grace_period_seconds: int | None = None
     is_cascading: bool = False

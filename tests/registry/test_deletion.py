@@ -93,7 +93,9 @@ def test_preconditions_that_match_allow_the_delete(deleting: DeleteOptions) -> N
     [
         (DeleteOptions(uid="2"), r"the UID in the precondition \(2\) does not match the UID in record \(1\)"),
         (DeleteOptions("1", "8"), r"the ResourceVersion in the precondition \(8\) does not match"),
-        (DeleteOptions("", "07"), r"the ResourceVersion in the precondition \(07\) does not match"),
+        (DeleteOptions(None, "07"), r"the ResourceVersion in the precondition \(07\) does not match"),
+        (DeleteOptions(uid=""), r"the UID in the precondition \(\) does not match"),
+        (DeleteOptions(resource_version=""), r"the ResourceVersion in the precondition \(\) does not match"),
     ],
 )
 def test_preconditions_that_do_not_match_reject_the_delete(deleting: DeleteOptions, message: str) -> None:

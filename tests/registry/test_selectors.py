@@ -48,7 +48,7 @@ LABELS: list[tuple[str, Mapping[str, str], bool]] = [
     ("a>5", {}, False),
     ("a<5", {"a": "4"}, True),
     ("a < 5", {"a": "5"}, False),
-    ("a>-1", {"a": "0"}, True),
+    ("a>1", {"a": "-5"}, False),
     (" a = 1 , b ", {"a": "1", "b": ""}, True),
     ("a=1,b", {"a": "1"}, False),
     ("a=1,a=2", {"a": "1"}, False),

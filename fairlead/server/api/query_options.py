@@ -11,12 +11,13 @@ from fairlead.core.user import User
 from fairlead.registry import limits
 from fairlead.registry.kind import Kind
 from fairlead.registry.list import ListQuery
-from fairlead.registry.selectors import EVERYTHING, Requirement, Selector, parse_fields, parse_labels
+from fairlead.registry.selectors import Requirement, Selector, parse_fields, parse_labels
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from fairlead.server.api.routing import parse_bool_param
 
 _META_GROUP = "meta.k8s.io"
-_VERSION_MATCHES = ("Exact", "NotOlderThan", "")
+_NOT_OLDER_THAN = "NotOlderThan"
+_VERSION_MATCHES = ("Exact", _NOT_OLDER_THAN, "")
 _PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan", "nil")
 _FIELD_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 _MAX_MANAGER_LENGTH = 128
@@ -51,13 +52,10 @@ def include_object(call: Call) -> str:
     return include
 
 
-def parse_selector(call: Call, kind: Kind) -> Selector:
-    """The parameters `labelSelector` and `fieldSelector`."""
-    if not call.query:
-        return EVERYTHING
+def _build_selector(call: Call, kind: Kind, labels: tuple[Requirement, ...]) -> Selector:
+    """The selector of a list or watch: its labels, and the parameter `fieldSelector`."""
     allowed = ("metadata.name", *(("metadata.namespace",) if kind.namespaced else ()), *kind.selectable)
-    labels, fields = call.parameter("labelSelector"), call.parameter("fieldSelector")
-    return Selector(parse_labels(labels), _to_stored_fields(kind, parse_fields(fields, allowed)))
+    return Selector(labels, _to_stored_fields(kind, parse_fields(call.parameter("fieldSelector"), allowed)))
 
 
 def _to_stored_fields(kind: Kind, fields: tuple[Requirement, ...]) -> tuple[Requirement, ...]:
@@ -71,22 +69,30 @@ def _to_stored_fields(kind: Kind, fields: tuple[Requirement, ...]) -> tuple[Requ
 def list_query(call: Call, kind: Kind) -> ListQuery:
     if not call.query:
         return ListQuery()
-    limit = check_list_options(call)
-    selector, version = parse_selector(call, kind), call.parameter("resourceVersion")
+    limit, labels = check_list_options(call)
+    selector, version = _build_selector(call, kind, labels), call.parameter("resourceVersion")
     match, number = call.parameter("resourceVersionMatch"), parse_resource_version(version) if version else None
     exact = match == "Exact" or (not match and limit > 0 and bool(number))
     return ListQuery(selector, limit, call.parameter("continue"), number, exact)
 
 
-def check_list_options(call: Call) -> int:
-    """Checks the options of a list, except for selectors and resourceVersion. Returns the limit; 0 if there is none."""
-    limit = max(0, parse_integer(call, "limit"))
+def check_list_options(call: Call) -> tuple[int, tuple[Requirement, ...]]:
+    """Checks the options of a list, except for fieldSelector and resourceVersion. Returns the limit, 0 if there is
+    none, and the labelSelector."""
+    limit, labels = _parse_list_options(call)
     version, match, token = map(call.parameter, ("resourceVersion", "resourceVersionMatch", "continue"))
     problems = _match_problems(version, match, token)
     if "sendInitialEvents" in call.query:
         problems.append(Problem.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     _raise_if_invalid("ListOptions", problems)
-    return limit
+    return limit, labels
+
+
+def _parse_list_options(call: Call) -> tuple[int, tuple[Requirement, ...]]:
+    """The limit and the labelSelector of a list or watch. As in Kubernetes, all options are parsed before any is
+    checked."""
+    parse_integer(call, "timeoutSeconds")
+    return max(0, parse_integer(call, "limit")), parse_labels(call.parameter("labelSelector"))
 
 
 def _match_problems(version: str, match: str, token: str) -> list[Problem]:
@@ -109,10 +115,11 @@ def watch_query(call: Call, kind: Kind) -> WatchQuery:
     version, match = call.parameter("resourceVersion"), call.parameter("resourceVersionMatch")
     is_set = "sendInitialEvents" in call.query
     marked = parse_bool_param(call.parameter("sendInitialEvents"), present=is_set)
-    _raise_if_invalid("ListOptions", _initial_events_problems(match, is_set))
+    _, labels = _parse_list_options(call)
+    _raise_if_invalid("ListOptions", _watch_problems(match, is_set, call.parameter("continue")))
     bookmarks = parse_bool_param(call.parameter("allowWatchBookmarks"), present="allowWatchBookmarks" in call.query)
     return WatchQuery(
-        parse_selector(call, kind),
+        _build_selector(call, kind, labels),
         parse_resource_version(version) if version not in ("", "0") else None,
         send_initial_events=marked or (not is_set and version in ("", "0")),
         initial_events_bookmark=marked,
@@ -122,16 +129,17 @@ def watch_query(call: Call, kind: Kind) -> WatchQuery:
     )
 
 
-def _initial_events_problems(match: str, is_set: bool) -> list[Problem]:
-    if not is_set:
-        reason = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        return [Problem.forbidden("resourceVersionMatch", reason)] if match else []
-    if match == "NotOlderThan":
-        return []
-    reason = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-    problems = [Problem.forbidden("resourceVersionMatch", reason)]
-    if match:
-        problems.append(Problem.unsupported("resourceVersionMatch", match, ("NotOlderThan",)))
+def _watch_problems(match: str, sends_initial_events: bool, token: str) -> list[Problem]:
+    reasons = []
+    if sends_initial_events and match != _NOT_OLDER_THAN:
+        reasons.append("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+    if match and not sends_initial_events:
+        reasons.append("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+    if token:
+        reasons.append("resourceVersionMatch is forbidden when continue is provided")
+    problems = [Problem.forbidden("resourceVersionMatch", reason) for reason in reasons]
+    if match not in ("", _NOT_OLDER_THAN):
+        problems.append(Problem.unsupported("resourceVersionMatch", match, (_NOT_OLDER_THAN,)))
     return problems
 
 
@@ -182,7 +190,7 @@ def delete_options(call: Call, body: Any, user: User) -> tuple[DeleteOptions, Wr
     _raise_if_invalid(DELETE_OPTIONS, problems)
     if orphan is not None:
         policy = "Orphan" if orphan else "Background"
-    uid, version = preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
+    uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
     options = DeleteOptions(uid, version, policy or "", sent.get("gracePeriodSeconds"), orphan is False)
     return options, WriteOptions(user, dry_run="All" in dry_run, warnings=call.warnings)
 
@@ -196,9 +204,11 @@ def _delete_query(call: Call) -> Object:
         found["orphanDependents"] = parse_bool_param(call.parameter("orphanDependents"))
     if "gracePeriodSeconds" in call.query:
         found["gracePeriodSeconds"] = parse_integer(call, "gracePeriodSeconds")
+    found["preconditions"] = {name: call.parameter(name) for name in _PRECONDITIONS if name in call.query}
     return found
 
 
+_PRECONDITIONS = ("uid", "resourceVersion")
 _DELETE_TYPES: dict[str, type | tuple[type, ...]] = {
     "gracePeriodSeconds": int,
     "propagationPolicy": str,
@@ -239,8 +249,10 @@ def _dry_run_problems(values: Any) -> list[Problem]:
 def _manager_problems(manager: str) -> list[Problem]:
     if len(manager) > _MAX_MANAGER_LENGTH:
         return [Problem.too_long("fieldManager", _MAX_MANAGER_LENGTH)]
-    if not manager.isprintable():
-        return [Problem.invalid("fieldManager", manager, "should only contain printable characters")]
+    for position, character in enumerate(manager):
+        if not character.isprintable():
+            reason = f"invalid character U+{ord(character):04X} (at position {position})"
+            return [Problem.invalid("fieldManager", manager, reason)]
     return []
 
 
@@ -260,9 +272,9 @@ def _raise_if_invalid(kind: str, problems: list[Problem]) -> None:
 
 def parse_integer(call: Call, name: str) -> int:
     """An integer query parameter; 0 if it is missing."""
-    text = call.parameter(name)
-    if not text:
+    if name not in call.query:
         return 0
+    text = call.parameter(name)
     if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
         raise BadRequest(f"{name} must be a whole number, not {quote_value(text)}")
     return int(text)

@@ -14,7 +14,7 @@ from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTE
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, Call, Handler, Reply, RequestInfo
 from fairlead.core.concurrency import COMPUTE_POOL
-from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed
+from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed, quote_value
 from fairlead.registry import limits
 from fairlead.registry.names import path_segment_errors
 from fairlead.server.discovery.document import Document, build_reply, find_document
@@ -29,6 +29,8 @@ _CONNECT_VERBS = {"exec": "create", "attach": "create", "portforward": "create",
 not a read there."""
 _is_simple_segment = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*").fullmatch
 """Matches nearly all names; these need no further check."""
+_is_duration = re.compile(r"[+-]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)", re.ASCII).fullmatch
+"""Matches a duration of Go. The two signs for micro are different characters."""
 COLLECTION_CACHE_SIZE, MAX_CACHED_PATH_LENGTH = 1_024, 256
 """The number and length of the cached collection paths. Both are bounded, as clients choose the paths."""
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
@@ -195,9 +197,14 @@ def routing_stage(config: RouteConfig) -> Callable[[Call], None]:
 
 
 def _check_query(query: Mapping[str, list[str]]) -> None:
-    """Bounds the number of parameters. Not for gateways: an exec has one for each word of its command."""
+    """Bounds the number of parameters, and checks what applies to all verbs. Not for gateways: an exec has one
+    parameter for each word of its command."""
     if sum(map(len, query.values())) > limits.QUERY_PARAMETERS:
         raise BadRequest(f"the query has too many parameters; {limits.QUERY_PARAMETERS} is the limit")
+    timeout = (query.get("timeout") or [""])[0]
+    if timeout and not _is_duration(timeout):
+        unit = "a number with a unit, such as 30s"
+        raise BadRequest(f"invalid timeout specified in the request URL - {quote_value(timeout)} must be {unit}")
 
 
 def _resource_like_paths(roots: Mapping[str, Mapping[str, Document]]) -> Iterator[str]:

@@ -16,7 +16,7 @@ import orjson
 
 from fairlead.core.call import Authorize, Call, Decision, Reply, RequestInfo
 from fairlead.core.concurrency import COMPUTE_POOL
-from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, NotFound, Unauthorized
+from fairlead.core.errors import BadRequest, Details, MethodNotAllowed, NotAcceptable, NotFound, Unauthorized
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import User
 from fairlead.registry.kind import Kind
@@ -70,6 +70,8 @@ RouteKey = tuple[str, str, str, str, str, bool, bool, bool]
 DELETES_PER_YIELD = 20
 """Deletes of a collection between two yields to the event loop."""
 _NEEDS_NAME = frozenset({"update", "patch"})
+_SUBRESOURCE_VERBS = {"finalize": ("update",)}
+"""The verbs of subresources that do not have all of get, update and patch."""
 
 
 class Verbs:
@@ -113,9 +115,9 @@ class Verbs:
             raise _not_found(kind, target)
         verb = self._verbs.get(target.verb)
         if verb is None or not _is_verb_supported(kind, target):
-            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+            raise _method_not_allowed(kind)
         if target.verb in _NEEDS_NAME and not target.name:
-            raise BadRequest("name must be provided")
+            raise _method_not_allowed(kind) if kind.builtin else BadRequest("name must be provided")
         _check_representation(call, kind)
         # Only valid routes are cached, without names, so the cache is bounded.
         self._routes[_route_key(target)] = route = verb, self._registry.resource_for(kind)
@@ -130,6 +132,8 @@ class Verbs:
 
     async def _get_fresh(self, call: Call, resource: Resource, namespace: str) -> Reply:
         version = call.parameter("resourceVersion") if call.query else ""
+        if call.query and "export" in call.query and parse_bool_param(call.parameter("export")):
+            raise BadRequest("the export parameter, deprecated since v1.14, is no longer supported")
         if version:
             await wait_for_version(resource.view, query_options.parse_resource_version(version))
         entry = await resource.get(namespace, call.target.name)
@@ -308,6 +312,12 @@ def _not_found(kind: Kind | None, target: RequestInfo) -> NotFound:
     return NotFound("the server could not find the requested resource")
 
 
+def _method_not_allowed(kind: Kind) -> MethodNotAllowed:
+    """As in Kubernetes, the error names the resource only if it is not built in."""
+    details = Details(kind=kind.plural, group=kind.group) if not kind.builtin else None
+    return MethodNotAllowed("the server does not allow this method on the requested resource", details)
+
+
 def _matches_kind(kind: Kind, target: RequestInfo) -> bool:
     """Whether the path matches the scope and the subresources of the kind."""
     if target.subresource and target.subresource not in kind.subresources:
@@ -319,7 +329,7 @@ def _matches_kind(kind: Kind, target: RequestInfo) -> bool:
 
 def _is_verb_supported(kind: Kind, target: RequestInfo) -> bool:
     if target.subresource:
-        return target.verb in ("get", "update", "patch")
+        return target.verb in _SUBRESOURCE_VERBS.get(target.subresource, ("get", "update", "patch"))
     if kind.namespaced and not target.namespace and target.verb not in ("list", "watch"):
         return False
     return target.verb in kind.verbs and not (target.verb == "create" and target.name)

@@ -154,3 +154,14 @@ async def test_the_number_of_query_parameters_is_limited_except_for_gateways() -
         await SERVE(call("/kubernetes/cluster/c/api/v1/namespaces/n/pods/p/exec", long_query, method="POST"))
         == FROM_GATEWAY
     )
+
+
+@pytest.mark.parametrize("text", ["30s", "1h2m", "1.5m", ".5s", "0", "-1s", ""])
+async def test_a_timeout_is_a_duration(text: str) -> None:
+    assert await SERVE(call(f"{MOUNT}/api/v1/configmaps", f"timeout={text}")) == VERBS
+
+
+@pytest.mark.parametrize("text", ["10", "x", "1d", "s", "1s ", "1", "1s2"])
+async def test_any_other_timeout_is_rejected(text: str) -> None:
+    with pytest.raises(BadRequest, match="invalid timeout specified in the request URL"):
+        raise_for_status(await SERVE(call(f"{MOUNT}/api/v1/configmaps", f"timeout={text}")))
