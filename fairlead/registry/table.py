@@ -65,12 +65,8 @@ def _column_definition(column: Column, kind: Kind) -> Object:
 
 def render_row(columns: Sequence[Column], obj: Object, include: str, now: datetime) -> Object:
     """The row of one object."""
-    result: Object = {"cells": [_render_cell(column, obj, now) for column in columns]}
-    if include == "Object":
-        result["object"] = obj
-    elif include != "None":
-        result["object"] = partial_object_metadata(obj)
-    return result
+    included = obj if include == "Object" else None if include == "None" else partial_object_metadata(obj)
+    return {"cells": [_render_cell(column, obj, now) for column in columns], "object": included}
 
 
 def _render_cell(column: Column, obj: Object, now: datetime) -> Any:

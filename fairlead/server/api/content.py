@@ -3,6 +3,8 @@
 Handlers return encoded JSON. It is decoded only if the client asks for another representation.
 """
 
+import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,7 +35,7 @@ class MediaRange:
     quality: float = 1.0
 
     def matches(self, media_type: str) -> bool:
-        return self.media_type in (media_type, "*/*", f"{media_type.partition('/')[0]}/*")
+        return self.media_type in (media_type, "*/*", "*", f"{media_type.partition('/')[0]}/*")
 
 
 def parse_accept(accept: str) -> Sequence[MediaRange]:
@@ -42,9 +44,10 @@ def parse_accept(accept: str) -> Sequence[MediaRange]:
 
 
 def _parse_accept(accept: str) -> Sequence[MediaRange]:
+    """As in Kubernetes, a quality of 0 is the lowest one, and named types precede wildcards of the same quality."""
     entries = (accept or "*/*").split(",", MAX_ACCEPT_ENTRIES)[:MAX_ACCEPT_ENTRIES]
     parsed = [_parse_media_range(entry) for entry in entries if entry.strip()]
-    return tuple(sorted((item for item in parsed if item.quality > 0), key=lambda item: -item.quality))
+    return tuple(sorted(parsed, key=lambda item: (-item.quality, item.media_type.count("*"))))
 
 
 _parse_accept_cached = lru_cache(maxsize=512)(_parse_accept)
@@ -64,9 +67,10 @@ def _parse_media_range(entry: str) -> MediaRange:
 
 def _parse_quality(text: str) -> float:
     try:
-        return float(text)
+        quality = float(text)
     except ValueError:
         return 0.0
+    return 0.0 if math.isnan(quality) else quality
 
 
 def negotiate_media_type(accept: str, media_types: Iterable[str]) -> str:
@@ -84,7 +88,7 @@ JSON = "application/json"
 YAML = "application/yaml"
 _OFFERED = (JSON, YAML)
 _META_GROUP = "meta.k8s.io"
-_AS_KINDS = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
+_AS_KINDS = {(kind, _META_GROUP) for kind in ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")}
 _PRETTY_AGENTS = ("curl/", "Wget/", "Mozilla/")
 
 
@@ -110,9 +114,9 @@ def _negotiate(accept: str) -> Representation:
         for media_type in _OFFERED:
             if not media_range.matches(media_type):
                 continue
-            if not media_range.kind:
+            if not (media_range.kind or media_range.group or media_range.version):
                 return Representation(media_type, by_name=by_name)
-            if media_range.kind in _AS_KINDS and media_range.group == _META_GROUP and media_range.version == "v1":
+            if (media_range.kind, media_range.group) in _AS_KINDS and media_range.version == "v1":
                 return Representation(media_type, media_range.kind, by_name)
     raise NotAcceptable(f"only the following media types are accepted: {', '.join(_OFFERED)}")
 
@@ -146,6 +150,23 @@ def media_type_of(call: Call) -> str:
     return call.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PARAMETER = re.compile(rf'\s*;\s*({_TOKEN})\s*=\s*({_TOKEN}|"(?:[^"\\]|\\.)*")', re.ASCII)
+
+
+def _has_valid_parameters(content_type: str) -> bool:
+    """Whether the parameters of a Content-Type have names and values, and no name has two values."""
+    if ";" not in content_type:
+        return True
+    rest = content_type[content_type.index(";") :]
+    found: dict[str, str] = {}
+    while match := _PARAMETER.match(rest):
+        rest = rest[match.end() :]
+        if found.setdefault(match[1].lower(), match[2]) != match[2]:
+            return False
+    return rest.strip() in ("", ";")
+
+
 async def read_raw(call: Call) -> bytes:
     """The raw body. Compressed bodies are rejected, because of decompression bombs."""
     encoding = call.headers.get("content-encoding", "identity").strip().lower()
@@ -169,6 +190,8 @@ async def read_object(call: Call, expected: str, *, optional: bool = False) -> t
         raise UnsupportedMediaType(
             f"the body of the request was in an unknown format - accepted media types include: {known}"
         )
+    if not _has_valid_parameters(call.headers.get("content-type", "")):
+        raise UnsupportedMediaType("the parameters of the Content-Type are malformed; write them as `name=value`")
     decode, is_yaml = _DECODERS[media_type], media_type == YAML
     if is_yaml:
         call.body_size = yaml.expanded_size(body)

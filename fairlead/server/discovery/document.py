@@ -19,6 +19,7 @@ from fairlead.server.api.content import JSON, MediaRange, parse_accept
 _YEAR_SECONDS = 365 * 24 * 3600
 _IMMUTABLE_CACHE_CONTROL = f"public, max-age={_YEAR_SECONDS}, immutable"
 _HASH_LENGTH = 32
+_NOT_ACCEPTED = float("-inf")
 _NO_QUERY: Mapping[str, list[str]] = {}
 
 
@@ -124,15 +125,16 @@ def _matches_etag(if_none_match: str, etag: str) -> bool:
 def _choose_variant(variants: Sequence[Variant], accept: str) -> Variant:
     ranges = parse_accept(accept)
     best = max(variants, key=lambda each: _quality_of(each, ranges))
-    if not _quality_of(best, ranges):
+    if _quality_of(best, ranges) == _NOT_ACCEPTED:
         offered = ", ".join(dict.fromkeys(each.media_type for each in variants))
         raise NotAcceptable(f"only the following media types are accepted: {offered}")
     return best
 
 
 def _quality_of(variant: Variant, ranges: Sequence[MediaRange]) -> float:
-    """The highest quality value that Accept gives this variant; 0 if it is not accepted."""
-    return max((media_range.quality for media_range in ranges if _is_accepted(media_range, variant)), default=0.0)
+    """The highest quality value that Accept gives this variant, or `_NOT_ACCEPTED`."""
+    accepted = (media_range.quality for media_range in ranges if _is_accepted(media_range, variant))
+    return max(accepted, default=_NOT_ACCEPTED)
 
 
 def _is_accepted(media_range: MediaRange, variant: Variant) -> bool:

@@ -31,6 +31,8 @@ def test_spaces_and_case_of_the_media_type_do_not_matter() -> None:
         ("a/a,b/b", ["a/a", "b/b"]),
         ("a/a;q=1.0,b/b;q=1", ["a/a", "b/b"]),
         ("a/a;as=Table;v=v1;g=meta.k8s.io;q=0.2,b/b;q=0.3", ["b/b", "a/a"]),
+        ("*/*,a/*,a/a", ["a/a", "a/*", "*/*"]),
+        ("*/*;q=0.9,a/a;q=0.1", ["*/*", "a/a"]),
     ],
 )
 def test_media_ranges_are_sorted_by_quality_and_the_order_is_stable(header: str, order: list[str]) -> None:
@@ -38,8 +40,9 @@ def test_media_ranges_are_sorted_by_quality_and_the_order_is_stable(header: str,
 
 
 @pytest.mark.parametrize("quality", ["0", "0.0", "0.000", "-1", "nan", "much", ""])
-def test_a_media_range_with_zero_or_invalid_quality_is_dropped(quality: str) -> None:
-    assert parse_accept(f"application/json;q={quality}") == ()
+def test_a_quality_of_zero_or_that_is_not_a_number_is_the_lowest(quality: str) -> None:
+    header = f"application/json;q={quality},application/yaml;q=0.001"
+    assert [media_range.media_type for media_range in parse_accept(header)] == [YAML, JSON]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +54,7 @@ def test_malformed_parameters_are_ignored(header: str) -> None:
 
 @pytest.mark.parametrize(
     ("media_type", "is_match"),
-    [("*/*", True), ("application/*", True), (JSON, True), ("text/*", False), (YAML, False), ("*", False)],
+    [("*/*", True), ("application/*", True), (JSON, True), ("text/*", False), (YAML, False), ("*", True)],
 )
 def test_wildcards_match_media_types(media_type: str, is_match: bool) -> None:
     assert MediaRange(media_type).matches(JSON) is is_match
@@ -71,7 +74,8 @@ def test_wildcards_match_media_types(media_type: str, is_match: bool) -> None:
         ("text/*", ""),
         (f"{JSON};as=Table;v=v1;g=meta.k8s.io", ""),
         (f"{JSON};as=Table;v=v1;g=meta.k8s.io,{YAML}", YAML),
-        (f"{JSON};q=0", ""),
+        (f"{JSON};q=0", JSON),
+        (f"*/*,{YAML}", YAML),
         ("\x00,\xff", ""),
     ],
 )
