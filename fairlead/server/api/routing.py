@@ -14,7 +14,7 @@ from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTE
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, Call, Handler, Reply, RequestInfo
 from fairlead.core.concurrency import COMPUTE_POOL
-from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed, quote_value
+from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, quote_value
 from fairlead.registry import limits
 from fairlead.registry.names import path_segment_errors
 from fairlead.server.discovery.document import Document, build_reply, find_document
@@ -257,6 +257,8 @@ class Dispatcher:
 
     async def _serve_document(self, call: Call, document: Document | None) -> Reply:
         target = call.target
+        if document is None and target.path.startswith("/api/"):
+            raise NotFound("the server could not find the requested resource")
         if document is None:
             return Reply(404, b"404 page not found\n", TEXT)
         if target.verb not in ("get", "list"):
