@@ -13,12 +13,13 @@ work, by copying repeatedly or by shifting a long list, so both are counted and 
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from fairlead.core.body_errors import MAX_DEPTH, Malformed
-from fairlead.core.errors import BadRequest, Invalid, Problem, TooLarge
+from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Invalid, Problem, TooLarge, truncate
 from fairlead.core.json import decode
 from fairlead.core.objects import Object, deep_copy
 from fairlead.registry import limits
@@ -28,6 +29,7 @@ MAX_COPIED_BYTES = 3 * 1024 * 1024
 MAX_SHIFTED_ENTRIES = 20_000_000
 """About ten milliseconds."""
 
+_OPERATION_FIELDS = frozenset({"op", "path", "from", "value"})
 _REJECTED = "the server rejected our request due to an error in our request"
 _TOO_LARGE = "Request entity is too large"
 _TOO_DEEP = "the object would be nested too deeply; send a patch with less nesting"
@@ -61,6 +63,20 @@ def has_copy_operation(operations: Any) -> bool:
     return isinstance(operations, list) and any(
         isinstance(each, dict) and each.get("op") == "copy" for each in operations[:MAX_OPERATIONS]
     )
+
+
+def unknown_fields(operations: Any) -> list[str]:
+    """The paths of fields that no operation has, `MAX_PROBLEMS` at most."""
+    if not isinstance(operations, list):
+        return []
+    found = (
+        f"[{number}].{truncate(name)}"
+        for number, operation in enumerate(operations[:MAX_OPERATIONS])
+        if isinstance(operation, dict) and not operation.keys() <= _OPERATION_FIELDS
+        for name in operation
+        if name not in _OPERATION_FIELDS
+    )
+    return list(islice(found, MAX_PROBLEMS))
 
 
 def _check_operations(operations: Any) -> None:

@@ -11,7 +11,7 @@ from fairlead.core import json, yaml
 from fairlead.core.body_errors import Malformed
 from fairlead.core.call import Call
 from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
-from fairlead.core.errors import BadRequest, UnsupportedMediaType
+from fairlead.core.errors import BadRequest, Invalid, Problem, UnsupportedMediaType
 from fairlead.core.objects import Object
 from fairlead.registry.patching import json_patch
 from fairlead.registry.patching.merge_patches import apply_merge_patch, apply_strategic_merge_patch
@@ -58,7 +58,25 @@ async def read_patch(call: Call, merge_schema: MergeSchema) -> tuple[Edit, Seque
         replacement: Any = body
         return lambda old: replacement, duplicates  # without strict decoding, a list replaces the object
     patch = _PATCH_FUNCTIONS.get(media_type) or partial(apply_strategic_merge_patch, schema=merge_schema)
+    if media_type == _JSON_PATCH and (unknown := json_patch.unknown_fields(body)) and not _ignores_mistakes(call):
+        return _checked_edit(call, body, unknown), duplicates
     return lambda old: patch(old, body), duplicates
+
+
+def _checked_edit(call: Call, body: Any, unknown: Sequence[str]) -> Edit:
+    """The edit of a JSON patch with unknown fields: with `fieldValidation=Strict` an error, otherwise warnings. As in
+    Kubernetes, operations that fail are reported first."""
+    found = [f'json patch unknown field "{path}"' for path in unknown]
+
+    def edit(old: Object) -> Object:
+        result = json_patch.apply(old, body)
+        if call.parameter("fieldValidation") == "Strict":
+            problem = Problem("patch", "FieldValueInvalid", f"Invalid value: strict decoding error: {', '.join(found)}")
+            raise Invalid.of("", "", "", [problem])
+        call.warnings.extend(each for each in found if each not in call.warnings)
+        return result
+
+    return edit
 
 
 def _ignores_mistakes(call: Call) -> bool:

@@ -204,7 +204,7 @@ def _delete_query(call: Call) -> Object:
         found["orphanDependents"] = parse_bool_param(call.parameter("orphanDependents"))
     if "gracePeriodSeconds" in call.query:
         found["gracePeriodSeconds"] = parse_integer(call, "gracePeriodSeconds")
-    found["preconditions"] = {name: call.parameter(name) for name in _PRECONDITIONS if name in call.query}
+    found["preconditions"] = {name: value for name in _PRECONDITIONS if (value := call.parameter(name))}
     return found
 
 

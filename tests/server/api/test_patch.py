@@ -5,19 +5,20 @@ from typing import Any
 import pytest
 
 from fairlead.core.call import Call
-from fairlead.core.errors import BadRequest, UnsupportedMediaType
+from fairlead.core.errors import BadRequest, Invalid, UnsupportedMediaType
 from fairlead.registry import schema
 from fairlead.registry.patching.merge_schema import build_merge_schema
 from fairlead.server.api.patch import is_apply_patch, read_apply_configuration, read_patch
 from tests.harness.calls import call
 
 APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE_SCHEMA = build_merge_schema(schema.obj(tags=schema.array_set(schema.string())))
 
 
-def build_request(body: bytes, media_type: str = APPLY) -> Call:
-    return call(body=body, headers={"content-type": media_type})
+def build_request(body: bytes, media_type: str = APPLY, query: str = "") -> Call:
+    return call(query=query, body=body, headers={"content-type": media_type})
 
 
 @pytest.mark.parametrize("media_type", [APPLY, f"{APPLY}; charset=utf-8", "Application/Apply-Patch+YAML"])
@@ -68,3 +69,22 @@ async def test_a_strategic_merge_patch_merges_lists_by_the_schema() -> None:
 async def test_an_edit_can_be_repeated_after_a_conflict() -> None:
     edit, _ = await read_patch(build_request(b'{"x": {"$patch": "replace", "a": 1}}', STRATEGIC), MERGE_SCHEMA)
     assert [edit({"x": {"b": 1}}), edit({"x": {"c": 1}})] == [{"x": {"a": 1}}, {"x": {"a": 1}}]
+
+
+UNKNOWN = b'[{"op": "add", "path": "/a", "value": 1, "nope": 1}, {"op": "test", "path": "/a", "value": 1, "Op": 2}]'
+WARNINGS = ['json patch unknown field "[0].nope"', 'json patch unknown field "[1].Op"']
+
+
+@pytest.mark.parametrize(("validation", "warnings"), [("", WARNINGS), ("Warn", WARNINGS), ("Ignore", [])])
+async def test_unknown_fields_of_operations_are_warnings(validation: str, warnings: list[str]) -> None:
+    request = build_request(UNKNOWN, JSON_PATCH, query=f"fieldValidation={validation}")
+    edit, _ = await read_patch(request, MERGE_SCHEMA)
+    assert request.warnings == []
+    assert edit({}) == edit({}) == {"a": 1}
+    assert request.warnings == warnings
+
+
+async def test_unknown_fields_of_operations_are_rejected_by_strict_validation() -> None:
+    edit, _ = await read_patch(build_request(UNKNOWN, JSON_PATCH, query="fieldValidation=Strict"), MERGE_SCHEMA)
+    with pytest.raises(Invalid, match=r'json patch unknown field "\[0\].nope", json patch unknown field "\[1\].Op"'):
+        edit({})
