@@ -131,7 +131,8 @@ class SchemaWalk:
         if wanted is None:
             self._check_freeform(value, schema, node, before)
         elif not is_type(value, wanted):
-            self._prune_all(value, node)
+            if not self._zero_nulls:  # of a built-in type, only the wrong type is reported
+                self._report_all(value, node)
             path, found = format_path(node), type_name(value)
             self._add_problem(Problem.wrong_type(path, found, f'{path} in body must be of type {wanted}: "{found}"'))
             if "enum" in schema:
@@ -188,18 +189,23 @@ class SchemaWalk:
             return False
         return not self._reject_nulls or "type" not in expected or "default" in expected
 
-    def _prune_all(self, value: Any, node: PathNode) -> None:
-        """Removes all fields of a value that should not have any. They are unknown fields, too."""
+    def _report_all(self, value: Any, node: PathNode) -> None:
+        """Reports all fields of a value that should not have any as unknown. They stay: admission runs before the
+        wrong type is reported, and must not take the value for an empty one."""
         if isinstance(value, dict):
-            for name in list(value):
-                self._prune_field(value, name, node)
+            for name in value:
+                self._report_field(name, node)
         elif isinstance(value, list):
             for index, each in enumerate(value):
-                self._prune_all(each, (node, index))
+                self._report_all(each, (node, index))
 
     def _prune_field(self, value: Object, name: str, node: PathNode) -> None:
-        """Removes an unknown field, and reports it unless there are too many."""
+        """Removes an unknown field, and reports it."""
         del value[name]
+        self._report_field(name, node)
+
+    def _report_field(self, name: str, node: PathNode) -> None:
+        """Reports an unknown field, unless there are too many."""
         if len(self.result.unknown_fields) < MAX_PROBLEMS:
             self.result.unknown_fields.append(format_path((node, name)))
         else:
