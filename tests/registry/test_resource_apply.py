@@ -220,15 +220,15 @@ async def test_an_object_being_deleted_is_removed_when_its_finalizer_is_no_longe
     assert api.get("Gadget", "a") is None
 
 
-async def test_null_is_refused_in_a_custom_resource_and_pruned_from_a_built_in_one(api: RegistryFixture) -> None:
-    with pytest.raises(Invalid) as caught:
+async def test_null_is_rejected_in_a_custom_resource_and_pruned_from_a_built_in_one(api: RegistryFixture) -> None:
+    with pytest.raises(Invalid) as error:
         await apply(api, "Gadget", "a", spec={"size": None})
-    assert [problem.field for problem in caught.value.details.problems] == ["spec.size"]
-    made, _ = await apply(api, "ConfigMap", "a", data=None, immutable=None)
-    assert "data" not in made and "immutable" not in made
+    assert [problem.field for problem in error.value.details.problems] == ["spec.size"]
+    applied, _ = await apply(api, "ConfigMap", "a", data=None, immutable=None)
+    assert "data" not in applied and "immutable" not in applied
 
 
-async def test_giving_up_the_last_field_of_what_is_still_wanted_is_refused(api: RegistryFixture) -> None:
+async def test_giving_up_the_last_field_of_what_is_still_applied_is_rejected(api: RegistryFixture) -> None:
     await apply(api, "App", "a", spec={"displayName": "one"})
     with pytest.raises(Invalid, match="spec in body must be of type object"):
         await apply(api, "App", "a", spec={})

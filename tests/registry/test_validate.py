@@ -334,7 +334,7 @@ TYPED = schemas.obj(
 
 
 @pytest.mark.parametrize(
-    ("sent", "kept"),
+    ("sent", "expected"),
     [
         ({"texts": [None, "a"]}, {"texts": ["", "a"]}),
         ({"parts": [None, {"name": None}]}, {"parts": [{}, {}]}),
@@ -344,10 +344,10 @@ TYPED = schemas.obj(
         ({"tags": None}, {}),
     ],
 )
-def test_a_built_in_type_reads_null_as_an_empty_value_and_numbers_as_bytes(sent: Object, kept: Object) -> None:
+def test_a_built_in_type_reads_null_as_an_empty_value_and_numbers_as_bytes(sent: Object, expected: Object) -> None:
     assert Validator(TYPED).validate(deepcopy(sent)).problems or sent == {"tags": None}, "others do not"
     assert not Validator(TYPED, zero_nulls=True).validate(sent).problems
-    assert sent == kept
+    assert sent == expected
 
 
 @pytest.mark.parametrize("wrong", [[256], [-1], [1.5], [True], ["a"], [[]]])

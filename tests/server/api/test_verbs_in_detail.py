@@ -49,7 +49,7 @@ async def test_a_patch_that_cannot_be_decoded_is_404_where_there_is_nothing() ->
         assert (await api("PATCH", f"{GADGETS}/a", b"{", content_type=MERGE)).status == 400
 
 
-def lease(name: str, **metadata: str) -> Object:
+def build_lease(name: str, **metadata: str) -> Object:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, **metadata}}
 
 
@@ -59,34 +59,34 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/demo/leases"
 @on_virtual_time
 async def test_a_put_creates_what_some_built_in_kinds_do_not_have_yet() -> None:
     async with open_api() as api:
-        made = load_body(await api("PUT", f"{LEASES}/a", lease("a", resourceVersion="7")), 201)
-        load_body(await api("PUT", f"{LEASES}/a", made), 200)
-        load_body(await api("PUT", f"{LEASES}/b", lease("b"), query="dryRun=All"), 200)
-        load_body(await api("PUT", f"{LEASES}/b", lease("b", uid="u")), 409)
+        created = load_body(await api("PUT", f"{LEASES}/a", build_lease("a", resourceVersion="7")), 201)
+        load_body(await api("PUT", f"{LEASES}/a", created), 200)
+        load_body(await api("PUT", f"{LEASES}/b", build_lease("b"), query="dryRun=All"), 200)
+        load_body(await api("PUT", f"{LEASES}/b", build_lease("b", uid="u")), 409)
         load_body(await api("GET", f"{LEASES}/b"), 404)
         load_body(await api("PUT", f"{CONFIGMAPS}/a", build_configmap("a")), 404)
 
 
 @on_virtual_time
-async def test_a_put_that_would_create_requires_the_right_to_create() -> None:
+async def test_a_put_that_would_create_requires_that_right_first() -> None:
     async with open_api() as api:
-        required: list[str] = []
+        verbs: list[str] = []
 
-        def watchful(call: Call) -> None:
-            def refuse(target: RequestInfo) -> None:
-                required.append(target.verb)
+        def authorize(call: Call) -> None:
+            def forbid(target: RequestInfo) -> None:
+                verbs.append(target.verb)
                 raise Forbidden("no right to create")
 
-            call.guard = FakeGuard(on_require=refuse)
+            call.guard = FakeGuard(on_require=forbid)
 
-        guarded = Pipeline((watchful,), api._run)
-        reply = await guarded(call(f"{LEASES}/a", method="PUT", body=orjson.dumps(lease("a"))))
-        assert (reply.status, required) == (403, ["create"])
+        guarded = Pipeline((authorize,), api._run)
+        reply = await guarded(call(f"{LEASES}/a", method="PUT", body=orjson.dumps(build_lease("a"))))
+        assert (reply.status, verbs) == (403, ["create"])
         load_body(await api("GET", f"{LEASES}/a"), 404)
 
 
 @on_virtual_time
-async def test_a_delete_with_orphan_dependents_that_takes_time_is_202() -> None:
+async def test_a_delete_that_takes_its_time_is_202_with_orphan_dependents() -> None:
     async with open_api() as api:
         for name, body, code in (
             ("a", {"orphanDependents": False}, 202),
@@ -121,7 +121,7 @@ async def test_a_read_in_the_wrong_shape_fails_only_after_the_read() -> None:
 
 
 @on_virtual_time
-async def test_a_list_as_a_merge_patch_is_refused_in_one_way_or_the_other() -> None:
+async def test_a_list_as_a_merge_patch_is_rejected_in_one_way_or_the_other() -> None:
     async with open_api() as api:
         await api("POST", GADGETS, build_gadget("a"))
         for query, body, code in (
@@ -165,12 +165,12 @@ async def test_roles_own_the_empty_list_of_rules_that_they_were_sent() -> None:
         for name, sent, fields in (("a", {}, None), ("b", {"rules": None}, None), ("c", {"rules": []}, ["f:rules"])):
             body: Object = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name}}
             body |= sent
-            made = load_body(await api("POST", roles, body), 201)
-            assert made["rules"] is None
-            entries = made["metadata"].get("managedFields")
+            created = load_body(await api("POST", roles, body), 201)
+            assert created["rules"] is None
+            entries = created["metadata"].get("managedFields")
             assert (entries and list(entries[0]["fieldsV1"])) == fields
         again = load_body(await api("PATCH", f"{roles}/c", {"rules": []}, content_type=MERGE))
-        assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+        assert again["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
 
 
 @on_virtual_time
