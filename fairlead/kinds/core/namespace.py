@@ -71,8 +71,9 @@ def mark_terminating(namespace: Object) -> None:
 
 
 def check(change: Change) -> Iterable[Problem]:
-    path = "spec.finalizers"  # without an index, as in Kubernetes
-    for name in change.spec.get("finalizers") or ():
+    for index, name in enumerate(change.spec.get("finalizers") or ()):
+        # As in Kubernetes, a create reports them without an index.
+        path = "spec.finalizers" if change.old is None else f"spec.finalizers[{index}]"
         yield from (Problem.invalid(path, name, fault) for fault in qualified_name_errors(name))
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             yield Problem.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")

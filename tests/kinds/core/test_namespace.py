@@ -52,8 +52,11 @@ def test_the_finalize_subresource_sets_the_finalizers() -> None:
     ("name", "is_valid"), [("kubernetes", True), ("x.io/mine", True), ("mine", False), ("a b", False)]
 )
 def test_finalizers_must_be_standard_or_qualified_names(name: str, is_valid: bool) -> None:
-    found = problem_reasons(build_example("Namespace", spec={"finalizers": [name]}), build_namespace(), "finalize")
-    assert {field for field, _ in found} == (set() if is_valid else {"spec.finalizers"})
+    new = build_example("Namespace", spec={"finalizers": [name]})
+    finalized = problem_reasons(new, build_namespace(), "finalize")
+    assert {field for field, _ in finalized} == (set() if is_valid else {"spec.finalizers[0]"})
+    created = problem_reasons(new)
+    assert {field for field, _ in created} == (set() if is_valid else {"spec.finalizers"})
 
 
 def test_the_phase_follows_the_deletion_timestamp() -> None:
