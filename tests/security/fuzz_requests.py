@@ -37,9 +37,11 @@ def build_request(seed: str, number: int, catalog: ApiCatalog) -> RawRequest:
 
 
 def _limit_deletion(request: RawRequest) -> RawRequest:
+    """Makes other deletions dry runs. As in Kubernetes, the query of a DELETE has no effect if there is a body."""
     if request.method != "DELETE" or _DELETABLE_PATH.fullmatch(request.path):
         return request
-    return replace(request, query=("dryRun=All", *(each for each in request.query if not each.startswith("dryRun"))))
+    query = ("dryRun=All", *(each for each in request.query if not each.startswith("dryRun")))
+    return replace(request, query=query, body=b"", chunked=False)
 
 
 def _build_headers(catalog: ApiCatalog, media_type: str = "") -> headers.HeaderFields:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -45,17 +46,18 @@ def create_objects_with_odd_times(client: httpx.Client) -> int:
     """Creates objects with odd values in every time field. Returns how many were accepted."""
     accepted = 0
     for number, time in enumerate(ODD_TIMES):
+        micro_time = re.sub(r"(T\d\d:\d\d:\d\d)(?=[Z+-])", r"\1.000001", time)
         reporter = {"reportingComponent": "x.io/y", "reportingInstance": "y", "action": "z", "reason": "w"}
         bodies = [
             (f"{CORE}/events", build_event(f"{field}-{number}".lower(), **{field: time}))
             for field in ("firstTimestamp", "lastTimestamp")
         ]
-        bodies.append((f"{CORE}/events", build_event(f"time-{number}", eventTime=time, **reporter)))
+        bodies.append((f"{CORE}/events", build_event(f"time-{number}", eventTime=micro_time, **reporter)))
         bodies.append(
-            (f"{CORE}/events", build_event(f"series-{number}", series={"count": 1, "lastObservedTime": time}))
+            (f"{CORE}/events", build_event(f"series-{number}", series={"count": 1, "lastObservedTime": micro_time}))
         )
         bodies += [
-            (LEASES, build_lease(f"{field}-{number}".lower(), **{field: time}))
+            (LEASES, build_lease(f"{field}-{number}".lower(), **{field: micro_time}))
             for field in ("acquireTime", "renewTime")
         ]
         statuses = [client.post(path, json=body).status_code for path, body in bodies]

@@ -5,7 +5,16 @@ import re
 import pytest
 
 from tests.harness.server_process import MANAGEMENT
-from tests.specification.api import JSON_PATCH, PREFIX, Api, Object, build_object, unique_name, workspaces_path
+from tests.specification.api import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    PREFIX,
+    Api,
+    Object,
+    build_object,
+    unique_name,
+    workspaces_path,
+)
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -142,8 +151,9 @@ def test_the_grace_period_is_set_with_the_deletion_and_read_only(api: Api) -> No
     created = api.create_app(finalizers=["example.com/hold"], deletionGracePeriodSeconds=30)
     assert "deletionGracePeriodSeconds" not in created["metadata"]
     deleting = api.send("DELETE", path_of(created)).json()["metadata"]["deletionGracePeriodSeconds"]
-    changed = api.patch(path_of(created), {"metadata": {"deletionGracePeriodSeconds": deleting + 30}})
-    assert changed["metadata"]["deletionGracePeriodSeconds"] == deleting
+    patch = {"metadata": {"deletionGracePeriodSeconds": deleting + 30}}
+    assert api.send("PATCH", path_of(created), patch, MERGE_PATCH).status_code == 422
+    assert api.get(path_of(created))["metadata"]["deletionGracePeriodSeconds"] == deleting
     api.patch(path_of(created), {"metadata": {"finalizers": None}})
 
 

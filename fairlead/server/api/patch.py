@@ -87,7 +87,9 @@ def _failing_edit(error: BadRequest) -> Edit:
     """The edit of a patch that cannot be decoded: as in Kubernetes, that there is no such object is reported first."""
 
     def edit(old: Object) -> Object:
-        raise error
+        # Without its traceback: that has frames of this request which are still in use, and a worker thread clears the
+        # frames of an exception that is raised in it.
+        raise error.with_traceback(None)
 
     return edit
 

@@ -220,7 +220,8 @@ async def test_a_short_failure_of_the_store_does_not_change_the_leader(group: Gr
 async def test_a_renewal_whose_response_is_lost_is_still_a_renewal(group: Group) -> None:
     """The lease has a new revision that the holder does not know yet. Its writes wait until it does."""
     leader = await group.wait_for_leader()
-    await leader.api.patch("Lease", LEASE_NAME, lambda lease: lease["spec"].update(renewTime="2026-01-02T03:04:05Z"))
+    renewal = {"renewTime": "2026-01-02T03:04:05.000000Z"}
+    await leader.api.patch("Lease", LEASE_NAME, lambda lease: lease["spec"].update(renewal))
     fenced = FencedStore(leader.api.store, leader.leader.fence)
     start = leader.clock.monotonic()
     await fenced.commit([Write(("", "things", "", "one"), OBJECT, 0)])
