@@ -292,7 +292,7 @@ class Resource:
 
     def _record_managed_fields(self, change: Change, options: WriteOptions, manager: FieldManager) -> None:
         if options.is_apply:
-            record_apply(change.old, change.obj, manager)
+            record_apply(change.obj)
         else:
             shape = self.merge_schemas.by_subresource[options.subresource]
             kind = self.kind

@@ -3,7 +3,7 @@
 `registry/resource.py` runs `ApplyEngine.apply_config` as an edit in its compare-and-swap loop, again after every lost
 race. Fields that the manager applied before and omits now are removed, unless another manager owns them. Changing a
 field that another manager owns is a conflict, unless forced. The proposed object contains the new managedFields;
-`patching/managed_fields.py` sets their times once the object is as it will be stored.
+`patching/managed_fields.py` sorts them once the object is as it will be stored.
 
 The manager `kubectl` can switch from client-side to server-side apply without conflicts with itself. Client-side apply
 records its configuration in the last-applied annotation, and its fields belong to an Update entry. The manager may take
@@ -126,7 +126,7 @@ class ApplyEngine:
             update_last_applied(new, config)
         remaining = release_fields(others, changed, removed)
         if claimed:
-            remaining.append(mine if mine is not None and mine["fieldsV1"] == claimed else manager.build_entry(claimed))
+            remaining.append(_claim_fields(mine, claimed, manager, is_change=bool(changed or removed)))
         metadata(new)["managedFields"] = remaining
         return new
 
@@ -153,6 +153,21 @@ def _entries_or_initial(live: Object, owned: MergeSchema, manager: FieldManager)
     fields = all_fields(live, owned)
     first = FieldManager(BEFORE_FIRST_APPLY, manager.api_version, manager.now, manager.subresource)
     return [first.build_entry(fields)] if fields else []
+
+
+def _claim_fields(mine: Object | None, claimed: FieldSet, manager: FieldManager, *, is_change: bool) -> Object:
+    """The manager's entry with the claimed fields.
+
+    Its time is that of the manager's last change of the object. Claiming fields that have their values already is none,
+    and neither is the update of the last-applied annotation: an entry that has never changed the object has no time.
+    """
+    if is_change:
+        return manager.build_entry(claimed)
+    if mine is not None:
+        return mine if mine["fieldsV1"] == claimed else {**mine, "fieldsV1": claimed}
+    entry = manager.build_entry(claimed)
+    del entry["time"]
+    return entry
 
 
 def _find_conflicts(others: Entries, changed: FieldSet) -> ConflictingOwners:
@@ -220,8 +235,8 @@ def update_last_applied(obj: Object, config: Object) -> None:
     if not annotations.get(LAST_APPLIED):
         return
     config_meta = {name: value for name, value in metadata(config).items() if name != "annotations"}
-    config_annotations = metadata(config).get("annotations") or {}
-    config_meta["annotations"] = {name: value for name, value in config_annotations.items() if name != LAST_APPLIED}
+    if (config_annotations := metadata(config).get("annotations")) is not None:
+        config_meta["annotations"] = {name: value for name, value in config_annotations.items() if name != LAST_APPLIED}
     annotations[LAST_APPLIED] = _encode_like_kubectl({**config, "metadata": config_meta})
     if (
         sum(len(name.encode()) + len((value or "").encode()) for name, value in annotations.items())

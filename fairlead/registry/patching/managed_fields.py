@@ -117,16 +117,10 @@ def record_update(
         meta["managedFields"] = entries
 
 
-def record_apply(old: Object | None, new: Object, manager: FieldManager) -> None:
-    """Completes the entries that apply has put into `new`. `old` is None for a create.
-
-    The manager's entry gets the time of its last change, either of the object or of the claimed fields. If nothing
-    changed, the entries are those of `old`.
-    """
+def record_apply(new: Object) -> None:
+    """Completes the entries that apply has put into `new`."""
     meta = metadata(new)
     entries: Entries = meta.pop("managedFields", None) or []
-    if old is None or not json_equal(_without_managed_fields(old), _without_managed_fields(new)):
-        entries = [{**entry, "time": manager.now} if manager.owns(entry) else entry for entry in entries]
     if entries:
         meta["managedFields"] = sort_entries(entries)
 

@@ -53,7 +53,7 @@ def apply(
     wanted = ENGINE.check_config(build_config(**parts))
     writer = FieldManager(manager, "example.io/v1", timestamp(at), subresource, APPLY)
     new = ENGINE.build_new(wanted, writer) if live is None else ENGINE.apply_config(live, wanted, writer, force=force)
-    record_apply(live, new, writer)
+    record_apply(new)
     return new
 
 

@@ -166,13 +166,20 @@ def test_fields_without_managed_fields_belong_to_the_before_first_apply_manager(
     }
 
 
-def test_the_time_is_that_of_the_last_change_of_object_or_ownership():
-    first = apply(None, manager="a", at=1, data={"k": "1"})
-    assert apply(first, manager="a", at=2, data={"k": "1"}) == first
+def test_the_time_is_that_of_the_last_change_of_the_object():
+    first = apply(None, manager="a", at=1, data={"k": "1", "l": "1"})
+    assert apply(first, manager="a", at=2, data={"k": "1", "l": "1"}) == first
     shared = apply(first, manager="b", at=3, data={"k": "1"})
-    assert [entry["time"] for entry in shared["metadata"]["managedFields"]] == [timestamp(1), timestamp(3)]
-    changed = apply(first, manager="a", at=4, data={"k": "2"})
-    assert [entry["time"] for entry in changed["metadata"]["managedFields"]] == [timestamp(4)]
+    assert entry_times(shared) == {"a": timestamp(1), "b": None}
+    assert entry_times(apply(shared, manager="b", at=4, data={"k": "1", "l": "1"})) == entry_times(shared)
+    changed = apply(shared, manager="b", at=5, data={"k": "1", "m": "2"})
+    assert entry_times(changed) == {"a": timestamp(1), "b": timestamp(5)}
+    claimed = apply(changed, manager="a", at=6, data={"k": "1", "l": "1", "m": "2"})
+    assert entry_times(claimed) == entry_times(changed)
+
+
+def entry_times(obj: Object) -> dict[str, str | None]:
+    return {entry["manager"]: entry.get("time") for entry in obj["metadata"]["managedFields"]}
 
 
 def test_the_status_is_applied_through_its_subresource_only():

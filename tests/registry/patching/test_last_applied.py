@@ -74,6 +74,22 @@ def test_server_side_apply_by_kubectl_updates_the_annotation():
     assert f"f:metadata/f:annotations/f:{LAST_APPLIED}" in owned_paths(obj)[CLIENT_SIDE, UPDATE]
 
 
+@pytest.mark.parametrize(
+    ("sent", "recorded"),
+    [({}, {}), ({"annotations": {}}, {"annotations": {}})],
+)
+def test_the_annotation_has_annotations_only_if_the_configuration_has(sent: Object, recorded: Object) -> None:
+    obj = apply(build_client_side_object(data={"k": "1"}), manager="kubectl", meta=sent, data={"k": "2"})
+    assert json.loads(obj["metadata"]["annotations"][LAST_APPLIED]) == build_config(recorded, data={"k": "2"})
+
+
+def test_an_updated_annotation_is_no_change_by_the_manager():
+    before = build_client_side_object(data={"k": "1"})
+    obj = apply(before, manager="kubectl", data={"k": "1"})
+    assert obj["metadata"]["annotations"] != before["metadata"]["annotations"]
+    assert [entry.get("time") for entry in obj["metadata"]["managedFields"] if entry["operation"] == "Apply"] == [None]
+
+
 def test_apply_by_another_manager_keeps_the_annotation():
     before = build_client_side_object(data={"k": "1"})
     obj = apply(before, manager="other", data={"l": "2"})
