@@ -15,7 +15,7 @@ from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
 from fairlead.registry.freeform_limits import SKIP_FREEFORM_CHECK, FreeformCheck
 from fairlead.registry.schema import Schema
-from fairlead.registry.validation_walk import FORMATS, INT_BOUNDS, SchemaWalk, ValidationResult, number_bounds
+from fairlead.registry.validation_walk import FORMATS, GO_FORMATS, INT_BOUNDS, SchemaWalk, ValidationResult, number_bounds
 
 __all__ = ["ValidationResult", "Validator"]
 
@@ -36,10 +36,11 @@ class Validator:
 
     def __init__(self, schema: Schema, *, limit_freeform: bool = True, zero_nulls: bool = False) -> None:
         """`limit_freeform`: also limit the size of free-form values and the length of map keys. `zero_nulls`: null
-        entries of lists and maps are empty values, as in Kubernetes' built-in types."""
+        entries of lists and maps are empty values, and base64 may have line breaks, as in Kubernetes' built-in types."""
         _check_keywords(schema)
         self._schema = _exclude_metadata(schema)
-        self._compiled = jsonschema_rs.Draft4Validator(_to_json_schema(schema), validate_formats=True, formats=FORMATS)
+        formats = GO_FORMATS if zero_nulls else FORMATS
+        self._compiled = jsonschema_rs.Draft4Validator(_to_json_schema(schema), validate_formats=True, formats=formats)
         self._has_defaults = any(True for _ in _iter_defaults(schema))
         self._freeform_check = FreeformCheck.from_schema(self._schema) if limit_freeform else None
         self._limit_freeform = limit_freeform

@@ -211,3 +211,13 @@ def test_an_object_with_a_finalizer_is_deleted_when_it_is_removed(kubectl: Kubec
     with kubectl.watching("wait", "--for=delete", "app/held", "--timeout=20s") as process:
         kubectl("patch", "app", "held", "--type=json", "-p", '[{"op":"remove","path":"/metadata/finalizers"}]')
         assert process.wait(20) == 0
+
+
+def test_base64_may_be_wrapped_in_lines(kubectl: Kubectl) -> None:
+    """As `base64 < file` prints it, and as the examples of Kubernetes' documentation have it."""
+    secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: wrapped}\ndata:\n  text: |\n    c29tZSB0\n    ZXh0\n"
+    kubectl("apply", "-f", "-", body=secret)
+    stored = kubectl.get_json("secret", "wrapped")
+    assert stored["data"] == {"text": "c29tZSB0ZXh0"}
+    kubectl("apply", "-f", "-", body=secret)
+    assert kubectl.get_json("secret", "wrapped") == stored

@@ -73,6 +73,18 @@ def data_map(obj: Object, field: str) -> dict[str, str]:
     return {key: "" if value is None else value for key, value in (obj.get(field) or {}).items()}
 
 
+def binary_map(obj: Object, field: str) -> dict[str, str]:
+    """The map of base64 values in `field`, with null values replaced by empty strings."""
+    return {key: _normalize_base64(text) for key, text in data_map(obj, field).items()}
+
+
+def _normalize_base64(text: str) -> str:
+    """The only encoding of the same bytes without line breaks, and with zeros for the bits that padding leaves over."""
+    if "\n" in text or "\r" in text:
+        text = text.replace("\n", "").replace("\r", "")
+    return text[:-4] + b64encode(b64decode(text[-4:])).decode() if text.endswith("=") else text
+
+
 def set_data_map(obj: Object, field: str, data: dict[str, str]) -> None:
     """Sets the map in `field`, or removes the field if the map is empty."""
     if data:
@@ -82,8 +94,8 @@ def set_data_map(obj: Object, field: str, data: dict[str, str]) -> None:
 
 
 def default_config_map(change: Change) -> None:
-    for field in ("data", "binaryData"):
-        set_data_map(change.obj, field, data_map(change.obj, field))
+    set_data_map(change.obj, "data", data_map(change.obj, "data"))
+    set_data_map(change.obj, "binaryData", binary_map(change.obj, "binaryData"))
 
 
 def check_config_map(change: Change) -> Iterable[Problem]:
@@ -149,7 +161,7 @@ def default_secret(change: Change) -> None:
     new = change.obj
     encoded = {key: b64encode(text.encode()).decode() for key, text in data_map(new, "stringData").items()}
     new.pop("stringData", None)
-    set_data_map(new, "data", {**data_map(new, "data"), **encoded})
+    set_data_map(new, "data", {**binary_map(new, "data"), **encoded})
     new["type"] = new.get("type") or OPAQUE
 
 

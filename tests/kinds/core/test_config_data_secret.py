@@ -29,6 +29,22 @@ def test_string_data_overrides_data_and_is_not_stored() -> None:
     assert "stringData" not in new
 
 
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ("bGlu\nZQ==\n", "bGluZQ=="),
+        ("\r\nbGluZQ=\n=", "bGluZQ=="),
+        ("YR==", "YQ=="),  # with bits that no byte uses
+        ("YWK=", "YWI="),
+        ("\n", ""),
+    ],
+)
+def test_base64_may_have_line_breaks_and_is_stored_without(sent: str, stored: str) -> None:
+    secret = build_secret(data={"a": sent})
+    assert not find_problems(secret)
+    assert apply_defaults(secret)["data"] == {"a": stored}
+
+
 def test_a_secret_without_data_has_no_data_field() -> None:
     assert "data" not in apply_defaults(build_secret(data={}, stringData={}))
 
