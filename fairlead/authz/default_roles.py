@@ -1,12 +1,13 @@
 """Default ClusterRoles and bindings, reconciled at every start of the server.
 
-    cluster-admin      everything
-    admin              in a namespace: everything, including roles, bindings and tokens of service accounts
-    edit               like admin, but without roles and bindings, and service accounts are read-only
-    view               like edit, but read-only and without secrets
-    system:discovery   discovery documents; for all authenticated users
-    system:basic-user  reviews of one's own identity and permissions; for all authenticated users
-    system:monitoring  metrics and health checks
+    cluster-admin          everything
+    admin                  in a namespace: everything, including roles, bindings and tokens of service accounts
+    edit                   like admin, but without roles and bindings, and service accounts are read-only
+    view                   like edit, but read-only and without secrets
+    system:auth-delegator  reviews of the tokens and permissions of others; for services that leave both to this server
+    system:discovery       discovery documents; for all authenticated users
+    system:basic-user      reviews of one's own identity and permissions; for all authenticated users
+    system:monitoring      metrics and health checks
 
 Missing roles are created again. A role that users have changed is left alone; an unchanged one is updated with the
 server, so that an upgrade adds the rules for new kinds. An annotation has the digest of the rules that the server
@@ -117,6 +118,13 @@ def _default_roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str,
     )
     yield "edit", edit
     yield "view", [*_build_rules((*_resources(readable), *_status_resources(readable)), READ_VERBS), namespaces]
+    yield (
+        "system:auth-delegator",
+        [
+            _build_rule(AUTHENTICATION_GROUP, ("tokenreviews",), ("create",)),
+            _build_rule(AUTHORIZATION_GROUP, ("subjectaccessreviews",), ("create",)),
+        ],
+    )
     yield (
         "system:discovery",
         [

@@ -41,7 +41,8 @@ def allowed_verbs(rbac: RbacAuthorizer, role: str, verbs: tuple[str, ...], resou
 
 
 async def test_all_default_roles_and_bindings_exist(api: RegistryFixture, rbac: RbacAuthorizer) -> None:
-    roles = ["admin", "cluster-admin", "edit", "system:basic-user", "system:discovery", "system:monitoring", "view"]
+    system = [f"system:{name}" for name in ("auth-delegator", "basic-user", "discovery", "monitoring")]
+    roles = ["admin", "cluster-admin", "edit", *system, "view"]
     assert api.list_names("ClusterRole") == roles
     bindings = ["cluster-admin", "system:basic-user", "system:discovery", "system:monitoring"]
     assert api.list_names("ClusterRoleBinding") == bindings
@@ -128,7 +129,7 @@ async def test_two_replicas_can_start_concurrently(api: RegistryFixture) -> None
 
     api.store.before = [create_first]
     await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
-    assert len(api.list_names("ClusterRole")) == 7
+    assert len(api.list_names("ClusterRole")) == 8
 
 
 async def test_monitoring_reads_metrics_and_health_checks_only(rbac: RbacAuthorizer) -> None:
@@ -201,6 +202,13 @@ async def test_authenticated_users_may_do_nothing_else(api: RegistryFixture, rba
     assert set(allowed) <= set(BASIC_USER)
     for verb, resource in (("create", "subjectaccessreviews"), ("create", "tokenreviews"), ("impersonate", "users")):
         assert not rbac(AUTHENTICATED, build_request(verb, resource, "authorization.k8s.io", ""))
+
+
+async def test_services_may_delegate_authentication_and_authorization(rbac: RbacAuthorizer) -> None:
+    role, review = "system:auth-delegator", ("create",)
+    assert allowed_verbs(rbac, role, review, "tokenreviews", "authentication.k8s.io") == ["create"]
+    assert allowed_verbs(rbac, role, review, "subjectaccessreviews", "authorization.k8s.io") == ["create"]
+    assert allowed_verbs(rbac, role, review, "configmaps") == []
 
 
 async def test_the_management_group_may_have_another_name(api: RegistryFixture) -> None:

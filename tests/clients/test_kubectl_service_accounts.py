@@ -113,3 +113,17 @@ def test_deleting_a_project_revokes_the_tokens_of_its_accounts(kubectl: Kubectl,
     kubectl("auth", "whoami", token_flag)
     kubectl("delete", "project", "passing", "--wait")
     assert "invalid bearer token" in kubectl.expect_failure("auth", "whoami", token_flag)
+
+
+def test_a_service_can_review_the_tokens_of_its_clients(kubectl_with_account: Kubectl) -> None:
+    """With the ClusterRole that every Kubernetes has for it."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
+    body = json.dumps({**review, "spec": {"token": create_token(kubectl_with_account)}})
+    command = ("create", "-f", "-", "-o", "jsonpath={.status.user.username}")
+    token_flag = f"--token={create_token(kubectl_with_account)}"
+    assert "cannot create resource" in kubectl_with_account.expect_failure(*command, token_flag, body=body)
+    kubectl_with_account(
+        *("create", "clusterrolebinding", "reviewer", "--clusterrole=system:auth-delegator"),
+        f"--serviceaccount={NAMESPACE}:ci",
+    )
+    assert kubectl_with_account(*command, token_flag, body=body) == f"system:serviceaccount:{NAMESPACE}:ci"
