@@ -15,7 +15,14 @@ from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
 from fairlead.registry.freeform_limits import SKIP_FREEFORM_CHECK, FreeformCheck
 from fairlead.registry.schema import Schema
-from fairlead.registry.validation_walk import FORMATS, GO_FORMATS, INT_BOUNDS, SchemaWalk, ValidationResult, number_bounds
+from fairlead.registry.validation_walk import (
+    FORMATS,
+    GO_FORMATS,
+    INT_BOUNDS,
+    SchemaWalk,
+    ValidationResult,
+    number_bounds,
+)
 
 __all__ = ["ValidationResult", "Validator"]
 

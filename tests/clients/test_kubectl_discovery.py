@@ -162,3 +162,9 @@ def test_explain_works_with_openapi_v2(kubectl: Kubectl) -> None:
 
 def test_explain_of_an_unknown_field_is_an_error(kubectl: Kubectl) -> None:
     assert 'field "nope" does not exist' in kubectl.expect_failure("explain", "app.spec.nope")
+
+
+def test_all_subresources_of_a_namespace_are_listed(kubectl: Kubectl) -> None:
+    resources = json.loads(kubectl("get", "--raw", "/api/v1"))["resources"]
+    found = {each["name"]: each["verbs"] for each in resources if each["name"].startswith("namespaces/")}
+    assert found == {"namespaces/finalize": ["update"], "namespaces/status": ["get", "patch", "update"]}

@@ -40,7 +40,7 @@ NON_API_PATHS = (
 class Subresource:
     """A subresource, such as `runners/accesskey`. `kind` is the kind of its request and response.
 
-    `/status` and the actions of a kind come from the kind's declaration. With `returns_list`, a read returns a list of
+    `/status`, `/finalize` and the actions of a kind come from the kind's declaration. With `returns_list`, a read returns a list of
     that kind.
     """
 
@@ -73,15 +73,22 @@ def group_kinds(catalog: Catalog) -> KindsByGroupVersion:
 
 
 def build_resources(kinds: Iterable[Kind], extra: Sequence[Subresource] = ()) -> list[ResourceInfo]:
-    return [
-        ResourceInfo(kind, (*_status_subresource(kind), *_action_subresources(kind), *_extra_subresources(kind, extra)))
-        for kind in kinds
-    ]
+    """The kinds with their subresources, by name."""
+    by_name = sorted(kinds, key=lambda kind: kind.plural)
+    return [ResourceInfo(kind, tuple(_subresources(kind, extra))) for kind in by_name]
 
 
-def _status_subresource(kind: Kind) -> Iterable[Subresource]:
+def _subresources(kind: Kind, extra: Sequence[Subresource]) -> list[Subresource]:
+    found = (*_written_subresources(kind), *_action_subresources(kind), *_extra_subresources(kind, extra))
+    return sorted(found, key=lambda subresource: subresource.name)
+
+
+def _written_subresources(kind: Kind) -> Iterable[Subresource]:
+    """Those that are written like the object itself."""
     if kind.status_subresource:
         yield Subresource(kind.group, kind.plural, "status", kind, ("get", "patch", "update"))
+    for name in kind.extra_subresources:
+        yield Subresource(kind.group, kind.plural, name, kind, ("update",))
 
 
 def _action_subresources(kind: Kind) -> Iterable[Subresource]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -125,6 +126,24 @@ def test_the_core_group_is_served_even_without_kinds():
     documents = build_documents(Catalog((APP,)))
     assert read_document("/api", documents=documents)["versions"] == ["v1"]
     assert read_document("/api/v1", documents=documents)["resources"] == []
+
+
+def test_resources_and_their_subresources_are_sorted_by_name():
+    names = [entry["name"] for entry in read_document(MANAGEMENT)["resources"]]
+    assert names == sorted(names)
+    groups = read_document("/apis", AGGREGATED.format("v2"))["items"]
+    resources = next(group for group in groups if group["metadata"]["name"] == MANAGEMENT_GROUP)["versions"][0][
+        "resources"
+    ]
+    aggregated = [each["resource"] for each in resources]
+    assert len(aggregated) > 1 and aggregated == sorted(aggregated)
+
+
+def test_subresources_that_are_written_like_their_object_are_listed():
+    space = replace(CONFIGMAP, name="Space", plural="spaces", extra_subresources=("finalize",))
+    documents = build_documents(Catalog((space,)))
+    entries = {entry["name"]: entry for entry in read_document("/api/v1", documents=documents)["resources"]}
+    assert (entries["spaces/finalize"]["kind"], entries["spaces/finalize"]["verbs"]) == ("Space", ["update"])
 
 
 def test_other_groups_are_listed_at_apis_in_the_order_of_declaration():
