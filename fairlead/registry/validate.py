@@ -42,8 +42,8 @@ class Validator:
     """The compiled schema of one kind. `validate` changes the object: it prunes unknown fields and sets defaults."""
 
     def __init__(self, schema: Schema, *, limit_freeform: bool = True, zero_nulls: bool = False) -> None:
-        """`limit_freeform`: also limit the size of free-form values and the length of map keys. `zero_nulls`: null
-        entries of lists and maps are empty values, and base64 may have line breaks, as in Kubernetes' built-in types."""
+        """`limit_freeform`: also limit the size of free-form values and the length of map keys. `zero_nulls`: as in
+        Kubernetes' built-in types, null entries of lists and maps are empty values, and base64 may have line breaks."""
         _check_keywords(schema)
         self._schema = _exclude_metadata(schema)
         formats = GO_FORMATS if zero_nulls else FORMATS

@@ -40,8 +40,8 @@ NON_API_PATHS = (
 class Subresource:
     """A subresource, such as `runners/accesskey`. `kind` is the kind of its request and response.
 
-    `/status`, `/finalize` and the actions of a kind come from the kind's declaration. With `returns_list`, a read returns a list of
-    that kind.
+    `/status`, `/finalize` and the actions of a kind come from the declaration of the kind. With `returns_list`, a read
+    returns a list of that kind.
     """
 
     group: str
