@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test audit lock test-faults test-generated test-reference check fmt bench tools clean
+.PHONY: help up test audit lock test-client-suites test-faults test-generated test-reference check fmt bench tools clean
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -40,6 +40,9 @@ test-reference: $(TEST) tools ## compare with a real Kubernetes: REFERENCE=DIR w
 	@test -n "$(REFERENCE)$(REF)" || { echo 'error: neither REFERENCE nor REF is set; run: REFERENCE=DIR make test-reference, where DIR/bin has the binaries of Kubernetes, or: REF=URL TOKEN=... make test-reference, with a running kube-apiserver' >&2; exit 2; }
 	@if [ -n "$(REF)" ]; then $(BIN)/python -m tests.conformance.generated --reference "$(REF)" --token "$(TOKEN)" $(ARGS); fi
 	@if [ -n "$(REFERENCE)" ]; then REFERENCE="$(REFERENCE)" $(BIN)/pytest -n 0 tests/reference $(ARGS); fi
+
+test-client-suites: $(TEST) tools ## kubectl on Fairlead and on a real Kubernetes, side by side, and the test suites of Python clients: REFERENCE=DIR, or REF=URL TOKEN=...
+	@$(BIN)/python -m tests.client_suites $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(REF),--reference-url "$(REF)" --token "$(TOKEN)") $(ARGS)
 
 check: $(TEST) ## style, format, types and import rules
 	@$(BIN)/ruff check --quiet

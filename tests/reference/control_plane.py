@@ -54,13 +54,20 @@ class ControlPlane:
     """A context manager. `flags` are for kube-apiserver; with a `network` it can have a node (`node.py`)."""
 
     def __init__(
-        self, binaries: Path, folder: Path, flags: Sequence[str] = (), network: Network | None = None, port: int = 0
+        self,
+        binaries: Path,
+        folder: Path,
+        flags: Sequence[str] = (),
+        network: Network | None = None,
+        port: int = 0,
+        controllers: str = CONTROLLERS,
     ) -> None:
         self.binaries = binaries
         self.folder = folder
         self.flags = list(flags)
         self.network = network
         self.port = port or free_port()
+        self.controllers = controllers
         self.authority: CertificateAuthority = get_authority("reference CA")
         self._etcd_port = free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -185,7 +192,7 @@ class ControlPlane:
         self.start(
             "controllers",
             "kube-controller-manager",
-            *(f"--kubeconfig={config}", "--leader-elect=false", "--secure-port=0", f"--controllers={CONTROLLERS}"),
+            *(f"--kubeconfig={config}", "--leader-elect=false", "--secure-port=0", f"--controllers={self.controllers}"),
             f"--service-account-private-key-file={self.folder / 'sa.key'}",
             f"--root-ca-file={self.folder / 'ca.crt'}",
             f"--flex-volume-plugin-dir={self.folder / 'plugins'}",
