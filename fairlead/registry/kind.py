@@ -56,6 +56,8 @@ class Change:
     new: Object | None
     subresource: str = ""
     dry_run: bool = False
+    applies_null_labels: bool = False
+    """An applied configuration has labels or annotations that are null; see `codec.mark_null_labels`."""
     is_move: bool = False
     """A create of an object that moves in from another namespace: server-set fields on it are legitimate."""
     extra_writes: list[Write] = field(default_factory=list)
@@ -254,6 +256,8 @@ class Kind:
     kind and apiVersion, decoding errors are a 400, list items have no kind and apiVersion, ages in tables are text."""
     allows_unconditional_update: bool = False
     """PUT without resourceVersion is accepted (unconditional update), as for core kinds."""
+    requires_finalizer_domains: bool = True
+    """For built-in kinds: finalizers without a domain are rejected, except for those of Kubernetes itself."""
     ignores_propagation_policy: bool = False
     """Deletes never wait for dependents: objects of the kind cannot be owners."""
     returns_deleted_object: bool = False

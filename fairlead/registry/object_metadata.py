@@ -305,7 +305,7 @@ def _finalizer_problems(finalizers: list[str], kind: Kind) -> Iterator[Problem]:
     for index, finalizer in enumerate(finalizers):
         for fault in qualified_name_errors(finalizer):
             yield Problem.invalid("metadata.finalizers", finalizer, fault)
-        if kind.builtin and not _is_standard_or_qualified(finalizer):
+        if kind.builtin and kind.requires_finalizer_domains and not _is_standard_or_qualified(finalizer):
             reason = "name is neither a standard finalizer name nor is it fully qualified"
             yield Problem.invalid(f"metadata.finalizers[{index}]", finalizer, reason)
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
@@ -321,7 +321,7 @@ def _is_standard_or_qualified(finalizer: str) -> bool:
 
 
 def finalizer_warnings(old: Object | None, new: Object, kind: Kind) -> Iterator[str]:
-    """Warnings about new finalizers without a domain. Built-in kinds reject them."""
+    """Warnings about new finalizers without a domain. Built-in kinds have none: most reject them."""
     finalizers = metadata(new).get("finalizers")
     if not finalizers or kind.builtin:
         return

@@ -62,6 +62,8 @@ def decode_update(
         new = check_type_meta(proposed, kind, is_patch=options.is_patch)
         problems = prune_and_validate(new, kind, validator, options, context)
     except BadRequest as error:
+        if options.is_patch and _lacks_only_version(proposed):
+            _check_metadata(proposed, kind, key, options, context.old or {})  # as in Kubernetes, this precedes
         raise as_patch_error(error, options) from None
     except _OtherType as error:
         raise _with_metadata_problems(error, proposed, kind, key, options, context.old or {}) from None
@@ -73,16 +75,25 @@ def _with_metadata_problems(
     error: Invalid, obj: Object, kind: Kind, key: tuple[str, str], options: WriteOptions, old: Object
 ) -> Invalid:
     """The error about another type with the problems of the metadata, as in Kubernetes. Raises what precedes it."""
-    try:
-        check_types(obj, kind, old)
-    except BadRequest as undecodable:
-        raise as_patch_error(undecodable, options) from None
-    check_name_and_namespace(obj, kind, *key)
+    _check_metadata(obj, kind, key, options, old)
     write_rules.check_uid_and_version(kind, old, obj, options)
     preserve_server_fields(old, obj)
     details = error.details
     found = [*details.problems, *metadata_problems(obj, kind), *update_problems(old, obj)]
     return Invalid.of(details.kind, details.group, details.name, found)
+
+
+def _lacks_only_version(proposed: Any) -> bool:
+    """Whether it is an object with a kind, but without an apiVersion."""
+    return isinstance(proposed, dict) and isinstance(proposed.get("kind"), str) and not proposed.get("apiVersion")
+
+
+def _check_metadata(obj: Object, kind: Kind, key: tuple[str, str], options: WriteOptions, old: Object) -> None:
+    try:
+        check_types(obj, kind, old)
+    except BadRequest as undecodable:
+        raise as_patch_error(undecodable, options) from None
+    check_name_and_namespace(obj, kind, *key)
 
 
 def _unrecognized(kind: Kind, reason: str) -> BadRequest:

@@ -16,8 +16,7 @@ from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, NotFound, 
 from fairlead.core.json import is_too_deep
 from fairlead.core.objects import Object, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.registry import object_metadata, request_body, write_rules
-from fairlead.registry.codec import convert_entry, decode, encode, render_stored, to_stored, with_one_time_fields
+from fairlead.registry import codec, object_metadata, request_body, write_rules
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.patching.apply import ApplyEngine
 from fairlead.registry.patching.managed_fields import (
@@ -81,12 +80,13 @@ class Resource:
         entry = self.get_cached(namespace, name)
         if entry is None:
             raise NotFound.of(self.kind.plural, self.kind.group, name)
-        return entry if self.kind.conversion is None else convert_entry(self.kind, entry)
+        return entry if self.kind.conversion is None else codec.convert_entry(self.kind, entry)
 
     async def create(self, body: Any, namespace: str, options: WriteOptions, duplicates: Sequence[str] = ()) -> bytes:
         """Stores a new object and returns the response body."""
         kind = self.kind
         obj = request_body.check_type_meta(body, kind)
+        null_labels = write_rules.applies_null_labels(obj, kind, options)
         arguments = obj, kind, self.validator, options, BodyContext(duplicates)
         small = options.size <= LARGE_JSON_BYTES
         found = (
@@ -104,12 +104,14 @@ class Resource:
             if prefix:
                 meta["name"] = object_metadata.generate_name(prefix)
             change = Change("create", kind, options.user, None, obj, dry_run=options.dry_run, one_time_fields=one_time)
+            change.applies_null_labels = null_labels
             try:
                 async with lock:
                     await self._prepare_create(change, problems, options)
-                    write_rules.check_no_version(version)
+                    write_rules.handle_sent_version(version, change)
                     options.add_warnings(change.warnings)
-                    return with_one_time_fields(await self._commit_change(change, options, 0, options.size), one_time)
+                    created = await self._commit_change(change, options, 0, options.size)
+                    return codec.with_one_time_fields(created, one_time)
             except contract.RevisionConflict as conflict:
                 lock = self._lock_queue.lock_for_retry(conflict.key)
                 exists = conflict.expected == 0 and not is_lock_key(conflict.key)
@@ -124,7 +126,7 @@ class Resource:
         group, plural = (self.kind.group, self.kind.plural) if is_same_kind else key[:2]
         error = AlreadyExists.of(plural, group, key[3])
         entry = self.view.get(key)
-        if entry is not None and "deletionTimestamp" in metadata(decode(entry)):
+        if entry is not None and "deletionTimestamp" in metadata(codec.decode(entry)):
             error.message = f"object is being deleted: {error.message}"
         return error
 
@@ -132,7 +134,7 @@ class Resource:
         """The storage write that creates an object, to be added to the commit of another write."""
         change = Change("create", self.kind, options.user, None, obj, dry_run=options.dry_run)
         await self._prepare_create(change, (), options)
-        return contract.Write(self._key(obj), encode(to_stored(self.kind, obj)), 0)
+        return contract.Write(self._key(obj), codec.encode(codec.to_stored(self.kind, obj)), 0)
 
     async def prepare_move_in(self, obj: Object, options: WriteOptions) -> Change:
         """Admits an object that moves in from another namespace as a create. Its status and managedFields are kept."""
@@ -191,10 +193,11 @@ class Resource:
                 change, problems = await COMPUTE_POOL.run(size, self._build_update, *arguments)
                 is_same = await self._prepare_large_update(size, change, problems, options)
             options.add_warnings(change.warnings)
-            if is_same:
-                return entry.body
+            if is_same and not (change.applies_null_labels or codec.has_null_labels(entry)):
+                return codec.with_one_time_fields(entry.body, change.one_time_fields)
             try:
-                return await self._commit_change(change, options, entry.revision, size)
+                updated = await self._commit_change(change, options, entry.revision, size)
+                return codec.with_one_time_fields(updated, change.one_time_fields)
             except contract.RevisionConflict:
                 await self._refresh_view()
         raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
@@ -202,16 +205,20 @@ class Resource:
     def _build_update(
         self, entry: Entry, edit: Edit, key: tuple[str, str], options: WriteOptions, duplicates: Sequence[str]
     ) -> tuple[Change, list[Problem]]:
-        old = decode(entry)
+        old = codec.decode(entry)
         proposed = edit(self._without_write_only(entry, old, options))
         context = BodyContext(duplicates, old)
+        null_labels = write_rules.applies_null_labels(proposed, self.kind, options)
         new, problems = request_body.decode_update(proposed, self.kind, self.validator, key, options, context)
         if entry.full_body and options.user != CONTROLLER_USER:  # the server itself sees write-only fields
             problems += restore_write_only(old, new, self.kind)
         found, problems = problems, write_rules.relevant_problems(self.kind, problems, options.subresource)
         if found and not options.is_apply and write_rules.has_ignored_type_error(found, problems):
             metadata(new)["managedFields"] = [{}]  # as in Kubernetes, where ownership cannot be computed then
-        return Change("update", self.kind, options.user, old, new, options.subresource, options.dry_run), problems
+        change = Change("update", self.kind, options.user, old, new, options.subresource, options.dry_run)
+        change.applies_null_labels = null_labels
+        write_rules.echo_self_link(change)
+        return change, problems
 
     def _without_write_only(self, entry: Entry, old: Object, options: WriteOptions) -> Object:
         """A patch must not copy a write-only field to a readable one. Without write-only fields there is no
@@ -309,6 +316,7 @@ class Resource:
         """Stores a create or update, or removes an object whose deletion is complete with this write."""
         obj = change.obj
         value = self._encode(obj) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, self._encode, obj)
+        value = codec.mark_null_labels(value) if change.applies_null_labels else value
         key = self._key(obj)
         is_gone = write_rules.is_deletion_complete(obj, self.kind)
         if options.dry_run:
@@ -322,7 +330,7 @@ class Resource:
         return await self._render(value, expected if is_gone else revision)
 
     def _encode(self, obj: Object) -> bytes:
-        value = encode(to_stored(self.kind, obj))
+        value = codec.encode(codec.to_stored(self.kind, obj))
         if len(value) > MAX_OBJECT_BYTES:
             raise TooLarge(f"the object would have {len(value)} bytes; {MAX_OBJECT_BYTES} is the limit")
         if is_too_deep(value):  # including managedFields: clients send the stored object back
@@ -332,8 +340,8 @@ class Resource:
     async def _render(self, value: bytes, revision: int) -> bytes:
         size = len(value)
         if size <= LARGE_JSON_BYTES:
-            return render_stored(self.kind, value, revision)
-        return await COMPUTE_POOL.run(size, render_stored, self.kind, value, revision)
+            return codec.render_stored(self.kind, value, revision)
+        return await COMPUTE_POOL.run(size, codec.render_stored, self.kind, value, revision)
 
     def _check_absent(self, created: Sequence[Key], change: Change) -> None:
         """In a dry run, checks what the store would: that objects to be created do not exist yet."""
@@ -348,7 +356,7 @@ class Resource:
         for _ in range(MAX_ATTEMPTS):
             entry = await self.get(namespace, name)
             size = len(entry.body)
-            old = decode(entry) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, decode, entry)
+            old = codec.decode(entry) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, codec.decode, entry)
             write_rules.check_preconditions(old, self.kind, delete_options)
             change = Change("delete", self.kind, options.user, old, None, dry_run=options.dry_run)
             await self._admit(change)
@@ -361,7 +369,7 @@ class Resource:
 
     async def _commit_delete(self, entry: Entry, old: Object, new: Object | None, change: Change) -> DeleteResult:
         uid, name = metadata(old)["uid"], metadata(old)["name"]
-        value = encode(to_stored(self.kind, new)) if new is not None else None
+        value = codec.encode(codec.to_stored(self.kind, new)) if new is not None else None
         if new is not None and json_equal(old, new):
             return DeleteResult(False, entry.body, uid, name)
         revision = entry.revision
@@ -369,7 +377,8 @@ class Resource:
             write = contract.Write(entry.key, value, entry.revision)
             revision = await self.commit([write, *change.extra_writes], change.preconditions)
         if value is None and self.kind.returns_deleted_object:
-            return DeleteResult(True, await self._render(encode(to_stored(self.kind, old)), revision), uid, name)
+            value = codec.encode(codec.to_stored(self.kind, old))
+            return DeleteResult(True, await self._render(value, revision), uid, name)
         if value is None:
             return DeleteResult(True, entry.body, uid, name)
         return DeleteResult(False, await self._render(value, revision), uid, name)

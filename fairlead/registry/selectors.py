@@ -228,19 +228,19 @@ class _LabelParser:
         return token
 
 
-def parse_fields(text: str, allowed: Iterable[str]) -> tuple[Requirement, ...]:
-    """Parses `metadata.name=a,status.phase!=Ready`. `allowed` are the fields that the kind supports."""
+def parse_fields(text: str, allowed: Iterable[str] | None) -> tuple[Requirement, ...]:
+    """Parses `metadata.name=a,status.phase!=Ready`. `allowed` are the fields that the kind supports; None: any."""
     _check_length("fieldSelector", text)
-    return _limit_terms("fieldSelector", _field_requirements(text, frozenset(allowed)))
+    return _limit_terms("fieldSelector", _field_requirements(text, None if allowed is None else frozenset(allowed)))
 
 
-def _field_requirements(text: str, supported: frozenset[str]) -> Iterator[Requirement]:
+def _field_requirements(text: str, supported: frozenset[str] | None) -> Iterator[Requirement]:
     for part in _split_unescaped(text):
         match = re.match(r"((?:\\.|[^\\=!])*)(==|!=|=)(.*)", part, re.DOTALL)
         if match is None:
             raise BadRequest(_syntax_error(text, part))
         key, operator, value = match.groups()
-        if key not in supported:
+        if supported is not None and key not in supported:
             raise BadRequest(f"field label not supported: {key:.{MAX_QUOTED_CHARS}}")
         yield Requirement(key, "notin" if operator == "!=" else "in", frozenset({_unescape(value, text)}))
 

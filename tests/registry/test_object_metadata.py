@@ -9,6 +9,8 @@ import pytest
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
+from fairlead.kinds.core.event import EVENT
+from fairlead.kinds.core.lease import LEASE
 from fairlead.registry.kind import Kind
 from fairlead.registry.object_metadata import (
     MAX_ANNOTATIONS_BYTES,
@@ -259,6 +261,9 @@ def test_a_finalizer_without_a_domain_is_rejected_or_warned_about(
         warnings
     )
     assert list(finalizer_warnings(sent, sent, GADGET)) == [], "it was there before"
+    for kind in (LEASE, EVENT):
+        assert problem_reasons(sent["metadata"], kind) == []
+        assert list(finalizer_warnings(None, sent, kind)) == []
     assert list(finalizer_warnings(None, sent, NAMESPACE)) == []
 
 

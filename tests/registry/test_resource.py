@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import orjson
 import pytest
 
 from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Unavailable
@@ -55,6 +56,23 @@ async def test_a_create_with_a_resource_version_is_a_bad_request(api: RegistryFi
     with pytest.raises(BadRequest, match="resourceVersion should not be set"):
         await api.create("Gadget", "a", metadata={"resourceVersion": "5"})
     await api.create("Gadget", "a", metadata={"resourceVersion": ""})
+
+
+@pytest.mark.parametrize("version", ["0", "5", "x"])
+async def test_a_dry_run_of_a_create_repeats_the_version_that_was_sent(api: RegistryFixture, version: str) -> None:
+    body = api.build_object("Gadget", "a", metadata={"resourceVersion": version})
+    created = await api.resource("Gadget").create(body, "", write_options(dry_run=True))
+    assert version_of(orjson.loads(created)) == version
+    assert api.get("Gadget", "a") is None
+
+
+async def test_a_dry_run_of_an_update_repeats_the_self_link_that_was_sent(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a")
+    sent = {**created, "metadata": {**created["metadata"], "selfLink": "/x"}}
+    for changes in ({}, {"spec": {"size": 3}}):
+        updated = await api.replace("Gadget", {**sent, **changes}, write_options(dry_run=True))
+        assert updated["metadata"]["selfLink"] == "/x"
+    assert "selfLink" not in (await api.replace("Gadget", sent))["metadata"]
 
 
 async def test_all_problems_of_a_new_object_are_reported_together(api: RegistryFixture) -> None:
@@ -251,6 +269,21 @@ async def test_an_invalid_result_of_a_patch_is_422_and_not_400(api: RegistryFixt
     ):
         with pytest.raises(Invalid):
             await api.replace("ConfigMap", {**created, **result}, write_options(is_patch=True))
+
+
+async def test_another_name_in_a_patch_precedes_a_missing_api_version(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a")
+    unversioned = {name: value for name, value in created.items() if name != "apiVersion"}
+    with pytest.raises(Invalid, match="apiVersion"):
+        await api.replace("Gadget", unversioned, write_options(is_patch=True))
+    for name in ("", "b"):
+        renamed = {**unversioned, "metadata": {**created["metadata"], "name": name}}
+
+        def rename_unversioned(old: Object, renamed: Object = renamed) -> Object:
+            return renamed
+
+        with pytest.raises(BadRequest, match="name of the object"):
+            await api.resource("Gadget").modify("", "a", rename_unversioned, write_options(is_patch=True))
 
 
 async def test_a_write_records_its_manager_in_managed_fields(api: RegistryFixture) -> None:

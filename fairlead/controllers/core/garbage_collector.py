@@ -38,8 +38,9 @@ from fairlead.storage.view.view import Entry
 INVALID_NAMESPACE_REASON = "OwnerRefInvalidNamespace"
 IGNORED_RESOURCES: Final = frozenset({("", "events")})
 """Events are numerous, own nothing and expire by themselves."""
-MIN_FINALIZER_SECONDS = 0.3
-"""How long an owner keeps its finalizer at least, so that dependents that are just being created are found."""
+MIN_DELAY_SECONDS = 0.002
+"""How long an object that has to go stays at least: one or two requests, as in Kubernetes. So a client that deletes an
+owner, or creates a dependent of an absent one, can still read it."""
 REQUEUE_SECONDS = 10.0
 """Requeue delay of an owner that waits for dependents, in case the triggering change was missed."""
 
@@ -64,7 +65,8 @@ class GarbageCollector:
         self._reference_reader = OwnerReferenceReader(registry.catalog.kinds)
         self._owner_index = OwnerIndex()
         self._new_dependents: set[Key] = set()
-        self._deleting_since: dict[Key, float] = {}
+        self._noticed: dict[Key, float] = {}
+        """When each object that has to go was first found so."""
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         """The object if it has owners; former owners that may wait for it; its dependents if it is being deleted."""
@@ -77,7 +79,7 @@ class GarbageCollector:
             keys.extend(owner for owner in owners if is_awaiting_gc(self._registry.view.get(owner)))
         if entry is None:
             self._new_dependents.discard(key)
-            self._deleting_since.pop(key, None)
+            self._noticed.pop(key, None)
             keys.extend(self._owner_index.dependents_of_key(key))
         elif is_awaiting_gc(entry):
             keys.append(key)
@@ -109,10 +111,20 @@ class GarbageCollector:
         elif distinct and OwnerState.UNKNOWN not in distinct:
             dangling = [each for each in states if states[each] is not OwnerState.SOLID]
             if len(dangling) == len(states):
+                if (delay := self._remaining_delay(entry.key)) is not None:
+                    return delay
                 await self._delete(entry.key, meta, distinct)
-            elif dangling:
+                return None
+            self._noticed.pop(entry.key, None)
+            if dangling:
                 await self._remove_references(entry, meta, dangling)
         return None
+
+    def _remaining_delay(self, key: Key) -> float | None:
+        """Seconds until an object may be collected, counted from the first call."""
+        now = self._registry.clock.monotonic()
+        earliest = self._noticed.setdefault(key, now) + MIN_DELAY_SECONDS
+        return earliest - now if now < earliest else None
 
     def _owner_state(self, reference: OwnerReference) -> OwnerState:
         if reference.owner is None:
@@ -155,12 +167,10 @@ class GarbageCollector:
             finalizer, is_blocked = FOREGROUND_FINALIZER, self._is_blocked(key, meta.uid)
         else:
             return None
-        now = self._registry.clock.monotonic()
-        earliest = self._deleting_since.setdefault(key, now) + MIN_FINALIZER_SECONDS
         if is_blocked:
             return REQUEUE_SECONDS
-        if now < earliest:
-            return earliest - now
+        if (delay := self._remaining_delay(key)) is not None:
+            return delay
 
         def edit(current: Object) -> Object:
             return remove_finalizer(current, finalizer)

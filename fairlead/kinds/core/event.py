@@ -189,6 +189,7 @@ EVENT = Kind(
     tracks_generation=False,
     builtin=True,
     allows_create_on_update=True,
+    requires_finalizer_domains=False,
     ignores_propagation_policy=True,
     allows_unconditional_update=True,
     default=set_defaults,

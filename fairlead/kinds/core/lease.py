@@ -55,6 +55,7 @@ LEASE = Kind(
     tracks_generation=False,
     builtin=True,
     allows_create_on_update=True,
+    requires_finalizer_domains=False,
     empty_fields={"spec": {}},
     default=set_defaults,
     check=check,

@@ -121,6 +121,11 @@ def _negotiate(accept: str) -> Representation:
     raise NotAcceptable(f"only the following media types are accepted: {', '.join(_OFFERED)}")
 
 
+def accepts_media_type(accept: str) -> bool:
+    """Whether an Accept header names an offered media type, in whatever form (`as`)."""
+    return any(media_range.matches(each) for media_range in parse_accept(accept) for each in _OFFERED)
+
+
 _negotiate_cached = lru_cache(maxsize=512)(_negotiate)
 
 

@@ -31,13 +31,12 @@ class WatchQuery:
     """The options of a watch.
 
     `version` is the resourceVersion to start from (None: unset or 0). `send_initial_events` starts with synthetic ADDED
-    events, and `initial_events_bookmark` ends them with an annotated bookmark.
+    events.
     """
 
     selector: Selector
     version: int | None
     send_initial_events: bool
-    initial_events_bookmark: bool
     allow_bookmarks: bool
     timeout_seconds: int
     include_object: str = INCLUDE_METADATA
@@ -77,9 +76,11 @@ def list_query(call: Call, kind: Kind) -> ListQuery:
 
 
 def check_list_options(call: Call) -> tuple[int, tuple[Requirement, ...]]:
-    """Checks the options of a list, except for fieldSelector and resourceVersion. Returns the limit, 0 if there is
-    none, and the labelSelector."""
+    """Checks the options of a list, except for resourceVersion and the fields of the fieldSelector. Returns the limit,
+    0 if there is none, and the labelSelector."""
     limit, labels = _parse_list_options(call)
+    if "fieldSelector" in call.query:
+        parse_fields(call.parameter("fieldSelector"), None)
     version, match, token = map(call.parameter, ("resourceVersion", "resourceVersionMatch", "continue"))
     problems = _match_problems(version, match, token)
     if "sendInitialEvents" in call.query:
@@ -122,7 +123,6 @@ def watch_query(call: Call, kind: Kind) -> WatchQuery:
         _build_selector(call, kind, labels),
         parse_resource_version(version) if version not in ("", "0") else None,
         send_initial_events=marked or (not is_set and version in ("", "0")),
-        initial_events_bookmark=marked,
         allow_bookmarks=bookmarks,
         timeout_seconds=parse_integer(call, "timeoutSeconds"),
         include_object=include_object(call),

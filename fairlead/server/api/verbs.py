@@ -27,7 +27,15 @@ from fairlead.registry.resource import Resource
 from fairlead.registry.write_options import DeleteResult, ListPage
 from fairlead.server.api import query_options
 from fairlead.server.api.actions import Actions, is_action
-from fairlead.server.api.content import JSON, Representation, negotiate, read_object, render, wants_pretty
+from fairlead.server.api.content import (
+    JSON,
+    Representation,
+    accepts_media_type,
+    negotiate,
+    read_object,
+    render,
+    wants_pretty,
+)
 from fairlead.server.api.patch import is_apply_patch, read_apply_configuration, read_patch
 from fairlead.server.api.presentation import Presentation, render_list, render_object
 from fairlead.server.api.routing import parse_bool_param
@@ -277,7 +285,7 @@ def _check_representation(call: Call, kind: Kind) -> None:
     try:
         representation = negotiate(call.headers.get("accept", ""))
     except NotAcceptable:
-        if verb == "list" and not kind.builtin:
+        if verb == "list" and (not kind.builtin or accepts_media_type(call.headers.get("accept", ""))):
             query_options.check_list_options(call)  # as in Kubernetes, they are checked first
         raise
     if kind.builtin and not representation.by_name:

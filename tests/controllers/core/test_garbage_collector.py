@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from fairlead.controllers.core.garbage_collector import GarbageCollector
+from fairlead.controllers.core.garbage_collector import MIN_DELAY_SECONDS, GarbageCollector
 from fairlead.core.objects import Object
 from fairlead.storage.contract import Precondition, Write
 from tests.controllers.core.owners import (
@@ -65,6 +65,15 @@ async def test_an_owner_is_identified_by_kind_name_and_uid(api: RegistryFixture)
     await api.create("ConfigMap", "parent")
     await asyncio.sleep(1)
     assert api.list_names("ConfigMap") == ["parent"], "another object with that name is not the owner"
+
+
+async def test_a_dependent_of_an_absent_owner_can_be_read_before_it_is_deleted(api: RegistryFixture) -> None:
+    absent = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "none"}
+    await api.create("ConfigMap", "a", metadata={"ownerReferences": [absent]})
+    await asyncio.sleep(MIN_DELAY_SECONDS * 0.9)
+    assert api.get("ConfigMap", "a") is not None
+    await asyncio.sleep(MIN_DELAY_SECONDS * 0.2)
+    assert api.get("ConfigMap", "a") is None
 
 
 async def test_an_owner_with_a_finalizer_keeps_its_dependents(api: RegistryFixture) -> None:

@@ -149,27 +149,21 @@ def parse_watch(query: str) -> query_options.WatchQuery:
 
 
 @pytest.mark.parametrize(
-    ("query", "version", "send_initial_events", "has_bookmark"),
+    ("query", "version", "send_initial_events"),
     [
-        ("", None, True, False),
-        ("&resourceVersion=0", None, True, False),
-        ("&resourceVersion=", None, True, False),
-        ("&resourceVersion=1234", 1234, False, False),
-        ("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", None, True, True),
-        ("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=7", 7, True, True),
-        ("&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=7", 7, False, False),
-        ("&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", None, False, False),
+        ("", None, True),
+        ("&resourceVersion=0", None, True),
+        ("&resourceVersion=", None, True),
+        ("&resourceVersion=1234", 1234, False),
+        ("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", None, True),
+        ("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=7", 7, True),
+        ("&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=7", 7, False),
+        ("&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", None, False),
     ],
 )
-def test_the_start_of_a_watch_is_parsed(
-    query: str, version: int | None, send_initial_events: bool, has_bookmark: bool
-) -> None:
+def test_the_start_of_a_watch_is_parsed(query: str, version: int | None, send_initial_events: bool) -> None:
     options = parse_watch(f"watch=1{query}")
-    assert (options.version, options.send_initial_events, options.initial_events_bookmark) == (
-        version,
-        send_initial_events,
-        has_bookmark,
-    )
+    assert (options.version, options.send_initial_events) == (version, send_initial_events)
     assert options.selector == EVERYTHING
 
 
