@@ -58,6 +58,10 @@ class Change:
     dry_run: bool = False
     applies_null_labels: bool = False
     """An applied configuration has labels or annotations that are null; see `codec.mark_null_labels`."""
+    is_untracked: bool = False
+    """Field owners cannot be computed, as in Kubernetes if a part that is not written has a value of the wrong type."""
+    sent_metadata: Object | None = None
+    """The metadata that a write of /status contains, and does not change."""
     is_move: bool = False
     """A create of an object that moves in from another namespace: server-set fields on it are legitimate."""
     extra_writes: list[Write] = field(default_factory=list)

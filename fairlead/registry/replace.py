@@ -7,7 +7,7 @@ not exist.
 from collections.abc import Sequence
 from typing import Any
 
-from fairlead.core.errors import AlreadyExists, Conflict, Invalid, NotFound
+from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, quote_value
 from fairlead.core.objects import deep_copy, metadata
 from fairlead.registry import request_body, write_rules
 from fairlead.registry.request_body import BodyContext
@@ -34,7 +34,9 @@ async def replace_object(
         if uid:
             reason = f"Precondition failed: UID in precondition: {uid}, and no existing object was found"
             raise Conflict.of(kind.plural, kind.group, name, reason)
-        metadata(new).pop("resourceVersion", None)
+        version = metadata(new).pop("resourceVersion", None)
+        if version and not version.isdecimal():
+            raise BadRequest(f"metadata.resourceVersion: {quote_value(version)} is not a version")
         options.authorize_create()
         try:
             return await resource.create(new, namespace, options, duplicates), not options.dry_run

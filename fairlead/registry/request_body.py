@@ -52,6 +52,15 @@ def check_type_meta(body: Any, kind: Kind, *, is_patch: bool = False) -> Object:
     return body
 
 
+def check_new_type(body: Any, kind: Kind, options: WriteOptions) -> Object:
+    """`check_type_meta` for a new object. As in Kubernetes, metadata that cannot be decoded precedes another type."""
+    try:
+        return check_type_meta(body, kind)
+    except _OtherType:
+        options.add_warnings(_unknown_field_warnings(check_types(body, kind), (), kind, options))
+        raise
+
+
 def decode_update(
     proposed: Any, kind: Kind, validator: Validator, key: tuple[str, str], options: WriteOptions, context: "BodyContext"
 ) -> tuple[Object, list[Problem]]:
@@ -155,18 +164,25 @@ def prune_and_validate(
     findings = validator.validate(obj, context.old, reject_nulls=options.is_apply and not kind.builtin)
     if not (unknown or findings.unknown_fields or findings.problems or duplicates):
         return []
-    warnings = [f'duplicate field "{path}"' for path in duplicates]
-    warnings += [f'unknown field "{path}"' for path in (*unknown, *findings.unknown_fields)]
-    if warnings and options.field_validation == "Strict":
-        listed = ", ".join(warnings[:MAX_PROBLEMS])
-        raise BadRequest(decode_error_message(kind, f"strict decoding error: {listed}"))
+    warnings = _unknown_field_warnings((*unknown, *findings.unknown_fields), duplicates, kind, options)
     problems = enforced_problems(findings.problems, options.user)
     wrong = next((each for each in problems if each.reason not in LIMIT_REASONS), None)
     if kind.builtin and wrong is not None:
         raise BadRequest(decode_error_message(kind, str(wrong)))
-    if options.field_validation == "Warn":
-        options.add_warnings(warnings)
+    options.add_warnings(warnings)
     return [*problems, *_unknown_field_problems(kind, findings)]
+
+
+def _unknown_field_warnings(
+    unknown: Sequence[str], duplicates: Sequence[str], kind: Kind, options: WriteOptions
+) -> list[str]:
+    """The warnings about unknown and duplicate fields, if the client wants any. With `Strict` they are an error."""
+    warnings = [f'duplicate field "{path}"' for path in duplicates]
+    warnings += [f'unknown field "{path}"' for path in unknown]
+    if warnings and options.field_validation == "Strict":
+        listed = ", ".join(warnings[:MAX_PROBLEMS])
+        raise BadRequest(decode_error_message(kind, f"strict decoding error: {listed}"))
+    return warnings if options.field_validation == "Warn" else []
 
 
 def enforced_problems(problems: list[Problem], user: User) -> list[Problem]:

@@ -17,16 +17,10 @@ from fairlead.core.json import is_too_deep
 from fairlead.core.objects import Object, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry import codec, object_metadata, request_body, write_rules
+from fairlead.registry.field_ownership import record_ownership
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.patching.apply import ApplyEngine
-from fairlead.registry.patching.managed_fields import (
-    APPLY,
-    UPDATE,
-    FieldManager,
-    keep_unchanged_entries,
-    record_apply,
-    record_update,
-)
+from fairlead.registry.patching.managed_fields import APPLY, UPDATE, FieldManager
 from fairlead.registry.patching.merge_schema import build_merge_schemas
 from fairlead.registry.request_body import BodyContext
 from fairlead.registry.secret_fields import restore_write_only
@@ -85,7 +79,7 @@ class Resource:
     async def create(self, body: Any, namespace: str, options: WriteOptions, duplicates: Sequence[str] = ()) -> bytes:
         """Stores a new object and returns the response body."""
         kind = self.kind
-        obj = request_body.check_type_meta(body, kind)
+        obj = request_body.check_new_type(body, kind, options)
         null_labels = write_rules.applies_null_labels(obj, kind, options)
         arguments = obj, kind, self.validator, options, BodyContext(duplicates)
         small = options.size <= LARGE_JSON_BYTES
@@ -95,6 +89,7 @@ class Resource:
             else await COMPUTE_POOL.run(options.size, request_body.prune_and_validate, *arguments)
         )
         problems = write_rules.relevant_problems(kind, found)
+        is_untracked = bool(found) and write_rules.has_ignored_type_error(found, problems)
         request_body.check_name_and_namespace(obj, kind, namespace)
         meta = obj["metadata"]
         version = meta.pop("resourceVersion", None) or ""
@@ -104,7 +99,7 @@ class Resource:
             if prefix:
                 meta["name"] = object_metadata.generate_name(prefix)
             change = Change("create", kind, options.user, None, obj, dry_run=options.dry_run, one_time_fields=one_time)
-            change.applies_null_labels = null_labels
+            change.applies_null_labels, change.is_untracked = null_labels, is_untracked
             try:
                 async with lock:
                     await self._prepare_create(change, problems, options)
@@ -168,8 +163,8 @@ class Resource:
     def _before_create(self, change: Change, problems: Sequence[Problem], manager: FieldManager) -> None:
         obj, change.problems = change.obj, problems
         object_metadata.init_metadata(obj, manager.now, self.kind)
-        if self.kind.status_subresource and "status" in obj:
-            obj["status"] = {}
+        if self.kind.status_subresource and obj.get("status") != {}:  # what is empty is kept as it was sent
+            obj.pop("status", None)
         if not problems:
             self.kind.default(change)
 
@@ -177,7 +172,7 @@ class Resource:
         self, change: Change, problems: Sequence[Problem], options: WriteOptions, manager: FieldManager
     ) -> None:
         write_rules.raise_if_invalid(change, self._url_fields, problems)
-        self._record_managed_fields(change, options, manager)
+        record_ownership(change, options, manager, self.merge_schemas)
 
     async def modify(
         self, namespace: str, name: str, edit: Edit, options: WriteOptions, duplicates: Sequence[str] = ()
@@ -284,7 +279,7 @@ class Resource:
         kind, old, new, change.problems = self.kind, change.old or {}, change.obj, problems
         write_rules.check_uid_and_version(kind, old, new, options)
         object_metadata.preserve_server_fields(old, new)
-        write_rules.separate_status(kind, old, new, options.subresource)
+        write_rules.separate_status(change, old)
         if not problems:
             kind.default(change)
 
@@ -294,19 +289,8 @@ class Resource:
         write_rules.raise_if_invalid(change, self._url_fields, problems, rules)
         if kind.tracks_generation and not write_rules.is_same_spec(kind, old, new):
             metadata(new)["generation"] = metadata(old).get("generation", 0) + 1
-        self._record_managed_fields(change, options, self._field_manager(options))
+        record_ownership(change, options, self._field_manager(options), self.merge_schemas)
         return json_equal(old, new)
-
-    def _record_managed_fields(self, change: Change, options: WriteOptions, manager: FieldManager) -> None:
-        if options.is_apply:
-            record_apply(change.obj)
-        else:
-            shape = self.merge_schemas.by_subresource[options.subresource]
-            kind = self.kind
-            record_update(change.old, change.obj, shape, manager, kind.empty_fields, is_custom=not kind.builtin)
-        if self.kind.canonicalize is not None:
-            self.kind.canonicalize(change.obj)
-            keep_unchanged_entries(change.old, change.obj)
 
     def _field_manager(self, options: WriteOptions) -> FieldManager:
         now, operation = timestamp(self._clock.now()), APPLY if options.is_apply else UPDATE

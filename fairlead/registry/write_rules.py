@@ -141,10 +141,12 @@ def check_uid_and_version(kind: Kind, old: Object, new: Object, options: WriteOp
         raise Conflict.of(kind.plural, kind.group, before["name"], MODIFIED_MESSAGE)
 
 
-def separate_status(kind: Kind, old: Object, new: Object, subresource: str) -> None:
+def separate_status(change: Change, old: Object) -> None:
     """For kinds with a status subresource: /status changes only the status, and other writes do not change it."""
-    if subresource == "status":
+    kind, new = change.kind, change.obj
+    if change.subresource == "status":
         status = new.get("status")
+        change.sent_metadata = metadata(new)
         managed = metadata(new).get("managedFields")
         new.clear()
         new.update(deep_copy(old))
@@ -154,12 +156,12 @@ def separate_status(kind: Kind, old: Object, new: Object, subresource: str) -> N
         if managed is not None:
             metadata(new)["managedFields"] = managed
     elif kind.status_subresource:
-        if old.get("status"):
+        if "status" in old:
             new["status"] = old["status"]
-        elif "status" in new and ("status" in old or kind.builtin):
-            new["status"] = {}
-        else:
+        elif not (kind.builtin and "status" in new):
             new.pop("status", None)
+        else:
+            new["status"] = {}
 
 
 def relevant_problems(kind: Kind, problems: list[Problem], subresource: str = "") -> list[Problem]:

@@ -38,9 +38,11 @@ from fairlead.storage.view.view import Entry
 INVALID_NAMESPACE_REASON = "OwnerRefInvalidNamespace"
 IGNORED_RESOURCES: Final = frozenset({("", "events")})
 """Events are numerous, own nothing and expire by themselves."""
-MIN_DELAY_SECONDS = 0.002
-"""How long an object that has to go stays at least: one or two requests, as in Kubernetes. So a client that deletes an
-owner, or creates a dependent of an absent one, can still read it."""
+MIN_FINALIZER_SECONDS = 0.1
+"""How long an owner keeps its finalizer at least. A client that deletes it can still read and change it, as in
+Kubernetes, and dependents that are just being created are found."""
+MIN_DEPENDENT_SECONDS = 0.01
+"""How long an object without owners stays at least: a few requests, as in Kubernetes."""
 REQUEUE_SECONDS = 10.0
 """Requeue delay of an owner that waits for dependents, in case the triggering change was missed."""
 
@@ -111,7 +113,7 @@ class GarbageCollector:
         elif distinct and OwnerState.UNKNOWN not in distinct:
             dangling = [each for each in states if states[each] is not OwnerState.SOLID]
             if len(dangling) == len(states):
-                if (delay := self._remaining_delay(entry.key)) is not None:
+                if (delay := self._remaining_delay(entry.key, MIN_DEPENDENT_SECONDS)) is not None:
                     return delay
                 await self._delete(entry.key, meta, distinct)
                 return None
@@ -120,10 +122,10 @@ class GarbageCollector:
                 await self._remove_references(entry, meta, dangling)
         return None
 
-    def _remaining_delay(self, key: Key) -> float | None:
-        """Seconds until an object may be collected, counted from the first call."""
+    def _remaining_delay(self, key: Key, minimum: float) -> float | None:
+        """Seconds until the minimum has passed since the first call."""
         now = self._registry.clock.monotonic()
-        earliest = self._noticed.setdefault(key, now) + MIN_DELAY_SECONDS
+        earliest = self._noticed.setdefault(key, now) + minimum
         return earliest - now if now < earliest else None
 
     def _owner_state(self, reference: OwnerReference) -> OwnerState:
@@ -169,7 +171,7 @@ class GarbageCollector:
             return None
         if is_blocked:
             return REQUEUE_SECONDS
-        if (delay := self._remaining_delay(key)) is not None:
+        if (delay := self._remaining_delay(key, MIN_FINALIZER_SECONDS)) is not None:
             return delay
 
         def edit(current: Object) -> Object:

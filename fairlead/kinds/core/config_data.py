@@ -59,7 +59,7 @@ def immutable_problems(change: Change, *fields: str) -> Iterable[Problem]:
     if not new.get("immutable"):
         yield Problem.forbidden("immutable", reason)
     for field in fields:
-        if (old.get(field) or {}) != (new.get(field) or {}):
+        if old.get(field) != new.get(field):
             yield Problem.forbidden(field, reason)
 
 
@@ -85,17 +85,19 @@ def _normalize_base64(text: str) -> str:
     return text[:-4] + b64encode(b64decode(text[-4:])).decode() if text.endswith("=") else text
 
 
-def set_data_map(obj: Object, field: str, data: dict[str, str]) -> None:
-    """Sets the map in `field`, or removes the field if the map is empty."""
-    if data:
-        obj[field] = data
+def set_data_map(change: Change, field: str, data: dict[str, str]) -> None:
+    """Sets the map in `field`, or removes the field if the map is empty. As in Kubernetes, an empty map is a change of
+    an immutable object without data, so it is kept, and then rejected."""
+    is_immutable = change.old is not None and change.old.get("immutable")
+    if data or (is_immutable and change.obj.get(field) is not None):
+        change.obj[field] = data
     else:
-        obj.pop(field, None)
+        change.obj.pop(field, None)
 
 
 def default_config_map(change: Change) -> None:
-    set_data_map(change.obj, "data", data_map(change.obj, "data"))
-    set_data_map(change.obj, "binaryData", binary_map(change.obj, "binaryData"))
+    set_data_map(change, "data", data_map(change.obj, "data"))
+    set_data_map(change, "binaryData", binary_map(change.obj, "binaryData"))
 
 
 def check_config_map(change: Change) -> Iterable[Problem]:
@@ -161,7 +163,7 @@ def default_secret(change: Change) -> None:
     new = change.obj
     encoded = {key: b64encode(text.encode()).decode() for key, text in data_map(new, "stringData").items()}
     new.pop("stringData", None)
-    set_data_map(new, "data", {**binary_map(new, "data"), **encoded})
+    set_data_map(change, "data", {**binary_map(new, "data"), **encoded})
     new["type"] = new.get("type") or OPAQUE
 
 

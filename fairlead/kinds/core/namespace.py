@@ -31,7 +31,7 @@ SPEC = obj(
 
 STATUS = obj(
     "Current state of the namespace. Written by the server.",
-    phase=enum("Lifecycle phase; `Terminating` while the content is being deleted.", "Active", "Terminating"),
+    phase=string("Lifecycle phase: `Active`, or `Terminating` while the content is being deleted."),
     conditions=array_map(
         ("type",),
         obj(
@@ -53,8 +53,7 @@ def set_defaults(change: Change) -> None:
     meta = metadata(new)
     meta["labels"] = {**(meta.get("labels") or {}), NAME_LABEL: name_of(new)}
     if change.old is None:
-        sent = (new.get("spec") or {}).get("finalizers") or []
-        new["spec"] = {"finalizers": sent if FINALIZER in sent else [*sent, FINALIZER]}
+        new["spec"] = dict(new.get("spec") or {})
         new["status"] = {}
     elif change.subresource != "finalize":
         new["spec"] = dict(change.old.get("spec") or {})
@@ -62,6 +61,14 @@ def set_defaults(change: Change) -> None:
     if change.subresource != "status" or not status.get("phase"):
         status["phase"] = _expected_phase(meta)
     new["status"] = status
+
+
+def add_finalizer(namespace: Object) -> None:
+    """Adds the finalizer of the namespace controller to a new namespace. No client owns it, unless it sent it."""
+    if "resourceVersion" in metadata(namespace):
+        return
+    sent = namespace["spec"].get("finalizers") or []
+    namespace["spec"] = {"finalizers": sent if FINALIZER in sent else [*sent, FINALIZER]}
 
 
 def mark_terminating(namespace: Object) -> None:
@@ -106,8 +113,9 @@ NAMESPACE = Kind(
     tracks_generation=False,
     builtin=True,
     allows_unconditional_update=True,
-    empty_fields={"spec": {"finalizers": [FINALIZER]}},
+    empty_fields={"spec": {}},
     default=set_defaults,
+    canonicalize=add_finalizer,
     check=check,
     sensitivity=Sensitivity.NORMAL,
 )

@@ -98,6 +98,7 @@ def rbac_kind(
         fields=fields,
         description=description,
         columns=columns,
+        selectable=() if namespaced else ("metadata.namespace",),  # as in Kubernetes, where it is empty
         name_is_path_segment=True,
         tracks_generation=False,
         builtin=True,
@@ -192,7 +193,11 @@ def check_cluster_role(change: Change) -> Iterable[Problem]:
         reason = "at least one clusterRoleSelector required if aggregationRule is non-nil"
         yield Problem.required(_SELECTORS, reason)
     for index, selector in enumerate(selectors):
-        yield from _selector_problems(selector, f"{_SELECTORS}[{index}]")
+        path = f"{_SELECTORS}[{index}]"
+        found = list(_selector_problems(selector, path))
+        yield from found
+        if found:  # as in Kubernetes, where the selector is parsed as well
+            yield Problem.invalid(path, selector, "not a valid label selector")
 
 
 def _selector_problems(selector: Object, path: str) -> Iterator[Problem]:

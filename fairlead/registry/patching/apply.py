@@ -122,6 +122,8 @@ class ApplyEngine:
         if not force:
             self._check_conflicts(live, _find_conflicts(others, changed), manager)
         new = deep_copy(new)
+        if manager.subresource == "status" and new.get("status") is None and "status" not in live:
+            new.pop("status", None)  # there is none to remove
         if manager.name == KUBECTL_MANAGER:
             update_last_applied(new, config)
         remaining = release_fields(others, changed, removed)

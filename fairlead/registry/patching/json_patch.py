@@ -44,7 +44,9 @@ class _PatchRejected(Exception):
 
 
 def apply(document: Object, operations: Any) -> Object:
-    """The document after all operations, as a new value."""
+    """The document after all operations, as a new value. As in Kubernetes, null is a patch without operations."""
+    if operations is None:
+        operations = []
     _check_operations(operations)
     patched = _PatchedDocument(document)
     for number, operation in enumerate(operations):

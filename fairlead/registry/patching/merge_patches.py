@@ -9,7 +9,7 @@ schema identifies.
 The kind's merge schema says which lists merge, and by which keys: set lists get new entries, map lists merge entry by
 entry, all other lists are replaced. Objects always merge, even atomic ones. Directives among the fields do the rest:
 
-    "$patch": "replace" | "delete" | "merge"     for this object, or with its key this entry; alone in a list: the list
+    "$patch": "replace" | "delete"               for this object, or with its key this entry; alone in a list: the list
     "$retainKeys": [...]                         removes all other fields
     "$deleteFromPrimitiveList/<field>": [...]    entries to remove from a list of scalars
     "$setElementOrder/<field>": [...]            the order of the entries that the client knows
@@ -145,7 +145,9 @@ def _merge_field(live: Any, wanted: Any, order: list[Any] | None, schema: MergeS
         return _merge_object(live, wanted, schema)
     if isinstance(live, list) and isinstance(wanted, list) and schema.keys is not None:
         return _merge_lists(live, wanted, order, schema)
-    return live if wanted is _ORDER_ONLY else _strip_directives(wanted)
+    if wanted is _ORDER_ONLY:
+        return live
+    return wanted if isinstance(live, list) and isinstance(wanted, list) else _strip_directives(wanted)
 
 
 def _merge_lists(live: list[Any], wanted: list[Any], order: list[Any] | None, schema: MergeSchema) -> list[Any]:
@@ -217,33 +219,28 @@ def _pop_list_directives(patch: Object, prefix: str) -> dict[str, list[Any]]:
 
 def _directive(patch: Any) -> str:
     """The `$patch` directive of a part of the patch."""
-    directive = patch.get(_PATCH, _MERGE) if isinstance(patch, dict) else _MERGE
-    if directive not in (_MERGE, _REPLACE, _REMOVE):
-        raise _invalid_patch(
-            f"unknown patch type: {quote_value(directive):.60}; {_PATCH} is {_MERGE}, {_REPLACE} or {_REMOVE}"
-        )
+    directive = patch.get(_PATCH) if isinstance(patch, dict) else None
+    if directive is None and not (isinstance(patch, dict) and _PATCH in patch):
+        return _MERGE
+    if directive not in (_REPLACE, _REMOVE):
+        raise _invalid_patch(f"unknown patch type: {quote_value(directive):.60}; {_PATCH} is {_REPLACE} or {_REMOVE}")
     return str(directive)
 
 
 def _strip_directives(value: Any) -> Any:
-    """A value that is new to the object: without nulls and without what has a directive. `_DROPPED` if it has one."""
+    """A value that is new to the object: without nulls, and without what has a `$patch`, whatever it is. `_DROPPED` if
+    it has one itself. Other directives are fields like any other there, as in Kubernetes."""
     if isinstance(value, dict):
-        return _DROPPED if _PATCH in value and _directive(value) != _MERGE else _strip_object(value)
+        return _DROPPED if _PATCH in value else _strip_object(value)
     return _strip_list(value) if isinstance(value, list) else value
 
 
 def _strip_object(value: Object) -> Object:
-    directives = (_RETAIN, _PATCH)
-    fields = {
-        name: _strip_directives(each)
-        for name, each in value.items()
-        if each is not None and name not in directives and not name.startswith((_DELETE, _ORDER))
-    }
+    fields = {name: _strip_directives(each) for name, each in value.items() if each is not None}
     return {name: each for name, each in fields.items() if each is not _DROPPED}
 
 
 def _strip_list(values: list[Any]) -> list[Any]:
-    """Drops entries with a directive other than `merge`: they contain nothing else."""
     return [each for each in map(_strip_directives, values) if each is not _DROPPED]
 
 

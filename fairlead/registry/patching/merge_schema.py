@@ -101,13 +101,14 @@ class MergeSchemas:
 
 
 def build_merge_schemas(kind: Kind) -> MergeSchemas:
-    """Builds the merge schemas of a kind. With a status subresource, only /status owns the status, and nothing else."""
+    """Builds the merge schemas of a kind. With a status subresource, only /status owns the status, and metadata, but
+    nothing else."""
     schema = kind.schema()
     whole = build_merge_schema(schema)
     if not kind.status_subresource:
         return MergeSchemas(whole, dict.fromkeys(("", *kind.extra_subresources), whole))
     beside_status = build_merge_schema(schema, ("status",))
-    status = build_merge_schema(schema, (name for name in schema["properties"] if name != "status"))
+    status = build_merge_schema(schema, (name for name in schema["properties"] if name not in ("status", "metadata")))
     return MergeSchemas(whole, {**dict.fromkeys(("", *kind.extra_subresources), beside_status), "status": status})
 
 

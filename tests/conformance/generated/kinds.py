@@ -169,6 +169,10 @@ BUILT_IN = (
         *("ClusterRole", _RBAC, "clusterroles", False),
         choices={
             "rules": (*_RULES, [{"nonResourceURLs": ["/version", "/x/*"], "verbs": ["get"]}]),
+            "aggregationRule": tuple(
+                {"clusterRoleSelectors": selectors}
+                for selectors in ([{"matchLabels": {"none": "$run"}}], [], [{"matchLabels": {"bad key": "x"}}])
+            ),
         },
     ),
     GeneratedKind(

@@ -19,6 +19,10 @@ from tests.conformance.generated.values import Source, fields_of, metadata_of
 
 Json = Any
 NAMESPACE_PROBABILITY = 0.02
+_STATUSES: tuple[Json, ...] = (
+    *({"phase": ""}, {"phase": 5}, {"reason": "Why"}, {"phase": "", "bogus": 1}, {"bogus": 1}),
+    *("x", True, None, {}),
+)
 _THEMES = {"plain": 12, "watch": 3, "deletecollection": 1, "race": 2, "owner": 1}
 
 
@@ -185,12 +189,17 @@ class _Writer:
         if not self.kind.has_status or source.chance(0.2):
             return Request("GET", f"{self.item}/{source.pick('scale', 'nope', 'status', 'nope/x')}")
         path = f"{self.item}/status"
-        status = {"status": source.pick({"phase": ""}, {"phase": 5}, "x", {"reason": "Why"}, {"phase": "", "bogus": 1})}
-        match source.pick("get", "merge", "apply", "json"):
+        status = {"status": source.pick(*_STATUSES)}
+        match source.pick("get", "put", "merge", "apply", "json"):
             case "get":
                 return Request("GET", path)
+            case "put":
+                body = self._whole() | status
+                body["metadata"]["resourceVersion"] = source.pick("$rv", "$rv", "$rv", "1")
+                return Request("PUT", path, body)
             case "merge":
-                return Request("PATCH", path, status, {"Content-Type": patches.MERGE_PATCH})
+                metadata = {"metadata": {"labels": {"a": source.pick("x", None)}}} if source.chance(0.3) else {}
+                return Request("PATCH", path, status | metadata, {"Content-Type": patches.MERGE_PATCH})
             case "json":
                 operation = {"op": "add", "path": "/status", "value": status["status"]}
                 return Request("PATCH", path, [operation], {"Content-Type": patches.JSON_PATCH})

@@ -46,7 +46,8 @@ def _end() -> list[Step]:
 
 
 def _spec(source: Source) -> Json:
-    return source.pick({}, {}, {"spec": {}}, {"spec": {"bogus": 1}})
+    finalizers = {"spec": {"finalizers": source.pick(["kubernetes"], [], ["kubernetes", "example.com/g"], ["plain"])}}
+    return source.pick({}, {}, {"spec": {}}, {"spec": {"bogus": 1}}, finalizers)
 
 
 def _write(source: Source) -> Request:

@@ -35,6 +35,8 @@ def pointer(source: Source, kind: GeneratedKind) -> str:
 
 def operations(source: Source, kind: GeneratedKind) -> Json:
     """A JSON patch of one to three operations."""
+    if source.chance(0.01):
+        return None
     made = []
     for _ in range(source.pick(1, 1, 1, 2, 3)):
         name = source.pick("add", "add", "add", "replace", "replace", "remove", "test", "copy", "move")
@@ -78,7 +80,10 @@ def strategic_merge_patch(source: Source, kind: GeneratedKind) -> Json:
     if not isinstance(body, dict) or source.chance(0.6):
         return body
     maps = [value for value in body.values() if isinstance(value, dict)]
-    directive = source.pick({"$patch": "replace"}, {"$patch": "replace"}, {"$patch": "delete"})
+    directive = source.pick(
+        *({"$patch": "replace"}, {"$patch": "replace"}, {"$patch": "delete"}, {"$patch": "merge"}, {"$patch": "nope"}),
+        *({"$retainKeys": ["k"]}, {"$retainKeys": ["metadata", "name"]}),
+    )
     (source.pick(*maps) if maps and source.chance(0.7) else body).update(directive)
     if source.chance(0.3) and isinstance(body.get("metadata"), dict):
         body["metadata"]["$deleteFromPrimitiveList/finalizers"] = ["example.com/f"]

@@ -46,6 +46,8 @@ def fields_of(source: Source, kind: GeneratedKind) -> Json:
     fields: Json = {"spec": spec}
     if not kind.has_status and source.chance(0.25):
         fields["status"] = {"phase": source.pick("", "x"), "n": source.anything()}
+    if kind.has_status and source.chance(0.1):
+        fields["status"] = source.pick({}, {"phase": ""}, None, True, {"bogus": 1})
     return fields
 
 

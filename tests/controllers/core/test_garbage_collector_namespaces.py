@@ -62,7 +62,7 @@ async def test_the_collector_continues_if_the_event_cannot_be_recorded(api: Regi
     parent = await api.create("ConfigMap", "parent")
     await create_dependent(api, "a", parent, namespace="default", finalizers=["x.io/hold"])
     await api.delete("Namespace", "default")
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.02)
     entry = api.resource("ConfigMap").get_cached("default", "a")
     assert entry is not None
     assert "deletionTimestamp" in decode(entry)["metadata"]

@@ -3,6 +3,7 @@
 import pytest
 
 from fairlead.core.objects import Object
+from fairlead.kinds.core.namespace import add_finalizer
 from fairlead.registry.write_options import DeleteOptions
 from fairlead.registry.write_rules import is_deletion_complete, mark_deleted
 from tests.harness.kind_examples import BY_NAME, apply_defaults, build_example, find_problems, problem_reasons
@@ -18,6 +19,7 @@ def build_namespace(**fields: object) -> Object:
 
 def test_a_new_namespace_gets_its_finalizer_phase_and_label() -> None:
     new = apply_defaults(build_example("Namespace", spec=None, status=None))
+    add_finalizer(new)
     assert new["spec"] == {"finalizers": ["kubernetes"]}
     assert new["status"] == {"phase": "Active"}
     assert new["metadata"]["labels"] == LABEL
@@ -27,8 +29,15 @@ def test_own_finalizers_come_first_and_a_sent_status_is_ignored() -> None:
     new = apply_defaults(
         build_example("Namespace", spec={"finalizers": ["x.io/mine"]}, status={"phase": "Terminating"})
     )
+    add_finalizer(new)
     assert new["spec"] == {"finalizers": ["x.io/mine", "kubernetes"]}
     assert new["status"] == {"phase": "Active"}
+
+
+def test_a_namespace_that_exists_keeps_its_finalizers() -> None:
+    stored: Object = {"metadata": {"name": "demo", "resourceVersion": "5"}, "spec": {}}
+    add_finalizer(stored)
+    assert stored["spec"] == {}
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"kubernetes.io/metadata.name": "other"}])

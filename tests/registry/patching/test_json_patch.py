@@ -201,7 +201,7 @@ def test_the_error_is_short_for_a_long_path():
 
 
 @pytest.mark.parametrize(
-    "body", [{"op": "add"}, ["x"], [None], "x", None, 5, [{"op": 1}], [{"op": "add", "path": 1}], [{"from": None}]]
+    "body", [{"op": "add"}, ["x"], [None], "x", 5, [{"op": 1}], [{"op": "add", "path": 1}], [{"from": None}]]
 )
 def test_a_body_that_is_not_a_list_of_operations_is_rejected(body):
     with pytest.raises(BadRequest, match="error decoding patch"):
@@ -325,3 +325,7 @@ def test_document_and_patch_are_not_modified(document, value):
     result = apply(document, operations)
     result["new"]["inner"] = "changed"
     assert (document, operations) == before
+
+
+def test_null_is_a_patch_without_operations():
+    assert apply({"a": 1}, None) == {"a": 1}

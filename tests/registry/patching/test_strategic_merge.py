@@ -111,12 +111,6 @@ PATCHES: list[tuple[str, Any, Any, Any]] = [
     ("a directive inside of something new", {}, {"extra": {"a": {"$patch": "replace", "b": 1}}}, {"extra": {}}),
     ("empty a structure", {"chart": {"name": "x"}}, {"chart": {"$patch": "delete"}}, {"chart": {}}),
     (
-        "merge, said aloud",
-        {"chart": {"name": "x"}},
-        {"chart": {"$patch": "merge", "version": "1"}},
-        {"chart": {"name": "x", "version": "1"}},
-    ),
-    (
         "delete an entry",
         {"ports": [{"port": 1}, {"port": 2}]},
         {"ports": [{"port": 1, "$patch": "delete"}, {"port": 9, "$patch": "delete"}]},
@@ -170,7 +164,13 @@ PATCHES: list[tuple[str, Any, Any, Any]] = [
         {"chart": {"$retainKeys": ["version", "name2"], "version": "2"}},
         {"chart": {"version": "2"}},
     ),
-    ("keep fields of something new", {}, {"chart": {"$retainKeys": ["name"], "name": "x"}}, {"chart": {"name": "x"}}),
+    (
+        "fields to keep of something new are a field like any other",
+        {},
+        {"chart": {"$retainKeys": ["name"], "name": "x"}},
+        {"chart": {"$retainKeys": ["name"], "name": "x"}},
+    ),
+    ("an unknown directive in something new drops it", {}, {"chart": {"$patch": "nope", "name": "x"}}, {}),
 ]
 
 
@@ -204,7 +204,7 @@ def test_metadata_fields_are_merged_by_their_list_type():
 INVALID: list[tuple[str, Any, Any, str]] = [
     ("an unknown directive", {"chart": {}}, {"chart": {"$patch": "nope"}}, 'unknown patch type: "nope"'),
     ("a directive of a wrong type", {"chart": {}}, {"chart": {"$patch": ["x"]}}, "unknown patch type"),
-    ("an unknown directive in something new", {}, {"chart": {"$patch": "nope"}}, "unknown patch type"),
+    ("the directive merge", {"chart": {"name": "x"}}, {"chart": {"$patch": "merge"}}, "unknown patch type"),
     ("an unknown directive in an entry", {"ports": []}, {"ports": [{"port": 1, "$patch": "x"}]}, "unknown patch type"),
     ("no key", {"ports": [{"port": 1}]}, {"ports": [{"name": "x"}]}, "does not have its merge key, port"),
     ("no key to delete by", {"ports": [{"port": 1}]}, {"ports": [{"$patch": "delete"}]}, "merge key, port"),
