@@ -279,7 +279,7 @@ class Resource:
         kind, old, new, change.problems = self.kind, change.old or {}, change.obj, problems
         write_rules.check_uid_and_version(kind, old, new, options)
         object_metadata.preserve_server_fields(old, new)
-        write_rules.separate_status(change, old)
+        write_rules.separate_status(change, old, is_patch=options.is_patch)
         if not problems:
             kind.default(change)
 

@@ -141,8 +141,9 @@ def check_uid_and_version(kind: Kind, old: Object, new: Object, options: WriteOp
         raise Conflict.of(kind.plural, kind.group, before["name"], MODIFIED_MESSAGE)
 
 
-def separate_status(change: Change, old: Object) -> None:
-    """For kinds with a status subresource: /status changes only the status, and other writes do not change it."""
+def separate_status(change: Change, old: Object, *, is_patch: bool) -> None:
+    """For kinds with a status subresource: /status changes only the status, and other writes do not change it. Only a
+    PUT may remove a status that is empty."""
     kind, new = change.kind, change.obj
     if change.subresource == "status":
         status = new.get("status")
@@ -156,12 +157,12 @@ def separate_status(change: Change, old: Object) -> None:
         if managed is not None:
             metadata(new)["managedFields"] = managed
     elif kind.status_subresource:
-        if "status" in old:
+        if old.get("status") or (is_patch and "status" in old):
             new["status"] = old["status"]
-        elif not (kind.builtin and "status" in new):
-            new.pop("status", None)
-        else:
+        elif "status" in new and ("status" in old or kind.builtin):
             new["status"] = {}
+        else:
+            new.pop("status", None)
 
 
 def relevant_problems(kind: Kind, problems: list[Problem], subresource: str = "") -> list[Problem]:

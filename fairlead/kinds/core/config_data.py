@@ -85,10 +85,10 @@ def _normalize_base64(text: str) -> str:
     return text[:-4] + b64encode(b64decode(text[-4:])).decode() if text.endswith("=") else text
 
 
-def set_data_map(change: Change, field: str, data: dict[str, str]) -> None:
-    """Sets the map in `field`, or removes the field if the map is empty. As in Kubernetes, an empty map is a change of
+def set_data_map(change: Change, field: str, data: dict[str, str], *, is_binary: bool) -> None:
+    """Sets the map in `field`, or removes the field if the map is empty. As in Kubernetes, an empty map of bytes changes
     an immutable object without data, so it is kept, and then rejected."""
-    is_immutable = change.old is not None and change.old.get("immutable")
+    is_immutable = is_binary and change.old is not None and change.old.get("immutable")
     if data or (is_immutable and change.obj.get(field) is not None):
         change.obj[field] = data
     else:
@@ -96,8 +96,8 @@ def set_data_map(change: Change, field: str, data: dict[str, str]) -> None:
 
 
 def default_config_map(change: Change) -> None:
-    set_data_map(change, "data", data_map(change.obj, "data"))
-    set_data_map(change, "binaryData", binary_map(change.obj, "binaryData"))
+    set_data_map(change, "data", data_map(change.obj, "data"), is_binary=False)
+    set_data_map(change, "binaryData", binary_map(change.obj, "binaryData"), is_binary=True)
 
 
 def check_config_map(change: Change) -> Iterable[Problem]:
@@ -163,7 +163,7 @@ def default_secret(change: Change) -> None:
     new = change.obj
     encoded = {key: b64encode(text.encode()).decode() for key, text in data_map(new, "stringData").items()}
     new.pop("stringData", None)
-    set_data_map(change, "data", {**binary_map(new, "data"), **encoded})
+    set_data_map(change, "data", {**binary_map(new, "data"), **encoded}, is_binary=True)
     new["type"] = new.get("type") or OPAQUE
 
 

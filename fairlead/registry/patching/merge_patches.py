@@ -201,8 +201,8 @@ def _apply_retain_keys(live: Object, patch: Object) -> None:
     if not isinstance(keys, list):
         raise _invalid_patch(f"{_RETAIN} must be a list of field names")
     retained = {key for key in keys if isinstance(key, str)}
-    for name in patch:
-        if name not in retained and not name.startswith("$"):
+    for name, value in patch.items():
+        if value is not None and name not in retained and not name.startswith("$"):
             raise _invalid_patch(f"the patch sets {name}, which its {_RETAIN} does not list")
     for name in live.keys() - retained:
         del live[name]
