@@ -253,6 +253,8 @@ class Resource:
             else:
                 new = await COMPUTE_POOL.run(options.size, self._apply_engine.build_new, *arguments)
             request_body.check_name_and_namespace(new, self.kind, namespace, name)
+            if options.dry_run and (version := metadata(wanted).get("resourceVersion")):
+                metadata(new)["resourceVersion"] = version  # only a dry run repeats it
             try:
                 return await self.create(new, namespace, options, duplicates), True
             except AlreadyExists:

@@ -12,6 +12,7 @@ from fairlead.registry.request_body import (
     BodyContext,
     as_patch_error,
     check_name_and_namespace,
+    check_new_type,
     check_type_meta,
     decode_update,
     prune_and_validate,
@@ -29,6 +30,21 @@ VERSION = "management.service.sh/v1"
 def test_a_body_that_is_not_an_object_is_a_bad_request(body: Any, kind: Kind) -> None:
     with pytest.raises(BadRequest, match=f"must be of type {kind.name}"):
         check_type_meta(body, kind)
+
+
+def test_metadata_that_cannot_be_decoded_precedes_another_kind() -> None:
+    other: Object = {"apiVersion": VERSION, "kind": "Nope", "metadata": {"name": "a"}}
+    with pytest.raises(Invalid, match="must be Gadget"):
+        check_new_type(other, GADGET, write_options())
+    for metadata in (5, {"labels": {"a": 5}}, {"generation": "7"}):
+        with pytest.raises(BadRequest):
+            check_new_type({**other, "metadata": metadata}, GADGET, write_options())
+    options, unknown = write_options(), {**other, "metadata": {"name": "a", "bogus": 1}}
+    with pytest.raises(Invalid):
+        check_new_type(unknown, GADGET, options)
+    assert options.warnings == ['unknown field "metadata.bogus"']
+    with pytest.raises(BadRequest, match="strict decoding error"):
+        check_new_type({**other, "metadata": {"bogus": 1}}, GADGET, write_options(field_validation="Strict"))
 
 
 @pytest.mark.parametrize(

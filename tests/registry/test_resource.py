@@ -226,6 +226,13 @@ async def test_a_write_of_the_status_changes_nothing_else(api: RegistryFixture) 
     assert updated["metadata"]["generation"] == 1
 
 
+async def test_a_patch_keeps_an_empty_status_that_a_put_may_omit(api: RegistryFixture) -> None:
+    created = await api.create("Gadget", "a", status={})
+    assert created["status"] == {}
+    assert await api.patch("Gadget", "a", lambda obj: obj.pop("status"), write_options(is_patch=True)) == created
+    assert "status" not in await api.replace("Gadget", {k: v for k, v in created.items() if k != "status"})
+
+
 async def test_the_status_can_be_removed_through_the_subresource(api: RegistryFixture) -> None:
     await api.create("Gadget", "a")
     status = write_options(subresource="status")

@@ -93,6 +93,8 @@ async def test_a_dry_run_creates_and_changes_nothing(api: RegistryFixture) -> No
     applied, created = await apply(api, "Gadget", "a", apply_options(dry_run=True), spec={"size": 1})
     assert created
     assert "resourceVersion" not in applied["metadata"]
+    repeated, _ = await apply(api, "Gadget", "a", apply_options(dry_run=True), metadata={"resourceVersion": "1"})
+    assert repeated["metadata"]["resourceVersion"] == "1"
     assert api.get("Gadget", "a") is None
     applied, _ = await apply(api, "Gadget", "a", spec={"size": 1})
     changed, _ = await apply(api, "Gadget", "a", apply_options(dry_run=True), spec={"size": 2})
@@ -166,6 +168,17 @@ async def test_the_status_is_applied_through_its_subresource(api: RegistryFixtur
     }
     updated, _ = await apply(api, "Gadget", "a", status, status={"size": 1})
     assert updated["status"] == {"size": 1}
+
+
+async def test_a_null_status_can_be_applied_where_there_is_none(api: RegistryFixture) -> None:
+    await api.create("Gadget", "a")
+    status = apply_options("controller", subresource="status")
+    applied, _ = await apply(api, "Gadget", "a", status, status=None)
+    assert "status" not in applied
+    assert owned_paths(applied)["controller"] == ["f:status"]
+    await apply(api, "Gadget", "a", status, status={"phase": "Ready"})
+    with pytest.raises(Invalid):
+        await apply(api, "Gadget", "a", status, status=None)
 
 
 async def test_an_apply_that_lost_a_race_is_retried_on_the_new_object(api: RegistryFixture) -> None:

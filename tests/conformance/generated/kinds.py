@@ -77,7 +77,7 @@ PRODUCT_FIELDS: Mapping[str, frozenset[str]] = {
             "extraAccessRules",
         }
     ),
-    "apps": frozenset({"parameters", "helm", "config", "timeout"}),
+    "apps": frozenset({"parameters", "helm", "config", "timeout", "manifests", "streamContainer"}),
     "clusters": frozenset({"config", "local", "managementNamespace"}),
     "devpodworkspacetemplates": frozenset({"parameters"}),
     "spacetemplates": frozenset({"parameters"}),
@@ -171,7 +171,7 @@ BUILT_IN = (
             "rules": (*_RULES, [{"nonResourceURLs": ["/version", "/x/*"], "verbs": ["get"]}]),
             "aggregationRule": tuple(
                 {"clusterRoleSelectors": selectors}
-                for selectors in ([{"matchLabels": {"none": "$run"}}], [], [{"matchLabels": {"bad key": "x"}}])
+                for selectors in ([], [{"matchLabels": {"bad key": "x"}}])
             ),
         },
     ),

@@ -83,6 +83,13 @@ def test_an_immutable_configmap_cannot_be_changed() -> None:
         ]
 
 
+def test_an_empty_map_of_bytes_changes_an_immutable_configmap_without_one() -> None:
+    old = build_configmap(data=None, immutable=True)
+    assert find_problems(build_configmap(data={}, immutable=True), old) == []
+    changed = build_configmap(data=None, binaryData={}, immutable=True)
+    assert problem_reasons(changed, old) == [("binaryData", "FieldValueForbidden")]
+
+
 def test_the_write_that_makes_it_immutable_can_change_the_data() -> None:
     assert find_problems(build_configmap(data={"a": "2"}, immutable=True), build_configmap(data={"a": "1"})) == []
 
