@@ -86,8 +86,8 @@ def _normalize_base64(text: str) -> str:
 
 
 def set_data_map(change: Change, field: str, data: dict[str, str], *, is_binary: bool) -> None:
-    """Sets the map in `field`, or removes the field if the map is empty. As in Kubernetes, an empty map of bytes changes
-    an immutable object without data, so it is kept, and then rejected."""
+    """Sets the map in `field`, or removes the field if the map is empty. As in Kubernetes, an empty map of bytes
+    changes an immutable object without data, so it is kept, and then rejected."""
     is_immutable = is_binary and change.old is not None and change.old.get("immutable")
     if data or (is_immutable and change.obj.get(field) is not None):
         change.obj[field] = data

@@ -170,8 +170,7 @@ BUILT_IN = (
         choices={
             "rules": (*_RULES, [{"nonResourceURLs": ["/version", "/x/*"], "verbs": ["get"]}]),
             "aggregationRule": tuple(
-                {"clusterRoleSelectors": selectors}
-                for selectors in ([], [{"matchLabels": {"bad key": "x"}}])
+                {"clusterRoleSelectors": selectors} for selectors in ([], [{"matchLabels": {"bad key": "x"}}])
             ),
         },
     ),
