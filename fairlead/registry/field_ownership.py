@@ -25,6 +25,7 @@ def record_ownership(change: Change, options: WriteOptions, manager: FieldManage
             _copy_entries(written, obj)
     if kind.canonicalize is not None:
         kind.canonicalize(obj)
+    if options.is_apply or kind.canonicalize is not None:
         keep_unchanged_entries(change.old, obj)
 
 
