@@ -80,7 +80,7 @@ class Resource:
         """Stores a new object and returns the response body."""
         kind = self.kind
         obj = request_body.check_new_type(body, kind, options)
-        null_labels = write_rules.applies_null_labels(obj, kind, options)
+        null_labels, is_status_empty = write_rules.applies_null_labels(obj, kind, options), obj.get("status") == {}
         arguments = obj, kind, self.validator, options, BodyContext(duplicates)
         small = options.size <= LARGE_JSON_BYTES
         found = (
@@ -89,6 +89,8 @@ class Resource:
             else await COMPUTE_POOL.run(options.size, request_body.prune_and_validate, *arguments)
         )
         problems = write_rules.relevant_problems(kind, found)
+        if kind.status_subresource and not is_status_empty:
+            obj.pop("status", None)
         is_untracked = bool(found) and write_rules.has_ignored_type_error(found, problems)
         request_body.check_name_and_namespace(obj, kind, namespace)
         meta = obj["metadata"]
@@ -163,8 +165,8 @@ class Resource:
     def _before_create(self, change: Change, problems: Sequence[Problem], manager: FieldManager) -> None:
         obj, change.problems = change.obj, problems
         object_metadata.init_metadata(obj, manager.now, self.kind)
-        if self.kind.status_subresource and obj.get("status") != {}:  # what is empty is kept as it was sent
-            obj.pop("status", None)
+        if self.kind.status_subresource and "status" in obj:
+            obj["status"] = {}
         if not problems:
             self.kind.default(change)
 

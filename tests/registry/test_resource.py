@@ -364,3 +364,11 @@ async def test_a_status_that_is_dropped_is_not_validated(api: RegistryFixture) -
         await api.patch(
             "Gadget", "a", lambda gadget: gadget.update(status={"size": "x"}), write_options(subresource="status")
         )
+
+
+@pytest.mark.parametrize(("sent", "stored"), [({}, {}), ({"phase": "x"}, None), ({"bogus": 1}, None), (None, None)])
+async def test_a_new_object_has_the_status_that_was_sent_only_if_it_is_empty(
+    api: RegistryFixture, sent: Object | None, stored: Object | None
+) -> None:
+    created = await api.create("Gadget", "a", status=sent)
+    assert created.get("status") == stored

@@ -61,7 +61,11 @@ async def test_a_put_creates_what_some_built_in_kinds_do_not_have_yet() -> None:
     async with open_api() as api:
         created = load_body(await api("PUT", f"{LEASES}/a", build_lease("a", resourceVersion="7")), 201)
         load_body(await api("PUT", f"{LEASES}/a", created), 200)
-        load_body(await api("PUT", f"{LEASES}/b", build_lease("b"), query="dryRun=All"), 200)
+        tried = load_body(
+            await api("PUT", f"{LEASES}/b", build_lease("b", resourceVersion="7"), query="dryRun=All"), 201
+        )
+        assert tried["metadata"]["resourceVersion"] == "7"
+        load_body(await api("PUT", f"{LEASES}/b", build_lease("b", resourceVersion="x")), 400)
         load_body(await api("PUT", f"{LEASES}/b", build_lease("b", uid="u")), 409)
         load_body(await api("GET", f"{LEASES}/b"), 404)
         load_body(await api("PUT", f"{CONFIGMAPS}/a", build_configmap("a")), 404)
