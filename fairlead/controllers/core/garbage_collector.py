@@ -38,11 +38,11 @@ from fairlead.storage.view.view import Entry
 INVALID_NAMESPACE_REASON = "OwnerRefInvalidNamespace"
 IGNORED_RESOURCES: Final = frozenset({("", "events")})
 """Events are numerous, own nothing and expire by themselves."""
-MIN_FINALIZER_SECONDS = 0.1
-"""How long an owner keeps its finalizer at least. A client that deletes it can still read and change it, as in
-Kubernetes, and dependents that are just being created are found."""
-MIN_DEPENDENT_SECONDS = 0.01
-"""How long an object without owners stays at least: a few requests, as in Kubernetes."""
+MIN_SECONDS = 0.002
+"""How long an object without owners stays at least, and an owner whose dependents are orphaned: one or two requests, as
+in Kubernetes."""
+MIN_FOREGROUND_SECONDS = 0.1
+"""The same for an owner that is deleted after its dependents. Dependents that are just being created are found."""
 REQUEUE_SECONDS = 10.0
 """Requeue delay of an owner that waits for dependents, in case the triggering change was missed."""
 
@@ -113,7 +113,7 @@ class GarbageCollector:
         elif distinct and OwnerState.UNKNOWN not in distinct:
             dangling = [each for each in states if states[each] is not OwnerState.SOLID]
             if len(dangling) == len(states):
-                if (delay := self._remaining_delay(entry.key, MIN_DEPENDENT_SECONDS)) is not None:
+                if (delay := self._remaining_delay(entry.key, MIN_SECONDS)) is not None:
                     return delay
                 await self._delete(entry.key, meta, distinct)
                 return None
@@ -164,14 +164,16 @@ class GarbageCollector:
     async def _remove_gc_finalizer(self, key: Key, meta: PartialMetadata) -> float | None:
         """Removes the finalizer of an owner that no longer waits for dependents, or returns the requeue delay."""
         if meta.orphans_dependents:
-            finalizer, is_blocked = ORPHAN_FINALIZER, any(self._existing_dependents(key, meta.uid))
+            finalizer, minimum = ORPHAN_FINALIZER, MIN_SECONDS
+            is_blocked = any(self._existing_dependents(key, meta.uid))
         elif meta.waits_for_dependents:
-            finalizer, is_blocked = FOREGROUND_FINALIZER, self._is_blocked(key, meta.uid)
+            finalizer, minimum = FOREGROUND_FINALIZER, MIN_FOREGROUND_SECONDS
+            is_blocked = self._is_blocked(key, meta.uid)
         else:
             return None
         if is_blocked:
             return REQUEUE_SECONDS
-        if (delay := self._remaining_delay(key, MIN_FINALIZER_SECONDS)) is not None:
+        if (delay := self._remaining_delay(key, minimum)) is not None:
             return delay
 
         def edit(current: Object) -> Object:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from fairlead.controllers.core.garbage_collector import MIN_DEPENDENT_SECONDS, GarbageCollector
+from fairlead.controllers.core.garbage_collector import MIN_SECONDS, GarbageCollector
 from fairlead.core.objects import Object
 from fairlead.storage.contract import Precondition, Write
 from tests.controllers.core.owners import (
@@ -70,9 +70,9 @@ async def test_an_owner_is_identified_by_kind_name_and_uid(api: RegistryFixture)
 async def test_a_dependent_of_an_absent_owner_can_be_read_before_it_is_deleted(api: RegistryFixture) -> None:
     absent = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "none"}
     await api.create("ConfigMap", "a", metadata={"ownerReferences": [absent]})
-    await asyncio.sleep(MIN_DEPENDENT_SECONDS * 0.9)
+    await asyncio.sleep(MIN_SECONDS * 0.9)
     assert api.get("ConfigMap", "a") is not None
-    await asyncio.sleep(MIN_DEPENDENT_SECONDS * 0.2)
+    await asyncio.sleep(MIN_SECONDS * 0.2)
     assert api.get("ConfigMap", "a") is None
 
 

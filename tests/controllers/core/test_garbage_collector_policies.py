@@ -6,7 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.core.garbage_collector import MIN_FINALIZER_SECONDS, REQUEUE_SECONDS, GarbageCollector
+from fairlead.controllers.core.garbage_collector import (
+    MIN_FOREGROUND_SECONDS,
+    MIN_SECONDS,
+    REQUEUE_SECONDS,
+    GarbageCollector,
+)
 from fairlead.registry.write_options import DeleteOptions
 from tests.controllers.core.owners import (
     create_dependent,
@@ -33,15 +38,15 @@ async def collector(api: RegistryFixture) -> AsyncIterator[None]:
         yield
 
 
-@pytest.mark.parametrize("policy", [FOREGROUND, ORPHAN])
+@pytest.mark.parametrize(("policy", "minimum"), [(FOREGROUND, MIN_FOREGROUND_SECONDS), (ORPHAN, MIN_SECONDS)])
 async def test_without_dependents_an_owner_is_deleted_after_the_minimum_time(
-    api: RegistryFixture, policy: DeleteOptions
+    api: RegistryFixture, policy: DeleteOptions, minimum: float
 ) -> None:
     await api.create("ConfigMap", "parent")
     await api.delete("ConfigMap", "parent", policy)
-    await asyncio.sleep(MIN_FINALIZER_SECONDS * 0.9)
+    await asyncio.sleep(minimum * 0.9)
     assert is_being_deleted(api, "parent")
-    await asyncio.sleep(MIN_FINALIZER_SECONDS * 0.2)
+    await asyncio.sleep(minimum * 0.2)
     assert api.get("ConfigMap", "parent") is None
 
 
@@ -180,7 +185,7 @@ async def test_a_dependent_created_during_the_deletion_of_its_owner_is_handled(
 ) -> None:
     parent = await api.create("ConfigMap", "parent")
     await api.delete("ConfigMap", "parent", policy)
-    await asyncio.sleep(MIN_FINALIZER_SECONDS / 2)
+    await asyncio.sleep(MIN_SECONDS / 2)
     await create_dependent(api, "a", parent)
     await eventually(lambda: api.get("ConfigMap", "parent") is None)
     await asyncio.sleep(1)
@@ -264,7 +269,7 @@ async def test_a_cycle_waits_for_a_dependent_whose_foreground_finalizer_is_not_p
     await set_owners(api, "b", a, blocking=True)
     await create_dependent(api, "c", a, blocking=True, finalizers=["x.io/hold"])
     await api.delete("ConfigMap", "a", FOREGROUND)
-    await asyncio.sleep(MIN_FINALIZER_SECONDS * 0.9)
+    await asyncio.sleep(MIN_FOREGROUND_SECONDS * 0.9)
     await api.delete("ConfigMap", "c", FOREGROUND)
     await api.patch("ConfigMap", "a", lambda obj: obj.update(data={"trigger": "now"}))
     await asyncio.sleep(1_000)
