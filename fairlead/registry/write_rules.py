@@ -77,20 +77,20 @@ def _replaced_finalizers(propagation: str) -> frozenset[str]:
 
 
 def check_preconditions(old: Object, kind: Kind, delete_options: DeleteOptions) -> None:
-    meta = metadata(old)
+    meta, group = metadata(old), kind.stored_resource[0]
     if delete_options.uid is not None and delete_options.uid != meta["uid"]:
         reason = (
             f"the UID in the precondition ({delete_options.uid}) does not match the UID in record ({meta['uid']}). "
             "The object might have been deleted and then recreated"
         )
-        raise Conflict.of(kind.name, kind.group, meta["name"], reason)
+        raise Conflict.of(kind.name, group, meta["name"], reason)
     if delete_options.resource_version not in (None, meta["resourceVersion"]):
         reason = (
             f"the ResourceVersion in the precondition ({delete_options.resource_version}) does not match the "
             "ResourceVersion "
             f"in record ({meta['resourceVersion']}). The object might have been modified"
         )
-        raise Conflict.of(kind.name, kind.group, meta["name"], reason)
+        raise Conflict.of(kind.name, group, meta["name"], reason)
 
 
 # --- update rules ---

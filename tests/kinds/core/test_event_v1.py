@@ -2,12 +2,15 @@
 
 import pytest
 
+from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.kinds.core.event import EVENT
 from fairlead.kinds.core.event_v1 import EVENT_V1, from_core, to_core
 from fairlead.registry.kind import Change
 from fairlead.registry.validate import Validator
+from fairlead.registry.write_options import DeleteOptions
+from fairlead.registry.write_rules import check_preconditions
 from tests.harness.kind_examples import INVOLVED_OBJECT, SERIES, build_event, build_example
 
 
@@ -98,3 +101,11 @@ def test_every_selectable_field_maps_to_one_of_the_core_group() -> None:
     assert EVENT_V1.conversion is not None
     assert set(EVENT_V1.selectable) == EVENT_V1.conversion.field_names.keys()
     assert set(EVENT_V1.conversion.field_names.values()) == set(EVENT.selectable) - {"source"}
+
+
+def test_a_precondition_that_does_not_hold_is_reported_for_the_core_group() -> None:
+    stored = {"metadata": {"name": "x", "uid": "1", "resourceVersion": "7"}}
+    for options in (DeleteOptions(uid="2"), DeleteOptions(resource_version="8")):
+        with pytest.raises(Conflict) as caught:
+            check_preconditions(stored, EVENT_V1, options)
+        assert (caught.value.details.kind, caught.value.details.group) == ("Event", "")
