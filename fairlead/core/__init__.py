@@ -10,6 +10,7 @@ validators.py          checks of addresses, URLs and names
 bounded_cache.py       a dict of bounded size
 concurrency.py         thread pools with fair queueing, slicing of work on the event loop
 waiting.py             signals between tasks, waits for a revision
+framed_socket.py       frames of bytes between processes of one server, over a Unix socket
 files.py               private, atomically written files; folder_security.py: ownership and permissions
 crypto/                certificates, encryption at rest, token signing
 log.py                 structured logging
