@@ -115,6 +115,8 @@ class LogSink(Protocol):
 
     def write(self, data: memoryview) -> int: ...
 
+    def end_write(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -136,6 +138,9 @@ class TeeSink:
             if line:
                 self._reports.add(line)
         return count
+
+    def end_write(self) -> None:
+        self._sink.end_write()
 
     def close(self) -> None:
         self._sink.close()

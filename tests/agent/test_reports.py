@@ -76,6 +76,9 @@ class PartialSink:
         self.data += bytes(data[: self.count])
         return min(self.count, len(data))
 
+    def end_write(self) -> None:
+        return None
+
     def close(self) -> None:
         return None
 

@@ -44,6 +44,9 @@ class MemoryLog:
         self.data += bytes(data)
         return len(data)
 
+    def end_write(self) -> None:
+        return None
+
     def close(self) -> None:
         return None
 

@@ -1,6 +1,5 @@
 """`AuditLog`: the audit log for the rest of the server, and its metrics."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -34,19 +33,23 @@ class DiskBudget:
     early_removals: dict[str, int] = field(default_factory=dict)
     """By log: files removed before they reached the minimum age."""
     _last_early_removal: datetime | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.early_removals = dict.fromkeys(self.logs, 0)
 
     def clean_up(self, now: datetime) -> None:
-        with self._lock:
-            for retention in self.logs.values():
-                retention.clean_up(now)
-            try:
-                self._free_space(now)
-            except OSError as error:
-                log.warning("could not remove old audit logs to free disk space", reason=str(error))
+        *_, last = self.logs.values()
+        with last.lock_cleanup() as is_locked:  # one lock for all logs, the same in each process
+            if is_locked:
+                self._clean_up(now)
+
+    def _clean_up(self, now: datetime) -> None:
+        for retention in self.logs.values():
+            retention.apply(now)
+        try:
+            self._free_space(now)
+        except OSError as error:
+            log.warning("could not remove old audit logs to free disk space", reason=str(error))
 
     def is_retention_met(self, now: datetime) -> bool:
         """Whether all events younger than the minimum age are still there, as far as this process knows."""

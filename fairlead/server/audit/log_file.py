@@ -4,8 +4,14 @@ Only the owner can read the file. When it would exceed its size limit it is rena
 opened. If another process moves the file away, a new one is opened too. After each rotation, a separate thread
 compresses the rotated files, and removes those that are too many or too old. `DiskBudget` (`log.py`) does the same for
 several logs together. The cleanup may be interrupted at any point; the next one continues.
+
+Several processes may write to one file. Each locks it (`flock`) for a batch of lines, and only then checks that the
+file was not rotated in the meantime. So a batch is never mixed with another, and nothing is written to a rotated file.
+Cleanup has a lock file of its own, because compression takes too long to keep the log locked.
 """
 
+import errno
+import fcntl
 import gzip
 import os
 import select
@@ -13,8 +19,10 @@ import shutil
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -43,7 +51,6 @@ class LogRetention:
     max_days: int
     compress: bool
     min_days: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def next_path(self, moment: datetime) -> Path:
         """The path for the file that is rotated now. Names sort by age, even if the clock was set back."""
@@ -56,13 +63,37 @@ class LogRetention:
         )
 
     def clean_up(self, now: datetime) -> None:
-        with self._lock:
-            try:
-                self._clean_up(now)
-            except OSError as error:
-                log.warning("could not clean up old audit logs", folder=str(self.path.parent), reason=str(error))
+        with self.lock_cleanup() as is_locked:
+            if is_locked:
+                self.apply(now)
 
-    def _clean_up(self, now: datetime) -> None:
+    @contextmanager
+    def lock_cleanup(self) -> Iterator[bool]:
+        """Waits until no other thread or process cleans up this log. Yields False if there can be no lock file."""
+        path = self.path.with_name(f".{self.path.stem}.lock")
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+        except OSError as error:
+            self._report_failure(error)
+            yield False
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield True
+        finally:
+            os.close(descriptor)
+
+    def apply(self, now: datetime) -> None:
+        """Removes and compresses rotated files. The caller holds the lock."""
+        try:
+            self._apply(now)
+        except OSError as error:
+            self._report_failure(error)
+
+    def _report_failure(self, error: OSError) -> None:
+        log.warning("could not clean up old audit logs", folder=str(self.path.parent), reason=str(error))
+
+    def _apply(self, now: datetime) -> None:
         for path in self._matching_paths():
             if path.name.endswith(_PARTIAL_SUFFIX):
                 path.unlink(missing_ok=True)
@@ -114,6 +145,8 @@ def _compress_file(path: Path) -> None:
 def _write_compressed(path: Path, partial: Path) -> None:
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, path.stat().st_mode & 0o777)
     with path.open("rb") as source, os.fdopen(descriptor, "wb") as raw:
+        # A process may still write the batch that it began before the rotation. None begins another one here.
+        fcntl.flock(source, fcntl.LOCK_SH)
         with gzip.GzipFile(fileobj=raw, mode="wb") as packed:
             shutil.copyfileobj(source, packed, 1024 * 1024)
         raw.flush()
@@ -123,6 +156,10 @@ def _write_compressed(path: Path, partial: Path) -> None:
 STANDARD_OUTPUT = "-"
 FILE_MODE = 0o600
 POLL_SECONDS = 0.2
+LOCK_TIMEOUT_SECONDS = 2.0
+"""How long to wait for another process that writes to the same file. It keeps the lock if its disk fails within a line.
+"""
+LOCK_POLL_SECONDS = 0.001
 
 CleanUp = Callable[[datetime], None]
 """Cleans up rotated files; the argument is the current time."""
@@ -141,7 +178,9 @@ class RotatingFile:
         self._max_bytes = max_bytes
         self._clock = clock
         self._descriptor = -1
+        self._is_locked = False
         self._size = 0
+        """The size up to which the file is known to end with a complete line."""
         self._is_regular_file = True
         try:
             self._open()
@@ -151,28 +190,68 @@ class RotatingFile:
         self._start_clean_up()
 
     def prepare_write(self, size: int) -> None:
-        if self._descriptor < 0 or (self._is_regular_file and not self._is_current_file()):
-            self._close()
-            self._open()
-        if self._is_regular_file and self._size and self._size + size > self._max_bytes:
-            self._rotate()
+        self._lock_current_file()
+        if not self._is_regular_file:
+            return
+        try:
+            self._terminate_last_line()
+            if self._size and self._size + size > self._max_bytes:
+                self._rotate()
+        except OSError:
+            self.end_write()
+            raise
 
     def write(self, data: memoryview) -> int:
         count = os.write(self._descriptor, data)
         self._size += count
         return count
 
+    def end_write(self) -> None:
+        if self._is_locked:
+            self._is_locked = False
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
     def close(self) -> None:
         self._close()
 
     def _open(self) -> None:
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        status = os.fstat(self._descriptor)
         # A device such as /dev/null can be written to, but cannot be rotated.
-        self._is_regular_file = stat.S_ISREG(status.st_mode)
-        self._size = status.st_size if self._is_regular_file else 0
-        if self._size and os.pread(self._descriptor, 1, self._size - 1) != b"\n":
-            self.write(memoryview(b"\n"))  # the server was killed while it wrote the last line
+        self._is_regular_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+        self._size = 0
+
+    def _lock_current_file(self) -> None:
+        """Locks the file that is at the path now: another process may have rotated it, or moved it away."""
+        deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+        while True:
+            if self._descriptor < 0:
+                self._open()
+            if not self._is_regular_file:
+                return
+            if not self._is_locked:
+                self._lock(deadline)
+            if self._is_current_file():
+                return
+            self._close()
+
+    def _lock(self, deadline: float) -> None:
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._is_locked = True
+                return
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise OSError(errno.ETIMEDOUT, "another process keeps the audit log locked") from None
+                time.sleep(LOCK_POLL_SECONDS)
+
+    def _terminate_last_line(self) -> None:
+        """Ends a line that a process was writing when it was killed."""
+        size = os.fstat(self._descriptor).st_size
+        if size != self._size:  # another process has written, or the file was just opened
+            self._size = size
+            if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+                self.write(memoryview(b"\n"))
 
     def _is_current_file(self) -> bool:
         try:
@@ -184,7 +263,9 @@ class RotatingFile:
     def _rotate(self) -> None:
         os.rename(self._path, self._retention.next_path(self._clock.now()))
         self._close()
-        self._open()
+        self._lock_current_file()
+        # Another process may have been faster, and has already written to the new file, or even rotated it.
+        self._terminate_last_line()
         self._start_clean_up()
 
     def _start_clean_up(self) -> None:
@@ -192,7 +273,7 @@ class RotatingFile:
         threading.Thread(target=self._clean_up, args=(self._clock.now(),), name="fairlead-tidy", daemon=True).start()
 
     def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
+        descriptor, self._descriptor, self._is_locked = self._descriptor, -1, False
         if descriptor >= 0:
             os.close(descriptor)
 
@@ -213,6 +294,9 @@ class StreamSink:
         except BlockingIOError:
             select.select((), (self._descriptor,), (), POLL_SECONDS)
             return 0
+
+    def end_write(self) -> None:
+        return None
 
     def close(self) -> None:
         return None

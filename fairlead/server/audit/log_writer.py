@@ -56,6 +56,9 @@ class Sink(Protocol):
     def write(self, data: memoryview) -> int:
         """Returns the number of bytes written."""
 
+    def end_write(self) -> None:
+        """Called after a batch. It is not called while a line is written only in part: then the writer continues."""
+
     def close(self) -> None: ...
 
 
@@ -211,7 +214,10 @@ class AuditLogWriter:
                 if last:
                     return False
                 ready = len(rest) < len(data)  # a partly written line must continue in the same file
+                if not ready:
+                    self._sink.end_write()
                 self._stopping.wait(RETRY_SECONDS)
+        self._sink.end_write()
         if self.failure:
             log.info("the audit log can be written again")
             self.failure = ""

@@ -46,6 +46,7 @@ def append(sink: RotatingFile, *lines: bytes) -> None:
     for line in lines:
         sink.prepare_write(len(line))
         assert sink.write(memoryview(line)) == len(line)
+        sink.end_write()
 
 
 def wait_for_cleanup() -> None:
@@ -57,12 +58,17 @@ def wait_for_cleanup() -> None:
 
 def read_all_files(folder: Path) -> bytes:
     """The content of all files, from the oldest to the newest."""
-    paths = sorted(folder.iterdir())
+    paths = sorted(list_logs(folder))
     return b"".join(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes() for path in paths)
 
 
+def list_logs(folder: Path) -> list[Path]:
+    """All files except the hidden lock file."""
+    return [path for path in folder.iterdir() if not path.name.startswith(".")]
+
+
 def list_names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in list_logs(folder))
 
 
 def test_lines_are_appended_to_an_existing_file(folder: Path) -> None:
@@ -124,7 +130,7 @@ def test_rotated_files_do_not_overwrite_each_other(folder: Path) -> None:
     append(sink, b"1111\n", b"2222\n", b"3333\n", b"4444\n")
     sink.close()
     wait_for_cleanup()
-    contents = {path.read_bytes() for path in folder.iterdir()}
+    contents = {path.read_bytes() for path in list_logs(folder)}
     assert contents == {b"1111\n", b"2222\n", b"3333\n", b"4444\n"}
 
 
@@ -142,7 +148,7 @@ def test_the_oldest_files_over_the_count_are_removed(folder: Path) -> None:
     append(sink, b"1111\n", b"2222\n", b"3333\n", b"4444\n", b"5555\n")
     sink.close()
     wait_for_cleanup()
-    assert {path.read_bytes() for path in folder.iterdir()} == {b"3333\n", b"4444\n", b"5555\n"}
+    assert {path.read_bytes() for path in list_logs(folder)} == {b"3333\n", b"4444\n", b"5555\n"}
 
 
 def test_files_over_the_age_limit_are_removed(folder: Path) -> None:
@@ -204,7 +210,7 @@ def test_a_missing_folder_is_an_error_until_it_exists_again(folder: Path) -> Non
     sink = open_rotating_file(folder / "audit.log")
     (folder / "audit.log").unlink()
     wait_for_cleanup()
-    folder.rmdir()
+    shutil.rmtree(folder)
     with pytest.raises(FileNotFoundError):
         sink.prepare_write(4)
     folder.mkdir()
@@ -218,7 +224,7 @@ class StaleFile:
 
     def __init__(self, inner: RotatingFile, moved: Path) -> None:
         self.inner, self.moved = inner, moved
-        self.prepare_write, self.close = inner.prepare_write, inner.close
+        self.prepare_write, self.end_write, self.close = inner.prepare_write, inner.end_write, inner.close
 
     def write(self, data: memoryview) -> int:
         if not self.moved.exists():
