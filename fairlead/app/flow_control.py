@@ -13,7 +13,7 @@ from fairlead.server.auth.stages import Identify
 from fairlead.server.flow.classify import AGENTS, RUNNERS, ClientCache, CostEstimator
 from fairlead.server.flow.control import MAX_WAIT_SECONDS, FlowControl
 from fairlead.server.flow.stage import FlowDependencies, FlowStage
-from fairlead.server.flow.streams import Pacer, StreamLimiter
+from fairlead.server.flow.streams import Pacer, StreamLimiter, StreamLimits
 from fairlead.settings import Settings
 
 COMPONENT_PREFIXES = ((AGENT.subject_prefix, AGENTS), (RUNNER_COMPONENT.subject_prefix, RUNNERS))
@@ -29,7 +29,7 @@ class FlowServices:
     stage: FlowStage
     control: FlowControl
     clients: ClientCache
-    streams: StreamLimiter
+    streams: StreamLimits
     pacer: Pacer
 
 

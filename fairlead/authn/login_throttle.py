@@ -7,15 +7,17 @@ Counting by user alone would let an attacker lock a user out; not counting by us
 an attacker can delay a user's login by one minute at most, and not at all from networks where the user has signed in
 before: those have counters of their own. Access keys are not throttled.
 
-The counters are in memory, in an LRU cache of limited size, and start empty with the process.
+The counters are in memory, in an LRU cache of limited size, and start empty with the process. With several worker
+processes, they are in one of them for all (`server/workers/`).
 """
 
 import ipaddress
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from fairlead.core.clock import Clock
 from fairlead.core.errors import Details, TooManyRequests
@@ -68,6 +70,25 @@ class Attempt:
         self.succeeded = True
 
 
+class PasswordThrottle(Protocol):
+    """Throttles password checks."""
+
+    def attempt(self, user: str, client: str) -> AbstractAsyncContextManager[Attempt]:
+        """Counts one attempt, or raises TooManyRequests. An attempt that ends with an exception is not counted.
+
+        `client` is the client address with its port, as in `Call`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAttempt:
+    """An attempt that counts as a failure until its outcome is known."""
+
+    user: str
+    network: str
+    counters: Mapping[CounterKey, BackoffPolicy]
+
+
 class LoginThrottle:
     """The failure counters."""
 
@@ -77,26 +98,46 @@ class LoginThrottle:
         self._counts: OrderedDict[CounterKey, FailureCount] = OrderedDict()
         self._known_networks: OrderedDict[CounterKey, None] = OrderedDict()
 
-    @contextmanager
-    def attempt(self, user: str, client: str) -> Iterator[Attempt]:
-        """Counts one attempt, or raises TooManyRequests. An attempt that ends with an exception is not counted.
-
-        `client` is the client address with its port, as in `Call`.
-        """
-        user, network = user[:MAX_NAME_LENGTH], client_network(client)
-        counters = self._applicable_counters(user, network)
-        self._check_backoff(counters)
-        for who in counters:
-            self._count_failure(who)
+    @asynccontextmanager
+    async def attempt(self, user: str, client: str) -> AsyncIterator[Attempt]:
+        pending = self.begin(user, client_network(client))
         attempt, completed = Attempt(), False
         try:
             yield attempt
             completed = True
         finally:
             if attempt.succeeded:
-                self._record_success(user, network, counters)
+                self.record_success(pending)
             elif not completed:
-                self._uncount_failure(counters)
+                self.withdraw(pending)
+
+    def begin(self, user: str, network: str) -> PendingAttempt:
+        """Counts an attempt as a failure, or raises TooManyRequests."""
+        user = user[:MAX_NAME_LENGTH]
+        counters = self._applicable_counters(user, network)
+        self._check_backoff(counters)
+        for who in counters:
+            self._count_failure(who)
+        return PendingAttempt(user, network, counters)
+
+    def record_success(self, pending: PendingAttempt) -> None:
+        """Resets the user's counter. The network's counter is only decremented: otherwise an attacker with an account
+        could reset it by signing in between guesses."""
+        self.withdraw(pending)
+        for who in pending.counters:
+            if who[0]:
+                self._counts.pop(who, None)
+        self._known_networks[pending.user, pending.network] = None
+        _touch(self._known_networks, (pending.user, pending.network), self._max_counters)
+
+    def withdraw(self, pending: PendingAttempt) -> None:
+        """Uncounts an attempt that ended without a result."""
+        for who in pending.counters:
+            count = self._counts.get(who)
+            if count is not None:
+                count.failures -= 1
+                if count.failures <= 0:
+                    del self._counts[who]
 
     def _applicable_counters(self, user: str, network: str) -> dict[CounterKey, BackoffPolicy]:
         """On a network where the user has signed in before, failures of others do not count."""
@@ -126,24 +167,6 @@ class LoginThrottle:
         count.failures += 1
         count.latest = self._clock.monotonic()
         _touch(self._counts, key, self._max_counters)
-
-    def _record_success(self, user: str, network: str, counters: dict[CounterKey, BackoffPolicy]) -> None:
-        """Resets the user's counter. The network's counter is only decremented: otherwise an attacker with an account
-        could reset it by signing in between guesses."""
-        self._uncount_failure(counters)
-        for who in counters:
-            if who[0]:
-                self._counts.pop(who, None)
-        self._known_networks[user, network] = None
-        _touch(self._known_networks, (user, network), self._max_counters)
-
-    def _uncount_failure(self, counters: dict[CounterKey, BackoffPolicy]) -> None:
-        for who in counters:
-            count = self._counts.get(who)
-            if count is not None:
-                count.failures -= 1
-                if count.failures <= 0:
-                    del self._counts[who]
 
 
 def _touch(

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.authn.login_throttle import LoginThrottle
+from fairlead.authn.login_throttle import PasswordThrottle
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.principals import USERS
 from fairlead.authz.name_index import is_user
@@ -39,7 +39,7 @@ class ProfileHandler:
     registry: Registry
     api_group: str
     passwords: PasswordStore
-    throttle: LoginThrottle
+    throttle: PasswordThrottle
     authorize: Authorize
 
     async def __call__(self, request: ActionRequest) -> Object:
@@ -93,7 +93,7 @@ class ProfileHandler:
                 request, Problem.required("currentPassword", "the current password is required to set a new one")
             )
         username = get_path(user, "spec.username") or request.name
-        with self.throttle.attempt(username, request.call.client) as attempt:
+        async with self.throttle.attempt(username, request.call.client) as attempt:
             if await self.passwords.verify(user, current) is not None:
                 attempt.succeed()
         if not attempt.succeeded:

@@ -33,20 +33,20 @@ def throttle(clock: FrozenClock) -> LoginThrottle:
     return LoginThrottle(clock)
 
 
-def fail(throttle: LoginThrottle, user: str = "alice", client: str = CLIENT) -> None:
-    with throttle.attempt(user, client):
+async def fail(throttle: LoginThrottle, user: str = "alice", client: str = CLIENT) -> None:
+    async with throttle.attempt(user, client):
         pass
 
 
-def succeed(throttle: LoginThrottle, user: str = "alice", client: str = CLIENT) -> None:
-    with throttle.attempt(user, client) as attempt:
+async def succeed(throttle: LoginThrottle, user: str = "alice", client: str = CLIENT) -> None:
+    async with throttle.attempt(user, client) as attempt:
         attempt.succeed()
 
 
-def wait_seconds(throttle: LoginThrottle, user: str = "alice", client: str = CLIENT) -> int:
+async def wait_seconds(throttle: LoginThrottle, user: str = "alice", client: str = CLIENT) -> int:
     """The seconds that an attempt has to wait, or 0. The attempt is not counted."""
     try:
-        with throttle.attempt(user, client):
+        async with throttle.attempt(user, client):
             raise InterruptedError
     except InterruptedError:
         return 0
@@ -55,173 +55,176 @@ def wait_seconds(throttle: LoginThrottle, user: str = "alice", client: str = CLI
         return error.details.retry_after
 
 
-def test_after_some_free_failures_each_failure_doubles_the_wait(throttle: LoginThrottle, clock: FrozenClock) -> None:
+async def test_after_some_free_failures_each_failure_doubles_the_wait(
+    throttle: LoginThrottle, clock: FrozenClock
+) -> None:
     for _ in range(USER_BACKOFF.free_failures):
-        assert wait_seconds(throttle) == 0
-        fail(throttle)
+        assert await wait_seconds(throttle) == 0
+        await fail(throttle)
     waits = []
     for _ in range(4):
-        waits.append(wait_seconds(throttle))
+        waits.append(await wait_seconds(throttle))
         clock.seconds += waits[-1]
-        fail(throttle)
+        await fail(throttle)
     assert waits == [1, 2, 4, 8]
 
 
-def test_the_wait_ends_exactly(throttle: LoginThrottle, clock: FrozenClock) -> None:
+async def test_the_wait_ends_exactly(throttle: LoginThrottle, clock: FrozenClock) -> None:
     for _ in range(USER_BACKOFF.free_failures + 1):
         clock.seconds += 60
-        fail(throttle)
+        await fail(throttle)
     clock.seconds += 1.5
-    assert wait_seconds(throttle) == 1
+    assert await wait_seconds(throttle) == 1
     clock.seconds += 0.5
-    assert wait_seconds(throttle) == 0
+    assert await wait_seconds(throttle) == 0
 
 
-def test_rejected_attempts_do_not_extend_the_wait(throttle: LoginThrottle, clock: FrozenClock) -> None:
+async def test_rejected_attempts_do_not_extend_the_wait(throttle: LoginThrottle, clock: FrozenClock) -> None:
     for _ in range(USER_BACKOFF.free_failures):
-        fail(throttle)
+        await fail(throttle)
     for _ in range(100):
         with pytest.raises(TooManyRequests):
-            fail(throttle)
+            await fail(throttle)
     clock.seconds += 1
-    assert wait_seconds(throttle) == 0
+    assert await wait_seconds(throttle) == 0
 
 
-def test_the_wait_of_a_user_is_at_most_a_minute(throttle: LoginThrottle, clock: FrozenClock) -> None:
+async def test_the_wait_of_a_user_is_at_most_a_minute(throttle: LoginThrottle, clock: FrozenClock) -> None:
     for number in range(200):
         clock.seconds += USER_BACKOFF.max_seconds
-        fail(throttle, client=f"198.51.100.{number}:1")
-    assert wait_seconds(throttle, client="203.0.113.1:1") == 60
+        await fail(throttle, client=f"198.51.100.{number}:1")
+    assert await wait_seconds(throttle, client="203.0.113.1:1") == 60
 
 
-def test_failures_of_one_user_from_many_networks_count_together(throttle: LoginThrottle) -> None:
+async def test_failures_of_one_user_from_many_networks_count_together(throttle: LoginThrottle) -> None:
     for number in range(USER_BACKOFF.free_failures):
-        fail(throttle, client=f"198.51.100.{number}:1")
-    assert wait_seconds(throttle, client=OTHER_CLIENT) == 1
-    assert wait_seconds(throttle, "bob", OTHER_CLIENT) == 0
+        await fail(throttle, client=f"198.51.100.{number}:1")
+    assert await wait_seconds(throttle, client=OTHER_CLIENT) == 1
+    assert await wait_seconds(throttle, "bob", OTHER_CLIENT) == 0
 
 
-def test_failures_of_many_users_from_one_network_count_together(throttle: LoginThrottle) -> None:
+async def test_failures_of_many_users_from_one_network_count_together(throttle: LoginThrottle) -> None:
     for number in range(NETWORK_BACKOFF.free_failures):
-        fail(throttle, f"user{number}", f"192.0.2.1:{number}")
-    assert wait_seconds(throttle, "another") == 1
-    assert wait_seconds(throttle, "another", OTHER_CLIENT) == 0
+        await fail(throttle, f"user{number}", f"192.0.2.1:{number}")
+    assert await wait_seconds(throttle, "another") == 1
+    assert await wait_seconds(throttle, "another", OTHER_CLIENT) == 0
 
 
-def test_the_wait_of_a_network_is_at_most_fifteen_minutes(throttle: LoginThrottle, clock: FrozenClock) -> None:
+async def test_the_wait_of_a_network_is_at_most_fifteen_minutes(throttle: LoginThrottle, clock: FrozenClock) -> None:
     for number in range(100):
         clock.seconds += NETWORK_BACKOFF.max_seconds
-        fail(throttle, f"user{number}")
-    assert wait_seconds(throttle, "another") == 900
+        await fail(throttle, f"user{number}")
+    assert await wait_seconds(throttle, "another") == 900
 
 
-def test_a_success_resets_the_user(throttle: LoginThrottle) -> None:
+async def test_a_success_resets_the_user(throttle: LoginThrottle) -> None:
     for _ in range(USER_BACKOFF.free_failures - 1):
-        fail(throttle)
-    succeed(throttle)
+        await fail(throttle)
+    await succeed(throttle)
     for _ in range(USER_BACKOFF.free_failures):
-        assert wait_seconds(throttle) == 0
-        fail(throttle)
-    assert wait_seconds(throttle) == 1
+        assert await wait_seconds(throttle) == 0
+        await fail(throttle)
+    assert await wait_seconds(throttle) == 1
 
 
-def test_own_successes_do_not_reset_failures_for_other_users(throttle: LoginThrottle) -> None:
+async def test_own_successes_do_not_reset_failures_for_other_users(throttle: LoginThrottle) -> None:
     for number in range(NETWORK_BACKOFF.free_failures):
-        succeed(throttle, "mallory")
-        fail(throttle, f"victim{number}")
-    assert wait_seconds(throttle, "victim") == 1
+        await succeed(throttle, "mallory")
+        await fail(throttle, f"victim{number}")
+    assert await wait_seconds(throttle, "victim") == 1
 
 
-def test_a_first_success_from_a_network_does_not_reset_its_failures(throttle: LoginThrottle) -> None:
+async def test_a_first_success_from_a_network_does_not_reset_its_failures(throttle: LoginThrottle) -> None:
     for number in range(NETWORK_BACKOFF.free_failures - 1):
-        fail(throttle, f"victim{number}")
-    succeed(throttle, "mallory")
-    fail(throttle, "victim")
-    assert wait_seconds(throttle, "another") == 1
+        await fail(throttle, f"victim{number}")
+    await succeed(throttle, "mallory")
+    await fail(throttle, "victim")
+    assert await wait_seconds(throttle, "another") == 1
 
 
-def test_successes_alone_cause_no_wait(throttle: LoginThrottle) -> None:
+async def test_successes_alone_cause_no_wait(throttle: LoginThrottle) -> None:
     for number in range(200):
-        succeed(throttle, f"user{number % 3}")
-    assert wait_seconds(throttle) == 0
+        await succeed(throttle, f"user{number % 3}")
+    assert await wait_seconds(throttle) == 0
 
 
-def test_failures_from_elsewhere_do_not_lock_a_user_out_of_a_known_network(
+async def test_failures_from_elsewhere_do_not_lock_a_user_out_of_a_known_network(
     throttle: LoginThrottle, clock: FrozenClock
 ) -> None:
-    succeed(throttle)
+    await succeed(throttle)
     for number in range(50):
         clock.seconds += USER_BACKOFF.max_seconds
-        fail(throttle, client=f"198.51.100.{number}:1")
-    assert wait_seconds(throttle, client="203.0.113.1:1") == 60
-    assert wait_seconds(throttle) == 0
-    succeed(throttle)
+        await fail(throttle, client=f"198.51.100.{number}:1")
+    assert await wait_seconds(throttle, client="203.0.113.1:1") == 60
+    assert await wait_seconds(throttle) == 0
+    await succeed(throttle)
 
 
-def test_failures_of_other_users_do_not_lock_a_user_out_of_a_known_network(throttle: LoginThrottle) -> None:
-    succeed(throttle)
+async def test_failures_of_other_users_do_not_lock_a_user_out_of_a_known_network(throttle: LoginThrottle) -> None:
+    await succeed(throttle)
     for number in range(NETWORK_BACKOFF.free_failures):
-        fail(throttle, f"user{number}")
-    assert wait_seconds(throttle, "bob") == 1
-    assert wait_seconds(throttle, "alice") == 0
+        await fail(throttle, f"user{number}")
+    assert await wait_seconds(throttle, "bob") == 1
+    assert await wait_seconds(throttle, "alice") == 0
 
 
-def test_failures_from_a_known_network_count_too(throttle: LoginThrottle) -> None:
-    succeed(throttle)
+async def test_failures_from_a_known_network_count_too(throttle: LoginThrottle) -> None:
+    await succeed(throttle)
     for _ in range(USER_BACKOFF.free_failures):
-        fail(throttle)
-    assert wait_seconds(throttle) == 1
-    assert wait_seconds(throttle, client=OTHER_CLIENT) == 0
+        await fail(throttle)
+    assert await wait_seconds(throttle) == 1
+    assert await wait_seconds(throttle, client=OTHER_CLIENT) == 0
 
 
-def test_concurrent_attempts_are_all_counted(throttle: LoginThrottle) -> None:
+async def test_concurrent_attempts_are_all_counted(throttle: LoginThrottle) -> None:
     """An attempt counts from its start: the last one is rejected before the first ones have a result."""
     attempts = [throttle.attempt("alice", CLIENT) for _ in range(USER_BACKOFF.free_failures + 1)]
     for attempt in attempts[:-1]:
-        attempt.__enter__()
+        await attempt.__aenter__()
     with pytest.raises(TooManyRequests):
-        attempts[-1].__enter__()
+        await attempts[-1].__aenter__()
 
 
-def test_an_attempt_that_ends_with_an_error_is_not_counted(throttle: LoginThrottle) -> None:
+async def test_an_attempt_that_ends_with_an_error_is_not_counted(throttle: LoginThrottle) -> None:
     for _ in range(USER_BACKOFF.free_failures * 4):
-        with pytest.raises(OSError), throttle.attempt("alice", CLIENT):
-            raise OSError("the disk is full")
-    assert wait_seconds(throttle) == 0
+        with pytest.raises(OSError):
+            async with throttle.attempt("alice", CLIENT):
+                raise OSError("the disk is full")
+    assert await wait_seconds(throttle) == 0
 
 
-def test_failures_are_forgotten_after_an_hour(throttle: LoginThrottle, clock: FrozenClock) -> None:
+async def test_failures_are_forgotten_after_an_hour(throttle: LoginThrottle, clock: FrozenClock) -> None:
     for _ in range(USER_BACKOFF.free_failures + 20):
         clock.seconds += 60
-        fail(throttle)
+        await fail(throttle)
     clock.seconds += RESET_SECONDS
     for _ in range(USER_BACKOFF.free_failures):
-        assert wait_seconds(throttle) == 0
-        fail(throttle)
-    assert wait_seconds(throttle) == 1
+        assert await wait_seconds(throttle) == 0
+        await fail(throttle)
+    assert await wait_seconds(throttle) == 1
 
 
-def test_the_tables_are_bounded(clock: FrozenClock) -> None:
+async def test_the_tables_are_bounded(clock: FrozenClock) -> None:
     small_throttle = LoginThrottle(clock, max_counters=100)
     for number in range(1000):
         clock.seconds += 1000
-        fail(small_throttle, f"user{number}" * 1000, f"10.0.{number // 250}.{number % 250}:1")
-        succeed(small_throttle, f"good{number}", f"10.1.{number // 250}.{number % 250}:1")
+        await fail(small_throttle, f"user{number}" * 1000, f"10.0.{number // 250}.{number % 250}:1")
+        await succeed(small_throttle, f"good{number}", f"10.1.{number // 250}.{number % 250}:1")
     assert len(small_throttle._counts) <= 100 and len(small_throttle._known_networks) <= 100
     assert max(len(user) for user, _ in small_throttle._counts) <= 253
 
 
-def test_the_least_recently_used_counter_is_dropped_first(clock: FrozenClock) -> None:
+async def test_the_least_recently_used_counter_is_dropped_first(clock: FrozenClock) -> None:
     small_throttle = LoginThrottle(clock, max_counters=10)
     for _ in range(USER_BACKOFF.free_failures):
-        fail(small_throttle, "alice", CLIENT)
+        await fail(small_throttle, "alice", CLIENT)
     for number in range(20):
         clock.seconds += 0.1
-        fail(small_throttle, f"user{number}", f"198.51.100.{number}:1")
+        await fail(small_throttle, f"user{number}", f"198.51.100.{number}:1")
         if number % 3 == 0:
             clock.seconds += 60
-            fail(small_throttle, "alice", CLIENT)
-    assert wait_seconds(small_throttle, "alice", OTHER_CLIENT) > 1
+            await fail(small_throttle, "alice", CLIENT)
+    assert await wait_seconds(small_throttle, "alice", OTHER_CLIENT) > 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ started, an error becomes its last event.
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -27,7 +27,7 @@ from fairlead.registry.table import partial_object_metadata, render_table
 from fairlead.registry.watch import WatchEvent, WatchSession, encode_added_events, encode_event
 from fairlead.server.api.errors import status_of
 from fairlead.server.api.query_options import WatchQuery
-from fairlead.server.flow.streams import NoPace, Pace, Pacer, StreamLimiter
+from fairlead.server.flow.streams import NoPace, Pace, Pacer, StreamLimits
 
 BOOKMARK_SECONDS = 60.0
 MIN_TIMER_SECONDS = 0.001
@@ -62,7 +62,7 @@ class WatchRequest:
 class WatchService:
     """Opens watch streams."""
 
-    def __init__(self, limits: WatchLimits, clock: Clock, streams: StreamLimiter, pacer: Pacer | None = None) -> None:
+    def __init__(self, limits: WatchLimits, clock: Clock, streams: StreamLimits, pacer: Pacer | None = None) -> None:
         """Without a pacer, watches are not subject to flow control."""
         self._limits = limits
         self._clock = clock
@@ -72,7 +72,7 @@ class WatchService:
     async def open(self, request: WatchRequest, user: User) -> AsyncIterator[bytes]:
         """Opens a watch for a user. Raises errors that can be detected before the first byte is sent."""
         resource, query, limits = request.resource, request.query, self._limits
-        self._streams.require_room(user)
+        await self._streams.require_room(user)
         await wait_for_version(resource.view, query.version)
         session = WatchSession(
             resource.view, resource.kind, request.namespace, query.selector, limits.queue_size, request.object_filter
@@ -98,10 +98,10 @@ class WatchStream:
         self._bookmark_at = self._recheck_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    async def lines(self, deadline: float, tracking: AbstractContextManager[None]) -> AsyncIterator[bytes]:
+    async def lines(self, deadline: float, tracking: AbstractAsyncContextManager[None]) -> AsyncIterator[bytes]:
         """Yields chunks of complete lines until the deadline, shutdown or an error. `tracking` counts the watch."""
         try:
-            with tracking:
+            async with tracking:
                 async for chunk in self._start():
                     yield chunk
                 is_over = False

@@ -14,7 +14,7 @@ import structlog
 
 from fairlead.authn.credentials import LEGACY_COOKIE, check_same_origin, clear_cookie_header, set_cookie_header
 from fairlead.authn.login_sessions import MAX_LOGINS, IssuedKey, LoginSessions
-from fairlead.authn.login_throttle import LoginThrottle
+from fairlead.authn.login_throttle import PasswordThrottle
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authz.self_access import LOGOUT
 from fairlead.core import json
@@ -50,7 +50,7 @@ class LoginHandlers:
 
     passwords: PasswordStore
     sessions: LoginSessions
-    throttle: LoginThrottle
+    throttle: PasswordThrottle
     is_enabled: Callable[[], bool] = lambda: True
     public_url: str = ""
 
@@ -86,7 +86,7 @@ class LoginHandlers:
     async def _log_in(self, call: Call, credentials: Credentials) -> tuple[Object, IssuedKey]:
         user = await self.passwords.find_by_username(credentials.username)
         # Throttled by the submitted name, whether it exists or not: otherwise the delay would reveal valid names.
-        with self.throttle.attempt(credentials.username, call.client) as attempt:
+        async with self.throttle.attempt(credentials.username, call.client) as attempt:
             verified = await self.passwords.verify(user, credentials.password)
             if verified is not None:
                 attempt.succeed()

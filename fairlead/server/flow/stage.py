@@ -32,7 +32,7 @@ from fairlead.server.flow.classify import (
 from fairlead.server.flow.control import REQUEST_OVERHEAD_SECONDS, UNIT_SECONDS, FlowControl, build_rejection
 from fairlead.server.flow.fair_queue import Ticket
 from fairlead.server.flow.levels import EXEMPT, seats_for_cost
-from fairlead.server.flow.streams import StreamLimiter
+from fairlead.server.flow.streams import StreamLimits
 
 READ_VERBS = frozenset({"get", "list", "watch"})
 MIN_CHARGED_COST = 10.0
@@ -51,7 +51,7 @@ class FlowDependencies:
     costs: CostEstimator
     writes_to_store: Callable[[RequestInfo], bool]
     reauthenticate: Callable[[Call], None]
-    streams: StreamLimiter
+    streams: StreamLimits
 
 
 class Permit(Struct, eq=False):  # one for every request: a Struct is created much faster than a dataclass
@@ -89,7 +89,8 @@ class FlowStage:
                 write = _WriteAdmission(self, lane, target.verb, call.read_body)
                 call.read_body = write.read
         elif target.gateway is not None:
-            self._require_stream_room(call)
+            if call.user is not None and _is_long_running(call):
+                return self._admit_stream(call, call.user, lane)
         elif call.user is None and target.path.startswith(HEALTH_PATHS) and self._admit_probe():
             return None
         if lane.level.queue.length or control.spent >= control.budget:
@@ -97,6 +98,11 @@ class FlowStage:
         control.spend(REQUEST_OVERHEAD_SECONDS)
         self._start(call, lane, None, write)
         return None
+
+    async def _admit_stream(self, call: Call, user: User, lane: Lane) -> None:
+        """Admits a long-running gateway request, unless its user has too many open streams."""
+        await self._deps.streams.require_room(user)
+        await self._admit_from_queue(call, lane, Ticket(lane.flow, 1.0))
 
     def _admit_probe(self) -> bool:
         """Whether a health check bypasses the queues."""
@@ -184,14 +190,6 @@ class FlowStage:
     def _charge_bytes(self, lane: Lane, content: bytes) -> None:
         self._control.charge(lane.level, lane.flow, len(content) / BYTES_PER_UNIT)
 
-    def _require_stream_room(self, call: Call) -> None:
-        """Rejects long-running gateway requests of users with too many open streams."""
-        target, query = call.target, call.query
-        if call.user is not None and (
-            call.is_websocket or target.verb == "watch" or "follow" in query or target.subresource == "proxy"
-        ):
-            self._deps.streams.require_room(call.user)
-
     def _track_stream(self, reply: Reply, user: User, lane: Lane) -> None:
         """Counts a stream or WebSocket through a gateway while it is open."""
         if reply.stream is None and reply.upgrade is None:
@@ -208,6 +206,12 @@ class FlowStage:
 
     def release_seats(self, lane: Lane, ticket: Ticket) -> None:
         self._control.release_seats(lane.level, ticket)
+
+
+def _is_long_running(call: Call) -> bool:
+    """Whether a request through a gateway is expected to stay open."""
+    target = call.target
+    return call.is_websocket or target.verb == "watch" or "follow" in call.query or target.subresource == "proxy"
 
 
 def _assign_seats(client: Client, cost: float) -> tuple[Lane, Ticket]:

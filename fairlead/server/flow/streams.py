@@ -1,10 +1,11 @@
 """Long-running requests: how many may be open, and when they may work.
 
-Limits (`StreamLimiter`). Watches, WebSockets and streams through gateways hold no seats, because an idle stream costs
+Limits (`StreamLimits`). Watches, WebSockets and streams through gateways hold no seats, because an idle stream costs
 next to nothing. But each needs memory and a connection, and the cost of an event grows with the number of watches.
 So they are limited per user, over all access keys, sessions and impersonated identities. A user may not have more
 streams than are left for others, so there is always room for another user. A tenth is reserved for administrators and
-platform components.
+platform components. `StreamLimiter` counts the streams of this process. With several worker processes, they are counted
+by one of them for all (`server/workers/`).
 
 Slots (`Pacer`). The work of a watch after its response has started, such as its initial events, is scheduled like a
 request. A stream produces its output in chunks and waits for a slot before each. Only one stream of a user is served
@@ -14,8 +15,9 @@ the user. A slot is never rejected, as the response has already started; the lim
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -32,22 +34,32 @@ RETRY_AFTER_SECONDS = 5
 IsComponent = Callable[[User], bool]
 
 
-class StreamLimiter:
-    """Counts open streams, and enforces the limits."""
+@dataclass(frozen=True, slots=True)
+class StreamOwner:
+    """Whose stream it is: the flow that it counts for, and whether it may use the reserve."""
 
-    def __init__(self, total: int, per_user: int, is_component: IsComponent = lambda user: False) -> None:
+    flow: str
+    is_privileged: bool
+
+    @staticmethod
+    def of(user: User, is_component: IsComponent) -> "StreamOwner":
+        real = user.impersonator or user
+        return StreamOwner(user.flow_distinguisher, real.is_admin or is_component(real))
+
+
+class StreamCounts:
+    """The open streams of all flows, and their limits."""
+
+    def __init__(self, total: int, per_user: int) -> None:
         self._total = total
         self._per_user = per_user
-        self._is_component = is_component
-        self._open_by_user: Counter[str] = Counter()
+        self._open_by_flow: Counter[str] = Counter()
         self._open_total = 0
 
-    def require_room(self, user: User) -> None:
-        """Raises TooManyRequests if the user may not open another stream."""
-        real = user.impersonator or user
-        is_privileged = real.is_admin or self._is_component(real)
-        total = self._total if is_privileged else self._total - self._total // RESERVED_DIVISOR
-        own, free = self._open_by_user[user.flow_distinguisher], total - self._open_total
+    def require_room(self, owner: StreamOwner) -> None:
+        """Raises TooManyRequests if there may not be another stream of this owner."""
+        total = self._total if owner.is_privileged else self._total - self._total // RESERVED_DIVISOR
+        own, free = self._open_by_flow[owner.flow], total - self._open_total
         if own >= self._per_user:
             raise _too_many_streams(
                 f"you have {self._per_user} watches and other streams open, which is the limit per user"
@@ -61,23 +73,48 @@ class StreamLimiter:
                 f"you have {own} watches and other streams open, and only {free} are left for all users"
             )
 
+    def add(self, flow: str) -> None:
+        self._open_by_flow[flow] += 1
+        self._open_total += 1
+
+    def remove(self, flow: str, count: int = 1) -> None:
+        self._open_total -= count
+        self._open_by_flow[flow] -= count
+        if not self._open_by_flow[flow]:
+            del self._open_by_flow[flow]
+
+
+class StreamLimits(Protocol):
+    """Counts open streams, and enforces the limits."""
+
+    async def require_room(self, user: User) -> None:
+        """Raises TooManyRequests if the user may not open another stream."""
+
     def count_stream(self, user: User) -> Callable[[], None]:
         """Counts an open stream. Returns the function to call when it is closed."""
-        name = user.flow_distinguisher
-        self._open_by_user[name] += 1
-        self._open_total += 1
-        return partial(self._close_stream, name)
 
-    def _close_stream(self, name: str) -> None:
-        self._open_total -= 1
-        self._open_by_user[name] -= 1
-        if not self._open_by_user[name]:
-            del self._open_by_user[name]
-
-    @contextmanager
-    def admit(self, user: User) -> Iterator[None]:
+    def admit(self, user: User) -> AbstractAsyncContextManager[None]:
         """Checks the limits again, then counts the stream: many may have passed `require_room` at the same time."""
-        self.require_room(user)
+
+
+class StreamLimiter:
+    """The limits of a server with one process."""
+
+    def __init__(self, total: int, per_user: int, is_component: IsComponent = lambda user: False) -> None:
+        self._counts = StreamCounts(total, per_user)
+        self._is_component = is_component
+
+    async def require_room(self, user: User) -> None:
+        self._counts.require_room(StreamOwner.of(user, self._is_component))
+
+    def count_stream(self, user: User) -> Callable[[], None]:
+        flow = user.flow_distinguisher
+        self._counts.add(flow)
+        return partial(self._counts.remove, flow)
+
+    @asynccontextmanager
+    async def admit(self, user: User) -> AsyncIterator[None]:
+        self._counts.require_room(StreamOwner.of(user, self._is_component))
         close = self.count_stream(user)
         try:
             yield
