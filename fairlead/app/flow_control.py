@@ -14,6 +14,8 @@ from fairlead.server.flow.classify import AGENTS, RUNNERS, ClientCache, CostEsti
 from fairlead.server.flow.control import MAX_WAIT_SECONDS, FlowControl
 from fairlead.server.flow.stage import FlowDependencies, FlowStage
 from fairlead.server.flow.streams import Pacer, StreamLimiter, StreamLimits
+from fairlead.server.workers.client import CoordinatorClient
+from fairlead.server.workers.coordinator import SharedLimits
 from fairlead.settings import Settings
 
 COMPONENT_PREFIXES = ((AGENT.subject_prefix, AGENTS), (RUNNER_COMPONENT.subject_prefix, RUNNERS))
@@ -33,7 +35,10 @@ class FlowServices:
     pacer: Pacer
 
 
-def build_flow_control(settings: Settings, registry: Registry, identify: Identify) -> FlowServices:
+def build_flow_control(
+    settings: Settings, registry: Registry, identify: Identify, coordinator: CoordinatorClient | None
+) -> FlowServices:
+    """`coordinator` counts the streams of all workers; None in a server with one process."""
     view, catalog = registry.view, registry.catalog
 
     def size(group: str, resource: str, namespace: str, name: str) -> int:
@@ -50,9 +55,18 @@ def build_flow_control(settings: Settings, registry: Registry, identify: Identif
 
     control = FlowControl(min(settings.request_timeout / 4, MAX_WAIT_SECONDS))
     clients = ClientCache(control.levels, COMPONENT_PREFIXES)
-    streams = StreamLimiter(settings.watches_max, settings.watches_per_user, _is_component)
+    streams: StreamLimits
+    if coordinator is not None:
+        streams = coordinator.limit_streams(_is_component)
+    else:
+        streams = StreamLimiter(settings.watches_max, settings.watches_per_user, _is_component)
     dependencies = FlowDependencies(CostEstimator(view.count, size, _read_accept), changes_store, renew, streams)
     return FlowServices(FlowStage(control, clients, dependencies), control, clients, streams, Pacer(control, clients))
+
+
+def shared_limits(settings: Settings) -> SharedLimits:
+    """The limits that the coordinator enforces for all workers together."""
+    return SharedLimits(settings.watches_max, settings.watches_per_user)
 
 
 def _is_component(user: User) -> bool:

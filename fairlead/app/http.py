@@ -18,7 +18,7 @@ from fairlead.app.flow_control import FlowServices, build_flow_control
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.key_rotation import KeyRotator
 from fairlead.authn.login_sessions import LoginSessions
-from fairlead.authn.login_throttle import LoginThrottle
+from fairlead.authn.login_throttle import LoginThrottle, PasswordThrottle
 from fairlead.authn.password_hash import PasswordHasher
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.service_accounts import ServiceAccountTokenIssuer, TokenLimits
@@ -61,6 +61,7 @@ from fairlead.server.metrics.exposition import Histogram
 from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from fairlead.server.pipeline import Stages, build_pipeline
+from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings
 from fairlead.settings.values import ON
 from fairlead.storage.contract import Store
@@ -94,27 +95,25 @@ LABELLED_PATHS = (
 
 
 def build_metrics(
-    settings: Settings,
-    registry: Registry,
-    audit: AuditLog | None,
-    commits: Histogram,
-    watchdog: Watchdog,
-    flow: FlowServices,
+    settings: Settings, registry: Registry, deps: "HandlerDependencies", flow: FlowServices
 ) -> tuple[RequestMetrics, MetricsEndpoint]:
     """The metrics stage, and the metrics endpoint."""
-    view, clusters = registry.view, (settings.api_group, "clusters")
+    view, clusters, audit = registry.view, (settings.api_group, "clusters"), deps.audit
     requests = RequestMetrics(LabelResolver(registry.catalog, LABELLED_PATHS))
     platform = PlatformMetrics(
         phases=lambda: [entry.fields.get("status.phase", "") for entry in view.entries(*clusters)],
         revision=lambda: view.revision,
         audit_events=lambda: audit.event_count if audit is not None else 0,
-        commits=commits,
+        commits=deps.commit_seconds,
     )
     audit_families = (audit.families,) if audit is not None else ()
-    loop_families = partial(event_loop_families, watchdog)
+    loop_families = partial(event_loop_families, deps.watchdog)
     fairness_families = partial(flow_families, flow.control, flow.clients.metrics)
     sources = (lambda: request_families(requests), platform.families, loop_families, fairness_families, *audit_families)
-    return requests, MetricsEndpoint(sources)
+    endpoint = MetricsEndpoint(sources, deps.coordinator)
+    if deps.coordinator is not None:
+        deps.coordinator.provide_metrics(endpoint.encode_page)
+    return requests, endpoint
 
 
 def build_agent_handlers(
@@ -144,8 +143,8 @@ MANAGEMENT_PATH = "/kubernetes/management"
 class PasswordLoginServices:
     """Password login and user profiles, which share the password store and the login throttle."""
 
-    def __init__(self, settings: Settings, registry: Registry, auth: Auth) -> None:
-        group, throttle, run_time = settings.api_group, LoginThrottle(registry.clock), auth.dynamic_config
+    def __init__(self, settings: Settings, registry: Registry, auth: Auth, throttle: PasswordThrottle) -> None:
+        group, run_time = settings.api_group, auth.dynamic_config
         logins = LoginSessions(registry, group, run_time.login_key_ttl)
         passwords = PasswordStore(registry, group, PasswordHasher(), logins)
         self.login = LoginHandlers(passwords, logins, throttle, run_time.is_password_login_enabled, settings.public_url)
@@ -171,7 +170,7 @@ class HandlerDependencies:
     """What the pipeline needs besides the registry.
 
     `store` is for health checks. `commit_seconds` and `watchdog` are exposed by `/metrics`. `memory_limiter` bounds the
-    memory of responses that clients do not read.
+    memory of responses that clients do not read. `coordinator` is None in a server with one process.
     """
 
     audit: AuditLog | None
@@ -181,15 +180,16 @@ class HandlerDependencies:
     commit_seconds: Histogram
     watchdog: Watchdog
     memory_limiter: ClientMemoryLimiter
+    coordinator: CoordinatorClient | None = None
 
 
 def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: HandlerDependencies) -> Handler:
     """The whole request pipeline as one handler."""
-    audit, base_url = deps.audit, deps.base_url
+    audit, base_url, coordinator = deps.audit, deps.base_url, deps.coordinator
     if audit is not None:
         audit.stage.set_minimum_level(auth.dynamic_config.audit_level)
     login, tokens = (
-        PasswordLoginServices(settings, registry, auth),
+        PasswordLoginServices(settings, registry, auth, coordinator or LoginThrottle(registry.clock)),
         DirectTokenServices(settings, registry, auth, base_url),
     )
     reports = audit.reports if audit is not None else AgentReports(None, registry.clock)
@@ -198,7 +198,7 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     handlers = {**_build_action_handlers(settings, registry, auth, login), **tokens.handlers, **agents, **accounts}
     actions = Actions(registry.catalog, handlers)
     identify = _build_identify(settings, registry, auth)
-    flow = build_flow_control(settings, registry, identify)
+    flow = build_flow_control(settings, registry, identify, coordinator)
     limits = WatchLimits(settings.watch_timeout_min, settings.watch_queue)
     verbs = Verbs(
         registry, WatchService(limits, registry.clock, flow.streams, flow.pacer), actions, auth.authorizer.authorize
@@ -208,7 +208,7 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
         "": platform_documents(__version__, MANAGEMENT_PATH),
     }
     health = HealthHandler(_health_probes(deps.store, audit))
-    requests, metrics = build_metrics(settings, registry, audit, deps.commit_seconds, deps.watchdog, flow)
+    requests, metrics = build_metrics(settings, registry, deps, flow)
     metrics_endpoints = metrics.endpoints()
     platform_endpoints = {**login.login.endpoints(), **tokens.endpoints, **metrics_endpoints}
     endpoints = {"": platform_endpoints, MANAGEMENT: metrics_endpoints}

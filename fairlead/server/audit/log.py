@@ -11,7 +11,7 @@ from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.audit.intake import AuditLogs
 from fairlead.server.audit.log_file import LogRetention
 from fairlead.server.audit.stage import AuditStage
-from fairlead.server.metrics.exposition import COUNTER, GAUGE, Family, single_value
+from fairlead.server.metrics.exposition import COUNTER, GAUGE, MINIMUM, Family, single_value
 
 # --- disk usage ---
 # The disk budget of all audit logs together: removes rotated files when they exceed it.
@@ -136,4 +136,5 @@ class AuditLog:
             GAUGE,
             "0 while audit records of the last audit_min_days days are missing.",
             int(self.disk_budget.is_retention_met(self.clock.now())),
+            MINIMUM,
         )

@@ -57,6 +57,8 @@ def merge_histograms(histograms: Iterable[Histogram], bounds: Sequence[float]) -
 TEXT, OPEN_METRICS = "text/plain", "application/openmetrics-text"
 CONTENT_TYPES = {TEXT: CONTENT_TYPE_PLAIN_0_0_4, OPEN_METRICS: openmetrics.CONTENT_TYPE_LATEST}
 COUNTER, GAUGE = "counter", "gauge"
+SUM, MAXIMUM, MINIMUM, PER_WORKER = "sum", "maximum", "minimum", "per worker"
+"""How the values of several worker processes become one page: as one series, or with a label of the worker."""
 
 # All our names are valid in every escaping scheme. The default one of OpenMetrics is slow: it checks each character.
 _RENDERERS: Mapping[str, Callable[[Collector], bytes]] = {
@@ -79,6 +81,8 @@ class Family:
 
     Read once, in another thread: a finished list, or a generator over data that no longer changes.
     """
+    aggregation: str = SUM
+    """How the values of several worker processes are combined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +98,9 @@ class HistogramFamily:
 MetricFamily = Family | HistogramFamily
 
 
-def single_value(name: str, type: str, help: str, value: float) -> Family:
+def single_value(name: str, type: str, help: str, value: float, aggregation: str = SUM) -> Family:
     """A counter or gauge without labels."""
-    return Family(name, type, help, (), [((), value)])
+    return Family(name, type, help, (), [((), value)], aggregation)
 
 
 def single_histogram(name: str, help: str, histogram: Histogram) -> HistogramFamily:

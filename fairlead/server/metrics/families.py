@@ -20,6 +20,8 @@ from fairlead.server.http.event_loop_watchdog import Watchdog
 from fairlead.server.metrics.exposition import (
     COUNTER,
     GAUGE,
+    MAXIMUM,
+    PER_WORKER,
     Family,
     Histogram,
     HistogramFamily,
@@ -109,6 +111,7 @@ def _open_requests(requests: RequestMetrics) -> Iterator[MetricFamily]:
         "1 for each deprecated API that was requested. This server has none so far.",
         (),
         (),
+        MAXIMUM,
     )
 
 
@@ -184,6 +187,7 @@ class PlatformMetrics:
             "Connected clusters by phase.",
             ("phase",),
             [((phase,), counted[phase]) for phase in (*CLUSTER_PHASES.values(), "Other")],
+            MAXIMUM,  # each worker sees all clusters
         )
         yield single_histogram(
             "fairlead_store_commit_seconds",
@@ -191,7 +195,11 @@ class PlatformMetrics:
             self.commits,
         )
         yield single_value(
-            "fairlead_view_revision", GAUGE, "Revision of this replica's view of the store.", self.revision()
+            "fairlead_view_revision",
+            GAUGE,
+            "Revision of this replica's view of the store.",
+            self.revision(),
+            PER_WORKER,
         )
         yield single_value("apiserver_audit_event_total", COUNTER, "Audit events generated.", self.audit_events())
 
@@ -228,7 +236,7 @@ def process_families(proc: Path = PROC_PATH) -> Iterator[Family]:
         ("process_open_fds", GAUGE, "Open file descriptors.", open_files),
         ("process_max_fds", GAUGE, "Maximum number of open file descriptors.", max_files),
     ):
-        yield single_value(name, type, help, value)
+        yield single_value(name, type, help, value, PER_WORKER)
 
 
 def _boot_time(text: str) -> int:
@@ -325,6 +333,7 @@ def event_loop_families(watchdog: Watchdog) -> Iterator[MetricFamily]:
         GAUGE,
         "The longest time that the event loop was blocked since the start, in seconds.",
         watchdog.longest_blocked,
+        MAXIMUM,
     )
     yield single_histogram(
         "fairlead_event_loop_lag_seconds",
