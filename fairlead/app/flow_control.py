@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fairlead.app.worker_limits import queued_body_bytes
 from fairlead.core.call import Call, RequestInfo
 from fairlead.core.errors import NotAcceptable
 from fairlead.core.user import User
@@ -53,7 +54,10 @@ def build_flow_control(
         if call.user is not None and call.deferred_error is None:
             call.user = identify(call)
 
-    control = FlowControl(min(settings.request_timeout / 4, MAX_WAIT_SECONDS))
+    workers = coordinator.worker_count if coordinator is not None else 1
+    control = FlowControl(
+        min(settings.request_timeout / 4, MAX_WAIT_SECONDS), max_queued_bytes=queued_body_bytes(settings, workers)
+    )
     clients = ClientCache(control.levels, COMPONENT_PREFIXES)
     streams: StreamLimits
     if coordinator is not None:

@@ -15,11 +15,11 @@ from fairlead import __version__
 from fairlead.app.admission import SYSTEM_NAMESPACE
 from fairlead.app.auth import Auth
 from fairlead.app.flow_control import FlowServices, build_flow_control
+from fairlead.app.worker_limits import audit_quotas, build_audit_writer, build_password_hasher
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.key_rotation import KeyRotator
 from fairlead.authn.login_sessions import LoginSessions
 from fairlead.authn.login_throttle import LoginThrottle, PasswordThrottle
-from fairlead.authn.password_hash import PasswordHasher
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.service_accounts import ServiceAccountTokenIssuer, TokenLimits
 from fairlead.authn.signing_keys import SigningKeyStore
@@ -42,10 +42,9 @@ from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.audit.agent_reports import AgentReports
-from fairlead.server.audit.intake import AuditLogs, AuditQuotas
+from fairlead.server.audit.intake import AuditLogs
 from fairlead.server.audit.log import AuditLog, DiskBudget
 from fairlead.server.audit.log_file import STANDARD_OUTPUT, LogRetention, RotatingFile, open_sink
-from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import DEFAULT_POLICY, load_policy
 from fairlead.server.audit.stage import AuditStage
 from fairlead.server.auth.impersonation import Impersonation, new_impersonation_cache
@@ -143,10 +142,14 @@ MANAGEMENT_PATH = "/kubernetes/management"
 class PasswordLoginServices:
     """Password login and user profiles, which share the password store and the login throttle."""
 
-    def __init__(self, settings: Settings, registry: Registry, auth: Auth, throttle: PasswordThrottle) -> None:
+    def __init__(
+        self, settings: Settings, registry: Registry, auth: Auth, coordinator: CoordinatorClient | None
+    ) -> None:
         group, run_time = settings.api_group, auth.dynamic_config
+        throttle: PasswordThrottle = coordinator or LoginThrottle(registry.clock)
+        hasher = build_password_hasher(coordinator.worker_count if coordinator is not None else 1)
         logins = LoginSessions(registry, group, run_time.login_key_ttl)
-        passwords = PasswordStore(registry, group, PasswordHasher(), logins)
+        passwords = PasswordStore(registry, group, hasher, logins)
         self.login = LoginHandlers(passwords, logins, throttle, run_time.is_password_login_enabled, settings.public_url)
         self.profiles = ProfileHandler(registry, group, passwords, throttle, auth.authorize)
 
@@ -189,7 +192,7 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     if audit is not None:
         audit.stage.set_minimum_level(auth.dynamic_config.audit_level)
     login, tokens = (
-        PasswordLoginServices(settings, registry, auth, coordinator or LoginThrottle(registry.clock)),
+        PasswordLoginServices(settings, registry, auth, coordinator),
         DirectTokenServices(settings, registry, auth, base_url),
     )
     reports = audit.reports if audit is not None else AgentReports(None, registry.clock)
@@ -308,13 +311,15 @@ MAX_SIDE_LOG_QUEUE_BYTES = 16 * MEBIBYTE
 
 
 @asynccontextmanager
-async def open_audit_log(settings: Settings, catalog: Catalog, clock: Clock) -> AsyncIterator[AuditLog | None]:
-    """Opens the audit log and closes it on exit. None if it is disabled."""
+async def open_audit_log(
+    settings: Settings, catalog: Catalog, clock: Clock, workers: int = 1
+) -> AsyncIterator[AuditLog | None]:
+    """Opens the audit log and closes it on exit. None if it is disabled. `workers` processes write to it."""
     if not settings.audit_destination:
         yield None
         return
     policy = load_policy(settings.audit_policy) if settings.audit_policy else DEFAULT_POLICY
-    logs, disk = _open_logs(settings, clock)
+    logs, disk = _open_logs(settings, clock, workers)
     audit = AuditStage(policy, logs, catalog, clock, MANAGEMENT_PATH)
     try:
         yield AuditLog(audit, logs, AgentReports(logs.agents, clock), disk, clock)
@@ -324,8 +329,8 @@ async def open_audit_log(settings: Settings, catalog: Catalog, clock: Clock) -> 
             await writer.close()
 
 
-def _open_logs(settings: Settings, clock: Clock) -> tuple[AuditLogs, DiskBudget | None]:
-    allowances = AuditQuotas(settings.audit_rejected, settings.audit_reads)
+def _open_logs(settings: Settings, clock: Clock, workers: int) -> tuple[AuditLogs, DiskBudget | None]:
+    allowances = audit_quotas(settings, workers)
     new_backups = partial(
         LogRetention,
         max_files=settings.audit_backups,
@@ -335,7 +340,7 @@ def _open_logs(settings: Settings, clock: Clock) -> tuple[AuditLogs, DiskBudget 
     )
     size, path = settings.audit_size * MEBIBYTE, settings.audit_destination
     if path == STANDARD_OUTPUT or _is_device(Path(path)):
-        writer = AuditLogWriter(open_sink(path, new_backups, size, clock))
+        writer = build_audit_writer(open_sink(path, new_backups, size, clock), workers)
         return AuditLogs(writer, writer, writer, allowances), None
     disk = DiskBudget(
         {name: new_backups(file) for name, file in _log_paths(Path(path))}, settings.audit_disk * MEBIBYTE
@@ -343,10 +348,10 @@ def _open_logs(settings: Settings, clock: Clock) -> tuple[AuditLogs, DiskBudget 
     sinks = {name: RotatingFile(backups, size, clock, disk.clean_up) for name, backups in disk.logs.items()}
     users, unauthenticated, agents = (sinks[name] for name in (USERS, UNAUTHENTICATED, AGENTS))
     side_writers = (
-        AuditLogWriter(unauthenticated, max_bytes=MAX_SIDE_LOG_QUEUE_BYTES),
-        AuditLogWriter(agents, max_bytes=MAX_SIDE_LOG_QUEUE_BYTES),
+        build_audit_writer(unauthenticated, workers, MAX_SIDE_LOG_QUEUE_BYTES),
+        build_audit_writer(agents, workers, MAX_SIDE_LOG_QUEUE_BYTES),
     )
-    return AuditLogs(AuditLogWriter(users), *side_writers, allowances), disk
+    return AuditLogs(build_audit_writer(users, workers), *side_writers, allowances), disk
 
 
 def _is_device(path: Path) -> bool:

@@ -71,8 +71,10 @@ class FlowControl:
         max_wait: float = MAX_WAIT_SECONDS,
         level_configs: Iterable[LevelConfig] = LEVEL_CONFIGS,
         now: Callable[[], float] = time.perf_counter,
+        max_queued_bytes: int = MAX_QUEUED_BYTES,
     ) -> None:
         self.max_wait = max_wait
+        self._max_queued_bytes = max_queued_bytes
         self.now = now
         self.seats = SeatPool()
         self.levels = {config.name: PriorityLevel(config, self.seats) for config in level_configs}
@@ -118,7 +120,7 @@ class FlowControl:
             return None
         admission: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         ticket.queued_at, ticket.waiter = self.now(), admission
-        if ticket.body_bytes and self._queued_bytes + ticket.body_bytes > MAX_QUEUED_BYTES:
+        if ticket.body_bytes and self._queued_bytes + ticket.body_bytes > self._max_queued_bytes:
             self._reject(admission, CONCURRENCY_LIMIT)
             return admission
         if not level.queue.length:

@@ -23,7 +23,6 @@ from granian.server.embed import Server
 
 from fairlead.core.call import Call, Handler, Reply, empty_stream
 from fairlead.server.http.disconnect import close_connection
-from fairlead.server.http.memory_budgets import WholeResponses
 from fairlead.server.http.request import Receive, RequestBody, RequestHeaders
 from fairlead.server.http.response import build_headers
 from fairlead.server.http.slow_clients import StallDetector
@@ -78,7 +77,7 @@ class AsgiApp:
     def __init__(self, handle: Handler, body_limit: int, limiter: ClientMemoryLimiter | None = None) -> None:
         self._handle = handle
         self._limiter = limiter or ClientMemoryLimiter()
-        self._whole_responses = WholeResponses()
+        self._whole_responses = self._limiter.whole_responses
         self._body_limit = body_limit
         self._open_streams = 0
         self._stream_ended = asyncio.Event()

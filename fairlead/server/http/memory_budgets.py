@@ -183,18 +183,18 @@ class WholeResponses:
     Passing a large response whole costs the HTTP server half as much as chunks do. It copies the response, keeps the
     copy until the client has read it, and does not report when that is. But an HTTP/1.1 connection has one response at
     a time: if the next request arrives, the last response was read. So the memory is bounded by the number of
-    connections without a further request, `MAX_UNREAD_CONNECTIONS`. At that number, further responses are sent in
+    connections without a further request, `max_unread`. At that number, further responses are sent in
     chunks (`unsent.py`), and the kernel is asked which of the connections have read theirs or are closed.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, max_unread: int = MAX_UNREAD_CONNECTIONS) -> None:
         self._clock = clock
         self.unread_since: dict[str, float] = {}
         """By connection: when its response was passed on, in monotonic seconds."""
         self._check_task: asyncio.Task[None] | None = None
         self._next_check = 0.0
         # Without /proc the sockets cannot be checked, and no entry would ever be removed.
-        self._max_unread = MAX_UNREAD_CONNECTIONS if os.path.isdir(DESCRIPTOR_DIRECTORY) else 0
+        self._max_unread = max_unread if os.path.isdir(DESCRIPTOR_DIRECTORY) else 0
 
     def admit(self, client: str, size: int) -> bool:
         """Whether a response of this size may be passed on whole. The caller has removed any earlier entry."""

@@ -21,11 +21,13 @@ from fairlead.core.errors import Details, TooManyRequests
 from fairlead.server.api.errors import render_error
 from fairlead.server.http.disconnect import close_connection
 from fairlead.server.http.memory_budgets import (
+    MAX_UNREAD_CONNECTIONS,
     REQUEST_OVERHEAD_BYTES,
     MemoryBudget,
     MemoryLimits,
     Reservation,
     ReservationHandle,
+    WholeResponses,
 )
 from fairlead.server.http.slow_clients import StallDetector
 from fairlead.server.http.websocket import Send
@@ -69,7 +71,9 @@ class ClientMemoryLimiter:
         body_limit: int = 3 * MIB,
         response_limits: MemoryLimits = RESPONSE_LIMITS,
         body_limits: MemoryLimits = REQUEST_BODY_LIMITS,
+        max_unread_connections: int = MAX_UNREAD_CONNECTIONS,
     ) -> None:
+        self.whole_responses = WholeResponses(max_unread=max_unread_connections)
         self._response_budget = MemoryBudget(response_limits)
         self._body_budget = MemoryBudget(body_limits)
         self._body_limit = body_limit

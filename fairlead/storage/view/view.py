@@ -40,8 +40,9 @@ log = structlog.get_logger(__name__)
 class View:
     """The content of the store in memory. Call it on the event loop only. Only the `async` methods wait."""
 
-    def __init__(self, store: Store, build_entry: EntryBuilder) -> None:
+    def __init__(self, store: Store, build_entry: EntryBuilder, max_history_bytes: int = MAX_HISTORY_BYTES) -> None:
         self._store = store
+        self._max_history_bytes = max_history_bytes
         self._local_revision = store.local_revision
         self._build_entry = build_entry
         self._collections: dict[tuple[str, str], Collection] = {}
@@ -276,7 +277,7 @@ class View:
         if batch:
             self.revision = batch[-1].revision
             self._waiters.advance(self.revision)
-        while self._history_bytes > MAX_HISTORY_BYTES and self.oldest < self.revision:
+        while self._history_bytes > self._max_history_bytes and self.oldest < self.revision:
             # Discard an eighth at a time, because each pass over the collections has a fixed cost.
             self.discard_before(self.oldest + max(1, (self.revision - self.oldest) // 8))
 

@@ -202,9 +202,8 @@ async def test_rejections_of_cancelled_requests_are_skipped(monkeypatch: pytest.
     await drain(control)
 
 
-async def test_the_total_body_size_of_queued_requests_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_control, "MAX_QUEUED_BYTES", 1000)
-    control = FlowControl()
+async def test_the_total_body_size_of_queued_requests_is_limited() -> None:
+    control = FlowControl(max_queued_bytes=1000)
     use_up_budget(control)
     first = admit(control, INTERACTIVE, Flow("ada"), size=800)
     second = admit(control, INTERACTIVE, Flow("ben"), size=800)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.server.http import memory_budgets
 from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.memory_budgets import (
     MAX_UNREAD_CONNECTIONS,
@@ -17,7 +16,7 @@ from fairlead.server.http.memory_budgets import (
     WRITE_SETTLE_SECONDS,
     WholeResponses,
 )
-from fairlead.server.http.unsent import MAX_SMALL_HTTP1_BYTES
+from fairlead.server.http.unsent import MAX_SMALL_HTTP1_BYTES, ClientMemoryLimiter
 
 LARGE = bytes(MAX_SMALL_HTTP1_BYTES + 1)
 
@@ -47,18 +46,15 @@ async def send_request(app: AsgiApp, port: int, version: str = "1.1") -> list[by
     return [message["body"] for message in messages if message["type"] == "http.response.body"]
 
 
-def build_app(body: bytes) -> AsgiApp:
+def build_app(body: bytes, max_unread: int = MAX_UNREAD_CONNECTIONS) -> AsgiApp:
     async def serve(call: Call) -> Reply:
         return Reply(200, body)
 
-    return AsgiApp(serve, 1024)
+    return AsgiApp(serve, 1024, ClientMemoryLimiter(max_unread_connections=max_unread))
 
 
-async def test_a_response_is_sent_whole_while_few_connections_have_an_unread_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(memory_budgets, "MAX_UNREAD_CONNECTIONS", 2)
-    app = build_app(LARGE)
+async def test_a_response_is_sent_whole_while_few_connections_have_an_unread_one() -> None:
+    app = build_app(LARGE, max_unread=2)
     for port in (1, 2, 1, 2):
         assert await send_request(app, port) == [LARGE]
     chunks = await send_request(app, 3)

@@ -251,10 +251,9 @@ async def check_past(view: View, past: dict[int, list[str]], oldest: int) -> Non
 
 
 @on_virtual_time
-async def test_history_over_the_size_limit_is_discarded_from_its_oldest_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_HISTORY_BYTES", 40_000)
+async def test_history_over_the_size_limit_is_discarded_from_its_oldest_end() -> None:
     store = MemoryStore()
-    async with running_view(store) as view:
+    async with running_view(store, max_history_bytes=40_000) as view:
         for number in range(100):
             await view.wait_for(await put(store, "/x", b"%01000d" % number))
         assert FIRST_REVISION < view.oldest < view.revision - 5

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from fairlead.storage.contract import Key, Record, Write
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.fan_out import Watcher
-from fairlead.storage.view.view import Entry, View
+from fairlead.storage.view.view import MAX_HISTORY_BYTES, Entry, View
 
 
 def build_entry(record: Record) -> Entry:
@@ -25,8 +25,8 @@ async def put(store: MemoryStore, path: str, value: bytes | None = b"{}") -> int
 
 
 @asynccontextmanager
-async def running_view(store: MemoryStore) -> AsyncIterator[View]:
-    view = View(store, build_entry)
+async def running_view(store: MemoryStore, max_history_bytes: int = MAX_HISTORY_BYTES) -> AsyncIterator[View]:
+    view = View(store, build_entry, max_history_bytes)
     await view.start()
     try:
         yield view
