@@ -116,7 +116,7 @@ class FramedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)
-        if not _is_own_process(self._transport):
+        if self._is_accepted and not _belongs_to_this_user(transport.get_extra_info("socket").fileno()):
             log.error("rejected a connection of another user to a socket of this server")
             self._transport.abort()
             return
@@ -230,6 +230,8 @@ async def connect_framed(path: Path, build_handler: HandlerBuilder, max_frame_by
         connected.setblocking(False)
         with _short_address(path) as address:
             await loop.sock_connect(connected, address)
+        if not _belongs_to_this_user(connected.fileno()):
+            raise PermissionError(f"{path}: belongs to a process of another user")
         _, connection = await loop.create_unix_connection(
             lambda: FramedConnection(build_handler, max_frame_bytes, is_accepted=False),
             sock=connected,
@@ -288,12 +290,11 @@ def _short_address(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def _is_own_process(transport: asyncio.Transport) -> bool:
+def _belongs_to_this_user(descriptor: int) -> bool:
     """Whether the other end belongs to this user. Only Linux tells; elsewhere, the mode of the file has to suffice."""
     if sys.platform != "linux":
         return True
-    descriptor = transport.get_extra_info("socket").fileno()
-    with socket.fromfd(descriptor, socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    with socket.fromfd(descriptor, socket.AF_UNIX, socket.SOCK_STREAM) as connected:
+        credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, user, _ = struct.unpack("3i", credentials)
     return bool(user == os.geteuid())

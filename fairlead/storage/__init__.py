@@ -4,6 +4,7 @@ contract.py            the Store protocol and its errors, which all other packag
 open.py                opens a store by URL, for example sqlite:/var/lib/fairlead.db
 memory.py, sqlite/     stores for one server: in memory, and in one file
 postgres/, etcd/       stores for several replicas
+socket/                a store of one process that other processes of the same server use
 fenced.py              wraps a store so that only the leader can write
 encrypted.py           wraps a store with encryption at rest; reencrypt.py: background re-encryption
 wrapper.py             forwards everything to another store; the two wrappers override what they change

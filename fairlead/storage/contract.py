@@ -123,7 +123,7 @@ class Store(Protocol):
         """The revision of the newest acknowledged commit (FIRST_REVISION in an empty store)."""
 
     def local_revision(self) -> int | None:
-        """The same without waiting if only this process writes to the store; None if other replicas may."""
+        """The same without waiting, if this process can know it; None if other replicas may have written."""
 
     async def oldest(self) -> int:
         """The oldest revision that `scan(at=)` and `watch(since=)` still accept."""

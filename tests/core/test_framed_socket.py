@@ -196,13 +196,15 @@ async def test_the_socket_belongs_to_this_user_only(ends: Ends) -> None:
     assert stat.S_IMODE(ends.path.stat().st_mode) == 0o600
 
 
-async def test_a_process_of_another_user_is_rejected(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_processes_of_other_users_are_rejected_by_both_ends(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     user = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)
-    connection = await connect_framed(ends.path, Peer, MAX_FRAME_BYTES)
-    connection.send(b"hello")
+    with pytest.raises(PermissionError, match="another user"):
+        await connect_framed(ends.path, Peer, MAX_FRAME_BYTES)
+    reader, writer = await asyncio.open_unix_connection(str(ends.path))
     async with asyncio.timeout(30):
-        await connection.wait_closed()
+        assert await reader.read() == b""
+    writer.close()
     assert ends.accepted == []
 
 

@@ -11,6 +11,7 @@ from fairlead.storage.encrypted import EncryptedStore
 from fairlead.storage.open import open_store
 from tests.harness.etcd_server import open_etcd
 from tests.harness.postgres_server import open_postgres
+from tests.harness.socket_store import open_socket_store
 
 
 async def open_encrypted(folder: Path) -> Store:
@@ -23,6 +24,7 @@ STORES: dict[str, Callable[[Path], Awaitable[Store]]] = {
     "memory": lambda folder: open_store("memory:"),
     "sqlite": lambda folder: open_store(f"sqlite:{folder}/store.db"),
     "encrypted": open_encrypted,
+    "socket": open_socket_store,
     "postgres": open_postgres,
     "etcd": open_etcd,
 }

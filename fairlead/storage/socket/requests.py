@@ -1,0 +1,139 @@
+"""Executes the requests of workers on the owner's store. Every request has exactly one response, of bounded size."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+import structlog
+
+from fairlead.storage.commit import pack_key, unpack_key
+from fairlead.storage.contract import Compacted, RevisionConflict, Store, StoreUnavailable
+from fairlead.storage.socket.frames import (
+    CHECK_WRITABLE,
+    COMMIT,
+    COMPACT,
+    COMPACTED,
+    CONFLICT,
+    INVALID,
+    NUMBER,
+    OLDEST,
+    PIECE_BYTES,
+    PURGE_DELETED,
+    READ,
+    REPLAY,
+    REQUEST,
+    RESPONSE,
+    RESULT,
+    ROWS,
+    ROWS_ARE_COMPLETE,
+    ROWS_HAVE_MORE,
+    SCAN,
+    UNAVAILABLE,
+    decode_commit,
+    decode_scan,
+    encode_row,
+)
+
+SCAN_RECORDS = 1_000
+"""Records that are read at once. A worker requests the next piece of a longer scan."""
+
+log = structlog.get_logger(__name__)
+
+Parts = Sequence[bytes]
+"""The parts of a response."""
+
+
+async def execute_request(store: Store, frame: bytes) -> Parts:
+    """Execute a request and return its response. Errors are responses, too."""
+    kind, id = REQUEST.unpack_from(frame)
+    try:
+        return await EXECUTORS[kind](store, id, frame)
+    except RevisionConflict as conflict:
+        return RESPONSE.pack(CONFLICT, id, conflict.actual), pack_key(conflict.key)
+    except Compacted as error:
+        return RESPONSE.pack(COMPACTED, id, error.requested), NUMBER.pack(error.oldest)
+    except StoreUnavailable as error:
+        return reject_request(frame, str(error))
+    except ValueError as error:
+        return RESPONSE.pack(INVALID, id, 0), str(error).encode()
+    except Exception:
+        log.exception("a request of a worker to the store failed")
+        return reject_request(frame, "the store has failed with an internal error; see the log")
+
+
+def reject_request(frame: bytes, reason: str) -> Parts:
+    """The response that the store is unavailable."""
+    _, id = REQUEST.unpack_from(frame)
+    return RESPONSE.pack(UNAVAILABLE, id, 0), reason.encode()
+
+
+async def _commit(store: Store, id: int, frame: bytes) -> Parts:
+    return (RESPONSE.pack(RESULT, id, await store.commit(*decode_commit(frame))),)
+
+
+async def _read(store: Store, id: int, frame: bytes) -> Parts:
+    record = await store.read(unpack_key(frame[REQUEST.size :]))
+    rows = [] if record is None else [encode_row(pack_key(record.key), record.value, record.revision)]
+    return RESPONSE.pack(ROWS, id, 0), ROWS_ARE_COMPLETE, *rows
+
+
+async def _scan(store: Store, id: int, frame: bytes) -> Parts:
+    prefix, after, limit, at = decode_scan(frame)
+    page = await store.scan(prefix, after=after, limit=min(limit or SCAN_RECORDS, SCAN_RECORDS), at=at)
+    rows: list[bytes] = []
+    size = 0
+    for record in page.records:
+        row = encode_row(pack_key(record.key), record.value, record.revision)
+        rows.append(row)
+        size += len(row)
+        if size >= PIECE_BYTES:
+            break
+    has_more = page.has_more or len(rows) < len(page.records)
+    return RESPONSE.pack(ROWS, id, page.revision), ROWS_HAVE_MORE if has_more else ROWS_ARE_COMPLETE, *rows
+
+
+async def _replay(store: Store, id: int, frame: bytes) -> Parts:
+    """The next events after a revision, which the worker knows not to be the newest. The number is the revision that
+    they reach."""
+    (since,) = NUMBER.unpack_from(frame, REQUEST.size)
+    prefix = unpack_key(frame[REQUEST.size + NUMBER.size :])
+    # Without the prefix, there is always an event, so this does not wait for the next commit.
+    async with aclosing(store.watch((), since)) as batches:  # type: ignore[type-var]  # the stores return generators
+        async for batch in batches:
+            rows = [
+                encode_row(pack_key(event.key), event.value, event.revision)
+                for event in batch
+                if event.key[: len(prefix)] == prefix
+            ]
+            return RESPONSE.pack(ROWS, id, batch[-1].revision), ROWS_ARE_COMPLETE, *rows
+    raise StoreUnavailable("the store is closed")
+
+
+async def _oldest(store: Store, id: int, frame: bytes) -> Parts:
+    return (RESPONSE.pack(RESULT, id, await store.oldest()),)
+
+
+async def _compact(store: Store, id: int, frame: bytes) -> Parts:
+    await store.compact(*NUMBER.unpack_from(frame, REQUEST.size))
+    return (RESPONSE.pack(RESULT, id, 0),)
+
+
+async def _purge_deleted(store: Store, id: int, frame: bytes) -> Parts:
+    await store.purge_deleted()
+    return (RESPONSE.pack(RESULT, id, 0),)
+
+
+async def _check_writable(store: Store, id: int, frame: bytes) -> Parts:
+    await store.check_writable()
+    return (RESPONSE.pack(RESULT, id, 0),)
+
+
+EXECUTORS: dict[int, Callable[[Store, int, bytes], Awaitable[Parts]]] = {
+    COMMIT: _commit,
+    READ: _read,
+    SCAN: _scan,
+    REPLAY: _replay,
+    OLDEST: _oldest,
+    COMPACT: _compact,
+    PURGE_DELETED: _purge_deleted,
+    CHECK_WRITABLE: _check_writable,
+}

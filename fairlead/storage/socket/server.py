@@ -1,0 +1,194 @@
+"""StoreServer: serves the owner's store to the workers.
+
+One task follows the store. It encodes the commits once, publishes their revision in shared memory, and passes the same
+bytes to all workers (the feed).
+
+A response is held until the worker has been sent all commits that were published before it. A worker that does not
+read is dropped from the live feed and catches up from the history of the store, so it costs bounded memory. If
+compaction overtakes it there, it continues with the oldest revision that is left, and its watches expire.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from fairlead.core.framed_socket import FramedConnection, serve_framed
+from fairlead.core.waiting import RevisionWaiters
+from fairlead.storage.contract import Compacted, Event, Store, StoreUnavailable
+from fairlead.storage.socket.frames import (
+    HELLO,
+    HELLO_FRAME,
+    MAX_FRAME_BYTES,
+    SKIPPED,
+    SKIPPED_FRAME,
+    encode_feed,
+)
+from fairlead.storage.socket.requests import Parts, execute_request
+from fairlead.storage.socket.shared_revision import SharedRevision
+
+MAX_BEHIND_BYTES = 8 * 1024 * 1024
+"""A worker with more unread data does not get live commits any more."""
+RETRY_SECONDS = 0.5
+
+log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def serve_store(store: Store, path: Path, shared: SharedRevision) -> AsyncIterator[None]:
+    """Serve the store on a Unix socket. Only one process may do that at a time, which the lock of the store ensures.
+
+    At the end, requests in progress are finished, and the workers are disconnected. The store stays open.
+    """
+    server = StoreServer(store, shared)
+    try:
+        async with serve_framed(path, server.accept, MAX_FRAME_BYTES):
+            try:
+                yield
+            finally:
+                await server.finish_requests()
+    finally:
+        await server.stop()
+
+
+class StoreServer:
+    def __init__(self, store: Store, shared: SharedRevision) -> None:
+        revision = store.local_revision()
+        if revision is None:
+            raise ValueError("several servers can write to this store, so workers have to open it themselves")
+        self.store = store
+        self.live_revision = revision
+        """The newest revision that was sent to the workers, except for those that are behind."""
+        self.requests: set[asyncio.Task[None]] = set()
+        """Requests in progress, also of workers that have ended: their commits still happen."""
+        self.workers: set[WorkerConnection] = set()
+        self._shared = shared
+        self._waiters = RevisionWaiters()
+        shared.begin_epoch(revision)
+        self._follower = asyncio.create_task(self._follow(), name="follow the store for its workers")
+
+    def accept(self, connection: FramedConnection) -> "WorkerConnection":
+        """Handle the connection of a new worker."""
+        connection.send(HELLO_FRAME.pack(HELLO, self._shared.epoch, self.live_revision))
+        worker = WorkerConnection(self, connection)
+        self.workers.add(worker)
+        return worker
+
+    async def finish_requests(self) -> None:
+        """Wait for the requests in progress, and until their responses are sent."""
+        while self.requests:
+            await asyncio.wait(self.requests)
+        published = self.store.local_revision() or 0
+        if published > self.live_revision and not self._follower.done():
+            await self._waiters.add(published)
+
+    async def stop(self) -> None:
+        self._follower.cancel()
+        await asyncio.gather(self._follower, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async for batch in self.store.watch((), self.live_revision):
+                    self._publish(batch)
+                return
+            except (Compacted, StoreUnavailable) as error:
+                # Possible only if a huge batch of commits did not fit into the queue of the watch.
+                log.warning("following the store for its workers was interrupted", reason=str(error))
+                for worker in self.workers:
+                    worker.start_catch_up()
+                self.live_revision = self.store.local_revision() or self.live_revision
+                self._shared.publish(self.live_revision)
+                self._waiters.advance(self.live_revision)
+                await asyncio.sleep(RETRY_SECONDS if isinstance(error, StoreUnavailable) else 0)
+
+    def _publish(self, batch: Sequence[Event]) -> None:
+        self.live_revision = batch[-1].revision
+        self._shared.publish(self.live_revision)
+        frames = encode_feed(batch)
+        for worker in self.workers:
+            worker.send_commits(frames, self.live_revision)
+        self._waiters.advance(self.live_revision)
+
+
+class WorkerConnection:
+    """The connection of one worker: its requests, its responses and its feed."""
+
+    def __init__(self, server: StoreServer, connection: FramedConnection) -> None:
+        self._server = server
+        self._connection = connection
+        self._sent_revision = server.live_revision
+        self._held: deque[tuple[int, Parts]] = deque()
+        """Responses, and the revision that the worker must have been sent before. Sorted."""
+        self._catch_up_task: asyncio.Task[None] | None = None
+
+    def on_frames(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            request = asyncio.create_task(self._answer(frame))
+            self._server.requests.add(request)
+            request.add_done_callback(self._server.requests.discard)
+
+    def on_closed(self) -> None:
+        self._server.workers.discard(self)
+        self._held.clear()
+        if self._catch_up_task is not None:
+            self._catch_up_task.cancel()
+
+    def send_commits(self, frames: bytes, revision: int) -> None:
+        """Send live commits, unless the worker is behind."""
+        if self._catch_up_task is not None:
+            return
+        if self._connection.pending_bytes > MAX_BEHIND_BYTES:
+            self.start_catch_up()
+            return
+        self._connection.send_encoded(frames)
+        self._advance(revision)
+
+    def start_catch_up(self) -> None:
+        """Continue from the history, because live commits are not sent."""
+        if self._catch_up_task is None:
+            log.warning("a worker is behind; it catches up from the history", revision=self._sent_revision)
+            self._catch_up_task = asyncio.create_task(self._catch_up(), name="catch up")
+
+    async def _answer(self, frame: bytes) -> None:
+        response = await execute_request(self._server.store, frame)
+        published = self._server.store.local_revision() or 0
+        if published > self._sent_revision and not self._connection.is_closed:
+            self._held.append((published, response))
+        else:
+            self._connection.send(*response)
+
+    def _advance(self, revision: int) -> None:
+        self._sent_revision = max(self._sent_revision, revision)
+        while self._held and self._held[0][0] <= self._sent_revision:
+            self._connection.send(*self._held.popleft()[1])
+
+    async def _catch_up(self) -> None:
+        while True:
+            try:
+                await self._connection.drain()
+                if self._sent_revision >= self._server.live_revision:
+                    break
+                await self._send_history()
+            except Compacted as error:
+                self._connection.send(SKIPPED_FRAME.pack(SKIPPED, error.oldest))
+                self._advance(error.oldest)
+            except StoreUnavailable as error:
+                log.warning("a worker cannot catch up from the history; retrying", reason=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+        # No await since the comparison, so the live feed continues exactly here.
+        self._catch_up_task = None
+
+    async def _send_history(self) -> None:
+        """Send commits until the worker has all that the others have."""
+        async with aclosing(self._server.store.watch((), self._sent_revision)) as batches:  # type: ignore[type-var]  # a generator
+            async for batch in batches:
+                self._connection.send_encoded(encode_feed(batch))
+                self._advance(batch[-1].revision)
+                if self._sent_revision >= self._server.live_revision:
+                    return
+                await self._connection.drain()
+        raise StoreUnavailable("the store is closed")
