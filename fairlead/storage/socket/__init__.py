@@ -1,7 +1,6 @@
 """A store that one process owns and that other processes of the same server use, over a Unix socket.
 
     server.py            StoreServer, in the owner: serves its store to the workers, and sends them all commits
-    worker_feed.py       the commits for one worker, which catches up from the history if it is slow
     requests.py          executes the requests of workers on the owner's store
     client.py            SocketStore, in a worker: implements the contract
     owner_link.py        a worker's connection to the owner: pending calls, and the commits of all workers
