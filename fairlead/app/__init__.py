@@ -6,6 +6,8 @@ http.py            the request pipeline, the metrics and the audit log
 flow_control.py    flow control
 controllers.py     controllers, leader election, store maintenance, connections to clusters
 dynamic_config.py  settings that can change at run time
+listeners.py       the port, and the listening sockets of workers
+workers/           several processes that serve one port
 maintenance.py     backup, restore and copy of a store
 agent.py           a second composition root: the agent, which serves the direct endpoint of a cluster
 
@@ -29,6 +31,8 @@ from fairlead.app.auth import PEPPER_FILE, Auth, build_auth
 from fairlead.app.controllers import LeaderElection, StoreStack, build_cluster_services, run_background
 from fairlead.app.dynamic_config import ensure_config
 from fairlead.app.http import HandlerDependencies, build_handler, open_audit_log
+from fairlead.app.listeners import choose_port
+from fairlead.app.workers.context import WorkerContext
 from fairlead.authn.bootstrap import ensure_admin, verify_pepper
 from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.controllers.runtime.leader import LeaderElector, new_identity
@@ -49,12 +53,12 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Admission
 from fairlead.registry.secret_fields import SensitiveFieldIndex
 from fairlead.registry.write_options import server_write_options
-from fairlead.server.http.asgi import AsgiApp, BindOptions, free_port, run_http_server
+from fairlead.server.http.asgi import AsgiApp, BindOptions, run_http_server
 from fairlead.server.http.event_loop_watchdog import Watchdog, run_watchdog
 from fairlead.server.http.unsent import ClientMemoryLimiter
 from fairlead.server.metrics.families import new_commit_histogram
 from fairlead.settings import Settings, StartError, read_variable
-from fairlead.storage.contract import StoreUnavailable
+from fairlead.storage.contract import Store, StoreUnavailable
 from fairlead.storage.encrypted import EncryptedStore, load_keyring, publish_active_key
 from fairlead.storage.fenced import FencedStore
 from fairlead.storage.open import is_shared, open_store
@@ -131,13 +135,21 @@ class StartedServer:
     new_key: str | None
 
 
-async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[StartedServer], None]) -> None:
-    """Serves until `stop` is set, then ends watches, finishes in-flight requests and closes the store."""
+async def run(
+    settings: Settings,
+    stop: asyncio.Event,
+    ready: Callable[[StartedServer], None],
+    worker: WorkerContext | None = None,
+) -> None:
+    """Serves until `stop` is set, then ends watches, finishes in-flight requests and closes the store.
+
+    `worker` is None if this process is the whole server.
+    """
     set_switch_interval()
     clock = SystemClock()
     _check_path_ownership(settings)
     catalog = _build_catalog(settings)
-    async with _open_stores(settings, catalog) as stores, open_audit_log(settings, catalog, clock) as audit:
+    async with _open_stores(settings, catalog, worker) as stores, open_audit_log(settings, catalog, clock) as audit:
         certificates = _load_certificates(settings)
         store, commits = stores.encrypted, new_commit_histogram()
         store.on_commit = commits.observe
@@ -154,11 +166,11 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[StartedS
         chain = build_admission(settings, auth)
         registry = Registry(catalog, store, view, chain, clock)
         chain.bind_registry(registry)
-        election = _build_leader_election(settings, store, registry, chain)
+        election = _build_leader_election(_leader_identity(settings, worker), store, registry, chain)
         await _ensure_namespaces(registry)
         await ensure_default_roles(registry, settings.api_group)
         await ensure_config(registry, settings.api_group)
-        port = _choose_port(settings)
+        port = choose_port(settings) if worker is None else worker.port
         base_url = settings.base_url(port)
         cluster_services = build_cluster_services(settings, registry, port)
         limiter = ClientMemoryLimiter(settings.body_limit)
@@ -166,7 +178,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[StartedS
         app = AsgiApp(build_handler(settings, registry, auth, deps), settings.body_limit, limiter)
         async with (
             run_background(settings, stores, registry, election, auth, cluster_services) as start_background,
-            _serve(app, settings, port, certificates),
+            _serve(app, settings, port, certificates, worker),
             run_watchdog(deps.watchdog),
         ):
             # Create the admin's key only once the server accepts requests: it is shown once, so nothing may fail after.
@@ -209,14 +221,21 @@ async def _check_pepper(settings: Settings, store: EncryptedStore, auth: Auth) -
 
 
 def _build_leader_election(
-    settings: Settings, store: EncryptedStore, registry: Registry, admit: Admission
+    identity: str | None, store: EncryptedStore, registry: Registry, admit: Admission
 ) -> LeaderElection:
-    """The leader election if the store is shared between replicas. The leader then writes through a fenced registry."""
-    if not is_shared(settings.store_url):
+    """The leader election, if this process takes part in one. The leader then writes through a fenced registry."""
+    if identity is None:
         return LeaderElection(registry, None)
-    leader = LeaderElector(registry.resource_for(LEASE), SYSTEM_NAMESPACE, registry.clock, new_identity())
+    leader = LeaderElector(registry.resource_for(LEASE), SYSTEM_NAMESPACE, registry.clock, identity)
     fenced = Registry(registry.catalog, FencedStore(store, leader.fence), registry.view, admit, registry.clock)
     return LeaderElection(fenced, leader)
+
+
+def _leader_identity(settings: Settings, worker: WorkerContext | None) -> str | None:
+    """Identifies this process in the leader election; None if no other process uses the store."""
+    if worker is not None:
+        return worker.identity
+    return new_identity() if is_shared(settings.store_url) else None
 
 
 async def _ensure_namespaces(registry: Registry) -> None:
@@ -239,10 +258,10 @@ def _load_certificates(settings: Settings) -> Certificates:
 
 
 @asynccontextmanager
-async def _open_stores(settings: Settings, catalog: Catalog) -> AsyncIterator[StoreStack]:
+async def _open_stores(settings: Settings, catalog: Catalog, worker: WorkerContext | None) -> AsyncIterator[StoreStack]:
     """Opens the store, and wraps it with encryption at rest. Everything else uses the encrypted one."""
     try:
-        store = await open_store(settings.store_url)
+        store = await _open_store(settings, worker)
     except (StoreUnavailable, ValueError) as error:
         raise StartError(str(error)) from None
     try:
@@ -257,15 +276,13 @@ async def _open_stores(settings: Settings, catalog: Catalog) -> AsyncIterator[St
         await store.close()
 
 
-def _choose_port(settings: Settings) -> int:
-    try:
-        return free_port(settings.listen, settings.port)
-    except OSError as error:
-        raise StartError(
-            f"cannot listen on {settings.listen} port {settings.port}: {error.strerror}; choose another with --port"
-        ) from None
+async def _open_store(settings: Settings, worker: WorkerContext | None) -> Store:
+    """The store itself, or a connection to the process that has opened it."""
+    return await open_store(settings.store_url)
 
 
-def _serve(app: AsgiApp, settings: Settings, port: int, certificates: Certificates) -> AbstractAsyncContextManager[int]:
-    options = BindOptions(settings.listen, port, certificates.cert_file, certificates.key_file, settings.shutdown_grace)
-    return run_http_server(app, options)
+def _serve(
+    app: AsgiApp, settings: Settings, port: int, certificates: Certificates, worker: WorkerContext | None
+) -> AbstractAsyncContextManager[int]:
+    files, listener = (certificates.cert_file, certificates.key_file), worker.listener if worker is not None else None
+    return run_http_server(app, BindOptions(settings.listen, port, *files, settings.shutdown_grace, listener))

@@ -8,6 +8,7 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 from fairlead.core.cluster_identity import DEFAULT_PREFIX, check_prefix
+from fairlead.core.cpus import count_cpus
 from fairlead.core.validators import (
     check_api_group,
     check_base_url,
@@ -25,6 +26,7 @@ from fairlead.settings.values import OFF, ON_OFF, SettingInfo
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
+MAX_WORKERS, MAX_DEFAULT_WORKERS = 64, 8
 
 
 def _default_data_folder() -> Path:
@@ -65,6 +67,15 @@ class Settings:
     port: Annotated[int, SettingInfo("Server", "Port to listen on; 0 for any free port", minimum=0, maximum=65535)] = (
         8443
     )
+    workers: Annotated[
+        int,
+        SettingInfo(
+            "Server",
+            "Number of processes that serve requests",
+            maximum=MAX_WORKERS,
+            computed_default="one per CPU, at most 8; 1 with fairlead up",
+        ),
+    ] = 0
     public_url: Annotated[
         str,
         SettingInfo(
@@ -345,6 +356,10 @@ class Settings:
     @property
     def store_url(self) -> str:
         return self.store or f"sqlite:{self.data / 'fairlead.db'}"
+
+    @property
+    def worker_count(self) -> int:
+        return self.workers or min(count_cpus(), MAX_DEFAULT_WORKERS)
 
     @property
     def audit_destination(self) -> str:

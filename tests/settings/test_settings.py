@@ -6,7 +6,18 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.files import FileProblem
-from fairlead.settings import ALIASES, SETTINGS, Setting, Settings, StartError, flag, load, read_variable, variable
+from fairlead.settings import (
+    ALIASES,
+    SETTINGS,
+    Setting,
+    Settings,
+    StartError,
+    declarations,
+    flag,
+    load,
+    read_variable,
+    variable,
+)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
@@ -50,6 +61,7 @@ def test_every_setting_can_be_set_in_every_source(tmp_path: Path) -> None:
         "data": "/srv/fairlead",
         "store": "memory:",
         "listen": "::",
+        "workers": "3",
         "public_url": "https://fairlead.example.com",
         "tls_cert": "/c.pem",
         "tls_key": "/k.pem",
@@ -288,6 +300,14 @@ def test_the_base_url_has_an_address_that_clients_can_reach(settings: Settings, 
 def test_the_certificate_covers_every_name_that_clients_use() -> None:
     settings = Settings(listen="192.0.2.7", public_url="https://a.test:9000", tls_names=("b.test",))
     assert settings.certificate_names == ("b.test", "a.test", "192.0.2.7")
+
+
+def test_by_default_there_is_one_worker_per_cpu_and_at_most_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for cpus in (1, 4, 32):
+        monkeypatch.setattr(declarations, "count_cpus", lambda cpus=cpus: cpus)
+        counts.append(Settings().worker_count)
+    assert (counts, Settings(workers=12).worker_count) == ([1, 4, 8], 12)
 
 
 def format_accepted_values(setting: Setting) -> str:

@@ -1,6 +1,6 @@
 """Runs a server in this process: event loop, signal handling, and startup errors.
 
-`up` and `serve` pass `app.run`, which only they may import; `agent` passes `app.agent.run`.
+`start.py` passes `app.run`, for `up` and `serve`; `agent` passes `app.agent.run`.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def load_settings(flags: Mapping[str, str | None], defaults: Mapping[str, Any] |
     try:
         settings = load(flags, os.environ, defaults)
     except (StartError, FileProblem) as error:
-        raise _exit_with_error(error) from None
+        raise exit_with_error(error) from None
     configure_logging(settings.log_level, settings.log_format)
     return settings
 
@@ -49,7 +49,7 @@ def run_until_signal(
             for number in STOP_SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
     except (StartError, FileProblem) as error:
-        raise _exit_with_error(error) from None
+        raise exit_with_error(error) from None
 
 
 def _stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
@@ -67,7 +67,7 @@ def _stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> No
         signal.signal(number, handle)
 
 
-def _exit_with_error(error: Exception) -> typer.Exit:
+def exit_with_error(error: Exception) -> typer.Exit:
     for line in str(error).splitlines():
         typer.echo(f"fairlead: {line}", err=True)
     return typer.Exit(1)

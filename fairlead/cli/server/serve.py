@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairlead.cli.server.admin_kubeconfig import write_admin_kubeconfig
-from fairlead.cli.server.event_loop import load_settings, run_until_signal
+from fairlead.cli.server.event_loop import load_settings
 from fairlead.cli.server.setting_flags import settings_signature
+from fairlead.cli.server.start import start_server
 
 if TYPE_CHECKING:
     from fairlead.app import StartedServer
@@ -18,9 +19,7 @@ def command(**flags: str | None) -> None:
     administrator's key to admin.kubeconfig in the data folder.
     """
     settings = load_settings(flags)
-    from fairlead.app import run
-
-    run_until_signal(run, settings, lambda started: announce(started, settings.data / "admin.kubeconfig"))
+    start_server(settings, lambda started: announce(started, settings.data / "admin.kubeconfig"))
 
 
 # Typer reads the flags from the signature, which is generated from the settings.

@@ -9,8 +9,9 @@ import typer
 
 from fairlead import __version__
 from fairlead.cli.server.admin_kubeconfig import write_admin_kubeconfig
-from fairlead.cli.server.event_loop import load_settings, run_until_signal
+from fairlead.cli.server.event_loop import load_settings
 from fairlead.cli.server.setting_flags import setting_option
+from fairlead.cli.server.start import start_server
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from fairlead.app import StartedServer
 
 PRIVATE_NETWORKS = ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
-DEFAULTS = {"log_level": "warning", "log_format": "console", "cluster_networks": PRIVATE_NETWORKS}
-"""Defaults for interactive use: readable logs, warnings only, and clusters on private networks are allowed."""
+DEFAULTS = {"log_level": "warning", "log_format": "console", "cluster_networks": PRIVATE_NETWORKS, "workers": 1}
+"""Defaults for interactive use: readable logs, warnings only, clusters on private networks are allowed, one process."""
 
 EXAMPLE_MANIFEST = "examples/app.yaml"
 
@@ -36,8 +37,6 @@ def command(
     FAIRLEAD_* variables apply too; [bold]fairlead serve --help[/bold] lists all settings.
     """
     settings = load_settings({"data": data, "port": port}, DEFAULTS)
-    from fairlead.app import run
-
     kubeconfig = settings.data / "admin.kubeconfig"
 
     def ready(started: "StartedServer") -> None:
@@ -49,7 +48,7 @@ def command(
 
         print_summary(Console(markup=False, emoji=False, highlight=False, soft_wrap=True), started, kubeconfig, key)
 
-    run_until_signal(run, settings, ready)
+    start_server(settings, ready)
 
 
 def format_json(started: "StartedServer", kubeconfig: Path, key: str | None) -> str:

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs
 
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings, HTTP2Settings
+from granian.net import SocketHolder  # type: ignore[attr-defined]  # its stubs are incomplete
 from granian.server.embed import Server
 
 from fairlead.core.call import Call, Handler, Reply, empty_stream
@@ -40,6 +41,8 @@ MAX_HEADER_BYTES = 64 * 1024
 HEADER_TIMEOUT_MILLISECONDS = 10_000
 MAX_CONNECTIONS = 65_536
 """More than there are file descriptors, so that idle connections never block new ones."""
+BACKLOG = 1024
+"""Connections that wait in the kernel to be accepted."""
 MAX_STREAMS = 100
 """Concurrent streams per HTTP/2 connection, the same as kube-apiserver. Clients open another connection for more."""
 HTTP2_WINDOW_BYTES = 256 * 1024
@@ -62,13 +65,17 @@ AsgiScope = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BindOptions:
-    """Listen address, certificate, and how long in-flight requests may take to finish at shutdown."""
+    """Listen address, certificate, and how long in-flight requests may take to finish at shutdown.
+
+    `listener` is a socket that is already bound to the address; None to open one.
+    """
 
     address: str
     port: int
     cert_file: Path
     key_file: Path
     grace_seconds: float
+    listener: socket.socket | None = None
 
 
 class AsgiApp:
@@ -317,7 +324,7 @@ async def run_http_server(
         port=options.port,
         http=HTTPModes.auto,
         websockets=True,
-        backlog=1024,
+        backlog=BACKLOG,
         backpressure=MAX_CONNECTIONS,
         log_enabled=False,
         ssl_cert=options.cert_file,
@@ -331,13 +338,27 @@ async def run_http_server(
             max_send_buffer_size=SEND_BUFFER_BYTES,
         ),
     )
+    if options.listener is not None:
+        _listen_on(server, options.listener)
     serving = asyncio.create_task(server.serve(), name="http")
     try:
-        await _wait_until_accepting(options.address, options.port, serving)
+        if options.listener is None:
+            await _wait_until_accepting(options.address, options.port, serving)
         yield options.port
     finally:
         server.stop()  # type: ignore[no-untyped-call]  # granian leaves it unannotated
         await asyncio.wait((serving,), timeout=options.grace_seconds)
+
+
+def _listen_on(server: Any, listener: socket.socket) -> None:
+    """Has the HTTP server accept connections from a socket that it has not opened. It has no public way to do that."""
+    listener.listen(BACKLOG)
+
+    def use_listener() -> None:
+        new_holder: Any = SocketHolder
+        server._shd = new_holder(os.dup(listener.fileno()), False, BACKLOG)
+
+    server._init_shared_socket = use_listener
 
 
 def free_port(address: str, port: int) -> int:

@@ -1,0 +1,249 @@
+"""The supervisor: the parent process of a server with several workers.
+
+It forks the owner of the store and the workers, and keeps them running. It serves no requests, has no second thread and
+opens no store, because the memory of a process with threads cannot be forked safely.
+
+| event | what it does |
+|---|---|
+| the owner or the first worker cannot start at the first attempt | stops everything, and raises StartError |
+| a worker ends, or its event loop is stuck | starts another one in its place |
+| the owner ends | kills all workers, whose views may be ahead of the store, and starts all processes again |
+| SIGINT or SIGTERM | stops the workers, then the owner, and returns |
+"""
+
+import gc
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+from fairlead.app import STREAM_CLOSE_TIMEOUT, StartedServer
+from fairlead.app.listeners import bind_listener, choose_port
+from fairlead.app.workers.child_process import STOP_SIGNALS, Message, Serve, fork_child
+from fairlead.app.workers.context import WorkerContext
+from fairlead.app.workers.owner import run_owner
+from fairlead.app.workers.shared_memory import SharedMemory
+from fairlead.app.workers.slots import Slot
+from fairlead.app.workers.worker import run_worker
+from fairlead.controllers.runtime.leader import new_identity
+from fairlead.settings import Settings, StartError
+from fairlead.storage.open import scheme_of
+
+CHECK_SECONDS = 1.0
+"""Interval of the checks of heartbeats."""
+STOP_MARGIN_SECONDS = 10.0
+"""How much longer than its own limits a process may take to stop, before it is killed."""
+
+log = structlog.get_logger(__name__)
+
+
+def supervise(settings: Settings, on_ready: Callable[[StartedServer], None]) -> None:
+    """Runs a server with several workers until the first SIGINT or SIGTERM. Raises StartError."""
+    supervisor = Supervisor(settings, on_ready)
+    with _signal_pipe() as signals:
+        supervisor.run(signals)
+
+
+class Supervisor:
+    def __init__(self, settings: Settings, on_ready: Callable[[StartedServer], None]) -> None:
+        self._settings = settings
+        self._on_ready = on_ready
+        self._port = choose_port(settings)
+        self._memory = SharedMemory(1 + settings.worker_count)
+        self._identity = new_identity()
+        self._owner = Slot(0, "owner")
+        self._workers = [
+            Slot(number, f"worker-{number}", bind_listener(settings.listen, self._port))
+            for number in range(1, settings.worker_count + 1)
+        ]
+        self._is_announced = False
+        self._is_stopping = False
+        self._is_owner_stopping = False
+        self._stop_deadline = 0.0
+        self._next_check = 0.0
+
+    def run(self, signals: int) -> None:
+        """Runs until a byte can be read from `signals` and all processes have ended."""
+        # Objects that the collector never visits stay in memory pages that all processes share.
+        gc.collect()
+        gc.freeze()
+        try:
+            while not self._is_stopping or self._running():
+                self._start_processes()
+                self._handle_events(signals)
+                self._check_processes()
+                if self._is_stopping:
+                    self._advance_stop()
+        finally:
+            for slot in self._running():
+                self._end(slot)
+
+    def _slots(self) -> list[Slot]:
+        return [self._owner, *self._workers]
+
+    def _running(self) -> list[Slot]:
+        return [slot for slot in self._slots() if slot.child is not None]
+
+    def _start_processes(self) -> None:
+        """Starts what is due: the owner first, then one worker, then the others."""
+        if self._is_stopping:
+            return
+        now = time.monotonic()
+        if self._owner.child is None and now >= self._owner.start_at:
+            self._start(self._owner)
+        if self._owner.is_ready:
+            # A new installation must be set up by one worker, without competition.
+            for slot in self._workers if self._is_announced else self._workers[:1]:
+                if slot.child is None and now >= slot.start_at:
+                    self._start(slot)
+
+    def _start(self, slot: Slot) -> None:
+        serve: Serve = partial(run_owner, self._settings)
+        if slot.listener is not None:
+            serve = partial(run_worker, self._settings, self._build_context(slot.number, slot.listener))
+        controls = [other.child.control for other in self._slots() if other.child is not None]
+        listeners = [other.listener for other in self._workers if other.listener is not None and other is not slot]
+        child = fork_child(slot.name, serve, partial(self._memory.beat, slot.number), [*controls, *listeners])
+        slot.occupy(child, time.monotonic())
+        log.info("started a process", name=slot.name, pid=child.pid)
+
+    def _handle_events(self, signals: int) -> None:
+        """Waits for messages, the end of a process or a signal, but not longer than until the next check."""
+        controls = {slot.child.control.fileno(): slot for slot in self._slots() if slot.child is not None}
+        timeout = max(0.0, min([self._next_check, *self._pending_starts()]) - time.monotonic())
+        readable = select.select([signals, *controls], [], [], timeout)[0]
+        if signals in readable:
+            os.read(signals, 64)
+            self._begin_stop()
+        for descriptor in readable:
+            slot = controls.get(descriptor)
+            if slot is not None and slot.child is not None:  # not killed with the owner meanwhile
+                self._handle_messages(slot, slot.child.receive())
+
+    def _pending_starts(self) -> Iterator[float]:
+        if not self._is_stopping:
+            candidates = self._workers if self._owner.is_ready and self._is_announced else []
+            yield from (slot.start_at for slot in (self._owner, *candidates) if slot.child is None)
+
+    def _handle_messages(self, slot: Slot, messages: list[Message] | None) -> None:
+        if messages is None:
+            self._on_exit(slot)
+            return
+        for message in messages:
+            slot.start_error = message.get("error", "")
+            if "ready" in message:
+                slot.set_ready(time.monotonic())
+                if slot is not self._owner and not self._is_announced:
+                    self._announce(message["ready"])
+
+    def _announce(self, started: Message) -> None:
+        self._is_announced = True
+        ca_file = Path(started["ca_file"]) if started["ca_file"] else None
+        self._on_ready(StartedServer(started["url"], ca_file, started["new_key"]))
+
+    def _on_exit(self, slot: Slot) -> None:
+        assert slot.child is not None
+        was_announced, error, code = self._is_announced, slot.start_error, slot.child.reap()
+        delay = slot.release(time.monotonic())
+        if self._is_stopping:
+            return
+        reason = error or _describe_exit(code)
+        if not was_announced:
+            raise StartError(error or f"the process {slot.name} {reason} while the server started; see the log")
+        if slot is not self._owner:
+            log.error("a worker has ended; starting another one", name=slot.name, reason=reason, delay=delay)
+            return
+        if scheme_of(self._settings.store_url) == "memory":
+            raise StartError(f"the process with the in-memory store {reason}; all objects are lost")
+        log.error("the owner of the store has ended; starting all processes again", reason=reason, delay=delay)
+        for worker in self._workers:
+            if worker.child is not None:
+                self._end(worker)
+
+    def _end(self, slot: Slot) -> None:
+        assert slot.child is not None
+        slot.child.kill()
+        slot.child.reap()
+        slot.clear(time.monotonic())
+
+    def _check_processes(self) -> None:
+        """Once a second, kills processes whose event loop is stuck."""
+        now = time.monotonic()
+        if now < self._next_check:
+            return
+        self._next_check = now + CHECK_SECONDS
+        for slot in self._running():
+            if slot.is_stuck(self._memory.heartbeat(slot.number)) and slot.child is not None:
+                log.error("the event loop of a process is stuck; killing it", name=slot.name, pid=slot.child.pid)
+                slot.child.kill()
+
+    def _begin_stop(self) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        seconds = self._settings.shutdown_grace + STREAM_CLOSE_TIMEOUT + STOP_MARGIN_SECONDS
+        self._stop_deadline = time.monotonic() + seconds
+        for slot in self._workers:
+            if slot.listener is not None:
+                slot.listener.close()
+            if slot.child is not None:
+                slot.child.request_stop()
+
+    def _advance_stop(self) -> None:
+        """Stops the owner when the workers have ended. Kills what does not stop in time."""
+        now, running = time.monotonic(), self._running()
+        if self._owner.child is not None and running == [self._owner] and not self._is_owner_stopping:
+            self._is_owner_stopping = True
+            self._stop_deadline = now + STOP_MARGIN_SECONDS
+            self._owner.child.request_stop()
+        if now > self._stop_deadline:
+            for slot in running:
+                log.error("a process does not stop in time; killing it", name=slot.name)
+                self._end(slot)
+
+    def _build_context(self, number: int, listener: socket.socket) -> WorkerContext:
+        return WorkerContext(
+            index=number,
+            count=len(self._workers),
+            identity=f"{self._identity}-{number}",
+            port=self._port,
+            listener=listener,
+            store_socket=None,
+            memory=self._memory,
+        )
+
+
+def _describe_exit(code: int) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"has ended with exit code {code}"
+
+
+@contextmanager
+def _signal_pipe() -> Iterator[int]:
+    """A file descriptor from which a byte can be read after SIGINT or SIGTERM. Later signals are ignored."""
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        with suppress(BlockingIOError):
+            os.write(writable, b".")
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, handle)
+    try:
+        yield readable
+    finally:
+        # At exit Python restores the default handlers, which would kill the process; ignored signals stay ignored.
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        os.close(readable)
+        os.close(writable)

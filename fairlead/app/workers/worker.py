@@ -1,0 +1,19 @@
+"""A worker process: an ordinary server, like a replica, that shares its port with the other workers."""
+
+import asyncio
+from collections.abc import Callable
+
+from fairlead.app import StartedServer, run
+from fairlead.app.workers.child_process import Message
+from fairlead.app.workers.context import WorkerContext
+from fairlead.settings import Settings
+
+
+async def run_worker(
+    settings: Settings, worker: WorkerContext, stop: asyncio.Event, send: Callable[[Message], None]
+) -> None:
+    def ready(started: StartedServer) -> None:
+        ca_file = str(started.ca_file) if started.ca_file else None
+        send({"ready": {"url": started.url, "ca_file": ca_file, "new_key": started.new_key}})
+
+    await run(settings, stop, ready, worker)
