@@ -146,9 +146,9 @@ async def run(
     `worker` is None if this process is the whole server.
     """
     set_switch_interval()
-    clock = SystemClock()
-    _check_path_ownership(settings)
-    catalog = _build_catalog(settings)
+    if worker is None:  # otherwise, the supervisor has done it
+        check_path_ownership(settings)
+    clock, catalog = SystemClock(), _build_catalog(settings)
     async with _open_stores(settings, catalog, worker) as stores, open_audit_log(settings, catalog, clock) as audit:
         certificates = _load_certificates(settings)
         store, commits = stores.encrypted, new_commit_histogram()
@@ -193,7 +193,7 @@ async def run(
         await view.stop()
 
 
-def _check_path_ownership(settings: Settings) -> None:
+def check_path_ownership(settings: Settings) -> None:
     """Checks that other users of the machine cannot modify the data folder, the database or the TLS key."""
     require_private(ensure_private_folder(settings.data))
     database = settings.store_url.removeprefix("sqlite:")

@@ -7,7 +7,7 @@
     worker.py         a process that serves requests: `fairlead.app.run` with a WorkerContext
     context.py        what a worker is given
     shared_memory.py  the memory that all processes share
-    listeners.py      the listening sockets
+    folder_lock.py    keeps a second server from the sockets in the data folder
 
 The supervisor forks, so the others share its memory pages with all imported modules. It must therefore never have a
 second thread: no event loop with an executor, no HTTP server, no database.

@@ -25,10 +25,11 @@ from types import FrameType
 
 import structlog
 
-from fairlead.app import STREAM_CLOSE_TIMEOUT, StartedServer
+from fairlead.app import STREAM_CLOSE_TIMEOUT, StartedServer, check_path_ownership
 from fairlead.app.listeners import bind_listener, choose_port
 from fairlead.app.workers.child_process import STOP_SIGNALS, Message, Serve, fork_child
 from fairlead.app.workers.context import WorkerContext
+from fairlead.app.workers.folder_lock import locked_folder
 from fairlead.app.workers.owner import run_owner
 from fairlead.app.workers.shared_memory import SharedMemory
 from fairlead.app.workers.slots import Slot
@@ -47,9 +48,9 @@ log = structlog.get_logger(__name__)
 
 def supervise(settings: Settings, on_ready: Callable[[StartedServer], None]) -> None:
     """Runs a server with several workers until the first SIGINT or SIGTERM. Raises StartError."""
-    supervisor = Supervisor(settings, on_ready)
-    with _signal_pipe() as signals:
-        supervisor.run(signals)
+    check_path_ownership(settings)
+    with locked_folder(settings.data), _signal_pipe() as signals:
+        Supervisor(settings, on_ready).run(signals)
 
 
 class Supervisor:
@@ -141,6 +142,7 @@ class Supervisor:
             slot.start_error = message.get("error", "")
             if "ready" in message:
                 slot.set_ready(time.monotonic())
+                log.info("a process is ready", name=slot.name)
                 if slot is not self._owner and not self._is_announced:
                     self._announce(message["ready"])
 

@@ -1,0 +1,57 @@
+"""The processes of a server with several workers, found through its log, and a server that is given several."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.harness.eventually import wait_until
+from tests.harness.replicas import read_log, store_address
+from tests.harness.server_process import Server, running_server
+
+STORES = ("sqlite", "postgres")
+OWNER, WORKER_1, WORKER_2 = "owner", "worker-1", "worker-2"
+
+
+@contextmanager
+def running_workers(folder: Path, store: str = "sqlite", count: int = 2, **variables: str | int) -> Iterator[Server]:
+    """A server all of whose workers are ready."""
+    if store != "sqlite":
+        variables["store"] = store_address(store, folder)
+    with running_server(folder, workers=count, log_level="info", log_format="json", **variables) as server:
+        wait_until(lambda: count_events(server, "a process is ready") > count)
+        yield server
+
+
+def find_pids(server: Server) -> dict[str, int]:
+    """The newest process of each name: the owner and the workers."""
+    return {line["name"]: line["pid"] for line in read_log(server) if line["event"] == "started a process"}
+
+
+def count_events(server: Server, event: str) -> int:
+    return sum(line["event"] == event for line in read_log(server))
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists and is not just waiting to be reaped."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def kill_process(server: Server, name: str) -> None:
+    """Kills a process, and waits until another one in its place is ready."""
+    before, ready = find_pids(server), count_ready(server)
+    os.kill(before[name], signal.SIGKILL)
+    wait_until(lambda: find_pids(server)[name] != before[name], what=f"{name} is replaced")
+    expected = {each: count + (each == name or name == OWNER) for each, count in ready.items()}
+    wait_until(lambda: count_ready(server) == expected, what=f"{expected}: the processes are ready again")
+
+
+def count_ready(server: Server) -> dict[str, int]:
+    """How often the processes of each name became ready."""
+    names = [line["name"] for line in read_log(server) if line["event"] == "a process is ready"]
+    return {name: names.count(name) for name in sorted(set(names))}
