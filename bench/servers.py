@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from bench.failure import Failure
+from bench.processes import cpu_seconds
 
 OURS, CEILING = "fairlead", "ceiling"
 ROOT = "/kubernetes/management"
@@ -67,9 +68,7 @@ class Server:
         """Processor time used so far, by all threads."""
         if self.pid is None:
             return None
-        # The command's name is in parentheses and may hold spaces; what follows it does not.
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.pid)
 
     def cpu_us_since(self, before: float | None, responses: int) -> float | None:
         """Processor time per response since then, in microseconds."""
@@ -91,14 +90,16 @@ def parse_peer(text: str) -> Server:
 
 
 @asynccontextmanager
-async def run_fairlead(folder: Path, timeout_seconds: float = READY_SECONDS, store: str = "") -> AsyncIterator[Server]:
+async def run_fairlead(
+    folder: Path, timeout_seconds: float = READY_SECONDS, store: str = "", workers: int = 1
+) -> AsyncIterator[Server]:
     """Runs a server with its data in the folder, or in another store.
 
     The settings of the environment are ignored.
     """
     command = ("fairlead", "up", "--data", str(folder / "data"), "--port", "0", "--json")
     start = time.monotonic()
-    settings = SETTINGS | ({"FAIRLEAD_STORE": store} if store else {})
+    settings = SETTINGS | {"FAIRLEAD_WORKERS": str(workers)} | ({"FAIRLEAD_STORE": store} if store else {})
     async with _run_process(command, folder / "fairlead.log", timeout_seconds, settings) as (pid, output):
         start_seconds = time.monotonic() - start
         headers = {"authorization": f"Bearer {output['accessKey']}"}
