@@ -62,6 +62,7 @@ from fairlead.storage.contract import Store, StoreUnavailable
 from fairlead.storage.encrypted import EncryptedStore, load_keyring, publish_active_key
 from fairlead.storage.fenced import FencedStore
 from fairlead.storage.open import is_shared, open_store
+from fairlead.storage.socket import SocketStore
 from fairlead.storage.view.view import View
 
 # Garbage collector tuning. A full collection takes up to a microsecond per object and stops everything else. The
@@ -278,7 +279,9 @@ async def _open_stores(settings: Settings, catalog: Catalog, worker: WorkerConte
 
 async def _open_store(settings: Settings, worker: WorkerContext | None) -> Store:
     """The store itself, or a connection to the process that has opened it."""
-    return await open_store(settings.store_url)
+    if worker is None or worker.store_socket is None:
+        return await open_store(settings.store_url)
+    return await SocketStore.connect(worker.store_socket, worker.revision)
 
 
 def _serve(

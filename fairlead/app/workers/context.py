@@ -4,7 +4,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.app.workers.shared_memory import SharedMemory
+from fairlead.storage.socket import SharedRevision
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +21,5 @@ class WorkerContext:
     """Its listening socket, which is bound to the port."""
     store_socket: Path | None
     """The socket of the process that has opened the store; None if the worker opens the store itself."""
-    memory: SharedMemory
+    revision: SharedRevision
+    """The newest revision of that store."""

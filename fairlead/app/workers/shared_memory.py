@@ -8,20 +8,18 @@ Each word has one writer, is aligned and is written at once, so no lock is neede
 
 import mmap
 
-STORE_BYTES = 64
-"""A cache line of its own: it is read by every request."""
+from fairlead.storage.socket import SharedRevision
+
+HEARTBEATS = 64
+"""Where the heartbeats begin. The revision has a cache line of its own, because every request reads it."""
 WORD_BYTES = 8
 
 
 class SharedMemory:
     def __init__(self, processes: int) -> None:
-        self._buffer = memoryview(mmap.mmap(-1, STORE_BYTES + WORD_BYTES * processes))
-        self._heartbeats = self._buffer[STORE_BYTES:].cast("Q")
-
-    @property
-    def store(self) -> memoryview:
-        """The part for the store and its clients."""
-        return self._buffer[:STORE_BYTES]
+        buffer = memoryview(mmap.mmap(-1, HEARTBEATS + WORD_BYTES * processes))
+        self.revision = SharedRevision(buffer[: SharedRevision.SIZE])
+        self._heartbeats = buffer[HEARTBEATS:].cast("Q")
 
     def beat(self, process: int) -> None:
         """Shows that the event loop of this process still runs."""

@@ -36,8 +36,9 @@ from fairlead.app.workers.slots import Slot
 from fairlead.app.workers.worker import run_worker
 from fairlead.controllers.runtime.leader import new_identity
 from fairlead.settings import Settings, StartError
-from fairlead.storage.open import scheme_of
+from fairlead.storage.open import is_shared, scheme_of
 
+STORE_SOCKET = "store.socket"
 CHECK_SECONDS = 1.0
 """Interval of the checks of heartbeats."""
 STOP_MARGIN_SECONDS = 10.0
@@ -59,6 +60,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._port = choose_port(settings)
         self._memory = SharedMemory(1 + settings.worker_count)
+        self._store_socket = None if is_shared(settings.store_url) else settings.data / STORE_SOCKET
         self._identity = new_identity()
         self._owner = Slot(0, "owner")
         self._workers = [
@@ -107,7 +109,7 @@ class Supervisor:
                     self._start(slot)
 
     def _start(self, slot: Slot) -> None:
-        serve: Serve = partial(run_owner, self._settings)
+        serve: Serve = partial(run_owner, self._settings, self._store_socket, self._memory.revision)
         if slot.listener is not None:
             serve = partial(run_worker, self._settings, self._build_context(slot.number, slot.listener))
         controls = [other.child.control for other in self._slots() if other.child is not None]
@@ -218,8 +220,8 @@ class Supervisor:
             identity=f"{self._identity}-{number}",
             port=self._port,
             listener=listener,
-            store_socket=None,
-            memory=self._memory,
+            store_socket=self._store_socket,
+            revision=self._memory.revision,
         )
 
 
