@@ -24,6 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 MANAGEMENT = "/kubernetes/management"
 CONFIGMAPS = f"{MANAGEMENT}/api/v1/namespaces/default/configmaps"
 
+WORKERS = os.environ.get("TEST_WORKERS", "1")
+"""The number of workers of servers for which a test does not set it."""
+
 TIMEOUT_SECONDS = 20.0
 """Seconds after which something that should have happened counts as not happening. Nothing is measured with it."""
 
@@ -97,7 +100,8 @@ def server_command(folder: Path, *arguments: str) -> Sequence[str]:
 def server_environment(**variables: str | int) -> dict[str, str]:
     """This process's, with the given settings and no other ones: `request_timeout=1`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
-    return inherited | {f"FAIRLEAD_{name.upper()}": str(value) for name, value in variables.items()}
+    settings = {"workers": WORKERS, **variables}
+    return inherited | {f"FAIRLEAD_{name.upper()}": str(value) for name, value in settings.items()}
 
 
 @contextmanager
