@@ -8,6 +8,7 @@ controllers.py     controllers, leader election, store maintenance, connections 
 dynamic_config.py  settings that can change at run time
 listeners.py       the port, and the listening sockets of workers
 workers/           several processes that serve one port
+worker_limits.py   the limits of one process among several
 maintenance.py     backup, restore and copy of a store
 agent.py           a second composition root: the agent, which serves the direct endpoint of a cluster
 
@@ -32,6 +33,7 @@ from fairlead.app.controllers import LeaderElection, StoreStack, build_cluster_s
 from fairlead.app.dynamic_config import ensure_config
 from fairlead.app.http import HandlerDependencies, build_handler, open_audit_log
 from fairlead.app.listeners import choose_port
+from fairlead.app.worker_limits import build_memory_limiter, history_bytes
 from fairlead.app.workers.context import WorkerContext
 from fairlead.authn.bootstrap import ensure_admin, verify_pepper
 from fairlead.authz.default_roles import ensure_default_roles
@@ -55,8 +57,8 @@ from fairlead.registry.secret_fields import SensitiveFieldIndex
 from fairlead.registry.write_options import server_write_options
 from fairlead.server.http.asgi import AsgiApp, BindOptions, run_http_server
 from fairlead.server.http.event_loop_watchdog import Watchdog, run_watchdog
-from fairlead.server.http.unsent import ClientMemoryLimiter
 from fairlead.server.metrics.families import new_commit_histogram
+from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings, StartError, read_variable
 from fairlead.storage.contract import Store, StoreUnavailable
 from fairlead.storage.encrypted import EncryptedStore, load_keyring, publish_active_key
@@ -149,19 +151,16 @@ async def run(
     set_switch_interval()
     if worker is None:  # otherwise, the supervisor has done it
         check_path_ownership(settings)
-    clock, catalog = SystemClock(), _build_catalog(settings)
-    async with _open_stores(settings, catalog, worker) as stores, open_audit_log(settings, catalog, clock) as audit:
+    clock, catalog, worker_count = SystemClock(), _build_catalog(settings), worker.count if worker is not None else 1
+    async with (
+        _connect_coordinator(worker) as coordinator,
+        _open_stores(settings, catalog, worker) as stores,
+        open_audit_log(settings, catalog, clock, worker_count) as audit,
+    ):
         certificates = _load_certificates(settings)
         store, commits = stores.encrypted, new_commit_histogram()
         store.on_commit = commits.observe
-        view = View(store, entry_builder(catalog))
-        try:
-            with frozen_gc():
-                await view.start()
-            # Only after all stored values were decrypted with these keys: other replicas rely on the published key.
-            await publish_active_key(stores.raw, store.keyring)
-        except StoreUnavailable as error:
-            raise StartError(str(error)) from None
+        view = await _load_view(stores, catalog, worker_count)
         auth = build_auth(settings, catalog, view, clock)
         await _check_pepper(settings, store, auth)
         chain = build_admission(settings, auth)
@@ -174,8 +173,10 @@ async def run(
         port = choose_port(settings) if worker is None else worker.port
         base_url = settings.base_url(port)
         cluster_services = build_cluster_services(settings, registry, port)
-        limiter = ClientMemoryLimiter(settings.body_limit)
-        deps = HandlerDependencies(audit, store, cluster_services.gateways, base_url, commits, Watchdog(), limiter)
+        limiter = build_memory_limiter(settings, worker_count)
+        deps = HandlerDependencies(
+            *(audit, store, cluster_services.gateways, base_url, commits, Watchdog(), limiter, coordinator)
+        )
         app = AsgiApp(build_handler(settings, registry, auth, deps), settings.body_limit, limiter)
         async with (
             run_background(settings, stores, registry, election, auth, cluster_services) as start_background,
@@ -212,6 +213,18 @@ def check_path_ownership(settings: Settings) -> None:
 def _build_catalog(settings: Settings) -> Catalog:
     kinds = [project_kind(settings.namespace_prefix) if kind is PROJECT else kind for kind in KINDS]
     return Catalog(kinds, settings.api_group)
+
+
+async def _load_view(stores: StoreStack, catalog: Catalog, worker_count: int) -> View:
+    view = View(stores.encrypted, entry_builder(catalog), history_bytes(worker_count))
+    try:
+        with frozen_gc():
+            await view.start()
+        # Only after all stored values were decrypted with these keys: other replicas rely on the published key.
+        await publish_active_key(stores.raw, stores.encrypted.keyring)
+    except StoreUnavailable as error:
+        raise StartError(str(error)) from None
+    return view
 
 
 async def _check_pepper(settings: Settings, store: EncryptedStore, auth: Auth) -> None:
@@ -277,11 +290,27 @@ async def _open_stores(settings: Settings, catalog: Catalog, worker: WorkerConte
         await store.close()
 
 
+@asynccontextmanager
+async def _connect_coordinator(worker: WorkerContext | None) -> AsyncIterator[CoordinatorClient | None]:
+    """The connection to the process that coordinates the workers; None if this process is the whole server."""
+    if worker is None:
+        yield None
+        return
+    try:
+        coordinator = await CoordinatorClient.connect(worker.sockets.coordinator, worker.index, worker.count)
+    except OSError as error:
+        raise StartError(f"cannot connect to the process that coordinates the workers: {error}") from None
+    try:
+        yield coordinator
+    finally:
+        await coordinator.close()
+
+
 async def _open_store(settings: Settings, worker: WorkerContext | None) -> Store:
     """The store itself, or a connection to the process that has opened it."""
-    if worker is None or worker.store_socket is None:
+    if worker is None or worker.sockets.store is None:
         return await open_store(settings.store_url)
-    return await SocketStore.connect(worker.store_socket, worker.revision)
+    return await SocketStore.connect(worker.sockets.store, worker.revision)
 
 
 def _serve(

@@ -1,10 +1,18 @@
-"""WorkerContext: what a worker process is given by its supervisor."""
+"""What a worker process is given by its supervisor."""
 
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.storage.socket import SharedRevision
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSockets:
+    """The sockets of the owner process. `store` is None if the workers open the store themselves."""
+
+    coordinator: Path
+    store: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +27,6 @@ class WorkerContext:
     port: int
     listener: socket.socket
     """Its listening socket, which is bound to the port."""
-    store_socket: Path | None
-    """The socket of the process that has opened the store; None if the worker opens the store itself."""
+    sockets: WorkerSockets
     revision: SharedRevision
     """The newest revision of that store."""

@@ -1,13 +1,18 @@
-"""The owner process: it has opened the store of a server with several workers, if only one process can.
+"""The owner process: it coordinates the workers, and has opened the store, if only one process can.
 
 With PostgreSQL and etcd, the workers open the store themselves.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from fairlead.app.flow_control import shared_limits
 from fairlead.app.workers.child_process import Message
+from fairlead.app.workers.context import WorkerSockets
+from fairlead.core.clock import SystemClock
+from fairlead.server.workers.coordinator import serve_coordinator
 from fairlead.settings import Settings, StartError
 from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.open import open_store
@@ -16,23 +21,32 @@ from fairlead.storage.socket import SharedRevision, serve_store
 
 async def run_owner(
     settings: Settings,
-    store_socket: Path | None,
+    sockets: WorkerSockets,
     revision: SharedRevision,
     stop: asyncio.Event,
     send: Callable[[Message], None],
 ) -> None:
-    """Serves the store until `stop` is set. `store_socket` is None if the workers open it themselves."""
-    if store_socket is None:
+    """Serves the workers until `stop` is set."""
+    async with (
+        serve_coordinator(sockets.coordinator, shared_limits(settings), SystemClock()),
+        _serve_store(settings, sockets.store, revision),
+    ):
         send({"ready": {}})
         await stop.wait()
+
+
+@asynccontextmanager
+async def _serve_store(settings: Settings, path: Path | None, revision: SharedRevision) -> AsyncIterator[None]:
+    """Opens and serves the store. `path` is None if the workers open it themselves."""
+    if path is None:
+        yield
         return
     try:
         store = await open_store(settings.store_url)
     except (StoreUnavailable, ValueError) as error:
         raise StartError(str(error)) from None
     try:
-        async with serve_store(store, store_socket, revision):
-            send({"ready": {}})
-            await stop.wait()
+        async with serve_store(store, path, revision):
+            yield
     finally:
         await store.close()

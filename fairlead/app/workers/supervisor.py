@@ -28,7 +28,7 @@ import structlog
 from fairlead.app import STREAM_CLOSE_TIMEOUT, StartedServer, check_path_ownership
 from fairlead.app.listeners import bind_listener, choose_port
 from fairlead.app.workers.child_process import STOP_SIGNALS, Message, Serve, fork_child
-from fairlead.app.workers.context import WorkerContext
+from fairlead.app.workers.context import WorkerContext, WorkerSockets
 from fairlead.app.workers.folder_lock import locked_folder
 from fairlead.app.workers.owner import run_owner
 from fairlead.app.workers.shared_memory import SharedMemory
@@ -38,7 +38,7 @@ from fairlead.controllers.runtime.leader import new_identity
 from fairlead.settings import Settings, StartError
 from fairlead.storage.open import is_shared, scheme_of
 
-STORE_SOCKET = "store.socket"
+STORE_SOCKET, COORDINATOR_SOCKET = "store.socket", "coordinator.socket"
 CHECK_SECONDS = 1.0
 """Interval of the checks of heartbeats."""
 STOP_MARGIN_SECONDS = 10.0
@@ -60,7 +60,10 @@ class Supervisor:
         self._on_ready = on_ready
         self._port = choose_port(settings)
         self._memory = SharedMemory(1 + settings.worker_count)
-        self._store_socket = None if is_shared(settings.store_url) else settings.data / STORE_SOCKET
+        self._sockets = WorkerSockets(
+            settings.data / COORDINATOR_SOCKET,
+            None if is_shared(settings.store_url) else settings.data / STORE_SOCKET,
+        )
         self._identity = new_identity()
         self._owner = Slot(0, "owner")
         self._workers = [
@@ -109,7 +112,7 @@ class Supervisor:
                     self._start(slot)
 
     def _start(self, slot: Slot) -> None:
-        serve: Serve = partial(run_owner, self._settings, self._store_socket, self._memory.revision)
+        serve: Serve = partial(run_owner, self._settings, self._sockets, self._memory.revision)
         if slot.listener is not None:
             serve = partial(run_worker, self._settings, self._build_context(slot.number, slot.listener))
         controls = [other.child.control for other in self._slots() if other.child is not None]
@@ -220,7 +223,7 @@ class Supervisor:
             identity=f"{self._identity}-{number}",
             port=self._port,
             listener=listener,
-            store_socket=self._store_socket,
+            sockets=self._sockets,
             revision=self._memory.revision,
         )
 

@@ -95,6 +95,8 @@ class WatchStream:
         self._pace = pace
         self._is_transformed = bool(request.as_kind)
         self._encode = _build_encoder(self._kind, request.as_kind, request.query.include_object, clock.now)
+        # Not only when the stream starts: by then the client may have seen the response, and made the next change.
+        self._since = session.current_revision() if request.query.version is None else request.query.version
         self._bookmark_at = self._recheck_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -164,9 +166,7 @@ class WatchStream:
         now = self._clock.monotonic()
         self._bookmark_at, self._recheck_at = now + BOOKMARK_SECONDS, now + RECHECK_SECONDS
         if not self._query.send_initial_events:
-            await self._session.start(
-                self._session.current_revision() if self._query.version is None else self._query.version
-            )
+            await self._session.start(self._since)
             return
         position = self._session.current_revision()
         async for bodies in self._session.initial_objects(self._pace.wait_for_slot):
