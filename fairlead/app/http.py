@@ -5,7 +5,7 @@ for unauthenticated requests and one for the reports of agents. Their file names
 standard output, or in a device, they are one.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from fairlead.authn.service_accounts import ServiceAccountTokenIssuer, TokenLimi
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.token_issuer import DelegationChecks, DirectTokenIssuer, IssuerConfig
 from fairlead.authz.scope import is_superset
-from fairlead.core.call import MANAGEMENT, Handler
+from fairlead.core.call import MANAGEMENT, Call, Handler
 from fairlead.core.clock import Clock
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.files import read_file
@@ -49,7 +49,13 @@ from fairlead.server.audit.policy import DEFAULT_POLICY, load_policy
 from fairlead.server.audit.stage import AuditStage
 from fairlead.server.auth.impersonation import Impersonation, new_impersonation_cache
 from fairlead.server.auth.login import LOGIN_ENDPOINT, LoginHandlers
-from fairlead.server.auth.stages import AuthorizeStage, Identify, build_authentication_stage, build_identify
+from fairlead.server.auth.stages import (
+    AuthorizeStage,
+    Identify,
+    authenticate_when_current,
+    build_authentication_stage,
+    build_identify,
+)
 from fairlead.server.discovery.documents import build_documents, platform_documents
 from fairlead.server.discovery.health import HEALTH_PATHS, HealthCheck, HealthHandler
 from fairlead.server.http.event_loop_watchdog import Watchdog
@@ -59,7 +65,7 @@ from fairlead.server.metrics.endpoint import METRICS_PATH, MetricsEndpoint
 from fairlead.server.metrics.exposition import Histogram
 from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
-from fairlead.server.pipeline import Stages, build_pipeline
+from fairlead.server.pipeline import Before, Stages, build_pipeline
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings
 from fairlead.settings.values import ON
@@ -219,7 +225,9 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     stages = Stages(
         audit=audit.stage if audit is not None else None,
         route=routing_stage(RouteConfig(MANAGEMENT_PATH, settings.api_group, settings.namespace_prefix)),
-        authenticate=build_authentication_stage(identify, auth.last_used.record_use),
+        authenticate=_build_authentication(
+            registry, deps, build_authentication_stage(identify, auth.last_used.record_use)
+        ),
         flow=flow.stage,
         serve_public=metrics.serve_public if settings.metrics_public == ON else None,
         memory=deps.memory_limiter,
@@ -228,6 +236,19 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
         metrics=requests,
     )
     return build_pipeline(stages, dispatcher, settings.request_timeout, deps.watchdog.record_step)
+
+
+def _build_authentication(registry: Registry, deps: HandlerDependencies, stage: Callable[[Call], None]) -> Before:
+    """The authentication stage. A worker that knows the newest revision without asking the store waits for it first."""
+    view = registry.view
+
+    async def wait_current() -> None:
+        with translate_storage_errors():
+            await view.wait_current()
+
+    if deps.coordinator is None or deps.store.local_revision() is None:
+        return stage
+    return authenticate_when_current(stage, view.is_current, wait_current)
 
 
 def _build_identify(settings: Settings, registry: Registry, auth: Auth) -> Identify:

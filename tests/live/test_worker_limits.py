@@ -4,8 +4,10 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -21,12 +23,25 @@ CLIENT_COUNT = 12
 MAX_WATCHES = 5
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """For tests that end no process."""
     with running_workers(
-        tmp_path / "data", watches_per_user=MAX_WATCHES, audit_size=1, audit_compress="on", metrics_public="on"
+        tmp_path_factory.mktemp("workers") / "data", watches_per_user=MAX_WATCHES, metrics_public="on"
     ) as server:
         yield server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running_workers(tmp_path / "data", watches_per_user=MAX_WATCHES, metrics_public="on") as server:
+        yield server
+
+
+@pytest.fixture
+def shared_clients(shared_server: Server) -> Iterator[list[httpx.Client]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(shared_server.client()) for _ in range(CLIENT_COUNT)]
 
 
 @pytest.fixture
@@ -47,11 +62,11 @@ def open_watches(server: Server, stack: ExitStack) -> list[int]:
     return statuses
 
 
-def test_the_limit_of_watches_covers_all_workers(server: Server) -> None:
+def test_the_limit_of_watches_covers_all_workers(shared_server: Server) -> None:
     for _ in range(2):  # they are released when they are closed
         with ExitStack() as stack:
-            assert Counter(open_watches(server, stack)) == {200: MAX_WATCHES, 429: CLIENT_COUNT - MAX_WATCHES}
-        wait_until(lambda: count_open_watches(server) == 0)
+            assert Counter(open_watches(shared_server, stack)) == {200: MAX_WATCHES, 429: CLIENT_COUNT - MAX_WATCHES}
+        wait_until(lambda: count_open_watches(shared_server) == 0)
 
 
 def count_open_watches(server: Server) -> float:
@@ -76,10 +91,17 @@ def test_the_watches_of_a_killed_process_no_longer_count(server: Server, name: s
         assert open_watches(server, stack).count(200) == freed
 
 
-def test_failed_logins_are_throttled_across_workers(server: Server, clients: list[httpx.Client]) -> None:
-    guess = {"username": "nobody", "password": "a wrong password"}
-    statuses = [client.post("/auth/password/login", json=guess).status_code for client in clients]
-    assert Counter(statuses) == {401: USER_BACKOFF.free_failures, 429: CLIENT_COUNT - USER_BACKOFF.free_failures}
+def test_failed_logins_are_throttled_across_workers(shared_clients: list[httpx.Client]) -> None:
+    def guess(client: httpx.Client) -> int:
+        body = {"username": "nobody", "password": "a wrong password"}
+        return client.post("/auth/password/login", json=body).status_code
+
+    free = USER_BACKOFF.free_failures
+    assert [guess(client) for client in shared_clients[:free]] == [401] * free
+    with ThreadPoolExecutor(CLIENT_COUNT) as pool:
+        statuses = Counter(pool.map(guess, shared_clients))
+    # On a busy machine, the second may be over after which one more guess is allowed.
+    assert statuses[429] >= CLIENT_COUNT - 2
 
 
 def test_any_worker_serves_the_metrics_of_all(server: Server, clients: list[httpx.Client]) -> None:
@@ -101,7 +123,7 @@ def test_any_worker_serves_the_metrics_of_all(server: Server, clients: list[http
     assert count_creates() == CLIENT_COUNT, "the counters of a worker that has ended stay in the sum"
 
 
-def read_audit_events(folder: Path) -> list[dict[str, object]]:
+def read_audit_events(folder: Path) -> list[dict[str, Any]]:
     """All events of signed-in users. Fails for an incomplete line."""
     events = []
     for path in [*folder.glob("audit-*"), folder / "audit.log"]:
@@ -126,7 +148,8 @@ def test_every_write_is_in_the_audit_log_exactly_once(
     assert {name: created[name] for name in expected} == dict.fromkeys(expected, 1)
 
 
-def test_a_revoked_key_is_rejected_by_all_workers_at_once(server: Server, clients: list[httpx.Client]) -> None:
+def test_a_revoked_key_is_rejected_by_all_workers_at_once(shared_clients: list[httpx.Client]) -> None:
+    clients = shared_clients
     keys = f"{MANAGEMENT}/apis/management.service.sh/v1/ownedaccesskeys"
     for number in range(5):
         body = {

@@ -4,7 +4,7 @@ Authenticators and authorizers run in the order in which they are given. What no
 keeps a reference to the authorization stage, so that a stream can check again: it must not outlive keys or permissions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from fairlead.authn import Authenticator
@@ -79,6 +79,30 @@ def build_authentication_stage(identify: Identify, on_authenticated: Callable[[U
                 on_authenticated(user.impersonator or user)
 
     return authenticate_call
+
+
+def authenticate_when_current(
+    authenticate_call: Callable[[Call], None],
+    is_current: Callable[[], bool],
+    wait_current: Callable[[], Awaitable[None]],
+) -> Callable[[Call], Awaitable[None] | None]:
+    """The authentication stage of one of several workers.
+
+    It waits until this worker has seen every commit that another one has acknowledged. So as soon as the revocation of
+    a key or permission was acknowledged, all workers reject it.
+    """
+
+    async def wait_and_authenticate(call: Call) -> None:
+        await wait_current()
+        authenticate_call(call)
+
+    def stage(call: Call) -> Awaitable[None] | None:
+        if not is_current() and not is_public(call):
+            return wait_and_authenticate(call)
+        authenticate_call(call)
+        return None
+
+    return stage
 
 
 class AuthorizeStage:

@@ -17,6 +17,7 @@ from fairlead.server.auth.stages import (
     PUBLIC_ENDPOINTS,
     PUBLIC_PATHS,
     AuthorizeStage,
+    authenticate_when_current,
     build_authentication_stage,
     build_identify,
     is_public,
@@ -323,3 +324,44 @@ def test_t19_admin_groups_and_system_authenticated_can_be_impersonated_through_g
         request = call(target=GATEWAY, headers={"impersonate-user": "bob", "impersonate-group": group})
         assert group in build_identify([lambda call: ADMIN], admins_only, IDENTITIES)(request).groups
         assert group in build_identify([lambda call: ADMIN], admins_only, ClusterIdentityMapper(""))(request).groups
+
+
+class LaggingView:
+    """A view that has not seen a revocation yet."""
+
+    def __init__(self) -> None:
+        self.is_behind = True
+        self.waiting = 0
+
+    def is_current(self) -> bool:
+        return not self.is_behind
+
+    async def wait_current(self) -> None:
+        self.waiting += 1
+        self.is_behind = False
+
+    def authenticate(self, call: Call) -> User | None:
+        if not self.is_behind:
+            raise Unauthorized("the key was revoked")
+        return ALICE
+
+
+@pytest.mark.parametrize("target", [APPS, RequestInfo("get", "/metrics")])
+async def test_a_worker_that_is_behind_others_waits_before_it_authenticates(target: RequestInfo) -> None:
+    view = LaggingView()
+    identify = build_identify([view.authenticate], NO_IMPERSONATION, IDENTITIES)
+    stage = authenticate_when_current(
+        build_authentication_stage(identify, ignore_use), view.is_current, view.wait_current
+    )
+    for _ in range(3):
+        reply = await Pipeline((stage, build_authorize_stage(allow)), always_reply(SERVED))(call(target=target))
+        assert reply.status == 401 and view.waiting == 1
+
+
+async def test_public_requests_do_not_wait_for_the_view() -> None:
+    view = LaggingView()
+    identify = build_identify([view.authenticate], NO_IMPERSONATION, IDENTITIES)
+    stage = authenticate_when_current(
+        build_authentication_stage(identify, ignore_use), view.is_current, view.wait_current
+    )
+    assert stage(call(target=RequestInfo("get", "/livez"))) is None and view.waiting == 0
