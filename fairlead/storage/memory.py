@@ -10,7 +10,14 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from fairlead.storage.commit import find_conflict, pack_key, prefix_range, prepare_commit
+from fairlead.storage.commit import (
+    PreparedCommit,
+    find_conflict,
+    pack_key,
+    prefix_range,
+    prepare_commit,
+    resolve_future,
+)
 from fairlead.storage.contract import (
     FIRST_REVISION,
     Compacted,
@@ -57,6 +64,17 @@ class MemoryStore(SingleWriterStore):
         commit = prepare_commit(writes, preconditions)
         if conflict := find_conflict(commit, self._revision_of):
             raise conflict
+        revision = self._apply(commit)
+        await asyncio.sleep(0)
+        return revision
+
+    def submit_commit(self, commit: PreparedCommit) -> "asyncio.Future[int]":
+        self._check_open()
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        resolve_future(done, find_conflict(commit, self._revision_of) or self._apply(commit))
+        return done
+
+    def _apply(self, commit: PreparedCommit) -> int:
         revision = self._feed.revision + 1
         events = [Event(change.key, change.value, revision) for change in commit.writes]
         for packed, event in zip(commit.write_keys, events, strict=True):
@@ -65,7 +83,6 @@ class MemoryStore(SingleWriterStore):
             self._versions.setdefault(packed, []).append(event)
         self._log.extend(events)
         self._feed.publish(revision, events)
-        await asyncio.sleep(0)
         return revision
 
     async def compact(self, before: int) -> None:

@@ -61,25 +61,31 @@ def encode_commit(commit: PreparedCommit) -> bytes:
     return b"".join(parts)
 
 
-def decode_commit(frame: bytes) -> tuple[list[Write], list[Precondition]]:
+def decode_commit(frame: bytes) -> PreparedCommit:
+    """Decode a request for a commit. The worker has validated it."""
     writes, preconditions = COMMIT_COUNTS.unpack_from(frame, REQUEST.size)
     at = REQUEST.size + COMMIT_COUNTS.size
     changes: list[Write] = []
+    change_keys: list[bytes] = []
+    checks: list[Precondition] = []
+    check_keys: list[bytes] = []
     for _ in range(writes):
         expected, key_size, value_size = ROW.unpack_from(frame, at)
         at += ROW.size + key_size
-        key = unpack_key(frame[at - key_size : at])
-        if value_size == NO_VALUE:
-            changes.append(Write(key, None, expected))
-        else:
-            changes.append(Write(key, frame[at : at + value_size], expected))
+        packed = frame[at - key_size : at]
+        value = None
+        if value_size != NO_VALUE:
+            value = frame[at : at + value_size]
             at += value_size
-    checks: list[Precondition] = []
+        changes.append(Write(unpack_key(packed), value, expected))
+        change_keys.append(packed)
     for _ in range(preconditions):
         expected, key_size = CHECK.unpack_from(frame, at)
         at += CHECK.size + key_size
-        checks.append(Precondition(unpack_key(frame[at - key_size : at]), expected))
-    return changes, checks
+        packed = frame[at - key_size : at]
+        checks.append(Precondition(unpack_key(packed), expected))
+        check_keys.append(packed)
+    return PreparedCommit(changes, change_keys, checks, check_keys)
 
 
 def encode_scan(prefix: Key, after: Key | None, limit: int, at: int | None) -> bytes:

@@ -9,7 +9,6 @@ from fairlead.storage.commit import pack_key, unpack_key
 from fairlead.storage.contract import Compacted, RevisionConflict, Store, StoreUnavailable
 from fairlead.storage.socket.frames import (
     CHECK_WRITABLE,
-    COMMIT,
     COMPACT,
     COMPACTED,
     CONFLICT,
@@ -28,7 +27,6 @@ from fairlead.storage.socket.frames import (
     ROWS_HAVE_MORE,
     SCAN,
     UNAVAILABLE,
-    decode_commit,
     decode_scan,
     encode_row,
 )
@@ -43,31 +41,27 @@ Parts = Sequence[bytes]
 
 
 async def execute_request(store: Store, frame: bytes) -> Parts:
-    """Execute a request and return its response. Errors are responses, too."""
+    """Execute a request other than a commit, and return its response. Errors are responses, too."""
     kind, id = REQUEST.unpack_from(frame)
     try:
         return await EXECUTORS[kind](store, id, frame)
-    except RevisionConflict as conflict:
-        return RESPONSE.pack(CONFLICT, id, conflict.actual), pack_key(conflict.key)
-    except Compacted as error:
-        return RESPONSE.pack(COMPACTED, id, error.requested), NUMBER.pack(error.oldest)
-    except StoreUnavailable as error:
-        return reject_request(frame, str(error))
-    except ValueError as error:
-        return RESPONSE.pack(INVALID, id, 0), str(error).encode()
-    except Exception:
-        log.exception("a request of a worker to the store failed")
-        return reject_request(frame, "the store has failed with an internal error; see the log")
+    except Exception as error:  # noqa: BLE001 - the worker gets every error
+        return encode_error(id, error)
 
 
-def reject_request(frame: bytes, reason: str) -> Parts:
-    """The response that the store is unavailable."""
-    _, id = REQUEST.unpack_from(frame)
-    return RESPONSE.pack(UNAVAILABLE, id, 0), reason.encode()
-
-
-async def _commit(store: Store, id: int, frame: bytes) -> Parts:
-    return (RESPONSE.pack(RESULT, id, await store.commit(*decode_commit(frame))),)
+def encode_error(id: int, error: BaseException) -> Parts:
+    """The response for a request that has failed."""
+    match error:
+        case RevisionConflict():
+            return RESPONSE.pack(CONFLICT, id, error.actual), pack_key(error.key)
+        case Compacted():
+            return RESPONSE.pack(COMPACTED, id, error.requested), NUMBER.pack(error.oldest)
+        case StoreUnavailable():
+            return RESPONSE.pack(UNAVAILABLE, id, 0), str(error).encode()
+        case ValueError():
+            return RESPONSE.pack(INVALID, id, 0), str(error).encode()
+    log.error("a request of a worker to the store failed", exc_info=error)
+    return RESPONSE.pack(UNAVAILABLE, id, 0), b"the store has failed with an internal error; see the log"
 
 
 async def _read(store: Store, id: int, frame: bytes) -> Parts:
@@ -128,7 +122,6 @@ async def _check_writable(store: Store, id: int, frame: bytes) -> Parts:
 
 
 EXECUTORS: dict[int, Callable[[Store, int, bytes], Awaitable[Parts]]] = {
-    COMMIT: _commit,
     READ: _read,
     SCAN: _scan,
     REPLAY: _replay,

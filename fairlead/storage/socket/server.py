@@ -12,22 +12,30 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import structlog
 
 from fairlead.core.framed_socket import FramedConnection, serve_framed
 from fairlead.core.waiting import RevisionWaiters
+from fairlead.storage.commit import PreparedCommit
 from fairlead.storage.contract import Compacted, Event, Store, StoreUnavailable
 from fairlead.storage.socket.frames import (
+    COMMIT,
     HELLO,
     HELLO_FRAME,
     MAX_FRAME_BYTES,
+    REQUEST,
+    RESPONSE,
+    RESULT,
     SKIPPED,
     SKIPPED_FRAME,
+    decode_commit,
     encode_feed,
 )
-from fairlead.storage.socket.requests import Parts, execute_request
+from fairlead.storage.socket.requests import Parts, encode_error, execute_request
 from fairlead.storage.socket.shared_revision import SharedRevision
 
 MAX_BEHIND_BYTES = 8 * 1024 * 1024
@@ -43,6 +51,8 @@ async def serve_store(store: Store, path: Path, shared: SharedRevision) -> Async
 
     At the end, requests in progress are finished, and the workers are disconnected. The store stays open.
     """
+    if not isinstance(store, OwnedStore):
+        raise TypeError("several servers can use this store at the same time, so workers open it themselves")
     server = StoreServer(store, shared)
     try:
         async with serve_framed(path, server.accept, MAX_FRAME_BYTES):
@@ -54,15 +64,23 @@ async def serve_store(store: Store, path: Path, shared: SharedRevision) -> Async
         await server.stop()
 
 
+@runtime_checkable
+class OwnedStore(Store, Protocol):
+    """A store that belongs to one process. The others can be opened by every worker."""
+
+    def local_revision(self) -> int: ...
+
+    def submit_commit(self, commit: PreparedCommit) -> "asyncio.Future[int]":
+        """Like `commit`, with what `prepare_commit` returns, and without a coroutine."""
+
+
 class StoreServer:
-    def __init__(self, store: Store, shared: SharedRevision) -> None:
-        revision = store.local_revision()
-        if revision is None:
-            raise ValueError("several servers can write to this store, so workers have to open it themselves")
+    def __init__(self, store: OwnedStore, shared: SharedRevision) -> None:
         self.store = store
+        revision = store.local_revision()
         self.live_revision = revision
         """The newest revision that was sent to the workers, except for those that are behind."""
-        self.requests: set[asyncio.Task[None]] = set()
+        self.requests: set[asyncio.Future[Any]] = set()
         """Requests in progress, also of workers that have ended: their commits still happen."""
         self.workers: set[WorkerConnection] = set()
         self._shared = shared
@@ -81,7 +99,7 @@ class StoreServer:
         """Wait for the requests in progress, and until their responses are sent."""
         while self.requests:
             await asyncio.wait(self.requests)
-        published = self.store.local_revision() or 0
+        published = self.store.local_revision()
         if published > self.live_revision and not self._follower.done():
             await self._waiters.add(published)
 
@@ -100,7 +118,7 @@ class StoreServer:
                 log.warning("following the store for its workers was interrupted", reason=str(error))
                 for worker in self.workers:
                     worker.start_catch_up()
-                self.live_revision = self.store.local_revision() or self.live_revision
+                self.live_revision = self.store.local_revision()
                 self._shared.publish(self.live_revision)
                 self._waiters.advance(self.live_revision)
                 await asyncio.sleep(RETRY_SECONDS if isinstance(error, StoreUnavailable) else 0)
@@ -126,10 +144,14 @@ class WorkerConnection:
         self._catch_up_task: asyncio.Task[None] | None = None
 
     def on_frames(self, frames: list[bytes]) -> None:
+        requests = self._server.requests
         for frame in frames:
-            request = asyncio.create_task(self._answer(frame))
-            self._server.requests.add(request)
-            request.add_done_callback(self._server.requests.discard)
+            if frame[0] == COMMIT:
+                self._submit_commit(frame)
+            else:
+                request = asyncio.create_task(self._execute(frame))
+                requests.add(request)
+                request.add_done_callback(requests.discard)
 
     def on_closed(self) -> None:
         self._server.workers.discard(self)
@@ -153,9 +175,27 @@ class WorkerConnection:
             log.warning("a worker is behind; it catches up from the history", revision=self._sent_revision)
             self._catch_up_task = asyncio.create_task(self._catch_up(), name="catch up")
 
-    async def _answer(self, frame: bytes) -> None:
-        response = await execute_request(self._server.store, frame)
-        published = self._server.store.local_revision() or 0
+    def _submit_commit(self, frame: bytes) -> None:
+        """Without a task of its own, because there are many."""
+        _, id = REQUEST.unpack_from(frame)
+        try:
+            done = self._server.store.submit_commit(decode_commit(frame))
+        except (StoreUnavailable, ValueError) as error:
+            self._respond(encode_error(id, error))
+            return
+        self._server.requests.add(done)
+        done.add_done_callback(partial(self._on_commit_done, id))
+
+    def _on_commit_done(self, id: int, done: "asyncio.Future[int]") -> None:
+        self._server.requests.discard(done)
+        error = done.exception()
+        self._respond((RESPONSE.pack(RESULT, id, done.result()),) if error is None else encode_error(id, error))
+
+    async def _execute(self, frame: bytes) -> None:
+        self._respond(await execute_request(self._server.store, frame))
+
+    def _respond(self, response: Parts) -> None:
+        published = self._server.store.local_revision()
         if published > self._sent_revision and not self._connection.is_closed:
             self._held.append((published, response))
         else:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlead.storage.commit import prepare_commit, resolve_future
+from fairlead.storage.commit import PreparedCommit, prepare_commit, resolve_future
 from fairlead.storage.contract import (
     FIRST_REVISION,
     Compacted,
@@ -81,12 +81,14 @@ class SqliteStore(SingleWriterStore):
         return Page(records, at, more)
 
     async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
-        commit = prepare_commit(writes, preconditions)
-        if len(writes) >> SEQUENCE_BITS:
+        return await self.submit_commit(prepare_commit(writes, preconditions))
+
+    def submit_commit(self, commit: PreparedCommit) -> "asyncio.Future[int]":
+        if len(commit.writes) >> SEQUENCE_BITS:
             raise ValueError(f"a commit must have fewer than {1 << SEQUENCE_BITS:,} writes; split it")
         done: asyncio.Future[int] = self._new_result()
         self._writer.submit(CommitJob(commit, done))
-        return await done
+        return done
 
     async def compact(self, before: int) -> None:
         done: asyncio.Future[None] = self._new_result()
