@@ -18,12 +18,14 @@ from fairlead.storage.commit import PreparedCommit, pack_key, unpack_key
 from fairlead.storage.contract import Event, Key, Precondition, Record, Write
 
 MAX_FRAME_BYTES = 512 * 1024 * 1024
-"""Only the largest possible commit is a frame of its own; everything else is split into pieces."""
+"""Far more than any commit needs. A commit is one frame; everything else is split into pieces."""
 PIECE_BYTES = 1024 * 1024
 """The approximate size of the pieces of scans and of the feed."""
 
 REQUEST = struct.Struct("<BQ")
 RESPONSE = struct.Struct("<BQq")
+RESULT_FRAME = struct.Struct("<IBQq")
+"""A response without further content, with the length in front."""
 HELLO_FRAME = struct.Struct("<BQq")
 SKIPPED_FRAME = struct.Struct("<Bq")
 COMMIT_COUNTS = struct.Struct("<II")
@@ -41,6 +43,7 @@ ROWS_ARE_COMPLETE, ROWS_HAVE_MORE = b"\0", b"\1"
 
 NO_VALUE = 0xFFFF_FFFF
 MIN_NUMBER, MAX_NUMBER = -(1 << 63), (1 << 63) - 1
+MAX_LIMIT = 0xFFFF_FFFF
 
 
 def clamp_number(number: int) -> int:
@@ -88,10 +91,15 @@ def decode_commit(frame: bytes) -> PreparedCommit:
     return PreparedCommit(changes, change_keys, checks, check_keys)
 
 
+def encode_result(id: int, number: int) -> bytes:
+    """A whole frame: the response to a request that has succeeded and only returns a number."""
+    return RESULT_FRAME.pack(RESPONSE.size, RESULT, id, number)
+
+
 def encode_scan(prefix: Key, after: Key | None, limit: int, at: int | None) -> bytes:
     packed, packed_after = pack_key(prefix), b"" if after is None else pack_key(after)
     moment = MIN_NUMBER if at is None else clamp_number(at)
-    fields = SCAN_FIELDS.pack(moment, limit, -1 if after is None else len(packed_after), len(packed))
+    fields = SCAN_FIELDS.pack(moment, min(limit, MAX_LIMIT), -1 if after is None else len(packed_after), len(packed))
     return b"".join((fields, packed_after, packed))
 
 

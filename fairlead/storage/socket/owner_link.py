@@ -18,6 +18,7 @@ from fairlead.storage.socket.frames import (
     HELLO,
     HELLO_FRAME,
     INVALID,
+    MAX_FRAME_BYTES,
     NUMBER,
     REPLAY,
     REQUEST,
@@ -36,6 +37,7 @@ from fairlead.storage.watch_feed import WatchFeed
 CLOSED_MESSAGE = "the store is closed"
 LOST_MESSAGE = "the process that owns the store has ended; this server restarts"
 CLOSE_SECONDS = 2.0
+MAX_COMMIT_BYTES = MAX_FRAME_BYTES - REQUEST.size
 
 Response = tuple[int, bytes]
 """The number of a response, and the whole frame."""
@@ -66,8 +68,11 @@ class OwnerLink:
     def commit(self, commit: PreparedCommit) -> "asyncio.Future[int]":
         """The future revision of the commit. Raises StoreUnavailable if it was not sent."""
         self.check_usable()
+        body = encode_commit(commit)
+        if len(body) > MAX_COMMIT_BYTES:
+            raise ValueError(f"a commit may have at most {MAX_COMMIT_BYTES:,} bytes; split it")
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._window.submit(CommitCall(commit, encode_commit(commit), done))
+        self._window.submit(CommitCall(commit, body, done))
         return done
 
     def call(self, kind: int, *parts: bytes) -> "asyncio.Future[Response]":

@@ -1,10 +1,11 @@
 """Executes the requests of workers on the owner's store. Every request has exactly one response, of bounded size."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 import structlog
 
+from fairlead.core.framed_socket import encode_frame
 from fairlead.storage.commit import pack_key, unpack_key
 from fairlead.storage.contract import Compacted, RevisionConflict, Store, StoreUnavailable
 from fairlead.storage.socket.frames import (
@@ -21,26 +22,25 @@ from fairlead.storage.socket.frames import (
     REPLAY,
     REQUEST,
     RESPONSE,
-    RESULT,
     ROWS,
     ROWS_ARE_COMPLETE,
     ROWS_HAVE_MORE,
     SCAN,
     UNAVAILABLE,
     decode_scan,
+    encode_result,
     encode_row,
 )
 
 SCAN_RECORDS = 1_000
 """Records that are read at once. A worker requests the next piece of a longer scan."""
 
+INTERNAL_ERROR_MESSAGE = "the store has failed with an internal error; see the log"
+
 log = structlog.get_logger(__name__)
 
-Parts = Sequence[bytes]
-"""The parts of a response."""
 
-
-async def execute_request(store: Store, frame: bytes) -> Parts:
+async def execute_request(store: Store, frame: bytes) -> bytes:
     """Execute a request other than a commit, and return its response. Errors are responses, too."""
     kind, id = REQUEST.unpack_from(frame)
     try:
@@ -49,28 +49,28 @@ async def execute_request(store: Store, frame: bytes) -> Parts:
         return encode_error(id, error)
 
 
-def encode_error(id: int, error: BaseException) -> Parts:
+def encode_error(id: int, error: BaseException) -> bytes:
     """The response for a request that has failed."""
     match error:
         case RevisionConflict():
-            return RESPONSE.pack(CONFLICT, id, error.actual), pack_key(error.key)
+            return encode_frame(RESPONSE.pack(CONFLICT, id, error.actual), pack_key(error.key))
         case Compacted():
-            return RESPONSE.pack(COMPACTED, id, error.requested), NUMBER.pack(error.oldest)
+            return encode_frame(RESPONSE.pack(COMPACTED, id, error.requested), NUMBER.pack(error.oldest))
         case StoreUnavailable():
-            return RESPONSE.pack(UNAVAILABLE, id, 0), str(error).encode()
+            return encode_frame(RESPONSE.pack(UNAVAILABLE, id, 0), str(error).encode())
         case ValueError():
-            return RESPONSE.pack(INVALID, id, 0), str(error).encode()
+            return encode_frame(RESPONSE.pack(INVALID, id, 0), str(error).encode())
     log.error("a request of a worker to the store failed", exc_info=error)
-    return RESPONSE.pack(UNAVAILABLE, id, 0), b"the store has failed with an internal error; see the log"
+    return encode_frame(RESPONSE.pack(UNAVAILABLE, id, 0), INTERNAL_ERROR_MESSAGE.encode())
 
 
-async def _read(store: Store, id: int, frame: bytes) -> Parts:
+async def _read(store: Store, id: int, frame: bytes) -> bytes:
     record = await store.read(unpack_key(frame[REQUEST.size :]))
     rows = [] if record is None else [encode_row(pack_key(record.key), record.value, record.revision)]
-    return RESPONSE.pack(ROWS, id, 0), ROWS_ARE_COMPLETE, *rows
+    return encode_frame(RESPONSE.pack(ROWS, id, 0), ROWS_ARE_COMPLETE, *rows)
 
 
-async def _scan(store: Store, id: int, frame: bytes) -> Parts:
+async def _scan(store: Store, id: int, frame: bytes) -> bytes:
     prefix, after, limit, at = decode_scan(frame)
     page = await store.scan(prefix, after=after, limit=min(limit or SCAN_RECORDS, SCAN_RECORDS), at=at)
     rows: list[bytes] = []
@@ -82,10 +82,12 @@ async def _scan(store: Store, id: int, frame: bytes) -> Parts:
         if size >= PIECE_BYTES:
             break
     has_more = page.has_more or len(rows) < len(page.records)
-    return RESPONSE.pack(ROWS, id, page.revision), ROWS_HAVE_MORE if has_more else ROWS_ARE_COMPLETE, *rows
+    return encode_frame(
+        RESPONSE.pack(ROWS, id, page.revision), ROWS_HAVE_MORE if has_more else ROWS_ARE_COMPLETE, *rows
+    )
 
 
-async def _replay(store: Store, id: int, frame: bytes) -> Parts:
+async def _replay(store: Store, id: int, frame: bytes) -> bytes:
     """The next events after a revision, which the worker knows not to be the newest. The number is the revision that
     they reach."""
     (since,) = NUMBER.unpack_from(frame, REQUEST.size)
@@ -98,30 +100,30 @@ async def _replay(store: Store, id: int, frame: bytes) -> Parts:
                 for event in batch
                 if event.key[: len(prefix)] == prefix
             ]
-            return RESPONSE.pack(ROWS, id, batch[-1].revision), ROWS_ARE_COMPLETE, *rows
+            return encode_frame(RESPONSE.pack(ROWS, id, batch[-1].revision), ROWS_ARE_COMPLETE, *rows)
     raise StoreUnavailable("the store is closed")
 
 
-async def _oldest(store: Store, id: int, frame: bytes) -> Parts:
-    return (RESPONSE.pack(RESULT, id, await store.oldest()),)
+async def _oldest(store: Store, id: int, frame: bytes) -> bytes:
+    return encode_result(id, await store.oldest())
 
 
-async def _compact(store: Store, id: int, frame: bytes) -> Parts:
+async def _compact(store: Store, id: int, frame: bytes) -> bytes:
     await store.compact(*NUMBER.unpack_from(frame, REQUEST.size))
-    return (RESPONSE.pack(RESULT, id, 0),)
+    return encode_result(id, 0)
 
 
-async def _purge_deleted(store: Store, id: int, frame: bytes) -> Parts:
+async def _purge_deleted(store: Store, id: int, frame: bytes) -> bytes:
     await store.purge_deleted()
-    return (RESPONSE.pack(RESULT, id, 0),)
+    return encode_result(id, 0)
 
 
-async def _check_writable(store: Store, id: int, frame: bytes) -> Parts:
+async def _check_writable(store: Store, id: int, frame: bytes) -> bytes:
     await store.check_writable()
-    return (RESPONSE.pack(RESULT, id, 0),)
+    return encode_result(id, 0)
 
 
-EXECUTORS: dict[int, Callable[[Store, int, bytes], Awaitable[Parts]]] = {
+EXECUTORS: dict[int, Callable[[Store, int, bytes], Awaitable[bytes]]] = {
     READ: _read,
     SCAN: _scan,
     REPLAY: _replay,

@@ -28,14 +28,13 @@ from fairlead.storage.socket.frames import (
     HELLO_FRAME,
     MAX_FRAME_BYTES,
     REQUEST,
-    RESPONSE,
-    RESULT,
     SKIPPED,
     SKIPPED_FRAME,
     decode_commit,
     encode_feed,
+    encode_result,
 )
-from fairlead.storage.socket.requests import Parts, encode_error, execute_request
+from fairlead.storage.socket.requests import encode_error, execute_request
 from fairlead.storage.socket.shared_revision import SharedRevision
 
 MAX_BEHIND_BYTES = 8 * 1024 * 1024
@@ -139,7 +138,7 @@ class WorkerConnection:
         self._server = server
         self._connection = connection
         self._sent_revision = server.live_revision
-        self._held: deque[tuple[int, Parts]] = deque()
+        self._held: deque[tuple[int, bytes]] = deque()
         """Responses, and the revision that the worker must have been sent before. Sorted."""
         self._catch_up_task: asyncio.Task[None] | None = None
 
@@ -162,6 +161,7 @@ class WorkerConnection:
     def send_commits(self, frames: bytes, revision: int) -> None:
         """Send live commits, unless the worker is behind."""
         if self._catch_up_task is not None:
+            self._release_held()
             return
         if self._connection.pending_bytes > MAX_BEHIND_BYTES:
             self.start_catch_up()
@@ -189,22 +189,28 @@ class WorkerConnection:
     def _on_commit_done(self, id: int, done: "asyncio.Future[int]") -> None:
         self._server.requests.discard(done)
         error = done.exception()
-        self._respond((RESPONSE.pack(RESULT, id, done.result()),) if error is None else encode_error(id, error))
+        self._respond(encode_result(id, done.result()) if error is None else encode_error(id, error))
 
     async def _execute(self, frame: bytes) -> None:
         self._respond(await execute_request(self._server.store, frame))
 
-    def _respond(self, response: Parts) -> None:
+    def _respond(self, response: bytes) -> None:
         published = self._server.store.local_revision()
-        if published > self._sent_revision and not self._connection.is_closed:
+        if published > self._sent_revision or published > self._server.live_revision:
             self._held.append((published, response))
         else:
-            self._connection.send(*response)
+            self._connection.send_encoded(response)
 
     def _advance(self, revision: int) -> None:
+        """The worker has been sent all commits up to this revision."""
         self._sent_revision = max(self._sent_revision, revision)
-        while self._held and self._held[0][0] <= self._sent_revision:
-            self._connection.send(*self._held.popleft()[1])
+        self._release_held()
+
+    def _release_held(self) -> None:
+        # Also not before the revision is in shared memory. A worker that catches up may be ahead of that.
+        reached = min(self._sent_revision, self._server.live_revision)
+        while self._held and self._held[0][0] <= reached:
+            self._connection.send_encoded(self._held.popleft()[1])
 
     async def _catch_up(self) -> None:
         while True:
@@ -221,6 +227,7 @@ class WorkerConnection:
                 await asyncio.sleep(RETRY_SECONDS)
         # No await since the comparison, so the live feed continues exactly here.
         self._catch_up_task = None
+        self._release_held()
 
     async def _send_history(self) -> None:
         """Send commits until the worker has all that the others have."""
