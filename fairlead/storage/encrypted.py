@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 
-from fairlead.core.crypto.encryption import DecryptionError, Keyring, is_encrypted
+from fairlead.core.crypto.encryption import DecryptionError, Keyring, UnknownKey, is_encrypted
 from fairlead.core.crypto.key_file import EncryptionKeyFile
 from fairlead.core.files import FileProblem
 from fairlead.storage.commit import pack_key
@@ -43,6 +43,10 @@ def _ignore_duration(seconds: float) -> None:
     return None
 
 
+def _has_no_other_keys() -> bool:
+    return False
+
+
 class EncryptedStore(StoreWrapper):
     """`keyring` is replaced as a whole when the keys change."""
 
@@ -52,6 +56,9 @@ class EncryptedStore(StoreWrapper):
         self.is_sensitive = is_sensitive
         self.on_commit: Callable[[float], None] = _ignore_duration
         """Called with the duration of each commit in seconds."""
+        self.reload_keys: Callable[[], bool] = _has_no_other_keys
+        """Called if a value is encrypted with an unknown key: another process may have been the first to find a new
+        one. Replaces `keyring` and returns True if there are new keys."""
 
     async def read(self, key: Key) -> Record | None:
         record = await self.inner.read(key)
@@ -83,12 +90,20 @@ class EncryptedStore(StoreWrapper):
     def _decrypt_record(self, record: Record) -> Record:
         if not is_encrypted(record.value):
             return record
-        return Record(record.key, decrypt_value(self.keyring, record.key, record.value), record.revision)
+        return Record(record.key, self._decrypt(record.key, record.value), record.revision)
 
     def _decrypt_event(self, event: Event) -> Event:
         if event.value is None or not is_encrypted(event.value):
             return event
-        return Event(event.key, decrypt_value(self.keyring, event.key, event.value), event.revision)
+        return Event(event.key, self._decrypt(event.key, event.value), event.revision)
+
+    def _decrypt(self, key: Key, value: bytes) -> bytes:
+        try:
+            return decrypt_value(self.keyring, key, value)
+        except StoreUnavailable as error:
+            if not isinstance(error.__cause__, UnknownKey) or not self.reload_keys():
+                raise
+            return decrypt_value(self.keyring, key, value)
 
 
 def decrypt_value(keyring: Keyring, key: Key, value: bytes) -> bytes:

@@ -75,12 +75,14 @@ async def watch_keys(
     """Reload changed keys forever, unless this replica is the leader: then `run_reencryption` does that."""
     while True:
         await sleep(POLL_SECONDS)
-        if not is_leader() and keys.has_changed():
+        if not is_leader():
             reload_keys(encrypted, keys)
 
 
 def reload_keys(encrypted: EncryptedStore, keys: EncryptionKeyFile) -> bool:
-    """Switch to the changed keys; False if they are invalid."""
+    """Switch to changed keys; False if they have not changed or are invalid."""
+    if not keys.has_changed():
+        return False
     try:
         keyring = keys.read()
     except FileProblem as error:
@@ -112,6 +114,7 @@ class Reencryptor:
         self._reset()
 
     def _reset(self) -> None:
+        self._key_id = self._encrypted.keyring.active_key_id
         self._rewritten = 0
         self._wait_until = 0.0
         self._compact_before: int | None = None
@@ -119,10 +122,9 @@ class Reencryptor:
 
     async def step(self, now: float) -> None:
         """Do the next part of the work: current values first, then the history."""
-        if self._keys.has_changed():
+        if reload_keys(self._encrypted, self._keys) or self._key_id != self._encrypted.keyring.active_key_id:
             # Start at the next step, when commits encrypted with the previous key have certainly arrived.
-            if reload_keys(self._encrypted, self._keys):
-                self._reset()
+            self._reset()
         elif not self._is_done and now >= self._wait_until:
             await self._run_step(now)
 

@@ -13,7 +13,7 @@ from fairlead.core.crypto.key_file import EncryptionKeyFile, reencrypted_key_id,
 from fairlead.storage.contract import Key, Store, StoreUnavailable, Write
 from fairlead.storage.encrypted import EncryptedStore, iter_all_values, load_keyring
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.reencrypt import BATCH_SIZE, POLL_SECONDS, run_reencryption, watch_keys
+from fairlead.storage.reencrypt import BATCH_SIZE, POLL_SECONDS, reload_keys, run_reencryption, watch_keys
 from fairlead.storage.sqlite import SqliteStore
 
 HISTORY_SECONDS = 300.0
@@ -40,6 +40,7 @@ class ReencryptionFixture:
     def __init__(self, store: Store, encrypted: EncryptedStore, folder: Path) -> None:
         self.store, self.encrypted, self.folder = store, encrypted, folder
         self.compacted: list[int] = []
+        self.keys = EncryptionKeyFile(folder)
 
     async def run(self, steps: float, actions: dict[int, Action] | None = None) -> None:
         """Runs the task for this many steps; `actions` run in the sleep before the step of that number."""
@@ -54,13 +55,12 @@ class ReencryptionFixture:
             now, step = now + seconds, step + 1
             return now
 
-        keys = EncryptionKeyFile(self.folder)
-        keys.read()
+        self.keys.read()
         with contextlib.suppress(StopRun):
             await run_reencryption(
                 self.store,
                 self.encrypted,
-                keys,
+                self.keys,
                 history_seconds=HISTORY_SECONDS,
                 on_compacted=self.compacted.append,
                 sleep=sleep,
@@ -355,3 +355,31 @@ async def test_a_server_that_is_not_the_leader_loads_new_keys_without_re_encrypt
         await watch_keys(fixture.encrypted, keys, is_leader=is_leading, sleep=sleep)
     assert seen[0] != seen[1] == seen[2] != fixture.encrypted.keyring.active_key_id
     assert await fixture.store.revision() == revision
+
+
+async def test_a_key_that_another_process_uses_first_is_loaded_when_it_is_needed(tmp_path: Path) -> None:
+    """Processes that share a folder find a new key at different times."""
+    first = await open_fixture(MemoryStore(), tmp_path)
+    second = await open_fixture(first.store, tmp_path)
+    second.keys.read()
+    second.encrypted.reload_keys = lambda: reload_keys(second.encrypted, second.keys)
+    first.rotate()
+    first.encrypted.keyring = EncryptionKeyFile(tmp_path).read() or first.encrypted.keyring
+    await first.encrypted.commit([Write(key_of(1), b"canary", 0)])
+    assert (await second.encrypted.scan(())).records[0].value == b"canary"
+    batch = await anext(aiter(second.encrypted.watch((), await second.store.oldest())))
+    assert [event.value for event in batch] == [b"canary"]
+
+
+async def test_values_are_re_encrypted_also_if_the_new_key_was_loaded_for_a_read(
+    reencryption: ReencryptionFixture,
+) -> None:
+    await reencryption.encrypted.commit([Write(key_of(1), b"canary", 0)])
+
+    async def load_for_a_read() -> None:
+        active = reencryption.rotate()
+        assert reload_keys(reencryption.encrypted, reencryption.keys)
+        assert reencryption.encrypted.keyring.active_key_id == active
+
+    await reencryption.run(HISTORY_STEPS + 10, {3: load_for_a_read})
+    assert await reencryption.key_ids() == {reencryption.encrypted.keyring.active_key_id}
