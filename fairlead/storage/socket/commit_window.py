@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic as current_time
 
 from fairlead.storage.commit import PreparedCommit
 from fairlead.storage.contract import StoreUnavailable
@@ -47,7 +48,7 @@ class CommitWindow:
         if not self.queue and self._has_room(call):
             self._start(call)
             return
-        now = call.done.get_loop().time()
+        now = current_time()
         if len(self.queue) >= MAX_QUEUED_COMMITS or (self.queue and now - self.queue[0].queued_at > MAX_WAIT_SECONDS):
             raise StoreUnavailable(BUSY_MESSAGE)
         call.queued_at = now

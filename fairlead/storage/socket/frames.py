@@ -42,7 +42,9 @@ ROWS_ARE_COMPLETE, ROWS_HAVE_MORE = b"\0", b"\1"
 """The byte between the head and the rows of a response: whether a scan has more."""
 
 NO_VALUE = 0xFFFF_FFFF
-MIN_NUMBER, MAX_NUMBER = -(1 << 63), (1 << 63) - 1
+NOW = -(1 << 63)
+"""Instead of a revision: the current one."""
+MIN_NUMBER, MAX_NUMBER = NOW + 1, (1 << 63) - 1
 MAX_LIMIT = 0xFFFF_FFFF
 
 
@@ -98,7 +100,7 @@ def encode_result(id: int, number: int) -> bytes:
 
 def encode_scan(prefix: Key, after: Key | None, limit: int, at: int | None) -> bytes:
     packed, packed_after = pack_key(prefix), b"" if after is None else pack_key(after)
-    moment = MIN_NUMBER if at is None else clamp_number(at)
+    moment = NOW if at is None else clamp_number(at)
     fields = SCAN_FIELDS.pack(moment, min(limit, MAX_LIMIT), -1 if after is None else len(packed_after), len(packed))
     return b"".join((fields, packed_after, packed))
 
@@ -108,7 +110,7 @@ def decode_scan(frame: bytes) -> tuple[Key, Key | None, int, int | None]:
     moment, limit, after_size, prefix_size = SCAN_FIELDS.unpack_from(frame, REQUEST.size)
     prefix_start = len(frame) - prefix_size
     after = None if after_size < 0 else unpack_key(frame[prefix_start - after_size : prefix_start])
-    return unpack_key(frame[prefix_start:]), after, limit, None if moment == MIN_NUMBER else moment
+    return unpack_key(frame[prefix_start:]), after, limit, None if moment == NOW else moment
 
 
 def encode_row(key: bytes, value: bytes | None, revision: int) -> bytes:
