@@ -1,4 +1,4 @@
-"""One replay of the selected conformance cases for all tests here."""
+"""One replay of the selected conformance cases for all tests here, on one worker and on two."""
 
 import pytest
 
@@ -11,11 +11,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("case", list(areas), ids=lambda name: f"{areas.get(name)}/{name}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", params=(1, 2), ids=("1-worker", "2-workers"))
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     calls = [item.callspec for item in request.session.items if item.path.parent == HERE and hasattr(item, "callspec")]
-    names = [call.params["case"] for call in calls] or list(read_case_areas())
+    selected = dict.fromkeys(call.params["case"] for call in calls if "case" in call.params)
+    names = list(selected or read_case_areas())
     folder = tmp_path_factory.mktemp("conformance")
-    with run_server(folder) as server:
+    with run_server(folder, workers=request.param) as server:
         outcomes = replay(server, names)
     return Run(outcomes, server.process.returncode, get_log_path(folder).read_text(encoding="utf-8"))

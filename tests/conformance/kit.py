@@ -74,12 +74,13 @@ def read_case_areas() -> dict[str, str]:
 
 
 @contextmanager
-def run_server(folder: Path, store: str = "") -> Iterator[Server]:
+def run_server(folder: Path, store: str = "", workers: int = 1) -> Iterator[Server]:
     """Runs a server with its data and its log in the folder, on another store if one is given.
 
     It is terminated gracefully, so its exit code is available afterwards.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    environment["FAIRLEAD_WORKERS"] = str(workers)
     if store:
         environment["FAIRLEAD_STORE"] = store
     command = [sys.executable, "-m", "fairlead", "up", "--data", str(folder / "data"), "--port", "0", "--json"]

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MANAGEMENT = "/kubernetes/management"
 CONFIGMAPS = f"{MANAGEMENT}/api/v1/namespaces/default/configmaps"
 
-WORKERS = os.environ.get("TEST_WORKERS", "1")
-"""The number of workers of servers for which a test does not set it."""
+default_settings: dict[str, str | int] = {"workers": os.environ.get("TEST_WORKERS", "1")}
+"""Settings of servers for which a test does not set them."""
 
 TIMEOUT_SECONDS = 20.0
 """Seconds after which something that should have happened counts as not happening. Nothing is measured with it."""
@@ -62,18 +62,22 @@ class Server:
         host, context = parts.hostname or "", build_tls_context(self.ca_file, protocols)
         return context.wrap_socket(socket.create_connection((host, parts.port or 0), timeout), server_hostname=host)
 
+    def pids(self) -> list[int]:
+        """The process, and those of the owner and the workers if it has several."""
+        main = self.process.pid
+        children = map(int, Path(f"/proc/{main}/task/{main}/children").read_text().split())
+        return [main, *(pid for pid in children if Path(f"/proc/{pid}/comm").read_text().startswith("fairlead-"))]
+
     def resident_bytes(self) -> int:
         """Bytes of memory in use."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+        return sum(map(_resident_bytes, self.pids()))
 
     def count_descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in self.pids())
 
     def cpu_seconds(self) -> float:
         """Processor time used since the start."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(map(_cpu_seconds, self.pids()))
 
     def stop(self) -> int:
         """Asks it to stop, and waits. The exit code."""
@@ -83,6 +87,16 @@ class Server:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(TIMEOUT_SECONDS)
+
+
+def _resident_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @cache
@@ -100,7 +114,7 @@ def server_command(folder: Path, *arguments: str) -> Sequence[str]:
 def server_environment(**variables: str | int) -> dict[str, str]:
     """This process's, with the given settings and no other ones: `request_timeout=1`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
-    settings = {"workers": WORKERS, **variables}
+    settings = {**default_settings, **variables}
     return inherited | {f"FAIRLEAD_{name.upper()}": str(value) for name, value in settings.items()}
 
 
