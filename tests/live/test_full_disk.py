@@ -87,8 +87,10 @@ def test_a_file_size_limit_stops_writes_until_it_is_lifted(tmp_path: Path) -> No
     with running_server(tmp_path / "data") as server, server.client() as client:
         before = create_objects(client, 5)
         limit = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (100_000, limit[1]))
+        for pid in server.pids():
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (100_000, limit[1]))
         check_only_writes_are_rejected(client, before, "fairlead.db")
-        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limit)
+        for pid in server.pids():
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
         wait_for_recovery(client)
         assert server.stop() == 0
