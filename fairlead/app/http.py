@@ -197,6 +197,8 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     audit, base_url, coordinator = deps.audit, deps.base_url, deps.coordinator
     if audit is not None:
         audit.stage.set_minimum_level(auth.dynamic_config.audit_level)
+    if coordinator is not None:
+        coordinator.exchange_key_uses(auth.last_used)
     login, tokens = (
         PasswordLoginServices(settings, registry, auth, coordinator),
         DirectTokenServices(settings, registry, auth, base_url),

@@ -46,6 +46,11 @@ def expires_at(key: Object, last_used: datetime | None = None) -> datetime | Non
     return start + timedelta(seconds=ttl)
 
 
+def is_short_sliding(key: Object) -> bool:
+    """Whether the last use is not written often enough for the expiry of this key: servers remember it in memory."""
+    return is_sliding(key) and ttl_seconds(key) < 10 * COOLDOWN_SECONDS
+
+
 def is_valid_cooldown(text: object) -> bool:
     """Whether a value of the label is valid: whole seconds, at least `COOLDOWN_SECONDS`."""
     digits = isinstance(text, str) and text.isdecimal() and text.isascii() and len(text) < 10
@@ -55,8 +60,7 @@ def is_valid_cooldown(text: object) -> bool:
 def cooldown_seconds(key: Object) -> float:
     """The interval between two writes of status.lastActivity. A short sliding TTL shortens the interval of the label.
 
-    A key with a TTL below ten times `COOLDOWN_SECONDS` relies on the uses that this process remembers in memory. What
-    is written is for other processes, and for the next start.
+    What is written is for other replicas, and for the next start. See also `is_short_sliding`.
     """
     label = (metadata(key).get("labels") or {}).get(COOLDOWN_LABEL)
     interval = float(str(label)) if is_valid_cooldown(label) else float(COOLDOWN_SECONDS)

@@ -1,13 +1,13 @@
 """LastUsedTracker: records the last use of keys in memory and stores it now and then."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
 
-from fairlead.authn.last_used import LastUsedTracker
+from fairlead.authn.last_used import KeyUse, LastUsedTracker
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import get_path
@@ -201,3 +201,74 @@ async def test_a_user_without_a_key_is_not_recorded() -> None:
     async with open_auth() as auth:
         auth.last_used.record_use(ADA)
         assert auth.last_used.last_use("") is None
+
+
+@on_virtual_time
+async def test_several_processes_write_a_key_as_often_as_one() -> None:
+    async with open_auth() as auth:
+        await auth.create_key("k")
+        keys = auth.api.resource("OwnedAccessKey")
+        trackers = [LastUsedTracker(auth.api.clock) for _ in range(4)]
+        before = count_commits(auth)
+        for _ in range(300):
+            for tracker in trackers:
+                tracker.record_use(ADA_WITH_KEY)
+                await tracker.flush(keys)
+            await asyncio.sleep(1)
+        assert 4 <= count_commits(auth) - before <= 6
+
+
+@on_virtual_time
+async def test_a_use_on_another_worker_extends_the_life_of_a_key_that_expires_soon() -> None:
+    async with open_auth() as auth:
+        created = await auth.create_key("k", ttl=5, ttlAfterLastActivity=True)
+        keys, other = auth.api.resource("OwnedAccessKey"), LastUsedTracker(auth.api.clock)
+        shared: list[Sequence[KeyUse]] = []
+
+        def share(uses: Sequence[KeyUse]) -> None:
+            shared.append(uses)
+            auth.last_used.merge(uses)
+
+        other.share_with(share)
+        for _ in range(30):
+            other.record_use(ADA_WITH_KEY)
+            await other.flush(keys)
+            await other.flush(keys)
+            await asyncio.sleep(1)
+            auth.authenticator.authenticate_token(created["spec"]["key"])
+        assert len(shared) == 30, "only new uses are sent"
+        await asyncio.sleep(5)
+        with pytest.raises(Unauthorized):
+            auth.authenticator.authenticate_token(created["spec"]["key"])
+
+
+@on_virtual_time
+async def test_uses_of_keys_that_do_not_depend_on_them_are_not_shared() -> None:
+    async with open_auth() as auth:
+        await auth.create_key("k")
+        await auth.create_key("long", ttl=100_000, ttlAfterLastActivity=True)
+        tracker = LastUsedTracker(auth.api.clock)
+        shared: list[KeyUse] = []
+        tracker.share_with(shared.extend)
+        for name in ("k", "long"):
+            tracker.record_use(User("ada", key=name))
+        await tracker.flush(auth.api.resource("OwnedAccessKey"))
+        assert shared == []
+
+
+@on_virtual_time
+async def test_a_use_that_came_from_another_worker_is_not_sent_back() -> None:
+    async with open_auth() as auth:
+        await auth.create_key("k", ttl=5, ttlAfterLastActivity=True)
+        keys = auth.api.resource("OwnedAccessKey")
+        shared: list[Sequence[KeyUse]] = []
+        auth.last_used.share_with(shared.append)
+        auth.last_used.record_use(ADA_WITH_KEY)
+        await auth.last_used.flush(keys)
+        assert len(shared) == 1
+        await asyncio.sleep(1)
+        auth.last_used.merge([("k", auth.api.clock.now().timestamp(), auth.api.clock.monotonic())])
+        auth.last_used.merge([("k", 0.0, 0.0)])  # older ones change nothing
+        await auth.last_used.flush(keys)
+        last = auth.last_used.last_use("k")
+        assert len(shared) == 1 and last is not None and last.wall_time == auth.api.clock.now()

@@ -4,19 +4,20 @@ If it cannot be reached, streams and logins are rejected with 503 and Retry-Afte
 coordinator, the whole server is restarted.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
 
+from fairlead.authn.last_used import KeyUse, LastUsedTracker
 from fairlead.authn.login_throttle import MAX_NAME_LENGTH, Attempt, client_network
 from fairlead.core.framed_socket import FramedConnection, connect_framed
 from fairlead.core.user import User
 from fairlead.server.flow.streams import IsComponent, StreamLimits, StreamOwner
 from fairlead.server.metrics.aggregation import encode_families
 from fairlead.server.metrics.endpoint import WorkerPages
-from fairlead.server.workers.channel import MAX_FRAME_BYTES, Channel
+from fairlead.server.workers.channel import MAX_FRAME_BYTES, Channel, Method
 from fairlead.server.workers.coordinator import FAILED, SUCCEEDED, WITHDRAWN, decode_pages
 
 EncodePage = Callable[[str], Awaitable[bytes]]
@@ -29,9 +30,11 @@ class CoordinatorClient:
     def __init__(self, worker: int, worker_count: int, connection: FramedConnection) -> None:
         self.worker = worker
         self.worker_count = worker_count
-        self._channel = Channel(connection, {"encode_metrics": self._encode_metrics}, lambda: None)
+        methods: dict[str, Method] = {"encode_metrics": self._encode_metrics, "merge_key_uses": self._merge_key_uses}
+        self._channel = Channel(connection, methods, lambda: None)
         self._numbers = count(1)
         self._encode_page: EncodePage | None = None
+        self._last_used: LastUsedTracker | None = None
 
     @classmethod
     async def connect(cls, path: Path, worker: int, worker_count: int) -> "CoordinatorClient":
@@ -65,6 +68,15 @@ class CoordinatorClient:
             outcome = FAILED
         finally:
             self._channel.notify("end_login", number, SUCCEEDED if attempt.succeeded else outcome)
+
+    def exchange_key_uses(self, last_used: LastUsedTracker) -> None:
+        """Shares the uses of keys with the other workers."""
+        self._last_used = last_used
+        last_used.share_with(partial(self._channel.notify, "share_key_uses"))
+
+    def _merge_key_uses(self, uses: Sequence[KeyUse]) -> None:
+        if self._last_used is not None:
+            self._last_used.merge(uses)
 
     def provide_metrics(self, encode_page: EncodePage) -> None:
         """Sets the function that encodes the metrics of this process."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import orjson
 
+from fairlead.authn.last_used import KeyUse
 from fairlead.authn.login_throttle import LoginThrottle, PendingAttempt
 from fairlead.core.clock import Clock
 from fairlead.core.errors import ApiError
@@ -61,6 +62,11 @@ class Coordinator:
         if session.last_page:
             self._ended_pages.append(session.last_page)
 
+    def notify_others(self, sender: "WorkerSession", method: str, *arguments: object) -> None:
+        for session in self._sessions:
+            if session is not sender:
+                session.channel.notify(method, *arguments)
+
     async def collect_metrics(self) -> bytes:
         """The encoded pages of all workers. Concurrent calls share one collection."""
         if self._collection is None:
@@ -102,6 +108,7 @@ class WorkerSession:
             self.close_stream,
             self.begin_login,
             self.end_login,
+            self.share_key_uses,
             coordinator.collect_metrics,
         )
         self.channel = Channel(connection, {method.__name__: method for method in methods}, self._on_closed)
@@ -134,6 +141,9 @@ class WorkerSession:
             self._coordinator.logins.record_success(pending)
         elif outcome == WITHDRAWN:
             self._coordinator.logins.withdraw(pending)
+
+    def share_key_uses(self, uses: Sequence[KeyUse]) -> None:
+        self._coordinator.notify_others(self, "merge_key_uses", uses)
 
     async def refresh_page(self) -> None:
         """Asks the worker for its metrics. If it does not respond in time, its last page stays."""

@@ -5,11 +5,14 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from fairlead.authn.access_keys import LastUse
+from fairlead.authn.last_used import LastUsedTracker
 from fairlead.authn.login_throttle import USER_BACKOFF
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import TooManyRequests, Unavailable
@@ -21,7 +24,7 @@ from fairlead.server.workers import coordinator
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.server.workers.coordinator import SharedLimits, serve_coordinator
 from tests.harness.calls import call
-from tests.harness.eventually import poll_until_found
+from tests.harness.eventually import eventually, poll_until_found
 
 ADA, BEN, ADMIN = User("ada"), User("ben"), User("root", ("system:masters",))
 LIMITS = SharedLimits(max_streams=100, max_streams_per_user=6)
@@ -182,6 +185,17 @@ async def test_calls_fail_when_the_coordinator_does_not_answer(tmp_path: Path, m
             await worker._channel.call("collect_metrics", seconds=0.01)
         with pytest.raises(Unavailable):
             await asyncio.gather(worker._channel.call("collect_metrics"), worker.close())
+
+
+async def test_uses_of_keys_reach_the_other_workers(tmp_path: Path) -> None:
+    async with run_workers(tmp_path) as workers:
+        trackers = [LastUsedTracker(SystemClock()) for _ in workers]
+        for worker, tracker in zip(workers, trackers, strict=True):
+            worker.exchange_key_uses(tracker)
+        workers[0]._channel.notify("share_key_uses", [("k", 1.5, 100.0)])
+        await eventually(lambda: trackers[1].last_use("k") and trackers[2].last_use("k"))
+        assert trackers[1].last_use("k") == LastUse(datetime.fromtimestamp(1.5, UTC), 100.0)
+        assert trackers[0].last_use("k") is None
 
 
 def build_endpoint(worker: CoordinatorClient, requests: list[int]) -> MetricsEndpoint:
