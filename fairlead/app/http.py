@@ -197,13 +197,14 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     audit, base_url, coordinator = deps.audit, deps.base_url, deps.coordinator
     if audit is not None:
         audit.stage.set_minimum_level(auth.dynamic_config.audit_level)
-    if coordinator is not None:
-        coordinator.exchange_key_uses(auth.last_used)
     login, tokens = (
         PasswordLoginServices(settings, registry, auth, coordinator),
         DirectTokenServices(settings, registry, auth, base_url),
     )
     reports = audit.reports if audit is not None else AgentReports(None, registry.clock)
+    if coordinator is not None:
+        coordinator.exchange_key_uses(auth.last_used)
+        reports.use_quota(coordinator)
     agents = build_agent_handlers(settings, registry, auth, reports, base_url, _installation_id(registry))
     accounts = service_account_handlers(_build_account_tokens(settings, registry, auth, base_url))
     handlers = {**_build_action_handlers(settings, registry, auth, login), **tokens.handlers, **agents, **accounts}

@@ -215,7 +215,7 @@ def agent_handlers(
 
     async def report(request: ActionRequest) -> Object:
         spec: Any = request.body.get("spec") or {}
-        recorded = 0 if request.dry_run else reports.record(request.name, spec)
+        recorded = 0 if request.dry_run else await reports.record(request.name, spec)
         return {**_envelope(request), "status": {"recorded": recorded}}
 
     group = installation.api_group

@@ -10,15 +10,15 @@ from typing import Any, Literal
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from fairlead.core.clock import Clock, micro_timestamp
-from fairlead.core.errors import Details, TooManyRequests
+from fairlead.core.errors import TooManyRequests
 from fairlead.core.objects import Object
 from fairlead.server.audit.events import encode_line
 from fairlead.server.audit.intake import SUMMARY_CATEGORY_ANNOTATION, SUMMARY_COUNT_ANNOTATION
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.redaction import MAX_URI_LENGTH, sanitize
+from fairlead.server.audit.report_quota import ReportCounts, ReportQuota
 
 # --- remote events ---
 # Renders audit events that a cluster agent reports for its direct endpoint, as lines for this server's log.
@@ -125,18 +125,10 @@ def _sanitize_value(value: Any) -> Any:
     return sanitize(value) if isinstance(value, str) else value
 
 
-WINDOW_SECONDS = 60.0
-MAX_CLUSTER_EVENTS, MAX_CLUSTER_BYTES = 6_000, 8 * 1024 * 1024
-"""The quota of one cluster per minute."""
 MAX_LOGGED_USES = 100
 """Uses of the direct endpoint that are written to the server log for one report."""
 
 log = structlog.get_logger(__name__)
-
-
-class _ClusterUsage(Struct, eq=False):
-    events: int = 0
-    bytes: int = 0
 
 
 class AgentReports:
@@ -145,25 +137,28 @@ class AgentReports:
     def __init__(self, writer: AuditLogWriter | None, clock: Clock) -> None:
         self._writer = writer
         self._clock = clock
-        self._window_end = 0.0
-        self._usage: dict[str, _ClusterUsage] = {}
+        self._quota: ReportQuota = ReportCounts(clock)
         self.rejected_events = 0
         """Events rejected since the start because their cluster was over its quota."""
         self.lost_events = 0
         """Events lost since the start: dropped by an agent, or invalid."""
 
-    def record(self, cluster: str, spec: Object) -> int:
+    def use_quota(self, quota: ReportQuota) -> None:
+        """Replaces the quota of this process, for example by one for all workers."""
+        self._quota = quota
+
+    async def record(self, cluster: str, spec: Object) -> int:
         """Writes all events to the log, or raises if there is no space. Returns the number of events recorded."""
         events, activity = spec.get("events") or (), spec.get("activity") or ()
         if self._writer is not None and (self._writer.is_full or self._writer.failure):
             raise self._writer.unavailable_error()
-        used = self._charge_quota(cluster, 1 + len(events) + min(len(activity), MAX_LOGGED_USES))
+        await self._charge_events(cluster, 1 + len(events) + min(len(activity), MAX_LOGGED_USES))
         lines = [found for event in events if (found := render_remote_event(event, cluster)) is not None]
         lost = max(int(spec.get("dropped") or 0), 0) + len(events) - len(lines)
         recorded = len(lines)
         if lost:
             lines.append(self._render_loss_event(cluster, lost))
-        used.bytes += sum(map(len, lines))
+        self._quota.charge_bytes(cluster, sum(map(len, lines)))
         if self._writer is not None:
             for each in lines:
                 self._writer.add(each)
@@ -173,19 +168,12 @@ class AgentReports:
         _log_activity(cluster, activity)
         return recorded if self._writer is not None else 0
 
-    def _charge_quota(self, cluster: str, events: int) -> _ClusterUsage:
-        """Charges a report to the quota of its cluster, before its events are processed."""
-        now = self._clock.monotonic()
-        if now >= self._window_end:
-            self._window_end, self._usage = now + WINDOW_SECONDS, {}
-        used = self._usage.setdefault(cluster, _ClusterUsage())
-        if used.events + events > MAX_CLUSTER_EVENTS or used.bytes >= MAX_CLUSTER_BYTES:
+    async def _charge_events(self, cluster: str, events: int) -> None:
+        try:
+            await self._quota.charge_events(cluster, events)
+        except TooManyRequests:
             self.rejected_events += events
-            limit = f"{MAX_CLUSTER_EVENTS} events or {MAX_CLUSTER_BYTES} bytes per minute"
-            message = f"the agent of this cluster reports more than {limit}; keep the events and report them later"
-            raise TooManyRequests(message, Details(retry_after=max(int(self._window_end - now), 1)))
-        used.events += events
-        return used
+            raise
 
     def _render_loss_event(self, cluster: str, lost: int) -> bytes:
         moment = micro_timestamp(self._clock.now())

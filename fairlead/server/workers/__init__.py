@@ -1,6 +1,6 @@
 """What must hold across the worker processes of one server.
 
-coordinator.py  in one process: counts streams and login attempts of all workers, and collects their metrics
+coordinator.py  in one process: counts streams, login attempts and reports of all workers, collects their metrics
 client.py       in each worker: the same limits as in a server with one process, by calls to the coordinator
 channel.py      calls in both directions over one connection
 

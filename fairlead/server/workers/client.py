@@ -69,6 +69,13 @@ class CoordinatorClient:
         finally:
             self._channel.notify("end_login", number, SUCCEEDED if attempt.succeeded else outcome)
 
+    async def charge_events(self, cluster: str, events: int) -> None:
+        """The quota for the reports of agents, as in `ReportCounts`."""
+        await self._channel.call("add_events", cluster, events)
+
+    def charge_bytes(self, cluster: str, count: int) -> None:
+        self._channel.notify("charge_bytes", cluster, count)
+
     def exchange_key_uses(self, last_used: LastUsedTracker) -> None:
         """Shares the uses of keys with the other workers."""
         self._last_used = last_used

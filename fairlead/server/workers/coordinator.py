@@ -21,6 +21,7 @@ from fairlead.authn.login_throttle import LoginThrottle, PendingAttempt
 from fairlead.core.clock import Clock
 from fairlead.core.errors import ApiError
 from fairlead.core.framed_socket import FramedConnection, serve_framed
+from fairlead.server.audit.report_quota import ReportCounts
 from fairlead.server.flow.streams import StreamCounts, StreamOwner
 from fairlead.server.metrics.aggregation import encode_families, merge_ended
 from fairlead.server.metrics.families import process_families
@@ -48,6 +49,7 @@ class Coordinator:
     def __init__(self, limits: SharedLimits, clock: Clock) -> None:
         self.streams = StreamCounts(limits.max_streams, limits.max_streams_per_user)
         self.logins = LoginThrottle(clock)
+        self.reports = ReportCounts(clock)
         self._sessions: set[WorkerSession] = set()
         self._ended_pages: list[bytes] = []
         self._collection: asyncio.Task[bytes] | None = None
@@ -109,6 +111,8 @@ class WorkerSession:
             self.begin_login,
             self.end_login,
             self.share_key_uses,
+            coordinator.reports.add_events,
+            coordinator.reports.charge_bytes,
             coordinator.collect_metrics,
         )
         self.channel = Channel(connection, {method.__name__: method for method in methods}, self._on_closed)

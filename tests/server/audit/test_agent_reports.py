@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from fairlead.core.errors import TooManyRequests
-from fairlead.server.audit import agent_reports
+from fairlead.server.audit import agent_reports, report_quota
 from fairlead.server.audit.agent_reports import MAX_LINE_BYTES, AgentReports, render_remote_event
 from fairlead.server.audit.log_writer import AuditLogWriter
 from tests.harness.audit import MemoryLog
@@ -31,38 +31,38 @@ async def test_a_cluster_over_its_quota_gets_429_and_other_clusters_do_not() -> 
     recorded = 0
     with pytest.raises(TooManyRequests, match="keep the events and report them later") as error:
         while True:
-            recorded += reports.record("oslo", {"events": [EVENT] * 500})
+            recorded += await reports.record("oslo", {"events": [EVENT] * 500})
     assert recorded == 5_500 and 1 <= error.value.details.retry_after <= 60
     assert reports.rejected_events == 501
-    assert reports.record("paris", {"events": [EVENT]}) == 1
-    clock.tick(agent_reports.WINDOW_SECONDS)
-    assert reports.record("oslo", {"events": [EVENT]}) == 1
+    assert await reports.record("paris", {"events": [EVENT]}) == 1
+    clock.tick(report_quota.WINDOW_SECONDS)
+    assert await reports.record("oslo", {"events": [EVENT]}) == 1
     await writer.close()
     assert len(sink.events) == 5_502
 
 
 async def test_reports_without_events_count_toward_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_reports, "MAX_CLUSTER_EVENTS", 10)
+    monkeypatch.setattr(report_quota, "MAX_CLUSTER_EVENTS", 10)
     reports = AgentReports(None, ManualClock())
     with structlog.testing.capture_logs() as lines, pytest.raises(TooManyRequests):
         for _ in range(20):
-            reports.record("oslo", {"dropped": 1})
+            await reports.record("oslo", {"dropped": 1})
     assert len(lines) == 10
 
 
 async def test_a_cluster_has_a_quota_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_reports, "MAX_CLUSTER_BYTES", 1_000)
+    monkeypatch.setattr(report_quota, "MAX_CLUSTER_BYTES", 1_000)
     reports = AgentReports(None, ManualClock())
-    reports.record("oslo", {"events": [EVENT] * 10})
+    await reports.record("oslo", {"events": [EVENT] * 10})
     with pytest.raises(TooManyRequests):
-        reports.record("oslo", {"events": [EVENT]})
+        await reports.record("oslo", {"events": [EVENT]})
 
 
 async def test_the_number_of_events_dropped_by_an_agent_is_logged() -> None:
     sink = MemoryLog()
     writer = AuditLogWriter(sink)
     with structlog.testing.capture_logs():
-        AgentReports(writer, ManualClock()).record("oslo", {"events": [{"no": "event"}], "dropped": 41})
+        await AgentReports(writer, ManualClock()).record("oslo", {"events": [{"no": "event"}], "dropped": 41})
     await writer.close()
     (event,) = sink.events
     annotations = event["annotations"]
@@ -72,7 +72,7 @@ async def test_the_number_of_events_dropped_by_an_agent_is_logged() -> None:
 async def test_the_server_log_has_a_limited_number_of_lines_per_report() -> None:
     uses = [{"user": "u" * 100_000, "token": str(number)} for number in range(1_000)]
     with structlog.testing.capture_logs() as lines:
-        AgentReports(None, ManualClock()).record("oslo", {"activity": uses})
+        await AgentReports(None, ManualClock()).record("oslo", {"activity": uses})
     assert len(lines) == agent_reports.MAX_LOGGED_USES + 1 and lines[-1]["more_tokens"] == 900
     assert all(len(line.get("user", "")) < 1_100 for line in lines)
 

@@ -17,6 +17,7 @@ from fairlead.authn.login_throttle import USER_BACKOFF
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import TooManyRequests, Unavailable
 from fairlead.core.user import User
+from fairlead.server.audit.report_quota import MAX_CLUSTER_BYTES, MAX_CLUSTER_EVENTS
 from fairlead.server.flow.streams import StreamLimits
 from fairlead.server.metrics.endpoint import MetricsEndpoint
 from fairlead.server.metrics.exposition import COUNTER, single_value
@@ -185,6 +186,19 @@ async def test_calls_fail_when_the_coordinator_does_not_answer(tmp_path: Path, m
             await worker._channel.call("collect_metrics", seconds=0.01)
         with pytest.raises(Unavailable):
             await asyncio.gather(worker._channel.call("collect_metrics"), worker.close())
+
+
+async def test_the_quota_for_reports_of_a_cluster_covers_all_workers(tmp_path: Path) -> None:
+    async with run_workers(tmp_path) as workers:
+        for worker in workers:
+            await worker.charge_events("oslo", MAX_CLUSTER_EVENTS // 3)
+        workers[0].charge_bytes("paris", MAX_CLUSTER_BYTES)
+        await workers[0].charge_events("rome", 1)
+        for worker in workers:
+            for cluster in ("oslo", "paris"):
+                with pytest.raises(TooManyRequests, match="keep the events and report them later"):
+                    await worker.charge_events(cluster, 1)
+            await worker.charge_events("rome", 1)
 
 
 async def test_uses_of_keys_reach_the_other_workers(tmp_path: Path) -> None:
