@@ -77,8 +77,7 @@ async def test_a_watch_from_a_resource_version_gets_only_later_events() -> None:
 
 
 @on_virtual_time
-async def test_a_watch_gets_changes_from_before_its_stream_is_read() -> None:
-    """The client has seen the response by then."""
+async def test_a_watch_gets_changes_that_are_made_before_its_stream_is_read() -> None:
     async with open_registry() as api:
         stream = await open_watch(api, "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&timeoutSeconds=9")
         await api.create("Gadget", "a")
