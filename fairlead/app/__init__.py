@@ -22,6 +22,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -64,6 +65,7 @@ from fairlead.storage.contract import Store, StoreUnavailable
 from fairlead.storage.encrypted import EncryptedStore, load_keyring, publish_active_key
 from fairlead.storage.fenced import FencedStore
 from fairlead.storage.open import is_shared, open_store
+from fairlead.storage.reencrypt import reload_keys
 from fairlead.storage.socket import SocketStore
 from fairlead.storage.view.view import View
 
@@ -285,7 +287,9 @@ async def _open_stores(settings: Settings, catalog: Catalog, worker: WorkerConte
             keyring = await load_keyring(store, keys)
         except StoreUnavailable as error:
             raise StartError(str(error)) from None
-        yield StoreStack(store, EncryptedStore(store, keyring, SensitiveFieldIndex(catalog).may_contain), keys)
+        encrypted = EncryptedStore(store, keyring, SensitiveFieldIndex(catalog).may_contain)
+        encrypted.reload_keys = partial(reload_keys, encrypted, keys)
+        yield StoreStack(store, encrypted, keys)
     finally:
         await store.close()
 
