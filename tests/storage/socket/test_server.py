@@ -171,6 +171,24 @@ async def test_workers_continue_when_compaction_overtakes_the_owners_own_queue(
     assert await read_until(two, max(revisions), later[-1].revision) == later
 
 
+async def test_no_response_is_sent_before_the_newest_revision_is_shared(
+    worker_connections: list[server.WorkerConnection], owner: Owner
+) -> None:
+    """A worker that catches up can have seen a commit before the owner has published its revision."""
+    worker = await owner.connect()
+    connection = worker_connections[0]
+    follower = connection._server._follower
+    follower.cancel()
+    await asyncio.wait([follower])
+    commit = asyncio.create_task(worker.commit([Write(A, b"x", 0)]))
+    await anext(owner.store.watch((), FIRST_REVISION))
+    connection._advance(FIRST_REVISION + 1)
+    await asyncio.sleep(0.05)
+    assert not commit.done()
+    connection._server._publish([Event(A, b"x", FIRST_REVISION + 1)])
+    assert await commit == FIRST_REVISION + 1 == owner.shared.revision
+
+
 async def test_a_worker_that_has_ended_is_removed_and_its_commits_happen(
     worker_connections: list[server.WorkerConnection], owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
