@@ -20,7 +20,7 @@ from fairlead.storage.contract import Event, Key, Precondition, Record, Write
 MAX_FRAME_BYTES = 512 * 1024 * 1024
 """Far more than any commit needs. A commit is one frame; everything else is split into pieces."""
 PIECE_BYTES = 1024 * 1024
-"""The approximate size of the pieces of scans and of the feed."""
+"""The approximate size of the frames of the feed."""
 
 REQUEST = struct.Struct("<BQ")
 RESPONSE = struct.Struct("<BQq")

@@ -16,7 +16,6 @@ from fairlead.storage.socket.frames import (
     INVALID,
     NUMBER,
     OLDEST,
-    PIECE_BYTES,
     PURGE_DELETED,
     READ,
     REPLAY,
@@ -32,8 +31,9 @@ from fairlead.storage.socket.frames import (
     encode_row,
 )
 
-SCAN_RECORDS = 1_000
-"""Records that are read at once. A worker requests the next piece of a longer scan."""
+SCAN_RECORDS, SCAN_BYTES = 1_000, 4 * 1024 * 1024
+"""Records that are read at once, and the size above which the others are discarded, which is rare. A worker requests
+the next piece of a longer scan."""
 
 INTERNAL_ERROR_MESSAGE = "the store has failed with an internal error; see the log"
 
@@ -79,7 +79,7 @@ async def _scan(store: Store, id: int, frame: bytes) -> bytes:
         row = encode_row(pack_key(record.key), record.value, record.revision)
         rows.append(row)
         size += len(row)
-        if size >= PIECE_BYTES:
+        if size >= SCAN_BYTES:
             break
     has_more = page.has_more or len(rows) < len(page.records)
     return encode_frame(

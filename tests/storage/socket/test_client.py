@@ -159,15 +159,26 @@ async def test_a_scan_of_many_records_is_one_snapshot_in_pieces(owner: Owner) ->
     assert ([record.key for record in limited.records], limited.has_more) == (keys[11:2_511], True)
 
 
-async def test_a_scan_is_split_by_size_too(owner: Owner) -> None:
+async def test_a_scan_is_split_by_size_too(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = await owner.connect()
-    keys = [("k", str(number)) for number in range(7)]
+    keys = [("k", f"{number:02}") for number in range(20)]
     await worker.commit([Write(key, bytes(MIB), 0) for key in keys])
+    responses: list[int] = []
+    scan = requests.EXECUTORS[SCAN]
+
+    async def measure(store: Store, id: int, frame: bytes) -> bytes:
+        response = await scan(store, id, frame)
+        responses.append(len(response))
+        return response
+
+    monkeypatch.setitem(requests.EXECUTORS, SCAN, measure)
     assert [record.key for record in (await worker.scan(())).records] == keys
-    page = await worker.scan((), limit=5)
-    assert ([record.key for record in page.records], page.has_more) == (keys[:5], True)
-    page = await worker.scan((), limit=7)
-    assert (len(page.records), page.has_more) == (7, False)
+    assert len(responses) == 5
+    assert max(responses) < 5 * MIB
+    page = await worker.scan((), limit=6)
+    assert ([record.key for record in page.records], page.has_more) == (keys[:6], True)
+    page = await worker.scan((), limit=20)
+    assert (len(page.records), page.has_more) == (20, False)
 
 
 async def test_a_scan_that_is_overtaken_by_compaction_starts_again(
