@@ -155,7 +155,7 @@ async def run(
         check_path_ownership(settings)
     clock, catalog, worker_count = SystemClock(), _build_catalog(settings), worker.count if worker is not None else 1
     async with (
-        _connect_coordinator(worker) as coordinator,
+        _connect_coordinator(worker, stop) as coordinator,
         _open_stores(settings, catalog, worker) as stores,
         open_audit_log(settings, catalog, clock, worker_count) as audit,
     ):
@@ -295,8 +295,13 @@ async def _open_stores(settings: Settings, catalog: Catalog, worker: WorkerConte
 
 
 @asynccontextmanager
-async def _connect_coordinator(worker: WorkerContext | None) -> AsyncIterator[CoordinatorClient | None]:
-    """The connection to the process that coordinates the workers; None if this process is the whole server."""
+async def _connect_coordinator(
+    worker: WorkerContext | None, stop: asyncio.Event
+) -> AsyncIterator[CoordinatorClient | None]:
+    """The connection to the process that coordinates the workers; None if this process is the whole server.
+
+    Sets `stop` if the connection is lost: such a worker rejects streams and logins, and has to be replaced.
+    """
     if worker is None:
         yield None
         return
@@ -304,10 +309,18 @@ async def _connect_coordinator(worker: WorkerContext | None) -> AsyncIterator[Co
         coordinator = await CoordinatorClient.connect(worker.sockets.coordinator, worker.index, worker.count)
     except OSError as error:
         raise StartError(f"cannot connect to the process that coordinates the workers: {error}") from None
+    guard = asyncio.create_task(_stop_when_closed(coordinator, stop))
     try:
         yield coordinator
     finally:
+        guard.cancel()
         await coordinator.close()
+
+
+async def _stop_when_closed(coordinator: CoordinatorClient, stop: asyncio.Event) -> None:
+    await coordinator.wait_closed()
+    log.error("lost the connection to the process that coordinates the workers; this worker stops")
+    stop.set()
 
 
 async def _open_store(settings: Settings, worker: WorkerContext | None) -> Store:
