@@ -2,7 +2,8 @@
 
 auth.py            authenticators and authorizers
 admission.py       the admission chain
-http.py            the request pipeline, the metrics and the audit log
+http.py            the request pipeline and the metrics
+audit.py           the audit log
 flow_control.py    flow control
 controllers.py     controllers, leader election, store maintenance, connections to clusters
 dynamic_config.py  settings that can change at run time
@@ -29,10 +30,11 @@ import structlog
 
 from fairlead.admission.allow_lists import UNLISTED_CLUSTERS_ANNOTATION, USE_VERB_REQUIRED
 from fairlead.app.admission import BUILTIN_NAMESPACES, SYSTEM_NAMESPACE, build_admission
+from fairlead.app.audit import open_audit_log
 from fairlead.app.auth import PEPPER_FILE, Auth, build_auth
 from fairlead.app.controllers import LeaderElection, StoreStack, build_cluster_services, run_background
 from fairlead.app.dynamic_config import ensure_config
-from fairlead.app.http import HandlerDependencies, build_handler, open_audit_log
+from fairlead.app.http import HandlerDependencies, build_handler
 from fairlead.app.listeners import choose_port
 from fairlead.app.worker_limits import build_memory_limiter, history_bytes
 from fairlead.app.workers.context import WorkerContext

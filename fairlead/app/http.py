@@ -1,21 +1,17 @@
-"""Builds the handlers, the stages of the pipeline, the metrics and the audit log. `server/pipeline.py` has the order.
+"""Builds the handlers, the stages of the pipeline and the metrics. `server/pipeline.py` has the order.
 
-`build_handler` is the entry point. The audit log consists of three logs: that of authenticated users, and beside it one
-for unauthenticated requests and one for the reports of agents. Their file names derive from `audit_path`. On the
-standard output, or in a device, they are one.
+`build_handler` is the entry point.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from fairlead import __version__
 from fairlead.app.admission import SYSTEM_NAMESPACE
 from fairlead.app.auth import Auth
 from fairlead.app.flow_control import FlowServices, build_flow_control
-from fairlead.app.worker_limits import audit_quotas, build_audit_writer, build_password_hasher
+from fairlead.app.worker_limits import build_password_hasher
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.key_rotation import KeyRotator
 from fairlead.authn.login_sessions import LoginSessions
@@ -26,7 +22,6 @@ from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.token_issuer import DelegationChecks, DirectTokenIssuer, IssuerConfig
 from fairlead.authz.scope import is_superset
 from fairlead.core.call import MANAGEMENT, Call, Handler
-from fairlead.core.clock import Clock
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.files import read_file
 from fairlead.core.objects import metadata
@@ -34,7 +29,6 @@ from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.registry.codec import decode
 from fairlead.registry.informer import Derived
-from fairlead.registry.kind import Catalog
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.server.api.actions import ActionHandler, ActionPath, Actions
@@ -42,11 +36,7 @@ from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.audit.agent_reports import AgentReports
-from fairlead.server.audit.intake import AuditLogs
-from fairlead.server.audit.log import AuditLog, DiskBudget
-from fairlead.server.audit.log_file import STANDARD_OUTPUT, LogRetention, RotatingFile, open_sink
-from fairlead.server.audit.policy import DEFAULT_POLICY, load_policy
-from fairlead.server.audit.stage import AuditStage
+from fairlead.server.audit.log import AuditLog
 from fairlead.server.auth.impersonation import Impersonation, new_impersonation_cache
 from fairlead.server.auth.login import LOGIN_ENDPOINT, LoginHandlers
 from fairlead.server.auth.stages import (
@@ -325,65 +315,3 @@ def _health_probes(store: Store, audit: AuditLog | None) -> Mapping[str, HealthC
             await store.check_writable()
 
     return {"store": store_ready, **({"audit": audit.logs.authenticated.check_writable} if audit else {})}
-
-
-MEBIBYTE = 1024 * 1024
-UNAUTHENTICATED, AGENTS, USERS = "unauthenticated", "agents", "authenticated"
-"""The logs, in the order in which their rotated files are deleted when the disk quota is reached."""
-MAX_SIDE_LOG_QUEUE_BYTES = 16 * MEBIBYTE
-"""The queue size of the logs other than that of users, in bytes."""
-
-
-@asynccontextmanager
-async def open_audit_log(
-    settings: Settings, catalog: Catalog, clock: Clock, workers: int = 1
-) -> AsyncIterator[AuditLog | None]:
-    """Opens the audit log and closes it on exit. None if it is disabled. `workers` processes write to it."""
-    if not settings.audit_destination:
-        yield None
-        return
-    policy = load_policy(settings.audit_policy) if settings.audit_policy else DEFAULT_POLICY
-    logs, disk = _open_logs(settings, clock, workers)
-    audit = AuditStage(policy, logs, catalog, clock, MANAGEMENT_PATH)
-    try:
-        yield AuditLog(audit, logs, AgentReports(logs.agents, clock), disk, clock)
-    finally:
-        audit.finish()
-        for writer in logs.writers:
-            await writer.close()
-
-
-def _open_logs(settings: Settings, clock: Clock, workers: int) -> tuple[AuditLogs, DiskBudget | None]:
-    allowances = audit_quotas(settings, workers)
-    new_backups = partial(
-        LogRetention,
-        max_files=settings.audit_backups,
-        max_days=settings.audit_max_days,
-        compress=settings.audit_compress == ON,
-        min_days=settings.audit_min_days,
-    )
-    size, path = settings.audit_size * MEBIBYTE, settings.audit_destination
-    if path == STANDARD_OUTPUT or _is_device(Path(path)):
-        writer = build_audit_writer(open_sink(path, new_backups, size, clock), workers)
-        return AuditLogs(writer, writer, writer, allowances), None
-    disk = DiskBudget(
-        {name: new_backups(file) for name, file in _log_paths(Path(path))}, settings.audit_disk * MEBIBYTE
-    )
-    sinks = {name: RotatingFile(backups, size, clock, disk.clean_up) for name, backups in disk.logs.items()}
-    users, unauthenticated, agents = (sinks[name] for name in (USERS, UNAUTHENTICATED, AGENTS))
-    side_writers = (
-        build_audit_writer(unauthenticated, workers, MAX_SIDE_LOG_QUEUE_BYTES),
-        build_audit_writer(agents, workers, MAX_SIDE_LOG_QUEUE_BYTES),
-    )
-    return AuditLogs(build_audit_writer(users, workers), *side_writers, allowances), disk
-
-
-def _is_device(path: Path) -> bool:
-    """Whether the path is a device such as /dev/null, next to which no other files should be created."""
-    return path.exists() and not path.is_file() and not path.is_dir()
-
-
-def _log_paths(path: Path) -> Iterator[tuple[str, Path]]:
-    for name in (UNAUTHENTICATED, AGENTS):
-        yield name, path.with_name(f"{path.stem}.{name}{path.suffix}")
-    yield USERS, path

@@ -72,7 +72,7 @@ class LogRetention:
         """Waits until no other thread or process cleans up this log. Yields False if there can be no lock file."""
         path = self.path.with_name(f".{self.path.stem}.lock")
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+            descriptor = _open_lock_file(path)
         except OSError as error:
             self._report_failure(error)
             yield False
@@ -181,7 +181,7 @@ class RotatingFile:
         self._is_locked = False
         self._size = 0
         """The size up to which the file is known to end with a complete line."""
-        self._is_regular_file = True
+        self._is_regular_file, self._is_pipe = True, False
         try:
             self._open()
         except OSError as error:
@@ -217,7 +217,8 @@ class RotatingFile:
     def _open(self) -> None:
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         # A device such as /dev/null can be written to, but cannot be rotated.
-        self._is_regular_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+        mode = os.fstat(self._descriptor).st_mode
+        self._is_regular_file, self._is_pipe = stat.S_ISREG(mode), stat.S_ISFIFO(mode)
         self._size = 0
 
     def _lock_current_file(self) -> None:
@@ -227,6 +228,10 @@ class RotatingFile:
             if self._descriptor < 0:
                 self._open()
             if not self._is_regular_file:
+                if self._is_pipe:
+                    # Without a timeout, as in `StreamSink`.
+                    fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+                    self._is_locked = True
                 return
             if not self._is_locked:
                 self._lock(deadline)
@@ -279,13 +284,19 @@ class RotatingFile:
 
 
 class StreamSink:
-    """A sink for a stream that the server does not own, such as standard output."""
+    """A sink for a stream that the server does not own, such as standard output.
 
-    def __init__(self, descriptor: int) -> None:
+    If several processes write to it, they need a lock file: the kernel mixes large writes to a pipe. They wait for it
+    without a timeout, because a slow reader is not an error.
+    """
+
+    def __init__(self, descriptor: int, lock_path: Path | None = None) -> None:
         self._descriptor = descriptor
+        self._lock_descriptor = _open_lock_file(lock_path) if lock_path is not None else None
 
     def prepare_write(self, size: int) -> None:
-        return None
+        if self._lock_descriptor is not None:
+            fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX)
 
     def write(self, data: memoryview) -> int:
         """A slow reader is not an error: waits a moment, and the queue absorbs the delay."""
@@ -296,14 +307,27 @@ class StreamSink:
             return 0
 
     def end_write(self) -> None:
-        return None
+        if self._lock_descriptor is not None:
+            fcntl.flock(self._lock_descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        return None
+        descriptor, self._lock_descriptor = self._lock_descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def open_sink(destination: str, retention: Callable[[Path], LogRetention], max_bytes: int, clock: Clock) -> Sink:
-    """The sink for a path, or for standard output if it is `-`."""
+def _open_lock_file(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+
+
+def open_sink(
+    destination: str,
+    retention: Callable[[Path], LogRetention],
+    max_bytes: int,
+    clock: Clock,
+    output_lock: Path | None = None,
+) -> Sink:
+    """The sink for a path, or for standard output if it is `-`. `output_lock` is the lock file for standard output."""
     if destination == STANDARD_OUTPUT:
-        return StreamSink(sys.stdout.fileno())
+        return StreamSink(sys.stdout.fileno(), output_lock)
     return RotatingFile(retention(Path(destination)), max_bytes, clock)

@@ -18,7 +18,7 @@ import structlog
 from fairlead.core.clock import SystemClock
 from fairlead.server.audit import log_file, log_writer
 from fairlead.server.audit.log import DiskBudget
-from fairlead.server.audit.log_file import LogRetention, RotatingFile
+from fairlead.server.audit.log_file import LogRetention, RotatingFile, StreamSink
 from fairlead.server.audit.log_writer import AuditLogWriter
 from tests.harness.eventually import eventually
 
@@ -31,6 +31,25 @@ def open_log(folder: Path, *, compress: bool = True, max_disk_bytes: int = 0) ->
     retention = LogRetention(folder / "audit.log", 0, 0, compress)
     budget = DiskBudget({"authenticated": retention}, max_disk_bytes)
     return RotatingFile(retention, MAX_BYTES, SystemClock(), budget.clean_up)
+
+
+async def write_output(lock: Path, writer: int, count: int) -> None:
+    """The program of a writer to the standard output."""
+    await write_pipe(StreamSink(sys.stdout.fileno(), lock), writer, count)
+
+
+async def write_named_pipe(path: Path, writer: int, count: int) -> None:
+    """The program of a writer to a named pipe."""
+    await write_pipe(RotatingFile(LogRetention(path, 0, 0, compress=False), MAX_BYTES, SystemClock()), writer, count)
+
+
+async def write_pipe(sink: StreamSink | RotatingFile, writer: int, count: int) -> None:
+    log = AuditLogWriter(sink)
+    for number in range(count):
+        log.add(b"writer %d line %d %s\n" % (writer, number, b"x" * (number * 37 % 200)))
+        if number % 4_000 == 0:
+            await asyncio.sleep(2 * log_writer.BATCH_DELAY_SECONDS)
+    await log.close()
 
 
 async def write_lines(folder: Path, writer: int, count: int) -> None:
@@ -49,7 +68,7 @@ async def write_lines(folder: Path, writer: int, count: int) -> None:
 
 @contextmanager
 def run_writer(folder: Path, writer: int, count: int) -> "Iterator[subprocess.Popen[bytes]]":
-    command = [sys.executable, "-m", __spec__.name, str(folder), str(writer), str(count)]
+    command = [sys.executable, "-m", __spec__.name, "file", str(folder), str(writer), str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             yield process
@@ -85,6 +104,29 @@ def test_no_line_is_lost_or_torn_while_processes_rotate_and_compress_one_log(tmp
         assert numbers_of(lines, writer) == list(range(count))
     rotated = [path for path in tmp_path.glob("audit-*") if path.suffix == ".gz"]
     assert len(rotated) > 20 and not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_lines_of_several_processes_in_one_pipe_are_not_mixed(tmp_path: Path, is_named: bool) -> None:
+    """Their batches are larger than what the kernel writes to a pipe at once."""
+    count, path = 12_000, tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    output = os.open(path, os.O_WRONLY)
+    os.set_blocking(reader, True)
+    program = "named" if is_named else "output"
+    place = str(path if is_named else tmp_path / "lock")
+    command = [sys.executable, "-m", __spec__.name, program, place]
+    with ExitStack() as stack:
+        for writer in range(WRITER_COUNT):
+            process = subprocess.Popen([*command, str(writer), str(count)], stdout=output)
+            stack.callback(process.wait, 60)
+            stack.callback(process.kill)
+        os.close(output)
+        with os.fdopen(reader, "rb") as pipe:
+            lines = list(pipe)
+    for writer in range(WRITER_COUNT):
+        assert numbers_of(lines, writer) == list(range(count))
 
 
 def test_no_written_line_is_lost_when_a_writer_is_killed(tmp_path: Path) -> None:
@@ -172,4 +214,6 @@ def test_concurrent_cleanups_remove_no_more_than_necessary(tmp_path: Path) -> No
 
 
 if __name__ == "__main__":
-    asyncio.run(write_lines(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    name, place, writer, count = sys.argv[1:]
+    programs = {"file": write_lines, "output": write_output, "named": write_named_pipe}
+    asyncio.run(programs[name](Path(place), int(writer), int(count)))
