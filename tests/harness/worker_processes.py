@@ -25,8 +25,8 @@ def running_workers(folder: Path, store: str = "sqlite", count: int = 2, **varia
 
 
 def find_pids(server: Server) -> dict[str, int]:
-    """The newest process of each name: the owner and the workers."""
-    return {line["name"]: line["pid"] for line in read_log(server) if line["event"] == "started a process"}
+    """The newest process of each name that has become ready: the owner and the workers."""
+    return {line["name"]: line["pid"] for line in read_log(server) if line["event"] == "a process is ready"}
 
 
 def count_events(server: Server, event: str) -> int:
@@ -36,22 +36,24 @@ def count_events(server: Server, event: str) -> int:
 def is_running(pid: int) -> bool:
     """Whether the process exists and is not just waiting to be reaped."""
     try:
-        status = Path(f"/proc/{pid}/stat").read_text()
+        return _read_state(pid) not in "ZX"
     except FileNotFoundError:
         return False
-    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def suspend(pid: int) -> None:
+    """Stops all threads of a process, and waits until they have stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _read_state(pid) == "T")
+
+
+def _read_state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def kill_process(server: Server, name: str) -> None:
     """Kills a process, and waits until another one in its place is ready."""
-    before, ready = find_pids(server), count_ready(server)
+    before = find_pids(server)
     os.kill(before[name], signal.SIGKILL)
-    wait_until(lambda: find_pids(server)[name] != before[name], what=f"{name} is replaced")
-    expected = {each: count + (each == name or name == OWNER) for each, count in ready.items()}
-    wait_until(lambda: count_ready(server) == expected, what=f"{expected}: the processes are ready again")
-
-
-def count_ready(server: Server) -> dict[str, int]:
-    """How often the processes of each name became ready."""
-    names = [line["name"] for line in read_log(server) if line["event"] == "a process is ready"]
-    return {name: names.count(name) for name in sorted(set(names))}
+    ended = before.items() if name == OWNER else {name: before[name]}.items()
+    wait_until(lambda: not ended & find_pids(server).items(), what=f"{ended} are replaced")

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -37,6 +36,7 @@ from tests.harness.worker_processes import (
     is_running,
     kill_process,
     running_workers,
+    suspend,
 )
 from tests.live.writers import list_configmaps
 
@@ -145,8 +145,7 @@ def test_the_replacement_of_the_leader_leads(server: Server) -> None:
 
 
 def test_connections_that_a_killed_worker_had_not_accepted_are_served_by_its_replacement(server: Server) -> None:
-    pid = find_pids(server)[WORKER_2]
-    os.kill(pid, signal.SIGSTOP)
+    suspend(find_pids(server)[WORKER_2])
     request = f"GET /version HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer {server.key}\r\n\r\n".encode()
     responses: list[bytes] = []
 
@@ -182,13 +181,16 @@ def test_a_server_can_be_started_as_soon_as_the_supervisor_of_another_was_killed
 @pytest.mark.parametrize("is_group_signalled", [False, True])
 def test_a_stopped_server_ends_its_watches_and_leaves_no_process(server: Server, is_group_signalled: bool) -> None:
     """Terminals and service managers send the signal to all processes."""
-    ended: list[list[Any]] = []
+    names: list[str] = []
+    ended: list[bool] = []
     started = threading.Barrier(CLIENT_COUNT + 1)
 
     def watch() -> None:
         with server.client() as client, client.stream("GET", CONFIGMAPS, params={"watch": "1"}) as response:
             started.wait(TIMEOUT_SECONDS)
-            ended.append([json.loads(line) for line in response.iter_lines()])
+            for line in response.iter_lines():
+                names.append(json.loads(line)["object"]["metadata"]["name"])
+            ended.append(True)
 
     threads = [threading.Thread(target=watch) for _ in range(CLIENT_COUNT)]
     for thread in threads:
@@ -196,14 +198,14 @@ def test_a_stopped_server_ends_its_watches_and_leaves_no_process(server: Server,
     started.wait(TIMEOUT_SECONDS)
     with server.client() as client:
         client.post(CONFIGMAPS, json=configmap("last")).raise_for_status()
+    wait_until(lambda: names == ["last"] * CLIENT_COUNT)
     pids = find_pids(server)
     for pid in [server.process.pid, *(pids.values() if is_group_signalled else ())]:
         os.kill(pid, signal.SIGTERM)
     assert server.process.wait(TIMEOUT_SECONDS) == 0
     for thread in threads:
         thread.join(TIMEOUT_SECONDS)
-    names = [[event["object"]["metadata"]["name"] for event in events] for events in ended]
-    assert names == [["last"]] * CLIENT_COUNT
+    assert ended == [True] * CLIENT_COUNT
     assert not any(map(is_running, pids.values()))
     assert "Traceback" not in server.log.read_text()
     assert count_events(server, "a process does not stop in time; killing it") == 0
@@ -220,7 +222,7 @@ def test_a_worker_whose_event_loop_is_stuck_is_replaced(tmp_path: Path, monkeypa
     monkeypatch.setattr(server_process, "server_command", command)
     with running_workers(tmp_path / "data") as server:
         pid = find_pids(server)[WORKER_2]
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
         wait_until(lambda: find_pids(server)[WORKER_2] != pid)
         (reason,) = [line for line in read_log(server) if line["event"] == "a worker has ended; starting another one"]
         assert reason["reason"] == "was killed by SIGKILL"

@@ -119,7 +119,7 @@ class Supervisor:
         listeners = [other.listener for other in self._workers if other.listener is not None and other is not slot]
         child = fork_child(slot.name, serve, partial(self._memory.beat, slot.number), [*controls, *listeners])
         slot.occupy(child, time.monotonic())
-        log.info("started a process", name=slot.name, pid=child.pid)
+        log.debug("started a process", name=slot.name, pid=child.pid)
 
     def _handle_events(self, signals: int) -> None:
         """Waits for messages, the end of a process or a signal, but not longer than until the next check."""
@@ -147,7 +147,8 @@ class Supervisor:
             slot.start_error = message.get("error", "")
             if "ready" in message:
                 slot.set_ready(time.monotonic())
-                log.info("a process is ready", name=slot.name)
+                if self._is_announced:
+                    self._log_ready(slot)
                 if slot is not self._owner and not self._is_announced:
                     self._announce(message["ready"])
 
@@ -155,6 +156,12 @@ class Supervisor:
         self._is_announced = True
         ca_file = Path(started["ca_file"]) if started["ca_file"] else None
         self._on_ready(StartedServer(started["url"], ca_file, started["new_key"]))
+        # Not before: if the server cannot start, the reason is all that it prints.
+        self._log_ready(self._owner)
+        self._log_ready(self._workers[0])
+
+    def _log_ready(self, slot: Slot) -> None:
+        log.info("a process is ready", name=slot.name, pid=slot.child.pid if slot.child is not None else None)
 
     def _on_exit(self, slot: Slot) -> None:
         assert slot.child is not None
