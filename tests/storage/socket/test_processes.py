@@ -133,6 +133,16 @@ def test_a_killed_worker_affects_neither_its_commits_nor_the_other_workers(tmp_p
     asyncio.run(check_stored(tmp_path, acknowledged))
 
 
+def test_the_shared_revision_is_never_behind_an_acknowledged_commit(tmp_path: Path) -> None:
+    create_shared_memory(tmp_path)
+    shared = open_shared_revision(tmp_path)
+    with running_child(tmp_path, "own"), running_child(tmp_path, "write") as worker:
+        acknowledged: list[tuple[str, int, int]] = []
+        while len(acknowledged) < 1_000:
+            acknowledged = worker.acknowledged()
+            assert shared.revision >= max([revision for _, _, revision in acknowledged], default=0)
+
+
 def test_a_stopped_worker_misses_nothing_and_does_not_hold_up_the_others(tmp_path: Path) -> None:
     create_shared_memory(tmp_path)
     with running_child(tmp_path, "own"), running_child(tmp_path, "follow") as stopped:
