@@ -86,6 +86,7 @@ class StoreServer:
         self._waiters = RevisionWaiters()
         shared.begin_epoch(revision)
         self._follower = asyncio.create_task(self._follow(), name="follow the store for its workers")
+        self._follower.add_done_callback(self._on_follower_done)
 
     def accept(self, connection: FramedConnection) -> "WorkerConnection":
         """Handle the connection of a new worker."""
@@ -122,6 +123,13 @@ class StoreServer:
                 self._waiters.advance(self.live_revision)
                 await asyncio.sleep(RETRY_SECONDS if isinstance(error, StoreUnavailable) else 0)
 
+    def _on_follower_done(self, follower: "asyncio.Task[None]") -> None:
+        """Without the feed, responses would be held forever, so end the connections instead."""
+        if not follower.cancelled() and follower.exception() is not None:
+            log.error("following the store for its workers failed", exc_info=follower.exception())
+            for worker in self.workers:
+                worker.abort()
+
     def _publish(self, batch: Sequence[Event]) -> None:
         self.live_revision = batch[-1].revision
         self._shared.publish(self.live_revision)
@@ -157,6 +165,9 @@ class WorkerConnection:
         self._held.clear()
         if self._catch_up_task is not None:
             self._catch_up_task.cancel()
+
+    def abort(self) -> None:
+        self._connection.abort()
 
     def send_commits(self, frames: bytes, revision: int) -> None:
         """Send live commits, unless the worker is behind."""

@@ -189,6 +189,16 @@ async def test_no_response_is_sent_before_the_newest_revision_is_shared(
     assert await commit == FIRST_REVISION + 1 == owner.shared.revision
 
 
+async def test_workers_do_not_wait_for_an_owner_that_has_failed(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(events: object) -> bytes:
+        raise RuntimeError("a programming error")
+
+    worker = await owner.connect()
+    monkeypatch.setattr(server, "encode_feed", fail)
+    with pytest.raises(StoreUnavailable, match="the write may have happened"):
+        await worker.commit([Write(A, b"x", 0)])
+
+
 async def test_a_worker_that_has_ended_is_removed_and_its_commits_happen(
     worker_connections: list[server.WorkerConnection], owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
