@@ -172,7 +172,6 @@ class WorkerConnection:
     def send_commits(self, frames: bytes, revision: int) -> None:
         """Send live commits, unless the worker is behind."""
         if self._catch_up_task is not None:
-            self._release_held()
             return
         if self._connection.pending_bytes > MAX_BEHIND_BYTES:
             self.start_catch_up()

@@ -171,8 +171,9 @@ async def test_workers_continue_when_compaction_overtakes_the_owners_own_queue(
     assert await read_until(two, max(revisions), later[-1].revision) == later
 
 
+@pytest.mark.parametrize("follows_history", [False, True])
 async def test_no_response_is_sent_before_the_newest_revision_is_shared(
-    worker_connections: list[server.WorkerConnection], owner: Owner
+    worker_connections: list[server.WorkerConnection], owner: Owner, follows_history: bool
 ) -> None:
     """A worker that catches up can have seen a commit before the owner has published its revision."""
     worker = await owner.connect()
@@ -185,8 +186,14 @@ async def test_no_response_is_sent_before_the_newest_revision_is_shared(
     connection._advance(FIRST_REVISION + 1)
     await asyncio.sleep(0.05)
     assert not commit.done()
-    connection._server._publish([Event(A, b"x", FIRST_REVISION + 1)])
-    assert await commit == FIRST_REVISION + 1 == owner.shared.revision
+    if follows_history:
+        # As after an interruption of the live feed.
+        connection._server.live_revision = FIRST_REVISION + 1
+        connection.start_catch_up()
+    else:
+        connection._server._publish([Event(A, b"x", FIRST_REVISION + 1)])
+    async with asyncio.timeout(30):
+        assert await commit == FIRST_REVISION + 1
 
 
 async def test_workers_do_not_wait_for_an_owner_that_has_failed(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
