@@ -230,6 +230,17 @@ def test_a_worker_whose_event_loop_is_stuck_is_replaced(tmp_path: Path, monkeypa
             assert client.get(CONFIGMAPS).status_code == 200
 
 
+def test_a_server_ends_when_its_store_in_memory_is_lost(tmp_path: Path) -> None:
+    """It could start again only without all objects, and without the key that clients have."""
+    with running_workers(tmp_path / "data", count=2, store="memory:") as server:
+        with server.client() as client:
+            client.post(CONFIGMAPS, json=configmap("lost")).raise_for_status()
+        os.kill(find_pids(server)[OWNER], signal.SIGKILL)
+        assert server.process.wait(TIMEOUT_SECONDS) == 1
+        assert "all objects are lost" in server.log.read_text()
+        assert not any(map(is_running, find_pids(server).values()))
+
+
 def start_and_fail(folder: Path, *arguments: str, **variables: str | int) -> str:
     """The only line that a failing start prints."""
     result = subprocess.run(
@@ -256,5 +267,8 @@ def test_a_start_error_of_any_process_is_printed_once(tmp_path: Path) -> None:
         assert "cannot listen on 127.0.0.1" in start_and_fail(tmp_path / "b", "--port", port)
         assert "not a database" in start_and_fail(tmp_path / "c", store=f"sqlite:{tmp_path / 'file'}")
         assert "in use by another server" in start_and_fail(tmp_path / "d", store=f"sqlite:{data / 'fairlead.db'}")
+        (tmp_path / "e" / "store.socket" / "blocked").mkdir(parents=True, mode=0o700)
+        (tmp_path / "e").chmod(0o700)
+        assert "cannot create a socket for the workers" in start_and_fail(tmp_path / "e")
         with server.client() as client:
             assert client.get(f"{MANAGEMENT}/api/v1/namespaces").status_code == 200

@@ -5,7 +5,7 @@ With PostgreSQL and etcd, the workers open the store themselves.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from fairlead.app.flow_control import shared_limits
@@ -27,10 +27,14 @@ async def run_owner(
     send: Callable[[Message], None],
 ) -> None:
     """Serves the workers until `stop` is set."""
-    async with (
-        serve_coordinator(sockets.coordinator, shared_limits(settings), SystemClock()),
-        _serve_store(settings, sockets.store, revision),
-    ):
+    async with AsyncExitStack() as stack:
+        try:
+            coordinator = serve_coordinator(sockets.coordinator, shared_limits(settings), SystemClock())
+            await stack.enter_async_context(coordinator)
+            await stack.enter_async_context(_serve_store(settings, sockets.store, revision))
+        except OSError as error:
+            problem = f"{settings.data}: cannot create a socket for the workers ({error.strerror})"
+            raise StartError(f"{problem}; use a data folder on another file system, or --workers 1") from None
         send({"ready": {}})
         await stop.wait()
 
