@@ -57,6 +57,12 @@ class Replica:
         assert self.process is not None
         os.kill(self.process.pid, number)
 
+    def find_children(self, name: str) -> list[int]:
+        """The processes of this name that belong to a server with several workers."""
+        assert self.process is not None
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text().strip() == name]
+
     def kill(self) -> None:
         """Kills the process at once, also a frozen one."""
         if self.process is not None:

@@ -1,6 +1,7 @@
 """Faults of replicas and stores. Each fault repairs what it broke; the caller waits until all replicas are ready."""
 
 import asyncio
+import os
 import random
 import signal
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,8 @@ from tests.harness.postgres_server import PostgresServer as Postgres
 Fault = Callable[[Deployment], Awaitable[None]]
 
 LEASE_SECONDS = 10.0
+OWNER, WORKER = "fairlead-owner", "fairlead-worker"
+"""The names of the processes of a server with several workers."""
 
 
 async def kill_one(deployment: Deployment) -> None:
@@ -65,6 +68,23 @@ async def _freeze_one_for(deployment: Deployment, seconds: float) -> None:
     replica.send(signal.SIGSTOP)
     await asyncio.sleep(seconds)
     replica.send(signal.SIGCONT)
+
+
+async def kill_worker(deployment: Deployment) -> None:
+    os.kill(random.choice(random.choice(deployment.replicas).find_children(WORKER)), signal.SIGKILL)
+
+
+async def kill_owner(deployment: Deployment) -> None:
+    for pid in random.choice(deployment.replicas).find_children(OWNER):
+        os.kill(pid, signal.SIGKILL)
+
+
+async def freeze_worker(deployment: Deployment) -> None:
+    """Freezes a worker for longer than clients wait. The others continue, and it has to catch up."""
+    pid = random.choice(random.choice(deployment.replicas).find_children(WORKER))
+    os.kill(pid, signal.SIGSTOP)
+    await asyncio.sleep(random.uniform(0.5, 4.0))
+    os.kill(pid, signal.SIGCONT)
 
 
 def crash_postgres(server: Postgres) -> Fault:

@@ -14,6 +14,7 @@ from tests.chaos.election import JSON_LOG, monitor_leaders
 from tests.chaos.schedule import Outcome, run
 from tests.chaos.stores import NamedFault, StoreSetup
 
+THREE_WORKERS = {"workers": "3"}
 SHORT_HISTORY = {"history_seconds": "1", "history_revisions": "20"}
 
 Plan = Callable[[Sequence[NamedFault]], Iterable[NamedFault]]
@@ -53,6 +54,11 @@ REPLICA_FAULTS: tuple[NamedFault, ...] = (
     ("restart", faults.restart_one),
     ("compaction", faults.wait_for_compaction),
 )
+WORKER_FAULTS: tuple[NamedFault, ...] = (
+    ("kill -9 of a worker", faults.kill_worker),
+    ("kill -9 of the owner", faults.kill_owner),
+    ("SIGSTOP of a worker", faults.freeze_worker),
+)
 
 
 @asynccontextmanager
@@ -70,7 +76,7 @@ async def create_small_sqlite(folder: Path, replicas: int) -> AsyncIterator[Stor
 def build_runner(store: Store, replicas: int = 1, settings: Mapping[str, str] | None = None) -> ScenarioRunner:
     async def run_scenario(folder: Path, plan: Plan) -> Outcome:
         async with store(folder, replicas) as setting, run_deployment(folder, setting.addresses, settings) as running:
-            return await run(running, plan((*REPLICA_FAULTS, *setting.faults)))
+            return await run(running, plan((*REPLICA_FAULTS, *WORKER_FAULTS, *setting.faults)))
 
     return run_scenario
 
@@ -95,11 +101,23 @@ TWO_REPLICA_ROUNDS = {"kill -9": 30, "kill -9 of all": 4, "SIGSTOP": 4, "SIGSTOP
 THREE_REPLICA_ROUNDS = {"kill -9": 20, "kill -9 of all but one": 8, "kill -9 of all": 2, "SIGSTOP": 2, "restart": 2}
 NETWORK_ROUNDS = {"store unreachable": 5, "responses lost": 5}
 COMPACTION_ROUNDS = {"compaction": 8, "kill -9": 2}
+WORKER_ROUNDS = {"kill -9 of a worker": 20, "kill -9 of the owner": 10, "SIGSTOP of a worker": 10, "restart": 5}
 SINGLE_CLOCK_ROUNDS = {"clock forwards": 4, "clock backwards": 4, "clock wrong at the start": 3}
 CLOCK_ROUNDS = {**SINGLE_CLOCK_ROUNDS, "clock back during SIGSTOP": 2, "kill -9": 4}
 
 SCENARIOS = (
     Scenario("sqlite", build_runner(create_sqlite), {"kill -9": 100, "SIGSTOP": 5, "restart": 5}, {"kill -9": 2}),
+    Scenario(
+        "sqlite, 3 workers",
+        build_runner(create_sqlite, 1, THREE_WORKERS),
+        WORKER_ROUNDS,
+        {"kill -9 of a worker": 2, "kill -9 of the owner": 1, "SIGSTOP of a worker": 1},
+    ),
+    Scenario(
+        "sqlite, 3 workers, compaction",
+        build_runner(create_sqlite, 1, {**SHORT_HISTORY, **THREE_WORKERS}),
+        {**COMPACTION_ROUNDS, "SIGSTOP of a worker": 8},
+    ),
     Scenario("sqlite, compaction", build_runner(create_sqlite, 1, SHORT_HISTORY), COMPACTION_ROUNDS),
     Scenario(
         "sqlite, small disk",

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from fairlead.app.workers.child_process import ChildProcess
 
-STABLE_SECONDS = 60.0
+STABLE_SECONDS = 10.0
 """A process that ran for so long was not in a crash loop."""
-FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.25, 30.0
+FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.25, 10.0
 STUCK_CHECKS = 30
 """Consecutive checks, a second apart, without a heartbeat after which the event loop counts as stuck. Counted and not
 timed, so that a machine that was suspended does not matter. An overloaded loop is late by far less."""
