@@ -131,6 +131,8 @@ def test_killed_processes_are_replaced_and_no_acknowledged_write_is_lost(server:
     assert set(writers.statuses) <= {503}
     assert writers.acknowledged.items() <= list_configmaps(server).items()
     wait_for_controllers(server, "temporary")
+    threads = os.listdir(f"/proc/{server.process.pid}/task")
+    assert len(threads) == 1, "a process with several threads must not be forked"
 
 
 def test_the_replacement_of_the_leader_leads(server: Server) -> None:

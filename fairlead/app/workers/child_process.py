@@ -81,6 +81,8 @@ def fork_child(
     """Starts a child. It closes its copies of the `inherited` sockets, which belong to the supervisor and to others."""
     ours, theirs = socket.socketpair()
     supervisor = os.getpid()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # otherwise the child would write what is buffered once more
     with _blocked_signals():
         pid = os.fork()
         if pid == 0:
