@@ -30,7 +30,7 @@ test: $(TEST) tools check ## everything that CI runs: the checks, then the tests
 	@$(BIN)/pytest $(TWO_CORES) $(ARGS)
 
 test-faults: $(TEST) tools ## inject faults into real servers and stores (kill, stop, disconnect, fill the disk), and check what clients saw
-	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/chaos/conformance_on_stores.py
+	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/live/test_workers.py tests/chaos/conformance_on_stores.py
 	@$(BIN)/python -m tests.chaos --full $(ARGS)
 
 test-generated: $(TEST) ## a million generated requests by ten identities; ARGS="--count 100000 --state FILE" sends fewer, or resumes

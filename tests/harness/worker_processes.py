@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.harness import replicas
 from tests.harness.eventually import wait_until
 from tests.harness.replicas import read_log, store_address
 from tests.harness.server_process import Server, running_server
 
-STORES = ("sqlite", "postgres")
+STORES = ("sqlite", *replicas.STORES)
 OWNER, WORKER_1, WORKER_2 = "owner", "worker-1", "worker-2"
 
 
