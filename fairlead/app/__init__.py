@@ -171,6 +171,7 @@ async def run(
         registry = Registry(catalog, store, view, chain, clock)
         chain.bind_registry(registry)
         election = _build_leader_election(_leader_identity(settings, worker), store, registry, chain)
+        _discard_former_leader(election, worker)
         await _ensure_namespaces(registry)
         await ensure_default_roles(registry, settings.api_group)
         await ensure_config(registry, settings.api_group)
@@ -191,7 +192,8 @@ async def run(
             new_key = await ensure_admin(store, view, auth.pepper, settings.api_group, clock)
             freeze_heap()
             ready(StartedServer(base_url, certificates.ca_file, new_key))
-            await wait_until_stopped(stop, start_background())
+            if not stop.is_set():  # otherwise the background work would be cancelled while it takes the lease
+                await wait_until_stopped(stop, start_background())
             view.end_watches()
             await cluster_services.upstreams.close_all()
             # Watch streams end regularly before their connections are closed.
@@ -254,6 +256,12 @@ def _leader_identity(settings: Settings, worker: WorkerContext | None) -> str | 
     if worker is not None:
         return worker.identity
     return new_identity() if is_shared(settings.store_url) else None
+
+
+def _discard_former_leader(election: LeaderElection, worker: WorkerContext | None) -> None:
+    """The first worker on a store that only this server uses need not wait until the lease of a former one expires."""
+    if election.leader is not None and worker is not None and worker.is_first and worker.sockets.store is not None:
+        election.leader.ignore_holder()
 
 
 async def _ensure_namespaces(registry: Registry) -> None:

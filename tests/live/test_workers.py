@@ -23,6 +23,7 @@ from tests.harness.server_process import (
     TIMEOUT_SECONDS,
     Server,
     configmap,
+    running_server,
     server_command,
     server_environment,
 )
@@ -171,6 +172,15 @@ def test_the_processes_end_with_their_supervisor(server: Server) -> None:
     assert len(pids) == 3
     server.kill()
     wait_until(lambda: not any(map(is_running, pids.values())))
+
+
+def test_no_worker_holds_the_lease_after_a_stop_during_the_start(tmp_path: Path) -> None:
+    """The next server would have to wait until the lease expires."""
+    with running_server(tmp_path / "data", workers=3) as server:
+        assert server.stop() == 0
+    with running_server(tmp_path / "data", workers=1) as server, server.client() as client:
+        lease = client.get(LEASE)
+        assert lease.status_code == 404 or lease.json()["spec"]["holderIdentity"] == ""
 
 
 def test_a_server_can_be_started_as_soon_as_the_supervisor_of_another_was_killed(tmp_path: Path) -> None:

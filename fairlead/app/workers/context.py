@@ -30,3 +30,5 @@ class WorkerContext:
     sockets: WorkerSockets
     revision: SharedRevision
     """The newest revision of that store."""
+    is_first: bool = False
+    """Whether no other worker of this server has been started before it."""

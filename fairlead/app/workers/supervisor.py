@@ -228,6 +228,7 @@ class Supervisor:
             index=number,
             count=len(self._workers),
             identity=f"{self._identity}-{number}",
+            is_first=not self._is_announced,
             port=self._port,
             listener=listener,
             sockets=self._sockets,

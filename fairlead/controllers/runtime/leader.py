@@ -66,12 +66,18 @@ class LeaderElector:
         self._timing = timing or LeaseTiming()
         self._lease_deadline = 0.0
         self._observed_revision, self._observed_at = -1, 0.0
+        self._former_holder = ""
         self.identity = identity
         self.fence = Fence(leases.kind.key(namespace, LEASE_NAME))
 
     @property
     def is_leader(self) -> bool:
         return self.fence.is_held
+
+    def ignore_holder(self) -> None:
+        """Treats the lease as released by its current holder, which is known to have ended."""
+        entry = self._cached_lease()
+        self._former_holder = _holder(decode(entry)) if entry is not None else ""
 
     async def run(self, work: Work) -> None:
         """Runs the work whenever this replica leads, until cancelled or until the server stops."""
@@ -101,7 +107,7 @@ class LeaderElector:
         if entry is None:
             return 0.0
         lease = decode(entry)
-        if _holder(lease) in ("", self.identity):
+        if _holder(lease) in ("", self.identity, self._former_holder):
             return 0.0
         duration: float = get_path(lease, "spec.leaseDurationSeconds") or self._timing.lease_duration
         return self._observed_at + duration - now

@@ -270,6 +270,26 @@ async def test_a_lease_taken_manually_stops_the_leader_until_it_expires(group: G
     assert 30 <= group.terms()[-1][1] - stolen_at < 32
 
 
+async def test_only_the_holder_that_is_known_to_have_ended_is_ignored() -> None:
+    async with open_group(2) as group:
+        first, second = group.replicas
+        first.start()
+        await group.wait_for_leader()
+        first.disconnect()
+        await first.stop()
+        assert group.lease()["spec"]["holderIdentity"] == first.name
+        await eventually(lambda: second.api.get("Lease", LEASE_NAME))
+        ended_at = second.clock.monotonic()
+        second.leader.ignore_holder()
+        second.start()
+        await group.wait_for_leader()
+        assert second.terms[-1][1] - ended_at < 1
+        await second.api.patch("Lease", LEASE_NAME, steal_lease)
+        stolen_at = second.clock.monotonic()
+        await eventually(lambda: len(second.terms) == 2)
+        assert second.terms[-1][1] - stolen_at >= 30
+
+
 async def test_a_deleted_lease_leads_to_a_new_election(group: Group) -> None:
     leader = await group.wait_for_leader()
     await leader.api.delete("Lease", LEASE_NAME)
