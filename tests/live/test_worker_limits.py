@@ -69,6 +69,11 @@ def test_the_limit_of_watches_covers_all_workers(shared_server: Server) -> None:
         wait_until(lambda: count_open_watches(shared_server) == 0)
 
 
+def test_the_limit_of_watches_covers_all_workers_that_open_the_store_themselves(tmp_path: Path) -> None:
+    with running_workers(tmp_path / "data", "postgres", watches_per_user=MAX_WATCHES) as server, ExitStack() as stack:
+        assert Counter(open_watches(server, stack)) == {200: MAX_WATCHES, 429: CLIENT_COUNT - MAX_WATCHES}
+
+
 def count_open_watches(server: Server) -> float:
     return sum(read_metrics(server, "apiserver_longrunning_requests").values())
 
