@@ -39,8 +39,8 @@ MIN_CHARGED_COST = 10.0
 """In units. Such requests are charged even while nothing is queued, so that their client, not another one, waits
 next."""
 BYTES_PER_UNIT = 100_000
-MAX_PROBES_PER_ITERATION = 16
-"""Health checks that bypass the queues in one iteration. More than that are treated as ordinary requests."""
+MAX_PROBES_PER_RESET = 16
+"""Health checks that bypass the queues before the budget is reset. More are treated as ordinary requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ class FlowStage:
         self._deps = deps
         self._estimate_read = deps.costs.estimate_read
         self._probe_metrics = clients.metrics.setdefault((EXEMPT, PROBES), FlowMetrics(EXEMPT, PROBES))
-        self._probes_in_iteration = 0
+        self._probes_since_reset = 0
+        self._probe_reset_count = -1
 
     def admit(self, call: Call) -> Awaitable[None] | None:
         """The stage that admits a request: at once, or when the awaitable is done."""
@@ -106,11 +107,11 @@ class FlowStage:
 
     def _admit_probe(self) -> bool:
         """Whether a health check bypasses the queues."""
-        if not self._control.spent:
-            self._probes_in_iteration = 0
-        self._probes_in_iteration += 1
+        if self._probe_reset_count != self._control.reset_count:
+            self._probe_reset_count, self._probes_since_reset = self._control.reset_count, 0
+        self._probes_since_reset += 1
         self._control.spend(REQUEST_OVERHEAD_SECONDS)
-        if self._probes_in_iteration > MAX_PROBES_PER_ITERATION:
+        if self._probes_since_reset > MAX_PROBES_PER_RESET:
             return False
         self._probe_metrics.dispatched += 1
         return True

@@ -11,6 +11,7 @@ from fairlead.server.flow import control as flow_control
 from fairlead.server.flow.classify import CONCURRENCY_LIMIT, QUEUE_FULL, TIMED_OUT
 from fairlead.server.flow.control import (
     ITERATION_BUDGET_SECONDS,
+    MIN_RESET_SECONDS,
     REJECTIONS_PER_ITERATION,
     REQUEST_OVERHEAD_SECONDS,
     SINGLE_CLIENT_AFTER_SECONDS,
@@ -87,6 +88,16 @@ async def test_one_iteration_dispatches_no_more_than_its_budget() -> None:
     expected = ITERATION_BUDGET_SECONDS / (REQUEST_OVERHEAD_SECONDS + 2 * UNIT_SECONDS)
     assert abs(len(heavy_admissions) - count_pending(heavy_admissions) - expected) <= 1
     await drain(control)
+
+
+async def test_the_budget_is_reset_in_the_iteration_after_enough_of_it_is_spent() -> None:
+    control = FlowControl()
+    control.spend(MIN_RESET_SECONDS / 2)
+    await run_one_iteration()
+    assert control.spent == MIN_RESET_SECONDS / 2, "noticing the next iteration would cost more than it is worth"
+    control.spend(MIN_RESET_SECONDS / 2)
+    await run_one_iteration()
+    assert control.spent == 0.0
 
 
 async def test_a_single_client_has_a_larger_budget() -> None:

@@ -14,7 +14,7 @@ from fairlead.core.user import User
 from fairlead.server.flow.classify import MIN_BULK_COST
 from fairlead.server.flow.control import UNIT_SECONDS
 from fairlead.server.flow.levels import BULK, EXEMPT, INTERACTIVE
-from fairlead.server.flow.stage import MAX_PROBES_PER_ITERATION
+from fairlead.server.flow.stage import MAX_PROBES_PER_RESET
 from tests.harness.calls import read_stream
 from tests.server.flow.stage_fixture import (
     ADA,
@@ -253,12 +253,23 @@ async def test_anonymous_requests_are_queued_like_any_other_before_their_401() -
 async def test_health_checks_bypass_the_queues_up_to_a_limit_per_iteration() -> None:
     fixture = FlowFixture()
     fixture.use_up_budget()
-    replies = [await fixture.send(build_request(HEALTH, None)) for _ in range(MAX_PROBES_PER_ITERATION)]
-    assert replies == [DONE] * MAX_PROBES_PER_ITERATION
-    assert fixture.count_dispatched(EXEMPT, "probes") == MAX_PROBES_PER_ITERATION
+    replies = [await fixture.send(build_request(HEALTH, None)) for _ in range(MAX_PROBES_PER_RESET)]
+    assert replies == [DONE] * MAX_PROBES_PER_RESET
+    assert fixture.count_dispatched(EXEMPT, "probes") == MAX_PROBES_PER_RESET
     pending = fixture.send(build_request(HEALTH, None))
     assert isinstance(pending.send(None), asyncio.Future), "it is queued like any other request"
     pending.close()
+
+
+async def test_other_requests_do_not_use_up_the_limit_of_health_checks() -> None:
+    fixture = FlowFixture()
+    for _ in range(10):
+        fixture.use_up_budget()
+        await asyncio.sleep(0)
+        await fixture.send(build_request(GET, ADA))
+        for _ in range(MAX_PROBES_PER_RESET):
+            await fixture.send(build_request(HEALTH, None))
+    assert fixture.count_dispatched(EXEMPT, "probes") == 10 * MAX_PROBES_PER_RESET
 
 
 async def test_time_on_the_event_loop_is_charged_to_the_flow_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
