@@ -224,6 +224,8 @@ class Call(Struct, eq=False):  # several times faster to build than a dataclass
     malformed_reason: str = ""
     """Why the HTTP request itself is invalid. It is rejected before authentication."""
     step_timer: StepTimer = _NO_STEP_TIMER
+    seconds: float = 0.0
+    """From the arrival of the request to its reply: set once there is one, before the stages after the handler."""
     received_at: datetime | None = None
     """When the audit log has seen the request first; None if it is not audited."""
     body_capture: BodyCapture | None = None

@@ -172,6 +172,7 @@ class Pipeline:
                     release(call)
                 raise
             reply = render_error(call, TimeoutError())
+        call.seconds = call.step_timer.elapsed_seconds()
         for leave in self._after:
             replacement = leave(call, reply)
             if replacement is not None:

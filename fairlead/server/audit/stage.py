@@ -56,11 +56,12 @@ class Recorder:
         self.log_router = LogRouter(logs, catalog, clock, self.credentials)
         self.minimum_level: Callable[[], int] = _no_minimum_level
 
-    def apply_policy(self, request: AuditedRequest) -> bool:
-        """Sets the request's policy rule; returns whether to record it. Needs the call's user and target."""
-        call = request.call
-        rule = request.rule = self._rule_for(call.user, call.target)
-        return rule.level != NONE
+    def audit_call(self, call: Call) -> AuditedRequest | None:
+        """The request with its policy rule; None if it is not recorded. Needs the call's user and target."""
+        if call.received_at is None:
+            return None
+        rule = self._rule_for(call.user, call.target)
+        return AuditedRequest(call, call.received_at, rule) if rule.level != NONE else None
 
     def record_received(self, request: AuditedRequest) -> None:
         if RECEIVED not in request.rule.omit_stages and self.log_router.records_received(request.call):
@@ -68,12 +69,12 @@ class Recorder:
 
     def record_stream_start(self, request: AuditedRequest, code: int, writer: AuditLogWriter) -> None:
         if STARTED not in request.rule.omit_stages:
-            self._add_metadata_event(writer, request, STARTED, code)
+            self._add_metadata_event(writer, request, STARTED, code, request.call.seconds)
 
     def record_stream_end(self, request: AuditedRequest, code: int, writer: AuditLogWriter) -> None:
         """The end of a watch, WebSocket or other streamed response."""
         if COMPLETE not in request.rule.omit_stages:
-            self._add_metadata_event(writer, request, COMPLETE, code)
+            self._add_metadata_event(writer, request, COMPLETE, code, request.call.step_timer.elapsed_seconds())
 
     def record_aborted(self, request: AuditedRequest) -> None:
         """The request was cancelled or failed before there was a response."""
@@ -86,31 +87,28 @@ class Recorder:
             writer.add(encode_line(aborted))
 
     def record_response(self, request: AuditedRequest, reply: Reply) -> None:
-        omit = request.rule.omit_stages
-        writer = self.log_router.select_log(request, reply.status)
+        rule, status, seconds = request.rule, reply.status, request.call.seconds
+        writer = self.log_router.select_log(request, status)
         if writer is None:
             return
-        if reply.status == INTERNAL_ERROR and PANIC not in omit:
-            self._add_response_event(writer, request, PANIC, reply)
-        if COMPLETE not in omit:
-            self._add_response_event(writer, request, COMPLETE, reply)
+        # Most responses need no body, or only that of a small created object.
+        is_resource = bool(request.call.target.resource)
+        if status < 400 and COMPLETE not in rule.omit_stages and (rule.level < REQUEST or not is_resource):
+            if status != CREATED or not is_resource:
+                self._add_metadata_event(writer, request, COMPLETE, status, seconds)
+                return
+            if reply.content_type == JSON and len(reply.body) <= MAX_INLINE_BODY_BYTES:
+                self._add_metadata_event(writer, request, COMPLETE, status, seconds, reply.body)
+                return
+        if status == INTERNAL_ERROR and PANIC not in rule.omit_stages:
+            self._add_deferred_event(writer, request, PANIC, reply)
+        if COMPLETE not in rule.omit_stages:
+            self._add_deferred_event(writer, request, COMPLETE, reply)
 
-    def _add_response_event(self, writer: AuditLogWriter, request: AuditedRequest, stage: str, reply: Reply) -> None:
-        """Most responses need no body, or only a small created object, and take the fast path."""
-        status, level, is_resource = reply.status, request.rule.level, bool(request.call.target.resource)
-        if status < 400 and (not is_resource or (level < REQUEST and status != CREATED)):
-            self._add_metadata_event(writer, request, stage, status)
-        elif (
-            status == CREATED
-            and level < REQUEST
-            and reply.content_type == JSON
-            and len(reply.body) <= MAX_INLINE_BODY_BYTES
-        ):
-            self._add_metadata_event(writer, request, stage, status, reply.body)
-        else:
-            deferred = self._build_event(request, stage)
-            deferred["responseStatus"] = {"metadata": {}, "code": status}
-            writer.add(self._build_deferred_event(deferred, request, reply))
+    def _add_deferred_event(self, writer: AuditLogWriter, request: AuditedRequest, stage: str, reply: Reply) -> None:
+        deferred = self._build_event(request, stage)
+        deferred["responseStatus"] = {"metadata": {}, "code": reply.status}
+        writer.add(self._build_deferred_event(deferred, request, reply))
 
     def _build_deferred_event(self, event: Object, request: AuditedRequest, reply: Reply) -> DeferredEvent:
         call, capture = request.call, request.call.body_capture
@@ -128,10 +126,15 @@ class Recorder:
         )
 
     def _add_metadata_event(
-        self, writer: AuditLogWriter, request: AuditedRequest, stage: str, code: int, created_body: bytes = b""
+        self,
+        writer: AuditLogWriter,
+        request: AuditedRequest,
+        stage: str,
+        code: int,
+        seconds: float,
+        created_body: bytes = b"",
     ) -> None:
-        call = request.call
-        kinds, seconds = self._selector_kinds(call), call.step_timer.elapsed_seconds()
+        kinds = self._selector_kinds(request.call) if request.call.query else ()
         writer.add_lazy(MetadataEvent(request, stage, code, kinds, self._clock.now(), seconds, created_body))
 
     def _build_event(self, request: AuditedRequest, stage: str) -> Object:
@@ -140,7 +143,7 @@ class Recorder:
 
     def _selector_kinds(self, call: Call) -> tuple[Kind, ...]:
         """The kinds whose schemas decide whether a field selector may be logged."""
-        return self._body_kinds(call.target) if call.query and "fieldSelector" in call.query else ()
+        return self._body_kinds(call.target) if "fieldSelector" in call.query else ()
 
     def _rule_for(self, user: User | None, target: RequestInfo) -> PolicyRule:
         """The policy's rule. Requests that involve credentials are always recorded, at least as Metadata."""
@@ -222,26 +225,21 @@ class AuditStage:
             call.target.verb not in READ_VERBS or self._recorder.credentials.matches(call.target)
         ):
             raise self._authenticated_log.unavailable_error()
-        if self._policy.records_received and call.received_at is not None:
-            request = AuditedRequest(call, call.received_at)
-            if self._recorder.apply_policy(request):
-                self._recorder.record_received(request)
+        if self._policy.records_received and (request := self._recorder.audit_call(call)) is not None:
+            self._recorder.record_received(request)
 
     def record(self, call: Call, reply: Reply) -> None:
-        if call.received_at is None:
+        request = self._recorder.audit_call(call)
+        if request is None:
             return
-        request = AuditedRequest(call, call.received_at)
-        if self._recorder.apply_policy(request):
-            if reply.stream is None and reply.upgrade is None:
-                self._recorder.record_response(request, reply)
-            else:
-                self._start_stream(request, reply)
+        if reply.stream is None and reply.upgrade is None:
+            self._recorder.record_response(request, reply)
+        else:
+            self._start_stream(request, reply)
 
     def record_aborted(self, call: Call) -> None:
-        if call.received_at is not None:
-            request = AuditedRequest(call, call.received_at)
-            if self._recorder.apply_policy(request):
-                self._recorder.record_aborted(request)
+        if (request := self._recorder.audit_call(call)) is not None:
+            self._recorder.record_aborted(request)
 
     def finish(self) -> None:
         """For shutdown: writes the end of all open streams and the pending summaries."""

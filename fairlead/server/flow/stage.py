@@ -55,13 +55,17 @@ class FlowDependencies:
 
 
 class Permit(Struct, eq=False):  # one for every request: a Struct is created much faster than a dataclass
-    """An admitted request: its lane, its ticket if it had to be queued, and the times at which it was admitted."""
+    """An admitted request: its lane, and its ticket if it had to be queued.
+
+    `started` and `busy_before` are the time that the request waited before it was admitted, and the time that it had
+    used. They are 0 if it was admitted at once.
+    """
 
     lane: Lane
     ticket: Ticket | None
     write: "_WriteAdmission | None"
-    started: float
-    busy_before: float
+    started: float = 0.0
+    busy_before: float = 0.0
 
 
 class FlowStage:
@@ -96,8 +100,8 @@ class FlowStage:
             return None
         if lane.level.queue.length or control.spent >= control.budget:
             return self._admit_from_queue(call, lane, Ticket(lane.flow, cost), write)
-        control.spend(REQUEST_OVERHEAD_SECONDS)
-        self._start(call, lane, None, write)
+        control.spent += REQUEST_OVERHEAD_SECONDS  # the pipeline calls `spend` at the end of the step
+        self._start(call, Permit(lane, None, write))
         return None
 
     async def _admit_stream(self, call: Call, user: User, lane: Lane) -> None:
@@ -123,19 +127,21 @@ class FlowStage:
         admission = control.admit(lane.level, ticket)
         if admission is None:
             control.spend(REQUEST_OVERHEAD_SECONDS)
-            self._start(call, lane, ticket, write)
+            self._start(call, Permit(lane, ticket, write))
         else:
             await self._await_admission(lane, ticket, admission)
-            self._start(call, lane, ticket, write)
+            timer = call.step_timer
+            self._start(call, Permit(lane, ticket, write, timer.elapsed_seconds(), timer.busy_seconds()))
             self._deps.reauthenticate(call)
 
-    def _start(self, call: Call, lane: Lane, ticket: Ticket | None, write: "_WriteAdmission | None") -> None:
-        timer, metrics = call.step_timer, lane.metrics
+    def _start(self, call: Call, permit: Permit) -> None:
+        lane = permit.lane
+        metrics = lane.metrics
         metrics.dispatched += 1
         metrics.executing += 1
-        timer.on_step = self._control.spend
+        call.step_timer.on_step = self._control.spend
         CURRENT_ACCOUNT.set(lane.account)
-        call.permit = Permit(lane, ticket, write, timer.elapsed_seconds(), timer.busy_seconds())
+        call.permit = permit
 
     async def _await_admission(self, lane: Lane, ticket: Ticket, admission: "asyncio.Future[str]") -> None:
         """Waits until a request is dispatched, and records the wait. Raises `RequestRejected`."""
@@ -175,7 +181,7 @@ class FlowStage:
         """Releases the seats, and charges the time of the request as far as it was not charged on admission."""
         control, lane, timer, ticket = self._control, permit.lane, call.step_timer, permit.ticket
         lane.metrics.executing -= 1
-        lane.metrics.execution_seconds.observe(timer.elapsed_seconds() - permit.started)
+        lane.metrics.execution_seconds.observe((call.seconds or timer.elapsed_seconds()) - permit.started)
         paid = ticket.cost if ticket is not None else 0.0
         if permit.write is not None:
             paid += permit.write.release_seats()

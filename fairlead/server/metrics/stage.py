@@ -183,7 +183,7 @@ class RequestMetrics:
             self._track_open(labels, call, reply)
             return
         if (histogram := counter.durations) is not None:
-            seconds = call.step_timer.elapsed_seconds()
+            seconds = call.seconds
             histogram.counts[bisect_left(DURATION_BUCKETS, seconds)] += 1
             histogram.sum += seconds
         if (histogram := counter.sizes) is not None:
@@ -218,7 +218,7 @@ class RequestMetrics:
         """Counts a request through a gateway. Its duration is the time until the response starts."""
         key = gateway.root, code_class(reply.status)
         self.gateway_counts[key] = self.gateway_counts.get(key, 0) + 1
-        self.gateway_durations[gateway.root].observe(call.step_timer.elapsed_seconds())
+        self.gateway_durations[gateway.root].observe(call.seconds)
         if reply.stream is not None or reply.upgrade is not None:
             self._track_open(gateway_labels(gateway), call, reply)
 
