@@ -93,17 +93,21 @@ class AsgiApp:
         if scope["type"] == "websocket":
             await self._serve_websocket(scope, receive, send)
             return
-        headers, is_http1 = RequestHeaders(scope["headers"]), scope["http_version"].startswith("1")
-        body = RequestBody(headers, receive, self._body_limit, is_http1)
-        call = _build_call(scope, scope["method"], headers, body)
-        call.malformed_reason = headers.find_ambiguity(call.method, call.path, scope["http_version"])
+        headers, version = RequestHeaders(scope["headers"]), scope["http_version"]
+        is_http1 = version != "2"
+        call = _build_call(scope, scope["method"], headers)
+        has_body = headers.has_body
+        if has_body or not is_http1:  # in HTTP/2, a body needs no header
+            body = RequestBody(headers, receive, self._body_limit, is_http1)
+            call.read_body, call.stream_body = body.read, body.stream
+        call.malformed_reason = headers.find_ambiguity(call.method, call.path, version)
         if self._whole_responses.unread_since and is_http1:
             self._whole_responses.unread_since.pop(call.client, None)
         reply = await self._handle(call)
         try:
-            if headers.has_body:
+            if has_body:
                 await body.discard()
-            if is_http1 and (call.malformed_reason or (headers.has_body and body.is_unfinished)):
+            if is_http1 and (call.malformed_reason or (has_body and body.is_unfinished)):
                 reply.headers = [*reply.headers, ("connection", "close")]
             if len(reply.body) > MAX_SMALL_BYTES and self._needs_chunking(call, reply, is_http1):
                 await self._send_in_chunks(send, call, reply)
@@ -157,7 +161,7 @@ class AsgiApp:
         """Runs a WebSocket handshake through the same pipeline. If rejected, it gets an ordinary HTTP response."""
         await receive()
         headers = RequestHeaders(scope["headers"])
-        call = _build_call(scope, "GET", headers, RequestBody(headers, _receive_empty_body, self._body_limit))
+        call = _build_call(scope, "GET", headers)
         call.malformed_reason = headers.find_ambiguity("GET", call.path, scope["http_version"])
         call.is_websocket = True
         offered = (name.strip() for name in ",".join(headers.get_all("sec-websocket-protocol")).split(","))
@@ -175,11 +179,12 @@ class AsgiApp:
         await send({"type": f"{message}.body", "body": reply.body, "more_body": False})
 
 
-async def _receive_empty_body() -> dict[str, Any]:
-    return {"type": "http.request", "body": b"", "more_body": False}
+async def _read_no_body() -> bytes:
+    return b""
 
 
-def _build_call(scope: AsgiScope, method: str, headers: RequestHeaders, body: RequestBody) -> Call:
+def _build_call(scope: AsgiScope, method: str, headers: RequestHeaders) -> Call:
+    """The request, still without a body."""
     query = scope["query_string"].decode("latin-1")
     host, port = scope["client"]
     return Call(
@@ -187,11 +192,10 @@ def _build_call(scope: AsgiScope, method: str, headers: RequestHeaders, body: Re
         scope["path"],
         parse_qs(query, keep_blank_values=True) if query else {},
         headers,
-        body.read,
+        _read_no_body,
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         _next_audit_id(),
         scope["raw_path"].decode("latin-1") + ("?" + query if query else ""),
-        body.stream,
     )
 
 

@@ -83,11 +83,12 @@ class RequestHeaders:
     """Request headers by lower-case name. If one value of a header is not ASCII, all values of that header are ignored:
     a partial header might mean something else."""
 
-    __slots__ = ("_first_values", "_pairs")
+    __slots__ = ("_first_values", "_pairs", "has_body")
 
     def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
         self._pairs = pairs
-        self._first_values = dict(reversed(pairs))
+        self._first_values = values = dict(reversed(pairs))
+        self.has_body = values.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in values
 
     def get(self, key: str, default: str = "") -> str:
         value = self._first_values.get(key.encode())
@@ -127,11 +128,6 @@ class RequestHeaders:
         """The Content-Length; -1 if it is missing or not a number."""
         text = self._first_values.get(b"content-length", b"")
         return int(text) if text.isdigit() else -1
-
-    @property
-    def has_body(self) -> bool:
-        length = self._first_values.get(b"content-length")
-        return (length is not None and length != b"0") or b"transfer-encoding" in self._first_values
 
 
 class RequestBody:

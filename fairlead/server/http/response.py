@@ -16,6 +16,11 @@ NOSNIFF = (b"x-content-type-options", b"nosniff")
 BODYLESS_STATUSES = frozenset({204, NOT_MODIFIED})
 """Responses without a body have no Content-Type: clients copy the headers of a 304 into their cached response."""
 
+NOT_CACHEABLE = (b"cache-control", b"no-cache, private")
+_PLAIN_REPLIES = frozenset({(200, "application/json", False), (201, "application/json", False)})
+"""Status, content type, and whether it is cacheable, of nearly all responses."""
+_PLAIN_HEADERS = (NOSNIFF, (b"content-type", b"application/json"), NOT_CACHEABLE)
+
 
 def compress(call: Call, reply: Reply) -> Awaitable[Reply] | None:
     """The stage that compresses large responses with gzip, in a thread, if the client accepts it."""
@@ -54,12 +59,19 @@ def custom_headers_stage(headers: Callable[[], Mapping[str, str]]) -> Callable[[
 
 def build_headers(call: Call, reply: Reply) -> list[tuple[bytes, bytes]]:
     headers = [(b"audit-id", call.audit_id.encode())]
+    if (
+        not reply.headers
+        and not call.warnings
+        and (reply.status, reply.content_type, reply.cacheable) in _PLAIN_REPLIES
+    ):
+        headers += _PLAIN_HEADERS
+        return headers
     if reply.status != NOT_MODIFIED:
         headers.append(NOSNIFF)
     if reply.content_type and reply.status not in BODYLESS_STATUSES:
         headers.append((b"content-type", reply.content_type.encode("latin-1")))
     if not reply.cacheable:
-        headers.append((b"cache-control", b"no-cache, private"))
+        headers.append(NOT_CACHEABLE)
     if reply.headers:
         encoded = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
         if reply.status != NOT_MODIFIED and any(name == NOSNIFF[0] for name, _ in encoded):
