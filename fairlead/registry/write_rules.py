@@ -212,8 +212,6 @@ class UrlField:
 
     def problems(self, old: Object | None, new: Object) -> Iterator[Problem]:
         stored: set[str] | None = None
-        if not _may_have_strings(new, self.steps):
-            return
         for path, text in _iter_strings(new, self.steps, ""):
             reason = self.check(text)
             if reason is None:
@@ -243,18 +241,22 @@ def _iter_url_fields(steps: tuple[str, ...], schema: Schema) -> Iterator[UrlFiel
 
 def url_problems(url_fields: Sequence[UrlField], change: Change) -> Iterator[Problem]:
     """Problems with the URLs of a change. The server's own writes are exempt: they copy what users have written."""
-    if change.user != CONTROLLER_USER:
-        for link in url_fields:
-            yield from link.problems(change.old, change.obj)
+    obj = change.obj
+    # Most objects lack most of the fields, so this cheap test comes first.
+    present = [link for link in url_fields if _may_have_strings(obj, link.steps)]
+    if present and change.user != CONTROLLER_USER:
+        for link in present:
+            yield from link.problems(change.old, obj)
 
 
 def _may_have_strings(value: Any, steps: Sequence[str]) -> bool:
-    """Whether there can be a string at the path. Most objects lack most fields, so this cheap test comes first."""
+    """Whether there can be a string at the path."""
     for step in steps:
         if type(value) is not dict:
             return isinstance(value, list)
-        value = value.get(step)
-    return value is not None
+        if (value := value.get(step)) is None:
+            return False
+    return True
 
 
 def _iter_strings(value: Any, steps: Sequence[str], path: str) -> PathsAndStrings:
