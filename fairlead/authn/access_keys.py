@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from msgspec import Struct
+
 from fairlead.authn.credentials import INVALID_TOKEN, MAX_HEADER_BYTES, bearer_token
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
 from fairlead.core.bounded_cache import BoundedCache
@@ -40,8 +42,7 @@ TOKEN_CACHE_SIZE = 4_096
 __all__ = ["ACCESS_KEYS", "KEY_PREFIX", "TEAMS", "USERS", "AccessKeyAuthenticator", "Pepper", "generate_key"]
 
 
-@dataclass(frozen=True, slots=True)
-class LastUse:
+class LastUse(Struct, frozen=True):
     """The last use of a key, by both clocks."""
 
     wall_time: datetime

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from msgspec import Struct
+
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -41,8 +43,7 @@ class Column:
     wide: bool = False
 
 
-@dataclass(slots=True)
-class Change:
+class Change(Struct, eq=False):  # one for every write: a Struct is created much faster than a dataclass
     """A write in progress, as seen by the kind's own rules and by the admission chain.
 
     `old` is None on create, `new` is None on delete. Rules may set defaults in `new`, add `warnings`, and add writes
@@ -64,12 +65,12 @@ class Change:
     """The metadata that a write of /status contains, and does not change."""
     is_move: bool = False
     """A create of an object that moves in from another namespace: server-set fields on it are legitimate."""
-    extra_writes: list[Write] = field(default_factory=list)
-    preconditions: list[Precondition] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    extra_writes: list[Write] = []
+    preconditions: list[Precondition] = []
+    warnings: list[str] = []
     problems: Sequence[Problem] = ()
     """What schema validation found wrong with the new object. Admission runs first: a 403 precedes a 422."""
-    one_time_fields: dict[str, str] = field(default_factory=dict)
+    one_time_fields: dict[str, str] = {}
     """Values by dotted path that only the response to this write contains, such as a new access key. It is kept across
     the retries of one write, so a rule that finds its value here must not generate another."""
 

@@ -5,8 +5,9 @@ fields are dropped, dropped with a warning, or rejected, according to `fieldVali
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem, truncate
 from fairlead.core.objects import Object, metadata
@@ -146,8 +147,7 @@ def check_name_and_namespace(obj: Object, kind: Kind, namespace: str, name: str 
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
 
 
-@dataclass(frozen=True, slots=True)
-class BodyContext:
+class BodyContext(Struct, frozen=True):
     """What is needed to check a body besides the body: its duplicate fields, and the stored object."""
 
     duplicate_fields: Sequence[str] = ()

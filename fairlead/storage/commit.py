@@ -11,9 +11,10 @@ import asyncio
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
+
+from msgspec import Struct
 
 from fairlead.storage.contract import Key, Precondition, RevisionConflict, StorageError, Write
 
@@ -56,9 +57,8 @@ def prefix_range(prefix: Key, after: Key | None = None) -> tuple[bytes, bytes]:
     return low, high
 
 
-@dataclass(slots=True)
-class PreparedCommit:
-    """A valid commit, with the packed keys of its writes and preconditions. Not frozen, for speed."""
+class PreparedCommit(Struct, frozen=True):
+    """A valid commit, with the packed keys of its writes and preconditions."""
 
     writes: Sequence[Write]
     write_keys: Sequence[bytes]

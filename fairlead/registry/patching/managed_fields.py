@@ -10,9 +10,10 @@ stored ones, and invalid entries are ignored. `registry/object_metadata.py` has 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct
 
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Problem
@@ -36,12 +37,8 @@ MAX_SUBRESOURCE_BYTES = 256
 _NO_FIELDS: Mapping[str, Any] = {}
 
 
-@dataclass(slots=True)
-class FieldManager:
-    """The entry that a write belongs to, and the time of the write.
-
-    Read-only, but not frozen: creating a frozen dataclass for each write takes three times as long.
-    """
+class FieldManager(Struct, frozen=True):
+    """The entry that a write belongs to, and the time of the write."""
 
     name: str
     api_version: str

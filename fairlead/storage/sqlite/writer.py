@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from fairlead.storage.commit import PreparedCommit, find_conflict
 from fairlead.storage.contract import Event, StorageError, StoreUnavailable
 from fairlead.storage.sqlite.database import (
@@ -64,8 +66,7 @@ JobResult = int | StorageError | None
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class CommitJob:
+class CommitJob(Struct, frozen=True):
     prepared: PreparedCommit
     done: asyncio.Future[int]
 
@@ -98,8 +99,7 @@ class StopJob:
 Job = CommitJob | CompactionJob | ProbeJob | PurgeJob | StopJob
 
 
-@dataclass(frozen=True, slots=True)
-class WriterReport:
+class WriterReport(Struct, frozen=True):
     """What the thread reports to the event loop: commits to publish, the compacted revision, futures to resolve."""
 
     results: Sequence[tuple[asyncio.Future[Any], JobResult]] = ()
