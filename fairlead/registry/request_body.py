@@ -26,6 +26,9 @@ from fairlead.registry.validate import ValidationResult, Validator
 from fairlead.registry.validation_walk import LIMIT_REASONS
 from fairlead.registry.write_options import WriteOptions
 
+_DECODABLE_REASONS = LIMIT_REASONS | {"FieldValueNotSupported"}
+"""Problems with values that a Go type can hold. Built-in kinds report others as decoding errors."""
+
 
 def check_type_meta(body: Any, kind: Kind, *, is_patch: bool = False) -> Object:
     """The decoded body, if its apiVersion and kind are those of `kind`. `is_patch`: it is the result of a patch."""
@@ -166,7 +169,7 @@ def prune_and_validate(
         return []
     warnings = _unknown_field_warnings((*unknown, *findings.unknown_fields), duplicates, kind, options)
     problems = enforced_problems(findings.problems, options.user)
-    wrong = next((each for each in problems if each.reason not in LIMIT_REASONS), None)
+    wrong = next((each for each in problems if each.reason not in _DECODABLE_REASONS), None)
     if kind.builtin and wrong is not None:
         raise BadRequest(decode_error_message(kind, str(wrong)))
     options.add_warnings(warnings)

@@ -21,7 +21,8 @@ def test_no_acknowledged_write_is_lost_when_the_server_is_killed(tmp_path: Path)
             writers.wait_for(60 + 40 * number)
             server.kill()
             writers.join()
-            assert writers.error_codes == []
+            # Of several processes, a worker may notice the end of the owner before its own.
+            assert set(writers.error_codes) <= {503}
         acknowledged |= writers.acknowledged
         newest = max(map(int, acknowledged.values()))
     with running_server(tmp_path / "data") as server:

@@ -80,7 +80,11 @@ def test_t34_a_patch_that_multiplies_data_is_rejected(
 @pytest.mark.parametrize("media_type", TYPES)
 @pytest.mark.parametrize("document", [None, True, 1, "x", [1], [[]], [None], [{}], {"metadata": 1}, {"data": []}])
 def test_a_document_that_is_not_a_patch_is_rejected(server: Server, media_type: str, document: Any) -> None:
-    assert_rejected(send_patch(server, media_type, document), 400, 422)
+    response = send_patch(server, media_type, document)
+    if (media_type, document) == (JSON_PATCH, None):  # as in Kubernetes: no operations
+        assert response.status_code == 200
+    else:
+        assert_rejected(response, 400, 422)
 
 
 @pytest.mark.parametrize("media_type", TYPES)
@@ -101,7 +105,6 @@ def test_a_body_that_cannot_be_parsed_is_rejected(server: Server, media_type: st
         {"metadata": {"finalizers": [["a"]]}},
         {"metadata": {"ownerReferences": [{}]}},
         {"metadata": {"ownerReferences": ["a"]}},
-        {"metadata": {"ownerReferences": [{"uid": "1", "$patch": {}}]}},
         {"metadata": {"$retainKeys": "name"}},
         {"metadata": {"$retainKeys": ["labels"], "annotations": {}}},
         {"metadata": {"$setElementOrder/finalizers": "a"}},

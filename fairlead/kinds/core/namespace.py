@@ -31,7 +31,7 @@ SPEC = obj(
 
 STATUS = obj(
     "Current state of the namespace. Written by the server.",
-    phase=string("Lifecycle phase: `Active`, or `Terminating` while the content is being deleted."),
+    phase=enum("Lifecycle phase; `Terminating` while the content is being deleted.", "Active", "Terminating"),
     conditions=array_map(
         ("type",),
         obj(
