@@ -173,3 +173,20 @@ def running_agent(folder: Path, server: Server, cluster: str) -> Iterator[dict[s
 
 def configmap(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def expect_startup_error(folder: Path, *arguments: str, **variables: str | int) -> str:
+    """Returns the only line that a failing start prints."""
+    result = subprocess.run(
+        server_command(folder, *arguments),
+        cwd=ROOT,
+        env=server_environment(**variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("fairlead: ") and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr

@@ -8,27 +8,11 @@ from tests.harness.server_process import (
     CONFIGMAPS,
     ROOT,
     TIMEOUT_SECONDS,
+    expect_startup_error,
     running_server,
     server_command,
     server_environment,
 )
-
-
-def expect_startup_error(folder: Path, **variables: str | int) -> str:
-    """Returns the only line that a failing start prints."""
-    result = subprocess.run(
-        server_command(folder),
-        cwd=ROOT,
-        env=server_environment(**variables),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith("fairlead: ") and result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
 
 
 def test_a_second_server_on_the_same_folder_or_store_fails_and_the_first_continues(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -19,13 +19,12 @@ from tests.harness.replicas import BECAME_LEADER, LEASE, NAMESPACES, read_log
 from tests.harness.server_process import (
     CONFIGMAPS,
     MANAGEMENT,
-    ROOT,
     TIMEOUT_SECONDS,
     Server,
     configmap,
+    expect_startup_error,
     running_server,
     server_command,
-    server_environment,
 )
 from tests.harness.worker_processes import (
     OWNER,
@@ -253,34 +252,18 @@ def test_a_server_ends_when_its_store_in_memory_is_lost(tmp_path: Path) -> None:
         assert not any(map(is_running, find_pids(server).values()))
 
 
-def start_and_fail(folder: Path, *arguments: str, **variables: str | int) -> str:
-    """The only line that a failing start prints."""
-    result = subprocess.run(
-        server_command(folder, *arguments),
-        cwd=ROOT,
-        env=server_environment(workers=2, **variables),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith("fairlead: ") and result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
-
-
 def test_a_start_error_of_any_process_is_printed_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a database")
+    fail = partial(expect_startup_error, workers=2)
     with running_workers(tmp_path / "data") as server:
         port = server.url.rpartition(":")[2]
         data = tmp_path / "data"
-        assert f"in use by another server (process {server.process.pid})" in start_and_fail(data)
-        assert "cannot listen on 127.0.0.1" in start_and_fail(tmp_path / "b", "--port", port)
-        assert "not a database" in start_and_fail(tmp_path / "c", store=f"sqlite:{tmp_path / 'file'}")
-        assert "in use by another server" in start_and_fail(tmp_path / "d", store=f"sqlite:{data / 'fairlead.db'}")
+        assert f"in use by another server (process {server.process.pid})" in fail(data)
+        assert "cannot listen on 127.0.0.1" in fail(tmp_path / "b", "--port", port)
+        assert "not a database" in fail(tmp_path / "c", store=f"sqlite:{tmp_path / 'file'}")
+        assert "in use by another server" in fail(tmp_path / "d", store=f"sqlite:{data / 'fairlead.db'}")
         (tmp_path / "e" / "store.socket" / "blocked").mkdir(parents=True, mode=0o700)
         (tmp_path / "e").chmod(0o700)
-        assert "cannot create a socket for the workers" in start_and_fail(tmp_path / "e")
+        assert "cannot create a socket for the workers" in fail(tmp_path / "e")
         with server.client() as client:
             assert client.get(f"{MANAGEMENT}/api/v1/namespaces").status_code == 200

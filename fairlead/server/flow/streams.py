@@ -77,9 +77,9 @@ class StreamCounts:
         self._open_by_flow[flow] += 1
         self._open_total += 1
 
-    def remove(self, flow: str, count: int = 1) -> None:
-        self._open_total -= count
-        self._open_by_flow[flow] -= count
+    def remove(self, flow: str) -> None:
+        self._open_total -= 1
+        self._open_by_flow[flow] -= 1
         if not self._open_by_flow[flow]:
             del self._open_by_flow[flow]
 
