@@ -20,7 +20,6 @@ from fairlead.registry.selectors import SelectorFieldReader
 from fairlead.storage.contract import Record
 from fairlead.storage.view.view import Entry
 
-_NULL_LABELS_MARK = b" "
 _METADATA_START = b'"metadata":{'
 _LAST_APPLIED_MARKER = LAST_APPLIED.encode()
 _SERVER_OWNED_MARKER = b'"service.sh/'
@@ -36,19 +35,6 @@ def encode(obj: Object) -> bytes:
         ordered["metadata"] = stored_metadata = dict(metadata)
         del stored_metadata["resourceVersion"]
     return orjson.dumps(ordered)
-
-
-def mark_null_labels(value: bytes) -> bytes:
-    """Marks a stored object as one whose labels or annotations were applied as null.
-
-    Kubernetes stores such nulls of custom resources, but serves empty strings. So the next write changes the stored
-    object even if it changes nothing that clients see, and has a new version. A space at the end of the JSON tells so.
-    """
-    return value + _NULL_LABELS_MARK
-
-
-def has_null_labels(entry: Entry) -> bool:
-    return (entry.full_body or entry.body).endswith(_NULL_LABELS_MARK)
 
 
 def with_resource_version(value: bytes, revision: int) -> bytes:

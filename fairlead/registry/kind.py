@@ -57,8 +57,6 @@ class Change(Struct, eq=False):  # one for every write: a Struct is created much
     new: Object | None
     subresource: str = ""
     dry_run: bool = False
-    applies_null_labels: bool = False
-    """An applied configuration has labels or annotations that are null; see `codec.mark_null_labels`."""
     is_untracked: bool = False
     """Field owners cannot be computed, as in Kubernetes if a part that is not written has a value of the wrong type."""
     sent_metadata: Object | None = None

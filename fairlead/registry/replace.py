@@ -37,8 +37,6 @@ async def replace_object(
         version = metadata(new).pop("resourceVersion", None)
         if version and not version.isdecimal():
             raise BadRequest(f"metadata.resourceVersion: {quote_value(version)} is not a version")
-        if version and options.dry_run:
-            metadata(new)["resourceVersion"] = version  # only a dry run repeats it
         options.authorize_create()
         try:
             return await resource.create(new, namespace, options, duplicates), True

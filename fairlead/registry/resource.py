@@ -80,7 +80,7 @@ class Resource:
         """Stores a new object and returns the response body."""
         kind = self.kind
         obj = request_body.check_new_type(body, kind, options)
-        null_labels, is_status_empty = write_rules.applies_null_labels(obj, kind, options), obj.get("status") == {}
+        is_status_empty = obj.get("status") == {}  # some clients send it, and get it back
         arguments = obj, kind, self.validator, options, BodyContext(duplicates)
         small = options.size <= LARGE_JSON_BYTES
         found = (
@@ -101,11 +101,11 @@ class Resource:
             if prefix:
                 meta["name"] = object_metadata.generate_name(prefix)
             change = Change("create", kind, options.user, None, obj, dry_run=options.dry_run, one_time_fields=one_time)
-            change.applies_null_labels, change.is_untracked = null_labels, is_untracked
+            change.is_untracked = is_untracked
             try:
                 async with lock:
                     await self._prepare_create(change, problems, options)
-                    write_rules.handle_sent_version(version, change)
+                    write_rules.check_no_version(version)
                     options.add_warnings(change.warnings)
                     created = await self._commit_change(change, options, 0, options.size)
                     return codec.with_one_time_fields(created, one_time)
@@ -190,11 +190,10 @@ class Resource:
                 change, problems = await COMPUTE_POOL.run(size, self._build_update, *arguments)
                 is_same = await self._prepare_large_update(size, change, problems, options)
             options.add_warnings(change.warnings)
-            if is_same and not (change.applies_null_labels or codec.has_null_labels(entry)):
-                return codec.with_one_time_fields(entry.body, change.one_time_fields)
+            if is_same:
+                return entry.body
             try:
-                updated = await self._commit_change(change, options, entry.revision, size)
-                return codec.with_one_time_fields(updated, change.one_time_fields)
+                return await self._commit_change(change, options, entry.revision, size)
             except contract.RevisionConflict:
                 await self._refresh_view()
         raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
@@ -205,16 +204,12 @@ class Resource:
         old = codec.decode(entry)
         proposed = edit(self._without_write_only(entry, old, options))
         context = BodyContext(duplicates, old)
-        null_labels = write_rules.applies_null_labels(proposed, self.kind, options)
         new, problems = request_body.decode_update(proposed, self.kind, self.validator, key, options, context)
         if entry.full_body and options.user != CONTROLLER_USER:  # the server itself sees write-only fields
             problems += restore_write_only(old, new, self.kind)
         found, problems = problems, write_rules.relevant_problems(self.kind, problems, options.subresource)
-        if found and not options.is_apply and write_rules.has_ignored_type_error(found, problems):
-            metadata(new)["managedFields"] = [{}]  # as in Kubernetes, where ownership cannot be computed then
         change = Change("update", self.kind, options.user, old, new, options.subresource, options.dry_run)
-        change.applies_null_labels = null_labels
-        write_rules.echo_self_link(change)
+        change.is_untracked = bool(found) and write_rules.has_ignored_type_error(found, problems)
         return change, problems
 
     def _without_write_only(self, entry: Entry, old: Object, options: WriteOptions) -> Object:
@@ -255,8 +250,6 @@ class Resource:
             else:
                 new = await COMPUTE_POOL.run(options.size, self._apply_engine.build_new, *arguments)
             request_body.check_name_and_namespace(new, self.kind, namespace, name)
-            if options.dry_run and (version := metadata(wanted).get("resourceVersion")):
-                metadata(new)["resourceVersion"] = version  # only a dry run repeats it
             try:
                 return await self.create(new, namespace, options, duplicates), True
             except AlreadyExists:
@@ -304,7 +297,6 @@ class Resource:
         """Stores a create or update, or removes an object whose deletion is complete with this write."""
         obj = change.obj
         value = self._encode(obj) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, self._encode, obj)
-        value = codec.mark_null_labels(value) if change.applies_null_labels else value
         key = self._key(obj)
         is_gone = write_rules.is_deletion_complete(obj, self.kind)
         if options.dry_run:

@@ -103,27 +103,10 @@ def check_preconditions(old: Object, kind: Kind, delete_options: DeleteOptions) 
 MODIFIED_MESSAGE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def handle_sent_version(version: str, create: Change) -> None:
-    """Rejects a version of an object to be created. What is not a version is ignored, as in Kubernetes. The answer to a
-    dry run repeats it, whatever it is."""
-    if version and create.dry_run:
-        create.one_time_fields["metadata.resourceVersion"] = version
-    elif version.isdecimal() and version.strip("0"):
+def check_no_version(version: str) -> None:
+    """Rejects a version of an object to be created. What is not a version is ignored, as in Kubernetes."""
+    if version.isdecimal() and version.strip("0"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
-
-
-def applies_null_labels(config: Any, kind: Kind, options: WriteOptions) -> bool:
-    """Whether a label or annotation of an applied custom resource is null."""
-    if not options.is_apply or kind.builtin or not isinstance(meta := config.get("metadata"), dict):
-        return False
-    maps = (meta.get("labels"), meta.get("annotations"))
-    return any(isinstance(each, dict) and None in each.values() for each in maps)
-
-
-def echo_self_link(update: Change) -> None:
-    """Lets the answer to a dry run repeat the selfLink that was sent, as in Kubernetes. It is never stored."""
-    if update.dry_run and (link := metadata(update.obj).get("selfLink")):
-        update.one_time_fields["metadata.selfLink"] = link
 
 
 def check_uid_and_version(kind: Kind, old: Object, new: Object, options: WriteOptions) -> None:
