@@ -101,7 +101,8 @@ TWO_REPLICA_ROUNDS = {"kill -9": 30, "kill -9 of all": 4, "SIGSTOP": 4, "SIGSTOP
 THREE_REPLICA_ROUNDS = {"kill -9": 20, "kill -9 of all but one": 8, "kill -9 of all": 2, "SIGSTOP": 2, "restart": 2}
 NETWORK_ROUNDS = {"store unreachable": 5, "responses lost": 5}
 COMPACTION_ROUNDS = {"compaction": 8, "kill -9": 2}
-WORKER_ROUNDS = {"kill -9 of a worker": 20, "kill -9 of the owner": 10, "SIGSTOP of a worker": 10, "restart": 5}
+WORKER_KILLS = {"kill -9 of a worker": 50, "kill -9 of the owner": 30, "kill -9": 20}
+WORKER_ROUNDS = {**WORKER_KILLS, "SIGSTOP of a worker": 10, "restart": 5}
 SINGLE_CLOCK_ROUNDS = {"clock forwards": 4, "clock backwards": 4, "clock wrong at the start": 3}
 CLOCK_ROUNDS = {**SINGLE_CLOCK_ROUNDS, "clock back during SIGSTOP": 2, "kill -9": 4}
 
