@@ -17,7 +17,7 @@ from bench.lines import build_document, lines, list_missed_fairness
 from bench.run import ReportProgress, Result, RunOptions, measure
 from bench.scale import FULL, QUICK
 from bench.servers import Server, parse_peer
-from bench.table import build_table
+from bench.table import build_tables
 
 WIDTH = 240
 """The width of the output without a terminal, so that rows stay on one line."""
@@ -29,11 +29,17 @@ def command(
     quick: Annotated[bool, typer.Option("--quick", help="Small and short; no figure of it counts.")] = False,
     peers: Annotated[
         list[str] | None,
-        typer.Option("--peer", metavar="NAME=ROOT_URL,TOKEN", help="Measure this server too. Can be repeated."),
+        typer.Option(
+            "--peer",
+            metavar="NAME=ROOT_URL,TOKEN[,PID[+PID...]]",
+            help="Measure this server too; with its processes, also their CPU time and memory. Can be repeated.",
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="TEXT", help="Only rows with this in their names, or growth, or fairness."),
+        typer.Option(
+            "--only", metavar="TEXT", help="Only rows with this in their names, or workers, growth or fairness."
+        ),
     ] = None,
     json_file: Annotated[Path, typer.Option("--json", help="Where all readings go.")] = RESULT,
     chart_file: Annotated[Path, typer.Option("--chart", help="Where the chart goes.")] = CHART,
@@ -44,7 +50,8 @@ def command(
     result = _run(options)
     result_lines = lines(result)
     console = Console() if Console().is_terminal else Console(width=WIDTH)
-    console.print(build_table(result, result_lines))
+    for table in build_tables(result, result_lines):
+        console.print(table)
     _write(console, json_file, orjson.dumps(build_document(result, result_lines), option=orjson.OPT_INDENT_2))
     _write(console, chart_file, draw_chart(result, result_lines).encode())
     if missed := list_missed_fairness(result, result_lines):

@@ -14,6 +14,8 @@ class Of(StrEnum):
     AT_LEAST = "at least"
     AT_MOST = "at most"
     ALONE = "times alone"
+    ABOVE = "ms above"
+    CPU = "times the CPU"
 
 
 ENOUGH_MS = 50.0
@@ -35,15 +37,42 @@ class Aim:
             return None if get_ceiling is None else self.value * get_ceiling
         if self.of is Of.ALONE:
             return None if ceiling is None else max(self.value * ceiling, ENOUGH_MS)
-        return self.value
+        if self.of is Of.ABOVE:
+            return None if ceiling is None else ceiling + self.value
+        return None if self.of is Of.CPU else self.value
 
-    def met(self, figure: float, share: float | None, target: float | None) -> bool | None:
+    def met(
+        self, figure: float, share: float | None, target: float | None, cpu_share: float | None = None
+    ) -> bool | None:
         """None where it is unknown. A share is the median of the pairs of rounds, not a quotient of medians."""
         if self.of is Of.CEILING:
             return None if share is None else share >= self.value
+        if self.of is Of.CPU:
+            return None if cpu_share is None else cpu_share * self.value >= 1
         if target is None:
             return None
-        return figure <= target if self.of in (Of.AT_MOST, Of.ALONE) else figure >= target
+        return figure <= target if self.of in (Of.AT_MOST, Of.ALONE, Of.ABOVE) else figure >= target
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAim:
+    """How many times better than a peer a row should be: by its figure or by its processor time. None: not by that."""
+
+    figure: float | None
+    cpu: float | None
+
+    def met(self, times: float, cpu_times: float | None) -> bool | None:
+        """Whether either is reached. None where it is unknown."""
+        pairs = [(wanted, value) for wanted, value in ((self.figure, times), (self.cpu, cpu_times)) if wanted]
+        if any(value is not None and value >= wanted for wanted, value in pairs):
+            return True
+        return None if any(value is None for _, value in pairs) else False
+
+
+PEER_RATE = PeerAim(figure=10, cpu=10)
+PEER_CPU = PeerAim(figure=None, cpu=12)
+"""For the most frequent requests. It implies the other."""
+PEER_MEMORY = PeerAim(figure=5, cpu=None)
 
 
 def at_least(value: float) -> Aim:
@@ -65,3 +94,13 @@ def of_get_ceiling(share: float) -> Aim:
 def times_alone(times: float = 3.0) -> Aim:
     """At most this many times the value alone, or not noticeable."""
     return Aim(Of.ALONE, times)
+
+
+def above_ceiling(milliseconds: float) -> Aim:
+    """At most this many milliseconds more than the ceiling, which is the same without the load."""
+    return Aim(Of.ABOVE, milliseconds)
+
+
+def times_cpu(times: float) -> Aim:
+    """At most this many times the processor time of the ceiling, which is another server of ours."""
+    return Aim(Of.CPU, times)

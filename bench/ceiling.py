@@ -1,7 +1,7 @@
 """The ceiling: the same HTTP server with the same settings and a trivial handler. `servers.py` starts it.
 
 It shows what this machine, granian, TLS and the load generator allow a handler in Python; the rest
-is our cost. It responds with the bytes that it got last by PUT, which are those of a real response.
+is our cost. It responds with the bytes that `/response?STATUS` got last, which are those of a real response.
 A watch is a stream that stays open. Bodies posted to `/broadcast?SELECTOR` go to all watches with that selector.
 
 It uses the settings of `fairlead.server.http.asgi`, so that both stay the same. The interface is RSGI,
@@ -23,6 +23,7 @@ from fairlead.core.crypto.certificates import ensure_certificates
 from fairlead.server.http.asgi import AsgiApp, BindOptions, free_port, run_http_server
 
 ADDRESS = "127.0.0.1"
+RESPONSE = "/response"
 BROADCAST = "/broadcast"
 SELECTOR = "&labelSelector="
 GRACE_SECONDS = 2.0
@@ -52,7 +53,7 @@ class BareApp:
                 return
         else:
             body = await proto()
-            if scope.method == "PUT":
+            if scope.path.endswith(RESPONSE):
                 self._status, self._response = int(scope.query_string), body
             elif scope.path.endswith(BROADCAST):
                 self._broadcast(scope.query_string, body)

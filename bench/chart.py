@@ -80,10 +80,10 @@ def _draw_row(line: Line, y: int) -> Iterator[str]:
     yield _draw_box(LABELS, y, _compute_length(line.figure, ceiling), BAR, "ours")
     share = "" if line.share is None else f" · {format_percent(line.share)}"
     yield _draw_text(LABELS + BARS + 10, y + 13, f"{format_number(line.figure)} {line.unit}{share}")
-    for number_of_peer, (name, figure) in enumerate(line.peers.items(), 1):
+    for number_of_peer, (name, peer) in enumerate(line.peers.items(), 1):
         top = y + BAR + 2 + (number_of_peer - 1) * PEER
-        yield _draw_box(LABELS, top, max(1, _compute_length(figure, ceiling)), PEER - 4, "peer")
-        yield _draw_text(LABELS + BARS + 10, top + 9, f"{name}: {format_number(figure)}", "small")
+        yield _draw_box(LABELS, top, max(1, _compute_length(peer.figure, ceiling)), PEER - 4, "peer")
+        yield _draw_text(LABELS + BARS + 10, top + 9, f"{name}: {format_number(peer.figure)}", "small")
     yield _draw_mark(LABELS + _compute_length(target, ceiling), y - 4, BAR + 8)
 
 

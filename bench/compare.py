@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from bench.aims import Aim
+from bench.aims import Aim, PeerAim
 from bench.figures import Compared, Reading
 from bench.scale import Scale
 from bench.servers import Server
@@ -40,6 +40,8 @@ class Row(Protocol):
     def falling(self) -> bool: ...
     @property
     def aim(self) -> Aim | None: ...
+    @property
+    def peer_aim(self) -> PeerAim | None: ...
 
     def session(self, server_set: ServerSet) -> AbstractAsyncContextManager[Measure]:
         """Prepares the rounds, and checks that the servers respond alike."""
@@ -56,4 +58,4 @@ async def compare(row: Row, server_set: ServerSet) -> Compared:
     peers = {
         server.name: server_readings for server, server_readings in zip(server_set.peers, peer_readings, strict=True)
     }
-    return Compared(row.name, row.unit, row.falling, ours, ceiling, row.aim, peers)
+    return Compared(row.name, row.unit, row.falling, ours, ceiling, row.aim, peers, row.peer_aim)

@@ -16,8 +16,8 @@ from itertools import count
 
 import orjson
 
-from bench.aims import Aim
-from bench.ceiling import BROADCAST, SELECTOR
+from bench.aims import PEER_RATE, Aim, PeerAim
+from bench.ceiling import BROADCAST, RESPONSE, SELECTOR
 from bench.compare import Measure, ServerSet
 from bench.connection import Connection
 from bench.figures import Reading, percentile
@@ -43,6 +43,7 @@ class Throughput:
 
     watchers: int
     aim: Aim | None = None
+    peer_aim: PeerAim | None = PEER_RATE
     unit: str = "events/s"
     falling: bool = False
 
@@ -68,6 +69,7 @@ class Delay:
     pace: int
     by_team: bool
     aim: Aim | None = None
+    peer_aim: PeerAim | None = None
     unit: str = "ms, p99"
     falling: bool = True
 
@@ -135,9 +137,9 @@ class Stage:
             await run_together(self._write_at(writer, scheduled_times) for writer in writers)
             await self._wait_until_delivered()
         seconds_taken = (time.monotonic_ns() - start) / 1e9
-        p99 = percentile(self._watch_group.delays_ms, 99)
+        p50, p99, longest = (percentile(self._watch_group.delays_ms, percent) for percent in (50, 99, 100))
         cpu_us = server.cpu_us_since(cpu, self._expected_events - before)
-        return Reading(p99, p99, cpu_us, (time.process_time() - busy) / seconds_taken)
+        return Reading(p99, p99, cpu_us, (time.process_time() - busy) / seconds_taken, p50, longest)
 
     async def _write_at(self, writer: Connection, scheduled_times: Iterator[int]) -> None:
         for scheduled_time in scheduled_times:
@@ -166,7 +168,7 @@ async def _open_stages(
     async with AsyncExitStack() as stack:
         async with Connection.to(server_set.ours) as first, Connection.to(server_set.ceiling) as ceiling_connection:
             patched = await patch(first, 0, format_timestamp(0))
-            await ceiling_connection.request("PUT", "/?200", patched)
+            await ceiling_connection.request("PUT", f"{RESPONSE}?200", patched)
         broadcast, stages = _build_broadcaster(patched, subject), {}
         for server in (*server_set.real, server_set.ceiling):
             write = broadcast if server is server_set.ceiling else patch

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from statistics import median
 
-from bench.aims import Aim
+from bench.aims import Aim, PeerAim
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class Reading:
     """Processor time of the server per response or event in microseconds, where it is known."""
     load_busy: float | None = None
     """The share of time in which the load generator was busy. Near 1, the generator limits the figure."""
+    p50_ms: float | None = None
+    """The median of latencies."""
+    max_ms: float | None = None
+    """The longest latency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +39,24 @@ class Compared:
     falling: bool
     ours: Sequence[Reading]
     ceiling: Sequence[Reading]
+    """Empty for a row that is the ceiling of others."""
     aim: Aim | None = None
     peers: Mapping[str, Sequence[Reading]] = field(default_factory=dict)
+    peer_aim: PeerAim | None = None
 
     @property
     def shares(self) -> list[float]:
         """How much of the ceiling each round reached: 1.0 is all of it, whichever way the figure runs."""
-        pairs = zip(self.ours, self.ceiling, strict=True)
-        return [share(ours.figure, ceiling.figure, self.falling) for ours, ceiling in pairs]
+        return compute_shares(self.ours, self.ceiling, self.falling) if self.ceiling else []
 
     @property
-    def share(self) -> float:
-        return median(self.shares)
+    def share(self) -> float | None:
+        return _median(self.shares)
 
     @property
     def cpu_share(self) -> float | None:
         """How much of the server's work the ceiling does as well. Other load on the machine affects it little."""
-        pairs = [(ours.cpu_us, ceiling.cpu_us) for ours, ceiling in zip(self.ours, self.ceiling, strict=True)]
-        # A short round may be over before the system's clock of processor time has ticked.
-        known = [share(ours, ceiling, falling=True) for ours, ceiling in pairs if ours and ceiling is not None]
-        return median(known) if known else None
+        return compute_cpu_share(self.ours, self.ceiling) if self.ceiling else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +67,36 @@ class Single:
     unit: str
     figure: float
     aim: Aim | None = None
+    peers: Mapping[str, float] = field(default_factory=dict)
+    peer_aim: PeerAim | None = None
 
 
 def share(ours: float, ceiling: float, falling: bool = False) -> float:
     return ceiling / ours if falling else ours / ceiling
 
 
+def compute_shares(ours: Sequence[Reading], others: Sequence[Reading], falling: bool) -> list[float]:
+    """The share of each pair of rounds."""
+    pairs = zip(ours, others, strict=True)
+    return [share(mine.figure, other.figure, falling) for mine, other in pairs]
+
+
+def compute_cpu_share(ours: Sequence[Reading], others: Sequence[Reading]) -> float | None:
+    """The processor time of the others' rounds divided by that of ours: the median of the pairs."""
+    pairs = [(mine.cpu_us, other.cpu_us) for mine, other in zip(ours, others, strict=True)]
+    # A short round may be over before the system's clock of processor time has ticked.
+    return _median(share(mine, other, falling=True) for mine, other in pairs if mine and other is not None)
+
+
 def compute_median(readings: Sequence[Reading]) -> Reading:
-    """Each figure's own median."""
+    """Each figure's own median, and the longest of all latencies."""
     return Reading(
         figure=median(reading.figure for reading in readings),
         p99_ms=_median(reading.p99_ms for reading in readings),
         cpu_us=_median(reading.cpu_us for reading in readings),
         load_busy=_median(reading.load_busy for reading in readings),
+        p50_ms=_median(reading.p50_ms for reading in readings),
+        max_ms=max((reading.max_ms for reading in readings if reading.max_ms is not None), default=None),
     )
 
 

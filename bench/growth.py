@@ -4,30 +4,31 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from bench.aims import Aim, at_most, of_ceiling
-from bench.compare import Measure, ServerSet, compare
+from bench.aims import Aim, PeerAim, above_ceiling, at_most, of_ceiling
+from bench.compare import Measure, Row, ServerSet, compare
 from bench.connection import Connection
 from bench.figures import Compared, Reading, Single
 from bench.fill import fill
-from bench.objects import APPS, build_app, create_objects, name_object, name_team, object_bytes
+from bench.objects import APPS, build_app, name_object, name_team, object_bytes
+from bench.quiet_gets import MAX_DELAY_MS, measure_gets, send_requests
 from bench.requests import Requests
 from bench.rows import CREATE, GET
 from bench.scale import Scale
 from bench.servers import Server, run_fairlead
 
-MIB = 1024 * 1024
 STARTS = 3
 TIMEOUT_SECONDS = 900.0
 """The timeout of a start with many objects."""
 
 EMPTY_START_SECONDS, START_SECONDS = 1.0, 15.0
-RESTING_MIB = 190
 BYTES_PER_OBJECT = 1.2 * 1024
 MIN_RETAINED_RATE = 0.8
+WRITING_CLIENTS = 4
+"""The connections that create objects beside the quiet client."""
 REST_SECONDS, IDLE_SHARE = 120, 0.1
 """The maximum wait for an idle server, and the share of a core that counts as idle."""
 
@@ -55,6 +56,10 @@ class RetainedRate:
         return of_ceiling(MIN_RETAINED_RATE)
 
     @property
+    def peer_aim(self) -> PeerAim | None:
+        return None
+
+    @property
     def unit(self) -> str:
         return self.requests.unit
 
@@ -73,19 +78,45 @@ class RetainedRate:
         yield measure
 
 
-async def measure_at_rest(folder: Path, scale: Scale) -> tuple[Single, ...]:
-    """Measures starts on an empty store, and the memory of a server that got its objects over HTTP."""
+@dataclass(frozen=True, slots=True)
+class BesideWrites:
+    """The 99th percentile of a quiet client's GETs with many objects while others write: pauses for garbage collection
+    show here. The ceiling is the server with few objects, with the same writes."""
+
+    gets: Requests
+    writes: Requests
+    few: int
+    many: int
+    peer_aim: PeerAim | None = None
+    unit: str = "ms, p99"
+    falling: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.gets.name} beside {self.writes.name} with {self.many:,} objects, of that with {self.few:,}"
+
+    @property
+    def aim(self) -> Aim:
+        return above_ceiling(MAX_DELAY_MS)
+
+    @asynccontextmanager
+    async def session(self, server_set: ServerSet) -> AsyncIterator[Measure]:
+        seconds = server_set.scale.seconds
+
+        async def measure(server: Server) -> Reading:
+            objects = self.many if server is server_set.ours else self.few
+            async with send_requests(server, self.writes, seconds, objects):
+                return await measure_gets(server, self.gets, seconds, objects)
+
+        yield measure
+
+
+async def measure_empty_start(folder: Path) -> Single:
     starts = []
     for number in range(STARTS):
         async with run_fairlead(_create_folder(folder / f"empty-{number}")) as server:
             starts.append(server.start_seconds)
-            if number == STARTS - 1:
-                await create_objects(server, scale.resting)
-                memory = server.memory()
-    return (
-        Single("start with no objects", "s", median(starts), at_most(EMPTY_START_SECONDS)),
-        Single(f"memory with {scale.resting:,} objects", "MiB", memory / MIB, at_most(RESTING_MIB)),
-    )
+    return Single("start with no objects", "s", median(starts), at_most(EMPTY_START_SECONDS))
 
 
 async def measure_growth(folder: Path, scale: Scale, report_progress: Callable[[str], None]) -> GrowthResult:
@@ -99,11 +130,16 @@ async def measure_growth(folder: Path, scale: Scale, report_progress: Callable[[
             Single(f"from there to rest with {scale.many:,} objects", "s", idle_seconds),
             await _measure_memory(many, scale.many),
         )
-        rows = []
-        for requests in (GET, CREATE):
-            report_progress(f"growth: {requests.name}")
-            rows.append(await compare(RetainedRate(requests, scale.few, scale.many), ServerSet(many, few, scale)))
-        return GrowthResult(tuple(rows), singles)
+        rows: tuple[Row, ...] = (
+            RetainedRate(GET, scale.few, scale.many),
+            RetainedRate(CREATE, scale.few, scale.many),
+            BesideWrites(GET, replace(CREATE, connections=WRITING_CLIENTS), scale.few, scale.many),
+        )
+        compared = []
+        for row in rows:
+            report_progress(f"growth: {row.name}")
+            compared.append(await compare(row, ServerSet(many, few, scale)))
+        return GrowthResult(tuple(compared), singles)
 
 
 async def _wait_until_idle(server: Server) -> float:
@@ -119,7 +155,7 @@ async def _wait_until_idle(server: Server) -> float:
 
 async def _measure_memory(server: Server, objects: int) -> Single:
     """The memory of the whole process divided by the objects, without the served bytes of each."""
-    overhead = server.memory() / objects - await object_bytes(server)
+    overhead = (server.memory() or 0) / objects - await object_bytes(server)
     return Single(f"memory per object beyond its bytes, of {objects:,}", "bytes", overhead, at_most(BYTES_PER_OBJECT))
 
 

@@ -2,15 +2,31 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from statistics import median
 from typing import Any
 
-from bench.aims import ENOUGH_MS, Aim, Of
-from bench.figures import Compared, Single, compute_median
+from bench.aims import ENOUGH_MS, Aim, Of, PeerAim
+from bench.figures import Compared, Reading, Single, compute_cpu_share, compute_median, compute_shares, share
 from bench.rows import GET
 from bench.run import Result
 
 BUSY = 0.9
 """A load generator that is busier than this may limit a figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFigures:
+    """The figures of a peer. `times`: how many times better ours are, as the medians of the pairs of rounds."""
+
+    figure: float
+    times: float
+    met: bool | None = None
+    """Whether we reach the aim beside this peer."""
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    max_ms: float | None = None
+    cpu_us: float | None = None
+    cpu_times: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +42,25 @@ class Line:
     ceiling: float | None = None
     share: float | None = None
     spread: tuple[float, float] | None = None
+    p50_ms: float | None = None
     p99_ms: float | None = None
+    max_ms: float | None = None
     cpu_us: float | None = None
     cpu_share: float | None = None
     limited: bool = False
     falling: bool = False
     bare: bool = True
     """Whether the ceiling is the bare handler."""
-    peers: Mapping[str, float] = field(default_factory=dict)
+    peer_aim: str = ""
+    peers: Mapping[str, PeerFigures] = field(default_factory=dict)
 
 
 def lines(result: Result) -> list[Line]:
     get_ceiling = next((compute_median(row.ceiling).figure for row in result.rows if row.name == GET.name), None)
     compared = [_build_compared_line(row, get_ceiling) for row in result.rows]
-    grown = [replace(_build_compared_line(row, None), bare=False) for row in result.grown]
-    beside = [replace(_build_compared_line(row, None), bare=False) for row in result.beside]
-    return [*compared, *grown, *beside, *map(_build_single_line, result.singles)]
+    own_rows = (*result.workers, *result.grown, *result.beside)
+    own = [replace(_build_compared_line(row, None), bare=False) for row in own_rows]
+    return [*compared, *own, *map(_build_single_line, result.singles)]
 
 
 def list_missed_fairness(result: Result, result_lines: Sequence[Line]) -> list[str]:
@@ -53,39 +72,56 @@ def list_missed_fairness(result: Result, result_lines: Sequence[Line]) -> list[s
 
 
 def _build_compared_line(row: Compared, get_ceiling: float | None) -> Line:
-    ours, ceiling = compute_median(row.ours), compute_median(row.ceiling)
-    target = row.aim.target(ceiling.figure, get_ceiling) if row.aim else None
+    ours, ceiling = compute_median(row.ours), compute_median(row.ceiling) if row.ceiling else None
+    ceiling_figure = ceiling.figure if ceiling else None
+    target = row.aim.target(ceiling_figure, get_ceiling) if row.aim else None
     return Line(
         name=row.name,
         unit=row.unit,
         figure=ours.figure,
         aim=_format_aim(row.aim),
         target=target,
-        met=row.aim.met(ours.figure, row.share, target) if row.aim else None,
-        ceiling=ceiling.figure,
+        met=row.aim.met(ours.figure, row.share, target, row.cpu_share) if row.aim else None,
+        ceiling=ceiling_figure,
         share=row.share,
-        spread=(min(row.shares), max(row.shares)),
+        spread=(min(row.shares), max(row.shares)) if row.shares else None,
+        p50_ms=ours.p50_ms,
         p99_ms=ours.p99_ms,
+        max_ms=ours.max_ms,
         cpu_us=ours.cpu_us,
         cpu_share=row.cpu_share,
-        limited=(ceiling.load_busy or 0) > BUSY,
+        limited=ceiling is not None and (ceiling.load_busy or 0) > BUSY,
         falling=row.falling,
-        peers={name: compute_median(readings).figure for name, readings in row.peers.items()},
+        peer_aim=_format_peer_aim(row.peer_aim, row.falling),
+        peers={name: _build_peer_figures(row, readings) for name, readings in row.peers.items()},
     )
 
 
-def _build_single_line(result_lines: Single) -> Line:
-    target = result_lines.aim.target(None, None) if result_lines.aim else None
-    met = result_lines.aim.met(result_lines.figure, None, target) if result_lines.aim else None
+def _build_peer_figures(row: Compared, readings: Sequence[Reading]) -> PeerFigures:
+    peer, times = compute_median(readings), median(compute_shares(row.ours, readings, row.falling))
+    cpu_times = compute_cpu_share(row.ours, readings)
+    met = row.peer_aim.met(times, cpu_times) if row.peer_aim else None
+    return PeerFigures(peer.figure, times, met, peer.p50_ms, peer.p99_ms, peer.max_ms, peer.cpu_us, cpu_times)
+
+
+def _build_single_line(single: Single) -> Line:
+    target = single.aim.target(None, None) if single.aim else None
     return Line(
-        result_lines.name,
-        result_lines.unit,
-        result_lines.figure,
-        _format_aim(result_lines.aim),
-        target,
-        met,
+        name=single.name,
+        unit=single.unit,
+        figure=single.figure,
+        aim=_format_aim(single.aim),
+        target=target,
+        met=single.aim.met(single.figure, None, target) if single.aim else None,
         falling=True,
+        peer_aim=_format_peer_aim(single.peer_aim, falling=True),
+        peers={name: _compare_with_peer(single, figure) for name, figure in single.peers.items()},
     )
+
+
+def _compare_with_peer(single: Single, figure: float) -> PeerFigures:
+    times = share(single.figure, figure, falling=True)
+    return PeerFigures(figure, times, single.peer_aim.met(times, None) if single.peer_aim else None)
 
 
 def _format_aim(aim: Aim | None) -> str:
@@ -95,7 +131,19 @@ def _format_aim(aim: Aim | None) -> str:
         return f"{format_percent(aim.value)} {aim.of.value}"
     if aim.of is Of.ALONE:
         return f"{aim.value:.0f} {aim.of.value}, or {ENOUGH_MS:.0f} ms"
+    if aim.of is Of.ABOVE:
+        return f"at most {aim.value:.0f} {aim.of.value} it"
+    if aim.of is Of.CPU:
+        return f"at most {aim.value:.1f} {aim.of.value}"
     return f"{aim.of.value} {format_number(aim.value)}"
+
+
+def _format_peer_aim(aim: PeerAim | None, falling: bool) -> str:
+    if aim is None:
+        return ""
+    by_figure = "" if aim.figure is None else f"1/{aim.figure:.0f}" if falling else f"{aim.figure:.0f} times"
+    by_cpu = "" if aim.cpu is None else f"1/{aim.cpu:.0f} of its CPU"
+    return " or ".join(filter(None, (by_figure, by_cpu)))
 
 
 def format_percent(share: float) -> str:

@@ -1,5 +1,7 @@
 """The objects that servers are filled with: apps of about 700 bytes each, as they are served."""
 
+from collections.abc import Iterable
+
 import orjson
 
 from bench.connection import Connection
@@ -44,13 +46,20 @@ def build_app(name: str, labels: dict[str, str] | None = None) -> bytes:
 
 
 async def create_objects(server: Server, objects: int) -> None:
-    """Creates all objects, over several connections at once."""
-    numbers = iter(range(objects))
+    """Creates this many objects, distributed over the teams."""
+    await create_apps(
+        server, (build_app(name_object(number), {"team": name_team(number)}) for number in range(objects))
+    )
+
+
+async def create_apps(server: Server, bodies: Iterable[bytes]) -> None:
+    """Creates apps over several connections at once."""
+    remaining_bodies = iter(bodies)
 
     async def create_some() -> None:
         async with Connection.to(server) as connection:
-            for number in numbers:
-                await connection.request("POST", APPS, build_app(name_object(number), {"team": name_team(number)}))
+            for body in remaining_bodies:
+                await connection.request("POST", APPS, body)
 
     await run_together(create_some() for _ in range(SEEDING_CONNECTIONS))
 

@@ -1,6 +1,5 @@
 """A row of single requests: a real one first, whose response the ceiling copies, then rounds of wrk at each server."""
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -10,13 +9,15 @@ from resource import RUSAGE_CHILDREN, getrusage
 import orjson
 
 from bench import wrk
-from bench.aims import Aim
+from bench.aims import PEER_RATE, Aim, PeerAim
+from bench.ceiling import RESPONSE
 from bench.compare import Measure, ServerSet
 from bench.connection import Connection
 from bench.failure import Failure
 from bench.figures import Reading
 from bench.objects import name_object, read_revision
-from bench.servers import Server
+from bench.preparation import prepare_load, prepare_request
+from bench.servers import CEILING, Server
 from bench.wrk import Load, Request, Summary
 
 NUMBERS_PER_ROUND = 1_000 * wrk.STRIDE
@@ -33,6 +34,7 @@ class Requests:
     connections: int = 32
     items: int | None = None
     aim: Aim | None = None
+    peer_aim: PeerAim | None = PEER_RATE
     unit: str = "requests/s"
     falling: bool = False
 
@@ -41,18 +43,18 @@ class Requests:
         responses = {server.name: await self.send_first(server) for server in server_set.real}
         ceiling_response = responses[server_set.ceiling.name] = responses[server_set.ours.name]
         async with Connection.to(server_set.ceiling) as ceiling_connection:
-            await ceiling_connection.request("PUT", f"/?{self.request.success}", ceiling_response)
+            await ceiling_connection.request("PUT", f"{RESPONSE}?{self.request.success}", ceiling_response)
 
         async def measure(server: Server) -> Reading:
             load = self.load(server_set.scale.seconds, server_set.scale.objects, responses[server.name])
-            return await self.round(server, load, stores=server is not server_set.ceiling)
+            return await self.round(server, load)
 
         yield measure
 
     async def send_first(self, server: Server) -> bytes:
         """Sends a single request and checks its response: later ones are only counted."""
-        request = self._fill_placeholders(next(_starts))
         async with Connection.to(server) as connection:
+            request = await prepare_request(connection, self._fill_placeholders(next(_starts)))
             response = await connection.request(
                 request.method, request.path, request.body.encode(), request.content_type
             )
@@ -74,17 +76,19 @@ class Requests:
         """The load of a round at a server with this many objects."""
         return Load(self.connections, seconds, next(_starts), objects, len(response))
 
-    async def round(self, server: Server, load: Load, stores: bool = True) -> Reading:
+    async def round(self, server: Server, load: Load) -> Reading:
         """Runs a round. At a server that stores objects, the writes must exist afterwards."""
-        is_checked = stores and self.request.writes
-        before = await read_revision(server) if is_checked else 0
-        cpu_before, load_before, start = server.cpu_seconds(), _children_seconds(), time.monotonic()
-        summary = await wrk.run(server, self.request, load)
-        busy = (_children_seconds() - load_before) / (time.monotonic() - start) / min(wrk.THREADS, load.connections)
-        cpu_us = server.cpu_us_since(cpu_before, summary.requests)
-        if is_checked:
-            self._check_written(summary, await read_revision(server) - before)
-        return Reading(summary.requests / summary.duration_us * 1e6, summary.p99_us / 1e3, cpu_us, busy)
+        is_checked = self.request.writes and server.name != CEILING
+        async with prepare_load(server, self.request, load) as prepared:
+            before = await read_revision(server) if is_checked else 0
+            cpu_before, load_before = server.cpu_seconds(), _children_seconds()
+            summary = await wrk.run(server, self.request, prepared)
+            busy = (_children_seconds() - load_before) / (summary.duration_us / 1e6) / load.threads
+            cpu_us = server.cpu_us_since(cpu_before, summary.requests)
+            if is_checked:
+                self._check_written(summary, await read_revision(server) - before)
+        rate = summary.requests / summary.duration_us * 1e6
+        return Reading(rate, summary.p99_us / 1e3, cpu_us, busy, summary.p50_us / 1e3, summary.max_us / 1e3)
 
     def _check_written(self, summary: Summary, revisions: int) -> None:
         """Checks that no write is lost. Writes in progress when wrk stops may add a few revisions."""

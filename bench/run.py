@@ -1,9 +1,10 @@
 """The whole run: starts servers, creates objects, measures every row, and stops the servers."""
 
+import asyncio
 import platform
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from os import cpu_count
@@ -12,13 +13,16 @@ from pathlib import Path
 from bench.compare import ServerSet, compare
 from bench.fairness.run import measure_fairness, select_attacks
 from bench.figures import Compared, Single
-from bench.growth import GrowthResult, measure_at_rest, measure_growth
+from bench.growth import GrowthResult, measure_empty_start, measure_growth
 from bench.objects import create_objects, object_bytes, require_empty
 from bench.rows import build_own_rows, build_rows
 from bench.scale import Scale
 from bench.servers import Server, run_ceiling, run_fairlead
+from bench.workers import ROWS, SETTLE_SECONDS, WorkersResult, measure_workers
 
 ReportProgress = Callable[[str], None]
+MEMORY, WORKERS = "memory", "workers"
+"""Words that select rows, as growth and fairness do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,17 @@ class Result:
     singles: Sequence[Single]
     beside: Sequence[Compared] = ()
     """Rows of a quiet user during attacks; the ceiling is the same user alone."""
+    workers: Sequence[Compared] = ()
+    """Rows of several workers; the ceiling is a server with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class MainResult:
+    """The rows of requests and watches, the size of an object, and the memory of peers with all objects in bytes."""
+
+    rows: Sequence[Compared] = ()
+    object_bytes: int = 0
+    peer_memory: Mapping[str, int] = field(default_factory=dict)
 
 
 async def measure(options: RunOptions, report_progress: ReportProgress) -> Result:
@@ -57,40 +72,53 @@ async def measure(options: RunOptions, report_progress: ReportProgress) -> Resul
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name:
         folder = Path(name)
         singles: list[Single] = []
-        if options.wants("start") or options.wants("memory"):
-            report_progress("starts and memory")
-            singles += await measure_at_rest(folder, options.scale)
+        if options.wants("start"):
+            report_progress("starts")
+            singles.append(await measure_empty_start(folder))
+        main = await _measure_rows(folder, options, report_progress)
+        workers = await _measure_workers(folder, options, main.peer_memory, report_progress)
         grown = GrowthResult((), ())
-        found, size = await _measure_rows(folder, options, report_progress)
         if options.scale.many and options.wants("growth"):
             grown = await measure_growth(folder, options.scale, report_progress)
-            singles += grown.singles
         attacks = select_attacks(options.wants)
         beside = await measure_fairness(folder, options.scale, attacks, report_progress) if attacks else []
-    return Result(when, describe_machine(), options.scale, size, found, grown.rows, singles, beside)
+    singles += [*workers.singles, *grown.singles]
+    machine, scale = describe_machine(), options.scale
+    return Result(when, machine, scale, main.object_bytes, main.rows, grown.rows, singles, beside, workers.rows)
 
 
-async def _measure_rows(
-    folder: Path, options: RunOptions, report_progress: ReportProgress
-) -> tuple[list[Compared], int]:
-    """The rows of requests and watches, and the size of an object; 0 where no row is selected."""
-    if not any(options.wants(row.name) for row in (*build_own_rows(), *build_rows(options.scale))):
-        return [], 0
+async def _measure_rows(folder: Path, options: RunOptions, report_progress: ReportProgress) -> MainResult:
+    own_rows = [row for row in build_own_rows() if options.wants(row.name)]
+    rows = [row for row in build_rows(options.scale) if options.wants(row.name)]
+    if not own_rows and not rows and not (options.peers and options.wants(MEMORY)):
+        return MainResult()
     async with run_fairlead(folder) as ours, run_ceiling(ours, folder) as bare:
         server_set = ServerSet(ours, bare, options.scale, options.peers)
         for server in server_set.real:
             report_progress(f"creating {options.scale.objects:,} objects at {server.name}")
             await create_objects(server, options.scale.objects)
-        size, found = await object_bytes(ours), []
+        peer_memory = await _measure_peer_memory(options.peers)
+        size, compared = await object_bytes(ours), []
         alone = replace(server_set, peers=())
-        for row, servers in (
-            *((row, alone) for row in build_own_rows()),
-            *((row, server_set) for row in build_rows(options.scale)),
-        ):
-            if options.wants(row.name):
-                report_progress(row.name)
-                found.append(await compare(row, servers))
-        return found, size
+        for row, servers in (*((row, alone) for row in own_rows), *((row, server_set) for row in rows)):
+            report_progress(row.name)
+            compared.append(await compare(row, servers))
+        return MainResult(compared, size, peer_memory)
+
+
+async def _measure_peer_memory(peers: Sequence[Server]) -> dict[str, int]:
+    """The memory of the peers whose processes are known."""
+    await asyncio.sleep(SETTLE_SECONDS if peers else 0)
+    return {peer.name: memory for peer in peers if (memory := peer.memory()) is not None}
+
+
+async def _measure_workers(
+    folder: Path, options: RunOptions, peer_memory: Mapping[str, int], report_progress: ReportProgress
+) -> WorkersResult:
+    rows = ROWS if options.wants(WORKERS) else ()
+    if not rows and not options.wants(MEMORY):
+        return WorkersResult()
+    return await measure_workers(folder, options.scale, rows, peer_memory, report_progress)
 
 
 def describe_machine() -> str:

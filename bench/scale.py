@@ -10,8 +10,6 @@ class Scale:
     rounds: int
     seconds: int
     objects: int
-    resting: int
-    """How many objects a server holds when its memory is read."""
     audiences: tuple[int, ...]
     """How many watches are open at once, one figure after the other."""
     changes_per_second: int
@@ -19,6 +17,8 @@ class Scale:
     few: int
     many: int
     """Growth: the rates with many objects are held against those with few. 0 where it is not measured."""
+    workers: tuple[int, ...]
+    """The numbers of workers of the servers that are compared with the first of them."""
 
     @property
     def quick(self) -> bool:
@@ -28,13 +28,20 @@ class Scale:
 FULL = Scale(
     rounds=3,
     seconds=3,
-    objects=10_000,
-    resting=16_000,
+    objects=16_000,
     audiences=(200, 2_000),
     changes_per_second=500,
     few=1_000,
     many=1_000_000,
+    workers=(1, 2, 4),
 )
 QUICK = Scale(
-    rounds=1, seconds=1, objects=1_000, resting=1_600, audiences=(20, 100), changes_per_second=50, few=0, many=0
+    rounds=1,
+    seconds=1,
+    objects=1_000,
+    audiences=(20, 100),
+    changes_per_second=50,
+    few=0,
+    many=0,
+    workers=(1, 2),
 )

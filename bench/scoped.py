@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from bench.aims import Aim
+from bench.aims import Aim, PeerAim
 from bench.compare import Measure, ServerSet
 from bench.connection import Connection
 from bench.figures import Reading
@@ -44,6 +44,10 @@ class Scoped:
 
     @property
     def aim(self) -> Aim | None:
+        return None
+
+    @property
+    def peer_aim(self) -> PeerAim | None:
         return None
 
     @asynccontextmanager

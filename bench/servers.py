@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from bench.failure import Failure
-from bench.processes import cpu_seconds
+from bench.processes import cpu_seconds, list_processes, proportional_memory
 
 OURS, CEILING = "fairlead", "ceiling"
 ROOT = "/kubernetes/management"
@@ -43,8 +43,8 @@ class Server:
     """The path before `/apis`, as in the address in a kubeconfig."""
     ca_file: Path | None = None
     """None for a server whose certificate is not checked."""
-    pid: int | None = None
-    """None for a peer, whose memory and processor time are unknown."""
+    pids: tuple[int, ...] = ()
+    """The processes, without their children. Empty for a peer whose memory and processor time are unknown."""
     start_seconds: float = 0.0
 
     @property
@@ -58,17 +58,16 @@ class Server:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return context
 
-    def memory(self) -> int:
-        """Resident memory in bytes."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
-        return int(line.split()[1]) * 1024
+    def memory(self) -> int | None:
+        """The resident memory of all processes in bytes."""
+        return sum(map(proportional_memory, self._list_processes())) if self.pids else None
 
     def cpu_seconds(self) -> float | None:
-        """Processor time used so far, by all threads."""
-        if self.pid is None:
-            return None
-        return cpu_seconds(self.pid)
+        """The processor time that all processes have used so far."""
+        return sum(map(cpu_seconds, self._list_processes())) if self.pids else None
+
+    def _list_processes(self) -> list[int]:
+        return [process for pid in self.pids for process in list_processes(pid)]
 
     def cpu_us_since(self, before: float | None, responses: int) -> float | None:
         """Processor time per response since then, in microseconds."""
@@ -77,16 +76,29 @@ class Server:
 
 
 def parse_peer(text: str) -> Server:
-    """Parses `NAME=ROOT_URL,TOKEN`. Raises ValueError with a message for users."""
+    """Parses `NAME=ROOT_URL,TOKEN[,PID[+PID...]]`. Raises ValueError with a message for users."""
     name, equals, rest = text.partition("=")
-    url, comma, token = rest.partition(",")
+    url, comma, rest = rest.partition(",")
+    token, _, pids = rest.partition(",")
     parts = urlsplit(url)
     if not (name and equals and comma and token) or parts.scheme != "https" or parts.hostname is None:
         raise ValueError("write NAME=https://HOST:PORT,TOKEN, with the address as a kubeconfig has it under `server`")
     if name in (OURS, CEILING):
         raise ValueError(f"{name} is the name of a server of the benchmark; choose another")
     headers = {"authorization": f"Bearer {token}"}
-    return Server(name, parts.hostname, parts.port or 443, headers, root=parts.path.rstrip("/"))
+    root, pid_numbers = parts.path.rstrip("/"), tuple(map(_parse_pid, pids.split("+") if pids else ()))
+    return Server(name, parts.hostname, parts.port or 443, headers, root=root, pids=pid_numbers)
+
+
+def _parse_pid(text: str) -> int:
+    """Parses the id of a process whose processor time and memory can be read."""
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is not the id of a process; write NAME=https://HOST:PORT,TOKEN,PID+PID")
+    try:
+        cpu_seconds(int(text)), proportional_memory(int(text))
+    except OSError as error:
+        raise ValueError(f"the processor time and memory of process {text} cannot be read ({error.strerror})") from None
+    return int(text)
 
 
 @asynccontextmanager
@@ -104,7 +116,9 @@ async def run_fairlead(
         start_seconds = time.monotonic() - start
         headers = {"authorization": f"Bearer {output['accessKey']}"}
         host, port = _parse_address(OURS, output["url"])
-        yield Server(OURS, host, port, headers, ca_file=Path(output["caFile"]), pid=pid, start_seconds=start_seconds)
+        yield Server(
+            OURS, host, port, headers, ca_file=Path(output["caFile"]), pids=(pid,), start_seconds=start_seconds
+        )
 
 
 @asynccontextmanager
@@ -115,7 +129,7 @@ async def run_ceiling(real_server: Server, folder: Path) -> AsyncIterator[Server
     command = ("bench.ceiling", str(real_server.ca_file.parent))
     async with _run_process(command, folder / "ceiling.log", READY_SECONDS) as (pid, output):
         host, port = _parse_address(CEILING, output["url"])
-        yield Server(CEILING, host, port, real_server.headers, ca_file=real_server.ca_file, pid=pid)
+        yield Server(CEILING, host, port, real_server.headers, ca_file=real_server.ca_file, pids=(pid,))
 
 
 def _parse_address(name: str, url: str) -> tuple[str, int]:

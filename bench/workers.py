@@ -1,94 +1,106 @@
-"""Measures one server with different numbers of workers: requests, processor time and memory of all its processes.
+"""Servers with different numbers of workers: requests, and the processor time and memory of all their processes.
 
-    python -m bench.workers --count 1 --count 2 --count 4 [--store postgres://user@host/db?schema=w{n}]
-
-The load runs on the same machine and needs cores, too.
+All servers run at the same time and get their rounds in turn. The ceiling of each is the first, with one worker.
 """
 
 import asyncio
-import os
-import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-import uvloop
-from rich.console import Console
-from rich.table import Table
-
-from bench.failure import Failure
-from bench.objects import APPS, build_app, create_objects
-from bench.processes import command_name, cpu_seconds, list_processes, proportional_memory
+from bench.aims import PEER_MEMORY, at_most, times_cpu
+from bench.figures import Compared, Reading, Single
+from bench.objects import create_objects
+from bench.requests import Requests
+from bench.rows import CREATE, GET, PATCH, UPDATE
+from bench.scale import Scale
 from bench.servers import Server, run_fairlead
-from bench.wrk import Load, Request, run
 
-CONNECTIONS = 32
-SETTLE_SECONDS = 3.0
-"""How long a server has to start its workers and to finish what a load has caused."""
-GET = Request("GET", f"{APPS}/app-{{object}}")
-CREATE = Request("POST", APPS, build_app("made-{n}").decode())
+ROWS = (GET, CREATE, UPDATE, PATCH)
+MAX_CPU = 1.1
 MIB = 1024 * 1024
+MEMORY_MIB = 190
+"""The aim for one worker."""
+WORKERS_BESIDE_PEERS = 2
+"""The number of workers whose memory has an aim beside peers."""
+SETTLE_SECONDS = 3.0
+"""How long a server has to finish what the creation of its objects has caused."""
 
 
-async def measure_requests(server: Server, request: Request, load: Load) -> tuple[float, float]:
-    """Responses per second, and microseconds of processor time per response in all processes."""
-    assert server.pid is not None
-    processes = list_processes(server.pid)
-    before = sum(map(cpu_seconds, processes))
-    summary = await run(server, request, load)
-    used = sum(map(cpu_seconds, processes)) - before
-    return summary.requests / summary.duration_us * 1e6, used / summary.requests * 1e6
+@dataclass(frozen=True, slots=True)
+class WorkersResult:
+    rows: Sequence[Compared] = ()
+    singles: Sequence[Single] = ()
 
 
-def describe_memory(server: Server) -> str:
-    """The memory of all processes, and of each."""
-    assert server.pid is not None
-    sizes = [(command_name(pid), proportional_memory(pid) / MIB) for pid in list_processes(server.pid)]
-    return f"{sum(size for _, size in sizes):,.0f} ({', '.join(f'{name} {size:.0f}' for name, size in sizes)})"
+async def measure_workers(
+    folder: Path,
+    scale: Scale,
+    rows: Sequence[Requests],
+    peer_memory: Mapping[str, int],
+    report_progress: Callable[[str], None],
+) -> WorkersResult:
+    """Measures memory, and these rows. `peer_memory` is the memory of peers with as many objects, in bytes."""
+    async with _run_servers(folder, scale, report_progress) as servers:
+        singles = [_measure_memory(server, count, scale.objects, peer_memory) for count, server in servers.items()]
+        compared = []
+        for requests in rows:
+            report_progress(f"workers: {requests.name}")
+            compared += await _measure_rows(requests, servers, scale)
+        return WorkersResult(compared, singles)
 
 
-async def measure_workers(folder: Path, count: int, store: str, seconds: int, objects: int) -> list[str]:
-    async with run_fairlead(folder, store=store.replace("{n}", str(count)), workers=count) as server:
+@asynccontextmanager
+async def _run_servers(
+    folder: Path, scale: Scale, report_progress: Callable[[str], None]
+) -> AsyncIterator[dict[int, Server]]:
+    """Runs a server with objects for each number of workers."""
+    async with AsyncExitStack() as stack:
+        servers = {}
+        for count in scale.workers:
+            report_progress(f"workers: creating {scale.objects:,} objects at a server with {format_workers(count)}")
+            folder_of_server = folder / f"workers-{count}"
+            await asyncio.to_thread(folder_of_server.mkdir)
+            servers[count] = await stack.enter_async_context(run_fairlead(folder_of_server, workers=count))
+            await create_objects(servers[count], scale.objects)
         await asyncio.sleep(SETTLE_SECONDS)
-        empty = describe_memory(server)
-        await create_objects(server, objects)
-        await asyncio.sleep(SETTLE_SECONDS)
-        filled = describe_memory(server)
-        rate, cpu_us = await measure_requests(server, GET, Load(CONNECTIONS, seconds, 0, objects, 1))
-        create_rate, create_us = await measure_requests(
-            server, CREATE, Load(CONNECTIONS, seconds, 1_000_000, objects, 1)
-        )
-    figures = (f"{rate:,.0f}", f"{cpu_us:,.0f} µs", f"{create_rate:,.0f}", f"{create_us:,.0f} µs")
-    return [str(count), *figures, empty, filled]
+        yield servers
 
 
-async def build_table(counts: Sequence[int], store: str, seconds: int, objects: int) -> Table:
-    memory = ("MiB, empty", f"MiB, {objects:,} objects")
-    built = Table("workers", "GET/s", "CPU per GET", "CREATE/s", "CPU per CREATE", *memory)
-    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
-        for count in counts:
-            folder_of_server = Path(folder, str(count))
-            os.mkdir(folder_of_server)
-            built.add_row(*await measure_workers(folder_of_server, count, store, seconds, objects))
-    return built
+async def _measure_rows(requests: Requests, servers: Mapping[int, Server], scale: Scale) -> list[Compared]:
+    responses = {count: await requests.send_first(server) for count, server in servers.items()}
+    readings: dict[int, list[Reading]] = {count: [] for count in servers}
+    for _ in range(scale.rounds):
+        for count, server in servers.items():
+            load = requests.load(scale.seconds, scale.objects, responses[count])
+            readings[count].append(await requests.round(server, load))
+    first, *others = servers
+    return [
+        Compared(_name_row(requests, first), requests.unit, False, readings[first], ()),
+        *(
+            Compared(
+                _name_row(requests, count), requests.unit, False, readings[count], readings[first], times_cpu(MAX_CPU)
+            )
+            for count in others
+        ),
+    ]
 
 
-def command(
-    count: Annotated[list[int] | None, typer.Option("--count", help="Number of workers. Can be repeated.")] = None,
-    store: Annotated[str, typer.Option("--store", help="Empty store; {n} in it is the number of workers.")] = "",
-    seconds: Annotated[int, typer.Option("--seconds", help="How long each round takes.")] = 5,
-    objects: Annotated[int, typer.Option("--objects", help="How many objects the store has.")] = 16_000,
-) -> None:
-    """Measure a server with different numbers of workers."""
-    console = Console(width=int(os.environ.get("COLUMNS", "200")))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        try:
-            console.print(runner.run(build_table(count or [1, 2, 4], store, seconds, objects)))
-        except Failure as failure:
-            console.print(f"bench: {failure}", style="red")
-            raise typer.Exit(1) from None
+def _name_row(requests: Requests, count: int) -> str:
+    return f"{format_workers(count)}: {requests.name}"
 
 
-if __name__ == "__main__":
-    typer.run(command)
+def format_workers(count: int) -> str:
+    return f"{count} worker" if count == 1 else f"{count} workers"
+
+
+def _measure_memory(server: Server, count: int, objects: int, peer_memory: Mapping[str, int]) -> Single:
+    return Single(
+        f"memory with {objects:,} objects, {format_workers(count)}",
+        "MiB",
+        (server.memory() or 0) / MIB,
+        at_most(MEMORY_MIB) if count == 1 else None,
+        {name: memory / MIB for name, memory in peer_memory.items()},
+        PEER_MEMORY if count == WORKERS_BESIDE_PEERS else None,
+    )

@@ -49,6 +49,18 @@ class Load:
     first: int
     objects: int
     response_bytes: int
+    limit: int = 0
+    """The maximum of requests of each thread, after which it stops; 0 for none."""
+    bodies: Path | None = None
+    """A file with the objects that are updated, one in each line."""
+    pause_ms: int = 0
+    """The pause of each connection before each request."""
+    niceness: int = 0
+    """Above 0 for load beside a measurement, which must not wait for a core."""
+
+    @property
+    def threads(self) -> int:
+        return min(THREADS, self.connections)
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -57,7 +69,9 @@ class Summary(msgspec.Struct, frozen=True):
     requests: int
     duration_us: int
     bytes: int
+    p50_us: int
     p99_us: int
+    max_us: int
     refused: int
     broken: int
     late: int
@@ -65,16 +79,10 @@ class Summary(msgspec.Struct, frozen=True):
 
 async def run(server: Server, request: Request, load: Load) -> Summary:
     """Runs a round and checks its results."""
-    command = ["wrk", "--threads", str(min(THREADS, load.connections)), "--connections", str(load.connections)]
-    command += [
-        "--duration",
-        f"{load.seconds}s",
-        "--timeout",
-        f"{TIMEOUT_SECONDS}s",
-        "--script",
-        str(SCRIPT),
-        server.url,
-    ]
+    command = ["nice", "-n", str(load.niceness)] if load.niceness else []
+    command += ["wrk", "--threads", str(load.threads), "--connections", str(load.connections)]
+    command += ["--duration", f"{load.seconds}s", "--timeout", f"{TIMEOUT_SECONDS}s"]
+    command += ["--script", str(SCRIPT), server.url]
     environment = os.environ | _build_environment(server, request, load)
     try:
         process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=environment)
@@ -105,6 +113,10 @@ def _build_environment(server: Server, request: Request, load: Load) -> dict[str
         "BENCH_OBJECTS": str(load.objects),
         "BENCH_FIRST": str(load.first),
         "BENCH_STRIDE": str(STRIDE),
+        "BENCH_THREADS": str(load.threads),
+        "BENCH_LIMIT": str(load.limit),
+        "BENCH_BODIES": str(load.bodies or ""),
+        "BENCH_PAUSE_MS": str(load.pause_ms),
     }
 
 

@@ -5,7 +5,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.aims import Aim, at_least, at_most, of_ceiling, of_get_ceiling
+from bench.aims import (
+    PEER_CPU,
+    PEER_MEMORY,
+    PEER_RATE,
+    Aim,
+    PeerAim,
+    above_ceiling,
+    at_least,
+    at_most,
+    of_ceiling,
+    of_get_ceiling,
+    times_cpu,
+)
 from bench.chart import draw_chart
 from bench.figures import Compared, Reading, Single
 from bench.lines import Line, lines
@@ -57,6 +69,57 @@ def test_a_row_without_an_aim_has_no_verdict() -> None:
 def test_a_ceiling_limited_by_the_load_generator_is_marked() -> None:
     busy = Compared("GET", "requests/s", False, [Reading(1, 1, 1)], [Reading(2, 1, 1, 0.97)])
     assert [line.limited for line in build_lines(busy, build_row("LIST", 1, 2, None))] == [True, False]
+
+
+@pytest.mark.parametrize(("ours", "met"), [(6, True), (6.1, False)])
+def test_a_latency_can_be_bounded_by_milliseconds_above_the_ceiling(ours: float, met: bool) -> None:
+    (line,) = build_lines(
+        Compared("GET beside", "ms", True, [Reading(ours, 1, 1)], [Reading(1, 1, 1)], above_ceiling(5))
+    )
+    assert (line.met, line.target, line.aim) == (met, 6, "at most 5 ms above it")
+
+
+@pytest.mark.parametrize(("cpu_us", "met"), [(110, True), (111, False), (None, None)])
+def test_an_aim_can_bound_the_processor_time(cpu_us: float | None, met: bool | None) -> None:
+    row = Compared("GET", "requests/s", False, [Reading(1, 1, cpu_us)], [Reading(9, 1, 100)], times_cpu(1.1))
+    (line,) = build_lines(row)
+    assert (line.met, line.target, line.aim) == (met, None, "at most 1.1 times the CPU")
+
+
+@pytest.mark.parametrize(
+    ("aim", "peer", "met"),
+    [
+        (PEER_RATE, Reading(10, None, 1), True),
+        (PEER_RATE, Reading(11, None, 100), True),
+        (PEER_RATE, Reading(11, None, 99), False),
+        (PEER_RATE, Reading(11, None, None), None),
+        (PEER_RATE, Reading(10, None, None), True),
+        (PEER_CPU, Reading(1, None, 120), True),
+        (PEER_CPU, Reading(1, None, 119), False),
+        (PEER_CPU, Reading(1, None, None), None),
+        (None, Reading(1, None, 1), None),
+    ],
+)
+def test_a_row_beside_a_peer_has_an_aim_in_rate_or_processor_time(
+    aim: PeerAim | None, peer: Reading, met: bool | None
+) -> None:
+    ours, ceiling = [Reading(100, None, 10)], [Reading(100, None, 10)]
+    (line,) = build_lines(Compared("GET", "requests/s", False, ours, ceiling, None, {"kube": [peer]}, aim))
+    assert line.peers["kube"].met is met
+
+
+@pytest.mark.parametrize(("memory", "met"), [(500, True), (499, False)])
+def test_memory_is_at_most_a_fifth_of_a_peers(memory: float, met: bool) -> None:
+    (line,) = build_lines(singles=(Single("memory", "MiB", 100, None, {"kube": memory}, PEER_MEMORY),))
+    assert (line.peers["kube"].met, line.peers["kube"].times, line.peer_aim) == (met, memory / 100, "1/5")
+
+
+def test_a_peer_is_compared_pair_by_pair() -> None:
+    ours, peer = [Reading(50, 1, 8), Reading(5, 1, 1), Reading(40, 1, 5)], [Reading(10, 1, 80), Reading(1, 1, 30)]
+    row = Compared("GET", "requests/s", False, ours, ours, None, {"kube": [*peer, Reading(10, 1, 100)]}, PEER_RATE)
+    (line,) = build_lines(row)
+    assert (line.peers["kube"].times, line.peers["kube"].cpu_times, line.peers["kube"].met) == (5, 20, True)
+    assert line.peer_aim == "10 times or 1/10 of its CPU"
 
 
 def test_the_chart_draws_our_figure_the_ceiling_the_aim_and_peers() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bench.ceiling import BROADCAST, SELECTOR
+from bench.ceiling import BROADCAST, RESPONSE, SELECTOR
 from bench.connection import Connection
 from bench.failure import Failure
 from bench.servers import Server, run_ceiling
@@ -28,17 +28,18 @@ def build_event() -> bytes:
     return f'{{"object":{{"name":"{format_timestamp(time.monotonic_ns())}"}}}}\n'.encode()
 
 
-async def test_the_ceiling_responds_with_the_bytes_of_the_last_put(bare: Server) -> None:
+async def test_the_ceiling_responds_with_the_recorded_bytes(bare: Server) -> None:
     async with Connection.to(bare) as connection:
-        await connection.request("PUT", "/?201", b"something")
+        await connection.request("PUT", f"{RESPONSE}?201", b"something")
         assert await connection.request("GET", "/anything") == b"something"
-        assert await connection.request("POST", "/anything", b"body") == b"something"
+        for method in ("POST", "PUT", "DELETE"):
+            assert await connection.request(method, "/anything", b"body") == b"something"
 
 
 async def test_an_error_response_ends_the_run(bare: Server) -> None:
     async with Connection.to(bare) as connection:
         with pytest.raises(Failure, match="responded with 500 b'broken'"):
-            await connection.request("PUT", "/?500", b"broken")
+            await connection.request("PUT", f"{RESPONSE}?500", b"broken")
 
 
 async def test_each_watch_gets_each_event_once_and_one_in_eleven_measures_delays(bare: Server) -> None:
@@ -72,6 +73,6 @@ async def test_missing_events_are_detected(bare: Server) -> None:
 
 
 async def test_memory_and_processor_time_of_a_process_are_read(bare: Server) -> None:
-    assert bare.memory() > 10 * 1024 * 1024
-    used = bare.cpu_seconds()
+    memory, used = bare.memory(), bare.cpu_seconds()
+    assert memory is not None and memory > 10 * 1024 * 1024
     assert used is not None and used > 0

@@ -12,7 +12,7 @@ from bench.lines import lines, list_missed_fairness
 from bench.run import Result, RunOptions, measure
 from bench.scale import FULL, QUICK, Scale
 
-TINY = Scale(1, 1, objects=20, resting=20, audiences=(3,), changes_per_second=20, few=0, many=0)
+TINY = Scale(1, 1, objects=20, audiences=(3,), changes_per_second=20, few=0, many=0, workers=())
 
 
 def build_result(scale: Scale, alone: float, beside: float) -> Result:

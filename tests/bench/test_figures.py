@@ -42,6 +42,16 @@ def test_each_figure_has_its_own_median() -> None:
     assert result == Reading(2, 20, 200)
 
 
+def test_the_longest_latency_is_that_of_all_rounds() -> None:
+    readings = [Reading(1, None, None, None, p50, longest) for p50, longest in ((1, 7), (2, 9), (3, 8))]
+    assert compute_median(readings) == Reading(1, None, None, None, 2, 9)
+
+
+def test_a_row_without_a_ceiling_has_no_share() -> None:
+    row = Compared("GET", "requests/s", False, build_readings(1), [])
+    assert (row.shares, row.share, row.cpu_share) == ([], None, None)
+
+
 def test_untimed_readings_have_no_percentile() -> None:
     assert compute_median(build_readings(1, 2, 3)).p99_ms is None
 

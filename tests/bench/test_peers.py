@@ -1,6 +1,7 @@
 """Tests of peers: other servers on the command line, and their HTTP responses."""
 
 import asyncio
+import os
 
 import pytest
 
@@ -10,8 +11,26 @@ from bench.servers import Server, parse_peer
 
 def test_a_peer_is_given_by_address_and_token() -> None:
     kube = parse_peer("kube=https://10.0.0.1:6443,secret")
-    assert (kube.name, kube.host, kube.port, kube.root, kube.pid) == ("kube", "10.0.0.1", 6443, "", None)
+    assert (kube.name, kube.host, kube.port, kube.root, kube.pids) == ("kube", "10.0.0.1", 6443, "", ())
     assert kube.headers == {"authorization": "Bearer secret"}
+
+
+def test_without_its_processes_the_processor_time_and_memory_of_a_peer_are_unknown() -> None:
+    kube = parse_peer("kube=https://host,secret")
+    assert (kube.cpu_seconds(), kube.memory(), kube.cpu_us_since(None, 1)) == (None, None, None)
+
+
+def test_the_processor_time_and_memory_of_a_peer_are_those_of_its_processes() -> None:
+    process = os.getpid()
+    kube = parse_peer(f"kube=https://host,secret,{process}+{process}")
+    assert kube.headers == {"authorization": "Bearer secret"} and kube.pids == (process, process)
+    assert (kube.cpu_seconds() or 0) > 0 and (kube.memory() or 0) > 1024 * 1024
+
+
+@pytest.mark.parametrize(("pids", "message"), [("x", "'x' is not the id"), ("0", "process 0 cannot be read")])
+def test_a_process_that_cannot_be_read_is_rejected(pids: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_peer(f"kube=https://host,secret,{pids}")
 
 
 def test_the_path_of_its_address_is_the_prefix_of_every_request() -> None:

@@ -6,7 +6,17 @@ import pytest
 from bench.failure import Failure
 from bench.wrk import Request, Summary, check_summary
 
-VALID = Summary(requests=100, duration_us=1_000_000, bytes=100_000, p99_us=900, refused=0, broken=0, late=0)
+VALID = Summary(
+    requests=100,
+    duration_us=1_000_000,
+    bytes=100_000,
+    p50_us=500,
+    p99_us=900,
+    max_us=950,
+    refused=0,
+    broken=0,
+    late=0,
+)
 
 
 def test_a_round_without_faults_counts() -> None:
