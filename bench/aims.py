@@ -41,17 +41,27 @@ class Aim:
             return None if ceiling is None else ceiling + self.value
         return None if self.of is Of.CPU else self.value
 
-    def met(
-        self, figure: float, share: float | None, target: float | None, cpu_share: float | None = None
-    ) -> bool | None:
-        """None where it is unknown. A share is the median of the pairs of rounds, not a quotient of medians."""
+    def met(self, figure: float, target: float | None, pairs: "PairMedians") -> bool | None:
+        """None where it is unknown."""
         if self.of is Of.CEILING:
-            return None if share is None else share >= self.value
+            return None if pairs.share is None else pairs.share >= self.value
         if self.of is Of.CPU:
-            return None if cpu_share is None else cpu_share * self.value >= 1
+            return None if pairs.cpu_share is None else pairs.cpu_share * self.value >= 1
+        if self.of is Of.ABOVE:
+            return None if pairs.difference is None else pairs.difference <= self.value
         if target is None:
             return None
-        return figure <= target if self.of in (Of.AT_MOST, Of.ALONE, Of.ABOVE) else figure >= target
+        return figure <= target if self.of in (Of.AT_MOST, Of.ALONE) else figure >= target
+
+
+@dataclass(frozen=True, slots=True)
+class PairMedians:
+    """Medians of pairs of rounds, ours and the ceiling's: other load of the machine affects both of a pair."""
+
+    share: float | None = None
+    cpu_share: float | None = None
+    difference: float | None = None
+    """Our figure minus the ceiling's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from statistics import median
 
-from bench.aims import Aim, PeerAim
+from bench.aims import Aim, PairMedians, PeerAim
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,12 @@ class Compared:
     def cpu_share(self) -> float | None:
         """How much of the server's work the ceiling does as well. Other load on the machine affects it little."""
         return compute_cpu_share(self.ours, self.ceiling) if self.ceiling else None
+
+    @property
+    def pair_medians(self) -> PairMedians:
+        pairs = zip(self.ours, self.ceiling, strict=True) if self.ceiling else ()
+        difference = _median(ours.figure - ceiling.figure for ours, ceiling in pairs)
+        return PairMedians(self.share, self.cpu_share, difference)
 
 
 @dataclass(frozen=True, slots=True)

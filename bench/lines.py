@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from bench.aims import ENOUGH_MS, Aim, Of, PeerAim
+from bench.aims import ENOUGH_MS, Aim, Of, PairMedians, PeerAim
 from bench.figures import Compared, Reading, Single, compute_cpu_share, compute_median, compute_shares, share
 from bench.rows import GET
 from bench.run import Result
@@ -81,7 +81,7 @@ def _build_compared_line(row: Compared, get_ceiling: float | None) -> Line:
         figure=ours.figure,
         aim=_format_aim(row.aim),
         target=target,
-        met=row.aim.met(ours.figure, row.share, target, row.cpu_share) if row.aim else None,
+        met=row.aim.met(ours.figure, target, row.pair_medians) if row.aim else None,
         ceiling=ceiling_figure,
         share=row.share,
         spread=(min(row.shares), max(row.shares)) if row.shares else None,
@@ -112,7 +112,7 @@ def _build_single_line(single: Single) -> Line:
         figure=single.figure,
         aim=_format_aim(single.aim),
         target=target,
-        met=single.aim.met(single.figure, None, target) if single.aim else None,
+        met=single.aim.met(single.figure, target, PairMedians()) if single.aim else None,
         falling=True,
         peer_aim=_format_peer_aim(single.peer_aim, falling=True),
         peers={name: _compare_with_peer(single, figure) for name, figure in single.peers.items()},

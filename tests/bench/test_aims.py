@@ -79,6 +79,12 @@ def test_a_latency_can_be_bounded_by_milliseconds_above_the_ceiling(ours: float,
     assert (line.met, line.target, line.aim) == (met, 6, "at most 5 ms above it")
 
 
+def test_milliseconds_above_the_ceiling_are_the_median_of_the_pairs() -> None:
+    ours, ceiling = [Reading(figure, 1, 1) for figure in (14, 30, 3)], [Reading(figure, 1, 1) for figure in (10, 1, 1)]
+    (line,) = build_lines(Compared("GET beside", "ms", True, ours, ceiling, above_ceiling(5)))
+    assert (line.figure, line.target, line.met) == (14, 6, True)
+
+
 @pytest.mark.parametrize(("cpu_us", "met"), [(110, True), (111, False), (None, None)])
 def test_an_aim_can_bound_the_processor_time(cpu_us: float | None, met: bool | None) -> None:
     row = Compared("GET", "requests/s", False, [Reading(1, 1, cpu_us)], [Reading(9, 1, 100)], times_cpu(1.1))
