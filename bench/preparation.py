@@ -16,7 +16,8 @@ from bench.servers import CEILING, Server
 from bench.wrk import Load, Request
 
 DELETIONS_PER_SECOND = 2_500
-"""How many objects are created for each second of deletions. A faster server ends its round earlier."""
+"""How many objects are created for each second of deletions, at most as many as the server has already. A faster server
+ends its round earlier."""
 
 
 async def prepare_request(connection: Connection, request: Request) -> Request:
@@ -58,7 +59,7 @@ async def _read_bodies(server: Server, request: Request, load: Load) -> list[byt
 
 async def _create_deletable(server: Server, request: Request, load: Load) -> Load:
     """Creates the objects whose numbers the threads will use, and limits the load to them."""
-    limit = load.seconds * DELETIONS_PER_SECOND // load.threads
+    limit = min(load.seconds * DELETIONS_PER_SECOND, load.objects) // load.threads
     starts = [load.first + thread * wrk.STRIDE + 1 for thread in range(load.threads)]
     name = request.path.rpartition("/")[2]
     await create_apps(

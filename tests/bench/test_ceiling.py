@@ -1,17 +1,19 @@
 """Tests of `bench/ceiling.py` as a process, with the clients of the benchmark."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from bench import wrk
 from bench.ceiling import BROADCAST, RESPONSE, SELECTOR
 from bench.connection import Connection
 from bench.failure import Failure
 from bench.servers import Server, run_ceiling
 from bench.watch_group import WatchGroup, format_timestamp
+from bench.wrk import Load, Request
 from fairlead.core.crypto.certificates import ensure_certificates
 
 
@@ -70,6 +72,19 @@ async def test_missing_events_are_detected(bare: Server) -> None:
             await watch_group.wait_for_events(2, 0.05)
         with pytest.raises(Failure, match="of 1 events a reader has received 0"):
             watch_group.check_complete({"": 1})
+
+
+async def test_a_limited_load_stops_early_and_a_pause_bounds_the_rate(
+    bare: Server, component: Callable[[str], Path]
+) -> None:
+    component("wrk")
+    async with Connection.to(bare) as connection:
+        await connection.request("PUT", f"{RESPONSE}?200", b"something")
+    limited = await wrk.run(bare, Request("DELETE", "/old-{n}"), Load(1, 3, 0, 1, 1, limit=50))
+    # wrk discards its first request, and does not read the response to the last.
+    assert limited.requests in (48, 49) and limited.duration_us < 3_000_000
+    paused = await wrk.run(bare, Request("GET", "/"), Load(1, 1, 0, 1, 1, pause_ms=200))
+    assert 1 <= paused.requests <= 6 and paused.p50_us <= paused.p99_us <= paused.max_us
 
 
 async def test_memory_and_processor_time_of_a_process_are_read(bare: Server) -> None:

@@ -6,9 +6,11 @@ from io import StringIO
 from pathlib import Path
 
 import orjson
+import pytest
 from rich.console import Console
 
 from bench.chart import draw_chart
+from bench.failure import Failure
 from bench.lines import build_document, lines
 from bench.run import RunOptions, measure
 from bench.scale import Scale
@@ -51,6 +53,28 @@ async def test_updates_and_deletions_are_measured_beside_a_peer(
         assert line.p50_ms <= line.p99_ms <= line.max_ms
         assert line.peers["peer"].figure > 0 and line.peers["peer"].p99_ms
     assert all(line.cpu_us and line.peers["peer"].cpu_us and line.peers["peer"].cpu_times for line in result_lines[1:])
+
+
+async def test_updates_need_more_objects_than_connections(component: Callable[[str], Path], tmp_path: Path) -> None:
+    component("wrk")
+    with pytest.raises(Failure, match="fairlead has 3 objects, but updates need at least"):
+        await measure(RunOptions(replace(TINY, objects=3), only=("UPDATE",)), lambda message: None)
+
+
+async def test_growth_is_measured_beside_a_server_with_few_objects(component: Callable[[str], Path]) -> None:
+    component("wrk")
+    options = RunOptions(replace(TINY, few=10, many=60), only=("growth",))
+    result_lines = lines(await measure(options, lambda message: None))
+    assert [line.name for line in result_lines] == [
+        "GET one object with 60 objects, of the rate with 10",
+        "CREATE with 60 objects, of the rate with 10",
+        "GET one object beside CREATE with 60 objects, of that with 10",
+        "start with 60 objects",
+        "from there to rest with 60 objects",
+        "memory per object beyond its bytes, of 60",
+    ]
+    beside = result_lines[2]
+    assert beside.p50_ms and beside.max_ms and beside.ceiling and beside.target == beside.ceiling + 5
 
 
 async def test_requests_and_memory_of_several_workers_are_measured(component: Callable[[str], Path]) -> None:
