@@ -70,7 +70,7 @@ def _build_list_rows(scale: Scale) -> tuple[Row, ...]:
             f"LIST by label, {selected_objects} of {objects:,}",
             selected,
             items=selected_objects,
-            aim=of_get_ceiling(0.02),
+            aim=of_get_ceiling(0.021),
         ),
     )
 
