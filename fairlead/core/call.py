@@ -5,7 +5,7 @@
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -34,6 +34,11 @@ class Headers(Protocol):
         """Whether any header name starts with this prefix."""
 
 
+RequestShape = tuple[str, str, str, str, str, bool, bool, bool]
+"""Verb, group, version, resource and subresource of a request; whether it has a name, and whether a namespace; whether
+the two are equal. What depends on nothing else can be cached under this key."""
+
+
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: building a frozen one is several times slower
 class RequestInfo:
     """The parsed method and URL of a request, like Kubernetes' RequestInfo. Not modified after routing.
@@ -55,10 +60,17 @@ class RequestInfo:
     namespace: str = ""
     name: str = ""
     gateway: "RequestInfo | None" = None
+    cached_shape: RequestShape | None = field(default=None, init=False, repr=False, compare=False)
+    """Set by the router where it is known. Not copied by `replace`."""
 
     @property
     def is_resource(self) -> bool:
         return bool(self.resource)
+
+    def compute_shape(self) -> RequestShape:
+        name, namespace = self.name, self.namespace
+        identity = self.verb, self.group, self.version, self.resource, self.subresource
+        return *identity, bool(name), bool(namespace), name == namespace
 
 
 _EMPTY_REQUEST_INFO = RequestInfo("", "")

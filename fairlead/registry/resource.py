@@ -71,7 +71,7 @@ class Resource:
         return self._get_or_raise(namespace, name)
 
     def _get_or_raise(self, namespace: str, name: str) -> Entry:
-        entry = self.get_cached(namespace, name)
+        entry = self.view.get(self.kind.key(namespace, name))
         if entry is None:
             raise NotFound.of(self.kind.plural, self.kind.group, name)
         return entry if self.kind.conversion is None else codec.convert_entry(self.kind, entry)

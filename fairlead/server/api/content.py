@@ -87,6 +87,8 @@ def negotiate_media_type(accept: str, media_types: Iterable[str]) -> str:
 JSON = "application/json"
 YAML = "application/yaml"
 _OFFERED = (JSON, YAML)
+PLAIN_JSON = frozenset({"", "*/*", JSON})
+"""Accept headers that need no parsing: of nearly all clients but kubectl."""
 _META_GROUP = "meta.k8s.io"
 _AS_KINDS = {(kind, _META_GROUP) for kind in ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")}
 _PRETTY_AGENTS = ("curl/", "Wget/", "Mozilla/")

@@ -7,7 +7,7 @@ that follows after authorization.
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
@@ -31,8 +31,9 @@ _is_simple_segment = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*").fullmatch
 """Matches nearly all names; these need no further check."""
 _is_duration = re.compile(r"[+-]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)", re.ASCII).fullmatch
 """Matches a duration of Go. The two signs for micro are different characters."""
-COLLECTION_CACHE_SIZE, MAX_CACHED_PATH_LENGTH = 1_024, 256
-"""The number and length of the cached collection paths. Both are bounded, as clients choose the paths."""
+COLLECTION_CACHE_SIZE, MAX_CACHED_PATH_LENGTH, MAX_CACHED_METHOD_LENGTH = 4_096, 256, 32
+"""The number of cached collections, by method, and the lengths of paths and methods. All are bounded, as clients choose
+them."""
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
@@ -50,25 +51,30 @@ class Router:
 
     def __init__(self, config: RouteConfig) -> None:
         self._config = config
-        self._collections: BoundedCache[str, tuple[str, str, str, str]] = BoundedCache(COLLECTION_CACHE_SIZE)
+        self._mount_length = len(config.mount)
+        self._targets: BoundedCache[tuple[str, str], RequestInfo] = BoundedCache(COLLECTION_CACHE_SIZE)
+        """By method and path of the collection: a target without path and name."""
 
     def __call__(self, method: str, path: str, query: Mapping[str, list[str]]) -> RequestInfo:
         parent, _, name = (path, "", "") if method == "POST" else path.rpartition("/")
-        if len(parent) <= MAX_CACHED_PATH_LENGTH and (method == "POST" or _is_simple_segment(name)):
-            collection = self._collections.get(parent) or self._parse_collection(parent)
-            if collection is not None:
-                group, version, resource, namespace = collection
-                api_path = path[len(self._config.mount) :]
-                return RequestInfo(
-                    _VERBS.get(method, ""), api_path, MANAGEMENT, group, version, resource, "", namespace, name
-                )
+        if method == "POST" or _is_simple_segment(name):
+            known = self._targets.get((method, parent)) or self._parse_collection(method, parent)
+            if known is not None:
+                group, version, resource, namespace = known.group, known.version, known.resource, known.namespace
+                api_path = path[self._mount_length :]
+                target = RequestInfo(known.verb, api_path, MANAGEMENT, group, version, resource, "", namespace, name)
+                target.cached_shape = known.cached_shape
+                return target
         return route(method, path, query, self._config)
 
-    def _parse_collection(self, path: str) -> tuple[str, str, str, str] | None:
-        """Group, version, resource and namespace, if this is the path of a collection.
+    def _parse_collection(self, method: str, path: str) -> RequestInfo | None:
+        """The target of all objects of a collection, or of the collection if `method` is POST. None if the path is not
+        that of a collection.
 
         `namespaces` is excluded: `namespaces/x/...` may be an object or the path of another collection.
         """
+        if len(path) > MAX_CACHED_PATH_LENGTH or len(method) > MAX_CACHED_METHOD_LENGTH:
+            return None
         try:
             target = route("GET", path, {}, self._config)
         except BadRequest:  # the full path may still be valid
@@ -76,9 +82,10 @@ class Router:
         is_collection = target.root == MANAGEMENT and target.resource and not target.name and not target.subresource
         if not is_collection or target.resource == "namespaces" or path.endswith("/"):
             return None
-        collection = target.group, target.version, target.resource, target.namespace
-        self._collections[path] = collection
-        return collection
+        known = replace(target, verb=_VERBS.get(method, ""), path="", name="" if method == "POST" else "any")
+        known.cached_shape = known.compute_shape()
+        self._targets[method, path] = known
+        return known
 
 
 def route(method: str, path: str, query: Mapping[str, list[str]], config: RouteConfig) -> RequestInfo:

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.call import Authorize, Call, Decision, Reply, RequestInfo
+from fairlead.core.call import Authorize, Call, Decision, Reply, RequestInfo, RequestShape
 from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.errors import BadRequest, Details, MethodNotAllowed, NotAcceptable, NotFound, Unauthorized
 from fairlead.core.objects import Object, metadata
@@ -29,6 +29,7 @@ from fairlead.server.api import query_options
 from fairlead.server.api.actions import Actions, is_action
 from fairlead.server.api.content import (
     JSON,
+    PLAIN_JSON,
     Representation,
     accepts_media_type,
     negotiate,
@@ -72,9 +73,6 @@ def add_permissions(obj: Object, target: RequestInfo, user: User, authorize: Aut
 
 VerbHandler = Callable[[Call, Resource, str], Awaitable[Reply]]
 
-RouteKey = tuple[str, str, str, str, str, bool, bool, bool]
-"""Identifies a route: the target without its names."""
-
 DELETES_PER_YIELD = 20
 """Deletes of a collection between two yields to the event loop."""
 _NEEDS_NAME = frozenset({"update", "patch"})
@@ -92,7 +90,7 @@ class Verbs:
         self._watches = watches
         self._actions = actions
         self._authorize = authorize
-        self._routes: dict[RouteKey, tuple[VerbHandler, Resource]] = {}
+        self._routes: dict[RequestShape, tuple[VerbHandler, Resource]] = {}
         self._verbs: dict[str, VerbHandler] = {
             "get": self._get,
             "list": self._list,
@@ -106,14 +104,16 @@ class Verbs:
 
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
-        route = self._routes.get(_route_key(target))
+        shape = target.cached_shape or target.compute_shape()
+        route = self._routes.get(shape)
         if route is None:
-            return self._resolve_route(call)
+            return self._resolve_route(call, shape)
         verb, resource = route
-        _check_representation(call, resource.kind)
+        if call.headers.get("accept") not in PLAIN_JSON:
+            _check_representation(call, resource.kind)
         return verb(call, resource, target.namespace if resource.kind.namespaced else "")
 
-    def _resolve_route(self, call: Call) -> Awaitable[Reply]:
+    def _resolve_route(self, call: Call, shape: RequestShape) -> Awaitable[Reply]:
         target = call.target
         kind = self._registry.catalog.find(target.group, target.version, target.resource)
         if kind is not None and (target.subresource or not kind.persisted) and is_action(kind, target):
@@ -128,7 +128,7 @@ class Verbs:
             raise _method_not_allowed(kind) if kind.builtin else BadRequest("name must be provided")
         _check_representation(call, kind)
         # Only valid routes are cached, without names, so the cache is bounded.
-        self._routes[_route_key(target)] = route = verb, self._registry.resource_for(kind)
+        self._routes[shape] = route = verb, self._registry.resource_for(kind)
         return verb(call, route[1], target.namespace if kind.namespaced else "")
 
     def _get(self, call: Call, resource: Resource, namespace: str) -> Awaitable[Reply]:
@@ -230,9 +230,12 @@ class Verbs:
         return await self._list_reply(call, kind, page)
 
     def _object_reply(self, call: Call, kind: Kind, body: bytes, status: int = 200) -> Awaitable[Reply]:
-        representation = negotiate(call.headers.get("accept", ""))
-        if not representation.as_kind and representation.media_type == JSON and not wants_pretty(call):
-            return Reply(status, body, JSON)
+        accept, is_pretty = call.headers.get("accept"), wants_pretty(call)
+        if accept in PLAIN_JSON and not is_pretty:
+            return Reply(status, body)
+        representation = negotiate(accept)
+        if not representation.as_kind and representation.media_type == JSON and not is_pretty:
+            return Reply(status, body)
         _check_shape(representation, kind, is_list=False)
         presentation, size = self._presentation(call, kind), len(body)
         if presentation.is_large(size):
@@ -263,20 +266,6 @@ class Verbs:
         representation = negotiate(call.headers.get("accept", ""))
         include = query_options.include_object(call) if representation.as_kind == "Table" else ""
         return Presentation(kind, representation, wants_pretty(call), include, self._registry.clock.now())
-
-
-def _route_key(target: RequestInfo) -> RouteKey:
-    name, namespace = target.name, target.namespace
-    return (
-        target.verb,
-        target.group,
-        target.version,
-        target.resource,
-        target.subresource,
-        bool(name),
-        bool(namespace),
-        name == namespace,
-    )
 
 
 def _check_representation(call: Call, kind: Kind) -> None:

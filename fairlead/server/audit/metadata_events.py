@@ -1,10 +1,11 @@
 """Renders audit events that need no body, which is nearly all of them, from cached JSON fragments.
 
 Every request creates a `MetadataEvent`, which only stores references. `log_writer.py` renders them in batches. The line
-is identical to the one that `events.py` would produce, but the parts that repeat between requests (user, user agent,
-resource, authorization decision) are cached as JSON text.
+is identical to the one that `events.py` would produce. What repeats between requests is cached as text: a template for
+each combination of user, verb and resource, with placeholders for the few values that differ.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -14,8 +15,7 @@ import orjson
 from msgspec import Struct
 
 from fairlead.core.bounded_cache import BoundedCache
-from fairlead.core.call import Call, RequestInfo
-from fairlead.core.clock import micro_timestamp
+from fairlead.core.call import Call, RequestInfo, RequestShape
 from fairlead.core.user import User
 from fairlead.registry.kind import Kind
 from fairlead.server.audit.events import (
@@ -32,12 +32,22 @@ from fairlead.server.audit.events import (
 from fairlead.server.audit.policy import LEVELS
 from fairlead.server.audit.redaction import client_ip, request_uri, sanitize
 
-USER_CACHE_SIZE = 4_096
+TEMPLATE_CACHE_SIZE, MAX_CACHED_TEMPLATE_CHARACTERS = 4_096, 4 * 1024 * 1024
+"""The number of cached templates, and their total length: a user can have many groups."""
 MAX_CACHED_TEXT_LENGTH = 512
 """Clients choose paths and user agents. Longer ones are not cached, so that they cannot fill the memory."""
 
-_user_cache: BoundedCache[int, tuple[User, str, str]] = BoundedCache(USER_CACHE_SIZE)
-"""By `id()`. The entry holds the user itself, so that its id cannot be reused while it is cached."""
+_is_plain = re.compile(r"[a-z0-9/.:-]*", re.ASCII).fullmatch
+"""Matches text that needs no escaping in a URI or a JSON string, and no redaction: `sanitize` redacts no lower case."""
+
+TemplateKey = tuple[RequestShape, str, str, int, int, str]
+"""Shape, namespace and method of the request; `id()` of its user; level and stage of the event."""
+
+_templates: BoundedCache[TemplateKey, tuple[User | None, str]] = BoundedCache(
+    TEMPLATE_CACHE_SIZE, MAX_CACHED_TEMPLATE_CHARACTERS, lambda cached: len(cached[1])
+)
+"""With the user itself, so that its id cannot be reused while it is cached. Authenticators return the same User
+instances repeatedly."""
 
 
 class _CreatedMetadata(Struct):
@@ -66,24 +76,30 @@ class MetadataEvent(Struct, eq=False):
     """The response body if the request created an object: it has the generated name, uid and resourceVersion."""
 
     def render(self) -> bytes:
-        request = self.request
-        call = request.call
-        agent = call.headers.get("user-agent", "")
-        if len(call.path) + len(agent) > MAX_CACHED_TEXT_LENGTH:
+        request, created = self.request, self.created_body
+        call, level, stage = request.call, request.rule.level, self.stage
+        user, target, path, agent = call.user, call.target, call.path, call.headers.get("user-agent")
+        if len(path) + len(agent) > MAX_CACHED_TEXT_LENGTH:
             return self._render_uncached()
-        user, acted_as = _user_json(call.user) if call.user is not None else ("{}", "")
-        reference = _object_reference(call.target, self.created_body) if call.target.resource else ""
-        # Values inserted without JSON encoding cannot contain characters that need escaping: they are our own
-        # constants and numbers, or a percent-encoded URI.
-        return (
-            f'{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"{LEVELS[request.rule.level]}",'
-            f'"auditID":"{call.audit_id}","stage":"{self.stage}",'
-            f'"requestURI":"{request_uri(call.path, call.query, self.kinds)}",'
-            f'"verb":"{verb_of(call)}","user":{user},{_source_fields(call.client, agent)}{acted_as}{reference},'
-            f'"requestReceivedTimestamp":{_time_json(request.received_at)},"stageTimestamp":{_time_json(self.ended_at)},'
-            f'"annotations":{{"{LATENCY_ANNOTATION}":"{self.seconds:.6f}s"{_annotation_fields(call)}}},'
-            f'"responseStatus":{{"metadata":{{}},"code":{self.code}}}}}\n'
-        ).encode()
+        shape = target.cached_shape or target.compute_shape()
+        key = shape, target.namespace, call.method, id(user), level, stage
+        cached = _templates.get(key)
+        if cached is None:
+            cached = _templates[key] = user, _build_template(request, stage)
+        is_uri = not call.query and _is_plain(path)
+        line = cached[1] % (
+            call.audit_id,
+            path if is_uri else request_uri(path, call.query, self.kinds),
+            _source_fields(call.client, agent),
+            f',"name":{_json_string(target.name)}' if target.name else "",
+            _created_fields(target, created) if created else "",
+            request.received_at.isoformat("T", "microseconds"),
+            self.ended_at.isoformat("T", "microseconds"),
+            self.seconds,
+            _annotation_fields(call),
+            self.code,
+        )
+        return line.encode()
 
     def _render_uncached(self) -> bytes:
         built = build_event(self.request, self.stage, self.kinds, self.ended_at, self.seconds)
@@ -95,6 +111,8 @@ class MetadataEvent(Struct, eq=False):
 
 
 def _json_string(value: str) -> str:
+    if len(value) <= MAX_CACHED_TEXT_LENGTH and _is_plain(value):
+        return f'"{value}"'
     return orjson.dumps(sanitize(value)).decode()
 
 
@@ -104,28 +122,56 @@ def _source_fields(client: str, agent: str) -> str:
     return f'"sourceIPs":[{_json_string(client_ip(client))}],"userAgent":{_json_string(agent)}'
 
 
+def _build_template(request: AuditedRequest, stage: str) -> str:
+    """The line, with placeholders for the values of `MetadataEvent.render`."""
+    call, target = request.call, request.call.target
+    user, acted_as = _user_json(call.user) if call.user is not None else ("{}", "")
+    before_name, after_name = _reference_json(target) if target.resource else ("", "")
+    before_source = f'"verb":"{verb_of(call)}","user":{user},'
+    parts = (
+        f'{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"{LEVELS[request.rule.level]}","auditID":"',
+        "%s",
+        f'","stage":"{stage}","requestURI":"',
+        "%s",
+        f'",{_escape(before_source)}',
+        "%s",
+        _escape(acted_as + before_name),
+        "%s" if target.resource else "%.0s",  # the name
+        _escape(after_name),
+        "%s}" if target.resource else "%.0s",  # the identity of a created object
+        # 26 characters end after the microseconds, which Kubernetes' MicroTime requires.
+        ',"requestReceivedTimestamp":"%.26sZ","stageTimestamp":"%.26sZ"',
+        f',"annotations":{{"{LATENCY_ANNOTATION}":"%.6fs"%s}},"responseStatus":{{"metadata":{{}},"code":%d}}}}\n',
+    )
+    return "".join(parts)
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%%")
+
+
 def _user_json(user: User) -> tuple[str, str]:
-    """The requester and the impersonated user as JSON. Authenticators return the same User instances repeatedly."""
-    cached = _user_cache.get(id(user))
-    if cached is not None:
-        return cached[1], cached[2]
-    requester, acted_as = user.impersonator or user, ""
-    if user.impersonator is not None:
-        acted_as = f',"impersonatedUser":{orjson.dumps(describe_user(user)).decode()}'
-    who = orjson.dumps(describe_user(requester)).decode()
-    _user_cache[id(user)] = user, who, acted_as
-    return who, acted_as
+    """The requester, and the field of the impersonated user."""
+    requester = orjson.dumps(describe_user(user.impersonator or user)).decode()
+    if user.impersonator is None:
+        return requester, ""
+    return requester, f',"impersonatedUser":{orjson.dumps(describe_user(user)).decode()}'
 
 
-def _object_reference(target: RequestInfo, created_body: bytes) -> str:
-    resource, rest = _resource_fields(target.resource, target.group, target.version, target.subresource)
+def _reference_json(target: RequestInfo) -> tuple[str, str]:
+    """The field `objectRef` before and after the name, without the closing brace."""
     namespace = f',"namespace":{_json_string(target.namespace)}' if target.namespace else ""
-    name = f',"name":{_json_string(target.name)}' if target.name else ""
-    if created_body:
-        rest += "".join(
-            [f',"{field}":{_json_string(value)}' for field, value in _created_identity(target, created_body).items()]
-        )
-    return f"{resource}{namespace}{name}{rest}}}"
+    api_group = f',"apiGroup":{_json_string(target.group)}' if target.group else ""
+    below = f',"subresource":{_json_string(target.subresource)}' if target.subresource else ""
+    return (
+        f',"objectRef":{{"resource":{_json_string(target.resource)}{namespace}',
+        f'{api_group},"apiVersion":{_json_string(target.version)}{below}',
+    )
+
+
+def _created_fields(target: RequestInfo, created_body: bytes) -> str:
+    created = _created_identity(target, created_body)
+    return "".join([f',"{field}":{_json_string(value)}' for field, value in created.items()])
 
 
 def _created_identity(target: RequestInfo, created_body: bytes) -> Mapping[str, str]:
@@ -136,17 +182,6 @@ def _created_identity(target: RequestInfo, created_body: bytes) -> Mapping[str, 
         return {}
     found = {"name": "" if target.name else meta.name, "uid": meta.uid, "resourceVersion": meta.resourceVersion}
     return {name: value for name, value in found.items() if value}
-
-
-@lru_cache(maxsize=1_024)
-def _resource_fields(resource: str, group: str, version: str, subresource: str) -> tuple[str, str]:
-    """The `objectRef` fields before and after namespace and name."""
-    api_group = f',"apiGroup":{_json_string(group)}' if group else ""
-    below = f',"subresource":{_json_string(subresource)}' if subresource else ""
-    return (
-        f',"objectRef":{{"resource":{_json_string(resource)}',
-        f'{api_group},"apiVersion":{_json_string(version)}{below}',
-    )
 
 
 def _annotation_fields(call: Call) -> str:
@@ -169,10 +204,3 @@ def _annotation_fields(call: Call) -> str:
 @lru_cache(maxsize=1_024)
 def _decision_fields(decision: str, reason: str) -> str:
     return f',"{DECISION_ANNOTATION}":"{decision}","{REASON_ANNOTATION}":{_json_string(reason)}'
-
-
-def _time_json(moment: datetime) -> str:
-    """A quoted timestamp. orjson is fastest, but omits the fraction of a whole second, which MicroTime requires."""
-    if not moment.microsecond:
-        return f'"{micro_timestamp(moment)}"'
-    return orjson.dumps(moment, option=orjson.OPT_UTC_Z).decode()

@@ -18,6 +18,7 @@ from fairlead.core.call import Call
 from fairlead.core.concurrency import Account
 from fairlead.core.user import SERVICE_ACCOUNT_PREFIX, TEAM_GROUP_PREFIX, User
 from fairlead.registry.limits import SELECTOR_TERMS
+from fairlead.server.api.content import PLAIN_JSON
 from fairlead.server.flow.fair_queue import Flow
 from fairlead.server.flow.levels import ANONYMOUS, BULK, INTERACTIVE, SYSTEM, PriorityLevel
 from fairlead.server.metrics.exposition import Histogram
@@ -183,10 +184,6 @@ class ClientCache:
         return self.metrics.setdefault((level, schema), FlowMetrics(level, schema))
 
 
-PLAIN_JSON = frozenset({"", "*/*", "application/json"})
-"""Accept headers that need no parsing."""
-
-
 class CostEstimator:
     """Estimates the cost of requests, in units."""
 
@@ -201,7 +198,7 @@ class CostEstimator:
     def estimate_read(self, call: Call) -> float:
         """The estimated cost of a get, list or watch."""
         target = call.target
-        accept = call.headers.get("accept", "")
+        accept = call.headers.get("accept")
         is_yaml, is_transformed = (False, False) if accept in PLAIN_JSON else self._read_accept(accept)
         if target.name and target.verb != "watch":
             if not is_yaml and not is_transformed:

@@ -10,6 +10,7 @@ from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.errors import BadRequest
 from fairlead.server.api.routing import (
     COLLECTION_CACHE_SIZE,
+    MAX_CACHED_METHOD_LENGTH,
     MAX_CACHED_PATH_LENGTH,
     RouteConfig,
     Router,
@@ -334,7 +335,11 @@ def test_a_cached_route_equals_an_uncached_one(method: str, prefix: str, path_se
             with pytest.raises(BadRequest, match=re.escape(str(error))):
                 router(method, path, {"watch": ["1"]})
         return
-    assert [router(method, path, {"watch": ["1"]}) for _ in range(2)] == [expected] * 2
+    for _ in range(2):
+        target = router(method, path, {"watch": ["1"]})
+        assert target == expected
+        if target.cached_shape is not None and target.name != target.namespace:
+            assert target.cached_shape == expected.compute_shape()
 
 
 @pytest.mark.parametrize(("path", "_"), RESOURCE_PATHS)
@@ -351,7 +356,9 @@ def test_cached_routes_of_all_resource_paths_equal_uncached_ones(
 def test_the_route_cache_is_bounded() -> None:
     router = Router(RouteConfig(MOUNT))
     assert router("GET", f"{GROUP_ROOT}/{'a' * MAX_CACHED_PATH_LENGTH}/one", {}).name == "one"
-    assert not router._collections
+    assert not router._targets
+    assert not router("A" * (MAX_CACHED_METHOD_LENGTH + 1), f"{GROUP_ROOT}/apps/one", {}).verb
+    assert not router._targets
     for number in range(COLLECTION_CACHE_SIZE * 2 + 1):
         assert router("GET", f"{GROUP_ROOT}/namespaces/n{number}/apps/one", {}).namespace == f"n{number}"
-        assert len(router._collections) <= COLLECTION_CACHE_SIZE
+        assert len(router._targets) <= COLLECTION_CACHE_SIZE

@@ -114,12 +114,28 @@ def test_both_renderings_are_equal_for_arbitrary_text(name: str, agent: str, use
     assert_same(request)
 
 
-def test_the_user_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_events, "_user_cache", BoundedCache(3))
+def test_the_template_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_events, "_templates", BoundedCache(3))
     users = [User(f"user-{number}") for number in range(10)]
     for user in users:
         assert f'"username":"{user.name}"'.encode() in assert_same(build_request(APPS, user=user))
-    assert len(metadata_events._user_cache) <= 3
+    assert len(metadata_events._templates) <= 3
+
+
+def test_long_templates_do_not_fill_the_memory() -> None:
+    groups = tuple("g" * 1_000 + str(number) for number in range(90))
+    for number in range(100):
+        assert_same(build_request(f"{MOUNT}/api/v1/namespaces/n{number}/configmaps/one", user=User("u", groups)))
+    cached_characters = sum(len(template) for _, template in metadata_events._templates.values())
+    assert cached_characters <= metadata_events.MAX_CACHED_TEMPLATE_CHARACTERS
+
+
+@pytest.mark.parametrize("name", ["50%s", "%d", "100%"])
+def test_percent_signs_are_no_placeholders(name: str) -> None:
+    request = build_request(f"{APPS}/one", user=User(name, (name,)))
+    request.target = replace(request.target, name=name, namespace=name, group=name, subresource=name)
+    request.decision = Decision(True, name)
+    assert_same(request)
 
 
 @pytest.mark.parametrize("agent", ["tests/1.0", "a" * metadata_events.MAX_CACHED_TEXT_LENGTH])
