@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from fairlead.core.call import Call, RequestInfo
+from fairlead.core.bounded_cache import BoundedCache
+from fairlead.core.call import Call, RequestInfo, RequestShape
 from fairlead.core.clock import Clock, micro_timestamp
 from fairlead.core.objects import Object
 from fairlead.registry.kind import Catalog
-from fairlead.server.audit.events import AuditedRequest, encode_line, verb_of
+from fairlead.server.audit.events import encode_line, verb_of
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import COMPLETE, LEVELS, METADATA
 from fairlead.server.audit.quotas import OTHER_SOURCES, Quota, QuotaLimit, SourceCounter
@@ -72,6 +73,7 @@ def _format_time(moment: datetime | None) -> str:
 
 
 READ_VERBS = frozenset({"get", "list", "watch", "head", "options"})
+REVIEW_CACHE_SIZE = 1_024
 ABORTED_CODE = 0
 """Used as the status code of a request that was aborted before its response."""
 
@@ -129,6 +131,7 @@ class LogRouter:
         self._authenticated, self._unauthenticated = logs.authenticated, logs.unauthenticated
         self._catalog = catalog
         self._credentials = credentials
+        self._reviews: BoundedCache[RequestShape, bool] = BoundedCache(REVIEW_CACHE_SIZE)
         allowances = logs.quotas
 
         def quota(category: str, limit: QuotaLimit, writer: AuditLogWriter, *, is_address: bool = False) -> Quota:
@@ -149,22 +152,18 @@ class LogRouter:
             CREDENTIALS_CATEGORY: self._credential_quota,
         }
 
-    def select_log(self, request: AuditedRequest, code: int) -> AuditLogWriter | None:
+    def select_log(self, call: Call, code: int) -> AuditLogWriter | None:
         """The log for a request that got the status `code`. None if it is over a quota: then it has been counted."""
-        call = request.call
-        user = call.user
+        user, target = call.user, call.target
         if user is None:
             return self._select_unauthenticated_log(call, code)
-        name = (user.impersonator or user).name
-        target = call.target
-        if (400 <= code < 500 and not self._may_be_partially_applied(call)) or (
-            code >= 500 and target.verb in READ_VERBS
-        ):
+        if code >= 400 and self._is_rejected(call, code):
             quota = self._rejected_quota
         elif target.verb in READ_VERBS or self._has_no_effect(call):
             quota = self._reads_quota
         else:
             return self._authenticated  # the write took effect, or may have
+        name = (user.impersonator or user).name
         if quota.try_acquire(name):
             return self._authenticated
         if quota is self._reads_quota and self._credentials.matches(target):
@@ -202,6 +201,10 @@ class LogRouter:
         quota.record_suppressed(source, verb_of(call), code, call.path)
         return None
 
+    def _is_rejected(self, call: Call, code: int) -> bool:
+        """Whether an error means that the request had no effect."""
+        return call.target.verb in READ_VERBS if code >= 500 else not self._may_be_partially_applied(call)
+
     def _may_be_partially_applied(self, call: Call) -> bool:
         """Whether a deletecollection may have deleted some objects before it failed."""
         if call.target.verb != "deletecollection" or self._has_no_effect(call):
@@ -213,7 +216,13 @@ class LogRouter:
         target = call.target
         if target.gateway is not None or not target.resource:
             return False  # the effect on a remote cluster is unknown, and non-resource paths have no dry run
-        return (bool(call.query) and call.query.get("dryRun") == ["All"]) or self._is_review(target)
+        if call.query and call.query.get("dryRun") == ["All"]:
+            return True
+        shape = target.cached_shape or target.compute_shape()
+        is_review = self._reviews.get(shape)
+        if is_review is None:
+            is_review = self._reviews[shape] = self._is_review(target)
+        return is_review
 
     def _is_review(self, target: RequestInfo) -> bool:
         kind = self._catalog.find(target.group, target.version, target.resource) if target.resource else None

@@ -9,6 +9,7 @@ limits are checked before a request starts, so events of requests in flight are 
 
 import asyncio
 import threading
+from threading import get_ident
 from typing import Protocol
 
 import structlog
@@ -75,7 +76,7 @@ class AuditLogWriter:
         self._lock = threading.RLock()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._loop, self._has_space = asyncio.get_running_loop(), asyncio.Event()
-        self._loop_thread_id = threading.get_ident()
+        self._loop_thread_id = get_ident()
         self.failure = ""
         """Why the last write failed; empty if it succeeded. Set in the writer thread, read on the event loop."""
         self._thread = threading.Thread(target=self._run, name="fairlead-audit", daemon=True)
@@ -94,7 +95,7 @@ class AuditLogWriter:
 
     def add_lazy(self, event: LazyEvent) -> None:
         """Adds an event that is cheap to render. It is rendered on the event loop, in a batch."""
-        if threading.get_ident() != self._loop_thread_id:
+        if get_ident() != self._loop_thread_id:
             # The finalizer of an abandoned stream runs in whichever thread collects the garbage.
             self._loop.call_soon_threadsafe(self.add_lazy, event)
             return

@@ -107,23 +107,23 @@ class Policy:
     """The highest level of any rule: below REQUEST, no body needs to be captured."""
     records_received: bool = field(init=False)
     """Whether any rule records the RequestReceived stage."""
+    catch_all_resource_rule: PolicyRule | None = field(init=False, repr=False, compare=False)
+    """The rule of all resource requests, if they have the same."""
     _resource_rules: tuple[PolicyRule, ...] = field(init=False, repr=False, compare=False)
     """Rules that can match a resource request; the others only have `nonResourceURLs`."""
-    _catch_all_resource_rule: PolicyRule | None = field(init=False, repr=False, compare=False)
-    """The first of these, if it matches every resource request."""
 
     def __post_init__(self) -> None:
         fitting = tuple(rule for rule in self.rules if rule.resources or rule.namespaces or not rule.paths)
         object.__setattr__(self, "_resource_rules", fitting)
         first = fitting[0] if fitting and fitting[0].matches_all else None
-        object.__setattr__(self, "_catch_all_resource_rule", first)
+        object.__setattr__(self, "catch_all_resource_rule", first)
         object.__setattr__(self, "max_level", max((rule.level for rule in self.rules), default=NONE))
         announces = any(rule.level and RECEIVED not in rule.omit_stages for rule in self.rules)
         object.__setattr__(self, "records_received", announces)
 
     def rule_for(self, user: User | None, target: RequestInfo) -> PolicyRule:
-        if target.resource and self._catch_all_resource_rule is not None:
-            return self._catch_all_resource_rule
+        if target.resource and self.catch_all_resource_rule is not None:
+            return self.catch_all_resource_rule
         for rule in self._resource_rules if target.resource else self.rules:
             if rule.matches(user, target):
                 return rule

@@ -58,10 +58,11 @@ class Recorder:
 
     def audit_call(self, call: Call) -> AuditedRequest | None:
         """The request with its policy rule; None if it is not recorded. Needs the call's user and target."""
-        if call.received_at is None:
+        received_at = call.received_at
+        if received_at is None:
             return None
         rule = self._rule_for(call.user, call.target)
-        return AuditedRequest(call, call.received_at, rule) if rule.level != NONE else None
+        return AuditedRequest(call, received_at, rule) if rule.level else None
 
     def record_received(self, request: AuditedRequest) -> None:
         if RECEIVED not in request.rule.omit_stages and self.log_router.records_received(request.call):
@@ -69,36 +70,35 @@ class Recorder:
 
     def record_stream_start(self, request: AuditedRequest, code: int, writer: AuditLogWriter) -> None:
         if STARTED not in request.rule.omit_stages:
-            self._add_metadata_event(writer, request, STARTED, code, request.call.seconds)
+            self._add_stream_event(writer, request, STARTED, code, request.call.seconds)
 
     def record_stream_end(self, request: AuditedRequest, code: int, writer: AuditLogWriter) -> None:
         """The end of a watch, WebSocket or other streamed response."""
         if COMPLETE not in request.rule.omit_stages:
-            self._add_metadata_event(writer, request, COMPLETE, code, request.call.step_timer.elapsed_seconds())
+            self._add_stream_event(writer, request, COMPLETE, code, request.call.step_timer.elapsed_seconds())
 
     def record_aborted(self, request: AuditedRequest) -> None:
         """The request was cancelled or failed before there was a response."""
         if (
             COMPLETE not in request.rule.omit_stages
-            and (writer := self.log_router.select_log(request, ABORTED_CODE)) is not None
+            and (writer := self.log_router.select_log(request.call, ABORTED_CODE)) is not None
         ):
             aborted = self._build_event(request, COMPLETE)
             aborted["annotations"][ABORTED_ANNOTATION] = "the server aborted the request before it sent a response"
             writer.add(encode_line(aborted))
 
     def record_response(self, request: AuditedRequest, reply: Reply) -> None:
-        rule, status, seconds = request.rule, reply.status, request.call.seconds
-        writer = self.log_router.select_log(request, status)
+        rule, status, call = request.rule, reply.status, request.call
+        writer = self.log_router.select_log(call, status)
         if writer is None:
             return
         # Most responses need no body, or only that of a small created object.
-        is_resource = bool(request.call.target.resource)
-        if status < 400 and COMPLETE not in rule.omit_stages and (rule.level < REQUEST or not is_resource):
-            if status != CREATED or not is_resource:
-                self._add_metadata_event(writer, request, COMPLETE, status, seconds)
-                return
-            if reply.content_type == JSON and len(reply.body) <= MAX_INLINE_BODY_BYTES:
-                self._add_metadata_event(writer, request, COMPLETE, status, seconds, reply.body)
+        if status < 400 and COMPLETE not in rule.omit_stages and (rule.level < REQUEST or not call.target.resource):
+            created = reply.body if status == CREATED and call.target.resource else b""
+            if not created or (reply.content_type == JSON and len(created) <= MAX_INLINE_BODY_BYTES):
+                kinds = self._selector_kinds(call) if call.query else ()
+                event = MetadataEvent(request, COMPLETE, status, kinds, self._clock.now(), call.seconds, created)
+                writer.add_lazy(event)
                 return
         if status == INTERNAL_ERROR and PANIC not in rule.omit_stages:
             self._add_deferred_event(writer, request, PANIC, reply)
@@ -125,17 +125,11 @@ class Recorder:
             is_sensitive=any(kind.sensitive for kind in kinds) or self.credentials.matches(call.target),
         )
 
-    def _add_metadata_event(
-        self,
-        writer: AuditLogWriter,
-        request: AuditedRequest,
-        stage: str,
-        code: int,
-        seconds: float,
-        created_body: bytes = b"",
+    def _add_stream_event(
+        self, writer: AuditLogWriter, request: AuditedRequest, stage: str, code: int, seconds: float
     ) -> None:
-        kinds = self._selector_kinds(request.call) if request.call.query else ()
-        writer.add_lazy(MetadataEvent(request, stage, code, kinds, self._clock.now(), seconds, created_body))
+        kinds = self._selector_kinds(request.call)
+        writer.add_lazy(MetadataEvent(request, stage, code, kinds, self._clock.now(), seconds))
 
     def _build_event(self, request: AuditedRequest, stage: str) -> Object:
         seconds = request.call.step_timer.elapsed_seconds()
@@ -147,11 +141,13 @@ class Recorder:
 
     def _rule_for(self, user: User | None, target: RequestInfo) -> PolicyRule:
         """The policy's rule. Requests that involve credentials are always recorded, at least as Metadata."""
-        requester = user.impersonator or user if user is not None else None
-        rule = self._policy.rule_for(requester, target)
-        if NONE < rule.level < (least := self.minimum_level()):
+        rule = self._policy.catch_all_resource_rule if target.resource else None
+        if rule is None:
+            rule = self._policy.rule_for(user.impersonator or user if user is not None else None, target)
+        level = rule.level
+        if level and level < (least := self.minimum_level()):
             rule = replace(rule, level=least)
-        if (rule.level == NONE or COMPLETE in rule.omit_stages) and self.credentials.matches(target):
+        if (not level or COMPLETE in rule.omit_stages) and self.credentials.matches(target):
             return PolicyRule(max(rule.level, METADATA), omit_stages=(rule.omit_stages | {RECEIVED}) - {COMPLETE})
         return rule
 
@@ -256,7 +252,7 @@ class AuditStage:
         writer = (
             self._authenticated_log
             if reply.upgrade is not None
-            else self._recorder.log_router.select_log(request, reply.status)
+            else self._recorder.log_router.select_log(request.call, reply.status)
         )
         if writer is None:
             return

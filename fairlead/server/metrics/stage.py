@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from fairlead.authz.scope.gateway_requests import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER
-from fairlead.core.call import Call, Reply, RequestInfo
+from fairlead.core.call import Call, Reply, RequestInfo, RequestShape
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.server.api.content import media_type_of
 from fairlead.server.metrics.exposition import Histogram
@@ -60,7 +60,7 @@ class LabelResolver:
         self._resources = frozenset(key for kind in catalog.kinds for key in _resource_keys(kind))
         self._paths = frozenset(paths)
 
-    def resolve(self, call: Call, verb: str, scope: str) -> RequestLabels | None:
+    def resolve(self, call: Call, is_apply: bool) -> RequestLabels | None:
         """The labels of a request; None if its resource, path or verb is unknown."""
         target = call.target
         if not target.resource:
@@ -70,14 +70,18 @@ class LabelResolver:
                 if verb_label and target.path in self._paths
                 else None
             )
+        verb = "apply" if is_apply else target.verb
+        scope = "resource" if target.name or verb == "create" else "namespace" if target.namespace else "cluster"
         verb_label = VERBS.get(verb)
         key = target.group, target.version, target.resource, target.subresource
         return RequestLabels(verb_label, *key, scope) if verb_label and key in self._resources else None
 
 
-def fallback_verb(call: Call, verb: str) -> str:
-    """The only label of a request for an unknown resource or path."""
-    return VERBS.get(verb, OTHER) if call.target.resource else METHODS.get(call.method, OTHER)
+def fallback_labels(call: Call, is_apply: bool) -> RequestLabels:
+    """The labels of a request for an unknown resource or path: only a verb."""
+    if not call.target.resource:
+        return RequestLabels(METHODS.get(call.method, OTHER))
+    return RequestLabels(VERBS.get("apply" if is_apply else call.target.verb, OTHER))
 
 
 def gateway_labels(gateway: RequestInfo) -> RequestLabels:
@@ -110,6 +114,10 @@ DURATION_BUCKETS = (
 SIZE_BUCKETS = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
 _SIZED_VERBS = frozenset({"GET", "LIST"})
 _APPLY_PATCH = "application/apply-patch+yaml"
+
+
+CounterKey = tuple[RequestShape | tuple[str, str], bool, str, int]
+"""The shape of a resource request, or method and path of another; whether it is an apply; dry run; status code."""
 
 
 class RequestCounter:
@@ -148,7 +156,7 @@ class RequestMetrics:
 
     def __init__(self, labels: LabelResolver) -> None:
         self._labels = labels
-        self._counter_cache: dict[tuple[str | int, ...], RequestCounter] = {}
+        self._counter_cache: dict[CounterKey, RequestCounter] = {}
         self.in_flight = [0, 0]
         """Number of reads and of writes in flight, counted by the pipeline. Requests that complete without waiting are
         not included."""
@@ -162,25 +170,20 @@ class RequestMetrics:
         self.gateway_durations = {root: Histogram(DURATION_BUCKETS) for root in sorted(GATEWAY_ROOTS)}
 
     def record(self, call: Call, reply: Reply) -> None:
-        target, status, query = call.target, reply.status, call.query
+        target, query = call.target, call.query
         if target.gateway is not None:
             self._record_gateway(call, target.gateway, reply)
             return
         dry_run = dry_run_label(query["dryRun"]) if query and "dryRun" in query else ""
-        verb, scope = target.verb, ""
-        key: tuple[str | int, ...]
+        is_apply = target.verb == "patch" and media_type_of(call) == _APPLY_PATCH
         if target.resource:
-            if verb == "patch" and media_type_of(call) == _APPLY_PATCH:
-                verb = "apply"
-            scope = "resource" if target.name or verb == "create" else "namespace" if target.namespace else "cluster"
-            key = verb, target.group, target.version, target.resource, target.subresource, scope, dry_run, status
+            key = target.cached_shape or target.compute_shape(), is_apply, dry_run, reply.status
         else:
-            key = call.method, target.path, dry_run, status
-        counter = self._counter_cache.get(key) or self._resolve_counter(key, call, verb, scope)
+            key = (call.method, target.path), is_apply, dry_run, reply.status
+        counter = self._counter_cache.get(key) or self._resolve_counter(key, call)
         counter.count += 1
         if reply.stream is not None or reply.upgrade is not None:
-            labels = self._labels.resolve(call, verb, scope) or RequestLabels(fallback_verb(call, verb))
-            self._track_open(labels, call, reply)
+            self._track_open(self._labels.resolve(call, is_apply) or fallback_labels(call, is_apply), call, reply)
             return
         if (histogram := counter.durations) is not None:
             seconds = call.seconds
@@ -191,17 +194,14 @@ class RequestMetrics:
             histogram.counts[bisect_left(SIZE_BUCKETS, size)] += 1
             histogram.sum += size
 
-    def _resolve_counter(self, key: tuple[str | int, ...], call: Call, verb: str, scope: str) -> RequestCounter:
+    def _resolve_counter(self, key: CounterKey, call: Call) -> RequestCounter:
         """The counter of a key that is not in the cache. Adds it to the cache if its labels are known."""
-        *_, dry_run, status = key
-        labels, code = self._labels.resolve(call, verb, scope), code_label(int(status))
+        _, is_apply, dry_run, status = key
+        labels, code = self._labels.resolve(call, is_apply), code_label(status)
         if labels is None:
-            key = fallback_verb(call, verb), dry_run, code  # again from closed sets, so these can be cached too
-            counter = self._counter_cache.get(key)
-            if counter is not None:
-                return counter
-        counter = self._counter_for(labels or RequestLabels(fallback_verb(call, verb)), str(dry_run), code)
-        if labels is None or code != OTHER:
+            return self._counter_for(fallback_labels(call, is_apply), dry_run, code)
+        counter = self._counter_for(labels, dry_run, code)
+        if code != OTHER:
             self._counter_cache[key] = counter
         return counter
 
